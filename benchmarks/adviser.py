@@ -9,8 +9,8 @@ the profile's bands find.
 
 import tempfile
 import tomllib
-from collections.abc import Iterator
-from contextlib import nullcontext
+from collections.abc import Callable, Iterator
+from contextlib import AbstractContextManager, nullcontext
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -27,12 +27,17 @@ from streamdedup.settings import Profile
 from streamdedup.settings.presets import named_profile
 from streamdedup.text.shingles import ShingleOptions, Shingler
 from streamdedup.text.stop_shingles import DEFAULT_SHARE, learn_stop_shingles
-from streamdedup.tuning.comparison import Question
-from streamdedup.tuning.rounds import TIME_S, rounds
+from streamdedup.tuning.comparison import TIME_S, Question, compare_in_time
+from streamdedup.tuning.results import results_of
 from streamdedup.tuning.sample import draw_sample
 
-SETS = ("fnc1_bodies", "sms_spam", "masakhane_news", "playstore_reviews")
-SAMPLE_DOCUMENTS, QUICK_DOCUMENTS = 20_000, 300
+SETS = ("fnc1_bodies", "sms_spam", "masakhane_news", "playstore_reviews", "saudi_news_july", "shop_listings")
+#: Keys that decide which documents are alike.
+KEYS = (
+    "shingle_unit", "shingle_size", "threshold", "containment_threshold", "recall_from", "fold_marks", "fold_variants",
+    "fold_look_alikes", "keep_urls", "min_words",
+)  # fmt: skip
+SAMPLE_DOCUMENTS, QUICK_DOCUMENTS = 20_000, 1_000
 WORDS = ShingleOptions("word", 3)
 
 
@@ -73,21 +78,25 @@ def trial(documents: Corpus, time_s: float) -> list[list[object]]:
 
 
 def tuned(documents: Corpus, profile: Profile, time_s: float) -> dict[str, Any]:
-    """Return the results of the last round of ``tune``."""
+    """Return the results of ``tune``."""
     own = profile.shingle_options()
-    kinds = [own, *(replace(own, unit=unit, size=size) for unit in SIZES for size in SIZES[unit])]
+    kinds = (own, *(replace(own, unit=unit, size=size) for unit in SIZES for size in SIZES[unit]))
     columns = zip(documents.documents, documents.sources, strict=True)
     sample = draw_sample(((text.id, text.text, source, None) for text, source in columns), SAMPLE_DOCUMENTS)
+    stops = Path("stops.txt").absolute()
     question = Question(
-        documents.name, profile, tuple(dict.fromkeys(kinds)), THRESHOLDS, RECALLS, 10_000, "sets", (), True
+        documents.name, profile, tuple(dict.fromkeys(kinds)), THRESHOLDS, RECALLS, 10_000, "sets", (), True, stops
     )
-    *_, last = rounds(question, sample, lambda _title, _total: nullcontext(lambda _count: None), time_s)
-    return last.results
+
+    def progress(_title: str, _total: int) -> AbstractContextManager[Callable[[int], None]]:
+        return nullcontext(lambda _count: None)
+
+    return results_of(compare_in_time(question, sample, progress, time_s), progress)
 
 
 def changed_keys(before: Profile, after: Profile) -> Iterator[str]:
     """Yield the keys that decide which documents are alike and have another value."""
-    for key in ("shingle_unit", "shingle_size", "containment_threshold", "fold_marks", "fold_variants", "min_words"):
+    for key in KEYS:
         if getattr(before, key) != getattr(after, key):
             yield f"{key} {getattr(after, key)}"
     if after.stop_shingles != before.stop_shingles:

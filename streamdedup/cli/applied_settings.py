@@ -5,7 +5,6 @@ text, so that comments and other sections stay.
 """
 
 import itertools
-import json
 import os
 import re
 import tempfile
@@ -19,7 +18,6 @@ from streamdedup.cli.output import tell_prefixed
 from streamdedup.errors import SettingsError
 from streamdedup.settings import Settings
 from streamdedup.tuning.advice import SERVERS
-from streamdedup.tuning.proposals import stops_file
 
 
 def check_target(path: Path, profile: str, config: Path | None) -> None:
@@ -50,18 +48,15 @@ def apply_section(path: Path, profile: str, proposed: Mapping[str, Any]) -> None
 
     A missing file is created with placeholder addresses of servers. Other sections and comments stay as they are. The
     stop shingles are written first, because the validation of the settings reads them; settings that are not valid are
-    not written. In ``proposed``, ``toml`` is the section, and ``stop_shingles`` the content of the other file, or None.
+    not written. In ``proposed``, ``toml`` is the section; ``stop_shingles`` the content of ``stops_path``, or None.
     """
-    section, written_files = str(proposed["toml"]), [path]
+    written_files = [path]
     if proposed["stop_shingles"] is not None:
-        stops = path.absolute().with_name(stops_file(profile))
+        stops = Path(proposed["stops_path"])
         with _temporary_file(stops, proposed["stop_shingles"]) as temporary:
             temporary.replace(stops)
-        # The proposal names the file without a folder; here it gets its path. A JSON string is also a TOML string.
-        lines = [line for line in section.split("\n") if not line.startswith("stop_shingles = ")]
-        section = "\n".join([*lines, f"stop_shingles = {json.dumps(str(stops), ensure_ascii=False)}"])
         written_files.append(stops)
-    with _temporary_file(path, with_section(_text_of(path), profile, section)) as temporary:
+    with _temporary_file(path, with_section(_text_of(path), profile, proposed["toml"])) as temporary:
         Settings.load(temporary, has_servers=False)
         temporary.replace(path)
     tell_prefixed(f"written: {', '.join(map(str, written_files))}")

@@ -136,6 +136,9 @@ class MatchSettings:
             help="Also pairs below the threshold with this share of the smaller text in common, or none.",
         ),
     ] = None
+    recall_from: Annotated[
+        float | None, typer.Option("--recall-from", help="Similarity from which on pairs are found with min_recall.")
+    ] = None
 
 
 @dataclasses.dataclass(frozen=True)

@@ -16,13 +16,14 @@ import typer
 from streamdedup.cli.applied_settings import apply_section, check_target
 from streamdedup.cli.collection import first_versions
 from streamdedup.cli.options import CorpusOptions, chosen_profile, with_options
-from streamdedup.cli.output import json_text, output_to, steps, tell_prefixed
-from streamdedup.cli.rendering.tuning_tables import round_text, tables_text
+from streamdedup.cli.output import json_text, output_to, steps
+from streamdedup.cli.rendering.tuning_tables import tables_text
 from streamdedup.errors import CorpusError, SettingsError
 from streamdedup.settings import Profile, Redis, Settings
 from streamdedup.text.shingles import ShingleOptions
-from streamdedup.tuning.comparison import Question
-from streamdedup.tuning.rounds import TIME_S, rounds
+from streamdedup.tuning.comparison import TIME_S, Question, compare_in_time
+from streamdedup.tuning.proposals import stops_file
+from streamdedup.tuning.results import results_of
 from streamdedup.tuning.sample import Sample, draw_sample
 
 #: Thresholds to try without ``--threshold``.
@@ -43,7 +44,7 @@ class StudyOptions:
     threshold: Annotated[
         list[float] | None, typer.Option("--threshold", "-t", help="Least similarity; may be repeated.")
     ] = None
-    time_s: Annotated[float, typer.Option("--time", metavar="SECONDS", min=1, help="Time for the comparison.")] = TIME_S
+    time_s: Annotated[float, typer.Option("--time", metavar="SECONDS", min=1, help="Bounds the documents.")] = TIME_S
     documents_per_day: Annotated[float, typer.Option(help="Documents a day, for the forecast.")] = 10_000
 
 
@@ -64,12 +65,12 @@ def tune(
 ) -> None:
     """Try settings on a sample: pairs found and missed, cost, and a recommendation.
 
-    All settings that do not vary are those of the profile. The comparison takes about --time after the files are read:
-    messages tell the results on growing parts of the sample, and the last results are printed.
+    All settings that do not vary are those of the profile. --time is about the time of the comparison on an idle core;
+    it chooses the documents, which are the same on any machine.
 
     Example:  streamdedup tune articles.jsonl.gz --documents-per-day 200000 --report tuning.html
     """
-    question = _question(options, study)
+    question = _question(options, study, apply)
     page = None if report is None else _report_page()
     if apply is not None:
         check_target(apply, options.profile_name, options.config)
@@ -82,20 +83,18 @@ def tune(
         # A file that cannot be written is reported before the work.
         inputs = options.inputs(question.profile)
         report_file = None if report is None else stack.enter_context(output_to(str(report), inputs, "--report"))
-        for results, elapsed_s, is_last in rounds(question, sample, steps, study.time_s):
-            if not is_last:
-                tell_prefixed(round_text(results, elapsed_s))
-        # `results` are those of the last round.
+        results = results_of(compare_in_time(question, sample, steps, study.time_s), steps)
         sys.stdout.write(json_text(results) if as_json else tables_text(results, sys.stdout))
         sys.stdout.flush()
         if report_file is not None and page is not None:
             report_file.write(page(results, sample))
     if apply is not None:
+        if results["proposed"] is None:
+            raise SettingsError(f"--apply {apply}: nothing is written: {results['warnings'][0]}")
         apply_section(apply, options.profile_name, results["proposed"])
 
 
-def _question(options: CorpusOptions, study: StudyOptions) -> Question:
-    """Return the question that the options ask."""
+def _question(options: CorpusOptions, study: StudyOptions, apply: Path | None) -> Question:
     name = options.profile_name
     profile, redis = _profile(options)
     if profile.min_shared_bands > 1:
@@ -119,6 +118,8 @@ def _question(options: CorpusOptions, study: StudyOptions) -> Question:
         bucket_layout=redis.bucket_layout,
         arguments=options.arguments(),
         has_servers=has_servers,
+        # Absolute, because a settings file in any folder may name it.
+        stops_path=(apply or Path("settings")).absolute().with_name(stops_file(name)),
     )
 
 

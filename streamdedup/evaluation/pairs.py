@@ -64,8 +64,8 @@ class Pairs(NamedTuple):
     right: NDArray[np.int64]
     similarities: NDArray[np.float64]
 
-    def where(self, mask: NDArray[np.bool_] | slice) -> "Pairs":
-        """Return the pairs for which ``mask``, bool (n,), is true, or those of a slice."""
+    def where(self, mask: NDArray[np.bool_] | NDArray[np.int64] | slice) -> "Pairs":
+        """Return the pairs for which ``mask``, bool (n,), is true, or those of indexes or of a slice."""
         return Pairs(self.left[mask], self.right[mask], self.similarities[mask])
 
     def within(self, scopes: NDArray[np.uint64]) -> "Pairs":

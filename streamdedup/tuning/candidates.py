@@ -76,6 +76,7 @@ class DistinctSets(NamedTuple):
         halves: int64 (n_sets, 2); documents with the set in the sample's first and second half.
         first_documents: int64 (n_sets,); number of the first document with the set, ascending.
         scopes: uint64 (n_sets,); hash of the scope. Equal sets of two scopes are two sets.
+        set_numbers: int64 (n_documents,); number of each document's set; -1 for a document that is skipped.
     """
 
     hashes: NDArray[np.uint32]
@@ -83,6 +84,7 @@ class DistinctSets(NamedTuple):
     halves: NDArray[np.int64]
     first_documents: NDArray[np.int64]
     scopes: NDArray[np.uint64]
+    set_numbers: NDArray[np.int64]
 
     @property
     def copies(self) -> NDArray[np.int64]:
@@ -120,12 +122,14 @@ def distinct_sets(sets: ShingleSets, min_words: int = 0) -> DistinctSets:
     scopes = sets.scopes.tolist()
     first_documents: list[int] = []
     halves: list[list[int]] = []
+    numbers_by_document = np.full(len(sets.sizes), -1)
     for document in np.flatnonzero((sets.sizes > 0) & (sets.token_counts >= min_words)).tolist():
         number = set_numbers.setdefault((scopes[document], sets.shingles_of(document).tobytes()), len(set_numbers))
         if number == len(first_documents):  # a new set
             first_documents.append(document)
             halves.append([0, 0])
         halves[number][1 if document >= middle else 0] += 1
+        numbers_by_document[document] = number
     documents = np.array(first_documents, np.int64)
     sizes = sets.sizes[documents]
     return DistinctSets(
@@ -134,6 +138,7 @@ def distinct_sets(sets: ShingleSets, min_words: int = 0) -> DistinctSets:
         halves=np.array(halves, np.int64).reshape(-1, 2),
         first_documents=documents,
         scopes=sets.scopes[documents],
+        set_numbers=numbers_by_document,
     )
 
 

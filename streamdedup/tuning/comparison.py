@@ -1,16 +1,18 @@
-"""One round of ``streamdedup tune``: compares settings on a part of a sample, and recommends one row.
+"""Compares settings on a part of a sample, and recommends one row, for ``streamdedup tune``.
 
-``rounds`` calls ``compare_settings`` for each round, with the ``Question`` of the command:
-
-1. Each shingle kind is studied on the same texts of the sample (``study``): all pairs, by an exact join. Later rounds,
-   on more texts, study the recommended kind alone.
+1. Each shingle kind is studied on the same texts of the sample (``study``): all pairs, by an exact join.
 2. Bands and rows are chosen for each threshold and minimum recall (``rows``).
 3. Of the rows at the profile's threshold and minimum recall, one is recommended (``advice``).
+4. The recommended kind alone is studied on more texts.
+
+The time of the command bounds the characters of both parts, and no clock is read: the same sample has the same results
+on any machine.
 """
 
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import AbstractContextManager
 from dataclasses import dataclass
+from pathlib import Path
 from typing import Final, NamedTuple
 
 from streamdedup.errors import SettingsError
@@ -21,7 +23,7 @@ from streamdedup.text.shingles import ShingleOptions
 from streamdedup.tuning.advice import Recommendation, recommend
 from streamdedup.tuning.capped import StormLimits
 from streamdedup.tuning.rows import LIMIT_FACTORS, TuningRow, Workload, rows_of
-from streamdedup.tuning.sample import Sample, used_text_numbers
+from streamdedup.tuning.sample import Sample, used_characters, used_text_numbers
 from streamdedup.tuning.study import Study
 
 #: Shows the progress of a part of the work: takes a title and a number of steps, and returns a context manager. Its
@@ -29,6 +31,12 @@ from streamdedup.tuning.study import Study
 Progress = Callable[[str, int], AbstractContextManager[Callable[[int], None]]]
 
 DAY_S: Final = 86_400.0
+#: Default of ``--time``, in seconds.
+TIME_S: Final = 50.0
+#: Characters for each second of ``--time``, in the comparison of all kinds of shingles, and of the recommended kind and
+#: its proposals: measured on one core (AMD EPYC) with news and reviews.
+KINDS_CHARACTERS_PER_S: Final = 40_000
+CHARACTERS_PER_S: Final = 400_000
 #: Most signature values that the settings allow.
 LARGEST_SIGNATURE: Final = 1_024
 #: Most signature values that are tried, unless the profile has more.
@@ -47,6 +55,7 @@ class Question:
         documents_per_day, bucket_layout: For the forecasts of index size and memory.
         arguments: Command-line arguments that name the corpus and the profile, for the commands that results print.
         has_servers: Whether there is a settings file, which names the servers.
+        stops_path: File for learnt stop shingles, which the printed section names.
     """
 
     name: str
@@ -58,6 +67,7 @@ class Question:
     bucket_layout: str
     arguments: tuple[str, ...]
     has_servers: bool
+    stops_path: Path
 
     @property
     def threshold(self) -> float:
@@ -100,6 +110,22 @@ class ComparedSettings(NamedTuple):
     kinds: list[TuningRow]
     recommendation: Recommendation
     share: float = 1.0
+
+
+def compare_in_time(question: Question, sample: Sample, progress: Progress, time_s: float = TIME_S) -> ComparedSettings:
+    """Compare all kinds of shingles on a part of a sample, and the recommended kind on more; raises as the next one."""
+    rate = CHARACTERS_PER_S if len(question.kinds) == 1 else KINDS_CHARACTERS_PER_S
+    compared = compare_settings(question, sample, progress, _share(question.kinds, sample, time_s * rate))
+    best = compared.recommendation.row
+    share = _share([best.options], sample, time_s * CHARACTERS_PER_S)
+    if len(used_text_numbers(sample.texts, [best.options.unit], share)) <= best.study.documents_count:
+        return compared
+    return compare_settings(question, sample, progress, share, compared)
+
+
+def _share(kinds: Sequence[ShingleOptions], sample: Sample, characters: float) -> float:
+    """Return the share of a sample's usable characters that are at most ``characters``."""
+    return min(1.0, characters / max(used_characters(sample.texts, {kind.unit for kind in kinds}), 1))
 
 
 def compare_settings(

@@ -23,10 +23,12 @@ class Passage(NamedTuple):
     Attributes:
         text: The words or characters of the sequence, normalised.
         documents: Number of documents with the most frequent shingle of the sequence.
+        shingles: Length of the sequence.
     """
 
     text: str
     documents: int
+    shingles: int
 
 
 def frequent_passages(texts: Sequence[str], counts: Mapping[int, int], options: ShingleOptions) -> Iterator[Passage]:
@@ -55,7 +57,7 @@ def frequent_passages(texts: Sequence[str], counts: Mapping[int, int], options: 
         while high < len(hashes) and hashes[high] in frequent:
             high += 1
         shown.update(hashes[low:high])
-        yield Passage(ordered.text(low, high), documents)
+        yield Passage(ordered.text(low, high), documents, high - low)
 
 
 def _first_texts(sets: ShingleSets, counts: Mapping[int, int]) -> dict[int, int]:

@@ -1,6 +1,6 @@
-"""The ``streamdedup tune`` results of one round as plain values, None for unknown values.
+"""The ``streamdedup tune`` results as plain values, None for unknown values.
 
-``rounds`` calls ``results_of``; ``--json`` prints the values, ``cli/rendering`` makes tables and the report from them.
+``--json`` prints the values, ``cli/rendering`` makes tables and the report from them.
 A row is a ``TuningRow`` (``rows``); its ``study`` has the pairs of the sample in one shingle kind, as pairs of distinct
 sets with the number of document pairs that each represents.
 """
@@ -11,24 +11,24 @@ from typing import Any, Final
 
 import numpy as np
 
+from streamdedup.evaluation.pairs import Pairs
 from streamdedup.text.markup import has_html, html_warning
-from streamdedup.tuning.advice import SERVERS, settings_section, warnings
+from streamdedup.tuning.advice import SERVERS, warnings
 from streamdedup.tuning.candidates import ALL_PAIRS
-from streamdedup.tuning.comparison import DAY_S, ComparedSettings, Progress
+from streamdedup.tuning.comparison import DAY_S, ComparedSettings, Progress, Question
 from streamdedup.tuning.memory import BAND_LIFETIMES, bytes_per_document
-from streamdedup.tuning.proposals import MeasuredProposal, Proposals, learning_command, study_proposals
+from streamdedup.tuning.meter import MeasuredProposal
+from streamdedup.tuning.proposals import Proposals, learning_command, study_proposals
 from streamdedup.tuning.rows import TuningRow
+from streamdedup.tuning.shown_pairs import across_share, shown_pairs
 from streamdedup.tuning.study import BINS, Study
 
 #: Greatest load of a daemon, as a share of its speed; the other half is for busy hours and backlogs.
 _LOAD: Final = 0.5
+#: Fewest compared documents for which something is recommended.
+LEAST_DOCUMENTS: Final = 1_000
 #: Pairs nearest to the threshold that the report lists.
 _BORDERLINE_COUNT: Final = 10
-#: Pairs that are shown for each threshold, and characters of each of their texts.
-_EXAMPLES_COUNT: Final = 10
-_EXAMPLE_CHARS: Final = 160
-#: Characters within which the end of a word is looked for, so that an excerpt is cut between words.
-_WORD_CHARS: Final = 24
 #: Bins of similarity for which the recall is drawn.
 _CURVE_BINS: Final = 40
 
@@ -58,6 +58,7 @@ def results_of(compared: ComparedSettings, progress: Progress) -> dict[str, Any]
         "thresholds": list(_thresholds(compared)),
         "recommendation": _recommendation(compared),
         "warnings": [
+            *_refusal(row.study.documents_count),
             *warnings(row, question.documents_kept, question.profile.exact_limit, is_cut_by_time=compared.share < 1.0),
             *proposals.warnings,
             *filter(None, [html_warning(sum(map(has_html, sample.texts)), len(sample.texts))]),
@@ -77,35 +78,57 @@ def results_of(compared: ComparedSettings, progress: Progress) -> dict[str, Any]
     }
 
 
+def _refusal(documents_count: int) -> Iterator[str]:
+    if documents_count < LEAST_DOCUMENTS:
+        yield f"nothing is recommended: of {documents_count:,} documents compared, {LEAST_DOCUMENTS:,} are the least"
+
+
 def _proposals(compared: ComparedSettings, proposals: Proposals) -> dict[str, Any]:
-    question, measured = compared.question, proposals.measured
-    learnt = measured[-1].learnt  # of all proposals together, if there are several
-    command = None
-    if learnt is not None:
-        command = learning_command(measured[0].row, question.name, question.profile, question.arguments)
-    section = proposals.section(question.name)
+    """Return the measured proposals, the recommendation first, and the advised section, None for too few documents."""
+    measured, rejected = proposals.measured, proposals.rejected
+    shown = [*measured[:1], *rejected, *measured[1:]]
+    is_enough = measured[0].row.study.documents_count >= LEAST_DOCUMENTS
     return {
-        # The first is the recommendation, which alone is no proposal.
-        "proposals": [_proposal(compared, proposal) for proposal in measured] if len(measured) > 1 else [],
-        "proposed": {
-            "toml": section,
-            "settings_file": section if question.has_servers else f"{SERVERS}\n{section}",
-            "stop_shingles": None if learnt is None else learnt.stops.encoded(),
-            "command": command,
-        },
+        # The recommendation alone is no proposal.
+        "proposals": [
+            {**_proposal(compared, proposal), "is_advised": not any(proposal is other for other in rejected)}
+            for proposal in (shown if len(shown) > 1 else [])
+        ],
+        "proposed": _advised(compared.question, proposals) if is_enough else None,
+    }
+
+
+def _advised(question: Question, proposals: Proposals) -> dict[str, Any]:
+    learnt = proposals.measured[-1].learnt  # of all proposals together, if there are several
+    section = proposals.section(question.name, question.stops_path)
+    return {
+        "toml": section,
+        "settings_file": section if question.has_servers else f"{SERVERS}\n{section}",
+        "stop_shingles": None if learnt is None else learnt.stops.encoded(),
+        "stops_path": str(question.stops_path),
+        "command": None if learnt is None else learning_command(proposals.measured[0].row, question),
     }
 
 
 def _proposal(compared: ComparedSettings, proposal: MeasuredProposal) -> dict[str, Any]:
-    """Return a proposal's pair counts, and the values of its row that the proposal may change."""
-    row = _row(compared, proposal.row)
-    pair_keys = ("pairs", "gained", "lost", "boilerplate")
+    """Return a proposal's pair counts and examples, and the values of its row that the proposal may change."""
+    row, study = _row(compared, proposal.row), proposal.row.study
+    gained = proposal.gained_pairs
+    pair_keys = ("name", "pairs", "gained", "lost", "boilerplate", "families", "across")
     row_keys = ("bands", "rows", "bytes_per_document", "candidates_that_stay", "candidates_forecast", "documents_per_s")
     return {
-        "name": proposal.name,
         **{key: getattr(proposal, key) for key in pair_keys},
         **{key: row[key] for key in row_keys},
+        "examples": _shown(compared, study, gained),
     }
+
+
+def _shown(compared: ComparedSettings, study: Study, pairs: Pairs) -> list[dict[str, Any]]:
+    """Return some pairs, given by numbers of a study's texts, for people."""
+    numbers = study.text_numbers
+    return shown_pairs(
+        compared.sample, study.options, pairs._replace(left=numbers[pairs.left], right=numbers[pairs.right])
+    )
 
 
 def _row(compared: ComparedSettings, row: TuningRow) -> dict[str, Any]:
@@ -160,7 +183,6 @@ def _document_bytes(compared: ComparedSettings, row: TuningRow, layout: str) -> 
 
 def _recommendation(compared: ComparedSettings) -> dict[str, Any]:
     question, (row, reason) = compared.question, compared.recommendation
-    section = settings_section(question.name, question.profile, row)
     documents_per_s = question.documents_per_day / DAY_S
     return {
         **_row(compared, row),
@@ -170,7 +192,6 @@ def _recommendation(compared: ComparedSettings) -> dict[str, Any]:
         "memory_bytes_by_layout": {
             layout: _document_bytes(compared, row, layout) * question.documents_kept for layout in BAND_LIFETIMES
         },
-        "toml": section,
     }
 
 
@@ -185,8 +206,7 @@ def _recalls(compared: ComparedSettings) -> Iterator[dict[str, Any]]:
 def _thresholds(compared: ComparedSettings) -> Iterator[dict[str, Any]]:
     """Yield each threshold, the highest first, with the pairs that it adds, for the recommended shingles.
 
-    A threshold below the recommended one has examples: texts of pairs that it adds to the next higher threshold, evenly
-    spread by similarity rank.
+    A threshold below the recommended one has examples of the pairs that it adds to the next higher threshold.
     """
     row = compared.recommendation.row
     study = row.study
@@ -194,61 +214,24 @@ def _thresholds(compared: ComparedSettings) -> Iterator[dict[str, Any]]:
     weights = study.counts[:, ALL_PAIRS]  # document pairs that each kept pair represents
     similarities = study.pairs.similarities
     is_candidate = study.candidate_mask(row.banding)
+    sources = [compared.sample.sources[number] for number in study.text_numbers.tolist()]
     previous_pairs, previous = 0, np.zeros(len(similarities), np.bool_)
     for threshold in sorted(compared.question.thresholds, reverse=True):
         alerted = study.alerted(threshold)
         pairs = round(copy_pairs + float(weights[alerted].sum()))
-        added = np.flatnonzero(alerted & ~previous)
-        weight = float(weights[added].sum())
-        shown = added if threshold < row.threshold else added[:0]
-        ordered = shown[np.argsort(-similarities[shown], kind="stable")]
-        spread = np.linspace(0, len(ordered) - 1, min(len(ordered), _EXAMPLES_COUNT)).round().astype(np.int64)
+        is_added = alerted & ~previous
+        weight, added = float(weights[is_added].sum()), study.first_of(study.pairs.where(is_added))
         yield {
             "threshold": threshold,
             "pairs": pairs,
             "added": pairs - previous_pairs,
             "by_containment": round(float(weights[alerted & (similarities < threshold)].sum())),
             # Share that the bands find of the added pairs of different texts.
-            "found": float(weights[added] @ is_candidate[added]) / weight if weight else None,
-            "examples": [_example(compared, study, number) for number in ordered[spread].tolist()],
+            "found": float(weights[is_added] @ is_candidate[is_added]) / weight if weight else None,
+            "across": across_share(sources, added),
+            "examples": _shown(compared, study, added) if threshold < row.threshold else [],
         }
         previous_pairs, previous = pairs, alerted
-
-
-def _example(compared: ComparedSettings, study: Study, number: int) -> dict[str, Any]:
-    """Return a pair of different texts by its number in ``study.pairs``: the later text first, both as excerpts."""
-    ids, texts = compared.sample.ids, compared.sample.texts
-    set_numbers = [study.pairs.left[number], study.pairs.right[number]]
-    earlier, later = sorted(study.first_texts[set_numbers].tolist())
-    left_text, right_text = _excerpts(texts[later], texts[earlier])
-    return {
-        "similarity": float(study.pairs.similarities[number]),
-        "left": ids[later],
-        "left_text": left_text,
-        "right": ids[earlier],
-        "right_text": right_text,
-    }
-
-
-def _excerpts(*texts: str) -> tuple[str, str]:
-    """Return two texts in one line each, cut to whole words around the first difference."""
-    lines = [" ".join(text.split()) for text in texts]
-    characters = enumerate(zip(*lines, strict=False))
-    difference = next((index for index, (a, b) in characters if a != b), min(map(len, lines)))
-    # A third of the excerpt is before the difference, more where the longer line ends soon after the difference.
-    start = max(0, min(difference - _EXAMPLE_CHARS // 3, max(map(len, lines)) - _EXAMPLE_CHARS))
-    left, right = (_excerpt(line, start) for line in lines)
-    return left, right
-
-
-def _excerpt(line: str, start: int) -> str:
-    """Return at most ``_EXAMPLE_CHARS`` characters of a line from ``start`` on, cut at spaces near the ends, if any."""
-    end = start + _EXAMPLE_CHARS
-    first_space = line.find(" ", start, start + _WORD_CHARS) if start else -1
-    begin = start if first_space < 0 else first_space + 1
-    last_space = line.rfind(" ", end - _WORD_CHARS, end) if end < len(line) else len(line)
-    stop = last_space if last_space > begin else end
-    return f"{'...' * (begin > 0)}{line[begin:stop]}{'...' * (end < len(line))}"
 
 
 def _borderline(compared: ComparedSettings) -> list[dict[str, Any]]:

@@ -2,7 +2,7 @@
 
 ``draw_sample``, for ``tune``, bounds the documents; ``BoundedTexts``, for ``stop-shingles``, bounds the characters.
 
-``rounds`` and ``comparison`` use a part of a sample: ``used_characters``, ``used_text_numbers``.
+``comparison`` uses a part of a sample: ``used_characters``, ``used_text_numbers``.
 """
 
 import itertools

@@ -142,6 +142,11 @@ class Study:
         """Number in the sample of the first text with each distinct set, int64 (n_sets,)."""
         return self.text_numbers[self.distinct.first_documents]
 
+    def first_of(self, pairs: Pairs) -> Pairs:
+        """Return pairs of distinct sets as pairs of the first used texts with these sets."""
+        documents = self.distinct.first_documents
+        return pairs._replace(left=documents[pairs.left], right=documents[pairs.right])
+
     @property
     def indexed_count(self) -> int:
         """Used documents with shingles and at least ``min_words`` words: those that the daemon would index."""

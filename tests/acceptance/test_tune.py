@@ -16,7 +16,7 @@ from pathlib import Path
 
 import pytest
 
-from streamdedup.cli.rendering.tuning_tables import count_text
+from streamdedup.cli.rendering.tuning_tables import count_text, share_text
 from tests.daemons import streamdedup
 from tests.servers import unavailable
 
@@ -30,8 +30,8 @@ SERVERS = '[kafka]\nbootstrap_servers = "localhost:9092"\n[redis]\nurl = "redis:
 def corpus(tmp_path_factory) -> Path:
     path = tmp_path_factory.mktemp("tune") / "texts.jsonl"
     lines = []
-    for at in range(120):
-        words = " ".join(f"word{(at * 7919 + place * 104729) % 4001}" for place in range(40))
+    for at in range(340):
+        words = " ".join(f"word{at}x{place}" for place in range(40))
         for copy, extra in enumerate(("", f" {HOSTILE}", f" {HOSTILE} once more")):
             lines.append(json.dumps({"id": f"{at}/{copy}<b>", "text": f"{words}{extra}"}))
     path.write_text("\n".join(lines), encoding="utf-8")
@@ -48,7 +48,7 @@ def tuned(corpus) -> tuple[dict, Path]:
 
 def test_the_numbers_are_consistent(tuned):
     results, _ = tuned
-    assert results["sample"]["documents"] == 360
+    assert results["sample"]["documents"] == 1_020
     assert results["demand"]["documents_kept"] == 5_760 * 31
     best = results["recommendation"]
     assert best["probability_at_recall_from"] >= best["found_at_recall_from"] >= best["min_recall"] == 0.99
@@ -70,13 +70,13 @@ def test_each_minimum_recall_has_its_price_and_its_documents_without_an_alert(tu
     assert rows[0]["bytes_per_document"] < rows[1]["bytes_per_document"] < rows[2]["bytes_per_document"]
     assert rows[0]["unlucky_documents"] >= rows[2]["unlucky_documents"] >= 0
     evaluated = streamdedup("evaluate", corpus, "--json")
-    assert json.loads(evaluated.stdout)["unlucky_documents"]["of"] == 360
+    assert json.loads(evaluated.stdout)["unlucky_documents"]["of"] == 1_020
     assert "documents without an alert" in streamdedup("evaluate", corpus).stdout
 
 
 def test_the_settings_that_it_recommends_are_accepted(tuned, tmp_path):
     config = tmp_path / "streamdedup.toml"
-    config.write_text(SERVERS + tuned[0]["recommendation"]["toml"], encoding="utf-8")
+    config.write_text(SERVERS + tuned[0]["proposed"]["toml"], encoding="utf-8")
     done = streamdedup("config", "check", "--config", config)
     assert done.returncode == 0, done.stderr
 
@@ -103,27 +103,24 @@ def test_each_threshold_has_its_pairs_and_those_below_the_recommendation_ten_in_
         assert len(one["examples"]) == (min(10, one["added"]) if one["threshold"] < 0.8 else 0)
         for pair in one["examples"]:
             assert pair["similarity"] >= one["threshold"]
-            assert "word" in pair["left_text"]
-            assert len(pair["left_text"]) <= 166
+            assert "word" in pair["passage"]
+            assert pair["passage_words"] <= pair["common_words"] <= min(pair["left_words"], pair["right_words"])
     printed = streamdedup("tune", corpus, "--unit", "word", "--size", 3, "--threshold", 0.95, "-t", 0.8).stdout
     assert "Pairs that a threshold adds, with shingles word 3" in printed
-    assert re.search(r"from 0\.8: \d+ pairs, \d+ more", printed)
+    assert re.search(r"from 0\.8: [\d,]+ pairs, [\d,]+ more", printed)
 
 
-def test_a_step_below_shows_both_texts_side_by_side_or_stacked(corpus, tmp_path):
+def test_a_step_below_shows_what_texts_have_in_common_at_any_width(corpus, tmp_path):
     config = tmp_path / "streamdedup.toml"
     profile = '[profiles.articles]\ntopics = ["articles"]\nthreshold = 0.97\ncontainment_threshold = "none"\n'
     config.write_text(SERVERS + profile, encoding="utf-8")
     options = ["--unit", "word", "--size", 3, "--config", config]
-    shown = {
-        columns: re.sub(r"\x1b\[[0-9;?]*[A-Za-z]", "", on_a_terminal(columns, "tune", corpus, *options, NO_COLOR="1"))
-        for columns in (80, 120)
-    }
-    for columns, text in shown.items():
-        assert all(len(line.rstrip()) <= columns for line in text.splitlines())
-        assert re.search(r"0\.9\d{3}  \d+/2<b> ~ \d+/[01]<b>", text)
-    beside = {columns: bool(re.search(r"^ {6}\S.*? {3,}\S", text, re.MULTILINE)) for columns, text in shown.items()}
-    assert beside == {80: False, 120: True}
+    for columns in (80, 120):
+        text = on_a_terminal(columns, "tune", corpus, *options, NO_COLOR="1")
+        shown = re.sub(r"\x1b\[[0-9;?]*[A-Za-z]", "", text)
+        pair = r"0\.\d\d \d+/2<b> ~ \d+/[01]<b>: \d+ words in common, of \d+ and \d+; \d+ in a row: "
+        assert re.search(pair, " ".join(shown.split()))
+        assert all(len(line.rstrip()) <= columns for line in shown.splitlines())
 
 
 def test_a_recall_that_the_limits_prevent_is_not_recommended(corpus, tmp_path):
@@ -178,8 +175,8 @@ def test_a_report_without_its_libraries_names_the_extra(corpus, tmp_path):
 def test_tables_are_for_people_and_name_the_recommendation():
     done = streamdedup("tune", SAMPLE / "reviews.jsonl", "--profile", "reviews")
     assert done.returncode == 0, done.stderr
-    assert "Recommended: char 5" in done.stdout
-    assert "[profiles.reviews]" in done.stdout
+    assert "Not recommended, the cheapest: char 5" in done.stdout
+    assert "[profiles.reviews]" not in done.stdout
     assert "too few to check the recall by" in done.stdout
     assert 'with "packed" on Redis 7' in done.stdout
 
@@ -224,7 +221,7 @@ def test_a_file_name_that_is_not_utf8_is_shown_with_escapes(tmp_path):
     corpus.write_text("\n".join(lines), encoding="utf-8")
     done = streamdedup("tune", corpus, "--json")
     assert done.returncode == 0, done.stderr
-    assert "caf\\udce9.jsonl" in done.stderr + done.stdout or json.loads(done.stdout)["proposed"]["command"] is None
+    assert "caf\\udce9.jsonl" in done.stderr + done.stdout or json.loads(done.stdout)["proposed"] is None
 
 
 def test_the_example_of_the_page_is_the_output():
@@ -253,7 +250,7 @@ def test_a_bounded_sample_is_drawn_and_reported(corpus):
     lines = corpus.read_text(encoding="utf-8")
     for file, text in ((corpus, None), ("-", lines)):
         sampled = streamdedup("tune", file, "--sample", 50, "--json", "--unit", "word", text=text)
-        assert json.loads(sampled.stdout)["sample"]["read"] == 360
+        assert json.loads(sampled.stdout)["sample"]["read"] == 1_020
         assert json.loads(sampled.stdout)["sample"]["documents"] == 50
 
 
@@ -293,9 +290,9 @@ def test_the_report_loads_nothing_and_has_the_numbers_of_json(tuned):
     shown = {name: html.unescape(text) for name, text in re.findall(r'data-figure="(\w+)">([^<]*)<', page)}
     best = results["recommendation"]
     assert shown["probability_at_recall_from"] == f"{best['probability_at_recall_from']:.4f}"
-    assert shown["found_recall"] == f"{best['found_recall']:.4f}"
+    assert shown["found_recall"] == share_text(best["found_recall"], best["pairs"])
     assert shown["candidates_forecast"] == count_text(best["candidates_forecast"])
-    assert shown["documents_per_s"] == f"{best['documents_per_s']:,.0f}"
+    assert shown["documents_per_s"] == count_text(best["documents_per_s"])
     assert shown["daemons"] == str(best["daemons"])
     for row in results["rows"]:
         assert f"{row['bands']} x {row['rows']}" in page
@@ -403,6 +400,7 @@ def test_applied_proposals_find_the_pairs_that_they_promise(tmp_path):
         longer = [f"w{at}x{place}" for place in range(60)]
         lines += [" ".join(story), " ".join(f"{word[0]}\u064e{word[1:]}" for word in story)]
         lines += [" ".join(longer), " ".join([*longer, *(f"more{at}x{place}" for place in range(16))])]
+    lines += [" ".join(f"other{at}x{place}" for place in range(30)) for at in range(840)]
     texts = (json.dumps({"id": str(at), "text": text}) for at, text in enumerate(lines))
     corpus.write_text("\n".join(texts), encoding="utf-8")
     done = streamdedup("tune", corpus, "--json", "--unit", "word", "--size", 3, "--apply", config)
@@ -450,7 +448,7 @@ def test_a_profile_of_a_settings_file_is_varied_and_its_own_values_are_among_the
     results = json.loads(done.stdout)
     assert ("char", 7, 0.75) in {(row["unit"], row["size"], row["threshold"]) for row in results["rows"]}
     assert results["recommendation"]["threshold"] == 0.75
-    pasted = results["recommendation"]["toml"]
+    pasted = results["proposed"]["toml"]
     assert 'topics = ["shop.items"]' in pasted
     assert "keep_white_space = false" in pasted
     config.write_text(SERVERS + pasted, encoding="utf-8")
@@ -473,7 +471,7 @@ def test_the_bands_are_chosen_for_recall_from_of_the_profile(corpus, tmp_path):
     assert best["candidates_forecast"] >= other["candidates_forecast"]
     assert 1 - (1 - 0.6 ** best["rows"]) ** best["bands"] == pytest.approx(best["probability_at_recall_from"])
     assert best["probability_at_recall_from"] >= 0.99
-    pasted = results["recommendation"]["toml"]
+    pasted = results["proposed"]["toml"]
     assert "containment_threshold = 0.9" in pasted
     assert "recall_from = 0.6" in pasted
     config.write_text(SERVERS + pasted, encoding="utf-8")

@@ -68,7 +68,9 @@ def test_files_to_which_a_section_can_be_applied_stay_as_they_are(tmp_path):
 def test_stop_shingles_are_written_before_the_settings_that_name_them(tmp_path, monkeypatch):
     path = tmp_path / "streamdedup.toml"
     path.write_text(f"{SERVERS}\n{OLD}", encoding="utf-8")
-    proposed = {"toml": f'{NEW}\nshingle_size = 0\nstop_shingles = "x"', "stop_shingles": "# no shingles\n"}
+    stops = tmp_path / "boilerplate-articles.txt"
+    toml = f'{NEW}\nshingle_size = 0\nstop_shingles = "{stops}"'
+    proposed = {"toml": toml, "stop_shingles": "# no shingles\n", "stops_path": str(stops)}
     with pytest.raises(SettingsError, match="shingle_size"):
         apply_section(path, "articles", proposed)
     assert path.read_text(encoding="utf-8") == f"{SERVERS}\n{OLD}"

@@ -102,11 +102,27 @@ def test_the_section_that_an_example_prints_is_a_settings_file_for_commands_on_f
     assert run(*command, corpus, "--config", config, "--profile", "articles")[0] == EXIT_USAGE
 
 
-def test_a_recommendation_is_applied_to_a_file_without_servers(run, corpus, tmp_path):
+def test_a_recommendation_is_applied_to_a_file_without_servers(run, corpus, tmp_path, monkeypatch):
     config = tmp_path / "news.toml"
     config.write_text("\ufeff" + run("config", "example", "news")[1], encoding="utf-8")
+    before = config.read_text(encoding="utf-8")
+    code, _, err = run("tune", corpus, "--time", "1", "--config", config, "--apply", config)
+    assert (code, config.read_text(encoding="utf-8")) == (EXIT_USAGE, before)
+    assert "nothing is recommended: of 5 documents compared, 1,000 are the least" in " ".join(err.split())
+    monkeypatch.setattr("streamdedup.tuning.results.LEAST_DOCUMENTS", 5)
     assert run("tune", corpus, "--time", "1", "--config", config, "--apply", config)[0] == 0
     assert "bands = " in config.read_text(encoding="utf-8")
+
+
+def test_pairs_below_the_default_are_found_with_the_recall_that_an_option_asks_for(run, results, tmp_path):
+    texts = []
+    for at in range(40):
+        story = [f"w{at}x{place}" for place in range(40)]
+        texts += [(f"{at}a", " ".join(story)), (f"{at}b", " ".join([*story[:-9], *(f"n{at}x{n}" for n in range(9))]))]
+    corpus, options = written(tmp_path / "corpus.jsonl", texts), ("-t", "0.5", "--containment-threshold", "none")
+    found = [len(run("scan", corpus, *options, *more)[1].splitlines()) for more in ([], ["--recall-from", "0.5"])]
+    assert found[0] < found[1] == 40
+    assert results(corpus, *options, "--recall-from", "0.5")["recall_from"] == 0.5
 
 
 # evaluate

@@ -6,15 +6,14 @@ import itertools
 import math
 import random
 from collections import Counter
-from collections.abc import Callable
 from dataclasses import replace
+from pathlib import Path
 
 import numpy as np
 import pytest
 
-from streamdedup.cli.rendering.tuning_tables import count_text, tables_text
+from streamdedup.cli.rendering.tuning_tables import count_text, share_text, tables_text
 from streamdedup.detection.model import DetectorOptions
-from streamdedup.errors import SettingsError
 from streamdedup.evaluation.pairs import shingle_sets
 from streamdedup.evaluation.trial import DetectorRun, document_at
 from streamdedup.index.memory import MemoryIndex
@@ -32,12 +31,12 @@ from streamdedup.tuning.candidates import (
     largest_bucket_of_each,
 )
 from streamdedup.tuning.capped import Scales, StormLimits, compared_shares, find_chance
-from streamdedup.tuning.comparison import Question, compare_settings
+from streamdedup.tuning.comparison import Question, compare_in_time, compare_settings
 from streamdedup.tuning.memory import bytes_per_document
 from streamdedup.tuning.passages import frequent_passages
-from streamdedup.tuning.rounds import RoundTime, affordable_growth, rounds
+from streamdedup.tuning.results import results_of
 from streamdedup.tuning.rows import MOST_HIDDEN, Workload, rows_of
-from streamdedup.tuning.sample import MOST_CHARACTERS, BoundedTexts, draw_sample, used_text_numbers
+from streamdedup.tuning.sample import MOST_CHARACTERS, BoundedTexts, Sample, draw_sample, used_text_numbers
 from streamdedup.tuning.study import Study
 
 WORDS = ShingleOptions("word", 3)
@@ -429,27 +428,34 @@ def test_passages_of_stop_shingles_are_whole_and_the_most_frequent_comes_first()
     counts = dict.fromkeys(Shingler(WORDS).shingle([notice]).hashes.tolist(), 30)
     counts |= dict.fromkeys(Shingler(WORDS).shingle([footer]).hashes.tolist(), 100)
     counts |= {7: 50}  # in none of the texts
-    assert list(frequent_passages(texts, counts, WORDS)) == [(footer, 100), (notice, 30)]
+    assert list(frequent_passages(texts, counts, WORDS)) == [(footer, 100, 10), (notice, 30, 58)]
 
 
 def test_a_passage_ends_where_the_shingles_are_half_as_frequent():
     counts = {int(Shingler(WORDS).shingle([text]).hashes[0]): count for text, count in [("a b c", 9), ("b c d", 4)]}
-    assert list(frequent_passages(["x a b c d"], counts, WORDS)) == [("a b c", 9), ("b c d", 4)]
+    assert list(frequent_passages(["x a b c d"], counts, WORDS)) == [("a b c", 9, 1), ("b c d", 4, 1)]
 
 
-def asked(texts: list[str], *kinds: ShingleOptions, containment: float | str = "none") -> tuple:
+def asked(
+    texts: list[str], *kinds: ShingleOptions, containment: float | str = "none", sources: list[str | None] | None = None
+) -> tuple[Question, Sample]:
     """A question about words by 3 and further kinds of shingles, and a sample of all texts."""
     profile = named_profile(None, "articles", {"containment_threshold": containment})
-    kinds, thresholds = (WORDS, *kinds), (0.5, 0.7, 0.8)
-    question = Question("articles", profile, kinds, thresholds, (0.99,), 1_000.0, "sets", ("texts.jsonl",), False)
-    documents = ((f"d{at}", text, None, None) for at, text in enumerate(texts))
+    kinds, thresholds, stops = (WORDS, *kinds), (0.5, 0.7, 0.8), Path("/settings/stops.txt")
+    question = Question("articles", profile, kinds, thresholds, (0.99,), 1_000.0, "sets", ("t.jsonl",), False, stops)
+    columns = zip(texts, sources or [None] * len(texts), strict=True)
+    documents = ((f"d{at}", text, source, None) for at, (text, source) in enumerate(columns))
     return question, draw_sample(documents, len(texts))
 
 
-def proposed(texts: list[str]) -> dict[str, dict]:
+def tuned(texts: list[str], *kinds: ShingleOptions, time_s: float = 50.0, **options: object) -> dict:
+    """The results for texts."""
+    return results_of(compare_in_time(*asked(texts, *kinds, **options), no_progress, time_s), no_progress)
+
+
+def proposed(texts: list[str], **options: object) -> dict[str, dict]:
     """The proposals for texts by their names."""
-    (results,) = [found.results for found in rounds(*asked(texts), no_progress)]
-    return {trial["name"]: trial for trial in results["proposals"]}
+    return {trial["name"]: trial for trial in tuned(texts, **options)["proposals"]}
 
 
 @contextlib.contextmanager
@@ -471,6 +477,8 @@ class TestProposals:
     def test_folded_marks_and_variants_gain_the_pairs_of_their_forms(self):
         marks = proposed([self.PLAIN, self.vowelled(), *self.OTHERS])
         assert (marks["fold_marks = true"]["pairs"], marks["fold_marks = true"]["gained"]) == (1, 1)
+        (pair,) = marks["fold_marks = true"]["examples"]  # one text, once the marks are folded
+        assert (pair["left"], pair["right"], pair["common_words"], pair["passage_words"]) == ("d1", "d0", 11, 11)
         old, new = "國語學習書店東門車站電話號碼風雲萬里", "国语学习书店东门车站电话号码风云万里"
         variants = proposed([old, new, *self.OTHERS])
         assert variants["as recommended"]["pairs"] == 0
@@ -492,13 +500,13 @@ class TestProposals:
         assert (trial["pairs"], trial["gained"], trial["lost"]) == (len(similar | by_rule), len(by_rule), 0)
         assert trial["bytes_per_document"] > trials["as recommended"]["bytes_per_document"]
 
-    def test_the_printed_section_has_all_proposals_as_the_applied_one(self):
+    def test_the_printed_section_has_all_proposals_as_the_applied_one(self, monkeypatch):
         texts = [*["ok thanks"] * 5, *self.OTHERS, f"{self.OTHERS[0]} end"]
-        (found,) = rounds(*asked(texts, ShingleOptions("char", 5)), no_progress)
-        proposed = found.results["proposed"]
+        monkeypatch.setattr("streamdedup.tuning.results.LEAST_DOCUMENTS", len(texts))
+        results = tuned(texts, ShingleOptions("char", 5))
+        proposed = results["proposed"]
         assert "min_words = 3\n" in proposed["toml"]
-        assert "min_words = 3\n" not in found.results["recommendation"]["toml"]
-        shown = tables_text(found.results, io.StringIO())
+        shown = tables_text(results, io.StringIO())
         assert shown.endswith(f"{SERVERS}\n{proposed['toml']}\n")
         assert "Kinds of shingles" not in shown
 
@@ -543,93 +551,139 @@ class TestProposals:
         assert "containment_threshold = 0.8" not in proposed([*texts, notice])
 
 
-def clock(step_s: float) -> Callable[[], float]:
-    """Return a clock that goes on by so many seconds whenever it is looked at."""
-    return itertools.count(0.0, step_s).__next__
+class TestTime:
+    """``--time`` chooses the documents, and no clock does."""
 
+    def test_a_slow_machine_proposes_the_same_as_a_fast_one(self, monkeypatch):
+        def results(step_s: float) -> dict:
+            monkeypatch.setattr("time.perf_counter", itertools.count(0.0, step_s).__next__)
+            texts = [*made_texts(300), *TestSteps.edited()]
+            sources = ["one", "two"] * (len(texts) // 2)
+            return tuned(texts, ShingleOptions("char", 5), time_s=1.0, sources=sources)
 
-class TestRounds:
-    @pytest.fixture(autouse=True)
-    def _small_first_round(self, monkeypatch):
-        monkeypatch.setattr("streamdedup.tuning.rounds.FIRST_CHARACTERS", 4_000)
+        fast, slow = results(1e-6), results(60.0)
+        assert "threshold = 0.5, recall_from = 0.6" in {trial["name"] for trial in fast["proposals"]}
+        assert fast["recommendation"]["documents_per_s"] > slow["recommendation"]["documents_per_s"]
+        for found in (fast, slow):
+            for row in (*found["rows"], *found["kinds"], *found["recalls"], *found["proposals"]):
+                row["documents_per_s"] = row["prepare_us"] = 0
+            found["recommendation"] |= {"documents_per_s": 0, "prepare_us": 0, "daemons": 0}
+        assert fast == slow
 
-    def test_a_small_round_comes_first_and_the_last_one_has_all_documents(self):
-        found = list(rounds(*asked(made_texts(300)), no_progress, clock=clock(1.0)))
-        sizes = [max(each.results["sample"]["looked_at"].values()) for each in found]
-        assert sizes == sorted(sizes)
-        assert sizes[0] < 30
-        assert sizes[-1] == 300
-        assert [each.is_last for each in found] == [False] * (len(found) - 1) + [True]
-
-    def test_no_round_begins_that_would_not_end_in_time(self):
-        (found,) = rounds(*asked(made_texts(300)), no_progress, clock=clock(30.0))
-        assert found.is_last
-        assert max(found.results["sample"]["looked_at"].values()) < 30
-
-    def test_only_the_recommended_kind_is_compared_on_most_documents(self, monkeypatch):
-        monkeypatch.setattr("streamdedup.tuning.rounds.ALL_KINDS_CHARACTERS", 8_000)
-        titles = []
-
-        @contextlib.contextmanager
-        def progress(title, total):
-            done = []
-            yield done.append
-            if not title.endswith("bands"):
-                titles.append(title)
-                assert sum(done) == total, title
-
-        found = list(rounds(*asked(made_texts(300), ShingleOptions("char", 5)), progress, clock=clock(1.0)))
-        counts = found[-1].results["sample"]["looked_at"]
-        assert counts["word 3"] == 300
-        assert 10 < counts["char 5"] < 150
-        assert not found[-1].results["sample"]["cut_by_time"]
-        assert found[0].results["sample"]["cut_by_time"]
-        assert {(row["unit"], row["size"]) for row in found[-1].results["rows"]} == {("word", 3)}
-        kinds = found[-1].results["kinds"]
-        assert [(row["unit"], row["size"]) for row in kinds] == [("word", 3), ("char", 5)]
-        assert {(row["threshold"], row["documents"]) for row in kinds} == {(0.8, counts["char 5"])}
-        assert titles.count("char 5: pairs") == 2
-        assert len(found) == titles.count("word 3: pairs") > 2
-
-    @pytest.mark.parametrize(
-        ("taken", "limit_s", "power"),
-        [
-            ([RoundTime(1, 4_000.0, 4.0)], 64.0, 1.25),  # the usual power
-            (
-                [RoundTime(1, 1_000.0, 0.5), RoundTime(1, 4_000.0, 4.0)],
-                64.0,
-                1.5,
-            ),  # 4 times the characters, 8 times as long
-            ([RoundTime(1, 1_000.0, 3.9), RoundTime(1, 4_000.0, 4.0)], 64.0, 1.05),
-            ([RoundTime(4, 1_000.0, 0.5), RoundTime(1, 4_000.0, 4.0)], 64.0, 1.25),  # with other kinds
-            ([RoundTime(4, 4_000.0, 4.0)], 32.0, 1.25),  # with one kind, a round takes half the time of all
-        ],
-    )
-    def test_the_next_round_is_foretold_by_two_rounds(self, taken, limit_s, power):
-        assert affordable_growth(taken, 1, limit_s) == pytest.approx(16 ** (1 / power))
-
-    def test_a_slow_machine_compares_all_kinds_once(self):
-        *_, last = rounds(*asked(made_texts(300), ShingleOptions("char", 5)), no_progress, clock=clock(6.0))
-        counts = last.results["sample"]["looked_at"]
-        assert counts["char 5"] < 30 < counts["word 3"]
-        shown = tables_text(last.results, io.StringIO())
+    def test_kinds_of_shingles_are_compared_on_the_same_documents_and_the_best_on_more(self):
+        results = tuned(made_texts(300), ShingleOptions("char", 5), time_s=0.25)
+        counts = results["sample"]["looked_at"]
+        assert counts["char 5"] < 100 < counts["word 3"] == 300
+        assert {(row["unit"], row["size"]) for row in results["rows"]} == {("word", 3)}
+        kinds = [(row["unit"], row["threshold"], row["documents"]) for row in results["kinds"]]
+        assert kinds == [("word", 0.8, counts["char 5"]), ("char", 0.8, counts["char 5"])]
+        shown = tables_text(results, io.StringIO())
         assert f"Kinds of shingles, all with the same {counts['char 5']} documents, from 0.8" in shown
         assert shown.index("char 5    0.8") < shown.index("Settings by kind") < shown.index("Minimum recall R")
 
-    def test_a_small_round_that_recommends_nothing_is_no_end(self, monkeypatch):
-        calls = []
+    @pytest.mark.parametrize("kinds", [(), (ShingleOptions("char", 5),)])
+    @pytest.mark.parametrize(("time_s", "is_cut"), [(0.05, True), (50.0, False)])
+    def test_a_longer_time_compares_more_documents(self, time_s, is_cut, kinds):
+        sample = tuned(made_texts(300), *kinds, time_s=time_s)["sample"]
+        assert (sample["looked_at"]["word 3"] < 150) == is_cut
+        assert sample["cut_by_time"] == is_cut
 
-        def refuse_first(*arguments: object) -> object:
-            calls.append(arguments)
-            if len(calls) == 1:
-                raise SettingsError("no bands")
-            return compare_settings(*arguments)
 
-        monkeypatch.setattr("streamdedup.tuning.rounds.compare_settings", refuse_first)
-        assert [each.is_last for each in rounds(*asked(made_texts(300)), no_progress, clock=clock(1.0))][-1]
-        calls.clear()
-        with pytest.raises(SettingsError, match="no bands"):
-            list(rounds(*asked(made_texts(300)), no_progress, clock=clock(30.0)))
+class TestSources:
+    """What proposals gain, told apart by the sources of the texts."""
+
+    @staticmethod
+    def notices(count: int, total: int = 1_000) -> tuple[list[str], list[str]]:
+        """Texts of which the first ones, of the source "paid", share a notice."""
+        notice = words(60, 7)
+        texts = [f"{words(3, at)} {notice}" if at < count else words(40, at) for at in range(total)]
+        return texts, ["paid" if at < 2 * count else "free" for at in range(total)]
+
+    def test_boilerplate_is_learnt_from_the_whole_sample_however_few_texts_are_compared(self):
+        texts, sources = self.notices(100)
+        results = tuned(texts, time_s=0.02, sources=sources)
+        assert results["sample"]["looked_at"]["word 3"] < 60
+        trials = {trial["name"]: trial for trial in results["proposals"]}
+        assert trials["as recommended"]["boilerplate"] == trials["as recommended"]["pairs"] > 0
+        assert trials["stop_shingles"]["pairs"] == 0
+
+    def test_boilerplate_of_a_source_of_few_documents_is_not_judged(self):
+        texts, sources = self.notices(20)
+        results = tuned([*texts, *["ok thanks"] * 5], sources=[*sources, *["free"] * 5])
+        assert results["proposals"][0]["pairs"] > 100
+        assert results["proposals"][0]["boilerplate"] is None
+        assert "not judged" in tables_text(results, io.StringIO())
+
+    def test_a_passage_of_a_hundred_documents_is_named_where_sources_are_absent(self):
+        texts, sources = self.notices(100, 2_100)
+        (warning,) = [text for text in tuned(texts)["warnings"] if "share the passage" in text]
+        assert warning.startswith(f"100 documents share the passage '{words(60, 7)[:40]}")
+        for fewer in (tuned(texts, sources=sources), tuned(self.notices(99, 2_100)[0])):
+            assert not any("share the passage" in text for text in fewer["warnings"])
+
+    @pytest.mark.parametrize(
+        ("of_pair", "lowered"),
+        [(lambda at: f"s{at % 2}", True), (lambda at: f"s{at // 2 % 2}", False), (lambda _: None, False)],
+    )
+    def test_the_threshold_is_lowered_where_the_gained_pairs_are_across_sources(self, of_pair, lowered):
+        texts = TestSteps.edited()
+        results = tuned(texts, sources=[of_pair(at) for at in range(len(texts))])
+        trials = {trial["name"]: trial for trial in results["proposals"]}
+        assert ("threshold = 0.5, recall_from = 0.6" in trials) == lowered
+        if lowered:
+            trial = trials["threshold = 0.5, recall_from = 0.6"]
+            step = {step["threshold"]: step["pairs"] for step in results["thresholds"]}
+            assert (trial["across"], trial["pairs"], trial["gained"]) == (1.0, step[0.5], step[0.5] - step[0.8])
+            assert 1 - (1 - 0.6 ** trial["rows"]) ** trial["bands"] >= 0.99
+            assert trial["bytes_per_document"] > trials["as recommended"]["bytes_per_document"]
+            assert len(trial["examples"]) == 10
+            assert all(pair["similarity"] < 0.8 for pair in trial["examples"])
+            assert {(pair["left_source"], pair["right_source"]) for pair in trial["examples"]} == {("s1", "s0")}
+            assert "(s1) ~ d" in tables_text(results, io.StringIO())
+
+    def test_too_few_added_pairs_lower_no_threshold(self):
+        names = proposed(TestSteps.edited()[:20], sources=["a", "b"] * 10)
+        assert not any(name.startswith("threshold") for name in names)
+
+    @pytest.mark.parametrize(("count", "is_family"), [(9, False), (12, True)])
+    def test_gained_families_of_a_template_are_named_and_left_out(self, count, is_family, monkeypatch):
+        monkeypatch.setattr("streamdedup.tuning.results.LEAST_DOCUMENTS", 100)
+        template = words(44, 7)
+        texts = [f"{template} {words(8, 100 + at)}" for at in range(count)]
+        texts += [*TestProposals.OTHERS, *(words(40, 5_000 + at) for at in range(250)), *["ok thanks"] * 5]
+        results = tuned(texts, sources=["shop"] * len(texts))
+        (trial,) = [one for one in results["proposals"] if one["name"] == "containment_threshold = 0.8"]
+        pairs = count * (count - 1) // 2
+        assert (trial["gained"], trial["families"], trial["across"]) == (pairs, pairs if is_family else 0, 0.0)
+        assert trial["is_advised"] != is_family
+        assert ("containment_threshold = 0.8" in results["proposed"]["toml"]) != is_family
+        assert ("not: containment_threshold = 0.8" in tables_text(results, io.StringIO())) == is_family
+
+    def test_pairs_of_a_family_are_those_within_one_source(self):
+        texts = [f"{words(44, 7)} {words(8, 100 + at)}" for at in range(12)]
+        texts += [words(40, 5_000 + at) for at in range(250)]
+        own = [f"s{at}" for at in range(12)]
+        trial = proposed(texts, sources=[*own, *["x"] * 250])["containment_threshold = 0.8"]
+        assert (trial["families"], trial["across"]) == (0, 1.0)
+        trials = tuned(texts, sources=[*["shop"] * 11, "other", *["shop"] * 250])["proposals"]
+        (trial,) = [one for one in trials if one["name"] == "containment_threshold = 0.8"]
+        assert (trial["gained"], trial["families"]) == (66, 55)
+
+
+class TestFewDocuments:
+    def test_nothing_is_recommended_below_a_thousand_documents(self):
+        for count in (999, 1_000):
+            results = tuned([words(5, at) for at in range(count)])
+            assert (results["proposed"] is not None) == (count == 1_000)
+            refused = "nothing is recommended: of 999 documents compared, 1,000 are the least"
+            assert (refused in results["warnings"]) == (count < 1_000)
+            shown = tables_text(results, io.StringIO())
+            assert ("\nRecommended: word 3" in shown) == ("[profiles.articles]" in shown) == (count == 1_000)
+
+    @pytest.mark.parametrize(("pairs", "shown"), [(7, "0.9"), (26, "0.86"), (300, "0.857"), (90_000, "0.8571")])
+    def test_a_share_of_few_pairs_has_few_decimals(self, pairs, shown):
+        assert share_text(6 / 7, pairs) == shown
+        assert share_text(None, pairs) == "none"
 
 
 class TestSteps:
@@ -654,8 +708,7 @@ class TestSteps:
         self, containment, ranges
     ):
         texts = self.edited()
-        (found,) = rounds(*asked(texts, containment=containment), no_progress)
-        steps = {step["threshold"]: step for step in found.results["thresholds"]}
+        steps = {step["threshold"]: step for step in tuned(texts, containment=containment)["thresholds"]}
         assert list(steps) == [0.8, 0.7, 0.5]
         assert steps[0.8]["examples"] == []
         assert steps[0.5]["added"] > 10
@@ -668,8 +721,12 @@ class TestSteps:
             assert all(low <= similarity < high for similarity in similarities)
             for pair in examples:
                 assert int(pair["left"][1:]) > int(pair["right"][1:])
-                shown = pair["left_text"].replace("...", "").split()
-                assert set(shown) <= set(texts[int(pair["left"][1:])].split())
+                new, old = (texts[int(pair[side][1:])] for side in ("left", "right"))
+                assert pair["common_words"] == len(set(new.split()) & set(old.split()))
+                passage = pair["passage"].removesuffix("...")
+                assert passage in new
+                assert passage in old
+                assert (pair["left_words"], pair["right_words"]) == (60, 60)
 
     def test_a_profile_with_a_higher_threshold_is_compared_at_the_bands_of_lower_ones(self):
         question, sample = asked(self.edited())
@@ -681,8 +738,8 @@ class TestSteps:
 
     def test_a_step_has_the_share_of_its_pairs_that_the_recommended_bands_find(self):
         texts = self.edited()
-        (found,) = rounds(*asked(texts), no_progress)
-        best, steps = found.results["recommendation"], found.results["thresholds"]
+        results = tuned(texts)
+        best, steps = results["recommendation"], results["thresholds"]
         assert steps[0]["threshold"] == best["threshold"] == best["recall_from"] == 0.8
         assert steps[0]["found"] == pytest.approx(best["edited_pairs_found"] / best["edited_pairs"])
         profile = named_profile(None, "articles", {})

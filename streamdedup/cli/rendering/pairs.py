@@ -1,8 +1,8 @@
 """Near-duplicate pairs for people: a line per match, both texts side by side, and pairs in a file.
 
-``tail`` and ``demo`` show alerts (``AlertView``), ``scan`` writes pairs (``write_pairs``), and ``tune`` shows examples
-(``marked_texts``). All output for terminals is ``rich`` text, never markup, because ids and texts come from arbitrary
-senders. Without colours, brackets mark differences.
+``tail`` and ``demo`` show alerts (``AlertView``), ``scan`` writes pairs (``write_pairs``). All output for terminals is
+``rich`` text, never markup, because ids and texts come from arbitrary senders. Without colours, brackets mark
+differences.
 """
 
 from collections.abc import Callable, Iterable, Mapping
@@ -170,11 +170,6 @@ def side_by_side(new: Side, old: Side, *, coloured: bool) -> Table:
     if not comparison.is_aligned:
         table.add_row(*[Text(f"(not compared: one text has more than {MAX_WORDS:,} words)", "dim")] * 2)
     return table
-
-
-def marked_texts(new: str, old: str, *, coloured: bool) -> tuple[Text, Text]:
-    comparison = compare(new, old)
-    return _marked(comparison.left, _NEW, coloured=coloured), _marked(comparison.right, _OLD, coloured=coloured)
 
 
 def _single(side: Side) -> Text:

@@ -18,7 +18,7 @@ from matplotlib.ticker import FuncFormatter
 from streamdedup import __version__
 from streamdedup.cli.rendering import tuning_tables as tables
 from streamdedup.cli.rendering.differences import compare
-from streamdedup.cli.rendering.terminal import printable, size_text
+from streamdedup.cli.rendering.terminal import printable
 from streamdedup.evaluation.rates import Rate
 from streamdedup.similarity.lsh import Banding
 from streamdedup.tuning.sample import Sample
@@ -62,7 +62,7 @@ def page(results: dict[str, Any], sample: Sample) -> str:
         lstrip_blocks=True,
     )
     environment.filters |= {
-        "bytes": size_text,
+        "forecast": tables.forecast_size,
         "count": tables.count_text,
         "printable": printable,
         "share": tables.share_text,
@@ -156,7 +156,7 @@ def memory_chart(results: dict[str, Any]) -> Chart:
         axes.plot(recalls, [row["memory_bytes"] for row in points], marker, color=colour, label=f"{unit} {size}")
     axes.set_ylim(bottom=0.0)
     axes.locator_params(axis="x", nbins=5)
-    axes.yaxis.set_major_formatter(FuncFormatter(lambda size, _: size_text(size).replace(".0 ", " ")))  # 5 MB
+    axes.yaxis.set_major_formatter(FuncFormatter(lambda size, _: tables.forecast_size(size)))
     axes.legend(fontsize="small")
     return Chart(
         "memory",

@@ -10,20 +10,18 @@ from typing import Any, Final, NamedTuple, TextIO
 from rich.box import SIMPLE_HEAD
 from rich.console import Console
 from rich.measure import Measurement
-from rich.padding import Padding
 from rich.table import Table
 from rich.text import Text
 
-from streamdedup.cli.rendering.pairs import marked_texts
 from streamdedup.cli.rendering.terminal import print_line, printable, size_text
 from streamdedup.settings.units import counted, format_duration
+from streamdedup.text.stop_shingles import LEAST_SOURCE_DOCUMENTS
+from streamdedup.tuning.shown_pairs import LEAST_FAMILY
 
 #: Width of the tables, in characters, without a terminal.
 _WIDTH: Final = 128
 #: Width in characters that no table reaches.
 _UNLIMITED_WIDTH: Final = 10_000
-#: Least width at which two texts are shown side by side.
-_SIDE_BY_SIDE_WIDTH: Final = 100
 #: Columns that are left out on a narrow terminal, from the first one on, until the table fits.
 _OMITTED_COLUMNS: Final = ("expected", "+ /million", "memory", "docs/s", "R")
 
@@ -38,9 +36,10 @@ class TableData(NamedTuple):
     best: int | None = None
 
 
-def share_text(value: float | None) -> str:
-    """Return a probability or a recall as text; None is a recall without pairs."""
-    return "none" if value is None else f"{value:.4f}"
+def share_text(value: float | None, counted_of: int | None = None) -> str:
+    """Return a share as text, None is one of no pairs; of few pairs, without decimals that the number does not bear."""
+    digits = 4 if counted_of is None else min(len(str(counted_of)), 4)
+    return "none" if value is None else f"{value:.{digits}f}"
 
 
 def count_text(value: float | None) -> str:
@@ -63,17 +62,20 @@ def sample_text(results: dict[str, Any]) -> str:
     counts = sample["looked_at"]
     if all(count == sample["documents"] for count in counts.values()):
         return text
-    text += f" Looked at {', '.join(f'{count:,} with {kind}' for kind, count in counts.items())}:"
-    if sample["cut_by_time"]:
-        return f"{text} there was no time for more, --time SECONDS gives more."
-    return f"{text} long texts have enough shingles in fewer, and the other kinds are compared on a part."
+    looked_at = ", ".join(f"{count:,} with {kind}" for kind, count in counts.items())
+    return f"{text} Looked at {looked_at}: a larger --time compares more."
+
+
+def forecast_size(size: float) -> str:
+    """Return a forecast of bytes with two digits."""
+    return size_text(float(f"{size:.2g}")).replace(".0 ", " ")
 
 
 def memory_text(results: dict[str, Any]) -> str:
     """Return the memory with each bucket layout."""
     recommendation = results["recommendation"]
     sizes = recommendation["memory_bytes_by_layout"]
-    shown = " or ".join(f'{size_text(size)} with "{layout}"' for layout, size in sizes.items())
+    shown = " or ".join(f'{forecast_size(size)} with "{layout}"' for layout, size in sizes.items())
     return f'{shown} on Redis 7; redis.bucket_layout = "{recommendation["bucket_layout"]}"'
 
 
@@ -85,14 +87,14 @@ def settings_table(results: dict[str, Any]) -> TableData:
         "R": lambda row: f"{row['min_recall']:g}",
         "bands": lambda row: f"{row['bands']} x {row['rows']}",
         "P(s)": lambda row: share_text(row["found_at_recall_from"]) + ("" if row["recall_reached"] else "!"),
-        "expected": lambda row: share_text(row["expected_recall"]),
-        "measured": lambda row: share_text(row["found_recall"]),
+        "expected": lambda row: share_text(row["expected_recall"], row["pairs"]),
+        "measured": lambda row: share_text(row["found_recall"], row["pairs"]),
         "pairs": lambda row: f"{row['pairs']:,}",
         "candid.": lambda row: count_text(row["candidates_that_stay"]),
         "+ /million": lambda row: count_text(row["candidates_that_grow_per_million"]),
-        "B/doc.": lambda row: f"{row['bytes_per_document']:,.0f}",
-        "memory": lambda row: size_text(row["memory_bytes"]),
-        "docs/s": lambda row: f"{row['documents_per_s']:,.0f}",
+        "B/doc.": lambda row: count_text(row["bytes_per_document"]),
+        "memory": lambda row: forecast_size(row["memory_bytes"]),
+        "docs/s": lambda row: count_text(row["documents_per_s"]),
     }
     recommendation, rows = results["recommendation"], results["rows"]
     keys = ("unit", "size", "threshold", "min_recall")
@@ -130,17 +132,6 @@ def thresholds_table(results: dict[str, Any]) -> TableData:
     return TableData(title, ["threshold", "pairs", "more", "found"], rows, caption)
 
 
-def round_text(results: dict[str, Any], elapsed_s: float) -> str:
-    """Return a sentence about the recommendation of a round that another round follows."""
-    row = results["recommendation"]
-    documents = results["sample"]["looked_at"][f"{row['unit']} {row['size']}"]
-    return (
-        f"after {elapsed_s:.0f} s, of {documents:,} documents: {row['unit']} {row['size']} at {row['threshold']:g} in "
-        f"{row['bands']} x {row['rows']} bands, {counted(row['pairs'], 'pair')}, {size_text(row['memory_bytes'])}; "
-        "more documents follow"
-    )
-
-
 def recalls_table(results: dict[str, Any]) -> TableData:
     """Return the recall and the cost by minimum recall, with the recommended shingles and threshold."""
     best = results["recommendation"]
@@ -148,9 +139,10 @@ def recalls_table(results: dict[str, Any]) -> TableData:
         [
             f"{row['min_recall']:g}",
             f"{row['bands']} x {row['rows']}",
-            *(share_text(row[key]) for key in ("found_at_recall_from", "found_recall", "unlucky_documents")),
-            f"{row['bytes_per_document']:,.0f}",
-            f"{row['documents_per_s']:,.0f}",
+            share_text(row["found_at_recall_from"]),
+            *(share_text(row[key], row["pairs"]) for key in ("found_recall", "unlucky_documents")),
+            count_text(row["bytes_per_document"]),
+            count_text(row["documents_per_s"]),
         ]
         for row in results["recalls"]
     ]
@@ -165,21 +157,36 @@ def recalls_table(results: dict[str, Any]) -> TableData:
 
 def proposals_table(results: dict[str, Any]) -> TableData:
     """Return the proposals: the recommendation first, all of them together last."""
-    columns = ["settings", "pairs", "more", "fewer", "boiler.", "candid.", "B/doc."]
+    columns = ["settings", "pairs", "more", "across sources", "fewer", "boiler.", "families", "candid.", "B/doc."]
+    trials = results["proposals"]
     rows = [
         [
-            trial["name"],
-            *(f"{trial[key]:,}" for key in ("pairs", "gained", "lost", "boilerplate")),
+            trial["name"] if trial["is_advised"] else f"not: {trial['name']}",
+            f"{trial['pairs']:,}",
+            f"{trial['gained']:,}",
+            across_text(trial["across"]),
+            f"{trial['lost']:,}",
+            "not judged" if trial["boilerplate"] is None else f"{trial['boilerplate']:,}",
+            f"{trial['families']:,}",
             count_text(trial["candidates_that_stay"]),
-            f"{trial['bytes_per_document']:,.0f}",
+            count_text(trial["bytes_per_document"]),
         ]
-        for trial in results["proposals"]
+        for trial in trials
     ]
     caption = (
-        "Settings that change which documents are alike. Boiler.: pairs of whose common words more than half are "
-        "boilerplate. --apply FILE writes all of them."
+        "Settings that change which documents are alike. Across sources: share of the gained pairs. Boiler.: pairs of "
+        "whose common words more than half are boilerplate; not judged: none is, but of a source fewer than "
+        f"{LEAST_SOURCE_DOCUMENTS} documents. Families: pairs of one template, {LEAST_FAMILY} or more texts of one "
+        "source that pairs link; settings that gain mostly such are marked with not, and left out. --apply FILE writes "
+        "the others."
     )
-    return TableData("Proposed", columns, rows, caption, best=len(rows) - 1)
+    best = max((number for number, trial in enumerate(trials) if trial["is_advised"]), default=None)
+    return TableData("Proposed", columns, rows, caption, best=best)
+
+
+def across_text(share: float | None) -> str:
+    """Return the share of the pairs across sources; None is no pair of known sources."""
+    return "none" if share is None else f"{share:.0%}"
 
 
 def tables_text(results: dict[str, Any], target: TextIO) -> str:
@@ -204,9 +211,12 @@ def tables_text(results: dict[str, Any], target: TextIO) -> str:
     if results["proposals"]:
         console.print()
         _print_table(console, proposals_table(results))
-    if command := results["proposed"]["command"]:
-        print_line(console, Text(f"To write and read the boilerplate, which the section names: {printable(command)}"))
-    console.print(Text(f"\n{results['proposed']['settings_file']}"), soft_wrap=True)  # to be copied
+        _print_gained(console, results)
+    if proposed := results["proposed"]:
+        if command := proposed["command"]:
+            text = f"To write and read the boilerplate, which the section names: {printable(command)}"
+            print_line(console, Text(text))
+        console.print(Text(f"\n{proposed['settings_file']}"), soft_wrap=True)  # to be copied
     return buffer.getvalue()
 
 
@@ -254,26 +264,34 @@ def _print_thresholds(console: Console, results: dict[str, Any]) -> None:
         style = "bold" if step["threshold"] == recommendation["threshold"] else ""
         by_rule = f", {step['by_containment']:,} by containment" if step["by_containment"] else ""
         share = "" if step["found"] is None else f", of different texts {step['found']:.0%} found"
-        counts = f"{counted(step['pairs'], 'pair')}, {step['added']:,} more{by_rule}{share}"
+        across = "" if step["across"] is None else f", {across_text(step['across'])} across sources"
+        counts = f"{counted(step['pairs'], 'pair')}, {step['added']:,} more{by_rule}{share}{across}"
         print_line(console, Text(f"  from {step['threshold']:g}: {counts}", style))
-        for pair in step["examples"]:
-            _print_pair(console, pair)
+        _print_pairs(console, step["examples"])
+        if step["examples"]:
+            wanted = f"    if these pairs are wanted: threshold = {step['threshold']:g}"
+            print_line(console, Text(f"{wanted}; a lower recall_from finds more of them"))
     console.print()
 
 
-def _print_pair(console: Console, pair: Mapping[str, Any]) -> None:
-    names = f"{printable(pair['left'])} ~ {printable(pair['right'])}"
-    print_line(console, Text.assemble("    ", (f"{pair['similarity']:.4f}", "green"), f"  {names}"))
-    texts = marked_texts(pair["left_text"], pair["right_text"], coloured=console.color_system is not None)
-    table = Table.grid(expand=True, padding=(0, 2, 0, 0), pad_edge=False)
-    if console.width >= _SIDE_BY_SIDE_WIDTH:
-        table.add_column(ratio=1)
-        table.add_column(ratio=1)
-        table.add_row(*texts)
-    else:
-        for text in texts:
-            table.add_row(text)
-    console.print(Padding(table, (0, 0, 0, 6)))
+def _print_gained(console: Console, results: dict[str, Any]) -> None:
+    for trial in results["proposals"]:
+        if trial["examples"]:
+            console.print(Text(f"\nPairs gained by {trial['name']}\n", "italic"))
+            _print_pairs(console, trial["examples"])
+
+
+def _print_pairs(console: Console, pairs: Sequence[Mapping[str, Any]]) -> None:
+    """Print pairs with their sources and what their texts have in common."""
+    for pair in pairs:
+        names = " ~ ".join(
+            printable(f"{pair[side]} ({source})" if (source := pair[f"{side}_source"]) else pair[side])
+            for side in ("left", "right")
+        )
+        common = f"{pair['common_words']:,} words in common, of {pair['left_words']:,} and {pair['right_words']:,}"
+        passage = f"{pair['passage_words']:,} in a row: {printable(pair['passage'])}"
+        line = Text.assemble("    ", (f"{pair['similarity']:.2f}", "green"), f"  {names}: {common}; {passage}")
+        print_line(console, line)
 
 
 def _recommendation(results: dict[str, Any]) -> Iterator[Text]:
@@ -286,8 +304,9 @@ def _recommendation(results: dict[str, Any]) -> Iterator[Text]:
             f"{count_text(row['candidates_forecast'])} a document with {demand['documents_kept']:,.0f} documents, "
             f"{count_text(row['false_candidates_forecast'])} of them below the threshold"
         ),
-        "speed": f"{row['documents_per_s']:,.0f} documents/s a daemon on this machine; daemons: {row['daemons']}",
+        "speed": f"{count_text(row['documents_per_s'])} documents/s a daemon here; daemons: {row['daemons']}",
     }
     bands = f"{counted(row['bands'], 'band')} of {counted(row['rows'], 'row')}"
-    yield Text(f"Recommended: {row['unit']} {row['size']}, {bands}", "bold")
+    heading = "Recommended" if results["proposed"] else "Not recommended, the cheapest"
+    yield Text(f"{heading}: {row['unit']} {row['size']}, {bands}", "bold")
     yield from (Text(f"  {name:<10} {text}") for name, text in lines.items())

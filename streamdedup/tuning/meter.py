@@ -1,0 +1,256 @@
+"""Measures a changed profile on the texts of the recommended study, for ``proposals``.
+
+Each is measured like the recommended row: by an exact join of the same documents (``study``), and with its own cheapest
+bands (``rows``). A pair is *boilerplate* if more than half of the word shingles that its two texts share are stop
+shingles, which are learnt from the whole sample. A pair is of a *family* if pairs link its texts with others of the
+same source (``shown_pairs``): they are made from one template.
+"""
+
+from collections.abc import Callable, Iterator
+from contextlib import suppress
+from dataclasses import replace
+from functools import cache
+from typing import Final, NamedTuple
+
+import numpy as np
+from numpy.typing import NDArray
+
+from streamdedup.evaluation.pairs import Pairs, contained, gathered, overlaps_of, shingle_sets, similarities
+from streamdedup.settings import Profile
+from streamdedup.similarity.minhash import HashFamily
+from streamdedup.text.shingles import ShingleOptions, Shingler
+from streamdedup.text.stop_shingles import DEFAULT_SHARE, Learnt, learn_stop_shingles
+from streamdedup.tuning.candidates import ALL_PAIRS
+from streamdedup.tuning.comparison import ComparedSettings
+from streamdedup.tuning.passages import frequent_passages
+from streamdedup.tuning.rows import TuningRow, rows_of
+from streamdedup.tuning.shown_pairs import SHOWN_COUNT, across_share, in_families
+from streamdedup.tuning.study import Study
+
+#: Keys of the profile, which are also shingle options, that proposals change.
+_TEXT_KEYS: Final = ("fold_marks", "fold_variants", "fold_look_alikes", "keep_urls")
+#: A lower threshold is proposed while at least this share of the pairs that each step adds are of two sources. On news
+#: it is 94 % or more, on listings made from templates 2 %.
+_LEAST_ACROSS: Final = 0.8
+#: Where no document has a source, a passage of at least so many shingles in so many documents is named; characters of
+#: it that are shown.
+_PASSAGE_SHINGLES, _PASSAGE_DOCUMENTS, _PASSAGE_CHARS = 10, 100, 120
+
+
+class MeasuredProposal(NamedTuple):
+    """A changed profile, measured.
+
+    Attributes:
+        name: The change, for people; ``STOPS`` or ``ALL``, or the lines of the settings file.
+        profile: The changed profile, without the learnt stop shingles.
+        learnt: Stop shingles that the change adds; None if it adds none.
+        row: The cheapest bands for the changed profile.
+        pairs: Alerted document pairs.
+        gained: Alerted pairs that the recommendation does not alert.
+        lost: Pairs that only the recommendation alerts.
+        boilerplate: Alerted pairs that are boilerplate; None if none is, but a source has too few documents to tell.
+        families: Alerted pairs of families.
+        gained_pairs: Gained pairs of different texts, by numbers of the used texts.
+        across: Share of ``gained_pairs`` that are of two sources; None without such pairs or without sources.
+    """
+
+    name: str
+    profile: Profile
+    learnt: Learnt | None
+    row: TuningRow
+    pairs: int
+    gained: int
+    lost: int
+    boilerplate: int | None
+    families: int
+    gained_pairs: Pairs
+    across: float | None
+
+
+class ProposalMeter:
+    """Measures changed profiles on the ``texts`` of the recommended study.
+
+    Attributes:
+        learnt: Stop shingles of words, for any unit of the profile; None without any.
+        warnings: Reasons why a proposal is missing, and a passage that may be boilerplate.
+    """
+
+    def __init__(self, compared: ComparedSettings) -> None:
+        self._compared = compared
+        self._row = compared.recommendation.row
+        numbers = self._row.study.text_numbers.tolist()
+        sample = compared.sample
+        self.texts = [sample.texts[number] for number in numbers]
+        self._sources = [sample.sources[number] or None for number in numbers]
+        self.warnings: list[str] = []
+        options = self._row.options
+        # Boilerplate is judged by sets of word shingles: for a profile of characters by those of the default size.
+        words = replace(options, bag=False) if options.unit == "word" else ShingleOptions("word", 3)
+        self._learn = cache(self._learn_uncached)
+        learnt = self._learn(words)
+        self.learnt = _if_any(learnt)
+        if not any(sample.sources):
+            self.warnings += self._shared_passage(words)
+        # Sources with too few documents to learn their boilerplate.
+        judged = set() if learnt is None else {group.source for group in learnt.groups}
+        self._unjudged = np.array([bool(source) and source not in judged for source in self._sources], np.bool_)
+        self._word_sets = self._row.study.sets if words == options else shingle_sets(Shingler(words), self.texts)
+        self._word_sets_without_stops = self._word_sets
+        if self.learnt is not None:
+            left_out = _with_stops(words, self.learnt.stops.hashes)
+            self._word_sets_without_stops = shingle_sets(Shingler(left_out), self.texts)
+
+    def _learn_uncached(self, options: ShingleOptions) -> Learnt | None:
+        """Learn from the whole sample, however few of its texts are studied."""
+        sample = self._compared.sample
+        try:
+            return learn_stop_shingles(zip(sample.texts, sample.sources, strict=True), options, DEFAULT_SHARE)
+        except ValueError as error:
+            self.warnings.append(f"boilerplate is not looked for: {error}")
+            return None
+
+    def _shared_passage(self, options: ShingleOptions) -> Iterator[str]:
+        """Yield a warning about the most frequent long passage below the share of stop shingles, if there is one."""
+        texts = self._compared.sample.texts
+        share = _PASSAGE_DOCUMENTS / max(len(texts), 1)
+        if share >= DEFAULT_SHARE:
+            return
+        with suppress(ValueError):  # too many shingles to count those of so few documents
+            counts = learn_stop_shingles(((text, None) for text in texts), options, share).stops.counts
+            stops = frozenset() if self.learnt is None else self.learnt.stops.hashes
+            rare = {shingle: count for shingle, count in counts.items() if shingle not in stops}
+            for passage in frequent_passages(texts, rare, options):
+                if passage.shingles >= _PASSAGE_SHINGLES:
+                    yield (
+                        f"{passage.documents:,} documents share the passage {passage.text[:_PASSAGE_CHARS]!r}: if it "
+                        "is boilerplate, name the field of the source with --source-field, so that tune learns it"
+                    )
+                    return
+
+    def lowered_threshold(self) -> float | None:
+        """Return the lowest threshold down to which each step adds pairs across sources; None without such a step.
+
+        A step that adds fewer than ``SHOWN_COUNT`` pairs of different texts decides nothing.
+        """
+        study, lowest, alerted = self._row.study, None, self._row.study.alerted(self._row.threshold)
+        lower = [threshold for threshold in self._compared.question.thresholds if threshold < self._row.threshold]
+        for threshold in sorted(lower, reverse=True):
+            added = study.first_of(study.pairs.where(study.alerted(threshold) & ~alerted))
+            if len(added.left) >= SHOWN_COUNT:
+                share = across_share(self._sources, added)
+                if share is None or share < _LEAST_ACROSS:
+                    break
+                lowest, alerted = threshold, study.alerted(threshold)
+        return lowest
+
+    def measure(
+        self, name: str, profile: Profile, progress: Callable[[int], None], *, stops: bool
+    ) -> MeasuredProposal | None:
+        """Measure a changed profile; None where no bands reach the minimum recall.
+
+        ``stops``: whether to learn stop shingles with the changed options, and to leave them out.
+        """
+        options = replace(self._row.options, **{key: getattr(profile, key) for key in _TEXT_KEYS})
+        learnt = _if_any(self._learn(options)) if stops else None
+        if learnt is not None:
+            options = _with_stops(options, learnt.stops.hashes)
+        sample, study = self._compared.sample, self._row.study
+        # As many signature values suffice as for the recommendation.
+        workload = replace(
+            self._compared.workload,
+            most_permutations=self._row.permutations,
+            recall_from=profile.recall_from,
+        )
+        changed = Study(
+            options,
+            sample.texts,
+            HashFamily(workload.most_permutations, profile.seed),
+            floor=study.floor,
+            rule=profile.containment_rule(),
+            scopes=sample.scopes,
+            text_numbers=study.text_numbers,
+            min_words=profile.min_words,
+            progress=progress,
+            sets=study.sets if options == self._row.options else None,
+        )
+        if changed.sets is study.sets:
+            changed.shingle_s = study.shingle_s  # the daemon would shingle the texts in both cases
+        rows = rows_of(changed, workload, (profile.threshold,), (self._row.min_recall,))
+        if not rows or not rows[0].reached:  # at most one row: one threshold and one minimum recall
+            return None
+        return self.as_proposal(name, profile, learnt, rows[0])
+
+    def as_proposal(self, name: str, profile: Profile, learnt: Learnt | None, row: TuningRow) -> MeasuredProposal:
+        """Return a row as a proposal, with the pairs that it adds to and removes from the recommended ones."""
+        before, weights = _alerted_pairs(self._row.study, self._row.threshold)
+        lost = float(weights[~_alerts(row.study, before, row.threshold)].sum())
+        common_pairs = float(weights.sum()) - lost
+        alerted, weights = _alerted_pairs(row.study, row.threshold)  # from here on the pairs of the proposal
+        pairs = float(weights.sum())
+        is_of_family = in_families(self._sources, alerted)
+        # Texts that only the proposal makes equal are pairs as well.
+        edited = gathered([alerted.where(alerted.left != alerted.right), self._made_equal(row.study)])
+        gained_pairs = edited.where(~_alerts(self._row.study, edited, self._row.threshold))
+        return MeasuredProposal(
+            name,
+            profile,
+            learnt,
+            row,
+            pairs=round(pairs),
+            # The difference is below 0 where the kept pairs of the proposal's study represent too few dropped ones.
+            gained=round(max(pairs - common_pairs, 0.0)),
+            lost=round(lost),
+            boilerplate=self._boilerplate(alerted, weights),
+            families=round(float(weights[is_of_family].sum())),
+            gained_pairs=gained_pairs,
+            across=across_share(self._sources, gained_pairs),
+        )
+
+    def _boilerplate(self, pairs: Pairs, weights: NDArray[np.float64]) -> int | None:
+        shared = overlaps_of(self._word_sets, pairs.left, pairs.right).common
+        shared_without_stops = overlaps_of(self._word_sets_without_stops, pairs.left, pairs.right).common
+        # More than half of the shared shingles are stop shingles.
+        count = round(float(weights[2 * shared_without_stops < shared].sum()))
+        is_unjudged = (self._unjudged[pairs.left] & self._unjudged[pairs.right]).any()
+        return None if not count and is_unjudged else count
+
+    def _made_equal(self, study: Study) -> Pairs:
+        """Return pairs of texts that are equal in a study and different in the recommended one, a chain of each."""
+        firsts = self._row.study.distinct.first_documents
+        numbers = study.distinct.set_numbers[firsts]
+        order = np.argsort(numbers, kind="stable")
+        is_equal = (numbers[order][1:] == numbers[order][:-1]) & (numbers[order][1:] >= 0)
+        left, right = firsts[order[:-1]][is_equal], firsts[order[1:]][is_equal]
+        return Pairs(left, right, np.ones(len(left)))
+
+
+def _if_any(learnt: Learnt | None) -> Learnt | None:
+    return learnt if learnt is not None and learnt.stops.counts else None
+
+
+def _with_stops(options: ShingleOptions, stops: frozenset[int]) -> ShingleOptions:
+    """Return options that leave further stop shingles out."""
+    return replace(options, stop_shingles=options.stop_shingles | stops)
+
+
+def _alerted_pairs(study: Study, threshold: float) -> tuple[Pairs, NDArray[np.float64]]:
+    """Return the alerted pairs by numbers of the used texts, and how many document pairs each represents.
+
+    A set with copies is paired with itself, and represents the pairs of its copies.
+    """
+    alerted, copies = study.alerted(threshold), study.distinct.copies
+    copied = np.flatnonzero(copies > 1)
+    pairs = gathered([study.pairs.where(alerted), Pairs(copied, copied, np.ones(len(copied)))])
+    copy_pairs = copies[copied] * (copies[copied] - 1) / 2
+    return study.first_of(pairs), np.concatenate((study.counts[alerted, ALL_PAIRS], copy_pairs))
+
+
+def _alerts(study: Study, pairs: Pairs, threshold: float) -> NDArray[np.bool_]:
+    """Return whether a study alerts document pairs, bool (n,), computed anew: the study may have dropped the pairs."""
+    sets, left, right = study.sets, pairs.left, pairs.right
+    alerted = similarities(sets, left, right) >= threshold
+    if study.rule is not None:
+        alerted |= contained(sets, left, right, study.rule)
+    has_enough_words = sets.token_counts >= study.min_words
+    alerted &= has_enough_words[left] & has_enough_words[right]
+    return alerted

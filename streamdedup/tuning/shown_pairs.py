@@ -1,0 +1,93 @@
+"""Pairs of a sample as ``tune`` shows them: sources, families of one template, and what two texts have in common.
+
+``results`` shows pairs that a lower threshold adds, ``proposals`` pairs that a changed setting gains.
+"""
+
+from collections import Counter
+from collections.abc import Sequence
+from dataclasses import replace
+from difflib import SequenceMatcher
+from typing import Any, Final
+
+import numpy as np
+from numpy.typing import NDArray
+
+from streamdedup.evaluation.pairs import Pairs
+from streamdedup.text.shingles import ShingleOptions, Shingler
+from streamdedup.tuning.sample import Sample
+
+#: Pairs that are shown of a group.
+SHOWN_COUNT: Final = 10
+#: Fewest different texts of one source, linked by pairs, that are a family of one template. Fewer may be versions.
+LEAST_FAMILY: Final = 10
+#: Words of a text that are searched for a common passage, and characters of the passage that are shown.
+_SEARCHED_WORDS, _PASSAGE_CHARS = 2_000, 120
+
+
+def across_share(sources: Sequence[str | None], pairs: Pairs) -> float | None:
+    """Return the share of pairs of two sources among the pairs with two known sources; None without such pairs.
+
+    ``sources``: source of each document.
+    """
+    ends = [(sources[left], sources[right]) for left, right in _ends(pairs)]
+    are_across = [left != right for left, right in ends if left and right]
+    return sum(are_across) / len(are_across) if are_across else None
+
+
+def in_families(sources: Sequence[str | None], pairs: Pairs) -> NDArray[np.bool_]:
+    """Return whether each pair belongs to a family: documents of one source, or of none, that pairs link, bool (n,)."""
+    ends = _ends(pairs)
+    within = [(left, right) for left, right in ends if sources[left] == sources[right]]
+    parents: dict[int, int] = {}
+
+    def root(document: int) -> int:
+        while (parent := parents.setdefault(document, document)) != document:
+            parents[document] = document = parents[parent]
+        return document
+
+    for left, right in within:
+        parents[root(left)] = root(right)
+    sizes = Counter(map(root, list(parents)))
+    return np.array(
+        [sources[left] == sources[right] and sizes[root(left)] >= LEAST_FAMILY for left, right in ends], np.bool_
+    )
+
+
+def shown_pairs(sample: Sample, options: ShingleOptions, pairs: Pairs) -> list[dict[str, Any]]:
+    """Return at most ``SHOWN_COUNT`` pairs, evenly spread by similarity rank, the most similar first."""
+    words = replace(options, unit="word", size=1, bag=False, stop_words=frozenset(), stop_shingles=frozenset())
+    shingler = Shingler(words)
+    ordered = np.argsort(-pairs.similarities, kind="stable")
+    spread = np.linspace(0, len(ordered) - 1, min(len(ordered), SHOWN_COUNT)).round().astype(np.int64)
+    chosen = pairs.where(ordered[spread])
+    return [
+        _shown(sample, shingler, left, right, similarity)
+        for (left, right), similarity in zip(_ends(chosen), chosen.similarities.tolist(), strict=True)
+    ]
+
+
+def _ends(pairs: Pairs) -> list[tuple[int, int]]:
+    return list(zip(pairs.left.tolist(), pairs.right.tolist(), strict=True))
+
+
+def _shown(sample: Sample, shingler: Shingler, left: int, right: int, similarity: float) -> dict[str, Any]:
+    earlier, later = sorted((left, right))
+    new, old = shingler.in_order(sample.texts[later]), shingler.in_order(sample.texts[earlier])
+    left_words, right_words = new.hashes.tolist(), old.hashes.tolist()
+    common = sum((Counter(left_words) & Counter(right_words)).values())
+    searched = left_words[:_SEARCHED_WORDS], right_words[:_SEARCHED_WORDS]
+    matcher = SequenceMatcher(None, *searched, autojunk=False)
+    start, _, length = matcher.find_longest_match()
+    passage = new.text(start, start + length) if length else ""
+    return {
+        "similarity": similarity,
+        "left": sample.ids[later],
+        "left_source": sample.sources[later],
+        "left_words": len(left_words),
+        "right": sample.ids[earlier],
+        "right_source": sample.sources[earlier],
+        "right_words": len(right_words),
+        "common_words": common,
+        "passage_words": length,
+        "passage": passage if len(passage) <= _PASSAGE_CHARS else f"{passage[:_PASSAGE_CHARS]}...",
+    }
