@@ -157,6 +157,10 @@ class Alert(msgspec.Struct, frozen=True, omit_defaults=True, kw_only=True):
         cluster_label: First words of the first document in the cluster; empty without a label.
         cluster_size: Documents in the cluster when the alert was made; 1,000 (``index.values.CLUSTER_SIZE_CAP``) means
             1,000 or more.
+        cluster_sources: Distinct sources of these documents; None where no source is known, as for the four below.
+        cluster_since, cluster_until: Smallest and greatest record time of these documents, RFC 3339.
+        cluster_earliest_id: Id of the document with the smallest record time; None where that document left the index.
+        cluster_earliest_source: Source of the same document; None where unknown.
     """
 
     schema_version: Literal[1]
@@ -173,6 +177,11 @@ class Alert(msgspec.Struct, frozen=True, omit_defaults=True, kw_only=True):
     suppressed: dict[str, int] = {}
     cluster_label: str = ""
     cluster_size: int | None = None
+    cluster_sources: int | None = None
+    cluster_since: str | None = None
+    cluster_until: str | None = None
+    cluster_earliest_id: str | None = None
+    cluster_earliest_source: str | None = None
 
     @property
     def detected_at_ms(self) -> int:

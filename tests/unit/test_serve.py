@@ -136,7 +136,7 @@ class TestLookup:
         assert service.look_up(text=text)["skipped"] == reason
 
     def test_the_rules_of_the_profile_apply_to_a_text_with_a_source(self, make_service):
-        options = replace(OPTIONS, keep_sources=True, suppression=Suppression(ignore_same_source=True))
+        options = replace(OPTIONS, suppression=Suppression(ignore_same_source=True))
         made = make_service(options=options)
         made.add(("one", TEXT), ("two", NEAR), source="daily")
         made.add(("three", TEXT))
