@@ -188,6 +188,11 @@ class Alert(msgspec.Struct, frozen=True, omit_defaults=True, kw_only=True):
         """The detection time in milliseconds since the epoch."""
         return _to_ms(self.detected_at)
 
+    @property
+    def cluster_times_ms(self) -> tuple[int, ...]:
+        """``cluster_since`` and ``cluster_until`` in milliseconds since the epoch; empty without them."""
+        return tuple(_to_ms(text) for text in (self.cluster_since, self.cluster_until) if text is not None)
+
 
 _encode = msgspec.json.Encoder().encode
 _decode = msgspec.json.Decoder(Alert).decode
@@ -237,7 +242,8 @@ def decode_alert(value: bytes) -> Alert:
         alert = _decode(value)
         if not all(match.pair for match in alert.matches):
             raise ValueError("a match without the field `pair`")  # noqa: TRY301  one error for whatever is wrong
-        _to_ms(alert.document.record_time), _to_ms(alert.detected_at)  # raise for an invalid time
+        # These raise for an invalid time.
+        _ = alert.document.time_ms, alert.detected_at_ms, alert.cluster_times_ms
     except ValueError as error:
         raise DecodeError(ErrorCode.INVALID_FIELD, f"no alert message of version {ALERT_VERSION}: {error}") from None
     return alert

@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 from streamdedup.detection.captions import PART_BYTES, Caption, caption_of, label_of, read_caption
 from streamdedup.detection.detector import Detector
 from streamdedup.detection.lookup import IndexLookup, LookupQuery
-from streamdedup.detection.model import document_number
+from streamdedup.detection.model import Spread, document_number
 from streamdedup.index.documents import MAX_CAPTION_BYTES
 from streamdedup.position import Position
 from streamdedup.settings import Settings
@@ -23,8 +23,8 @@ TEXT = "Ferry link to Kestrel Bay returns\nThe harbour board voted on Tuesday to
 MAX_LABEL_BYTES = 160
 
 
-def a_document(document_id: str, text: str, offset: int, **more) -> Document:
-    return Document(document_id, text, Position("articles", 0, offset), 0, **more)
+def a_document(document_id: str, text: str, offset: int, time_ms: int = 0, **more) -> Document:
+    return Document(document_id, text, Position("articles", 0, offset), time_ms, **more)
 
 
 @pytest.fixture
@@ -121,6 +121,19 @@ def test_the_size_of_a_cluster_counts_its_documents_as_they_are_now(stream):
     offset = 5
     assert size("e") == 3
     assert size("b") == 4
+
+
+def test_a_detection_names_sources_times_and_the_earliest_document_of_its_cluster(stream):
+    stream.index(a_document("first", TEXT, 0, source="a" * 40, time_ms=7))
+    (second,) = stream.index(a_document("second", TEXT, 1, source="a" * 41, time_ms=9)).detections
+    assert second.spread == Spread(2, 7, 9, "first", "a" * 29 + "…")
+    (third,) = stream.index(a_document("third", TEXT, 2, source="b", time_ms=5)).detections
+    assert third.spread == Spread(3, 5, 9, "third", "b")
+    (fourth,) = stream.index(a_document("fourth", TEXT, 3, time_ms=6)).detections
+    assert fourth.spread == third.spread
+    unlabelled = Stream(replace(OPTIONS, label_bytes=0))
+    documents = [a_document(name, TEXT, offset, source=name) for offset, name in enumerate("ab")]
+    assert [detection.spread for detection in unlabelled.index(*documents).detections] == [None]
 
 
 def test_exact_copies_have_each_their_own_source(stream):

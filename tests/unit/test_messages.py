@@ -499,6 +499,24 @@ def test_labels_source_and_time_of_a_match_are_its_last_fields_and_absent_where_
     assert b"label" not in encode_alert(ALERT)[0]
 
 
+def test_the_spread_of_a_cluster_is_last_in_a_message_and_its_times_are_checked():
+    spread = {
+        "cluster_sources": 2,
+        "cluster_since": "2026-05-01T06:31:20.004Z",
+        "cluster_until": "2026-05-01T07:02:11.480Z",
+        "cluster_earliest_id": "c",
+        "cluster_earliest_source": "coast",
+    }
+    message = encode_alert(structs.replace(ALERT, **spread))[0]
+    assert message.endswith(
+        b'"cluster_sources":2,"cluster_since":"2026-05-01T06:31:20.004Z","cluster_until":"2026-05-01T07:02:11.480Z",'
+        b'"cluster_earliest_id":"c","cluster_earliest_source":"coast"}'
+    )
+    assert decode_alert(message).cluster_times_ms[1] == 1_777_618_931_480
+    with pytest.raises(DecodeError, match="time zone"):
+        decode_alert(message.replace(b"11.480Z", b"11.480"))
+
+
 def test_an_alert_whose_match_has_no_pair_key_is_refused():
     message = encode_alert(structs.replace(ALERT, matches=(structs.replace(MATCH, pair=""),)))[0]
     with pytest.raises(DecodeError, match="a match without the field `pair`"):

@@ -248,7 +248,16 @@ class TestDocuments:
         def cluster():
             return service.client.get("/v1/profiles/articles/documents/b/matches").json()["cluster"]
 
-        assert cluster() == {"id": "a", "members": members, "complete": True, "size": 2}
+        spread = {
+            "sources": 1,
+            "since": "1970-01-01T00:00:00.000Z",
+            "until": "1970-01-01T00:00:00.000Z",
+            "earliest_id": "a",
+            "earliest_source": None,
+        }
+        assert cluster() == {"id": "a", "members": members, "complete": True, "size": 2, **spread}
+        service.add(("c", NEAR), source="coast")
+        assert cluster()["sources"] == 2
         monkeypatch.setattr(bodies, "CLUSTER_SIZE_CAP", 2)
         assert cluster()["complete"] is False
 
