@@ -38,6 +38,7 @@ end
 -- Add a record unless its document has one.
 local function add(set, record)
   if record_with(set, sub(record, 1, 8), 1) then return end
+  set.changed = true
   local source, time, place = sub(record, 20, 24), order(record, 1)
   if source ~= NO_SOURCE and not record_with(set, source, 20) then
     set.sources = set.sources + 1
@@ -51,10 +52,11 @@ local function add(set, record)
   set.records = sub(set.records, 1, last) .. record .. sub(set.records, last + 1)
 end
 
--- Remove the record of a document, or only its source; return whether the set has changed.
+-- Remove the record of a document, or only its source.
 local function remove(set, number, only_source)
   local at = record_with(set, number, 1)
-  if not at then return false end
+  if not at then return end
+  set.changed = true
   local source, kept = sub(set.records, at + 19, at + 23), ''
   if only_source then
     kept = sub(set.records, at, at + 18) .. NO_SOURCE
@@ -63,7 +65,6 @@ local function remove(set, number, only_source)
   if source ~= NO_SOURCE and not record_with(set, source, 20) then
     set.sources = set.sources - 1
   end
-  return true
 end
 
 local function read(key)

@@ -9,7 +9,7 @@
 --                 document
 -- Returns for each change the counts of its cluster after all changes. So a repeated call has the same reply.
 local prefix, entries, lifetime, limit = ARGV[used + 1], ARGV[used + 2], ARGV[used + 3], tonumber(ARGV[used + 4])
-local sets, joins, changed, replies = {}, {}, {}, {}
+local sets, joins, replies = {}, {}, {}
 used = used + 4
 for i = 1, (#ARGV - used) / 3 do
   local change, number, document = ARGV[used + 3 * i - 2], ARGV[used + 3 * i - 1], ARGV[used + 3 * i]
@@ -21,18 +21,19 @@ for i = 1, (#ARGV - used) / 3 do
       add(set, document)
     end
     joins[number] = true
-  elseif change == '-' and remove(set, document, joined(set, number) >= limit) then
-    changed[number] = true
+  elseif change == '-' then
+    remove(set, document, joined(set, number) >= limit)
   end
 end
 for number, set in pairs(sets) do
-  local key, stored = prefix .. number, char(math.floor(set.sources / 256), set.sources % 256) .. set.records
-  if joins[number] and lifetime ~= '0' then
-    redis.call('SET', key, stored, 'PX', lifetime)
-  elseif changed[number] and set.records == '' then
+  local key = prefix .. number
+  if set.changed and set.records == '' then
     redis.call('DEL', key)
-  elseif joins[number] or changed[number] then
-    redis.call('SET', key, stored, 'KEEPTTL')
+  elseif set.changed then
+    redis.call('SET', key, char(math.floor(set.sources / 256), set.sources % 256) .. set.records, 'KEEPTTL')
+  end
+  if joins[number] and lifetime ~= '0' then
+    redis.call('PEXPIRE', key, lifetime)
   end
   add_first(set, entries, number)
 end
