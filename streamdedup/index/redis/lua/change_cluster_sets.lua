@@ -28,7 +28,7 @@ end
 for number, set in pairs(sets) do
   local key = prefix .. number
   if set.changed and set.records == '' then
-    redis.call('DEL', key)
+    redis.call('UNLINK', key)  -- the rights of the daemon have no DEL
   elseif set.changed then
     redis.call('SET', key, char(math.floor(set.sources / 256), set.sources % 256) .. set.records, 'KEEPTTL')
   end
