@@ -1,11 +1,13 @@
 """Captions: the words, source and time by which people recognise a document, in the index and in alerts."""
 
 from dataclasses import replace
+from types import SimpleNamespace
 
 import pytest
 from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
+from streamdedup.daemon.publisher import LoopOptions, Publisher
 from streamdedup.detection.captions import PART_BYTES, Caption, caption_of, label_of, read_caption
 from streamdedup.detection.detector import Detector
 from streamdedup.detection.lookup import IndexLookup, LookupQuery
@@ -13,7 +15,8 @@ from streamdedup.detection.model import Spread, document_number
 from streamdedup.index.documents import MAX_CAPTION_BYTES
 from streamdedup.position import Position
 from streamdedup.settings import Settings
-from streamdedup.wire import Document
+from streamdedup.wire import Document, decode_alert
+from streamdedup.wire.dead_letters import DaemonInfo
 from tests import streams
 from tests.streams import Stream
 from tests.thoroughness import examples
@@ -134,6 +137,19 @@ def test_a_detection_names_sources_times_and_the_earliest_document_of_its_cluste
     unlabelled = Stream(replace(OPTIONS, label_bytes=0))
     documents = [a_document(name, TEXT, offset, source=name) for offset, name in enumerate("ab")]
     assert [detection.spread for detection in unlabelled.index(*documents).detections] == [None]
+
+
+def test_an_alert_has_the_sources_times_and_the_earliest_document_of_its_detection(stream):
+    stream.index(a_document("first", TEXT, 0, source="a", time_ms=7))
+    (detection,) = stream.index(a_document("second", TEXT, 1, source="b", time_ms=3)).detections
+    publisher = Publisher(LoopOptions("duplicates", "dead", 900_000, DaemonInfo("group", "a", "1")), {})
+    pipeline = SimpleNamespace(name="articles", threshold=0.5, containment_threshold=None)
+    (message,) = publisher._alert_messages(pipeline, detection, ())
+    alert = decode_alert(message.value)
+    assert (alert.cluster_sources, alert.cluster_times_ms) == (2, (3, 7))
+    assert (alert.cluster_earliest_id, alert.cluster_earliest_source) == ("second", "b")
+    (message,) = publisher._alert_messages(pipeline, replace(detection, spread=None), ())
+    assert b"cluster_s" not in message.value.replace(b"cluster_size", b"")
 
 
 def test_exact_copies_have_each_their_own_source(stream):

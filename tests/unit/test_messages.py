@@ -562,6 +562,7 @@ def test_no_message_is_longer_than_its_limit_even_with_the_longest_fields():
     worst = "\x00" * MAX_ID_BYTES
     document = structs.replace(DOCUMENT, id=longest, published_at=worst, source=worst, label=label)
     alert = structs.replace(ALERT, document=document, cluster_id=longest, matches=found, cluster_label=label)
+    alert = structs.replace(alert, cluster_earliest_id=longest, cluster_earliest_source=label)
     messages = encode_alert(alert, max_matches=1_000, max_bytes=MIN_ALERT_BYTES)
     # The key, and the bytes that kafka-python adds to a record.
     assert max(map(len, messages)) <= MIN_ALERT_BYTES - MAX_ID_BYTES - 82
