@@ -577,17 +577,21 @@ class TestClusterSources:
 
     def test_of_equal_times_the_smallest_partition_and_then_the_smallest_offset_is_first(self, store, fence):
         other = store.fence(OTHER_PARTITION, 1, 0)
-        places = {1: (OTHER_PARTITION, 3), 2: (PARTITION, 301), 3: (PARTITION, 300), 4: (OTHER_PARTITION, 2)}
-        entries = [
-            an_entry(number, offset=offset, partition=partition, time_ms=-5)
-            for number, (partition, offset) in places.items()
-        ]
-        insert(store, fence, *entries)
+        places = {
+            5: (PARTITION, 0),
+            1: (OTHER_PARTITION, 3),
+            2: (PARTITION, 301),
+            3: (PARTITION, 300),
+            4: (OTHER_PARTITION, 2),
+        }
+        for number, (partition, offset) in places.items():
+            time_ms = 1 if number == 5 else -5
+            insert(store, fence, an_entry(number, offset=offset, partition=partition, time_ms=time_ms))
         clusters = [(number, Position(*partition, offset), 8) for number, (partition, offset) in places.items()]
         counts = [store.set_clusters([each], [fence, other])[0] for each in clusters]
-        assert [each.earliest for each in counts] == [1, 2, 3, 3]
+        assert [each.earliest for each in counts] == [5, 1, 2, 3, 3]
         store.leave_clusters([(3, 8), (2, 8)], [fence])
-        assert store.set_clusters(clusters[3:], [fence, other]) == [ClusterCounts(3, 0, 4, -5, -5)]
+        assert store.set_clusters(clusters[4:], [fence, other]) == [ClusterCounts(4, 0, 4, -5, 1)]
 
     def test_a_full_cluster_keeps_its_documents_and_forgets_the_source_of_one_that_leaves(self, store, fence):
         numbers = range(1, CLUSTER_SIZE_CAP + 2)
