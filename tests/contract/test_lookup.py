@@ -3,6 +3,7 @@
 import itertools
 from collections.abc import Callable, Iterator
 from dataclasses import replace
+from importlib import resources
 from typing import NamedTuple
 
 import numpy as np
@@ -10,6 +11,7 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
+from streamdedup.corpora import CorpusReader
 from streamdedup.detection.detector import Detector
 from streamdedup.detection.lookup import IndexLookup, LookupQuery, LookupResult
 from streamdedup.detection.model import DetectorOptions, Skip, Spread, document_number
@@ -37,6 +39,7 @@ FINGERPRINT = {"bands": 4, "threshold": 0.5}
 PARTITIONS = [Partition("articles", number) for number in range(2)]
 WORDS = ["amber", "birch", "cedar", "delta", "ember", "fjord"]
 TEXT = "amber birch cedar delta ember fjord grove heath"
+SAMPLE = resources.files("streamdedup") / "sample"
 
 _namespaces = itertools.count()
 
@@ -171,6 +174,30 @@ def test_a_detection_and_a_lookup_count_the_sources_of_the_documents_in_the_clus
                 times = [member.time_ms for member in cluster.members]
                 assert cluster.spread[1:3] == (min(times), max(times))
                 assert cluster.spread.earliest_source == sources[cluster.spread.earliest_id]
+
+
+def test_the_sources_of_the_clusters_of_the_sample_are_those_of_a_count_by_hand(make_world):
+    world = make_world()
+    daemon, lookup = Daemon(world), IndexLookup(OPTIONS, world.reader)
+    entries = [each for each in CorpusReader(SAMPLE / "articles.jsonl") if each.problem is None and each.op == "upsert"]
+    documents = {
+        entry.id: daemon.document(entry.id, entry.text, at * 7_919 % 900, at % 2, source=entry.source)
+        for at, entry in enumerate(entries)
+    }
+    clusters: dict[str, dict[str, Document]] = {}
+    for start in range(0, len(entries), 40):
+        for detection in daemon.index(*list(documents.values())[start : start + 40]).detections:
+            cluster = clusters.setdefault(detection.cluster_id, {detection.cluster_id: documents[detection.cluster_id]})
+            cluster[detection.document.id] = detection.document
+            last = detection
+    assert lookup.cluster_of(lookup.document(last.document.id)[0]).spread == last.spread
+    for first, members in clusters.items():
+        _, size, spread = lookup.cluster_of(lookup.document(first)[0])
+        earliest, *_, latest = sorted(members.values(), key=lambda member: (member.time_ms, member.position))
+        sources = {member.source for member in members.values()}
+        counted = Spread(len(sources), earliest.time_ms, latest.time_ms, earliest.id, earliest.source)
+        assert (size, spread) == (len(members), counted)
+    assert max(map(len, clusters.values())) > 2
 
 
 TEXTS = st.lists(st.sampled_from(WORDS), min_size=0, max_size=8).map(" ".join)
