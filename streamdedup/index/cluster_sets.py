@@ -46,7 +46,8 @@ class ClusterSet:
         record = _Record(entry.time_ms, position.partition, position.offset, entry.number, entry.content.source)
         insort(self._records, record, key=lambda other: other[:3])
         self._numbers.add(entry.number)
-        self._sources += Counter([record.source] if record.source else [])
+        if record.source:
+            self._sources[record.source] += 1
 
     def remove(self, number: int) -> None:
         """Remove a document; from a full set, which may lack further documents, only its source."""
