@@ -238,11 +238,11 @@ class TestDocuments:
         assert found["cluster_id"] == document_id
 
     def test_the_matches_of_a_document_have_its_cluster(self, service, monkeypatch):
-        service.add(("a", TEXT))
-        service.add(("b", NEAR), source="wire")
+        service.add(("a", TEXT), time_ms=9)
+        service.add(("b", NEAR), source="wire", time_ms=7)
         members = [
-            {"id": "a", "source": None, "record_time": "1970-01-01T00:00:00.000Z", "label": TEXT},
-            {"id": "b", "source": "wire", "record_time": "1970-01-01T00:00:00.000Z", "label": NEAR},
+            {"id": "b", "source": "wire", "record_time": "1970-01-01T00:00:00.007Z", "label": NEAR},
+            {"id": "a", "source": None, "record_time": "1970-01-01T00:00:00.009Z", "label": TEXT},
         ]
 
         def cluster():
@@ -250,10 +250,10 @@ class TestDocuments:
 
         spread = {
             "sources": 1,
-            "since": "1970-01-01T00:00:00.000Z",
-            "until": "1970-01-01T00:00:00.000Z",
-            "earliest_id": "a",
-            "earliest_source": None,
+            "since": "1970-01-01T00:00:00.007Z",
+            "until": "1970-01-01T00:00:00.009Z",
+            "earliest_id": "b",
+            "earliest_source": "wire",
         }
         assert cluster() == {"id": "a", "members": members, "complete": True, "size": 2, **spread}
         service.add(("c", NEAR), source="coast")
