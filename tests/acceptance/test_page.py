@@ -774,7 +774,7 @@ class TestPeople:
         press("ArrowRight")
         press("Tab")
         expect(page.get_by_role("tab", name="Alerts")).to_be_focused()
-        for _ in range(4):
+        for _ in range(5):
             press("Tab")
         expect(page.get_by_role("button", name="Pause").first).to_be_focused()
         press("Space")
