@@ -41,7 +41,6 @@ def detector_options(name: str, profile: Profile) -> DetectorOptions:
             ignore_same_source=profile.ignore_same_source,
             ignore_sources=profile.ignore_sources,
         ),
-        keep_sources=profile.keeps_sources,
         label_bytes=profile.label_bytes,
         scope_field=profile.scope_field,
         default_scope=profile.default_scope,

@@ -16,7 +16,7 @@ from typing import Any, Literal, Self, TypedDict, TypeVar, Unpack
 import msgspec
 
 from streamdedup import settings
-from streamdedup.detection.lookup import IndexLookup, LookupQuery
+from streamdedup.detection.lookup import IndexLookup, LookupQuery, StoredCluster
 from streamdedup.detection.model import DetectorOptions, Matches
 from streamdedup.detection.scope import query_scope
 from streamdedup.detection.writing import IndexWriter, chunks
@@ -280,6 +280,20 @@ class LibraryIndex:
                         raise result
                     matches.append(Matches(result.matches, complete=result.complete))
             return matches
+
+    def cluster(self, document_id: _Name) -> StoredCluster | None:
+        """Return the cluster of a document: its documents, and how many sources they have since when.
+
+        Returns:
+            The cluster; ``spread`` is None without sources or labels. None where the index does not have the document.
+
+        Raises:
+            MessageError, StoreUnavailable, IndexMismatch: As for ``lookup``.
+        """
+        valid = self._valid_id(document_id)
+        with self._lock:
+            stored = self._lookup.document(valid) if self._check() else None
+            return None if stored is None else self._lookup.cluster_of(stored[0])
 
     def remove(self, ids: Iterable[_Name]) -> None:
         """Remove documents; ids that the index does not have are ignored. Errors: as for ``add``, and ``TypeError``."""

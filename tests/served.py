@@ -127,11 +127,11 @@ class Service:
         self.app = Gate(app, tokens, self.limits, self.metrics, **gate)
         self.client = TestClient(self.app, base_url=HOST, raise_server_exceptions=False)
 
-    def add(self, *documents: tuple[str, str], source: str | None = None) -> None:
+    def add(self, *documents: tuple[str, str], source: str | None = None, time_ms: int = 0) -> None:
         detector = Detector(self._options, self.index)
         fence = self.index.fence(PARTITION, 1, 0)
         batch = [
-            Document(each, text, Position(*PARTITION, next(self._offsets)), 0, source=source)
+            Document(each, text, Position(*PARTITION, next(self._offsets)), time_ms, source=source)
             for each, text in documents
         ]
         detector.index(detector.prepare(batch), {PARTITION: fence})

@@ -108,7 +108,7 @@ class Publisher:
         return {record.position: copied_headers(record.headers, names) for record in result.decoded.batch.records}
 
     def _alert_messages(self, pipeline: Pipeline, detection: Detection, headers: SentHeaders) -> list[Message]:
-        document = detection.document
+        document, spread = detection.document, detection.spread
         topic, partition, offset, _ = document.position
         alert = Alert(
             schema_version=ALERT_VERSION,
@@ -129,6 +129,11 @@ class Publisher:
             cluster_id=detection.cluster_id,
             cluster_label=detection.cluster_label,
             cluster_size=detection.cluster_size,
+            cluster_sources=spread and spread.sources,
+            cluster_since=spread and rfc_3339(spread.since_ms),
+            cluster_until=spread and rfc_3339(spread.until_ms),
+            cluster_earliest_id=spread and spread.earliest_id,
+            cluster_earliest_source=spread and spread.earliest_source,
             threshold=pipeline.threshold,
             part=1,  # `encode_alert` divides the matches, and sets part and parts
             parts=1,

@@ -12,10 +12,11 @@ from typing import NamedTuple
 
 from msgspec.structs import replace
 
-from streamdedup.detection.model import DetectorOptions
+from streamdedup.detection.captions import read_caption
+from streamdedup.detection.model import DetectorOptions, Spread
 from streamdedup.index.contract import EntryStore
 from streamdedup.index.documents import IndexEntry
-from streamdedup.index.values import Fence
+from streamdedup.index.values import ClusterCounts, Fence
 from streamdedup.position import Position
 from streamdedup.similarity.sketch import Sketcher
 from streamdedup.wire import Match
@@ -40,10 +41,27 @@ class Joined(NamedTuple):
     Attributes:
         first: First document of the cluster; the document itself where it joins no cluster.
         size: Documents in the cluster, at most ``CLUSTER_SIZE_CAP``.
+        spread: Sources, earliest document and times.
     """
 
     first: IndexEntry
     size: int
+    spread: Spread | None = None
+
+
+def spread_of(counts: ClusterCounts, cluster: int, earliest: IndexEntry | None, label_bytes: int) -> Spread | None:
+    """Return the spread of a cluster; None without sources or labels.
+
+    ``earliest`` is the entry of the earliest document; None where that document left the index.
+    """
+    if not label_bytes or not counts.sources:
+        return None
+    spread = Spread(counts.sources, counts.since_ms, counts.until_ms)
+    # The document may have got another version, which left the cluster.
+    if earliest is None or earliest.deleted or cluster not in (earliest.cluster, earliest.number):
+        return spread
+    source = read_caption(earliest.content.caption, label_bytes).source or None
+    return spread._replace(earliest_id=earliest.id, earliest_source=source)
 
 
 class Clusters:
@@ -68,7 +86,7 @@ class Clusters:
         for member in members:
             entry, first = member.entry, self._first(member, entries)
             if first is None:
-                # ``set_clusters`` with the own number changes nothing, and returns the size of the document's cluster.
+                # ``set_clusters`` with the own number changes nothing, and returns the counts of that cluster.
                 first = entry
             else:
                 # Later members whose best match is this document join the same cluster.
@@ -76,8 +94,14 @@ class Clusters:
             firsts.append(first)
             # With the position: a version from another position, which replaced this one, is left alone.
             joined.append((entry.number, entry.position, first.number))
-        sizes = self._store.set_clusters(joined, fences)
-        return [Joined(first, size) for first, size in zip(firsts, sizes, strict=True)]
+        counts = self._store.set_clusters(joined, fences)
+        if self._options.label_bytes and (to_read := {of.earliest for of in counts if of.sources} - entries.keys()):
+            entries |= self._store.get_entries(sorted(to_read))
+        label_bytes = self._options.label_bytes
+        return [
+            Joined(first, of.size, spread_of(of, first.number, entries.get(of.earliest), label_bytes))
+            for first, of in zip(firsts, counts, strict=True)
+        ]
 
     def _first(self, member: Member, entries: dict[int, IndexEntry]) -> IndexEntry | None:
         """Return the first document in the cluster that a document joins; None if the document joins no cluster.

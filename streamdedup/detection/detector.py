@@ -259,6 +259,7 @@ class Detector:
                 cluster_label=read_caption(cluster.first.content.caption, label_bytes).label,
                 incarnation=member.entry.content.incarnation or b"",
                 cluster_size=cluster.size,
+                spread=cluster.spread,
                 complete=row not in verified.incomplete,
                 suppressed=Counter(rule for rule, _ in verified.suppressed.get(row, ())),
             )

@@ -54,7 +54,7 @@ class Lifecycle:
         for row, result in enumerate(results):
             if result.previous is not None:
                 entries[row] = _entry_to_compare(prepared.documents[row], entries[row], result.state, result.previous)
-        self._replace(entries, results, fences)
+        self._replace(prepared.documents, entries, results, fences)
         collisions = [
             (document, collision(result.previous))
             for document, result in zip(prepared.documents, results, strict=True)
@@ -152,14 +152,20 @@ class Lifecycle:
             skips={**prepared.skips, **{first_row + row: reason for row, reason in skips.items()}},
         )
 
-    def _replace(self, entries: Sequence[IndexEntry], results: Sequence[InsertResult], fences: Sequence[Fence]) -> None:
+    def _replace(
+        self,
+        documents: Sequence[Document],
+        entries: Sequence[IndexEntry],
+        results: Sequence[InsertResult],
+        fences: Sequence[Fence],
+    ) -> None:
         """Remove replaced versions from their buckets, then replace their entries."""
         rows = [row for row, result in enumerate(results) if result.state is InsertState.REPLACED]
         if rows:
             replaced = {row: old for row in rows if (old := results[row].previous) is not None and not old.deleted}
             self._remove_from_buckets(list(replaced.values()), fences)
             # A new version belongs to no cluster at first; after an append the document stays in its cluster.
-            self._leave_clusters([old for row, old in replaced.items() if old.cluster != entries[row].cluster], fences)
+            self._leave_clusters([old for row, old in replaced.items() if documents[row].op != "append"], fences)
             self._store.replace_entries([entries[row] for row in rows], fences)
 
     def _remove_from_buckets(self, entries: Sequence[IndexEntry], fences: Sequence[Fence]) -> None:
@@ -171,10 +177,10 @@ class Lifecycle:
         self._store.remove_copies([(entry.number, entry.digest) for entry in entries], fences)
 
     def _leave_clusters(self, entries: Sequence[IndexEntry], fences: Sequence[Fence]) -> None:
-        """Remove versions from the sets of the clusters that they joined; the first document is in no set."""
-        joined = [(entry.number, entry.cluster) for entry in entries if entry.cluster != entry.number]
-        if joined:
-            self._store.leave_clusters(joined, fences)
+        """Remove versions from the sets of the clusters that they joined, and of their own clusters."""
+        members = [(entry.number, cluster) for entry in entries for cluster in {entry.cluster, entry.number}]
+        if members:
+            self._store.leave_clusters(members, fences)
 
 
 def _missing_now(rows: Sequence[tuple[Document, IndexEntry, IndexEntry | None]]) -> dict[Position, bool]:

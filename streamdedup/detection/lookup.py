@@ -20,10 +20,11 @@ from msgspec import structs
 from streamdedup.detection.appending import collision
 from streamdedup.detection.candidates import BucketHits, Copies, hits_by_row
 from streamdedup.detection.captions import Caption, read_caption
+from streamdedup.detection.clusters import spread_of
 from streamdedup.detection.comparison import Comparer
 from streamdedup.detection.entry_chunks import read_chunks
 from streamdedup.detection.lifecycle import with_incarnation
-from streamdedup.detection.model import DetectorOptions, Prepared, Skip, document_number
+from streamdedup.detection.model import DetectorOptions, Prepared, Skip, Spread, document_number
 from streamdedup.detection.preparation import Preparer
 from streamdedup.detection.scope import query_scope
 from streamdedup.detection.suppression import SuppressionRule
@@ -94,6 +95,7 @@ class StoredCluster(NamedTuple):
     """A cluster as the index has it.
 
     Attributes:
+        spread: Sources, earliest document and times; None without sources or labels.
         members: Its documents, the first one included, in the order of their record times, then of their ids.
         size: Document count, which includes documents that have expired since they joined. ``CLUSTER_SIZE_CAP`` means
             as many or more, of which not all are members.
@@ -101,6 +103,7 @@ class StoredCluster(NamedTuple):
 
     members: tuple[ClusterMember, ...]
     size: int
+    spread: Spread | None
 
 
 @dataclass(frozen=True, slots=True)
@@ -239,18 +242,21 @@ class IndexLookup:
 
     def cluster_of(self, entry: IndexEntry) -> StoredCluster:
         """Return the cluster of a stored document."""
-        joined = self._reader.cluster_members(entry.cluster)
-        members = [
-            ClusterMember(member.id, member.time_ms, read_caption(member.content.caption, self.options.label_bytes))
-            # ``entry`` is added, because a set that has reached ``CLUSTER_SIZE_CAP`` lacks documents that joined later.
-            for chunk in read_chunks(self._reader, [entry.cluster, entry.number, *joined])
-            for member in chunk.values()
-            if member.cluster == entry.cluster and not member.deleted  # may have left since the set was read
-        ]
+        counts, numbers = self._reader.read_cluster(entry.cluster)
+        label_bytes, members, earliest = self.options.label_bytes, [], None
+        # ``entry`` is added, because a set that has reached ``CLUSTER_SIZE_CAP`` lacks documents that joined later.
+        for chunk in read_chunks(self._reader, [entry.cluster, entry.number, *numbers]):
+            earliest = chunk.get(counts.earliest, earliest)
+            members += [
+                ClusterMember(member.id, member.time_ms, read_caption(member.content.caption, label_bytes))
+                for member in chunk.values()
+                if member.cluster == entry.cluster and not member.deleted  # may have left since the set was read
+            ]
         # The set may have expired (a lifetime after the last document joined) while members live on through appends.
-        # Then more members were read than the set and the first document, which is not in the set, account for.
-        size = max(1 + len(joined), len(members))
-        return StoredCluster(tuple(sorted(members, key=lambda member: (member.time_ms, member.id))), size)
+        # Then more members were read than the set accounts for.
+        size = max(counts.size, len(members))
+        members.sort(key=lambda member: (member.time_ms, member.id))
+        return StoredCluster(tuple(members), size, spread_of(counts, entry.cluster, earliest, label_bytes))
 
     def matches_of(self, entry: IndexEntry) -> LookupResult:
         """Find the near-duplicates that the index has now for a stored document."""

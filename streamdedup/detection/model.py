@@ -10,7 +10,7 @@ from dataclasses import dataclass, field, fields
 from enum import StrEnum
 from hashlib import blake2b
 from operator import add, attrgetter
-from typing import Self
+from typing import NamedTuple, Self
 
 import numpy as np
 from numpy.typing import NDArray
@@ -63,7 +63,6 @@ class DetectorOptions:
             themselves; None for no such time.
         max_candidates: Most candidates that are compared with a document; None for no limit.
         suppression: Rules by which near-duplicates are not alerted; None for no rule.
-        keep_sources: Whether index entries have their documents' sources; needed by rules about sources.
         label_bytes: Most UTF-8 bytes in a label; 0 for no captions (``captions``).
         scope_field: Field with the scope; None where all documents are compared (``scope``).
         default_scope: Scope for documents without one; None where each needs one.
@@ -85,7 +84,6 @@ class DetectorOptions:
     silent_until_ms: int | None = None
     max_candidates: int | None = None
     suppression: Suppression | None = None
-    keep_sources: bool = False
     label_bytes: int = 0
     scope_field: str | None = None
     default_scope: str | None = None
@@ -173,6 +171,24 @@ class Matches(tuple[Match, ...]):  # noqa: SLOT001  a tuple subclass with slots 
         return self
 
 
+class Spread(NamedTuple):
+    """Sources, times and the earliest document of a cluster (``index.values.ClusterCounts``).
+
+    Attributes:
+        sources: Distinct sources.
+        since_ms: Smallest record time, milliseconds since the epoch.
+        until_ms: Greatest record time, milliseconds since the epoch.
+        earliest_id: Id of the earliest document; None where that document left the index.
+        earliest_source: Source of the earliest document; None where unknown.
+    """
+
+    sources: int
+    since_ms: int
+    until_ms: int
+    earliest_id: str | None = None
+    earliest_source: str | None = None
+
+
 @dataclass(frozen=True, slots=True)
 class Detection:
     """A document with near-duplicates.
@@ -183,6 +199,7 @@ class Detection:
         label: First words of the document; empty without a label.
         incarnation: Incarnation of the document, 8 bytes; empty for the first.
         cluster_size: Documents in the cluster, at most ``CLUSTER_SIZE_CAP``.
+        spread: Sources, times and earliest document of the cluster; None without sources or labels.
         complete: Whether all candidates were compared; not where a bucket was full or there were too many candidates.
         suppressed: Count of further near-duplicates that are not alerted, by rule.
     """
@@ -195,6 +212,7 @@ class Detection:
     cluster_label: str = ""
     incarnation: bytes = b""
     cluster_size: int | None = None
+    spread: Spread | None = None
     complete: bool = True
     suppressed: Mapping[SuppressionRule, int] = field(default_factory=dict)
 

@@ -54,7 +54,7 @@ class Preparer:
 
     def _entry(self, document: Document, content: Content) -> IndexEntry:
         number = document_number(self._options.profile, document.id)
-        if self._options.keep_sources and document.source:
+        if document.source:
             content = structs.replace(content, source=source_key(document.source))
         if document.scope is not None:
             content = structs.replace(content, scope=scope_key(document.scope))

@@ -19,11 +19,9 @@ rule                    suppresses a pair
 A document has the source from the upsert that stored its text; appends keep it. A missing or empty source is not known.
 The last three rules need both sources: a pair with a source that is not known is alerted.
 
-Where the profile keeps sources (``DetectorOptions.keep_sources``), an index entry is 8 bytes longer (BLAKE2b of the
-source); an entry with 100 shingles has about 500 bytes. Other profiles store no source. The hash does not
-depend on the rules, so rules can be changed without a new index. 4 bytes would be too few: two sources with the same
-hash count as one source, and the rules suppress pairs between them by mistake. 100,000 sources form 5 * 10^9 pairs of
-sources. With 4 bytes, about one of these has equal hashes; with 8 bytes, one has with a probability of 3 in 10^10.
+An index entry has 8 bytes of its source (BLAKE2b). 4 bytes would be too few: two sources with the same hash count as
+one source, and the rules suppress pairs between them by mistake. 100,000 sources form 5 * 10^9 pairs of sources. With 4
+bytes, about one of these has equal hashes; with 8 bytes, one has with a probability of 3 in 10^10.
 """
 
 from collections.abc import Iterable, Mapping, Sequence

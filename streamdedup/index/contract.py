@@ -6,7 +6,8 @@ A profile's index holds:
 * the *buckets*, sets of document numbers: one for each band and band key, and buckets of exact copies, one for a
   content. Members are hints and may be out of date;
 * the *claims*: the position that owns an alerted pair;
-* per cluster of documents the *cluster set*: the numbers of the documents that joined the first one;
+* per cluster of documents the *cluster set*: the documents that joined the first one, and the first one, each with
+  number, source and record time;
 * per partition the *fence* (the right to write, bound to a consumer-group generation), the *high-water mark* (a
   committed offset) and the *announced attempt* (the latest attempt at a batch that is completely written);
 * per position the *pending matches*: found and not yet committed.
@@ -44,6 +45,7 @@ from streamdedup.index.documents import IndexEntry, InsertResult, PendingMatches
 from streamdedup.index.values import (
     UNKNOWN_BROKER_STATE,
     BrokerState,
+    ClusterCounts,
     Fence,
     Fingerprint,
     FoundNearCapacity,
@@ -94,24 +96,26 @@ class EntryStore(EntryReading, Protocol):
     def replace_entries(self, entries: Sequence[IndexEntry], fences: Sequence[Fence]) -> None:
         """Store entries and deletion markers in order, each where no entry or an earlier position is stored."""
 
-    def set_clusters(self, clusters: Sequence[tuple[int, Position, int]], fences: Sequence[Fence]) -> list[int]:
+    def set_clusters(
+        self, clusters: Sequence[tuple[int, Position, int]], fences: Sequence[Fence]
+    ) -> list[ClusterCounts]:
         """Name a cluster in each document's entry, in order; an entry with another position is left alone.
 
-        A document that joins a cluster becomes a member of the cluster's set, and leaves the set of the cluster that
-        its entry named. A set lives as long as an entry, counted from the last document that joined. ``clusters`` are:
-        document number, position, document number that names the cluster: of a document that joins no cluster its own
-        number, and its entry does not change.
+        A document that joins a cluster becomes a member of the cluster's set with the source and record time of its
+        entry, and leaves the set of the cluster that its entry named. To join again changes nothing. The first document
+        becomes a member with it, if it has an entry. A set lives as long as an entry, counted from the last document
+        that joined. ``clusters`` are: document number, position, document number that names the cluster: of a document
+        that joins no cluster its own number, and its entry does not change.
 
         Returns:
-            The size of each cluster after the call: the first document and the members of the set, capped at
-            ``CLUSTER_SIZE_CAP``.
+            The counts of each cluster after the call. The first document counts in the size also where it is no member.
         """
 
     def leave_clusters(self, members: Sequence[tuple[int, int]], fences: Sequence[Fence]) -> None:
         """Remove documents from the sets of their clusters, before their entries change (rule 9).
 
         ``members`` are: document number, document number that names the cluster. The set of a cluster with
-        ``CLUSTER_SIZE_CAP`` documents may lack further ones, so nothing is removed from the set.
+        ``CLUSTER_SIZE_CAP`` documents may lack further ones, so the document stays, and only its source is removed.
         """
 
 

@@ -56,8 +56,7 @@ class Content(msgspec.Struct, frozen=True, gc=False):
             contain this digest, so an append does not repeat alerts.
         incarnation: Names a document that was deleted and inserted again, 8 bytes; None for the first incarnation.
             Pair keys contain this name, so a new incarnation is alerted anew.
-        source: Hash of the document's source, ``SOURCE_BYTES`` long; None where the source is not known, and in
-            profiles that do not keep sources.
+        source: Hash of the document's source, ``SOURCE_BYTES`` long; None where the source is not known.
         scope: Stored form of the document's scope, ``SCOPE_BYTES`` long; None in profiles without scopes.
         caption: Label, source and publication time for people, at most ``MAX_CAPTION_BYTES``; None without a caption.
             No comparison reads it.

@@ -3,12 +3,14 @@
 The modules of ``index.redis`` store what this module encodes. Besides it, only the scripts know the stored forms.
 
 An index entry. To compare two versions scripts read the fields from digest to id (``redis/lua/_entries.lua``).
-``set_clusters.lua`` reads the fields from offset to partition, and replaces the layout byte and the cluster.
+``set_clusters.lua`` reads the fields from offset to partition, and replaces the layout byte and the cluster;
+``_cluster_sets.lua`` reads times, positions and sources.
 
 ======  ======  ==============================================================
 byte    length  content (numbers big-endian)
 ======  ======  ==============================================================
-0       1       layout: 0x40, or 0x41 where the entry names a cluster
+0       1       layout: 0x10, plus 1 where the entry names a cluster, plus 2
+                where it has a source
 1       16      content digest
 17      8       record time, milliseconds since the epoch
 25      8       offset
@@ -17,6 +19,7 @@ byte    length  content (numbers big-endian)
 35+p    2       id length i
 37+p    i       id, UTF-8; empty in a deletion marker
 37+p+i  ...     the content, see below
+end     8       source hash, absent where the source is not known
 end-8   8       document number that names the cluster, signed;
                 absent where that is the document itself
 ======  ======  ==============================================================
@@ -27,14 +30,13 @@ The content (``documents.Content``):
 length  content (numbers little-endian, as in the processor)
 ======  ==============================================================
 1       flags: 1 first digest, 2 incarnation, 4 stop shingles only, 8 the sketch
-        is a signature, 16 source, 32 scope, 64 caption
+        is a signature, 16 scope, 32 caption
 2       tokens
 2       elements
 1       hashes in the tail, n
 4       distinct shingles
 8n      tail, 8 bytes for each hash
 16, 8   first digest and incarnation, where the flags name them
-8       source hash, where the flags name it
 8       scope hash, where the flags name it
 1, c    caption length c and caption, where the flags name it
 rest    sketch (``index.sketch_codec``)
@@ -51,14 +53,14 @@ import msgspec
 
 from streamdedup.index.documents import SOURCE_BYTES, Content, IndexEntry, PendingMatches
 from streamdedup.index.sketch_codec import StoredSketch, decode_sketches, encode_sketches
-from streamdedup.index.values import PUBLISHED
+from streamdedup.index.values import PUBLISHED, ClusterCounts
 from streamdedup.position import PartitionIncarnation, Position
 from streamdedup.wire import SCOPE_BYTES, Match
 
 #: Version of the layout of all values of an index, raised with each change of one; part of its fingerprint.
 LAYOUT: Final = 1
-#: Layout byte of an entry without a cluster and with one; `set_clusters.lua` has both.
-_ALONE, _IN_CLUSTER = LAYOUT << 4, LAYOUT << 4 | 1
+#: First byte of an entry, and the flags in it, which scripts read.
+_FIRST_BYTE, _IN_CLUSTER, _HAS_SOURCE = LAYOUT << 4, 1, 2
 #: First byte, digest, record time, offset, length of the partition; the same without the length.
 _HEAD, _HEAD_START = struct.Struct(">B16sqqH"), struct.Struct(">B16sqq")
 _NUMBER = struct.Struct(">q")
@@ -68,9 +70,8 @@ _CONTENT = struct.Struct("<BHHBI")
 #: By number of hashes in the tail: the tail alone, and the fields of ``_CONTENT`` with the tail behind them.
 _TAILS = [struct.Struct(f"<{count}Q") for count in range(256)]
 _CONTENTS = [struct.Struct(f"{_CONTENT.format}{count}Q") for count in range(256)]
-_HAS_FIRST_DIGEST, _HAS_INCARNATION, _STOP_SHINGLES_ONLY, _IS_SIGNATURE, _HAS_SOURCE, _HAS_SCOPE = 1, 2, 4, 8, 16, 32
-_HAS_CAPTION = 64
-_KNOWN_FLAGS = 127  # the sum of these
+_HAS_FIRST_DIGEST, _HAS_INCARNATION, _STOP_SHINGLES_ONLY, _IS_SIGNATURE, _HAS_SCOPE, _HAS_CAPTION = 1, 2, 4, 8, 16, 32
+_KNOWN_FLAGS = 63  # the sum of these
 _DIGEST_BYTES, _INCARNATION_BYTES = 16, 8
 #: First bytes of the fields of pending matches.
 _MATCH, _DIGEST, _MISSING = b"m", b"d", b"u"
@@ -126,27 +127,28 @@ def _encode_entry(entry: IndexEntry, encoded_sketch: bytes) -> bytes:
     content, position, tail = entry.content, entry.position, entry.content.tail
     document_id = entry.id.encode("utf-8", "surrogatepass")
     is_alone = entry.cluster == entry.number
+    first_byte = _FIRST_BYTE | (0 if is_alone else _IN_CLUSTER) | (_HAS_SOURCE if content.source else 0)
     flags, optional_parts = _IS_SIGNATURE if content.sketch.hashes is None else 0, b""
     if content.caption:
         flags |= _HAS_CAPTION
         optional_parts = bytes((len(content.caption),)) + content.caption
     # One test for most entries, which have none of these.
-    if content.stop_only or content.first_digest or content.incarnation or content.source or content.scope:
+    if content.stop_only or content.first_digest or content.incarnation or content.scope:
         flags |= (_STOP_SHINGLES_ONLY if content.stop_only else 0) | (_HAS_FIRST_DIGEST if content.first_digest else 0)
-        flags |= (_HAS_INCARNATION if content.incarnation else 0) | (_HAS_SOURCE if content.source else 0)
-        flags |= _HAS_SCOPE if content.scope else 0
-        hashes = (content.first_digest, content.incarnation, content.source, content.scope)
+        flags |= (_HAS_INCARNATION if content.incarnation else 0) | (_HAS_SCOPE if content.scope else 0)
+        hashes = (content.first_digest, content.incarnation, content.scope)
         optional_parts = b"".join(filter(None, hashes)) + optional_parts
     counts = content.token_count, content.element_count, len(tail), content.sketch.count
     return b"".join(
         (
-            _HEAD_START.pack(_ALONE if is_alone else _IN_CLUSTER, entry.digest, entry.time_ms, position.offset),
+            _HEAD_START.pack(first_byte, entry.digest, entry.time_ms, position.offset),
             _encode_partition(position.partition_incarnation),
             _LENGTH.pack(len(document_id)),
             document_id,
             _CONTENTS[len(tail)].pack(flags, *counts, *tail),
             optional_parts,
             encoded_sketch,
+            content.source or b"",
             b"" if is_alone else _NUMBER.pack(entry.cluster),
         )
     )
@@ -181,7 +183,7 @@ def _parse_entry(number: int, data: bytes) -> _Parts:
     """Decode an entry up to its sketch; empty ``data`` fails at the first ``unpack_from``."""
     if data and data[0] >> 4 != LAYOUT:
         raise ValueError(f"index entry {number} is damaged: layout {data[0] >> 4}, expected {LAYOUT}")
-    if data and data[0] not in (_ALONE, _IN_CLUSTER):
+    if data and data[0] & ~(_FIRST_BYTE | _IN_CLUSTER | _HAS_SOURCE):
         raise ValueError(f"index entry {number} is damaged: unknown first byte {data[0]:#x}")
     try:
         first_byte, digest, time_ms, offset, partition_length = _HEAD.unpack_from(data)
@@ -189,25 +191,28 @@ def _parse_entry(number: int, data: bytes) -> _Parts:
         (id_length,) = _LENGTH.unpack_from(data, id_start - _LENGTH.size)
         id_end = id_start + id_length
         cluster, end = number, len(data)
-        if first_byte != _ALONE:
+        if first_byte & _IN_CLUSTER:
             end -= _NUMBER.size
             (cluster,) = _NUMBER.unpack_from(data, end)
+        source = None
+        if first_byte & _HAS_SOURCE:
+            end -= SOURCE_BYTES
+            source = data[end : end + SOURCE_BYTES]
         position = _decode_partition(data[_HEAD.size : id_start - _LENGTH.size]).position_at(offset)
         document_id = data[id_start:id_end].decode("utf-8", "surrogatepass")
-        content, sketch = _parse_content(data, id_end, end)
+        content, sketch = _parse_content(data, id_end, end, source)
     except (struct.error, ValueError) as error:
         raise ValueError(f"index entry {number} is damaged: {error}") from error
     return (number, document_id, digest, position, time_ms, cluster), content, sketch
 
 
-def _parse_content(data: bytes, start: int, end: int) -> tuple[tuple[Any, ...], StoredSketch]:
+def _parse_content(data: bytes, start: int, end: int, source: bytes | None) -> tuple[tuple[Any, ...], StoredSketch]:
     """Return the ``Content`` arguments after the sketch, and the sketch as stored."""
     flags, token_count, element_count, tail_count, shingle_count = _CONTENT.unpack_from(data, start)
     tail_start = start + _CONTENT.size
     first_digest_start = tail_start + _TAILS[tail_count].size
     incarnation_start = first_digest_start + (_DIGEST_BYTES if flags & _HAS_FIRST_DIGEST else 0)
-    source_start = incarnation_start + (_INCARNATION_BYTES if flags & _HAS_INCARNATION else 0)
-    scope_start = source_start + (SOURCE_BYTES if flags & _HAS_SOURCE else 0)
+    scope_start = incarnation_start + (_INCARNATION_BYTES if flags & _HAS_INCARNATION else 0)
     scope_end = scope_start + (SCOPE_BYTES if flags & _HAS_SCOPE else 0)
     caption_start = scope_end + (1 if flags & _HAS_CAPTION else 0)  # after the length byte
     # The sum is the length byte; 0 without a caption, or where the entry is cut off.
@@ -222,12 +227,30 @@ def _parse_content(data: bytes, start: int, end: int) -> tuple[tuple[Any, ...], 
         _TAILS[tail_count].unpack_from(data, tail_start),
         bool(flags & _STOP_SHINGLES_ONLY),
         data[first_digest_start:incarnation_start] or None,
-        data[incarnation_start:source_start] or None,
-        data[source_start:scope_start] or None,
+        data[incarnation_start:scope_start] or None,
+        source,
         data[scope_start:scope_end] or None,
         data[caption_start:sketch_start] or None,
     )
     return content, StoredSketch(data[sketch_start:end], shingle_count, bool(flags & _IS_SIGNATURE))
+
+
+#: Counts of a cluster and its records: ``redis/lua/_cluster_sets.lua``.
+_COUNTS, _RECORD_BYTES = struct.Struct(">HHq6s6s"), 24
+
+
+def decode_counts(reply: bytes) -> ClusterCounts:
+    """Decode the counts of a cluster."""
+    size, sources, earliest, since, until = _COUNTS.unpack_from(reply)
+    return ClusterCounts(
+        size, sources, earliest, int.from_bytes(since, signed=True), int.from_bytes(until, signed=True)
+    )
+
+
+def decode_cluster(reply: bytes) -> tuple[ClusterCounts, list[int]]:
+    """Decode the counts of a cluster and the document numbers in its set."""
+    starts = range(_COUNTS.size, len(reply), _RECORD_BYTES)
+    return decode_counts(reply), [decode_number(reply[start : start + _NUMBER.size]) for start in starts]
 
 
 def encode_pending(pending: PendingMatches) -> dict[bytes, bytes]:

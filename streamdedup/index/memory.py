@@ -11,6 +11,7 @@ import numpy as np
 from msgspec.structs import replace
 from numpy.typing import NDArray
 
+from streamdedup.index.cluster_sets import ClusterSet
 from streamdedup.index.documents import (
     RETURNING_STATES,
     IndexEntry,
@@ -24,10 +25,10 @@ from streamdedup.index.fingerprints import compare_fingerprints
 from streamdedup.index.memory_partitions import MemoryPartitions
 from streamdedup.index.reading import hits_of_members
 from streamdedup.index.values import (
-    CLUSTER_SIZE_CAP,
     COPIES_CAP,
     PUBLISHED,
     SHOWN_OF_FULL,
+    ClusterCounts,
     Fence,
     Fingerprint,
     FoundNearCapacity,
@@ -39,9 +40,6 @@ from streamdedup.index.values import (
     wall_clock_ms,
 )
 from streamdedup.position import Position
-
-#: Largest size of a cluster set: the first document, whose number names the cluster, is not a member.
-_MAX_JOINED = CLUSTER_SIZE_CAP - 1
 
 
 class MemoryIndex(MemoryPartitions):
@@ -60,8 +58,8 @@ class MemoryIndex(MemoryPartitions):
         #: Members, in the order of insertion, by band and band key, and by content digest.
         self._buckets: ExpiringDict[tuple[int, int], dict[int, None]] = ExpiringDict(lifetime_ms, now_ms)
         self._copies: ExpiringDict[bytes, dict[int, None]] = ExpiringDict(lifetime_ms, now_ms)
-        #: Documents that joined a cluster, by the number of its first document.
-        self._cluster_sets: ExpiringDict[int, set[int]] = ExpiringDict(lifetime_ms, now_ms)
+        #: By the number of the first document.
+        self._cluster_sets: ExpiringDict[int, ClusterSet] = ExpiringDict(lifetime_ms, now_ms)
         self._removals_count = 0
         #: By content digest, the value of ``_removals_count`` at the last removal of a document with this content.
         self._last_removals: dict[bytes, int] = {}
@@ -231,20 +229,21 @@ class MemoryIndex(MemoryPartitions):
     def count_claims(self) -> int:
         return len(self._claims)
 
-    def set_clusters(self, clusters: Sequence[tuple[int, Position, int]], fences: Sequence[Fence]) -> list[int]:
+    def set_clusters(
+        self, clusters: Sequence[tuple[int, Position, int]], fences: Sequence[Fence]
+    ) -> list[ClusterCounts]:
         """See ``EntryStore.set_clusters``."""
         self._check_fences(fences)
         for number, position, cluster in clusters:
             entry = self._entries.get(number)
-            if cluster != number and entry is not None and entry.position == position:
+            if cluster != number and entry is not None and not entry.deleted and entry.position == position:
                 if entry.cluster != cluster:
                     self._leave_cluster(number, entry.cluster)
                 self._entries.amend(number, replace(entry, cluster=cluster))
-                members = self._cluster_sets.get(cluster) or set()
-                if len(members) < _MAX_JOINED:
-                    members.add(number)
+                members = self._cluster_set(cluster)
+                members.add(entry)
                 self._cluster_sets.set(cluster, members)
-        return [1 + len(self._cluster_sets.get(cluster) or ()) for _, _, cluster in clusters]
+        return [self._cluster_set(cluster).counts for _, _, cluster in clusters]
 
     def leave_clusters(self, members: Sequence[tuple[int, int]], fences: Sequence[Fence]) -> None:
         self._check_fences(fences)
@@ -252,13 +251,17 @@ class MemoryIndex(MemoryPartitions):
             self._leave_cluster(number, cluster)
 
     def _leave_cluster(self, number: int, cluster: int) -> None:
-        members = self._cluster_sets.get(cluster) or set()
-        if len(members) < _MAX_JOINED:  # a full set may lack further documents, so it keeps its size
-            members.discard(number)
+        if (members := self._cluster_sets.get(cluster)) is not None:
+            members.remove(number)
 
-    def cluster_members(self, cluster: int) -> list[int]:
-        """See ``IndexReader.cluster_members``."""
-        return list(self._cluster_sets.get(cluster) or ())
+    def _cluster_set(self, cluster: int) -> ClusterSet:
+        members = self._cluster_sets.get(cluster) or ClusterSet(cluster)
+        return members.with_first(self._entries.get(cluster))
+
+    def read_cluster(self, cluster: int) -> tuple[ClusterCounts, list[int]]:
+        """See ``IndexReader.read_cluster``."""
+        members = self._cluster_set(cluster)
+        return members.counts, members.numbers
 
     def connections_count(self) -> int:
         return 0

@@ -12,7 +12,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from streamdedup.index.contract import EntryReading
-from streamdedup.index.values import SHOWN_OF_FULL, Fingerprint, Hits, Opening
+from streamdedup.index.values import SHOWN_OF_FULL, ClusterCounts, Fingerprint, Hits, Opening
 
 #: Chooses the shown members of full buckets; a program that uses the library keeps its own random numbers.
 _random = Random()  # noqa: S311  no secret
@@ -43,10 +43,10 @@ class IndexReader(EntryReading, Protocol):
     def look_up_copies(self, documents: Sequence[tuple[int, bytes]]) -> list[list[int]]:
         """Return the other members of each document's bucket of exact copies, as ``insert_copies`` does."""
 
-    def cluster_members(self, cluster: int) -> list[int]:
-        """Return the documents that joined a cluster and may be in it: the set that ``set_clusters`` keeps.
+    def read_cluster(self, cluster: int) -> tuple[ClusterCounts, list[int]]:
+        """Return the counts of a cluster as ``set_clusters`` would, and the documents that may be in the cluster.
 
-        The first document, whose number names the cluster, is not among them.
+        The first document, whose number names the cluster, may be missing among them.
         """
 
     def count_documents(self) -> int:

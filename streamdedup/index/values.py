@@ -141,6 +141,28 @@ class FoundNearCapacity:
     removals: Mapping[int, int]
 
 
+# Clusters
+
+
+class ClusterCounts(NamedTuple):
+    """Numbers of a cluster: exact below ``CLUSTER_SIZE_CAP`` documents, beyond those of the documents counted so far.
+
+    Attributes:
+        size: Documents, at most ``CLUSTER_SIZE_CAP``.
+        sources: Distinct sources; documents without a source do not count.
+        earliest: Number of the document with the smallest record time, of equal ones with the smallest partition and
+            offset. 0 where no document is known, as for the times.
+        since_ms: Record time of the earliest document, milliseconds since the epoch.
+        until_ms: Latest record time of a document, milliseconds since the epoch.
+    """
+
+    size: int
+    sources: int = 0
+    earliest: int = 0
+    since_ms: int = 0
+    until_ms: int = 0
+
+
 # Memory and times
 
 

@@ -2,6 +2,8 @@
 
 from typing import Any, Final, Literal
 
+from msgspec.structs import replace
+
 from streamdedup.detection.captions import read_caption
 from streamdedup.detection.lookup import DocumentComparison, LookupResult, StoredCluster
 from streamdedup.detection.model import Skip
@@ -86,7 +88,17 @@ def cluster_body(first_id: str | None, cluster: StoredCluster) -> ClusterBody:
         for member in cluster.members
     ]
     # The index counts and collects at most so many members, so a cluster of the largest size may have more.
-    return ClusterBody(id=first_id, members=members, complete=cluster.size < CLUSTER_SIZE_CAP, size=cluster.size)
+    body = ClusterBody(id=first_id, members=members, complete=cluster.size < CLUSTER_SIZE_CAP, size=cluster.size)
+    if (spread := cluster.spread) is None:
+        return body
+    return replace(
+        body,
+        sources=spread.sources,
+        since=rfc_3339(spread.since_ms),
+        until=rfc_3339(spread.until_ms),
+        earliest_id=spread.earliest_id,
+        earliest_source=spread.earliest_source,
+    )
 
 
 def document_matches_body(entry: IndexEntry, cluster: ClusterBody, result: LookupResult) -> DocumentMatchesBody:

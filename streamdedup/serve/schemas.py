@@ -181,12 +181,23 @@ class MemberBody(msgspec.Struct, frozen=True):
 
 
 class ClusterBody(msgspec.Struct, frozen=True):
-    """A cluster as the index has it."""
+    """A cluster as the index has it; the last five fields are null without sources or labels."""
 
     id: Annotated[str | None, Meta(description="Id of the first document; null where it left the index.")]
     members: Annotated[list[MemberBody], Meta(description="The earliest first; at most 1,000.")]
     complete: Annotated[bool, Meta(description="Whether the members are all documents; false from size 1000 on.")]
     size: Annotated[int, Meta(description="Number of documents, expired ones too; 1000 stands for more.")]
+    sources: Annotated[
+        int | None, Meta(description="Distinct sources of these documents; from size 1000 on there may be more.")
+    ] = None
+    since: Annotated[str | None, Meta(description="Smallest record time of these documents, RFC 3339.")] = None
+    until: Annotated[str | None, Meta(description="Greatest record time of these documents, RFC 3339.")] = None
+    earliest_id: Annotated[
+        str | None, Meta(description="Id of the document with the smallest record time; null where it left the index.")
+    ] = None
+    earliest_source: Annotated[
+        str | None, Meta(description="Source of this document, a long one cut; null where unknown.")
+    ] = None
 
 
 class DocumentMatchesBody(msgspec.Struct, frozen=True):

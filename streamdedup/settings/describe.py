@@ -48,13 +48,11 @@ def describe_banding(profile: Profile) -> Iterator[str]:
 
 
 def describe_suppression(profile: Profile) -> Iterator[str]:
-    """Yield the rules by which pairs are suppressed, and the need of a new index; nothing for a profile without any."""
+    """Yield the rules by which pairs are suppressed; nothing for a profile without any."""
     keys = ("min_shingles", "only_sources", "ignore_same_source", "ignore_sources")
     rules = [line for line in profile_lines(profile) if line.partition(" = ")[0] in keys]
     if rules:
         yield f"suppressed pairs: {', '.join(rules)}"
-    if profile.keeps_sources:
-        yield "the index keeps sources: rules about sources can be changed; without any of them, a new index is needed"
 
 
 def profile_lines(profile: Profile, always: Sequence[str] = ()) -> Iterator[str]:

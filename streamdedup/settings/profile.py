@@ -299,8 +299,7 @@ class Profile(Section):
 
         - Included for a reason that is not obvious: ``exact_limit``, because otherwise the same two texts would be
           compared exactly or by estimate, depending on the time of their insertion; ``scope_field``, because stored
-          documents would be in wrong scopes; ``keep_sources``, because rules about sources need the sources of all
-          stored documents.
+          documents would be in wrong scopes.
         - Excluded, because nothing stored depends on them: ``threshold``, ``containment_threshold``, ``recall_from``
           and ``min_recall`` (but bands and rows, which may follow from them, are included), ``min_words``,
           ``min_shared_bands``, the rules of suppression, the names of fields, ``label_bytes``, retention and caps.
@@ -327,14 +326,8 @@ class Profile(Section):
             "bands": banding.bands,
             "rows": banding.rows,
             "exact_limit": self.exact_limit,
-            "keep_sources": self.keeps_sources,
             "scope_field": self.scope_field,
         }
-
-    @property
-    def keeps_sources(self) -> bool:
-        """Whether the index keeps sources: rules about sources need them."""
-        return bool(self.only_sources or self.ignore_same_source or self.ignore_sources)
 
     @cached_property
     def _stop_words(self) -> frozenset[str]:

@@ -160,6 +160,10 @@ class Alert(msgspec.Struct, frozen=True, omit_defaults=True, kw_only=True):
         cluster_label: First words of the first document in the cluster; empty without a label.
         cluster_size: Documents in the cluster when the alert was made; 1,000 (``index.values.CLUSTER_SIZE_CAP``) means
             1,000 or more.
+        cluster_sources: Distinct sources of these documents; None where no source is known, as for the four below.
+        cluster_since, cluster_until: Smallest and greatest record time of these documents, RFC 3339.
+        cluster_earliest_id: Id of the document with the smallest record time; None where that document left the index.
+        cluster_earliest_source: Source of the same document; None where unknown.
     """
 
     schema_version: Literal[1]
@@ -176,11 +180,21 @@ class Alert(msgspec.Struct, frozen=True, omit_defaults=True, kw_only=True):
     suppressed: dict[str, int] = {}
     cluster_label: str = ""
     cluster_size: int | None = None
+    cluster_sources: int | None = None
+    cluster_since: Time | None = None
+    cluster_until: Time | None = None
+    cluster_earliest_id: str | None = None
+    cluster_earliest_source: str | None = None
 
     @property
     def detected_at_ms(self) -> int:
         """The detection time in milliseconds since the epoch."""
         return to_ms(self.detected_at)
+
+    @property
+    def cluster_times_ms(self) -> tuple[int, ...]:
+        """``cluster_since`` and ``cluster_until`` in milliseconds since the epoch; empty without them."""
+        return tuple(to_ms(text) for text in (self.cluster_since, self.cluster_until) if text is not None)
 
 
 #: Encodes one message, whose part is set, as JSON; also a match.
@@ -234,7 +248,8 @@ def decode_alert(value: bytes) -> Alert:
         alert = _decode(value)
         if not all(match.pair for match in alert.matches):
             raise ValueError("a match without the field `pair`")  # noqa: TRY301  one error for whatever is wrong
-        to_ms(alert.document.record_time), to_ms(alert.detected_at)  # raise for an invalid time
+        # These raise for an invalid time.
+        _ = alert.document.time_ms, alert.detected_at_ms, alert.cluster_times_ms
     except ValueError as error:
         if is_framed(value):
             raise DecodeError(ErrorCode.FOREIGN_FRAMING, "Avro needs schema_registry.url and the extra") from None

@@ -9,6 +9,7 @@ from dataclasses import replace
 from importlib import resources
 from pathlib import Path
 from types import SimpleNamespace
+from typing import Any
 
 import pytest
 from msgspec import structs
@@ -52,13 +53,13 @@ SHOWN = {
 
 
 def an_alert(
-    document_id: str, *others: tuple[str, float], source: str | None = None, profile: str = "articles"
+    document_id: str, *others: tuple[str, float], source: str | None = None, profile: str = "articles", **more: Any
 ) -> bytes:
     """Return a published alert about a document and the documents that it resembles."""
     place = Position("articles", 0, 1)
     matches = [alerts.a_match(each, place, similarity, pair="ab") for each, similarity in others]
     document = alerts.a_document(document_id, place, source=source)
-    found = alerts.an_alert(document, *matches, profile=profile, cluster_id="first", detected_at_ms=TIME_MS)
+    found = alerts.an_alert(document, *matches, profile=profile, detected_at_ms=TIME_MS, **more)
     (value,) = encode_alert(found)
     return value
 
@@ -365,6 +366,38 @@ class TestLive:
             ]
         )
         expect(row).to_contain_text("2026-05-01 07:22:11 UTC \u00b7 articles \u00b7 cluster of 1000+ documents")
+
+    def test_a_story_is_one_row_with_its_sources_and_the_most_copied_can_be_first(self, world, open_tab):
+        def of_story(name, document_id, size, sources, **more):
+            spread = {
+                "cluster_size": size,
+                "cluster_sources": sources,
+                "cluster_since": "2026-05-01T06:31:20.004Z",
+                "cluster_until": "2026-05-01T07:02:11.480Z",
+            }
+            return an_alert(document_id, ("x", 0.9), cluster_id=name, **spread | more)
+
+        page = open_tab(world.url, "#live").page
+        more = {"cluster_earliest_id": "f1", "cluster_earliest_source": "Tidewater"}
+        receive(world, page, of_story("ferry", "f2", 2, 2), of_story("ferry", "f3", 3, 3, **more))
+        receive(world, page, of_story("roof", "r2", 1000, 2), of_story("ferry", "f4", 4, 3, profile="other"))
+        receive(world, page, an_alert("plain", ("x", 0.9)))
+        rows, ids = page.locator("#live-rows > li"), page.locator("#live-rows > li > button bdi:first-of-type")
+        expect(ids).to_have_text(["plain", "f4", "r2", "f3"])
+        expect(rows.nth(3)).to_contain_text(
+            "cluster of 3 documents \u00b7 3 sources since 2026-05-01 06:31:20 UTC, earliest Tidewater"
+        )
+        expect(rows.nth(2)).to_contain_text("cluster of 1000+ documents \u00b7 2+ sources since")
+        expect(rows.nth(0)).not_to_contain_text("source")
+        page.get_by_label("Stories").select_option("copied")
+        expect(ids).to_have_text(["f4", "f3", "r2", "plain"])
+        receive(world, page, of_story("roof", "r3", 1000, 9))
+        expect(ids).to_have_text(["r3", "f4", "f3", "plain"])
+        page.get_by_label("Stories").select_option("newest")
+        expect(ids).to_have_text(["r3", "plain", "f4", "f3"])
+        parts = [json.loads(of_story("long", "l2", 2, 1)) | {"part": part, "parts": 2} for part in (1, 2)]
+        receive(world, page, *(json.dumps(part).encode() for part in parts))
+        expect(rows.first).to_contain_text("part 1 of 2")
 
     def test_alerts_from_before_are_shown_at_once_and_once(self, world, open_tab):
         page = open_tab(world.url, "#live").page
@@ -741,7 +774,7 @@ class TestPeople:
         press("ArrowRight")
         press("Tab")
         expect(page.get_by_role("tab", name="Alerts")).to_be_focused()
-        for _ in range(4):
+        for _ in range(5):
             press("Tab")
         expect(page.get_by_role("button", name="Pause").first).to_be_focused()
         press("Space")

@@ -76,24 +76,11 @@ def test_two_daemons_alert_exactly_the_pairs_of_scan_and_count_the_others(instal
         assert f'streamdedup_suppressed_total{{profile="articles",rule="{rule}"}}' in shown
 
 
-def test_the_first_rule_about_sources_needs_a_new_index_unless_the_index_keeps_them(install):
-    installation = install(1)
-    documents = with_sources(a_corpus(78, 30))
-    send(installation, documents)
-    installation.run_until_committed(len(documents))
-    with installation.daemon(**{"profiles.articles.ignore_same_source": "true"}) as daemon:
-        assert daemon.wait() == 78
-        assert "keep_sources is False in the index and True in the settings" in daemon.log.read_text(encoding="utf-8")
-    with installation.running(**{"profiles.articles.min_shingles": 3}) as daemon:
-        daemon.wait_ready()
-
-
-def test_an_index_that_keeps_sources_takes_and_drops_rules_at_a_restart(install):
+def test_an_index_takes_and_drops_rules_about_sources_at_a_restart(install):
     installation = install(1)
     text = "the harbour lamp burns again tonight over the quiet bay of the old town"
-    keeping = {"profiles.articles.ignore_sources": '[["none", "nobody"]]'}
     sent = [{"id": f"d{at}", "text": text, "source": "daily"} for at in range(3)]
-    for at, rules in enumerate([keeping, keeping | {"profiles.articles.ignore_same_source": "true"}, keeping]):
+    for at, rules in enumerate([{}, {"profiles.articles.ignore_same_source": "true"}, {}]):
         with installation.running(**rules):
             send(installation, sent[at : at + 1])
             installation.wait_committed(at + 1)

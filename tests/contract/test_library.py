@@ -55,6 +55,21 @@ def daemon_index(config):
 
 
 class TestConnect:
+    def test_the_cluster_of_a_document_tells_how_many_sources_its_documents_have(self, connect):
+        index = connect()
+        assert index.cluster("a") is None
+        index.add([("a", TEXT, "wire"), ("b", TEXT, "coast"), ("c", TEXT, "wire"), (4, "something else altogether")])
+        members, size, spread = index.cluster("c")
+        assert [member.id for member in members] == ["a", "b", "c"]
+        assert (size, spread.sources, spread.earliest_id, spread.earliest_source) == (3, 2, "a", "wire")
+        assert spread.since_ms == spread.until_ms == members[0].time_ms
+        memory = Index.in_memory(PROFILE)
+        memory.add([("a", TEXT, "wire"), ("b", TEXT, "coast"), ("c", TEXT, "wire")])
+        assert memory.cluster("a").spread._replace(since_ms=0, until_ms=0) == spread._replace(since_ms=0, until_ms=0)
+        assert index.cluster(4)[1:] == (1, None)
+        index.remove(["b"])
+        assert index.cluster("a").spread.sources == 1
+
     def test_what_one_connection_adds_the_next_one_finds(self, connect):
         assert ids(connect().lookup([TEXT])) == [[]]
         assert ids(connect().add([("a", TEXT), ("b", TEXT)])) == [[], ["a"]]

@@ -3,6 +3,7 @@
 import itertools
 from collections.abc import Callable, Iterator
 from dataclasses import replace
+from importlib import resources
 from typing import NamedTuple
 
 import numpy as np
@@ -10,12 +11,14 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
+from streamdedup.corpora import CorpusReader
 from streamdedup.detection.detector import Detector
 from streamdedup.detection.lookup import IndexLookup, LookupQuery, LookupResult
-from streamdedup.detection.model import DetectorOptions, Skip
+from streamdedup.detection.model import DetectorOptions, Skip, Spread, document_number
 from streamdedup.detection.suppression import Suppression, source_key
 from streamdedup.errors import IndexMismatch, MessageError, StoreUnavailable
 from streamdedup.index.contract import Index
+from streamdedup.index.documents import deletion_marker
 from streamdedup.index.memory import MemoryIndex
 from streamdedup.index.reading import IndexReader
 from streamdedup.index.redis.base import RedisIndexOptions
@@ -23,6 +26,7 @@ from streamdedup.index.redis.connection import connect_cluster
 from streamdedup.index.redis.reader import RedisIndexReader
 from streamdedup.index.redis.servers import OneServer, Servers
 from streamdedup.index.redis.store import RedisIndex
+from streamdedup.index.values import ClusterCounts
 from streamdedup.position import Partition, Position
 from streamdedup.similarity.containment import ContainmentRule
 from streamdedup.wire import Document
@@ -35,6 +39,7 @@ FINGERPRINT = {"bands": 4, "threshold": 0.5}
 PARTITIONS = [Partition("articles", number) for number in range(2)]
 WORDS = ["amber", "birch", "cedar", "delta", "ember", "fjord"]
 TEXT = "amber birch cedar delta ember fjord grove heath"
+SAMPLE = resources.files("streamdedup") / "sample"
 
 _namespaces = itertools.count()
 
@@ -127,6 +132,74 @@ def looked_up(world: World, *queries: LookupQuery, options=OPTIONS, time_ms=0) -
     return IndexLookup(options, world.reader).look_up(queries, time_ms)
 
 
+@settings(max_examples=examples(40), deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@given(
+    arrivals=st.lists(
+        st.tuples(
+            st.sampled_from(["a", "b", "c", "d", "e", "f"]),
+            st.sampled_from([TEXT, TEXT + " iris", TEXT + " iris jade", "amber birch cedar delta kelp lark mill"]),
+            st.sampled_from(["upsert", "upsert", "upsert", "append", "delete"]),
+            st.integers(0, 3),
+            st.integers(0, 1),
+            st.sampled_from([None, "x", "y", "z"]),
+        ),
+        max_size=14,
+    )
+)
+def test_a_detection_and_a_lookup_count_the_sources_of_the_documents_in_the_cluster(make_world, arrivals):
+    world = make_world()
+    daemon, lookup = Daemon(world), IndexLookup(OPTIONS, world.reader)
+    sources, appended = {}, set()
+    for name, text, op, time_ms, partition, source in arrivals:
+        document = daemon.document(name, text if op != "delete" else "", time_ms, partition, source=source, op=op)
+        if op == "delete":
+            daemon.delete(document)
+            continue
+        if op == "append":
+            appended.add(name)
+        (entry, _) = lookup.document(name) or (None, None)
+        detections = daemon.index(document).detections
+        (after, _) = lookup.document(name) or (None, None)
+        if op == "upsert" and after is not None and (entry is None or entry.digest != after.digest):
+            sources[name] = source
+        for detection in detections:
+            cluster = lookup.cluster_of(lookup.document(name)[0])
+            assert (detection.cluster_size, detection.spread) == (cluster.size, cluster.spread)
+            if detection.cluster_id not in {member.id for member in cluster.members}:
+                continue  # the first document has joined another cluster, or has left the index
+            assert (0 if cluster.spread is None else cluster.spread.sources) == len(
+                {sources[member.id] for member in cluster.members} - {None}
+            )
+            if cluster.spread is not None and not appended:
+                times = [member.time_ms for member in cluster.members]
+                assert cluster.spread[1:3] == (min(times), max(times))
+                assert cluster.spread.earliest_source == sources[cluster.spread.earliest_id]
+
+
+def test_the_sources_of_the_clusters_of_the_sample_are_those_of_a_count_by_hand(make_world):
+    world = make_world()
+    daemon, lookup = Daemon(world), IndexLookup(OPTIONS, world.reader)
+    entries = [each for each in CorpusReader(SAMPLE / "articles.jsonl") if each.problem is None and each.op == "upsert"]
+    documents = {
+        entry.id: daemon.document(entry.id, entry.text, at * 7_919 % 900, at % 2, source=entry.source)
+        for at, entry in enumerate(entries)
+    }
+    clusters: dict[str, dict[str, Document]] = {}
+    for start in range(0, len(entries), 40):
+        for detection in daemon.index(*list(documents.values())[start : start + 40]).detections:
+            cluster = clusters.setdefault(detection.cluster_id, {detection.cluster_id: documents[detection.cluster_id]})
+            cluster[detection.document.id] = detection.document
+            last = detection
+    assert lookup.cluster_of(lookup.document(last.document.id)[0]).spread == last.spread
+    for first, members in clusters.items():
+        _, size, spread = lookup.cluster_of(lookup.document(first)[0])
+        earliest, *_, latest = sorted(members.values(), key=lambda member: (member.time_ms, member.position))
+        sources = {member.source for member in members.values()}
+        counted = Spread(len(sources), earliest.time_ms, latest.time_ms, earliest.id, earliest.source)
+        assert (size, spread) == (len(members), counted)
+    assert max(map(len, clusters.values())) > 2
+
+
 TEXTS = st.lists(st.sampled_from(WORDS), min_size=0, max_size=8).map(" ".join)
 ARRIVALS = st.lists(
     st.tuples(
@@ -159,7 +232,7 @@ def test_a_lookup_finds_what_the_detector_finds_when_the_text_arrives(
 ):
     """Texts are looked up together; then each text arrives in another world, without the other texts."""
     limits = {"max_candidates": max_candidates, "threshold": threshold}
-    options = replace(OPTIONS, containment=containment, suppression=suppression, keep_sources=True, **limits)
+    options = replace(OPTIONS, containment=containment, suppression=suppression, **limits)
 
     def the_world() -> tuple[World, Daemon]:
         world = make_world()
@@ -310,7 +383,7 @@ class TestDocuments:
 
     def test_a_cluster_has_the_documents_that_are_in_it_now(self, daemon, lookup):
         def cluster(document_id):
-            members, size = lookup.cluster_of(lookup.document(document_id)[0])
+            members, size, _ = lookup.cluster_of(lookup.document(document_id)[0])
             return [(member.id, member.time_ms, member.caption.label) for member in members], size
 
         daemon.index(daemon.document("first", TEXT, 100))
@@ -323,6 +396,47 @@ class TestDocuments:
         # The cluster keeps its name without its first document.
         daemon.delete(daemon.document("first", "", op="delete"))
         assert cluster("late") == ([three[2]], 2)
+
+    def test_the_spread_of_a_cluster_is_that_of_the_documents_that_are_in_it_now(self, world):
+        daemon, lookup = Daemon(world), IndexLookup(OPTIONS, world.reader)
+
+        def spread(document_id):
+            return lookup.cluster_of(lookup.document(document_id)[0]).spread
+
+        daemon.index(daemon.document("first", TEXT, 500, source="Tidewater"))
+        assert spread("first") == Spread(1, 500, 500, "first", "Tidewater")
+        (late, early) = daemon.index(
+            daemon.document("late", TEXT, 900, source="Tidewater"), daemon.document("early", TEXT, 200, source="Coast")
+        ).detections
+        assert late.spread == early.spread == spread("first") == Spread(2, 200, 900, "early", "Coast")
+        (entry, _) = lookup.document("late")
+        assert IndexLookup(replace(OPTIONS, label_bytes=0), world.reader).cluster_of(entry).spread is None
+        daemon.delete(daemon.document("early", "", op="delete"))
+        assert spread("late") == Spread(1, 500, 900, "first", "Tidewater")
+        daemon.index(daemon.document("first", "another text of an editor who changed it", 950, source="Coast"))
+        assert spread("late") == Spread(2, 900, 950, "late", "Tidewater")
+        daemon.delete(daemon.document("first", "", op="delete"))
+        assert spread("late") == Spread(1, 900, 900, "late", "Tidewater")
+        daemon.delete(daemon.document("late", "", op="delete"))
+        assert world.reader.read_cluster(document_number("articles", "first")) == (ClusterCounts(1), [])
+
+    def test_a_cluster_without_sources_has_no_spread(self, world):
+        daemon, lookup = Daemon(world), IndexLookup(OPTIONS, world.reader)
+        daemon.index(daemon.document("first", TEXT))
+        (detection,) = daemon.index(daemon.document("second", TEXT, source="")).detections
+        assert detection.spread is lookup.cluster_of(lookup.document("second")[0]).spread is None
+
+    def test_an_earliest_document_that_left_the_index_is_counted_and_not_named(self, world):
+        daemon, lookup = Daemon(world), IndexLookup(OPTIONS, world.reader)
+        daemon.index(daemon.document("first", TEXT, 500, source="Tidewater"))
+        daemon.index(daemon.document("early", TEXT, 200, source="Coast"))
+        entry, _ = lookup.document("early")
+        # As after a crash before the new version had left the cluster.
+        marker = deletion_marker(entry.number, entry.position._replace(offset=9), 300)
+        world.index.replace_entries([marker], list(daemon._fences.values()))
+        (detection,) = daemon.index(daemon.document("third", TEXT, 600, source="Coast")).detections
+        assert detection.spread == Spread(2, 200, 600)
+        assert lookup.cluster_of(lookup.document("third")[0]).spread == detection.spread
 
     def test_an_unknown_and_a_deleted_document_are_none(self, daemon, lookup):
         daemon.index(daemon.document("d0", TEXT))

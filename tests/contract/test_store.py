@@ -27,6 +27,7 @@ from streamdedup.index.documents import (
 from streamdedup.index.memory import MemoryIndex
 from streamdedup.index.redis.base import RedisIndexOptions
 from streamdedup.index.redis.connection import connect, connect_cluster
+from streamdedup.index.redis.reader import RedisIndexReader
 from streamdedup.index.redis.servers import OneServer, Servers
 from streamdedup.index.redis.staging import RedisStagingIndex
 from streamdedup.index.redis.store import RedisIndex
@@ -35,6 +36,7 @@ from streamdedup.index.values import (
     COPIES_CAP,
     SHOWN_OF_FULL,
     BrokerState,
+    ClusterCounts,
     Fence,
     FoundNearCapacity,
     Opening,
@@ -486,7 +488,8 @@ class TestPairs:
 
 class TestClusterSizes:
     def join(self, store, fence, *numbers, cluster=-9):
-        return store.set_clusters([(number, Position(*PARTITION, number), cluster) for number in numbers], [fence])
+        clusters = [(number, Position(*PARTITION, number), cluster) for number in numbers]
+        return [counts.size for counts in store.set_clusters(clusters, [fence])]
 
     def test_a_repeated_batch_counts_no_document_twice(self, store, fence):
         insert(store, fence, *(an_entry(number, offset=number) for number in (1, 2, 3)))
@@ -526,6 +529,101 @@ class TestClusterSizes:
         insert(store, fence, an_entry(1, offset=1))
         assert self.join(store, fence, 1) == [2]
         wait_until(lambda: self.join(store, fence, -9, cluster=-9) == [1] and not store.get_entries([1]))
+
+
+class TestClusterSources:
+    def insert(self, store, fence, **sources):
+        """Insert documents, named by their record times as ``t7``, which are also their offsets and numbers."""
+        for name, source in sources.items():
+            number = int(name[1:])
+            content = structs.replace(content_of(), source=source and source.encode().ljust(8, b"."))
+            entry = an_entry(number, offset=number, time_ms=number)
+            insert(store, fence, structs.replace(entry, content=content))
+
+    def join(self, store, fence, *numbers, cluster=9):
+        clusters = [(number, Position(*PARTITION, number), cluster) for number in numbers]
+        return store.set_clusters(clusters, [fence])[-1]
+
+    def test_the_first_document_and_those_that_joined_are_counted_once_by_source(self, store, fence):
+        self.insert(store, fence, t9="a", t7="b", t8="a", t5=None, t6="c")
+        assert self.join(store, fence, 9) == ClusterCounts(1, 1, 9, 9, 9)
+        assert self.join(store, fence, 7) == ClusterCounts(2, 2, 7, 7, 9)
+        for _ in range(2):
+            assert self.join(store, fence, 8, 5) == ClusterCounts(4, 2, 5, 5, 9)
+        assert self.join(store, fence, 6) == ClusterCounts(5, 3, 5, 5, 9)
+        assert self.join(store, fence, 9) == ClusterCounts(5, 3, 5, 5, 9)
+
+    def test_a_document_that_leaves_takes_its_source_and_its_time_along(self, store, fence):
+        self.insert(store, fence, t9="a", t7="b", t8="b", t10="c", t1="c")
+        self.join(store, fence, 7, 8, 10)
+        store.leave_clusters([(7, 9), (7, 9), (6, 9)], [fence])
+        assert self.join(store, fence, 9) == ClusterCounts(3, 3, 8, 8, 10)
+        self.join(store, fence, 10, cluster=1)
+        assert self.join(store, fence, 9) == ClusterCounts(2, 2, 8, 8, 9)
+        assert self.join(store, fence, 1, cluster=1) == ClusterCounts(2, 1, 1, 1, 10)
+        store.leave_clusters([(8, 9)], [fence])
+        assert self.join(store, fence, 9) == ClusterCounts(1, 1, 9, 9, 9)
+
+    def test_a_first_document_that_was_replaced_counts_with_its_new_version(self, store, fence):
+        self.insert(store, fence, t9="a", t10="b")
+        self.join(store, fence, 10)
+        store.leave_clusters([(9, 9)], [fence])
+        version = an_entry(9, offset=20, content=b"b", time_ms=20)
+        sourced = structs.replace(version.content, source=b"b".ljust(8, b"."))
+        store.replace_entries([structs.replace(version, content=sourced)], [fence])
+        assert store.set_clusters([(9, Position(*PARTITION, 20), 9)], [fence]) == [ClusterCounts(2, 1, 10, 10, 20)]
+        store.replace_entries([deletion_marker(9, Position(*PARTITION, 30), 30)], [fence])
+        assert self.join(store, fence, 10) == ClusterCounts(2, 1, 10, 10, 10)
+
+    def test_of_equal_times_the_smallest_partition_and_then_the_smallest_offset_is_first(self, store, fence):
+        other = store.fence(OTHER_PARTITION, 1, 0)
+        places = {
+            5: (PARTITION, 0),
+            1: (OTHER_PARTITION, 3),
+            2: (PARTITION, 301),
+            3: (PARTITION, 300),
+            4: (OTHER_PARTITION, 2),
+        }
+        for number, (partition, offset) in places.items():
+            time_ms = 1 if number == 5 else -5
+            insert(store, fence, an_entry(number, offset=offset, partition=partition, time_ms=time_ms))
+        clusters = [(number, Position(*partition, offset), 8) for number, (partition, offset) in places.items()]
+        counts = [store.set_clusters([each], [fence, other])[0] for each in clusters]
+        assert [each.earliest for each in counts] == [5, 1, 2, 3, 3]
+        store.leave_clusters([(3, 8), (2, 8)], [fence])
+        assert store.set_clusters(clusters[4:], [fence, other]) == [ClusterCounts(4, 0, 4, -5, 1)]
+
+    def test_a_full_cluster_keeps_its_documents_and_forgets_the_source_of_one_that_leaves(self, store, fence):
+        numbers = range(1, CLUSTER_SIZE_CAP + 2)
+        contents = [structs.replace(content_of(), source=b"%05dxyz" % min(number, 900)) for number in numbers]
+        insert(
+            store,
+            fence,
+            *(
+                structs.replace(an_entry(number, offset=number, time_ms=number), content=content)
+                for number, content in zip(numbers, contents, strict=True)
+            ),
+        )
+        assert self.join(store, fence, *numbers[1:], cluster=1) == ClusterCounts(1000, 900, 1, 1, 1000)
+        store.leave_clusters([(2, 1), (950, 1), (3, 1), (3, 1)], [fence])
+        assert self.join(store, fence, 1, cluster=1) == ClusterCounts(1000, 898, 1, 1, 1000)
+
+    def test_a_clustered_document_needs_at_most_thirty_bytes_more_and_another_eight(self, redis_client):
+        store, fence = fenced(redis_store(redis_client, lifetime_ms=LONG_MS))
+        for clusters, size in ((100, 2), (100, 3), (20, 10), (1, 600)):
+            for cluster in range(clusters):
+                first = 10_000 * size + 1_000 * cluster
+                members = range(first, first + size)
+                insert(store, fence, *(an_entry(number, offset=number) for number in members))
+                self.join(store, fence, *members[1:], cluster=first)
+            more_bytes = 0
+            for key in redis_client.keys("*}g*"):
+                more_bytes += redis_client.memory_usage(key)
+                redis_client.delete(key)
+                redis_client.sadd(key, *range(10_001, 10_000 + size))  # the least that counts documents once
+                more_bytes -= redis_client.memory_usage(key)
+                redis_client.delete(key)
+            assert more_bytes / (clusters * size) <= 30 - 8
 
 
 class TestCount:
@@ -662,6 +760,8 @@ def _apply(store: Index, fence: Fence, operation: tuple) -> object:
         case ("insert", number, offset, content, other):
             partition = OTHER_PARTITION if other else PARTITION
             record = an_entry(number, offset=offset, content=content, partition=partition, time_ms=offset * 10)
+            source = (None, b"a" * 8, b"b" * 8)[(number + offset) % 3]
+            record = structs.replace(record, content=structs.replace(record.content, source=source))
             return store.insert_entries([record], [fence])
         case ("look up", number, row):
             return store.insert_and_look_up([number], keys(row), [fence])
@@ -692,11 +792,18 @@ def test_redis_does_what_memory_does_on_any_sequence(redis_client, cluster_serve
         redis_store(cluster_servers, bucket_cap=cap, lifetime_ms=LONG_MS),
     ]
     outcomes = []
-    for store in stores:
+    readers = [
+        stores[0],
+        RedisIndexReader(OneServer(redis_client), stores[1].options),
+        RedisIndexReader(cluster_servers, stores[2].options),
+    ]
+    for store, reader in zip(stores, readers, strict=True):
         store.open(FINGERPRINT)
         fence = store.fence(PARTITION, 1, 0)
         outcomes.append([_apply(store, fence, operation) for operation in operations])
         outcomes[-1].append(store.get_entries(range(10)))
+        clusters = [reader.read_cluster(number) for number in range(10)]
+        outcomes[-1].append([(counts, sorted(numbers)) for counts, numbers in clusters])
         outcomes[-1].append(store.claim_pairs([(pair, Position(*PARTITION, 99)) for pair in PAIRS], [fence]))
     assert outcomes[0] == outcomes[1] == outcomes[2]
 

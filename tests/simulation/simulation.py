@@ -50,6 +50,7 @@ from tests.simulation.world import (
     Moment,
     Sent,
     WatchedBroker,
+    source_of,
 )
 
 #: The time at which every history begins, in milliseconds since the epoch.
@@ -464,7 +465,8 @@ class Simulation:
     def send(self, sent: Sent, transaction: brokers.Transaction | None = None) -> None:
         """Let a record come, at a time of its own."""
         self.now_ms += 1
-        value = json.dumps({"id": sent.id, "text": sent.text, "op": sent.op}).encode()
+        fields = {"id": sent.id, "text": sent.text, "op": sent.op, "source": source_of(sent.text)}
+        value = json.dumps(fields).encode()
         partition = Partition(INPUT, sent.partition % self.partitions)
         time_ms = self.now_ms - sent.time_ms
         message = Message(INPUT, None, value, (), time_ms)

@@ -15,11 +15,13 @@ from typing import NamedTuple
 
 from streamdedup.detection.captions import label_of
 from streamdedup.detection.model import DetectorOptions, document_number
+from streamdedup.index.documents import IndexEntry
 from streamdedup.wire import Alert, Match, content_digest, decode_alert
 from streamdedup.wire.dead_letters import read_headers
 from tests.reference_pairs import expected_by_options
+from tests.simulation.server import ServedIndex
 from tests.simulation.simulation import LABEL_BYTES, Produced, Simulation
-from tests.simulation.world import DEAD_LETTERS, DUPLICATES
+from tests.simulation.world import DEAD_LETTERS, DUPLICATES, source_of
 
 #: Order of an event that never happens.
 NEVER = 10**9
@@ -211,6 +213,11 @@ class Verdict:
             for options in self._options
         ):
             yield f"misplaced {document.id} in the cluster of {alert.cluster_id}"
+        earliest = {source_of(state.sources[0].sent.text) for state in self._states.get(alert.cluster_earliest_id, ())}
+        if not 0 < (alert.cluster_sources or 0) <= min(alert.cluster_size or 0, 3):
+            yield f"miscounted {alert.cluster_sources} sources of {alert.cluster_size} documents"
+        if alert.cluster_earliest_source not in {*earliest, None}:
+            yield f"missourced {alert.cluster_earliest_id}"
 
     def _publication(self, alert: Alert, match: Match) -> Publication:
         document = alert.document
@@ -355,6 +362,7 @@ class Verdict:
                     simulation.excused["numbers left in buckets by documents in two partitions"] += 1
                 elif is_left:
                     yield f"left {number} in a bucket"
+        yield from self._miscounted(data, entries, moved)
         for position in data._pending_matches.all_keys():
             own = simulation.at_position.get((simulation.topic_number, position.topic_partition, position.offset))
             later = [
@@ -367,6 +375,24 @@ class Verdict:
             # The next fence of the partition deletes them, before the next batch.
             if own is not None and own.commit is not None and max(later, default=0) > own.commit.order:
                 yield f"left pending matches of {position}"
+
+    def _miscounted(self, data: ServedIndex, entries: dict[int, IndexEntry], moved: set[int]) -> Iterator[str]:
+        """Yield the documents that are not counted in their cluster, or counted in another or with another source."""
+        counted = {
+            (record.number, cluster): record.source
+            for cluster in data._cluster_sets.all_keys()
+            for record in data._cluster_set(cluster)._records
+        }
+        stored = {number: entry for number, entry in entries.items() if not entry.deleted and number not in moved}
+        for number, entry in stored.items():
+            if entry.cluster != number and (number, entry.cluster) not in counted:
+                yield f"uncounted {entry.id}"
+        for (number, cluster), source in counted.items():
+            if number in moved:
+                continue
+            entry = stored.get(number)
+            if entry is None or cluster not in (number, entry.cluster) or source != entry.content.source:
+                yield f"miscounted {number} in a cluster"
 
     def _moved(self) -> set[int]:
         """Return the numbers of the documents with records in two partitions."""

@@ -1,19 +1,22 @@
 """Captions: the words, source and time by which people recognise a document, in the index and in alerts."""
 
 from dataclasses import replace
+from types import SimpleNamespace
 
 import pytest
 from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
+from streamdedup.daemon.publisher import LoopOptions, Publisher
 from streamdedup.detection.captions import PART_BYTES, Caption, caption_of, label_of, read_caption
 from streamdedup.detection.detector import Detector
 from streamdedup.detection.lookup import IndexLookup, LookupQuery
-from streamdedup.detection.model import document_number
+from streamdedup.detection.model import Spread, document_number
 from streamdedup.index.documents import MAX_CAPTION_BYTES
 from streamdedup.position import Position
 from streamdedup.settings import Settings
-from streamdedup.wire import Document
+from streamdedup.wire import Document, decode_alert
+from streamdedup.wire.dead_letters import DaemonInfo
 from tests import streams
 from tests.streams import Stream
 from tests.thoroughness import examples
@@ -23,8 +26,8 @@ TEXT = "Ferry link to Kestrel Bay returns\nThe harbour board voted on Tuesday to
 MAX_LABEL_BYTES = 160
 
 
-def a_document(document_id: str, text: str, offset: int, **more) -> Document:
-    return Document(document_id, text, Position("articles", 0, offset), 0, **more)
+def a_document(document_id: str, text: str, offset: int, time_ms: int = 0, **more) -> Document:
+    return Document(document_id, text, Position("articles", 0, offset), time_ms, **more)
 
 
 @pytest.fixture
@@ -121,6 +124,32 @@ def test_the_size_of_a_cluster_counts_its_documents_as_they_are_now(stream):
     offset = 5
     assert size("e") == 3
     assert size("b") == 4
+
+
+def test_a_detection_names_sources_times_and_the_earliest_document_of_its_cluster(stream):
+    stream.index(a_document("first", TEXT, 0, source="a" * 40, time_ms=7))
+    (second,) = stream.index(a_document("second", TEXT, 1, source="a" * 41, time_ms=9)).detections
+    assert second.spread == Spread(2, 7, 9, "first", "a" * 29 + "…")
+    (third,) = stream.index(a_document("third", TEXT, 2, source="b", time_ms=5)).detections
+    assert third.spread == Spread(3, 5, 9, "third", "b")
+    (fourth,) = stream.index(a_document("fourth", TEXT, 3, time_ms=6)).detections
+    assert fourth.spread == third.spread
+    unlabelled = Stream(replace(OPTIONS, label_bytes=0))
+    documents = [a_document(name, TEXT, offset, source=name) for offset, name in enumerate("ab")]
+    assert [detection.spread for detection in unlabelled.index(*documents).detections] == [None]
+
+
+def test_an_alert_has_the_sources_times_and_the_earliest_document_of_its_detection(stream):
+    stream.index(a_document("first", TEXT, 0, source="a", time_ms=7))
+    (detection,) = stream.index(a_document("second", TEXT, 1, source="b", time_ms=3)).detections
+    publisher = Publisher(LoopOptions("duplicates", "dead", 900_000, DaemonInfo("group", "a", "1")), {})
+    pipeline = SimpleNamespace(name="articles", threshold=0.5, containment_threshold=None)
+    (message,) = publisher._alert_messages(pipeline, detection, ())
+    alert = decode_alert(message.value)
+    assert (alert.cluster_sources, alert.cluster_times_ms) == (2, (3, 7))
+    assert (alert.cluster_earliest_id, alert.cluster_earliest_source) == ("second", "b")
+    (message,) = publisher._alert_messages(pipeline, replace(detection, spread=None), ())
+    assert b"cluster_s" not in message.value.replace(b"cluster_size", b"")
 
 
 def test_exact_copies_have_each_their_own_source(stream):

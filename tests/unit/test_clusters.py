@@ -43,7 +43,7 @@ class TestClusters:
 
     def join(self, entry, best, *matches):
         self.store.insert_entries([entry], self.fences)
-        ((first, size),) = self.clusters.join([Member(entry, best, matches)], self.fences)
+        ((first, size, _),) = self.clusters.join([Member(entry, best, matches)], self.fences)
         assert self.store.get_entries([entry.number])[entry.number].cluster == first.number
         return first.id, size
 
@@ -67,5 +67,5 @@ class TestClusters:
         self.store.insert_entries([third, fourth], self.fences)
         members = [Member(third, BEST.number), Member(fourth, third.number)]
         joined = self.clusters.join(members, self.fences)
-        assert [(first.id, size) for first, size in joined] == [(FIRST.id, 3), (FIRST.id, 3)]
+        assert [(first.id, size) for first, size, _ in joined] == [(FIRST.id, 3), (FIRST.id, 3)]
         assert self.clusters.join(members, self.fences) == joined

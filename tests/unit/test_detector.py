@@ -606,7 +606,7 @@ class TestHidden:
 
     def flooded(self, **options) -> Stream:
         """Return a stream with these options, to an index that holds the decoys."""
-        stream = Stream(replace(OPTIONS, keep_sources=True), MemoryIndex(bucket_cap=5))
+        stream = Stream(replace(OPTIONS), MemoryIndex(bucket_cap=5))
         result = stream.index(*(a_document(i, text, at, source="press") for at, (i, text) in enumerate(self.EDITS)))
         assert not result.detections
         assert not result.hidden
@@ -643,7 +643,7 @@ class TestHidden:
     def test_a_pair_by_containment_counts_as_a_match_and_a_suppressed_pair_does_not(self):
         assert not self.flooded(containment=ContainmentRule(0.3, 5)).index(self.story(150)).hidden
         suppression = Suppression(ignore_same_source=True)
-        stream = self.flooded(threshold=0.35, suppression=suppression, keep_sources=True)
+        stream = self.flooded(threshold=0.35, suppression=suppression)
         result = stream.index(self.story(150, source="press"))
         assert result.suppressed.total()
         assert result.hidden

@@ -105,14 +105,16 @@ def test_the_bytes_of_layout_4_never_change():
     signed = Content(Sketch(700, signature=np.array([5, 2**32 - 1], np.uint32)), 5, 6, (), True, b"v" * 16, b"i" * 8)
     content = bytes.fromhex("0f 0500 0600 00 bc020000") + b"v" * 16 + b"i" * 8 + bytes.fromhex("05000000 ffffffff")
     assert encode_entry(structs.replace(ENTRY, content=signed)) == HEAD + content
-    sourced = structs.replace(signed, source=b"s" * 8)
-    content = bytes.fromhex("1f 0500 0600 00 bc020000") + b"v" * 16 + b"i" * 8 + b"s" * 8
-    assert encode_entry(structs.replace(ENTRY, content=sourced)) == HEAD + content + bytes.fromhex("05000000 ffffffff")
-    scoped = structs.replace(signed, source=b"s" * 8, scope=b"c" * 8)
-    content = bytes.fromhex("3f 0500 0600 00 bc020000") + b"v" * 16 + b"i" * 8 + b"s" * 8 + b"c" * 8
+    sourced = structs.replace(ENTRY, content=structs.replace(signed, source=b"s" * 8))
+    content += b"s" * 8
+    assert encode_entry(sourced) == b"\x12" + HEAD[1:] + content
+    in_cluster = structs.replace(sourced, cluster=-2)
+    assert encode_entry(in_cluster) == b"\x13" + HEAD[1:] + content + bytes.fromhex("fffffffffffffffe")
+    scoped = structs.replace(signed, scope=b"c" * 8)
+    content = bytes.fromhex("1f 0500 0600 00 bc020000") + b"v" * 16 + b"i" * 8 + b"c" * 8
     assert encode_entry(structs.replace(ENTRY, content=scoped)) == HEAD + content + bytes.fromhex("05000000 ffffffff")
     captioned = structs.replace(ENTRY.content, scope=b"c" * 8, caption=b"Ferry to Kestrel Bay\n\nMay")
-    content = bytes.fromhex("60 0500 0600 02 02000000 0700000000000000 ffffffffffffffff") + b"c" * 8
+    content = bytes.fromhex("30 0500 0600 02 02000000 0700000000000000 ffffffffffffffff") + b"c" * 8
     content += b"\x19Ferry to Kestrel Bay\n\nMay" + bytes.fromhex("01000000 04030201")
     assert encode_entry(structs.replace(ENTRY, content=captioned)) == HEAD + content
     # From 64 hashes on: the low 3 bytes of each, then a bit for each at its place plus its high byte.
@@ -162,8 +164,8 @@ def test_an_entry_cut_off_anywhere_is_damaged(cluster, content):
     [
         ("00 0500 0600 00", "requires a buffer"),
         ("80 0500 0600 00 00000000", "unknown flags 0x80"),
-        ("40 0500 0600 00 00000000", "cut off or too long"),
-        ("40 0500 0600 00 00000000 05 61", "cut off or too long"),
+        ("20 0500 0600 00 00000000", "cut off or too long"),
+        ("20 0500 0600 00 00000000 05 61", "cut off or too long"),
         ("00 0500 0600 00 01000000 010000", "cut off or too long"),
         ("00 0500 0600 02 00000000", "cut off or too long"),
         ("01 0500 0600 00 00000000 01000000", "cut off or too long"),

@@ -505,6 +505,24 @@ def test_labels_source_and_time_of_a_match_are_its_last_fields_and_absent_where_
     assert b"label" not in encode_alert(ALERT)[0]
 
 
+def test_the_spread_of_a_cluster_is_last_in_a_message_and_its_times_are_checked():
+    spread = {
+        "cluster_sources": 2,
+        "cluster_since": "2026-05-01T06:31:20.004Z",
+        "cluster_until": "2026-05-01T07:02:11.480Z",
+        "cluster_earliest_id": "c",
+        "cluster_earliest_source": "coast",
+    }
+    message = encode_alert(structs.replace(ALERT, **spread))[0]
+    assert message.endswith(
+        b'"cluster_sources":2,"cluster_since":"2026-05-01T06:31:20.004Z","cluster_until":"2026-05-01T07:02:11.480Z",'
+        b'"cluster_earliest_id":"c","cluster_earliest_source":"coast"}'
+    )
+    assert decode_alert(message).cluster_times_ms[1] == 1_777_618_931_480
+    with pytest.raises(DecodeError, match="time zone"):
+        decode_alert(message.replace(b"11.480Z", b"11.480"))
+
+
 def test_an_alert_whose_match_has_no_pair_key_is_refused():
     message = encode_alert(structs.replace(ALERT, matches=(structs.replace(MATCH, pair=""),)))[0]
     with pytest.raises(DecodeError, match="a match without the field `pair`"):
@@ -550,6 +568,7 @@ def test_no_message_is_longer_than_its_limit_even_with_the_longest_fields():
     worst = "\x00" * MAX_ID_BYTES
     document = structs.replace(DOCUMENT, id=longest, published_at=worst, source=worst, label=label)
     alert = structs.replace(ALERT, document=document, cluster_id=longest, matches=found, cluster_label=label)
+    alert = structs.replace(alert, cluster_earliest_id=longest, cluster_earliest_source=label)
     messages = encode_alert(alert, max_matches=1_000, max_bytes=MIN_ALERT_BYTES)
     # The key, and the bytes that kafka-python adds to a record.
     assert max(map(len, messages)) <= MIN_ALERT_BYTES - MAX_ID_BYTES - 82

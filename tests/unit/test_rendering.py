@@ -2,6 +2,7 @@
 
 import io
 import re
+from datetime import datetime
 
 import pytest
 from hypothesis import given, settings
@@ -15,7 +16,7 @@ from streamdedup.cli.rendering import differences
 from streamdedup.cli.rendering.dead_letters import dead_letter_notice
 from streamdedup.cli.rendering.differences import GAP, compare
 from streamdedup.cli.rendering.pairs import INCOMPLETE, AlertView, Side, match_line, side_by_side
-from streamdedup.cli.rendering.terminal import local_time, printable
+from streamdedup.cli.rendering.terminal import TIME_FORMAT, local_time, printable
 from streamdedup.daemon.metrics import Metrics
 from streamdedup.kafka.protocols import Record
 from streamdedup.position import Position
@@ -191,6 +192,31 @@ def test_the_first_document_of_the_cluster_is_named_unless_it_is_shown(cluster_i
 def test_a_pair_has_the_size_of_its_cluster(size, shown):
     line = match_line(replace(ALERT, cluster_id="c", cluster_size=size), MATCH).plain
     assert line.endswith(f"  cluster c{shown}")
+
+
+SPREAD = {
+    "cluster_size": 7,
+    "cluster_sources": 3,
+    "cluster_since": "2026-05-01T06:31:20.004Z",
+    "cluster_until": "2026-05-01T07:02:11.480Z",
+    "cluster_earliest_id": "old-1",
+    "cluster_earliest_source": "Tide\nwater",
+}
+
+
+@pytest.mark.parametrize(
+    ("changes", "shown"),
+    [
+        ({}, "3 sources, {} to {}, earliest Tide water old-1"),
+        ({"cluster_size": 1000}, "3+ sources, {} to {}, earliest Tide water old-1"),
+        ({"cluster_sources": 1, "cluster_earliest_source": None}, "1 source, {} to {}, earliest old-1"),
+        ({"cluster_earliest_id": None, "cluster_earliest_source": None}, "3 sources, {} to {}"),
+    ],
+)
+def test_an_alert_tells_how_many_sources_the_cluster_has_since_when(changes, shown):
+    times = [datetime.fromisoformat(SPREAD[f"cluster_{end}"]).timestamp() for end in ("since", "until")]
+    times = [local_time(time_s, TIME_FORMAT) for time_s in times]
+    assert alert_lines(**SPREAD | changes)[1:] == [f"          {shown.format(*times)}"]
 
 
 def test_ids_are_never_taken_for_markup_or_control_sequences():

@@ -136,7 +136,7 @@ class TestLookup:
         assert service.look_up(text=text)["skipped"] == reason
 
     def test_the_rules_of_the_profile_apply_to_a_text_with_a_source(self, make_service):
-        options = replace(OPTIONS, keep_sources=True, suppression=Suppression(ignore_same_source=True))
+        options = replace(OPTIONS, suppression=Suppression(ignore_same_source=True))
         made = make_service(options=options)
         made.add(("one", TEXT), ("two", NEAR), source="daily")
         made.add(("three", TEXT))
@@ -238,17 +238,26 @@ class TestDocuments:
         assert found["cluster_id"] == document_id
 
     def test_the_matches_of_a_document_have_its_cluster(self, service, monkeypatch):
-        service.add(("a", TEXT))
-        service.add(("b", NEAR), source="wire")
+        service.add(("a", TEXT), time_ms=9)
+        service.add(("b", NEAR), source="wire", time_ms=7)
         members = [
-            {"id": "a", "source": None, "record_time": "1970-01-01T00:00:00.000Z", "label": TEXT},
-            {"id": "b", "source": "wire", "record_time": "1970-01-01T00:00:00.000Z", "label": NEAR},
+            {"id": "b", "source": "wire", "record_time": "1970-01-01T00:00:00.007Z", "label": NEAR},
+            {"id": "a", "source": None, "record_time": "1970-01-01T00:00:00.009Z", "label": TEXT},
         ]
 
         def cluster():
             return service.client.get("/v1/profiles/articles/documents/b/matches").json()["cluster"]
 
-        assert cluster() == {"id": "a", "members": members, "complete": True, "size": 2}
+        spread = {
+            "sources": 1,
+            "since": "1970-01-01T00:00:00.007Z",
+            "until": "1970-01-01T00:00:00.009Z",
+            "earliest_id": "b",
+            "earliest_source": "wire",
+        }
+        assert cluster() == {"id": "a", "members": members, "complete": True, "size": 2, **spread}
+        service.add(("c", NEAR), source="coast")
+        assert cluster()["sources"] == 2
         monkeypatch.setattr(bodies, "CLUSTER_SIZE_CAP", 2)
         assert cluster()["complete"] is False
 

@@ -1004,18 +1004,13 @@ def test_keys_that_only_select_do_not_change_the_fingerprint():
         "max_candidates": 9,
         "topics": ["u"],
         "min_shingles": 5,
+        "only_sources": ["a"],
+        "ignore_same_source": True,
+        "ignore_sources": [["a", "b"]],
     }
     assert profile(**given_banding).fingerprint() == profile(**given_banding, **other).fingerprint()
     scoped = profile(**given_banding, scope_field="tenant")
     assert scoped.fingerprint() == profile(**given_banding, scope_field="tenant", default_scope="x").fingerprint()
-
-
-@pytest.mark.parametrize(
-    "rule", [{"ignore_same_source": True}, {"only_sources": ["a"]}, {"ignore_sources": [["a", "b"]]}]
-)
-def test_a_rule_about_sources_makes_the_index_keep_them_and_another_rule_changes_nothing_stored(rule):
-    assert profile().fingerprint()["keep_sources"] is False
-    assert profile(**rule).fingerprint() == {**profile().fingerprint(), "keep_sources": True}
 
 
 def test_pairs_of_sources_from_a_variable_are_written_as_in_the_file():

@@ -21,7 +21,7 @@ from tests.entries import content_of
 from tests.streams import Stream
 from tests.thoroughness import examples
 
-OPTIONS = replace(streams.OPTIONS, keep_sources=True)
+OPTIONS = streams.OPTIONS
 TEXT = "amber birch cedar delta ember fjord grove heath"
 WORDS = TEXT.split()
 NAMES = ("a", "b", "c", "d")
@@ -260,12 +260,14 @@ def test_a_detection_tells_how_many_further_near_duplicates_are_suppressed():
     assert detection.suppressed == {SuppressionRule.IGNORE_SAME_SOURCE: 2} == result.suppressed
 
 
-def test_the_index_keeps_sources_only_where_the_profile_does():
-    for options, expected in ((OPTIONS, source_key("a")), (replace(OPTIONS, keep_sources=False), None)):
-        stream = Stream(options)
-        stream.index(document("one", source="a"), document("two", offset=1, source=""))
-        found = stream.store.get_entries([document_number("articles", name) for name in ("one", "two")])
-        assert [found[document_number("articles", name)].content.source for name in ("one", "two")] == [expected, None]
+def test_the_index_keeps_a_hash_of_each_source_without_rules_and_labels_too():
+    assert OPTIONS.suppression is None
+    assert not OPTIONS.label_bytes
+    stream = Stream(OPTIONS)
+    stream.index(document("one", source="a"), document("two", offset=1, source=""))
+    found = stream.store.get_entries([document_number("articles", name) for name in ("one", "two")])
+    sources = [found[document_number("articles", name)].content.source for name in ("one", "two")]
+    assert sources == [source_key("a"), None]
 
 
 def test_suppressed_pairs_of_the_chunks_of_a_batch_add_up():

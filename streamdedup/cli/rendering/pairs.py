@@ -105,6 +105,8 @@ class AlertView:
                 self.console.print(side_by_side(new, old, coloured=self.console.color_system is not None))
                 self.console.print()
         self._show_first(alert)
+        if alert.cluster_sources:
+            print_line(self.console, _spread_line(alert, self.time_format))
         if alert.suppressed:
             print_line(self.console, Text(f"          not alerted: {listed_counts(alert.suppressed)}", "dim"))
         if not alert.complete:
@@ -139,6 +141,16 @@ def _size(cluster_size: int | None) -> str:
     if cluster_size is None:
         return ""
     return f" ({cluster_size}{'+' if cluster_size >= CLUSTER_SIZE_CAP else ''})"
+
+
+def _spread_line(alert: Alert, time_format: str) -> Text:
+    """Return how many sources the alert's cluster has, since when, and its earliest document."""
+    more = "+" if (alert.cluster_size or 0) >= CLUSTER_SIZE_CAP else ""
+    noun = "source" if alert.cluster_sources == 1 and not more else "sources"
+    span = " to ".join(local_time(time_ms / 1000, time_format) for time_ms in alert.cluster_times_ms)
+    earliest = [printable(part) for part in (alert.cluster_earliest_source, alert.cluster_earliest_id) if part]
+    named = f", earliest {' '.join(earliest)}" if earliest else ""
+    return Text(f"          {alert.cluster_sources}{more} {noun}, {span}{named}", "dim")
 
 
 def _caption_line(name: str, document: AlertDocument | Match) -> Text:

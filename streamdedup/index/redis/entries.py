@@ -9,11 +9,18 @@ from typing import Any
 import numpy as np
 
 from streamdedup.index.documents import IndexEntry, InsertResult, InsertState
-from streamdedup.index.entries import decode_entries, decode_number, encode_entries, encode_number, encode_position
+from streamdedup.index.entries import (
+    decode_counts,
+    decode_entries,
+    decode_number,
+    encode_entries,
+    encode_number,
+    encode_position,
+)
 from streamdedup.index.redis.base import RedisPart
 from streamdedup.index.redis.errors import damage_translated
 from streamdedup.index.redis.keys import by_slot
-from streamdedup.index.values import CLUSTER_SIZE_CAP, Fence, marker_lifetime
+from streamdedup.index.values import CLUSTER_SIZE_CAP, ClusterCounts, Fence, marker_lifetime
 from streamdedup.position import Position
 
 
@@ -81,13 +88,15 @@ class RedisEntries(RedisPart):
             calls.append(self._fenced_call(script, slot, encoded_fences, arguments, len(indexes)))
         return list(groups.values()), self._run(calls)
 
-    def set_clusters(self, clusters: Sequence[tuple[int, Position, int]], fences: Sequence[Fence]) -> list[int]:
+    def set_clusters(
+        self, clusters: Sequence[tuple[int, Position, int]], fences: Sequence[Fence]
+    ) -> list[ClusterCounts]:
         """See ``EntryStore.set_clusters``.
 
         The first run writes the cluster into each entry, the second one updates the cluster sets. The reply for an
-        entry is the number of the cluster that the entry named before: the new cluster after a repeated call; the
-        document's own number where the document was in no cluster; empty where the entry is missing or has another
-        position.
+        entry is the number of the cluster that the entry named before, and the record for the set. The number is that
+        of the new cluster after a repeated call, and the document's own where the document was in no cluster. The reply
+        is empty where the entry is missing or has another position.
         """
         joining = [(number, position, cluster) for number, position, cluster in clusters if cluster != number]
         slots = [self._keys.entry_slot(number) for number, _, _ in joining]
@@ -97,36 +106,37 @@ class RedisEntries(RedisPart):
         ]
         calls = self._calls_by_slot("set_clusters", slots, fences, lambda slot: [self._keys.entries(slot)], arguments)
         replies = iter(_in_order(slots, self._run(calls)))
-        changes: list[tuple[str, int, int]] = []
+        changes: list[tuple[str, int, bytes]] = []
         for number, _, cluster in clusters:
-            previous = b"" if cluster == number else next(replies)
-            if not previous:
-                changes.append(("=", cluster, number))
+            reply = b"" if cluster == number else next(replies)
+            if not reply:
+                changes.append(("=", cluster, b""))
                 continue
-            if (previous_cluster := decode_number(previous)) not in (cluster, number):
-                changes.append(("-", previous_cluster, number))
+            if (previous_cluster := decode_number(reply[:8])) not in (cluster, number):
+                changes.append(("-", previous_cluster, encode_number(number)))
             # Also where the entry names the cluster already: after a call that failed halfway the set may lack the
             # document, and to join again changes nothing.
-            changes.append(("+", cluster, number))
-        sizes = self._change_cluster_sets(changes, fences)
-        return [size for (change, _, _), size in zip(changes, sizes, strict=True) if change != "-"]
+            changes.append(("+", cluster, reply[8:]))
+        counts = self._change_cluster_sets(changes, fences)
+        return [decode_counts(reply) for (change, _, _), reply in zip(changes, counts, strict=True) if change != "-"]
 
     def leave_clusters(self, members: Sequence[tuple[int, int]], fences: Sequence[Fence]) -> None:
         """See ``EntryStore.leave_clusters``."""
-        self._change_cluster_sets([("-", cluster, number) for number, cluster in members], fences)
+        self._change_cluster_sets([("-", cluster, encode_number(number)) for number, cluster in members], fences)
 
-    def _change_cluster_sets(self, changes: Sequence[tuple[str, int, int]], fences: Sequence[Fence]) -> list[int]:
-        """Change the sets of clusters, in order; return the size of each cluster.
+    def _change_cluster_sets(self, changes: Sequence[tuple[str, int, bytes]], fences: Sequence[Fence]) -> list[bytes]:
+        """Change the sets of clusters, in order; return the counts of each cluster.
 
-        A change is ``+``, ``-`` or ``=`` (only the size), the number that names the cluster, the document number.
+        A change is ``+``, ``-`` or ``=`` (only the counts), the number that names the cluster, and the record of the
+        document (``+``) or its number (``-``).
         """
         slots = [self._keys.entry_slot(cluster) for _, cluster, _ in changes]
-        arguments = [(change, encode_number(cluster), number) for change, cluster, number in changes]
+        arguments = [(change, encode_number(cluster), document) for change, cluster, document in changes]
 
-        max_joined = CLUSTER_SIZE_CAP - 1  # the first document is not in the set
+        max_joined = CLUSTER_SIZE_CAP - 1  # without the first document
 
         def prefixes(slot: int) -> list[Any]:
-            return [self._keys.cluster_sets(slot), self._lifetime, max_joined]
+            return [self._keys.cluster_sets(slot), self._keys.entries(slot), self._lifetime, max_joined]
 
         return _in_order(
             slots, self._run(self._calls_by_slot("change_cluster_sets", slots, fences, prefixes, arguments))

@@ -14,7 +14,8 @@ key                    type     content
 ``{..:s}q``            hash     removals from these: how many, and the last in each cell of
                                 contents (``lua/remove_copies.lua``)
 ``{..:s}r`` + number   string   an index entry (``index.entries``)
-``{..:s}g`` + number   set      the documents that joined the cluster with this first document
+``{..:s}g`` + number   string   the set of the cluster with this first document
+                                (``lua/_cluster_sets.lua``)
 ``{..:s}c`` + page     hash     many claims: pair -> owner (``lua/_claims.lua``)
 ``{..:s}k``            string   the catalogue of the claim pages
 ``{..:s}p`` + position hash     pending matches at a position (``index.entries``)

@@ -13,7 +13,7 @@ from numpy.typing import NDArray
 from redis.exceptions import NoScriptError
 
 from streamdedup.errors import StoreUnavailable
-from streamdedup.index.entries import encode_number
+from streamdedup.index.entries import decode_cluster, encode_number
 from streamdedup.index.reading import hits_of_members
 from streamdedup.index.redis.base import RedisIndexOptions, RedisReading
 from streamdedup.index.redis.buckets import CALL_DOCUMENTS, LAYOUTS
@@ -21,7 +21,7 @@ from streamdedup.index.redis.errors import check_replies
 from streamdedup.index.redis.keys import Keys
 from streamdedup.index.redis.scripts import Call, load_scripts
 from streamdedup.index.redis.servers import Command, Servers
-from streamdedup.index.values import Fingerprint, Hits, Opening
+from streamdedup.index.values import ClusterCounts, Fingerprint, Hits, Opening
 
 
 class RedisIndexReader(RedisReading):
@@ -62,10 +62,12 @@ class RedisIndexReader(RedisReading):
             for (number, _), members in zip(documents, replies, strict=True)
         ]
 
-    def cluster_members(self, cluster: int) -> list[int]:
-        """See ``IndexReader.cluster_members``."""
-        key = self._keys.cluster_sets(self._keys.entry_slot(cluster)) + encode_number(cluster)
-        return [int(member) for member in self._servers.ask(key, "SMEMBERS", key)]
+    def read_cluster(self, cluster: int) -> tuple[ClusterCounts, list[int]]:
+        """See ``IndexReader.read_cluster``."""
+        slot = self._keys.entry_slot(cluster)
+        arguments = [self._keys.cluster_sets(slot), self._keys.entries(slot), encode_number(cluster)]
+        (reply,) = self._run([Call("read_cluster", [self._keys.guard(slot)], arguments)])
+        return decode_cluster(reply)
 
     def _call_scripts(self, calls: Sequence[Call]) -> list[Any]:
         """Call scripts in one round trip; those that a server does not have are sent and run in a second one."""

@@ -2,7 +2,7 @@
 
 import { get, ofProfile, problemText } from "./api.js";
 import { matchDisclosure, suppressedText } from "./comparison.js";
-import { byId, bytes, captionLine, counted, documentLink, facts, foreign, h, number, show, table, time } from "./dom.js";
+import { byId, bytes, captionLine, counted, documentLink, facts, foreign, h, number, show, spread, table, time } from "./dom.js";
 import { incompleteText } from "./profiles.js";
 
 /** Aborts the requests for the last document. */
@@ -49,7 +49,7 @@ function clusterTable(profile, body) {
   const rows = cluster.members.map((member) => memberRow(profile, member, body.id));
   const caption = `${counted(rows.length, "document")}, the earliest first`;
   const partial = "At most 1,000 documents are listed; this cluster has more.";
-  return [heading, table(caption, ["Record time", "Source", "Document"], rows), cluster.complete ? null : h("p", { class: "quiet" }, partial)];
+  return [heading, h("p", {}, spread(cluster)), table(caption, ["Record time", "Source", "Document"], rows), cluster.complete ? null : h("p", { class: "quiet" }, partial)];
 }
 
 async function load(profile, id) {

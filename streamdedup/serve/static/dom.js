@@ -88,6 +88,14 @@ export function clusterSize(size) {
   return size >= 1000 ? "1000+ documents" : counted(size, "document");
 }
 
+/** Return how many sources a cluster has, since when, and its earliest document; null where no source is known. */
+export function spread({ size, sources, since, earliest_id: id, earliest_source: source }) {
+  if (!sources) return null;
+  const count = size >= 1000 ? `${number(sources)}+ sources` : counted(sources, "source");
+  const earliest = source ?? id;
+  return h("span", {}, `${count} since `, time(since), earliest ? [", earliest ", foreign(earliest)] : null);
+}
+
 /** Return a size in bytes with its unit. */
 export function bytes(value) {
   if (value === null || value === undefined) return "unknown";

@@ -27,6 +27,7 @@ export class EventList {
   #options;
   #reader;
   #accepts = () => true;
+  #order = null; // comparison of items; null for the newest first
   #items = []; // the oldest first
   #rows = new Map(); // elements by the sequence number of their items
   #received = 0;
@@ -46,6 +47,7 @@ export class EventList {
    * @param {function(object): object} options.makeItem Returns the parts of an event that the list keeps.
    * @param {function(object, function(boolean): void): HTMLElement} options.makeRow Returns the row of an item; its
    *     second argument is called when the row opens and closes: the list is paused while a row is open.
+   * @param {function(object): string} [options.group] Returns the group of an item; of a group the newest item is shown.
    */
   constructor(options) {
     this.#options = options;
@@ -71,9 +73,10 @@ export class EventList {
     this.#reader.stop();
   }
 
-  /** Show the items that a function accepts. */
-  filter(accepts) {
+  /** Show the items that a function accepts, in the order of a comparison, or the newest first. */
+  filter(accepts, order = null) {
     this.#accepts = accepts;
+    this.#order = order;
     this.#rows.clear();
     this.#openCount = 0;
     show(this.#part("rows"));
@@ -130,19 +133,34 @@ export class EventList {
 
   #drawRows() {
     const list = this.#part("rows");
-    const visible = new Map(); // items by sequence number, the newest first
-    for (let index = this.#items.length - 1; index >= 0 && visible.size < SHOWN; index--) {
-      const item = this.#items[index];
-      if (item.gap !== undefined || this.#accepts(item)) visible.set(item.sequence, item);
-    }
+    const shown = this.#shownItems();
+    const visible = new Set(shown.map((item) => item.sequence));
     for (const [sequence, row] of this.#rows) {
       if (visible.has(sequence)) continue;
       if (row.contains(document.activeElement)) list.focus(); // else the focus would be lost with the row
       row.remove();
       this.#rows.delete(sequence);
     }
-    const added = [...visible.values()].filter((item) => !this.#rows.has(item.sequence)).map((item) => this.#row(item));
-    list.prepend(...added);
+    let place = list.firstChild;
+    for (const item of shown) {
+      const row = this.#rows.get(item.sequence) ?? this.#row(item);
+      if (row === place) place = place.nextSibling;
+      else list.insertBefore(row, place);
+    }
+  }
+
+  /** Return the items to show, in order: of each group the newest, of an alert in parts the first part. */
+  #shownItems() {
+    const groups = new Map();
+    for (const item of this.#items.toReversed()) {
+      if (item.gap === undefined && !this.#accepts(item)) continue;
+      const group = item.gap === undefined ? this.#options.group?.(item) ?? item.sequence : item.sequence;
+      const newer = groups.get(group);
+      if (newer === undefined || (newer.id === item.id && newer.place > item.place)) groups.set(group, item);
+    }
+    const items = [...groups.values()];
+    if (this.#order !== null) items.sort((a, b) => (a.gap === undefined) - (b.gap === undefined) || this.#order(a, b));
+    return items.slice(0, SHOWN);
   }
 
   #row(item) {

@@ -1,7 +1,7 @@
 /** View "Live": alerts and dead letters as they are committed. */
 
 import { disclosure, matchDisclosure } from "./comparison.js";
-import { byId, captionLine, clusterSize, counted, documentLink, facts, foreign, h, number, similarityMeter, time } from "./dom.js";
+import { byId, captionLine, clusterSize, counted, documentLink, facts, foreign, h, number, similarityMeter, spread, time } from "./dom.js";
 import { EventList } from "./eventlist.js";
 import { prepareTabs } from "./tabs.js";
 
@@ -27,7 +27,12 @@ function alertItem(alert) {
     published_at: subject.published_at ?? null,
     first: { id: alert.cluster_id, label: alert.cluster_label }, // the first document of the cluster
     size: alert.cluster_size ?? null,
+    sources: alert.cluster_sources ?? 0,
+    since: alert.cluster_since,
+    earliest_id: alert.cluster_earliest_id,
+    earliest_source: alert.cluster_earliest_source,
     detectedAt: alert.detected_at,
+    place: alert.part,
     part: alert.parts > 1 ? `part ${alert.part} of ${alert.parts}` : null,
     best: Math.max(...matches.map((match) => match.similarity)),
     count: matches.length,
@@ -65,10 +70,11 @@ function alertRow(item, onToggle) {
   const source = item.source === null || item.label !== "" ? null : [" \u00b7 ", foreign(item.source)]; // else in the caption
   const part = item.part === null ? null : ` \u00b7 ${item.part}`;
   const size = item.size === null ? null : ` \u00b7 cluster of ${clusterSize(item.size)}`;
+  const sources = item.sources === 0 ? null : [" \u00b7 ", spread(item)];
   const place = h(
     "p",
     { class: "quiet below" },
-    [time(item.detectedAt), " \u00b7 ", foreign(item.profile), source, size, part].flat(),
+    [time(item.detectedAt), " \u00b7 ", foreign(item.profile), source, size, sources, part].flat(),
   );
   const captions = [captionLine("new", item), captionLine("old", item.matches[0])];
   if (![item.id, item.matches[0].id].includes(item.first.id)) captions.push(captionLine("first", item.first));
@@ -120,6 +126,9 @@ function filterOf() {
     (Number.isNaN(least) || item.best >= least);
 }
 
+/** Orders of stories: by sources, then by documents. */
+const ORDERS = { newest: null, copied: (a, b) => b.sources - a.sources || b.size - a.size };
+
 /** Prepare the view; return the functions that show and hide it. */
 export function prepareLive() {
   const lists = {
@@ -130,6 +139,7 @@ export function prepareLive() {
       event: "alert",
       makeItem: alertItem,
       makeRow: alertRow,
+      group: (item) => JSON.stringify([item.profile, item.first.id]),
     }),
     "dead-letters": new EventList({
       name: "dead",
@@ -156,7 +166,7 @@ export function prepareLive() {
   });
   tabs.select("alerts");
   const filter = byId("live-filter");
-  filter.addEventListener("input", () => lists.alerts.filter(filterOf()));
+  filter.addEventListener("input", () => lists.alerts.filter(filterOf(), ORDERS[byId("live-order").value]));
   filter.addEventListener("submit", (event) => event.preventDefault());
   return {
     show: () => {

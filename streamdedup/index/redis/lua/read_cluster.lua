@@ -1,0 +1,9 @@
+-- Read the set of a cluster.
+-- include: _no_fence _cluster_sets
+--
+-- KEYS[1]  guard of the slot: a key that never exists (index/redis/keys.py)
+-- ARGV     prefix of the keys of sets, prefix of the keys of entries, the number that names the cluster (8 bytes)
+-- Returns the counts of the cluster, and the records of the set.
+local set = read(ARGV[1] .. ARGV[3])
+add_first(set, ARGV[2], ARGV[3])
+return counts(set, ARGV[3]) .. set.records
