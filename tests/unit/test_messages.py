@@ -438,6 +438,11 @@ alerts = st.builds(
     containment_threshold=st.none() | st.floats(0, 1, exclude_min=True),
     cluster_label=st.text(max_size=9),
     cluster_size=st.none() | st.integers(1, 1_000),
+    cluster_sources=st.none() | st.integers(1, 1_000),
+    cluster_since=st.none() | times,
+    cluster_until=st.none() | times,
+    cluster_earliest_id=st.none() | ids,
+    cluster_earliest_source=st.none() | short_texts,
     complete=st.booleans(),
     suppressed=st.dictionaries(
         st.sampled_from(["min_shingles", "only_sources", "ignore_same_source", "ignore_sources"]), st.integers(1, 2**31)
