@@ -1,16 +1,23 @@
 """docs/format.md, its vectors and its tables agree with the code."""
 
+import inspect
 import json
+import re
 import unicodedata
 
 import format_vectors
-from test_docs import PAGES, named, rows, section
+from test_docs import PAGES, blocks, named, rows, section
 
 from streamdedup.index.redis.base import RedisIndexOptions
 from streamdedup.settings import Profile
+from streamdedup.similarity import minhash
+from streamdedup.text import element_hashes, shingle_hashes
+from streamdedup.text.markup import without_urls
 
 PAGE = PAGES["docs/format.md"]
 VECTORS = [json.loads(line) for line in format_vectors.VECTORS.read_text(encoding="utf-8").splitlines()]
+#: Constants, longer than a code point.
+HEXADECIMAL = re.compile(r"0x[0-9A-Fa-f]{8,16}")
 REWRITE = "rewrite it: python -m tests.format_vectors"
 
 
@@ -80,3 +87,18 @@ def test_the_vectors_have_no_character_newer_than_unicode_13():
     newer |= {0x1EE, 0x1F1, 0x1F4, 0x1F6, 0x2B8, 0x300}
     characters = "".join(vector.get("text", "") for vector in VECTORS)
     assert {ord(c) >> 8 for c in characters if unicodedata.ucd_3_2_0.category(c) == "Cn"} <= newer
+
+
+def test_the_constants_on_the_page_are_those_of_the_code():
+    modules = (element_hashes, shingle_hashes, minhash)
+    code = {int(number, 16) for module in modules for number in HEXADECIMAL.findall(inspect.getsource(module))}
+    assert {int(number, 16) for number in HEXADECIMAL.findall(PAGE)} <= code | {minhash.EMPTY}
+
+
+def test_the_expression_for_links_on_the_page_finds_those_of_the_code():
+    (expression,) = blocks(section(PAGE, "Links"), "text")
+    (characters,) = re.findall(r"`C` is the class `(.+?)`", section(PAGE, "Links"))
+    link = re.compile(expression.strip().replace("C", characters), re.ASCII | re.IGNORECASE)
+    for text in [format_vectors.LINKS, "(www.a.b)", "xwww.a", "](/ü)", "](a)b", "HTTPS://a(b", *map(chr, range(128))]:
+        joined = text if len(text) > 1 else f"http://a{text}b ](c{text}d) "
+        assert link.sub(" ", joined) == without_urls(joined)
