@@ -118,7 +118,7 @@ robustness: $(VENV)/.bench ## The effect of edits on a copy, and whether it is f
 	BENCH_DATA=$(DATA) $(BIN)/python -m benchmarks --group robustness $(BENCH)
 
 .PHONY: tools
-tools: ## Install the tools of further checks (as root on Debian): redis-server, promtool, Chromium, jq, kustomize, vegeta
+tools: ## Install the tools of further checks (as root on Debian): redis-server, promtool, Chromium, jq, javac, kustomize, vegeta
 	@deploy/install-tools.sh
 
 .PHONY: clean

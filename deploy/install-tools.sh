@@ -1,5 +1,5 @@
 #!/usr/bin/env bash
-# Install the tools of further checks: redis-server, prometheus (with promtool), chromium, jq, kustomize and vegeta.
+# Install the tools of further checks: redis-server, prometheus (with promtool), chromium, jq, javac, kustomize and vegeta.
 # As root on Debian and its relatives; a no-op if all are installed. No service is started: a redis-server on its usual
 # port could be taken for one with data, and the tests start their own servers.
 set -euo pipefail
@@ -11,6 +11,7 @@ declare -A package_of=(
   [promtool]=prometheus
   [chromium]=chromium
   [jq]=jq
+  [javac]=openjdk-17-jdk-headless
 )
 # Programs without a Debian package, which Go (1.24 or newer) builds from the Go module proxy, and their modules.
 declare -A module_of=(
