@@ -16,7 +16,7 @@ _HEAD = """\
 # Letters that are folded to the Latin letter at the beginning of their line.
 # version = unicode-{0}
 # Derived from confusables.txt of Unicode {0} (Technical Standard 39), Copyright 1991-2026 Unicode, Inc.,
-# SPDX-License-Identifier: Unicode-3.0."""
+# SPDX-License-Identifier: Unicode-3.0, see LICENSE-UNICODE."""
 _ENTRY = re.compile(r"\('(.*?)',\s*&\[(.*?)\]\)", re.DOTALL)
 _POINT = re.compile(r"\\u\{([0-9a-f]+)\}")
 

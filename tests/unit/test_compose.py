@@ -153,7 +153,7 @@ class TestBuildContext:
     def test_it_holds_the_package_and_what_building_it_needs(self):
         names = {str(path.relative_to(ROOT)) for path in build_context()}
         others = {name for name in names if not name.startswith("streamdedup/")}
-        assert others == {"LICENSE", "README.md", "constraints.txt", "pyproject.toml"}
+        assert others == {"LICENSE", "LICENSE-UNICODE", "README.md", "constraints.txt", "pyproject.toml"}
         assert "streamdedup/index/redis/lua/insert_sets.lua" in names
 
     @pytest.mark.parametrize("path", ["tests/conftest.py", ".git/config", "streamdedup/__pycache__/cli.pyc", "a/b"])

@@ -87,8 +87,12 @@ class TestFiles:
         monkeypatch.chdir(ROOT)
         with zipfile.ZipFile(tmp_path / build_wheel(str(tmp_path))) as wheel:
             names = set(wheel.namelist())
+            notice = wheel.read(next(name for name in names if name.endswith("/licenses/LICENSE-UNICODE")))
         assert {f"streamdedup/serve/static/{name}" for name in FILES} <= names
         assert {name.partition("/")[0].partition("-")[0] for name in names} == {"streamdedup"}
+        # The data of Unicode come with their notice, as its licence requires.
+        assert {"streamdedup/text/look_alikes.txt", "streamdedup/sample/format_tables.txt"} <= names
+        assert b"this copyright and permission notice appear" in b" ".join(notice.split())
         assert page_files().keys() == set(FILES)
 
     def test_the_document_has_no_inline_script_and_no_inline_style(self):
