@@ -111,7 +111,6 @@ def reused_producer(_on_point: OnPoint) -> None:
 
     producer.TransactionalSink.publish = publish_or_abort
     # It never opens new clients, continues at the rewound position, and believes its old fences.
-    PartitionOwnership._raise_read_behind = lambda _self, _partition, _start, _committed: None
     PartitionOwnership.reset = lambda _self: None
 
 

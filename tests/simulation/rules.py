@@ -149,7 +149,7 @@ BRANCHES: dict[str, Sequence[Break]] = {
     "gap-of-removed-records": [(rebuild._Rebuild, "_is_fillable", _always(True))],
     "redelivery-by-another-partition": [(lifecycle, "_is_inserted_elsewhere", _always(False))],
     "live-restore-before-a-batch": [(recovery.Recovery, "confirm_index", _does_nothing)],
-    "read-behind": [(partitions.PartitionOwnership, "_raise_read_behind", _does_nothing)],
+    "mark-of-an-idle-partition": [(partitions, "_is_behind", _always(False))],
     "recreated-rebuild": [(lifecycle, "with_incarnation", lambda _original: lambda entry, _stored: entry)],
     "restart-between-batches": [(recovery.Recovery, "check_connections", _does_nothing)],
     "stale-end": [(partitions.PartitionOwnership, "_confirm", _does_nothing)],
