@@ -245,8 +245,8 @@ class PartitionOwnership:
         generation = source.generation()
         if not losses and generation is not None:
             for partition, mark in behind:  # it may get no batch before its offset is set back
-                of_topic = BrokerState(mark.topic_id, source.end(partition))
-                self._fences[partition] = self._fence(partition, generation, mark.offset, source, of_topic)
+                state_in_kafka = BrokerState(mark.topic_id, source.end(partition))
+                self._fence(partition, generation, mark.offset, source, state_in_kafka)
             self._checked, self._compared_s, self._is_to_compare = assigned, self._clock(), False
         return losses
 
