@@ -385,6 +385,12 @@ class TestCopies:
             (copies,) = store.insert_copies([(number, b"a" * 16)], [fence])
         assert copies == list(range(48, 48 - COPIES_CAP, -1))
 
+    def test_a_bucket_of_copies_lives_for_a_lifetime(self, redis_client):
+        store, fence = fenced(redis_store(redis_client, lifetime_ms=LONG_MS))
+        store.insert_copies([(1, b"a" * 16)], [fence])
+        (key,) = redis_client.keys("*}d*")
+        assert LONG_MS - 60_000 < redis_client.pttl(key) <= LONG_MS
+
     def test_those_met_in_a_crowd_are_inserted_before_and_only_the_others_are_answered(self, store, fence):
         a, b, c = b"a" * 16, b"b" * 16, b"c" * 16
         found = FoundNearCapacity([(1, a), (2, b), (3, c)], store.copy_removals())
