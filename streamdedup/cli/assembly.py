@@ -14,7 +14,8 @@ from streamdedup.daemon.batch import Pipeline
 from streamdedup.daemon.breaker import BreakerOptions
 from streamdedup.daemon.crash_points import CrashPoint, StepObserver
 from streamdedup.daemon.publisher import LoopOptions
-from streamdedup.daemon.rebuild import Rebuilder, RebuildTarget
+from streamdedup.daemon.rebuild import Rebuilder
+from streamdedup.daemon.rebuild_run import RebuildTarget
 from streamdedup.detection.detector import Detector
 from streamdedup.errors import RegistryUnavailable, SettingsError
 from streamdedup.index.backend import Backend

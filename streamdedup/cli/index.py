@@ -16,7 +16,8 @@ from streamdedup.cli.index_status import collect_status, is_lost, render_status
 from streamdedup.cli.output import counting, measuring, tell
 from streamdedup.cli.settings_options import ConfigOption, SetOption, load_settings, with_same_settings
 from streamdedup.daemon.losses import Loss, find_losses, gaps
-from streamdedup.daemon.rebuild import Progress, keeping_membership
+from streamdedup.daemon.rebuild import keeping_membership
+from streamdedup.daemon.rebuild_run import Progress
 from streamdedup.errors import EXIT_INDEX_LOST, BrokerUnavailable, SettingsError
 from streamdedup.index.backend import Backend
 from streamdedup.index.fingerprints import mismatches

@@ -14,7 +14,7 @@ import time
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, nullcontext
 from dataclasses import replace
-from typing import NamedTuple, NoReturn
+from typing import NamedTuple
 
 import structlog
 
@@ -22,17 +22,10 @@ from streamdedup.daemon.attempts import AttemptIds, committed_attempt
 from streamdedup.daemon.batch import Pipeline
 from streamdedup.daemon.losses import Loss, compare, describe_loss
 from streamdedup.detection.model import DetectionResult
-from streamdedup.errors import (
-    BatchRefused,
-    BrokerMisconfigured,
-    BrokerUnavailable,
-    IndexLost,
-    StaleFence,
-    StoreUnavailable,
-)
+from streamdedup.errors import BatchRefused, IndexLost, StaleFence, StoreUnavailable
 from streamdedup.index.contract import PartitionStore
-from streamdedup.index.values import BrokerState, Fence
-from streamdedup.kafka.protocols import Batch, Source
+from streamdedup.index.values import BrokerState, Fence, PartitionState
+from streamdedup.kafka.protocols import Batch, CommittedOffset, Source
 from streamdedup.position import Partition
 
 #: Interval in which a daemon that publishes nothing looks for losses, in seconds. After such a pause it also looks
@@ -63,7 +56,6 @@ class PartitionOwnership:
 
     Args:
         pipelines: Pipelines by topic.
-        group: Consumer-group name, for error texts.
         asking_kafka: Context of each request to Kafka; readiness then shows a request that is not answered in time.
         on_recreated: Called with each fence whose topic was deleted and created again.
         clock: Monotonic seconds.
@@ -72,13 +64,11 @@ class PartitionOwnership:
     def __init__(
         self,
         pipelines: Mapping[str, Pipeline],
-        group: str,
         asking_kafka: Callable[[], AbstractContextManager[None]] = nullcontext,
         on_recreated: Callable[[Fence], None] = lambda _fence: None,
         clock: Callable[[], float] = time.monotonic,
     ) -> None:
         self._pipelines = pipelines
-        self._group = group
         self._asking_kafka = asking_kafka
         self._on_recreated = on_recreated
         self._clock = clock
@@ -91,8 +81,6 @@ class PartitionOwnership:
         #: Time of the last announcement by profile, and whether the next batch is to be compared, as after a pause.
         self._announced_s: dict[str, float] = {}
         self._is_to_compare = False
-        #: By partition that was read from below its committed offset: that offset, at the last request for new clients.
-        self._read_behind: dict[Partition, int] = {}
         #: None after a batch that was not refused.
         self._refusals: _Refusals | None = None
         self._attempt_ids = AttemptIds()
@@ -111,8 +99,6 @@ class PartitionOwnership:
             BatchRefused: A later generation owns a partition.
             IndexLost: The index does not know a committed offset, or is gone.
             IndexMismatch: The index was rebuilt with other parameters than those of this process.
-            BrokerUnavailable: A partition was read from below its committed offset: open new clients.
-            BrokerMisconfigured: New clients read from below the committed offset again.
         """
         starts = batch.starts
         unfenced = [
@@ -145,9 +131,6 @@ class PartitionOwnership:
         if committed is not None and not state.topic_id and state.end is not None and state.end < committed.offset:
             # The offset is of an earlier incarnation of the topic. Where topic ids are known, `source` compares them.
             committed = None
-        if committed is not None and start < committed.offset:
-            self._raise_read_behind(partition, start, committed.offset)
-        self._read_behind.pop(partition, None)
         self._ends.pop(partition, None)  # belongs to the earlier fence
         index = self._pipelines[partition.topic].index
         state_in_index = index.partition_states([partition])[partition]
@@ -170,22 +153,6 @@ class PartitionOwnership:
     def _confirm(self, source: Source) -> None:
         with self._asking_kafka():
             source.confirm()
-
-    def _raise_read_behind(self, partition: Partition, start: int, committed_offset: int) -> NoReturn:
-        """Request new clients, which read from the committed offset, by an error; end if they did not.
-
-        Raises:
-            BrokerUnavailable: Open new clients.
-            BrokerMisconfigured: New clients have read from below the same committed offset, so it does not exist.
-        """
-        if self._read_behind.get(partition) == committed_offset:
-            raise BrokerMisconfigured(
-                f"offset {committed_offset} of {partition} is committed, but reading can only begin at {start}: the "
-                f"topic has lost its end. Set the offset of the group {self._group} anew"
-            )
-        self._read_behind[partition] = committed_offset
-        # Another daemon owned the partition for a while and committed; a rewind here moved the position below that.
-        raise BrokerUnavailable(f"{partition} was read from offset {start}, but {committed_offset} is committed by now")
 
     def refused(self, error: BatchRefused, generation: int | None) -> None:
         """Record that an index has refused a batch of ``generation``, or a turn before its poll (None).
@@ -228,8 +195,7 @@ class PartitionOwnership:
     ) -> None:
         """Raise the high-water marks to the committed offsets, and remove the pending matches.
 
-        The batch is committed, so a failure undoes nothing: the partitions are fenced again before their next batch,
-        and the fence raises the high-water mark.
+        The batch is committed, so a failure undoes nothing: the next comparison raises the high-water marks.
         """
         for pipeline, partitions in self._by_pipeline(ends):
             positions = detected[pipeline.name].pending_positions if pipeline.name in detected else ()
@@ -255,7 +221,8 @@ class PartitionOwnership:
 
         Compares after an assignment or a reset, for the first batch after a pause, and else after ``_COMPARE_S``.
         Includes partitions of other daemons and those without records: documents in every partition may have to be
-        compared with a document that the index has lost.
+        compared with a document that the index has lost. Without losses, raises high-water marks that ``finish`` of
+        this daemon or an earlier one has missed.
         """
         assigned = source.assigned()
         is_known = assigned <= self._checked
@@ -266,12 +233,18 @@ class PartitionOwnership:
         with self._asking_kafka():
             committed = source.all_committed(stable=not is_known)
         losses: list[Loss] = []
+        behind: list[tuple[Partition, CommittedOffset]] = []
         for pipeline, partitions in self._by_pipeline(committed):
             states = pipeline.index.partition_states(sorted(partitions))
             for state in states.values():
                 self._attempt_ids.observe(state.announced)
             losses += compare({partition: committed[partition] for partition in partitions}, states)
-        if not losses:
+            behind += [(p, committed[p]) for p in assigned & states.keys() if _is_behind(states[p], committed[p])]
+        generation = source.generation()
+        if not losses and generation is not None:
+            for partition, mark in behind:  # it may get no batch before its offset is set back
+                state_in_kafka = BrokerState(mark.topic_id, source.end(partition))
+                self._fence(partition, generation, mark.offset, source, state_in_kafka)
             self._checked, self._compared_s, self._is_to_compare = assigned, self._clock(), False
         return losses
 
@@ -286,6 +259,12 @@ class PartitionOwnership:
             attempt_id = committed_attempt(loss.committed)
             if attempt_id:
                 index.announce(attempt_id, [fence], {partition: offset}, committed=True)
+
+
+def _is_behind(state: PartitionState, committed: CommittedOffset) -> bool:
+    """Tell whether the high-water mark is below the committed offset of the same topic: ``finish`` has not run."""
+    is_same_topic = state.topic_id == committed.topic_id != ""
+    return is_same_topic and state.high_water_mark is not None and state.high_water_mark < committed.offset
 
 
 def _confirm_index(pipeline: Pipeline) -> None:

@@ -3,8 +3,8 @@
 Detector and look-ups get candidates from the index; ``verification`` chooses among them with the functions below.
 
 Storms: many copies of one text fill the buckets of the text. For a document with a full bucket the index returns only
-some members. Such a document is compared with at most ``STORM_CANDIDATES``, members of its bucket of exact copies
-first, so that the cost is the same for any number of earlier copies.
+some members. Such a document is compared with at most ``STORM_CANDIDATES``, the latest members of its bucket of exact
+copies first, so that the cost is the same for any number of earlier copies.
 """
 
 from collections.abc import Mapping, Sequence
@@ -128,10 +128,13 @@ class CopyBuckets:
         # Only members that are in ``hits``: a later document finds the bucket near capacity in its own look-up, and is
         # inserted among its copies by its own call.
         members = sorted(present & {number for row in rows for number in hits[row].candidates})
-        documents: list[tuple[int, bytes]] = []
+        documents: list[tuple[int, int, bytes]] = []
         within_budget: dict[int, IndexEntry] = {}
         for entries in read_chunks(self._store, members, self._budget_bytes):
-            documents += [(entry.number, entry.digest) for entry in entries.values() if not entry.deleted]
+            documents += [
+                (entry.time_ms, entry.number, entry.digest) for entry in entries.values() if not entry.deleted
+            ]
             if weight_bytes(entries.values()) + weight_bytes(within_budget.values()) <= self._budget_bytes:
                 within_budget |= entries
-        return FoundNearCapacity(sorted(documents), removals), within_budget
+        latest_last = [(number, digest) for _, number, digest in sorted(documents)]
+        return FoundNearCapacity(latest_last, removals), within_budget

@@ -145,7 +145,7 @@ class BucketStore(Protocol):
     ) -> list[list[int]]:
         """Insert each document in its bucket of exact copies and read the other members, atomically for each bucket.
 
-        Such a bucket holds at most ``COPIES_CAP`` members; in a full bucket a new member replaces any other one. Called
+        Such a bucket holds at most ``COPIES_CAP`` members; in a full bucket a new member replaces the oldest. Called
         only for documents in band buckets near capacity, because a full band bucket could hide an exact copy.
 
         Args:
@@ -156,7 +156,7 @@ class BucketStore(Protocol):
                 any content in the group is enough.
 
         Returns:
-            For each of ``documents`` the other members; hints, as in any bucket.
+            For each of ``documents`` the other members, the latest first; hints, as in any bucket.
         """
 
     def remove_copies(self, documents: Sequence[tuple[int, bytes]], fences: Sequence[Fence]) -> None:

@@ -55,7 +55,7 @@ class MemoryIndex(MemoryPartitions):
         super().__init__(lifetime_ms, now_ms)
         self._bucket_cap = bucket_cap
         self._entries: ExpiringDict[int, IndexEntry] = ExpiringDict(lifetime_ms, now_ms)
-        #: Members, in the order of insertion, by band and band key, and by content digest.
+        #: Members, by band and band key in the order of insertion, and by content digest, the latest first.
         self._buckets: ExpiringDict[tuple[int, int], dict[int, None]] = ExpiringDict(lifetime_ms, now_ms)
         self._copies: ExpiringDict[bytes, dict[int, None]] = ExpiringDict(lifetime_ms, now_ms)
         #: By the number of the first document.
@@ -159,8 +159,8 @@ class MemoryIndex(MemoryPartitions):
 
     def _insert_copy(self, number: int, digest: bytes) -> list[int]:
         others = [member for member in self._copies.get(digest) or {} if member != number]
-        # Of a full bucket another member falls out: all have the same content, and members are hints.
-        self._copies.set(digest, dict.fromkeys([*others[: COPIES_CAP - 1], number]))
+        # Of a full bucket the oldest member falls out: its entry expires first, and members are hints.
+        self._copies.set(digest, dict.fromkeys([number, *others[: COPIES_CAP - 1]]))
         return others
 
     def check(self, fingerprint: Fingerprint) -> Opening | None:

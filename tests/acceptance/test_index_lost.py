@@ -244,7 +244,7 @@ def test_a_rebuild_that_was_cut_short_can_be_run_again(install, redis_client, in
         raise KeyboardInterrupt
 
     with monkeypatch.context() as patched:
-        patched.setattr("streamdedup.daemon.rebuild._Rebuild._seed", cut_short)
+        patched.setattr("streamdedup.daemon.rebuild_run.RebuildRun._seed", cut_short)
         assert index("rebuild", "--yes", *config).returncode == 130
     with installation.daemon(**{"service.on_index_lost": "fail"}) as daemon:
         assert daemon.wait() == 78

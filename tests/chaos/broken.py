@@ -11,7 +11,7 @@ from typing import Any
 from kafka.errors import KafkaError
 from msgspec import structs
 
-from streamdedup.daemon import rebuild
+from streamdedup.daemon import rebuild_run
 from streamdedup.daemon.batch import now_ms
 from streamdedup.daemon.partitions import PartitionOwnership
 from streamdedup.detection.model import published_pair_key
@@ -111,7 +111,6 @@ def reused_producer(_on_point: OnPoint) -> None:
 
     producer.TransactionalSink.publish = publish_or_abort
     # It never opens new clients, continues at the rewound position, and believes its old fences.
-    PartitionOwnership._raise_read_behind = lambda _self, _partition, _start, _committed: None
     PartitionOwnership.reset = lambda _self: None
 
 
@@ -137,37 +136,37 @@ def no_partners(_on_point: OnPoint) -> None:
 
 def not_seeded(_on_point: OnPoint) -> None:
     """Rebuild the index without the claims of published alerts."""
-    rebuild._Rebuild._seed = lambda _self, _topic, _fences: None
+    rebuild_run.RebuildRun._seed = lambda _self, _topic, _fences: None
 
 
 def first_match(_on_point: OnPoint) -> None:
     """Seed the claim of the first match of an alert only."""
-    add = rebuild.Seeds.add
-    rebuild.Seeds.add = lambda self, alert: add(self, structs.replace(alert, matches=alert.matches[:1]))
+    add = rebuild_run.Seeds.add
+    rebuild_run.Seeds.add = lambda self, alert: add(self, structs.replace(alert, matches=alert.matches[:1]))
 
 
 def half_window(_on_point: OnPoint) -> None:
     """Seed the claims of half a window only."""
-    batches = rebuild._Rebuild._batches
+    batches = rebuild_run.RebuildRun._batches
 
     def later_batches(self: Any, topics: Any, since_ms: Any, ends: Any, starts: Any = None) -> Any:
         # Of all topics, only that of the alerts has no end.
         late_ms = now_ms() - self._target.kept_ms // 2 if ends is None else since_ms
         return batches(self, topics, late_ms, ends, starts)
 
-    rebuild._Rebuild._batches = later_batches
+    rebuild_run.RebuildRun._batches = later_batches
 
 
 def own_position(_on_point: OnPoint) -> None:
     """Seed claims for the position of the alert, so that a replay of this position has them again."""
-    add = rebuild.Seeds.add
+    add = rebuild_run.Seeds.add
 
     def add_own(self: Any, alert: Alert) -> None:
         add(self, alert)
         for match in alert.matches:
             self.claims[published_pair_key(match)] = alert.document.position
 
-    rebuild.Seeds.add = add_own
+    rebuild_run.Seeds.add = add_own
 
 
 def _keep_source() -> None:

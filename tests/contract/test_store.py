@@ -377,18 +377,21 @@ class TestCopies:
     def test_each_finds_the_earlier_documents_of_its_content(self, store, fence):
         a, b = b"a" * 16, b"b" * 16
         assert store.insert_copies([(1, a), (2, b), (-3, a)], [fence]) == [[], [], [1]]
-        (copies,) = store.insert_copies([(4, a)], [fence])
-        assert set(copies) == {1, -3}
+        assert store.insert_copies([(4, a)], [fence]) == [[-3, 1]]
 
     def test_a_repeated_insertion_changes_nothing(self, store, fence):
         assert store.insert_copies([(1, b"a" * 16)] * 3, [fence]) == [[], [], []]
 
-    def test_of_many_copies_some_are_kept_and_always_the_latest(self, store, fence):
-        for number in range(50):
+    def test_of_many_copies_the_latest_are_kept_and_come_first(self, store, fence):
+        for number in (*range(50, 100), *range(50)):
             (copies,) = store.insert_copies([(number, b"a" * 16)], [fence])
-            assert len(copies) == min(number, COPIES_CAP)
-            assert set(copies) <= set(range(number))
-            assert number == 0 or number - 1 in copies, "the one before was kept"
+        assert copies == list(range(48, 48 - COPIES_CAP, -1))
+
+    def test_a_bucket_of_copies_lives_for_a_lifetime(self, redis_client):
+        store, fence = fenced(redis_store(redis_client, lifetime_ms=LONG_MS))
+        store.insert_copies([(1, b"a" * 16)], [fence])
+        (key,) = redis_client.keys("*}d*")
+        assert LONG_MS - 60_000 < redis_client.pttl(key) <= LONG_MS
 
     def test_those_met_in_a_crowd_are_inserted_before_and_only_the_others_are_answered(self, store, fence):
         a, b, c = b"a" * 16, b"b" * 16, b"c" * 16

@@ -125,11 +125,11 @@ def _end_sessions(simulation: Simulation, name: str) -> None:
 
 
 def _end_left_sessions(simulation: Simulation) -> None:
-    """End static memberships whose processes have closed their clients and have not joined anew."""
-    for name, holder in list(simulation.broker.groups[GROUP].statics.items()):
-        process = simulation.processes.get(name)
-        if process is not None and process.source is not None and process.source._broken == "closed":
-            simulation.broker.expire(GROUP, holder)
+    """End static memberships whose holders have closed their clients and have not joined anew."""
+    sources = [process.source for process in simulation.processes.values() if process.alive]
+    open_members = {source._member for source in sources if source is not None and source._broken != "closed"}
+    for holder in set(simulation.broker.groups[GROUP].statics.values()) - open_members:
+        simulation.broker.expire(GROUP, holder)
 
 
 def _freeze(simulation: Simulation, name: str) -> None:

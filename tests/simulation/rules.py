@@ -8,7 +8,7 @@ from collections.abc import Callable, Iterator, Sequence
 from dataclasses import replace
 from typing import Any
 
-from streamdedup.daemon import attempts, losses, partitions, publisher, read_ahead, rebuild, recovery
+from streamdedup.daemon import attempts, losses, partitions, publisher, read_ahead, rebuild_run, recovery
 from streamdedup.detection import appending, lifecycle
 from streamdedup.detection.candidates import BucketHits
 from streamdedup.detection.detector import Detector
@@ -131,7 +131,7 @@ RULES: dict[str, Sequence[Break]] = {
     "claim": [(ServedIndex, "claim_pairs", _owns_all)],
     "high-water mark": [(ServedIndex, "fence", _no_mark)],
     "fence": [(ServedIndex, "_check_fences", _unfenced)],
-    "claims seeded": [(rebuild._Rebuild, "_seed", _does_nothing)],
+    "claims seeded": [(rebuild_run.RebuildRun, "_seed", _does_nothing)],
     "remove before change": [(Lifecycle, "_remove_from_buckets", _does_nothing)],
     "no late or forgotten writes": [(ServedIndex, "_count_call", _does_nothing)],
     "announce": [(module, "describe_loss", _does_nothing) for module in (losses, partitions)],
@@ -146,10 +146,10 @@ BRANCHES: dict[str, Sequence[Break]] = {
         (partitions, "_confirm_index", _does_nothing),
         (recovery.Recovery, "_compare_parameters", _does_nothing),
     ],
-    "gap-of-removed-records": [(rebuild._Rebuild, "_is_fillable", _always(True))],
+    "gap-of-removed-records": [(rebuild_run.RebuildRun, "_is_fillable", _always(True))],
     "redelivery-by-another-partition": [(lifecycle, "_is_inserted_elsewhere", _always(False))],
     "live-restore-before-a-batch": [(recovery.Recovery, "confirm_index", _does_nothing)],
-    "read-behind": [(partitions.PartitionOwnership, "_raise_read_behind", _does_nothing)],
+    "mark-of-an-idle-partition": [(partitions, "_is_behind", _always(False))],
     "recreated-rebuild": [(lifecycle, "with_incarnation", lambda _original: lambda entry, _stored: entry)],
     "restart-between-batches": [(recovery.Recovery, "check_connections", _does_nothing)],
     "stale-end": [(partitions.PartitionOwnership, "_confirm", _does_nothing)],

@@ -18,11 +18,12 @@ import structlog
 from greenlet import getcurrent, greenlet
 
 from streamdedup.cli import index as commands
-from streamdedup.daemon import attempts, health, partitions, read_ahead, rebuild, statistics
+from streamdedup.daemon import attempts, health, partitions, read_ahead, rebuild, rebuild_run, statistics
 from streamdedup.daemon import batch as batches
 from streamdedup.daemon.batch import Pipeline
 from streamdedup.daemon.breaker import BreakerOptions
-from streamdedup.daemon.rebuild import Rebuilder, RebuildTarget
+from streamdedup.daemon.rebuild import Rebuilder
+from streamdedup.daemon.rebuild_run import RebuildTarget
 from streamdedup.detection.detector import Detector
 from streamdedup.detection.model import DetectorOptions
 from streamdedup.detection.suppression import Suppression
@@ -58,7 +59,7 @@ BEGIN_MS = 1_700_000_000_000
 #: Most bytes of a label.
 LABEL_BYTES = 16
 #: Modules of the package whose clock is the scheduler's.
-_TIMED = (batches, attempts, partitions, rebuild, statistics, commands, brokers, redis_base)
+_TIMED = (batches, attempts, partitions, rebuild, rebuild_run, statistics, commands, brokers, redis_base)
 #: Fates of a call of the server, and of a call of Kafka.
 SERVER_FATES = ("request lost", "reply lost", "late", "twice")
 KAFKA_FATES = ("refused", "silent", "before commit", "after commit")

@@ -247,10 +247,18 @@ class Verdict:
         """Return the pairs of versions that were near at some time, with the incarnations for which they were."""
         found: dict[Pair, set[tuple[int, int]]] = {}
         for a, b in itertools.combinations(sorted(self._all, key=lambda state: (state.id, state.version)), 2):
-            if a.id != b.id and a.since < b.until and b.since < a.until and self._may_match(a, b):
+            if a.id != b.id and a.since < self._until(b) and b.since < self._until(a) and self._may_match(a, b):
                 pair = Side(a.id, a.version), Side(b.id, b.version)
                 found.setdefault(pair, set()).add((a.incarnation, b.incarnation))
         return found
+
+    def _until(self, state: State) -> int:
+        """Return the end of a state: never, if index and topic have lost its successor in another partition."""
+        last = state.ended
+        if last is None or last.partition == state.records[-1].partition or not self._is_lost(last):
+            return state.until
+        self._simulation.excused["versions that return because the later one of another partition is gone"] += 1
+        return NEVER
 
     def _may_match(self, a: State, b: State) -> bool:
         is_within = self._window_ms is None or min(_distances_ms(a, b)) <= self._window_ms

@@ -18,7 +18,8 @@ from streamdedup.daemon.loop import Loop
 from streamdedup.daemon.metrics import Metrics
 from streamdedup.daemon.publisher import LoopOptions
 from streamdedup.daemon.read_ahead import AHEAD_POLL_S
-from streamdedup.daemon.rebuild import Rebuilder, RebuildTarget
+from streamdedup.daemon.rebuild import Rebuilder
+from streamdedup.daemon.rebuild_run import RebuildTarget
 from streamdedup.detection.detector import Detector
 from streamdedup.errors import BatchRefused, BrokerUnavailable, StoreUnavailable
 from streamdedup.index.values import marker_lifetime

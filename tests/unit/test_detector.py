@@ -25,7 +25,7 @@ from streamdedup.similarity.lsh import Banding
 from streamdedup.similarity.measures import MEASURES
 from streamdedup.similarity.sketch import Sketcher
 from streamdedup.text.shingles import ShingleOptions
-from streamdedup.wire import Document
+from streamdedup.wire import Document, content_digest
 from streamdedup.wire.error_codes import ErrorCode
 from tests.floods import a_story, decoys
 from tests.floods import edited as edited_by
@@ -517,6 +517,29 @@ def test_in_a_storm_every_exact_copy_is_reported_with_an_exact_copy(seed, cap, s
         offset += size
     copies = {f"d{at}" for at, text in enumerate(sent) if text in sent[:at] and at >= first_emitting}
     assert {document for document in copies if not found.get(document)} == set()
+
+
+def test_in_a_storm_longer_than_a_lifetime_copies_are_reported_with_the_latest_copy():
+    now_ms = 0
+    stream = Stream(store=MemoryIndex(lifetime_ms=1_000, bucket_cap=4, now_ms=lambda: now_ms))
+    unreported = []
+    for at in range(60):
+        now_ms += 100
+        matches = {
+            match.id for each in stream.index(a_document(f"d{at}", TEXT, at)).detections for match in each.matches
+        }
+        if f"d{at - 1}" not in matches:
+            unreported.append(at)
+    # A full bucket expires ten documents after the third one. The next document is the first of a new bucket.
+    assert unreported == list(range(0, 60, 13))
+
+
+def test_of_the_copies_near_capacity_those_of_the_latest_time_are_kept():
+    stream = Stream(store=MemoryIndex(bucket_cap=20))
+    for at in range(11):
+        stream.index(a_document(f"d{at}", TEXT, at, time_ms=100 - at))
+    (copies,) = stream.store.look_up_copies([(0, content_digest(TEXT))])
+    assert copies == [document_number("articles", f"d{at}") for at in (10, *range(7))]
 
 
 class Interrupted(MemoryIndex):

@@ -12,6 +12,7 @@ from streamdedup.daemon.attempts import in_lineage
 from streamdedup.daemon.losses import Gap, Loss, find_losses
 from streamdedup.daemon.metrics import REBUILD_KINDS
 from streamdedup.daemon.read_ahead import POLL_S
+from streamdedup.daemon.rebuild_run import RebuildTarget
 from streamdedup.daemon.recovery import Recovery
 from streamdedup.detection.detector import Detector
 from streamdedup.detection.model import document_number
@@ -388,7 +389,7 @@ class DraftsOfSeveral:
 
         staging.extend_lease = note_and_extend
         pipeline = a_pipeline(name, self.world.make_detector, store)
-        return rebuild.RebuildTarget(staging, pipeline, [INPUT], None, None)
+        return RebuildTarget(staging, pipeline, [INPUT], None, None)
 
 
 def test_an_index_that_waits_to_be_built_stays_reserved_while_another_one_is_begun_and_built(monkeypatch):

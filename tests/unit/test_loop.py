@@ -607,6 +607,19 @@ def test_only_a_batch_undone_for_time_or_membership_is_followed_by_one_record(ef
     assert world.pairs() == []
 
 
+def test_an_idle_daemon_raises_the_marks_that_were_missed_of_its_own_partitions():
+    text = "amber birch cedar delta ember"
+    world = World([Sent("x", text, 0), Sent("y", text, 1)], names=("a", "b")).run()
+    marks = dict(world.index._high_water_marks)
+    world.index._high_water_marks.update(dict.fromkeys(marks, 0))
+    for fenced_by in ["a", "b"], []:
+        CLOCK.now_s += 30
+        world.trace.clear()
+        world.run()
+        assert [moment.daemon.name for moment in world.trace if moment.effect == "fence"] == fenced_by
+        assert world.index._high_water_marks == marks
+
+
 def test_an_idle_daemon_reports_that_kafka_is_away_and_keeps_its_clients(world, daemon):
     world.run()
     generation = world.broker.groups[GROUP].generation

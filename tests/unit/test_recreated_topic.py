@@ -38,6 +38,32 @@ def test_its_records_are_not_silent_and_each_new_topic_is_counted(tells_topic_id
     assert world.total("topics_recreated_total") == 1 + tells_topic_ids
 
 
+@pytest.mark.parametrize("offsets_deleted", [True, False])
+def test_without_ids_and_without_a_rebalance_its_beginning_shows_it(monkeypatch, offsets_deleted):
+    world = World(BEFORE, joined=False)
+    world.broker.tells_topic_ids = False
+    world.run()
+    monkeypatch.setattr(world.broker, "_rebalance_readers", lambda _topic: None)
+    world.recreate(*AFTER[:1], offsets_deleted=offsets_deleted)
+    world.run()
+    assert world.total("documents_silent_total") == 0
+    assert world.total("topics_recreated_total") == 1
+
+
+def test_without_ids_no_mark_is_raised_to_an_offset_of_the_old_topic():
+    def end_both(world: World, moment: Moment) -> None:
+        if moment.effect == "finish":
+            world.plan = lambda _number: None
+            world.recreate(*AFTER[:1], offsets_deleted=False)
+            raise Killed
+
+    world = World(BEFORE * 2, joined=False)
+    world.broker.tells_topic_ids = False
+    world.plan = lambda _number: end_both
+    world.run()
+    assert world.total("documents_silent_total") == 0
+
+
 @pytest.mark.parametrize("is_killed", [False, True])
 def test_it_may_happen_before_any_effect_of_a_batch(is_killed):
     """Uncommitted records are gone with the old topic, and so is their pair, which may be claimed."""

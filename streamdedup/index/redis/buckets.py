@@ -9,7 +9,7 @@
     insertion reads some pages more. For indexes whose size decides (``lua/_pages.lua``).
 
 Both layouts return all members that were inserted during the last lifetime and not removed, and may return older ones.
-Buckets of exact copies are sets in both layouts. Read ``index.contract`` first, rules 2 and 9.
+Buckets of exact copies are sorted sets in both layouts. Read ``index.contract`` first, rules 2 and 9.
 """
 
 from collections import Counter

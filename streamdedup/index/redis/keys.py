@@ -10,7 +10,7 @@ key                    type     content
 ``{..:s}b`` + gen.     string   layout ``packed``: page and bucket counts of a page generation
 ``{..:s}b`` + page     hash     layout ``packed``: a bucket page (``lua/_pages.lua``)
 ``{..:s}b`` + bucket   string   layout ``packed``: a bucket that is too large for its page
-``{..:s}d`` + digest   set      a bucket of exact copies: document numbers with this content
+``{..:s}d`` + digest   zset     a bucket of exact copies: document numbers with this content, by order of insertion
 ``{..:s}q``            hash     removals from these: how many, and the last in each cell of
                                 contents (``lua/remove_copies.lua``)
 ``{..:s}r`` + number   string   an index entry (``index.entries``)

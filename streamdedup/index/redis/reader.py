@@ -56,7 +56,7 @@ class RedisIndexReader(RedisReading):
 
     def look_up_copies(self, documents: Sequence[tuple[int, bytes]]) -> list[list[int]]:
         keys = [self._keys.copies(self._keys.copies_slot(digest)) + digest for _, digest in documents]
-        replies = self._servers.ask_all([Command(key, ("SMEMBERS", key)) for key in keys])
+        replies = self._servers.ask_all([Command(key, ("ZREVRANGE", key, 0, -1)) for key in keys])
         return [
             [member for member in map(int, members) if member != number]
             for (number, _), members in zip(documents, replies, strict=True)

@@ -8,5 +8,6 @@ send 1 d3 heath
 append 0 d2 ember
 freeze a
 switch p4 1
+start a
 start b
 run b until finish

@@ -9,23 +9,21 @@
 -- ARGV[used+6]    m: documents outside the batch, each inserted unless a document of its cell of contents (fifth byte of the digest)
 --                 was removed after that count: it could be the document itself
 -- ARGV[used+7..]  for each document: content digest (16 bytes), number as decimal text
--- Returns {members, members, ...}: the other members for each document after the first m.
+-- Returns {members, members, ...}: the other members, the latest first, for each document after the first m.
 local prefix, removals, lifetime, cap = ARGV[used + 1], ARGV[used + 2], ARGV[used + 3], tonumber(ARGV[used + 4])
 local known_removals, found_count = tonumber(ARGV[used + 5]), tonumber(ARGV[used + 6])
 used = used + 6
 
 local function insert(key, number)
-  redis.call('SADD', key, number)
-  local others = {}
-  for _, member in ipairs(redis.call('SMEMBERS', key)) do
-    if member ~= number then
-      others[#others + 1] = member
+  local members, others = redis.call('ZREVRANGE', key, 0, -1, 'WITHSCORES'), {}
+  for i = 1, #members, 2 do
+    if members[i] ~= number then
+      others[#others + 1] = members[i]
     end
   end
-  if #others >= cap then
-    -- Any member may be removed: all have the same content, and members are hints.
-    redis.call('SREM', key, others[#others])
-  end
+  redis.call('ZADD', key, (members[2] or 0) + 1, number)
+  -- The oldest member may be removed: its entry expires first, and members are hints.
+  redis.call('ZREMRANGEBYRANK', key, 0, -cap - 1)
   if lifetime ~= '0' then
     redis.call('PEXPIRE', key, lifetime)
   end

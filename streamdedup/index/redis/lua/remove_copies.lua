@@ -12,7 +12,7 @@ local count = string.format('%d', (redis.call('HGET', removals, 'count') or 0) +
 redis.call('HSET', removals, 'count', count)
 for i = 1, (#ARGV - used) / 2 do
   local digest = ARGV[used + 2 * i - 1]
-  redis.call('SREM', prefix .. digest, ARGV[used + 2 * i])
+  redis.call('ZREM', prefix .. digest, ARGV[used + 2 * i])
   redis.call('HSET', removals, string.sub(digest, 5, 5), count)
 end
 return 1

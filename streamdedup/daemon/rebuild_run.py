@@ -1,0 +1,309 @@
+"""The run of a rebuild: steps 3 to 5 of ``daemon.rebuild``, for one profile."""
+
+import time
+from collections import Counter
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
+from contextlib import nullcontext
+from dataclasses import dataclass, field
+
+import structlog
+
+from streamdedup.daemon.attempts import attempt_ms, committed_attempt, in_lineage, new_lineage
+from streamdedup.daemon.batch import BatchProcessor, Pipeline, decode_batch, now_ms
+from streamdedup.daemon.losses import Gap
+from streamdedup.daemon.rebuild_seeds import SEED_PAIRS, Seeds
+from streamdedup.daemon.rebuild_window import (
+    WindowFilter,
+    rebuild_window,
+    with_credible_times,
+    with_earliest_start,
+)
+from streamdedup.detection.model import document_number
+from streamdedup.errors import DecodeError, RegistryMisconfigured, StoreUnavailable
+from streamdedup.index.documents import PendingMatches
+from streamdedup.index.fingerprints import REBUILT_S
+from streamdedup.index.staging import StagingIndex
+from streamdedup.index.values import BrokerState, Fence
+from streamdedup.kafka.protocols import Batch, CommittedOffset, History
+from streamdedup.position import Partition
+from streamdedup.wire import Alert, AlertReader, ErrorCode, decode_alert
+
+#: Alerts are read from this long before a gap, in milliseconds, because the clocks of daemons may differ: an hour.
+_CLOCKS_MS = 3_600_000
+
+#: Records of a partition behind the committed offset that may have pending matches: twice the largest batch, because
+#: markers of transactions take offsets too.
+_PENDING_RECORDS = 20_000
+#: Why an alert in Avro cannot be read, although another registry may have its schema.
+_NO_SCHEMA = frozenset({ErrorCode.UNKNOWN_SCHEMA, ErrorCode.FOREIGN_FRAMING})
+
+log = structlog.get_logger("streamdedup.loop")  # one name for all modules of the loop, shown in each log line
+
+#: Called with the names of the topics, the number of offsets that are read, and the number of all offsets.
+Progress = Callable[[str, int, int], None]
+
+
+@dataclass(frozen=True, slots=True)
+class RebuildTarget:
+    """Index, profile and topics in a rebuild.
+
+    Attributes:
+        staging: The staging index, and the lease on the rebuild (``index.staging``).
+        pipeline: Pipeline on the staging index.
+        topics: Input topics.
+        kept_ms: The lifetime in milliseconds: how much older than the next record a replayed document may be; None
+            for no limit.
+        markers_ms: How much older a replayed deletion may be: the life of a deletion marker; None for no limit.
+        alerts: Reads the alert topic.
+    """
+
+    staging: StagingIndex
+    pipeline: Pipeline
+    topics: Sequence[str]
+    kept_ms: int | None
+    markers_ms: int | None
+    alerts: AlertReader = field(default_factory=AlertReader)
+
+
+class RebuildRun:
+    """Replays, seeds and announces.
+
+    Args:
+        target: Index, profile and topics, with the lease.
+        gap: The missing records by partition; None if the whole index is lost.
+        history, committed, generation, tick, progress: As of ``Rebuilder``.
+    """
+
+    def __init__(
+        self,
+        target: RebuildTarget,
+        gap: Mapping[Partition, Gap] | None,
+        history: History,
+        committed: Mapping[Partition, CommittedOffset],
+        generation: int,
+        tick: Callable[[], None],
+        progress: Progress,
+    ) -> None:
+        self._gap = gap
+        self._staging = target.staging
+        self._pipeline = target.pipeline
+        self._target = target
+        self._history = history
+        self._committed = {
+            partition: offset for partition, offset in committed.items() if partition.topic in target.topics
+        }
+        #: Time of the last commit by partition; the present where another program has committed.
+        self._committed_ms = {
+            partition: attempt_ms(attempt_id) if (attempt_id := committed_attempt(offset)) else now_ms()
+            for partition, offset in self._committed.items()
+        }
+        self._generation = generation
+        self._tick = tick
+        self._progress = progress
+        self._connections_count = self._pipeline.index.connections_count()
+        self._began_at_s = time.monotonic()
+
+    def run(self, duplicates_topic: str, now_ms: int) -> int:
+        """Take the steps; return the number of replayed records."""
+        # Before the first write: another process may have taken the rebuild over.
+        self._staging.extend_lease()
+        # 3. Take over and replay.
+        fences = self._take_over()
+        count = 0
+        if fences:  # otherwise nothing is committed, and nothing is to be replayed
+            if self._gap is not None and not self._is_fillable(self._gap, fences):
+                log.warning("gap_given_up", profile=self._pipeline.name)
+                self._gap = None
+                self._staging.clear(self._tick)  # also deletes the fences
+                fences = self._take_over()
+            if self._gap is None:
+                count = self._replay(fences, now_ms)
+            else:
+                count = self._index(self._gap_batches(self._gap), fences)
+            # 4. Seed.
+            self._seed(duplicates_topic, list(fences.values()))
+            # 5. Announce and complete. After the announcement no process sees a gap.
+            self._check_connections()
+            self._announce(fences, now_ms)
+        self._check_connections()
+        self._staging.extend_lease()
+        if self._gap is None:
+            took_s = round(time.monotonic() - self._began_at_s, 1)
+            self._staging.complete({**self._pipeline.fingerprint, REBUILT_S: took_s})
+        else:
+            self._staging.abandon()  # gives up the lease only: the gap was filled in the index itself
+        return count
+
+    def _take_over(self) -> dict[Partition, Fence]:
+        index = self._pipeline.index
+        states = index.partition_states(list(self._committed))
+        fences = {}
+        for partition, committed in self._committed.items():
+            # `fence` would refuse the committed attempt, which is not announced. The announced attempt stays, and shows
+            # the gap to the next process if this one ends now.
+            announced = states[partition].announced
+            state = BrokerState(committed.topic_id, incarnation=committed.incarnation)
+            fences[partition] = index.fence(partition, self._generation, committed.offset, announced, state)
+        return fences
+
+    def _announce(self, fences: Mapping[Partition, Fence], now_ms: int) -> None:
+        """Announce the committed attempts of the partitions that were replayed.
+
+        A complete rebuild begins a lineage, unless it runs beside daemons (generation 0): they go on to commit attempts
+        of the present lineage.
+        """
+        committed_ids = {partition: committed_attempt(committed) for partition, committed in self._committed.items()}
+        lineage = new_lineage(committed_ids.values(), now_ms)
+        for partition, committed in self._committed.items():
+            attempt_id = committed_ids[partition]
+            if attempt_id and (self._gap is None or partition in self._gap):
+                if self._gap is None and self._generation:
+                    attempt_id = in_lineage(attempt_id, lineage)
+                starts = {partition: committed.offset}  # all earlier records are in the index
+                self._pipeline.index.announce(attempt_id, [fences[partition]], starts, committed=True)
+
+    def _check_connections(self) -> None:
+        if self._pipeline.index.connections_count() != self._connections_count:
+            raise StoreUnavailable(
+                "a connection to the store was lost during the rebuild; acknowledged writes may be lost with it"
+            )
+
+    def _window(self, now_ms: int) -> Mapping[Partition, int | None]:
+        """Return the record time by partition at which the window begins; None or absent for the oldest record."""
+        if self._target.kept_ms is None:
+            return {}
+        offsets = {partition: committed.offset for partition, committed in self._committed.items()}
+        progress = self._history.progress(self._target.topics, offsets, now_ms)
+        if self._pipeline.max_start_age_ms is not None:  # `auto_offset_reset = "window"`
+            progress = with_earliest_start(progress, offsets, now_ms - self._pipeline.max_start_age_ms)
+        return rebuild_window(progress, self._target.kept_ms, now_ms)
+
+    def _batches(
+        self,
+        topics: Sequence[str],
+        since_ms: Mapping[Partition, int | None] | int | None,
+        ends: Mapping[Partition, int] | None,
+        starts: Mapping[Partition, int] | None = None,
+    ) -> Iterator[Batch]:
+        """Yield the records of topics (``History.open``), and report the progress."""
+        names = ", ".join(topics)
+        with self._history.open(topics, since_ms, ends, starts) as span:
+            self._progress(names, 0, span.total_count)
+            for batch in span.batches():
+                self._tick()
+                self._staging.extend_lease()
+                self._check_connections()
+                yield batch
+                self._progress(names, span.done_count(), span.total_count)
+
+    def _replay(self, fences: Mapping[Partition, Fence], now_ms: int) -> int:
+        """Replay the window, and older deletions; return the number of records."""
+        window = self._window(now_ms)
+        window_filter = WindowFilter(window, self._pipeline.decoder)  # of the older records, keeps deletions only
+        # How long before the window deletions are read. Without limits (None) `window` is empty, and all is read.
+        older_ms = (self._target.markers_ms or 0) - (self._target.kept_ms or 0)
+        since = {partition: None if start is None else max(0, start - older_ms) for partition, start in window.items()}
+        ends = {partition: committed.offset for partition, committed in self._committed.items()}
+        return self._index(map(window_filter.filtered, self._batches(self._target.topics, since, ends)), fences)
+
+    def _is_fillable(self, gap: Mapping[Partition, Gap], fences: Mapping[Partition, Fence]) -> bool:
+        """Tell whether a replay of the gap makes the index whole.
+
+        It does not if a document of the gap has an entry from an uncommitted record, which follows the gap: a batch
+        that was in progress when the store went back may have appended to an older version, or missed a deletion. An
+        entry is only replaced by a version from a later position. Nor does it if such a batch has matched a version
+        that the gap replaces. Nor does it if Kafka has deleted records of the gap: the deletion of a document may be
+        among them. Offsets without a record may also be markers of transactions.
+        """
+        index, pipeline = self._pipeline.index, self._pipeline
+        starts = {partition: part.start for partition, part in gap.items() if partition in self._committed}
+        missing_count = sum(self._committed[partition].offset - start for partition, start in starts.items())
+        replaced: set[int] = set()
+        for batch in self._gap_batches(gap):
+            missing_count -= len(batch.records) + len(batch.unreadable)
+            documents = decode_batch(batch, dict.fromkeys(self._target.topics, pipeline)).documents
+            positions = {
+                document_number(pipeline.name, document.id): document.position
+                for document in documents.get(pipeline.name, ())
+            }
+            for number, entry in index.get_entries(list(positions)).items():
+                partition = entry.position.topic_partition
+                fence = fences.get(partition)
+                if entry.position != positions[number]:
+                    replaced.add(number)
+                if fence is None or fence.incarnation != entry.position.incarnation:
+                    continue  # from another topic, or from an earlier incarnation, with other offsets
+                if entry.position.offset >= self._committed[partition].offset:
+                    return False
+        if replaced and self._is_matched(replaced, fences):
+            return False
+        return missing_count == 0 or self._history.keeps_all(starts)
+
+    def _is_matched(self, numbers: Collection[int], fences: Mapping[Partition, Fence]) -> bool:
+        """Tell whether uncommitted records have pending matches with documents; refuse the batches in progress."""
+        index, name = self._pipeline.index, self._pipeline.name
+        partitions = self._history.progress(self._target.topics, {}, now_ms())  # also those without a commit
+        all_fences = dict(fences)
+        for partition, state in index.partition_states(sorted(partitions.keys() - fences.keys())).items():
+            if state.high_water_mark is not None:  # otherwise no batch has begun
+                in_kafka = BrokerState(state.topic_id)
+                all_fences[partition] = index.fence(
+                    partition, self._generation, state.high_water_mark, state.announced, in_kafka
+                )
+        nothing = PendingMatches()  # stores nothing
+        for fence in all_fences.values():
+            self._tick()
+            first = fence.high_water_mark
+            pending = [(fence.position_at(offset), nothing) for offset in range(first, first + _PENDING_RECORDS)]
+            saved = index.save_pending_matches(pending, [fence])
+            if any(document_number(name, match.id) in numbers for own in saved for match in own.matches.values()):
+                return True
+        return False
+
+    def _gap_batches(self, gap: Mapping[Partition, Gap]) -> Iterator[Batch]:
+        """Yield the missing records of each partition."""
+        ends = {partition: self._committed[partition].offset for partition in gap if partition in self._committed}
+        starts = {partition: gap[partition].start for partition in ends}
+        topics = sorted({partition.topic for partition in ends})
+        return self._batches(topics, since_ms=None, ends=ends, starts=starts)
+
+    def _index(self, batches: Iterator[Batch], fences: Mapping[Partition, Fence]) -> int:
+        """Index the records silently, log failures, whose dead letters are published already, and count the records."""
+        processor = BatchProcessor(dict.fromkeys(self._target.topics, self._pipeline), nullcontext, self._tick)
+        count = 0
+        skipped: Counter[str] = Counter()
+        incarnations = {partition: fence.incarnation for partition, fence in fences.items()}
+        for batch in with_credible_times(batches, self._committed_ms):
+            result = processor.index(processor.decode(batch.in_incarnations(incarnations)), fences)
+            skipped.update(failed.failure.code for failed in result.failures)
+            count += len(batch.records)
+        if skipped:
+            codes = ", ".join(f"{code_count} {code}" for code, code_count in skipped.most_common())
+            log.warning("index_rebuild_skipped", profile=self._pipeline.name, codes=codes)
+        return count
+
+    def _seed(self, duplicates_topic: str, fences: list[Fence]) -> None:
+        """Read published alerts, and write what they show of claims, clusters and incarnations."""
+        since_ms = None if self._gap is None else min(part.since_ms for part in self._gap.values()) - _CLOCKS_MS
+        seeds = Seeds(self._pipeline, fences)
+        for batch in self._batches([duplicates_topic], since_ms, ends=None):
+            for alert in self._alerts(batch):
+                seeds.add(alert)
+            if len(seeds.claims) >= SEED_PAIRS:
+                seeds.write()
+        seeds.write()
+        # An index with a gap knows the incarnations, or learns them by the replay.
+        if self._gap is None:
+            seeds.restore_incarnations()
+
+    def _alerts(self, batch: Batch) -> Iterator[Alert]:
+        for record in batch.records:
+            try:
+                alert = decode_alert(self._target.alerts.as_json(record.value or b""))
+            except DecodeError as error:
+                if error.code in _NO_SCHEMA:
+                    cure = "restore the schema or the setting; without this alert its pairs would be published again"
+                    raise RegistryMisconfigured(f"alert {record.position}: {error}; {cure}") from error
+                continue  # another program also writes to the topic
+            if alert.profile == self._pipeline.name:
+                yield alert
