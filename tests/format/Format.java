@@ -184,7 +184,7 @@ public class Format {
         boolean estimated = set.length > limit || limit == 0;
         byte[] sketch = estimated ? bytes(4, signature) : set.length < 64 ? bytes(4, set) : eliasFano(set);
         check("sketch", shortened(hex(sketch), sketch.length, 128, sketch));
-        int flags = (onlyStop ? 4 : 0) + (estimated ? 8 : 0) + (scoped ? 32 : 0);
+        int flags = (onlyStop ? 4 : 0) + (estimated ? 8 : 0) + (scoped ? 16 : 0);
         long[] tail = copyOfRange(elements, Math.max(0, elements.length - size + 1), elements.length);
         String entry = "10" + hex(digest) + digits(8, 1767225600000L + offset) + digits(8, offset) + sized("articles:3")
             + sized(id) + digits(1, flags) + hex(bytes(2, tokenCount, elementCount)) + digits(1, tail.length)
