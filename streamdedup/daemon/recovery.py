@@ -109,9 +109,9 @@ class Recovery:
     def _check(self, source: Source, generation: int) -> bool:
         """Recover from losses, or else create missing indexes; tell whether there were losses."""
         self.check_connections()
-        self._compare_parameters(generation)
-        # Before the check for losses, so that a connection that is opened during this check causes another check.
+        # Before the first call to an index, so that a connection that is opened during this check causes another check.
         self._connection_counts = self._connection_counts_now()
+        self._compare_parameters(generation)
         losses = self._ownership.losses(source)
         if losses:
             self._recover(losses, source, generation)
