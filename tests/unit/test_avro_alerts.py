@@ -4,7 +4,6 @@ import json
 import sys
 from dataclasses import replace
 from io import BytesIO
-from pathlib import Path
 from types import SimpleNamespace
 
 import avro.schema
@@ -36,12 +35,13 @@ from streamdedup.wire.documents import MAX_ID_BYTES
 from streamdedup.wire.formats import registry as registry_module
 from streamdedup.wire.formats.registry import MAX_ANSWER_BYTES, Registry
 from tests import alerts as made
+from tests import released
 from tests.simulation.world import DUPLICATES, Sent, World, once
 from tests.thoroughness import examples
 from tests.unit.test_messages import alerts
 
-#: The schema of the last release; a release writes its own here.
-LAST = Path(__file__).parents[1].joinpath("alert_schema.avsc").read_text(encoding="utf-8")
+#: The schema of the last release.
+LAST = (released.last() / "alert.avsc").read_text(encoding="utf-8")
 AT = Position("articles", 0, 7)
 DIGEST = "00112233445566778899aabbccddeeff"
 SUBJECT = "duplicates-value"
