@@ -55,6 +55,6 @@ def main(settings, address):
 
 if __name__ == "__main__":
     try:
-        main(Settings.load(Path(sys.argv[1])), sys.argv[2])
+        sys.exit(main(Settings.load(Path(sys.argv[1])), sys.argv[2]) if sys.argv[2:] else "stories.py SETTINGS ADDRESS")
     except (StreamdedupError, psycopg.Error) as error:
         sys.exit(f"{error}")

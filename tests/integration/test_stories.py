@@ -2,6 +2,8 @@
 
 import contextlib
 import json
+import subprocess
+import sys
 from datetime import UTC, datetime
 
 import psycopg
@@ -224,3 +226,8 @@ def test_a_second_process_waits_for_the_end_of_the_first(table):
     table.follow([], during=lambda: seen.append(table.rows(attempt)))
     assert seen == [[(False,)]]
     assert table.rows(attempt) == [(True,)]
+
+
+def test_a_start_without_arguments_says_what_is_missing():
+    done = subprocess.run([sys.executable, stories.__file__], check=False, capture_output=True, text=True)
+    assert (done.returncode, done.stderr) == (1, "stories.py SETTINGS ADDRESS\n")
