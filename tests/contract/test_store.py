@@ -575,6 +575,14 @@ class TestClusterSources:
         store.replace_entries([deletion_marker(9, Position(*PARTITION, 30), 30)], [fence])
         assert self.join(store, fence, 10) == ClusterCounts(2, 1, 10, 10, 10)
 
+    def test_a_first_document_that_was_continued_and_joins_another_cluster_keeps_its_record(self, store, fence):
+        self.insert(store, fence, t9="a", t10="b")
+        self.join(store, fence, 10)
+        version = an_entry(9, offset=20, content=b"b", time_ms=20)
+        store.replace_entries([structs.replace(version, content=content_of())], [fence])
+        assert store.set_clusters([(9, Position(*PARTITION, 20), 8)], [fence]) == [ClusterCounts(2, 0, 9, 20, 20)]
+        assert self.join(store, fence, 10) == ClusterCounts(2, 2, 9, 9, 10)
+
     def test_of_equal_times_the_smallest_partition_and_then_the_smallest_offset_is_first(self, store, fence):
         other = store.fence(OTHER_PARTITION, 1, 0)
         places = {
