@@ -583,6 +583,13 @@ class TestClusterSources:
         assert store.set_clusters([(9, Position(*PARTITION, 20), 8)], [fence]) == [ClusterCounts(2, 0, 9, 20, 20)]
         assert self.join(store, fence, 10) == ClusterCounts(2, 2, 9, 9, 10)
 
+    def test_a_time_that_needs_more_than_six_bytes_is_the_nearest_that_does_not(self, store, fence):
+        times = {1: 0, 2: 2**47 - 1, 3: 2**47, 4: 2**62, 5: -(2**47), 6: -(2**47) - 1, 7: -(2**63)}
+        insert(store, fence, *(an_entry(number, offset=number, time_ms=time_ms) for number, time_ms in times.items()))
+        earliest_and_latest = [self.join(store, fence, number, cluster=8)[2:] for number in times]
+        late, early = 2**47 - 1, -(2**47)
+        assert earliest_and_latest == [(1, 0, 0), *[(1, 0, late)] * 3, *[(5, early, late)] * 3]
+
     def test_of_equal_times_the_smallest_partition_and_then_the_smallest_offset_is_first(self, store, fence):
         other = store.fence(OTHER_PARTITION, 1, 0)
         places = {
