@@ -564,6 +564,18 @@ class TestClusterSources:
         store.leave_clusters([(8, 9)], [fence])
         assert self.join(store, fence, 9) == ClusterCounts(1, 1, 9, 9, 9)
 
+    def test_a_move_that_failed_halfway_leaves_nothing_in_the_cluster_before(self, redis_client, monkeypatch):
+        store, fence = fenced(redis_store(redis_client))
+        self.insert(store, fence, t8="a", t9="b", t10="c")
+        self.join(store, fence, 10)
+        with monkeypatch.context() as patch:
+            patch.setattr(store, "_change_cluster_sets", lambda *_: {}["the connection is lost"])
+            with pytest.raises(KeyError):
+                self.join(store, fence, 10, cluster=8)
+        assert self.join(store, fence, 10, cluster=8) == ClusterCounts(2, 2, 8, 8, 10)
+        assert store.get_entries([10])[10].cluster == 8
+        assert self.join(store, fence, 9) == ClusterCounts(1, 1, 9, 9, 9)
+
     def test_a_first_document_that_was_replaced_counts_with_its_new_version(self, store, fence):
         self.insert(store, fence, t9="a", t10="b")
         self.join(store, fence, 10)
