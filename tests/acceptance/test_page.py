@@ -702,7 +702,11 @@ class TestPeople:
         """A world whose document, alert and source have names without a place to break a line."""
         name = "n" * 300
         world.service.add((name, TEXT), ("near", NEAR + " " + "w" * 500))
-        spread = {"cluster_sources": 2, "cluster_since": "2026-05-01T06:31:20.004Z", "cluster_earliest_source": "e" * 300}
+        spread = {
+            "cluster_sources": 2,
+            "cluster_since": "2026-05-01T06:31:20.004Z",
+            "cluster_earliest_source": "e" * 300,
+        }
         world.alert = an_alert("near", (name, 0.875), source="s" * 300, **spread)
         world.name = name
         return world
