@@ -685,6 +685,11 @@ class TestFewDocuments:
         assert results["proposed"] is None
         assert "nothing is recommended: of 999 documents compared, 1,000 are the least" in results["warnings"]
 
+    def test_a_pair_without_a_common_word_has_no_passage(self):
+        texts = [("ab" * 30)[:length] for length in (59, 60)] + [words(5, at) for at in range(3)]
+        shown = tables_text(tuned(texts, ShingleOptions("char", 5)), io.StringIO())
+        assert " in a row: " not in shown
+
     @pytest.mark.parametrize(("pairs", "shown"), [(7, "0.9"), (26, "0.86"), (300, "0.857"), (90_000, "0.8571")])
     def test_a_share_of_few_pairs_has_few_decimals(self, pairs, shown):
         assert share_text(6 / 7, pairs) == shown
