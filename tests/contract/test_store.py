@@ -596,7 +596,7 @@ class TestClusterSources:
         assert self.join(store, fence, 10) == ClusterCounts(2, 2, 9, 9, 10)
 
     def test_a_time_that_needs_more_than_six_bytes_is_the_nearest_that_does_not(self, store, fence):
-        times = {1: 0, 2: 2**47 - 1, 3: 2**47, 4: 2**62, 5: -(2**47), 6: -(2**47) - 1, 7: -(2**63)}
+        times = {1: 0, 2: 2**48, 3: 2**47, 4: 2**47 - 1, 5: -(2**47), 6: -(2**47) - 1, 7: -(2**63)}
         insert(store, fence, *(an_entry(number, offset=number, time_ms=time_ms) for number, time_ms in times.items()))
         earliest_and_latest = [self.join(store, fence, number, cluster=8)[2:] for number in times]
         late, early = 2**47 - 1, -(2**47)
@@ -631,7 +631,8 @@ class TestClusterSources:
                 for number, content in zip(numbers, contents, strict=True)
             ),
         )
-        assert self.join(store, fence, *numbers[1:], cluster=1) == ClusterCounts(1000, 900, 1, 1, 1000)
+        for joining in (numbers[1:], (5,)):  # a repeated call takes nothing away
+            assert self.join(store, fence, *joining, cluster=1) == ClusterCounts(1000, 900, 1, 1, 1000)
         store.leave_clusters([(2, 1), (950, 1), (3, 1), (3, 1)], [fence])
         assert self.join(store, fence, 1, cluster=1) == ClusterCounts(1000, 898, 1, 1, 1000)
 
