@@ -8,6 +8,9 @@ from typing import NamedTuple, Self
 from streamdedup.index.documents import IndexEntry
 from streamdedup.index.values import CLUSTER_SIZE_CAP, ClusterCounts
 
+#: A record time is kept in 6 bytes, signed; a greater one, such as one in microseconds, is the nearest.
+_LEAST_TIME_MS, _GREATEST_TIME_MS = -(2**47), 2**47 - 1
+
 
 class _Record(NamedTuple):
     """A document in a set; records are in the order of the first three fields."""
@@ -43,7 +46,8 @@ class ClusterSet:
 
     def _insert(self, entry: IndexEntry) -> None:
         position = entry.position
-        record = _Record(entry.time_ms, position.partition, position.offset, entry.number, entry.content.source)
+        time_ms = min(max(entry.time_ms, _LEAST_TIME_MS), _GREATEST_TIME_MS)
+        record = _Record(time_ms, position.partition, position.offset, entry.number, entry.content.source)
         insort(self._records, record, key=lambda other: other[:3])
         self._numbers.add(entry.number)
         if record.source:

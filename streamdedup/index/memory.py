@@ -237,7 +237,7 @@ class MemoryIndex(MemoryPartitions):
         for number, position, cluster in clusters:
             entry = self._entries.get(number)
             if cluster != number and entry is not None and not entry.deleted and entry.position == position:
-                if entry.cluster != cluster:
+                if entry.cluster not in {cluster, number}:
                     self._leave_cluster(number, entry.cluster)
                 self._entries.amend(number, replace(entry, cluster=cluster))
                 members = self._cluster_set(cluster)

@@ -58,7 +58,7 @@ def results_of(compared: ComparedSettings, progress: Progress) -> dict[str, Any]
         "thresholds": list(_thresholds(compared)),
         "recommendation": _recommendation(compared),
         "warnings": [
-            *_refusal(row.study.documents_count),
+            *_refusal(row.study.indexed_count),
             *warnings(row, question.documents_kept, question.profile.exact_limit, is_cut_by_time=compared.share < 1.0),
             *proposals.warnings,
             *filter(None, [html_warning(sum(map(has_html, sample.texts)), len(sample.texts))]),
@@ -87,7 +87,7 @@ def _proposals(compared: ComparedSettings, proposals: Proposals) -> dict[str, An
     """Return the measured proposals, the recommendation first, and the advised section, None for too few documents."""
     measured, rejected = proposals.measured, proposals.rejected
     shown = [*measured[:1], *rejected, *measured[1:]]
-    is_enough = measured[0].row.study.documents_count >= LEAST_DOCUMENTS
+    is_enough = measured[0].row.study.indexed_count >= LEAST_DOCUMENTS
     return {
         # The recommendation alone is no proposal.
         "proposals": [

@@ -14,6 +14,7 @@ import redis
 
 from streamdedup.detection.content import contents_of
 from streamdedup.detection.model import document_number
+from streamdedup.detection.suppression import source_key
 from streamdedup.index.documents import EMPTY_CONTENT
 from streamdedup.index.entries import encode_number
 from streamdedup.settings import Settings
@@ -36,8 +37,8 @@ def words(name: str, changed: int = 0) -> str:
     return " ".join(f"{name}{'q' * (at >= LENGTH - changed)}w{at}" for at in range(LENGTH))
 
 
-def upsert(identity: str, text: str) -> KeyValue:
-    return identity.encode(), msgspec.json.encode({"id": identity, "text": text})
+def upsert(identity: str, text: str, **fields: str) -> KeyValue:
+    return identity.encode(), msgspec.json.encode({"id": identity, "text": text, **fields})
 
 
 def append(identity: str, text: str) -> KeyValue:
@@ -59,6 +60,7 @@ def halves(text: str) -> tuple[str, str]:
 
 #: Ids of documents that are all alike, of which one is left.
 SECRETS, SURVIVOR = [f"secret-{number}" for number in range(6)], "survivor"
+SECRET_SOURCE = "secret daily"
 GROWN_FIRST, GROWN_REST = halves(words("grown"))
 #: What befalls the documents of each story, round by round.
 STORIES: dict[str, list[list[KeyValue]]] = {
@@ -114,7 +116,7 @@ STORIES: dict[str, list[list[KeyValue]]] = {
         [upsert("again-a", words("again"))],
     ],
     "secret": [
-        [upsert(identity, words("hushhush", at)) for at, identity in enumerate(SECRETS)],
+        [upsert(identity, words("hushhush", at), source=SECRET_SOURCE) for at, identity in enumerate(SECRETS)],
         [append(SECRETS[0], "hushhushmore"), upsert(SECRETS[1], words("hushhush", 7)), upsert(SURVIVOR, words("own"))],
         [delete(identity) if at % 2 else tombstone(identity) for at, identity in enumerate(SECRETS)],
     ],
@@ -311,7 +313,7 @@ class TestWhatIsLeftOfADeletedDocument:
         shingler = Shingler(ShingleOptions(size=2))
         shingles = shingler.shingle(texts)
         sketches, _ = Sketcher(HashFamily(128, DEFAULT_SEED), 512, 128).make(shingles.hashes, shingles.offsets)
-        telling = {b"secret", b"hushhush"} | {content_digest(text) for text in texts}
+        telling = {b"secret", b"hushhush", source_key(SECRET_SOURCE)[:5]} | {content_digest(text) for text in texts}
         for content in contents_of(shingles, sketches):
             # A sketch holds its hashes in order: two neighbours are eight bytes that nothing else comes to.
             values = content.sketch.hashes.astype("<u4")

@@ -390,6 +390,7 @@ class TestLive:
         expect(rows.nth(2)).to_contain_text("cluster of 1000+ documents \u00b7 2+ sources since")
         expect(rows.nth(0)).not_to_contain_text("source")
         page.get_by_label("Stories").select_option("copied")
+        expect(page.get_by_role("list", name="Alerts", exact=True)).to_be_visible()
         expect(ids).to_have_text(["f4", "f3", "r2", "plain"])
         receive(world, page, of_story("roof", "r3", 1000, 9))
         expect(ids).to_have_text(["r3", "f4", "f3", "plain"])
@@ -701,7 +702,12 @@ class TestPeople:
         """A world whose document, alert and source have names without a place to break a line."""
         name = "n" * 300
         world.service.add((name, TEXT), ("near", NEAR + " " + "w" * 500))
-        world.alert = an_alert("near", (name, 0.875), source="s" * 300)
+        spread = {
+            "cluster_sources": 2,
+            "cluster_since": "2026-05-01T06:31:20.004Z",
+            "cluster_earliest_source": "e" * 300,
+        }
+        world.alert = an_alert("near", (name, 0.875), source="s" * 300, **spread)
         world.name = name
         return world
 

@@ -567,6 +567,18 @@ class TestClusterSources:
         store.leave_clusters([(8, 9)], [fence])
         assert self.join(store, fence, 9) == ClusterCounts(1, 1, 9, 9, 9)
 
+    def test_a_move_that_failed_halfway_leaves_nothing_in_the_cluster_before(self, redis_client, monkeypatch):
+        store, fence = fenced(redis_store(redis_client))
+        self.insert(store, fence, t8="a", t9="b", t10="c")
+        self.join(store, fence, 10)
+        with monkeypatch.context() as patch:
+            patch.setattr(store, "_change_cluster_sets", lambda *_: {}["the connection is lost"])
+            with pytest.raises(KeyError):
+                self.join(store, fence, 10, cluster=8)
+        assert self.join(store, fence, 10, cluster=8) == ClusterCounts(2, 2, 8, 8, 10)
+        assert store.get_entries([10])[10].cluster == 8
+        assert self.join(store, fence, 9) == ClusterCounts(1, 1, 9, 9, 9)
+
     def test_a_first_document_that_was_replaced_counts_with_its_new_version(self, store, fence):
         self.insert(store, fence, t9="a", t10="b")
         self.join(store, fence, 10)
@@ -577,6 +589,21 @@ class TestClusterSources:
         assert store.set_clusters([(9, Position(*PARTITION, 20), 9)], [fence]) == [ClusterCounts(2, 1, 10, 10, 20)]
         store.replace_entries([deletion_marker(9, Position(*PARTITION, 30), 30)], [fence])
         assert self.join(store, fence, 10) == ClusterCounts(2, 1, 10, 10, 10)
+
+    def test_a_first_document_that_was_continued_and_joins_another_cluster_keeps_its_record(self, store, fence):
+        self.insert(store, fence, t9="a", t10="b")
+        self.join(store, fence, 10)
+        version = an_entry(9, offset=20, content=b"b", time_ms=20)
+        store.replace_entries([structs.replace(version, content=content_of())], [fence])
+        assert store.set_clusters([(9, Position(*PARTITION, 20), 8)], [fence]) == [ClusterCounts(2, 0, 9, 20, 20)]
+        assert self.join(store, fence, 10) == ClusterCounts(2, 2, 9, 9, 10)
+
+    def test_a_time_that_needs_more_than_six_bytes_is_the_nearest_that_does_not(self, store, fence):
+        times = {1: 0, 2: 2**48, 3: 2**47, 4: 2**47 - 1, 5: -(2**47), 6: -(2**47) - 1, 7: -(2**63)}
+        insert(store, fence, *(an_entry(number, offset=number, time_ms=time_ms) for number, time_ms in times.items()))
+        earliest_and_latest = [self.join(store, fence, number, cluster=8)[2:] for number in times]
+        late, early = 2**47 - 1, -(2**47)
+        assert earliest_and_latest == [(1, 0, 0), *[(1, 0, late)] * 3, *[(5, early, late)] * 3]
 
     def test_of_equal_times_the_smallest_partition_and_then_the_smallest_offset_is_first(self, store, fence):
         other = store.fence(OTHER_PARTITION, 1, 0)
@@ -607,7 +634,8 @@ class TestClusterSources:
                 for number, content in zip(numbers, contents, strict=True)
             ),
         )
-        assert self.join(store, fence, *numbers[1:], cluster=1) == ClusterCounts(1000, 900, 1, 1, 1000)
+        for joining in (numbers[1:], (5,)):  # a repeated call takes nothing away
+            assert self.join(store, fence, *joining, cluster=1) == ClusterCounts(1000, 900, 1, 1, 1000)
         store.leave_clusters([(2, 1), (950, 1), (3, 1), (3, 1)], [fence])
         assert self.join(store, fence, 1, cluster=1) == ClusterCounts(1000, 898, 1, 1, 1000)
 

@@ -680,6 +680,16 @@ class TestFewDocuments:
             shown = tables_text(results, io.StringIO())
             assert ("\nRecommended: word 3" in shown) == ("[profiles.articles]" in shown) == (count == 1_000)
 
+    def test_documents_that_are_skipped_do_not_count(self):
+        results = tuned([words(5, at) for at in range(999)] + ["", "..."])
+        assert results["proposed"] is None
+        assert "nothing is recommended: of 999 documents compared, 1,000 are the least" in results["warnings"]
+
+    def test_a_pair_without_a_common_word_has_no_passage(self):
+        texts = [words(10, 0).replace(" ", "x"), words(8, 0).replace(" ", "x")]
+        shown = tables_text(tuned(texts, ShingleOptions("char", 5)), io.StringIO())
+        assert "0 words in common, of 1 and 1\n" in shown
+
     @pytest.mark.parametrize(("pairs", "shown"), [(7, "0.9"), (26, "0.86"), (300, "0.857"), (90_000, "0.8571")])
     def test_a_share_of_few_pairs_has_few_decimals(self, pairs, shown):
         assert share_text(6 / 7, pairs) == shown

@@ -289,8 +289,9 @@ def _print_pairs(console: Console, pairs: Sequence[Mapping[str, Any]]) -> None:
             for side in ("left", "right")
         )
         common = f"{pair['common_words']:,} words in common, of {pair['left_words']:,} and {pair['right_words']:,}"
-        passage = f"{pair['passage_words']:,} in a row: {printable(pair['passage'])}"
-        line = Text.assemble("    ", (f"{pair['similarity']:.2f}", "green"), f"  {names}: {common}; {passage}")
+        length, passage = pair["passage_words"], printable(pair["passage"])
+        run = f"; {length:,} in a row: {passage}" if length else ""
+        line = Text.assemble("    ", (f"{pair['similarity']:.2f}", "green"), f"  {names}: {common}{run}")
         print_line(console, line)
 
 

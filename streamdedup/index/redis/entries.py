@@ -93,32 +93,48 @@ class RedisEntries(RedisPart):
     ) -> list[ClusterCounts]:
         """See ``EntryStore.set_clusters``.
 
-        The first run writes the cluster into each entry, the second one updates the cluster sets. The reply for an
-        entry is the number of the cluster that the entry named before, and the record for the set. The number is that
-        of the new cluster after a repeated call, and the document's own where the document was in no cluster. The reply
-        is empty where the entry is missing or has another position.
+        The first run writes the cluster into each entry that names none, the second one updates the cluster sets, the
+        third one writes the clusters of entries that name another one. So after a call that failed halfway such an
+        entry still names the cluster whose set the document leaves.
         """
-        joining = [(number, position, cluster) for number, position, cluster in clusters if cluster != number]
-        slots = [self._keys.entry_slot(number) for number, _, _ in joining]
-        arguments = [
-            (encode_number(number), encode_position(position), encode_number(cluster))
-            for number, position, cluster in joining
-        ]
-        calls = self._calls_by_slot("set_clusters", slots, fences, lambda slot: [self._keys.entries(slot)], arguments)
-        replies = iter(_in_order(slots, self._run(calls)))
+        joining = [each for each in clusters if each[2] != each[0]]
+        replies = iter(self._name_clusters(joining, fences, leaving=False))
         changes: list[tuple[str, int, bytes]] = []
-        for number, _, cluster in clusters:
+        leaving: list[tuple[int, Position, int]] = []
+        for number, position, cluster in clusters:
             reply = b"" if cluster == number else next(replies)
             if not reply:
                 changes.append(("=", cluster, b""))
                 continue
             if (previous_cluster := decode_number(reply[:8])) not in (cluster, number):
                 changes.append(("-", previous_cluster, encode_number(number)))
+                leaving.append((number, position, cluster))
             # Also where the entry names the cluster already: after a call that failed halfway the set may lack the
             # document, and to join again changes nothing.
             changes.append(("+", cluster, reply[8:]))
         counts = self._change_cluster_sets(changes, fences)
+        self._name_clusters(leaving, fences, leaving=True)
         return [decode_counts(reply) for (change, _, _), reply in zip(changes, counts, strict=True) if change != "-"]
+
+    def _name_clusters(
+        self, clusters: Sequence[tuple[int, Position, int]], fences: Sequence[Fence], *, leaving: bool
+    ) -> list[bytes]:
+        """Write clusters into entries; with ``leaving`` also into those that name another cluster.
+
+        Returns:
+            For each document the cluster that its entry named before, the document's own number where it was in none,
+            and the record for the set; empty where the entry is missing or has another position.
+        """
+        slots = [self._keys.entry_slot(number) for number, _, _ in clusters]
+        arguments = [
+            (encode_number(number), encode_position(position), encode_number(cluster))
+            for number, position, cluster in clusters
+        ]
+
+        def prefixes(slot: int) -> list[Any]:
+            return [self._keys.entries(slot), int(leaving)]
+
+        return _in_order(slots, self._run(self._calls_by_slot("set_clusters", slots, fences, prefixes, arguments)))
 
     def leave_clusters(self, members: Sequence[tuple[int, int]], fences: Sequence[Fence]) -> None:
         """See ``EntryStore.leave_clusters``."""

@@ -1,12 +1,20 @@
 -- The set of a cluster: the documents that joined the first one, and the first one itself. Included in the scripts of clusters.
 --
 -- A string: the number of distinct sources (2 bytes), then for each document a record of 24 bytes, the earliest first:
---   number of the document (8), record time (6, signed: to the year 6429), partition (1, its low byte), offset (4, its low bytes),
+--   number of the document (8), record time (6, signed: a time after the year 6429 is that year's), partition (1, its low byte), offset (4, its low bytes),
 --   source (5, the first ones of its hash; zeros where unknown)
 -- The time is that of the record with which the document joined; partition and offset order documents of the same millisecond.
 -- The first document has a record if its entry existed when a document joined. It counts in the size in any case.
 local RECORD, NO_SOURCE = 24, '\0\0\0\0\0'
 local byte, char, find, sub = string.byte, string.char, string.find, string.sub
+
+-- The record time of an entry, the last 6 of its 8 bytes; a time that needs more, such as one in microseconds, is the nearest one.
+local function time_of(entry)
+  local first, second, third = byte(entry, 18, 20)
+  local sign = third < 128 and 0 or 255
+  if first == sign and second == sign then return sub(entry, 20, 25) end
+  return first < 128 and '\127\255\255\255\255\255' or '\128\0\0\0\0\0'
+end
 
 -- The record of an index entry; nil for a deletion marker. Layout of an entry: index/entries.py, which counts bytes from 0.
 local function record_of(number, entry)
@@ -15,7 +23,7 @@ local function record_of(number, entry)
   local source_end = #entry - 8 * (flags % 2)
   local source = flags >= 2 and sub(entry, source_end - 7, source_end - 3) or NO_SOURCE
   local partition = string.match(sub(entry, 36, partition_end), '%d+$')
-  return number .. sub(entry, 20, 25) .. char(partition % 256) .. sub(entry, 30, 33) .. source
+  return number .. time_of(entry) .. char(partition % 256) .. sub(entry, 30, 33) .. source
 end
 
 -- Where the record begins that has these bytes at this place of it; nil without one.
