@@ -243,8 +243,9 @@ class PartitionOwnership:
         generation = source.generation()
         if not losses and generation is not None:
             for partition, mark in behind:  # it may get no batch before its offset is set back
-                state_in_kafka = BrokerState(mark.topic_id, source.end(partition))
-                self._fence(partition, generation, mark.offset, source, state_in_kafka)
+                end = source.end(partition)
+                if end is None or end >= mark.offset:  # else the topic has lost its end, and new records come below
+                    self._fence(partition, generation, mark.offset, source, BrokerState(mark.topic_id, end))
             self._checked, self._compared_s, self._is_to_compare = assigned, self._clock(), False
         return losses
 

@@ -620,6 +620,15 @@ def test_an_idle_daemon_raises_the_marks_that_were_missed_of_its_own_partitions(
         assert world.index._high_water_marks == marks
 
 
+def test_a_mark_that_was_missed_is_not_raised_beyond_the_end_of_a_topic_that_has_lost_its_end(world, daemon):
+    world.run()
+    marks = dict(world.index._high_water_marks)
+    world.broker.groups[GROUP].committed.update({partition: mark + 5 for partition, mark in marks.items()})
+    CLOCK.now_s += 30
+    world.turn(daemon)
+    assert world.index._high_water_marks == marks
+
+
 def test_an_idle_daemon_reports_that_kafka_is_away_and_keeps_its_clients(world, daemon):
     world.run()
     generation = world.broker.groups[GROUP].generation
