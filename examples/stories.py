@@ -8,19 +8,18 @@ from pathlib import Path
 
 import psycopg
 
-from streamdedup.cli.assembly import kafka_options, topic_decoder
+from streamdedup.cli.assembly import alert_reader, kafka_options, topic_decoder
 from streamdedup.errors import MessageError, StreamdedupError
 from streamdedup.kafka.reader import SpanReader
 from streamdedup.settings import Settings
 from streamdedup.wire import content_digest, decode_alert
 
 
-def store(database, inputs, record):
+def store(database, inputs, alerts, record):
     """Store the pairs of an alert, or change the document of an input record as the daemon does."""
     if record.position.topic not in inputs:
-        alert = decode_alert(record.value or b"")
-        version = (alert.profile, alert.document.id, alert.document.digest)
-        pairs = [(*version, match.id, match.digest) for match in alert.matches]
+        alert = decode_alert(alerts.as_json(record.value or b""))
+        pairs = [(alert.profile, alert.document.id, alert.document.digest, m.id, m.digest) for m in alert.matches]
         database.cursor().executemany("SELECT store_pair(%s, %s, %s, %s, %s)", pairs)
         return
     profile, decoder = inputs[record.position.topic]
@@ -40,6 +39,7 @@ def store(database, inputs, record):
 def main(settings, address):
     """Follow the topics from the stored offsets on; a batch and the offsets behind it are one transaction."""
     inputs = {topic: (name, topic_decoder(settings, p)) for name, p in settings.profiles.items() for topic in p.topics}
+    alerts = alert_reader(settings)
     options = replace(kafka_options(settings), topics=(*inputs, settings.kafka.duplicates_topic))
     with psycopg.connect(address, autocommit=True) as database, SpanReader(options) as reader:
         database.execute(Path(__file__).with_suffix(".sql").read_text(encoding="utf-8"))
@@ -49,7 +49,7 @@ def main(settings, address):
             with database.transaction():
                 for record in records:
                     with suppress(MessageError):  # the daemon makes a dead letter of the record
-                        store(database, inputs, record)
+                        store(database, inputs, alerts, record)
                     database.execute("SELECT store_offset(%s, %s, %s)", record.position[:3])
 
 

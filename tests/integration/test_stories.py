@@ -8,14 +8,18 @@ from datetime import UTC, datetime
 
 import psycopg
 import pytest
+from msgspec import structs
 
 from examples import stories
+from streamdedup.cli.assembly import alert_reader
 from streamdedup.errors import TransientError
 from streamdedup.kafka.protocols import Batch, Record
 from streamdedup.position import Position
 from streamdedup.settings import Settings
-from streamdedup.wire import content_digest, encode_alert
+from streamdedup.wire import content_digest, decode_alert, encode_alert
+from streamdedup.wire.formats import registry
 from tests.alerts import a_document, a_match, an_alert
+from tests.unit.test_avro_alerts import MemoryRegistry, settings_of
 
 SETTINGS = Settings.load(
     None,
@@ -56,7 +60,7 @@ class Table:
         self.address = address
         self._monkeypatch = monkeypatch
 
-    def follow(self, *batches, **options):
+    def follow(self, *batches, settings=SETTINGS, **options):
         """Run the program over batches of records; return the reader."""
         reader = Reader(*batches, **options)
         self.topics = []
@@ -66,7 +70,7 @@ class Table:
             return contextlib.nullcontext(reader)
 
         self._monkeypatch.setattr(stories, "SpanReader", opened)
-        stories.main(SETTINGS, self.address)
+        stories.main(settings, self.address)
         return reader
 
     def rows(self, query):
@@ -120,6 +124,15 @@ def test_a_story_has_the_size_the_sources_and_the_time_of_its_documents(table):
     ]
     members = table.rows("SELECT id, cluster, source FROM members WHERE profile = 'news' ORDER BY id")
     assert members == [("a", "a", "north"), ("b", "a", "south"), ("c", "a", "north"), ("d", "d", None)]
+
+
+def test_alerts_in_avro_and_in_json_are_read_from_one_topic(table, monkeypatch):
+    monkeypatch.setattr(registry, "HttpSession", MemoryRegistry())
+    settings = settings_of(**{"profiles.p.topics": "articles"})
+    in_json, other = alert("b", "a", profile="p"), alert("c", "a", "b", profile="p")
+    in_avro = structs.replace(other, value=alert_reader(settings).encode(decode_alert(other.value)))
+    table.follow([*THREE, in_json, in_avro], settings=settings)
+    assert table.stories() == {"a": ["a", "b", "c"]}
 
 
 def test_an_alert_may_be_read_before_its_documents(table):
@@ -209,8 +222,8 @@ def test_the_program_goes_on_behind_the_last_stored_batch(table):
 def test_a_batch_is_stored_with_its_offsets_or_not_at_all(table, monkeypatch):
     store = stories.store
 
-    def failing(database, inputs, read):
-        store(database, inputs, read)
+    def failing(database, inputs, alerts, read):
+        store(database, inputs, alerts, read)
         if read.position.offset == 3:
             raise TransientError("the registry does not answer")
 
