@@ -57,4 +57,4 @@ if __name__ == "__main__":
     try:
         sys.exit(main(Settings.load(Path(sys.argv[1])), sys.argv[2]) if sys.argv[2:] else "stories.py SETTINGS ADDRESS")
     except (StreamdedupError, psycopg.Error) as error:
-        sys.exit(f"{error}")
+        sys.exit(f"{error}".replace(sys.argv[2], "ADDRESS"))  # the address may have a password

@@ -244,3 +244,17 @@ def test_a_second_process_waits_for_the_end_of_the_first(table):
 def test_a_start_without_arguments_says_what_is_missing():
     done = subprocess.run([sys.executable, stories.__file__], check=False, capture_output=True, text=True)
     assert (done.returncode, done.stderr) == (1, "stories.py SETTINGS ADDRESS\n")
+
+
+def test_an_address_that_cannot_be_read_is_not_shown_with_its_password(tmp_path):
+    settings = tmp_path / "settings.toml"
+    settings.write_text(
+        '[kafka]\nbootstrap_servers = "kafka:9092"\n[redis]\nurl = "redis://redis"\n[profiles.a]\ntopics = ["a"]\n'
+    )
+    address = "postgresql:/user:secret@host/db"
+    command = [sys.executable, stories.__file__, settings, address]
+    done = subprocess.run(command, check=False, capture_output=True, text=True)
+    assert done.returncode == 1
+    assert "ADDRESS" in done.stderr
+    assert "secret" not in done.stderr
+    assert "Traceback" not in done.stderr
