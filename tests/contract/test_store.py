@@ -651,7 +651,7 @@ class TestClusterSources:
             for key in redis_client.keys("*}g*"):
                 more_bytes += redis_client.memory_usage(key)
                 redis_client.delete(key)
-                redis_client.sadd(key, *range(10_001, 10_000 + size))  # the least that counts documents once
+                redis_client.sadd(key, *range(2**62, 2**62 + size - 1))  # the least that counts documents once
                 more_bytes -= redis_client.memory_usage(key)
                 redis_client.delete(key)
             assert more_bytes / (clusters * size) <= 30 - 8
