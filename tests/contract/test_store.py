@@ -639,7 +639,7 @@ class TestClusterSources:
         store.leave_clusters([(2, 1), (950, 1), (3, 1), (3, 1)], [fence])
         assert self.join(store, fence, 1, cluster=1) == ClusterCounts(1000, 898, 1, 1, 1000)
 
-    def test_a_clustered_document_needs_at_most_thirty_bytes_more_and_another_eight(self, redis_client):
+    def test_a_clustered_document_needs_at_most_thirty_two_bytes_more_and_another_eight(self, redis_client):
         store, fence = fenced(redis_store(redis_client, lifetime_ms=LONG_MS))
         for clusters, size in ((100, 2), (100, 3), (20, 10), (1, 600)):
             for cluster in range(clusters):
@@ -654,7 +654,7 @@ class TestClusterSources:
                 redis_client.sadd(key, *range(2**62, 2**62 + size - 1))  # the least that counts documents once
                 more_bytes -= redis_client.memory_usage(key)
                 redis_client.delete(key)
-            assert more_bytes / (clusters * size) <= 30 - 8
+            assert more_bytes / (clusters * size) <= 32 - 8  # reached by clusters of two, with jemalloc
 
 
 class TestCount:
