@@ -12,8 +12,8 @@ from streamdedup.index.values import CLUSTER_SIZE_CAP, ClusterCounts
 _LEAST_TIME_MS, _GREATEST_TIME_MS = -(2**47), 2**47 - 1
 
 
-class _Record(NamedTuple):
-    """A document in a set; records are in the order of the first three fields."""
+class _ClusterMember(NamedTuple):
+    """A document in a set; members are in the order of the first three fields."""
 
     time_ms: int
     partition: int
@@ -25,17 +25,17 @@ class _Record(NamedTuple):
 class ClusterSet:
     """The documents of a cluster, whose first document has the number ``first``."""
 
-    def __init__(self, first: int, records: Iterable[_Record] = ()) -> None:
+    def __init__(self, first: int, members: Iterable[_ClusterMember] = ()) -> None:
         self._first = first
-        self._records = list(records)
-        self._numbers = {record.number for record in self._records}
-        self._sources: Counter[bytes | None] = Counter(record.source for record in self._records if record.source)
+        self._members = list(members)
+        self._numbers = {member.number for member in self._members}
+        self._sources: Counter[bytes | None] = Counter(member.source for member in self._members if member.source)
 
     def with_first(self, entry: IndexEntry | None) -> Self:
         """Return the set with the first document, if that one is in the index."""
         if entry is None or entry.deleted or entry.number in self._numbers:
             return self
-        extended = type(self)(self._first, self._records)
+        extended = type(self)(self._first, self._members)
         extended._insert(entry)  # noqa: SLF001  an object of the same class
         return extended
 
@@ -47,22 +47,22 @@ class ClusterSet:
     def _insert(self, entry: IndexEntry) -> None:
         position = entry.position
         time_ms = min(max(entry.time_ms, _LEAST_TIME_MS), _GREATEST_TIME_MS)
-        record = _Record(time_ms, position.partition, position.offset, entry.number, entry.content.source)
-        insort(self._records, record, key=lambda other: other[:3])
+        member = _ClusterMember(time_ms, position.partition, position.offset, entry.number, entry.content.source)
+        insort(self._members, member, key=lambda member: member[:3])
         self._numbers.add(entry.number)
-        if record.source:
-            self._sources[record.source] += 1
+        if member.source:
+            self._sources[member.source] += 1
 
     def remove(self, number: int) -> None:
         """Remove a document; from a full set, which may lack further documents, only its source."""
-        at = next((at for at, record in enumerate(self._records) if record.number == number), None)
-        if at is None:
+        row = next((row for row, member in enumerate(self._members) if member.number == number), None)
+        if row is None:
             return
-        self._sources -= Counter([self._records[at].source])  # also drops a source that no document has
+        self._sources -= Counter([self._members[row].source])  # also drops a source that no document has
         if self._is_full:
-            self._records[at] = self._records[at]._replace(source=None)
+            self._members[row] = self._members[row]._replace(source=None)
         else:
-            del self._records[at]
+            del self._members[row]
             self._numbers.discard(number)
 
     @property
@@ -76,12 +76,12 @@ class ClusterSet:
     @property
     def numbers(self) -> list[int]:
         """The documents in the set."""
-        return [record.number for record in self._records]
+        return [member.number for member in self._members]
 
     @property
     def counts(self) -> ClusterCounts:
         """The counts of the cluster."""
-        if not self._records:
+        if not self._members:
             return ClusterCounts(self._size)
-        earliest, latest = self._records[0], self._records[-1]
+        earliest, latest = self._members[0], self._members[-1]
         return ClusterCounts(self._size, len(self._sources), earliest.number, earliest.time_ms, latest.time_ms)

@@ -235,8 +235,8 @@ def _parse_content(data: bytes, start: int, end: int, source: bytes | None) -> t
     return content, StoredSketch(data[sketch_start:end], shingle_count, bool(flags & _IS_SIGNATURE))
 
 
-#: Counts of a cluster and its records: ``redis/lua/_cluster_sets.lua``.
-_COUNTS, _RECORD_BYTES = struct.Struct(">HHq6s6s"), 24
+#: Counts of a cluster, and length of a member: ``redis/lua/_cluster_sets.lua``.
+_COUNTS, _MEMBER_BYTES = struct.Struct(">HHq6s6s"), 24
 
 
 def decode_counts(reply: bytes) -> ClusterCounts:
@@ -249,7 +249,7 @@ def decode_counts(reply: bytes) -> ClusterCounts:
 
 def decode_cluster(reply: bytes) -> tuple[ClusterCounts, list[int]]:
     """Decode the counts of a cluster and the document numbers in its set."""
-    starts = range(_COUNTS.size, len(reply), _RECORD_BYTES)
+    starts = range(_COUNTS.size, len(reply), _MEMBER_BYTES)
     return decode_counts(reply), [decode_number(reply[start : start + _NUMBER.size]) for start in starts]
 
 

@@ -232,7 +232,6 @@ class MemoryIndex(MemoryPartitions):
     def set_clusters(
         self, clusters: Sequence[tuple[int, Position, int]], fences: Sequence[Fence]
     ) -> list[ClusterCounts]:
-        """See ``EntryStore.set_clusters``."""
         self._check_fences(fences)
         for number, position, cluster in clusters:
             entry = self._entries.get(number)
@@ -259,7 +258,6 @@ class MemoryIndex(MemoryPartitions):
         return members.with_first(self._entries.get(cluster))
 
     def read_cluster(self, cluster: int) -> tuple[ClusterCounts, list[int]]:
-        """See ``IndexReader.read_cluster``."""
         members = self._cluster_set(cluster)
         return members.counts, members.numbers
 
@@ -267,14 +265,14 @@ class MemoryIndex(MemoryPartitions):
         return 0
 
     def ping(self) -> None:
-        """See ``StoreHealth.ping``."""
+        """Memory always answers."""
 
     def stats(self) -> StoreStats:
         return StoreStats(used_bytes=None, limit_bytes=None)
 
     def count_documents(self) -> int:
-        """See ``StoreHealth.count_documents``; counts deletion markers too."""
+        """Counts deletion markers too."""
         return len(self._entries)
 
     def close(self) -> None:
-        """See ``StoreHealth.close``."""
+        """Memory has no connection."""

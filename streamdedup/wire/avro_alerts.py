@@ -120,7 +120,10 @@ class AvroAlerts(AlertReader):
         return newest.schema_id if newest.kind == "AVRO" and msgspec.json.decode(newest.text) == _ALERT else 0
 
     def register(self) -> bool:
-        """Register the schema unless it is the newest of the subject; tell whether it was. See ``RegistrySession``."""
+        """Register the schema, unless the subject has it as the newest; return whether it is registered now.
+
+        Raises as ``RegistrySession.register``.
+        """
         schema_id = self.registered_id()
         if is_new := not schema_id:
             with RegistrySession(self._registry) as session:
@@ -141,7 +144,6 @@ class AvroAlerts(AlertReader):
         return self._frame + stream.getvalue()
 
     def as_json(self, value: bytes) -> bytes:
-        """See ``AlertReader``."""
         if not is_framed(value):
             return value
         schema_id, body = split_frame(value, (), "")
@@ -159,7 +161,6 @@ class AvroAlerts(AlertReader):
             raise DecodeError(ErrorCode.INVALID_FIELD, f"no alert by schema {schema_id}: {reason}") from None
 
     def ping(self) -> None:
-        """See ``AlertReader``."""
         with RegistrySession(self._registry) as session, suppress(DecodeError):
             session.by_id(1)
 

@@ -387,9 +387,9 @@ class Verdict:
     def _miscounted(self, data: ServedIndex, entries: dict[int, IndexEntry], moved: set[int]) -> Iterator[str]:
         """Yield the documents that are not counted in their cluster, or counted in another or with another source."""
         counted = {
-            (record.number, cluster): record.source
+            (member.number, cluster): member.source
             for cluster in data._cluster_sets.all_keys()
-            for record in data._cluster_set(cluster)._records
+            for member in data._cluster_set(cluster)._members
         }
         stored = {number: entry for number, entry in entries.items() if not entry.deleted and number not in moved}
         for number, entry in stored.items():

@@ -97,7 +97,7 @@ class RedisEntries(RedisPart):
         third one writes the clusters of entries that name another one. So after a call that failed halfway such an
         entry still names the cluster whose set the document leaves.
         """
-        joining = [each for each in clusters if each[2] != each[0]]
+        joining = [(number, position, cluster) for number, position, cluster in clusters if cluster != number]
         replies = iter(self._name_clusters(joining, fences, leaving=False))
         changes: list[tuple[str, int, bytes]] = []
         leaving: list[tuple[int, Position, int]] = []
@@ -123,7 +123,7 @@ class RedisEntries(RedisPart):
 
         Returns:
             For each document the cluster that its entry named before, the document's own number where it was in none,
-            and the record for the set; empty where the entry is missing or has another position.
+            and the member for the set; empty where the entry is missing or has another position.
         """
         slots = [self._keys.entry_slot(number) for number, _, _ in clusters]
         arguments = [
@@ -137,13 +137,12 @@ class RedisEntries(RedisPart):
         return _in_order(slots, self._run(self._calls_by_slot("set_clusters", slots, fences, prefixes, arguments)))
 
     def leave_clusters(self, members: Sequence[tuple[int, int]], fences: Sequence[Fence]) -> None:
-        """See ``EntryStore.leave_clusters``."""
         self._change_cluster_sets([("-", cluster, encode_number(number)) for number, cluster in members], fences)
 
     def _change_cluster_sets(self, changes: Sequence[tuple[str, int, bytes]], fences: Sequence[Fence]) -> list[bytes]:
         """Change the sets of clusters, in order; return the counts of each cluster.
 
-        A change is ``+``, ``-`` or ``=`` (only the counts), the number that names the cluster, and the record of the
+        A change is ``+``, ``-`` or ``=`` (only the counts), the number that names the cluster, and the member of the
         document (``+``) or its number (``-``).
         """
         slots = [self._keys.entry_slot(cluster) for _, cluster, _ in changes]

@@ -63,7 +63,6 @@ class RedisIndexReader(RedisReading):
         ]
 
     def read_cluster(self, cluster: int) -> tuple[ClusterCounts, list[int]]:
-        """See ``IndexReader.read_cluster``."""
         slot = self._keys.entry_slot(cluster)
         arguments = [self._keys.cluster_sets(slot), self._keys.entries(slot), encode_number(cluster)]
         (reply,) = self._run([Call("read_cluster", [self._keys.guard(slot)], arguments)])

@@ -1,11 +1,11 @@
 -- The set of a cluster: the documents that joined the first one, and the first one itself. Included in the scripts of clusters.
 --
--- A string: the number of distinct sources (2 bytes), then for each document a record of 24 bytes, the earliest first:
+-- A string: the number of distinct sources (2 bytes), then for each document a member of 24 bytes, the earliest first:
 --   number of the document (8), record time (6, signed: a time after the year 6429 is that year's), partition (1, its low byte), offset (4, its low bytes),
 --   source (5, the first ones of its hash; zeros where unknown)
 -- The time is that of the record with which the document joined; partition and offset order documents of the same millisecond.
--- The first document has a record if its entry existed when a document joined. It counts in the size in any case.
-local RECORD, NO_SOURCE = 24, '\0\0\0\0\0'
+-- The first document is a member if its entry existed when a document joined. It counts in the size in any case.
+local MEMBER, NO_SOURCE = 24, '\0\0\0\0\0'
 local byte, char, find, sub = string.byte, string.char, string.find, string.sub
 
 -- The record time of an entry, the last 6 of its 8 bytes; a time that needs more, such as one in microseconds, is the nearest one.
@@ -16,8 +16,8 @@ local function time_of(entry)
   return first < 128 and '\127\255\255\255\255\255' or '\128\0\0\0\0\0'
 end
 
--- The record of an index entry; nil for a deletion marker. Layout of an entry: index/entries.py, which counts bytes from 0.
-local function record_of(number, entry)
+-- The member for an index entry; nil for a deletion marker. Layout of an entry: index/entries.py, which counts bytes from 0.
+local function member_of(number, entry)
   local flags, partition_end = byte(entry, 1) % 4, 35 + byte(entry, 34) * 256 + byte(entry, 35)
   if sub(entry, partition_end + 1, partition_end + 2) == '\0\0' then return nil end
   local source_end = #entry - 8 * (flags % 2)
@@ -26,78 +26,78 @@ local function record_of(number, entry)
   return number .. time_of(entry) .. char(partition % 256) .. sub(entry, 30, 33) .. source
 end
 
--- Where the record begins that has these bytes at this place of it; nil without one.
-local function record_with(set, bytes, place)
+-- Where the member begins that has these bytes at this place of it; nil without such a member.
+local function member_with(set, bytes, place)
   local from = 1
   while true do
-    local at = find(set.records, bytes, from, true)
-    if not at or (at - place) % RECORD == 0 then return at and at - place + 1 end
+    local at = find(set.members, bytes, from, true)
+    if not at or (at - place) % MEMBER == 0 then return at and at - place + 1 end
     from = at + 1
   end
 end
 
--- What decides the order of the record at `at`: its time, then its partition and offset.
-local function order(records, at)
-  local t1, t2, t3, t4, t5, t6, p, o1, o2, o3, o4 = byte(records, at + 8, at + 18)
+-- The order of the member at `at`: its time, then its partition and offset.
+local function order(members, at)
+  local t1, t2, t3, t4, t5, t6, p, o1, o2, o3, o4 = byte(members, at + 8, at + 18)
   if t1 >= 128 then t1 = t1 - 256 end
   return ((((t1 * 256 + t2) * 256 + t3) * 256 + t4) * 256 + t5) * 256 + t6, (((p * 256 + o1) * 256 + o2) * 256 + o3) * 256 + o4
 end
 
--- Add a record unless its document has one.
-local function add(set, record)
-  if record_with(set, sub(record, 1, 8), 1) then return end
+-- Add a member unless its document is in the set.
+local function add(set, member)
+  if member_with(set, sub(member, 1, 8), 1) then return end
   set.changed = true
-  local source, time, place = sub(record, 20, 24), order(record, 1)
-  if source ~= NO_SOURCE and not record_with(set, source, 20) then
+  local source, time, place = sub(member, 20, 24), order(member, 1)
+  if source ~= NO_SOURCE and not member_with(set, source, 20) then
     set.sources = set.sources + 1
   end
-  local last = #set.records  -- documents join in about the order of their times
+  local last = #set.members  -- documents join in about the order of their times
   while last > 0 do
-    local other_time, other_place = order(set.records, last - RECORD + 1)
+    local other_time, other_place = order(set.members, last - MEMBER + 1)
     if other_time < time or (other_time == time and other_place <= place) then break end
-    last = last - RECORD
+    last = last - MEMBER
   end
-  set.records = sub(set.records, 1, last) .. record .. sub(set.records, last + 1)
+  set.members = sub(set.members, 1, last) .. member .. sub(set.members, last + 1)
 end
 
--- Remove the record of a document, or only its source.
+-- Remove the member of a document, or only its source.
 local function remove(set, number, only_source)
-  local at = record_with(set, number, 1)
+  local at = member_with(set, number, 1)
   if not at then return end
   set.changed = true
-  local source, kept = sub(set.records, at + 19, at + 23), ''
+  local source, kept = sub(set.members, at + 19, at + 23), ''
   if only_source then
-    kept = sub(set.records, at, at + 18) .. NO_SOURCE
+    kept = sub(set.members, at, at + 18) .. NO_SOURCE
   end
-  set.records = sub(set.records, 1, at - 1) .. kept .. sub(set.records, at + RECORD)
-  if source ~= NO_SOURCE and not record_with(set, source, 20) then
+  set.members = sub(set.members, 1, at - 1) .. kept .. sub(set.members, at + MEMBER)
+  if source ~= NO_SOURCE and not member_with(set, source, 20) then
     set.sources = set.sources - 1
   end
 end
 
 local function read(key)
   local stored = redis.call('GET', key)
-  if not stored then return {sources = 0, records = ''} end
-  return {sources = byte(stored, 1) * 256 + byte(stored, 2), records = sub(stored, 3)}
+  if not stored then return {sources = 0, members = ''} end
+  return {sources = byte(stored, 1) * 256 + byte(stored, 2), members = sub(stored, 3)}
 end
 
 -- Add the first document, whose entry is in the same slot.
 local function add_first(set, entries, number)
-  if record_with(set, number, 1) then return end
+  if member_with(set, number, 1) then return end
   local entry = redis.call('GET', entries .. number)
-  local record = entry and record_of(number, entry)
-  if record then add(set, record) end
+  local member = entry and member_of(number, entry)
+  if member then add(set, member) end
 end
 
 -- Number of documents that joined the first one.
 local function joined(set, number)
-  return #set.records / RECORD - (record_with(set, number, 1) and 1 or 0)
+  return #set.members / MEMBER - (member_with(set, number, 1) and 1 or 0)
 end
 
 -- The counts of a cluster: size and sources (2 bytes each), number and time of the earliest document (8, 6), time of the latest one (6).
 local function counts(set, number)
-  local size, records = 1 + joined(set, number), set.records
+  local size, members = 1 + joined(set, number), set.members
   local head = char(math.floor(size / 256), size % 256, math.floor(set.sources / 256), set.sources % 256)
-  if records == '' then return head .. string.rep('\0', 20) end
-  return head .. sub(records, 1, 14) .. sub(records, -16, -11)
+  if members == '' then return head .. string.rep('\0', 20) end
+  return head .. sub(members, 1, 14) .. sub(members, -16, -11)
 end

@@ -5,7 +5,7 @@
 -- ARGV[used+2]    prefix of the keys of entries
 -- ARGV[used+3]    time to live in milliseconds ('0' for ever)
 -- ARGV[used+4]    most documents that join; a set with so many may lack further ones, so it takes no removals, and only forgets sources
--- ARGV[used+5..]  for each change: '+', '-' or '=' (only the counts), the cluster (8 bytes), and the record ('+') or number ('-') of the
+-- ARGV[used+5..]  for each change: '+', '-' or '=' (only the counts), the cluster (8 bytes), and the member ('+') or number ('-') of the
 --                 document
 -- Returns for each change the counts of its cluster after all changes. So a repeated call has the same reply.
 local prefix, entries, lifetime, limit = ARGV[used + 1], ARGV[used + 2], ARGV[used + 3], tonumber(ARGV[used + 4])
@@ -27,10 +27,10 @@ for i = 1, (#ARGV - used) / 3 do
 end
 for number, set in pairs(sets) do
   local key = prefix .. number
-  if set.changed and set.records == '' then
+  if set.changed and set.members == '' then
     redis.call('UNLINK', key)  -- the rights of the daemon have no DEL
   elseif set.changed then
-    redis.call('SET', key, char(math.floor(set.sources / 256), set.sources % 256) .. set.records, 'KEEPTTL')
+    redis.call('SET', key, char(math.floor(set.sources / 256), set.sources % 256) .. set.members, 'KEEPTTL')
   end
   if joins[number] and lifetime ~= '0' then
     redis.call('PEXPIRE', key, lifetime)

@@ -6,7 +6,7 @@
 --                 call knows them
 -- ARGV[used+3..]  for each document: number (8 bytes), bytes 25 to the end of the partition of its entry (offset, length, partition;
 --                 index/entries.py), cluster (8 bytes)
--- Returns for each document the cluster (8 bytes) that its entry named before, its own number where it was alone, and its record
+-- Returns for each document the cluster (8 bytes) that its entry named before, its own number where it was alone, and its member
 --   (_cluster_sets.lua); empty where the entry was left alone.
 local prefix, leaving = ARGV[used + 1], ARGV[used + 2] == '1'
 local replies = {}
@@ -14,12 +14,12 @@ used = used + 2
 for i = 1, (#ARGV - used) / 3 do
   local number, position, cluster = ARGV[used + 3 * i - 2], ARGV[used + 3 * i - 1], ARGV[used + 3 * i]
   local entry = redis.call('GET', prefix .. number)
-  local record = entry and sub(entry, 26, 25 + #position) == position and record_of(number, entry)  -- Lua counts bytes from 1
+  local member = entry and sub(entry, 26, 25 + #position) == position and member_of(number, entry)  -- Lua counts bytes from 1
   replies[i] = ''
-  if record then
+  if member then
     local first_byte = byte(entry, 1)
     local is_alone = first_byte % 2 == 0
-    replies[i] = (is_alone and number or sub(entry, -8)) .. record
+    replies[i] = (is_alone and number or sub(entry, -8)) .. member
     if is_alone or leaving then
       -- SET, which allocates what the string needs: a command that makes a string longer, such as APPEND, doubles its memory.
       local rest = sub(entry, 2, is_alone and -1 or -9)
