@@ -318,6 +318,9 @@ class Draw:
         if self._rng.random() < 0.4:
             # Without an index and without offsets nothing is known of what was read.
             is_lost = bool(set(self._faults) & _LOSING)
+            if is_lost:
+                # A new generation notices the loss, and the index is rebuilt.
+                yield from [("rebalance",), ("settle",)]
             if is_lost or self._rng.random() < 0.7:
                 yield ("settle",)
             yield from [("rebalance",)] * self._rng.randint(0, 12)
