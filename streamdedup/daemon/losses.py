@@ -44,11 +44,12 @@ class Loss(NamedTuple):
     is_switch: bool = False
 
 
-def gaps(losses: Iterable[Loss]) -> dict[Partition, Gap] | None:
-    """Return the gap by partition, empty without losses; None if a loss without a gap shows that all is lost."""
-    by_partition = {loss.partition: loss.gap for loss in losses}
-    gaps_only = {partition: gap for partition, gap in by_partition.items() if gap is not None}
-    return gaps_only if len(gaps_only) == len(by_partition) else None
+def is_lost_as_a_whole(losses: Iterable[Loss]) -> bool:
+    return any(loss.gap is None for loss in losses)
+
+
+def gap_by_partition(losses: Iterable[Loss]) -> dict[Partition, Gap]:
+    return {loss.partition: loss.gap for loss in losses if loss.gap is not None}
 
 
 def find_losses(index: PartitionStore, committed: Mapping[Partition, CommittedOffset]) -> list[Loss]:

@@ -5,9 +5,8 @@ earlier owners and returns the high-water mark. Each batch is announced in the i
 attempt id is stored in every slot, and committed with the offsets. A committed attempt id later than the announced one
 shows that the index was lost or has gone back to an earlier time (rule 11 of ``index.contract``).
 
-For each batch ``loop`` calls ``take_over`` before the writes, then ``announce``, ``on_committed`` and ``finish``; after
-failures ``refused`` and ``reset``. ``read_ahead`` and ``window_start`` call ``held``; ``recovery`` calls ``losses`` and
-``accept_losses``.
+For each batch ``loop`` calls ``take_over`` before the writes, then ``announce``, ``remember_commit`` and ``finish``;
+after failures it calls ``count_refusal`` and ``reset``. ``recovery`` calls ``losses`` and ``accept_losses``.
 """
 
 import time
@@ -127,7 +126,7 @@ class PartitionOwnership:
     def _fence(self, partition: Partition, generation: int, start: int, source: Source, state: BrokerState) -> Fence:
         """Compare the committed offset with the start of the batch and with the index; then fence the partition."""
         with self._asking_kafka():
-            committed = source.committed(partition)
+            committed = source.committed_offset(partition)
         if committed is not None and not state.topic_id and state.end is not None and state.end < committed.offset:
             # The offset is of an earlier incarnation of the topic. Where topic ids are known, `source` compares them.
             committed = None
@@ -154,7 +153,7 @@ class PartitionOwnership:
         with self._asking_kafka():
             source.confirm()
 
-    def refused(self, error: BatchRefused, generation: int | None) -> None:
+    def count_refusal(self, error: BatchRefused, generation: int | None) -> None:
         """Record that an index has refused a batch of ``generation``, or a turn before its poll (None).
 
         Raises ``StaleFence`` when all batches under this generation were refused for ``_STALE_FENCE_S``. Refusals
@@ -183,7 +182,7 @@ class PartitionOwnership:
             pipeline.index.announce(attempt_id, [fences[partition] for partition in partitions], starts)
         return attempt_id
 
-    def on_committed(self, ends: Mapping[Partition, int], attempt_id: str) -> None:
+    def remember_commit(self, ends: Mapping[Partition, int], attempt_id: str) -> None:
         """Store committed offsets and their attempt id in the fences; the next ``announce`` stores the id."""
         for partition, end in ends.items():
             if partition in self._fences:
@@ -231,7 +230,7 @@ class PartitionOwnership:
             return []
         # Kafka first: attempts are announced before they are committed. An open transaction shows no loss yet.
         with self._asking_kafka():
-            committed = source.all_committed(stable=not is_known)
+            committed = source.committed_offsets(stable=not is_known)
         losses: list[Loss] = []
         behind: list[tuple[Partition, CommittedOffset]] = []
         for pipeline, partitions in self._by_pipeline(committed):

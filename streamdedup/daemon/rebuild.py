@@ -25,14 +25,14 @@ import time
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 
-from streamdedup.daemon.batch import now_ms
-from streamdedup.daemon.losses import Gap, Loss, gaps
+from streamdedup import clock
+from streamdedup.daemon.losses import Gap, Loss, gap_by_partition, is_lost_as_a_whole
 from streamdedup.daemon.rebuild_run import Progress, RebuildRun, RebuildTarget
 from streamdedup.kafka.protocols import CommittedOffset, History, Source
 from streamdedup.position import Partition
 
 #: Interval and duration of the calls that keep the group membership, in seconds.
-_HOLD_EVERY_S, _HOLD_S = 1.0, 0.01
+_MEMBERSHIP_EVERY_S, _MEMBERSHIP_S = 1.0, 0.01
 #: Interval at which the leases on staging indexes that wait for their turn are extended, in seconds. A lease lasts 60.
 _KEEP_EVERY_S = 10.0
 
@@ -65,7 +65,7 @@ class Rebuilder:
         open_target: Callable[[str], RebuildTarget],
         history: History,
         duplicates_topic: str,
-        now_ms: Callable[[], int] = now_ms,
+        now_ms: Callable[[], int] = clock.now_ms,
     ) -> None:
         self._open_target = open_target
         self._history = history
@@ -83,8 +83,8 @@ class Rebuilder:
 
         Args:
             name: Profile name.
-            find_losses: Called with the lease; returns the losses of the index. Without a loss, another process has
-                completed a rebuild meanwhile. None to rebuild the whole index in any case.
+            find_losses: Returns the losses of the index; called under the lease. None to rebuild the whole index in any
+                case.
             tick: Called at every step.
 
         Returns:
@@ -98,32 +98,33 @@ class Rebuilder:
             return False
         target = self._open_target(name)
         target.alerts.ping()  # now, because alerts are read last
-        target.staging.hold()  # takes the lease
+        target.staging.take_lease()
         try:
             losses = None if find_losses is None else find_losses()
+            if losses is not None and not losses:  # another process has completed a rebuild meanwhile
+                target.staging.abandon()
+                return False
             gap = None if losses is None else self._fillable_gap(losses, target.kept_ms)
             if gap is None:
                 target.staging.clear(self._keeping_others(tick))
         except BaseException:
             target.staging.abandon()
             raise
-        if gap is not None and not gap:  # no losses
-            target.staging.abandon()
-            return False
         is_switch = all(loss.is_switch for loss in losses or ())
         self._begun[name] = _Begun(target, gap, "lost" if gap is None else "switch" if is_switch else "gap")
         return True
 
     def _fillable_gap(self, losses: Sequence[Loss], kept_ms: int | None) -> Mapping[Partition, Gap] | None:
-        """Return the gap by partition, empty without losses; None if the whole index is to be rebuilt.
+        """Return the gap by partition; None if the whole index is to be rebuilt.
 
-        A gap that begins more than half a lifetime ago is not filled: the index lost requests that had extended claims,
-        the replay does not repeat these requests, and claims could expire too early.
+        A gap that begins more than half a lifetime ago is not filled: the index has lost requests that extended claims,
+        the replay does not repeat them, and claims could expire too early.
         """
-        gap = gaps(losses)
-        if gap and kept_ms is not None and min(part.since_ms for part in gap.values()) < self._now_ms() - kept_ms // 2:
+        if is_lost_as_a_whole(losses):
             return None
-        return gap
+        gap = gap_by_partition(losses)
+        begin_ms = min(part.since_ms for part in gap.values())
+        return None if kept_ms is not None and begin_ms < self._now_ms() - kept_ms // 2 else gap
 
     def kind(self, name: str) -> str:
         """Return the kind of the rebuild that has begun for a profile."""
@@ -186,7 +187,7 @@ class Rebuilder:
 
 def keeping_membership(source: Source, tick: Callable[[], None]) -> Callable[[], None]:
     """Return a tick that also keeps the group membership."""
-    return _with_keeping(tick, lambda: source.hold(_HOLD_S), _HOLD_EVERY_S)
+    return _with_keeping(tick, lambda: source.keep_membership(_MEMBERSHIP_S), _MEMBERSHIP_EVERY_S)
 
 
 def _with_keeping(tick: Callable[[], None], keep: Callable[[], None], interval_s: float) -> Callable[[], None]:

@@ -8,8 +8,9 @@ from dataclasses import dataclass, field
 
 import structlog
 
+from streamdedup import clock
 from streamdedup.daemon.attempts import attempt_ms, committed_attempt, in_lineage, new_lineage
-from streamdedup.daemon.batch import BatchProcessor, Pipeline, decode_batch, now_ms
+from streamdedup.daemon.batch import BatchProcessor, Pipeline, decode_batch
 from streamdedup.daemon.losses import Gap
 from streamdedup.daemon.rebuild_seeds import SEED_PAIRS, Seeds
 from streamdedup.daemon.rebuild_window import (
@@ -94,7 +95,7 @@ class RebuildRun:
         }
         #: Time of the last commit by partition; the present where another program has committed.
         self._committed_ms = {
-            partition: attempt_ms(attempt_id) if (attempt_id := committed_attempt(offset)) else now_ms()
+            partition: attempt_ms(attempt_id) if (attempt_id := committed_attempt(offset)) else clock.now_ms()
             for partition, offset in self._committed.items()
         }
         self._generation = generation
@@ -242,7 +243,7 @@ class RebuildRun:
     def _is_matched(self, numbers: Collection[int], fences: Mapping[Partition, Fence]) -> bool:
         """Tell whether uncommitted records have pending matches with documents; refuse the batches in progress."""
         index, name = self._pipeline.index, self._pipeline.name
-        partitions = self._history.progress(self._target.topics, {}, now_ms())  # also those without a commit
+        partitions = self._history.progress(self._target.topics, {}, clock.now_ms())  # also those without a commit
         all_fences = dict(fences)
         for partition, state in index.partition_states(sorted(partitions.keys() - fences.keys())).items():
             if state.high_water_mark is not None:  # otherwise no batch has begun

@@ -1,7 +1,7 @@
 """Opens the indexes, and reacts to a lost index: one that is gone or has gone back to an earlier time.
 
-In each turn ``loop`` calls ``open`` before the poll and ``recovered`` after it. The committed offsets show a loss
-(``partitions``); where a write shows it first, ``loop`` calls ``index_lost``, and the next ``recovered`` reacts.
+In each turn ``loop`` calls ``open`` before the poll and ``recover_if_lost`` after it, which finds losses by the
+committed offsets. Where a write shows a loss first, ``loop`` calls ``report_loss``, and the next turn recovers.
 """
 
 from collections.abc import Callable, Mapping, Sequence
@@ -91,23 +91,16 @@ class Recovery:
         for pipeline in self._by_name.values():
             pipeline.index.ping()
 
-    def recovered(self, source: Source, batch: Batch) -> bool:
-        """Open or create the indexes of a batch; after an assignment, check for losses and recover from them.
+    def recover_if_lost(self, source: Source) -> bool:
+        """Recover lost indexes, or else create the missing ones of the assigned partitions.
 
-        Returns whether an index was recovered. The fences are void then, and the batch must be undone. Raises
+        Returns whether an index was lost: then the fences are void, and the polled batch must be undone. Raises
         ``IndexLost`` for the policy ``fail``, ``IndexMismatch`` if an index was rebuilt with other parameters, and
-        ``Rejoin`` if the index may have gone back to an earlier time since the last check, or a rebuild has begun.
+        ``Rejoin`` if a connection to an index was opened since the last check, or a rebuild has begun.
         """
         generation = source.generation()
-        if generation is not None and self._check(source, generation):
-            return True
-        # `_check` opens the indexes of the assigned partitions. A partition whose index is not open was revoked.
-        if any(self._by_topic[partition.topic].name not in self._opened for partition in batch.starts):
-            raise BatchRefused("a partition of the batch is no longer assigned to this daemon")
-        return False
-
-    def _check(self, source: Source, generation: int) -> bool:
-        """Recover from losses, or else create missing indexes; tell whether there were losses."""
+        if generation is None:
+            return False  # no partitions are assigned
         self.check_connections()
         # Before the first call to an index, so that a connection that is opened during this check causes another check.
         self._connection_counts = self._connection_counts_now()
@@ -127,6 +120,11 @@ class Recovery:
             self._open(name, create=True)
         self._loss_found = False
         return False
+
+    def refuse_revoked(self, batch: Batch) -> None:
+        """Raise ``BatchRefused`` for a partition whose index is not open: it was revoked after the poll."""
+        if any(self._by_topic[partition.topic].name not in self._opened for partition in batch.starts):
+            raise BatchRefused("a partition of the batch is no longer assigned to this daemon")
 
     def confirm_index(self, source: Source) -> None:
         """Make sure, after a batch is announced, that the index knows all commits.
@@ -179,7 +177,7 @@ class Recovery:
             # Raises if another process rebuilds the index, or has rebuilt it with other parameters.
             self._open(name, create=False)
         if self._policy == "fail":
-            raise IndexLost(losses[0].reason)  # `loop` passes it to `index_lost`, which adds the remedies
+            raise IndexLost(losses[0].reason)  # `loop` passes it to `report_loss`, which adds the remedies
         if self._policy == "rebuild" and self._rebuilder is not None:
             if self._begin_rebuilds(self._rebuilder, names, source):
                 # In the next turn nothing is left to begin, and the rebuild follows.
@@ -211,7 +209,7 @@ class Recovery:
 
     def _rebuild(self, rebuilder: Rebuilder, names: Sequence[str], source: Source, generation: int) -> None:
         """Complete the rebuilds that this daemon began before the present generation; after an error, drop them."""
-        committed, missing = source.all_committed(), source.missing_topics()
+        committed, missing = source.committed_offsets(), source.missing_topics()
         step = keeping_membership(source, self._tick)
         try:
             for name in names:
@@ -223,7 +221,7 @@ class Recovery:
         finally:
             rebuilder.abandon()
 
-    def index_lost(self, error: IndexLost) -> None:
+    def report_loss(self, error: IndexLost) -> None:
         """Record a loss that a write has detected, for the next check; raise it if the policy is ``fail``."""
         if self._policy == "fail":
             raise IndexLost(f"{error}. {_ADVICE}") from error

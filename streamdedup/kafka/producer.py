@@ -28,7 +28,8 @@ from streamdedup.kafka.errors import (
     close_quietly,
     translated,
 )
-from streamdedup.kafka.group import offsets_of, refuse_other_indexes
+from streamdedup.kafka.group_admin import refuse_other_indexes
+from streamdedup.kafka.offsets import offsets_of
 from streamdedup.kafka.options import KafkaOptions
 from streamdedup.kafka.protocols import Batch, Message
 

@@ -146,8 +146,8 @@ class Source(Protocol):
     """Batches of records for one member of a consumer group, delivered at least once from the committed offset on.
 
     Each method that asks Kafka raises ``BrokerUnavailable`` if Kafka does not answer in time, and ``FatalError`` if the
-    broker refuses the client permanently. After ``BrokerUnavailable`` from ``poll``, ``hold``, ``confirm`` or
-    ``commit`` this source is unusable: close it and open a new one.
+    broker refuses the client permanently. After ``BrokerUnavailable`` from ``poll``, ``keep_membership``, ``confirm``
+    or ``commit`` this source is unusable: close it and open a new one.
     """
 
     def poll(self, timeout_s: float, max_records: int | None = None) -> Batch:
@@ -158,9 +158,12 @@ class Source(Protocol):
         an earlier batch cannot be committed any more.
 
         Raises:
-            BrokerSilent: The message system has stopped answering; poll or hold again, the source goes on by itself.
+            BrokerSilent: The message system has stopped answering; poll again, the source goes on by itself.
             Rejoin: A topic was deleted and created again; close the source and open a new one.
         """
+
+    def poll_ahead(self, max_records: int) -> Batch:
+        """As ``poll``, while an earlier batch is at work; waits a short time only, because that batch waits too."""
 
     def rewind(self, batch: Batch) -> None:
         """Make the next poll start again at ``batch``, for the partitions that are still assigned. Never blocks.
@@ -178,20 +181,20 @@ class Source(Protocol):
     def seek(self, offsets: Mapping[Partition, int]) -> None:
         """Make the next poll start at offsets, for the partitions that are still assigned. Never blocks."""
 
-    def hold(self, timeout_s: float) -> None:
+    def keep_membership(self, timeout_s: float) -> None:
         """Wait for ``timeout_s``, keep the group membership, and fetch nothing, also from newly assigned partitions.
 
         The next ``poll`` fetches again.
         """
 
-    def committed(self, partition: Partition) -> CommittedOffset | None:
+    def committed_offset(self, partition: Partition) -> CommittedOffset | None:
         """Return the group's committed offset for ``partition``, or None if there is none.
 
         An offset that was committed for an earlier incarnation of the topic does not count, neither here nor as the
         starting position.
         """
 
-    def all_committed(self, *, stable: bool = True) -> dict[Partition, CommittedOffset]:
+    def committed_offsets(self, *, stable: bool = True) -> dict[Partition, CommittedOffset]:
         """Return all committed offsets in the existing topics, by partition, assigned or not.
 
         With ``stable`` wait for the end of transactions that commit offsets; else return the offsets before these.

@@ -316,10 +316,10 @@ class Staging:
         self._data = connection._data
         self._name = connection._writer
 
-    def hold(self) -> None:
-        self.store.ask("hold", self._hold)
+    def take_lease(self) -> None:
+        self.store.ask("take_lease", self._take_lease)
 
-    def _hold(self) -> None:
+    def _take_lease(self) -> None:
         if self._data.held_by() not in {None, self._name}:
             raise StoreUnavailable("the index is being rebuilt by another process")
         self._data.lease = Lease(self._name, round(self._data._now_ms()) + LEASE_MS)
@@ -340,7 +340,7 @@ class Staging:
     def extend_lease(self) -> None:
         if self._data.held_by() != self._name:
             raise BatchRefused("the rebuilding of the index was taken over by another process")
-        self._hold()
+        self._take_lease()
 
     def complete(self, fingerprint: Fingerprint) -> None:
         self.store.ask("complete", partial(self._complete, dict(fingerprint)))

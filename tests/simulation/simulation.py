@@ -471,7 +471,7 @@ class Simulation:
         partition = Partition(INPUT, sent.partition % self.partitions)
         time_ms = self.now_ms - sent.time_ms
         message = Message(INPUT, None, value, (), time_ms)
-        position = self.broker.append(message, transaction or brokers.Transaction("committed"), partition.number)
+        position = self.broker.append(message, transaction or brokers.Transaction("committed"), partition.partition)
         produced = Produced(sent, partition, position.offset, self.topic_number, next(self.orders), time_ms)
         self.produced.append(produced)
         self.at_position[self.topic_number, partition, position.offset] = produced

@@ -19,7 +19,7 @@ from streamdedup.detection.model import document_number
 from streamdedup.errors import BatchRefused, IndexLost, IndexMismatch, Rejoin, StoreUnavailable
 from streamdedup.index.memory import MemoryIndex
 from streamdedup.index.values import Opening
-from streamdedup.kafka.protocols import Batch, CommittedOffset, Message
+from streamdedup.kafka.protocols import CommittedOffset, Message
 from streamdedup.position import Partition
 from streamdedup.wire import Decoder, decode_alert
 from tests.simulation import world as loop_world
@@ -76,7 +76,7 @@ def test_a_busy_daemon_compares_the_attempts_only_after_a_pause():
         CLOCK.now_s += pause_s
         world.trace.clear()
         world.send(Sent(f"d{len(asked)}", OTHER_TEXT, 0)).run()
-        asked.append(any(moment.effect == "all_committed" for moment in world.trace))
+        asked.append(any(moment.effect == "committed_offsets" for moment in world.trace))
     assert asked == [False, False, True, False]
 
 
@@ -98,13 +98,13 @@ def test_keys_put_back_are_noticed_by_an_idle_daemon_within_ten_seconds():
 
 
 def test_only_the_comparison_after_an_assignment_waits_for_open_transactions(monkeypatch):
-    asked, all_committed = [], MemorySource.all_committed
+    asked, committed_offsets = [], MemorySource.committed_offsets
 
     def recorded(source, *, stable=True):
         asked.append(stable)
-        return all_committed(source, stable=stable)
+        return committed_offsets(source, stable=stable)
 
-    monkeypatch.setattr(MemorySource, "all_committed", recorded)
+    monkeypatch.setattr(MemorySource, "committed_offsets", recorded)
     World(BEFORE, batch_size=1).run()
     assert asked == [True, False]
 
@@ -117,7 +117,7 @@ def test_an_idle_daemon_asks_for_the_committed_offsets_six_times_a_minute():
     since_s = CLOCK.now_s
     while CLOCK.now_s - since_s < 60:
         world.turn(daemon)
-    assert 5 <= sum(moment.effect == "all_committed" for moment in world.trace) <= 6
+    assert 5 <= sum(moment.effect == "committed_offsets" for moment in world.trace) <= 6
 
 
 @pytest.mark.parametrize("copy", [None, "copy"])
@@ -275,12 +275,12 @@ def test_an_index_that_is_new_after_the_loss_of_another_one_is_not_shown_as_lost
     ownership = SimpleNamespace(losses=lambda _source: tuple(losses), accept_losses=lambda *_: losses.clear())
     source = SimpleNamespace(generation=lambda: 1, assigned=lambda: assigned)
     recovery = Recovery(pipelines, ownership, "continue", None, lambda name, lost: shown.append((name, lost)))
-    recovery.index_lost(IndexLost("gone"))
-    assert recovery.recovered(source, Batch())
+    recovery.report_loss(IndexLost("gone"))
+    assert recovery.recover_if_lost(source)
     assert set(shown) == {("a", True)}
     shown.clear()
     assigned.add(Partition("b", 0))
-    assert not recovery.recovered(source, Batch())
+    assert not recovery.recover_if_lost(source)
     assert shown == []
 
 
@@ -425,9 +425,9 @@ def test_of_two_rebuilds_of_which_one_could_not_begin_none_runs_before_the_group
     source = SimpleNamespace(generation=lambda: 1, assigned=frozenset)
     recovery = Recovery(pipelines, ownership, "rebuild", Rebuilds())
     with pytest.raises(StoreUnavailable):
-        recovery.recovered(source, Batch())
+        recovery.recover_if_lost(source)
     with pytest.raises(Rejoin):
-        recovery.recovered(source, Batch())
+        recovery.recover_if_lost(source)
 
 
 def test_an_index_whose_rebuild_another_daemon_has_completed_is_used():

@@ -66,7 +66,7 @@ class RedisUpkeep:
 
     def partitions(self, topics: Iterable[str], also: Iterable[Partition] = ()) -> dict[Partition, PartitionFacts]:
         """See ``IndexUpkeep.partitions``; the first 1,024 partitions of each topic are looked up."""
-        looked_up = {Partition(topic, number) for topic in topics for number in range(_PARTITIONS_COUNT)}
+        looked_up = {Partition(topic, partition) for topic in topics for partition in range(_PARTITIONS_COUNT)}
         partitions = sorted(looked_up | set(also))
         offsets = self._values([self._keys.high_water_mark(partition) for partition in partitions])
         slot = 0  # every slot has the fence
