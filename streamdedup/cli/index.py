@@ -319,6 +319,6 @@ def unfence(config: ConfigOption = None, assignments: SetOption = None, yes: Yes
         for name, profile in settings.profiles.items():
             index = backend.index(name)
             for topic in profile.topics:
-                for number in range(partition_counts[topic]):
-                    index.unfence(Partition(topic, number))
+                for partition in range(partition_counts[topic]):
+                    index.unfence(Partition(topic, partition))
                 tell(f"profile {name}, topic {topic}: {counted(partition_counts[topic], 'partition')} unfenced")

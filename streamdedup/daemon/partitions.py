@@ -1,9 +1,9 @@
 """Partition ownership: the partitions that are assigned to this daemon, with their fences.
 
-A partition is fenced before its first batch under each consumer-group generation. The fence refuses writes by
-earlier owners and returns the high-water mark. Each batch is announced in the index before it is published: the
-attempt id is stored in every slot, and committed with the offsets. A committed attempt id later than the announced one
-shows that the index was lost or has gone back to an earlier time (rule 11 of ``index.contract``).
+A partition is fenced before its first batch in each generation of the group: the index then refuses writes by earlier
+owners. Each batch is announced in the index before it is published, and its attempt id is committed with the offsets.
+A committed attempt id later than the announced one shows that the index was lost or has gone back to an earlier time
+(rule 11 of ``index.contract``).
 
 For each batch ``loop`` calls ``take_over`` before the writes, then ``announce``, ``remember_commit`` and ``finish``;
 after failures it calls ``count_refusal`` and ``reset``. ``recovery`` calls ``losses`` and ``accept_losses``.
@@ -139,14 +139,13 @@ class PartitionOwnership:
             raise IndexLost(loss.reason)
         # The high-water mark is raised to the start: the committed offset, or the first record that exists after it;
         # without a commit, the beginning of the group. `fence` compares attempt ids again, atomically with the fencing.
-        # Does the group still count this process as a member? If not, a successor has its partitions. Asked when the
-        # fence is set, because the process may be frozen between question and fence.
+        # `_confirm` raises if this process has lost its membership, and with it the partition. `fence` calls it after
+        # the fence is set: between an earlier answer and the fence, the process may be frozen.
         fence = index.fence(
             partition, generation, start, committed_attempt(committed), state, lambda: self._confirm(source)
         )
         if fence.recreated:
             self._on_recreated(fence)
-        # Documents below the high-water mark are silent: expected where a committed offset was set back.
         return replace(fence, has_commit=committed is not None)
 
     def _confirm(self, source: Source) -> None:
@@ -154,10 +153,10 @@ class PartitionOwnership:
             source.confirm()
 
     def count_refusal(self, error: BatchRefused, generation: int | None) -> None:
-        """Record that an index has refused a batch of ``generation``, or a turn before its poll (None).
+        """Count a refusal of a batch of ``generation``, or of a turn before its poll (None).
 
-        Raises ``StaleFence`` when all batches under this generation were refused for ``_STALE_FENCE_S``. Refusals
-        further apart than that, as in an idle daemon, do not count together.
+        Raises ``StaleFence`` when all batches of a generation were refused for ``_STALE_FENCE_S``. Refusals further
+        apart than that, as in an idle daemon, do not count together.
         """
         now_s = first_s = self._clock()
         earlier = self._refusals
@@ -216,12 +215,11 @@ class PartitionOwnership:
     # Losses
 
     def losses(self, source: Source) -> list[Loss]:
-        """Return the committed offsets that the index does not know.
+        """Return the committed offsets that the index does not know, also in partitions of other daemons.
 
-        Compares after an assignment or a reset, for the first batch after a pause, and else after ``_COMPARE_S``.
-        Includes partitions of other daemons and those without records: documents in every partition may have to be
-        compared with a document that the index has lost. Without losses, raises high-water marks that ``finish`` of
-        this daemon or an earlier one has missed.
+        A document of any partition may have to be compared with a lost document. Compares after an assignment or a
+        reset, for the first batch after a pause, and else every ``_COMPARE_S``. Without losses, raises high-water marks
+        that ``finish`` of this daemon or an earlier one has missed.
         """
         assigned = source.assigned()
         is_known = assigned <= self._checked
@@ -241,15 +239,21 @@ class PartitionOwnership:
             behind += [(p, committed[p]) for p in assigned & states.keys() if _is_behind(states[p], committed[p])]
         generation = source.generation()
         if not losses and generation is not None:
-            for partition, mark in behind:  # it may get no batch before its offset is set back
-                end = source.end(partition)
-                if end is None or end >= mark.offset:  # else the topic has lost its end, and new records come below
-                    self._fence(partition, generation, mark.offset, source, BrokerState(mark.topic_id, end))
+            self._raise_marks(behind, generation, source)
             self._checked, self._compared_s, self._is_to_compare = assigned, self._clock(), False
         return losses
 
+    def _raise_marks(
+        self, behind: Sequence[tuple[Partition, CommittedOffset]], generation: int, source: Source
+    ) -> None:
+        """Raise high-water marks to committed offsets; a partition may get no batch before its offset is set back."""
+        for partition, committed in behind:
+            end = source.end(partition)
+            if end is None or end >= committed.offset:  # else the topic has lost its end, and new records come below
+                self._fence(partition, generation, committed.offset, source, BrokerState(committed.topic_id, end))
+
     def accept_losses(self, losses: Sequence[Loss], generation: int) -> None:
-        """Make the index know committed offsets without their documents."""
+        """Fence the partitions and announce the committed attempts, as if the index had the lost documents."""
         for loss in losses:
             partition, offset = loss.partition, loss.committed.offset
             index: PartitionStore = self._pipelines[partition.topic].index

@@ -1,24 +1,25 @@
 """Rebuilds a lost index, or fills the gap of an index that has gone back: replays committed records, publishes nothing.
 
 ``recovery`` (policy ``rebuild``) and ``streamdedup index rebuild`` call ``begin`` for each profile, then ``rebuild``.
-No daemon can take over a partition meanwhile: a document that is compared with half of an index would miss its pairs
-with the other half forever. A lost index is built as a staging index (``index.staging``). An index with a gap keeps
-its entries; its announced attempts show the gap until the whole gap is replayed.
+Until a rebuild ends no daemon takes over a partition: a document that is compared with half of an index would never
+find its pairs with the other half. A lost index is built anew as a staging index (``index.staging``), which no daemon
+can open. An index with a gap keeps its entries; its announced attempts are earlier than the committed ones, and show
+the gap to every daemon until all of it is replayed.
 
 Steps, for each profile (3 to 5: ``rebuild_run``):
-    1. ``begin``: take the lease; then look for the losses once more. Delete an index that is lost as a whole.
+    1. ``begin``: take the lease, and look for the losses under it. Delete an index that is lost as a whole.
     2. The caller joins the group anew, so that Kafka refuses to commit batches that were indexed before step 1.
-    3. ``rebuild``: take over all partitions, with the committed offsets as high-water marks. Replay the topics up to
-       these offsets, silently. A gap is replayed from the starts of the last announced attempts. A lost index is
-       replayed from one retention period before the next record (``rebuild_window``), with deletions from as far back
-       as deletion markers live.
+    3. ``rebuild``: fence all partitions, with the committed offsets as high-water marks. Replay the topics up to these
+       offsets, silently. A gap is replayed from the starts of the last announced attempts. A lost index is replayed
+       from one lifetime before the next record (``rebuild_window``); of older records, as far back as deletion markers
+       live, deletions only.
     4. Seed claims, clusters and incarnations from the alert topic, which has the published pairs. For a gap, read
        alerts from the last commit that the index knows on. For a lost index, read all alerts: each request for a claim
        extends its life, so claims may be much older than their documents.
     5. Announce the committed attempts, and complete the index.
 
-Only published pairs are claimed, not all pairs that the replay finds: the first reading may never have compared the two
-versions. If such a version is sent again, its pair is still to be published.
+The replay claims no pairs: it may compare two versions that the first reading never compared. If one of them is sent
+again, the pair is still to be published.
 """
 
 import time
@@ -41,7 +42,6 @@ _KEEP_EVERY_S = 10.0
 class _Begun:
     """A rebuild that has begun: its target, and the missing records by partition, None if the whole index is lost.
 
-    ``Gap.start`` is the first offset that may be missing, ``Gap.since_ms`` the time of the last commit in the index.
     ``kind`` is one of ``metrics.REBUILD_KINDS``.
     """
 
@@ -79,7 +79,7 @@ class Rebuilder:
         find_losses: Callable[[], Sequence[Loss]] | None = None,
         tick: Callable[[], None] = lambda: None,
     ) -> bool:
-        """Begin to rebuild a profile's index; delete the present index, unless it has a gap only.
+        """Take the lease on a profile's index, and delete the index unless it has a gap only.
 
         Args:
             name: Profile name.
@@ -88,7 +88,7 @@ class Rebuilder:
             tick: Called at every step.
 
         Returns:
-            Whether the rebuild was begun by this call.
+            Whether this call has begun a rebuild: no rebuild had begun before, and the index has losses.
 
         Raises:
             StoreUnavailable: Another process rebuilds the index.
@@ -171,7 +171,7 @@ class Rebuilder:
             raise
 
     def _keeping_others(self, tick: Callable[[], None]) -> Callable[[], None]:
-        """Return a tick that also extends the leases of the other rebuilds that have begun and wait for their turn."""
+        """Return a tick that also extends the leases of the rebuilds that wait for their turn."""
 
         def keep() -> None:
             for begun in self._begun.values():

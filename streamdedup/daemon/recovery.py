@@ -4,7 +4,7 @@ In each turn ``loop`` calls ``open`` before the poll and ``recover_if_lost`` aft
 committed offsets. Where a write shows a loss first, ``loop`` calls ``report_loss``, and the next turn recovers.
 """
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from datetime import UTC, datetime
 from functools import partial
 from typing import Literal
@@ -127,21 +127,19 @@ class Recovery:
             raise BatchRefused("a partition of the batch is no longer assigned to this daemon")
 
     def confirm_index(self, source: Source) -> None:
-        """Make sure, after a batch is announced, that the index knows all commits.
+        """Raise ``Rejoin`` if the index lacks a commit, or a connection was opened since the last check.
 
-        Keys that are put back under a running daemon leave its connections open.
-
-        Raises ``Rejoin`` if the index has gone back to an earlier time, or a connection was opened since the last
-        check.
+        Called when a batch is announced. The connections alone do not show keys that are put back under a running
+        daemon.
         """
         if losses := self._ownership.losses(source):
             raise Rejoin(f"{losses[0].reason}: the group is joined anew, and the index is checked")
         self.check_connections()
 
     def _compare_parameters(self, generation: int) -> None:
-        """Compare the parameters of the open indexes again in a new generation.
+        """In a new generation raise ``IndexMismatch`` if an open index has other parameters by now.
 
-        While this daemon was no member of the group, another process may have rebuilt an index with other parameters.
+        Another process may have rebuilt it while this daemon was no member of the group.
         """
         if generation == self._compared_generation:
             return
@@ -154,13 +152,11 @@ class Recovery:
         return tuple(pipeline.index.connections_count() for pipeline in self._by_name.values())
 
     def check_connections(self) -> None:
-        """Make sure that no connection to an index was opened since the last check.
+        """Raise ``Rejoin`` if a connection to an index was opened since the last check.
 
         A server that was restarted or replaced may have forgotten acknowledged writes: a part of the current batch, or
-        documents of other daemons. Other daemons may have batches that were indexed before the restart. Joining the
-        group anew makes Kafka refuse these batches, and the indexes are checked again.
-
-        Raises ``Rejoin`` if a connection was opened.
+        documents of other daemons. Joining the group anew makes Kafka refuse the batches that other daemons indexed
+        before the restart, and the indexes are checked again.
         """
         if self._connection_counts is not None and self._connection_counts_now() != self._connection_counts:
             self._connection_counts = None
@@ -168,17 +164,18 @@ class Recovery:
 
     def _recover(self, losses: Sequence[Loss], source: Source, generation: int) -> None:
         """React to losses as the policy says; a rebuild needs two turns, with a new generation in between."""
-        names = sorted({self._by_topic[loss.partition.topic].name for loss in losses})
         rebuilds = self._policy == "rebuild"
-        lost = {self._by_topic[loss.partition.topic].name for loss in losses if not (rebuilds and loss.is_switch)}
+        by_profile = self._by_profile(losses)
+        names = sorted(by_profile)
         for name in names:
-            if name in lost:
+            # A new index, as of `index prepare`, is not lost: a rebuild completes it.
+            if not (rebuilds and all(loss.is_switch for loss in by_profile[name])):
                 self._on_lost(name, True)
             # Raises if another process rebuilds the index, or has rebuilt it with other parameters.
             self._open(name, create=False)
         if self._policy == "fail":
             raise IndexLost(losses[0].reason)  # `loop` passes it to `report_loss`, which adds the remedies
-        if self._policy == "rebuild" and self._rebuilder is not None:
+        if rebuilds and self._rebuilder is not None:
             if self._begin_rebuilds(self._rebuilder, names, source):
                 # In the next turn nothing is left to begin, and the rebuild follows.
                 raise Rejoin("the group is joined anew before the index is rebuilt")
@@ -190,12 +187,17 @@ class Recovery:
             self._open(name, create=True)
         self._ownership.accept_losses(losses, generation)
 
+    def _by_profile(self, losses: Iterable[Loss]) -> dict[str, list[Loss]]:
+        groups: dict[str, list[Loss]] = {}
+        for loss in losses:
+            groups.setdefault(self._by_topic[loss.partition.topic].name, []).append(loss)
+        return groups
+
     def _begin_rebuilds(self, rebuilder: Rebuilder, names: Sequence[str], source: Source) -> bool:
         """Begin the rebuilds that this daemon has not begun; tell whether there were any."""
 
         def losses_of(name: str) -> list[Loss]:
-            losses = self._ownership.losses(source)
-            return [loss for loss in losses if self._by_topic[loss.partition.topic].name == name]
+            return self._by_profile(self._ownership.losses(source)).get(name, [])
 
         try:
             begun = [name for name in names if rebuilder.begin(name, partial(losses_of, name), self._tick)]
@@ -208,7 +210,7 @@ class Recovery:
         return bool(begun)
 
     def _rebuild(self, rebuilder: Rebuilder, names: Sequence[str], source: Source, generation: int) -> None:
-        """Complete the rebuilds that this daemon began before the present generation; after an error, drop them."""
+        """Complete the rebuilds that this daemon has begun; after an error, abandon them."""
         committed, missing = source.committed_offsets(), source.missing_topics()
         step = keeping_membership(source, self._tick)
         try:

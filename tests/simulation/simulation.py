@@ -17,9 +17,9 @@ from typing import Any
 import structlog
 from greenlet import getcurrent, greenlet
 
+from streamdedup import clock
 from streamdedup.cli import index as commands
 from streamdedup.daemon import attempts, health, partitions, read_ahead, rebuild, rebuild_run, statistics
-from streamdedup.daemon import batch as batches
 from streamdedup.daemon.batch import Pipeline
 from streamdedup.daemon.breaker import BreakerOptions
 from streamdedup.daemon.rebuild import Rebuilder
@@ -59,7 +59,7 @@ BEGIN_MS = 1_700_000_000_000
 #: Most bytes of a label.
 LABEL_BYTES = 16
 #: Modules of the package whose clock is the scheduler's.
-_TIMED = (batches, attempts, partitions, rebuild, rebuild_run, statistics, commands, brokers, redis_base)
+_TIMED = (clock, attempts, partitions, rebuild, rebuild_run, statistics, commands, brokers, redis_base)
 #: Fates of a call of the server, and of a call of Kafka.
 SERVER_FATES = ("request lost", "reply lost", "late", "twice")
 KAFKA_FATES = ("refused", "silent", "before commit", "after commit")
