@@ -212,9 +212,8 @@ class Loop:
 
         The commit carries the same id. An index that lacks a committed attempt id has gone back in time.
 
-        Raises:
-            Rejoin: The index lacks a committed attempt, or a connection to the store was opened during the batch, so
-                the server may have forgotten a part of the batch.
+        Raises ``Rejoin`` if the index lacks a committed attempt, or a connection to the store was opened during the
+        batch: the server may have forgotten a part of the batch.
         """
         with self._statistics.timed("index"):
             attempt_id = self._ownership.announce(fences, batch.starts)

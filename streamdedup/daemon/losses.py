@@ -32,7 +32,6 @@ class Loss(NamedTuple):
     """A committed offset that the index does not know.
 
     Attributes:
-        partition, committed: The partition, and its committed offset.
         gap: The missing records; None where the index as a whole is lost.
         is_switch: Whether the gap is of an index that no daemon has used since it was built, as by ``index prepare``.
     """
@@ -58,12 +57,7 @@ def find_losses(index: PartitionStore, committed: Mapping[Partition, CommittedOf
 
 
 class _KnownCommits(NamedTuple):
-    """The commits that an index knows, of all partitions.
-
-    Attributes:
-        lineage: The latest lineage of an announced attempt.
-        latest_ms: Time of the latest attempt that is known to be committed; None when there is none.
-    """
+    """The latest lineage of an announced attempt, and the time of the latest attempt that is known to be committed."""
 
     lineage: int = 0
     latest_ms: int | None = None

@@ -15,10 +15,8 @@ class LoopOptions:
 
     Attributes:
         daemon: Group, instance and version that dead letters name.
-        on_index_lost: Reaction to committed offsets that the index does not know: end, continue without the lost
-            documents (their pairs are missed), or rebuild the index.
+        on_index_lost: With "continue" pairs with the lost documents are missed.
         copy_headers: Names of the record headers to copy to alerts; a dead letter that is too large drops them last.
-        encode_alert: Encodes an alert message.
     """
 
     duplicates_topic: str

@@ -53,11 +53,8 @@ class _Refusals(NamedTuple):
 class PartitionOwnership:
     """Fences partitions before their first batch, announces batches, and detects a lost index.
 
-    Args:
-        pipelines: Pipelines by topic.
-        asking_kafka: Context of each request to Kafka; readiness then shows a request that is not answered in time.
-        on_recreated: Called with each fence whose topic was deleted and created again.
-        clock: Monotonic seconds.
+    ``pipelines`` are by topic. ``asking_kafka`` is the context of each request to Kafka: readiness then shows a request
+    that is not answered in time. ``on_recreated`` gets each fence whose topic was deleted and created again.
     """
 
     def __init__(
@@ -94,10 +91,8 @@ class PartitionOwnership:
     def take_over(self, batch: Batch, source: Source) -> dict[Partition, Fence]:
         """Fence each batch partition that has no fence under the batch generation; return the fences of all.
 
-        Raises:
-            BatchRefused: A later generation owns a partition.
-            IndexLost: The index does not know a committed offset, or is gone.
-            IndexMismatch: The index was rebuilt with other parameters than those of this process.
+        Raises ``IndexLost`` also if the index does not know a committed offset, and ``IndexMismatch`` if the index was
+        rebuilt with other parameters than those of this process.
         """
         starts = batch.starts
         unfenced = [

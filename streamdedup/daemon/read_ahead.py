@@ -47,7 +47,6 @@ class ReadAhead:
     """Polls and prepares batches, at most one ahead of the current batch.
 
     Args:
-        slow_start: Limits the batch size, and decides whether memory may hold a second batch.
         held: Returns the fences held for partitions under a generation, as ``PartitionOwnership.held``.
         timed: Measures a stage: ``poll``, ``prepare`` (the loop waits for the thread) or ``ahead`` (the thread).
     """

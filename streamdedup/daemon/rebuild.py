@@ -51,14 +51,7 @@ class _Begun:
 
 
 class Rebuilder:
-    """Rebuilds indexes, one profile after the other.
-
-    Args:
-        open_target: Opens the target for a profile name.
-        history: Reads topics.
-        duplicates_topic: Alert topic.
-        now_ms: Returns the present, in milliseconds since the epoch.
-    """
+    """Rebuilds indexes, one profile after the other; ``open_target`` returns the target for a profile name."""
 
     def __init__(
         self,
@@ -81,18 +74,12 @@ class Rebuilder:
     ) -> bool:
         """Take the lease on a profile's index, and delete the index unless it has a gap only.
 
-        Args:
-            name: Profile name.
-            find_losses: Returns the losses of the index; called under the lease. None to rebuild the whole index in any
-                case.
-            tick: Called at every step.
+        ``find_losses`` returns the losses of the index, and is called under the lease; None to rebuild the whole index
+        in any case.
 
-        Returns:
-            Whether this call has begun a rebuild: no rebuild had begun before, and the index has losses.
-
-        Raises:
-            StoreUnavailable: Another process rebuilds the index.
-            RegistryUnavailable: The schema registry does not answer; alerts may need it.
+        Returns whether this call has begun a rebuild: no rebuild had begun before, and the index has losses. Raises
+        ``StoreUnavailable`` also where another process rebuilds the index, and ``RegistryUnavailable``: alerts may need
+        the schema registry.
         """
         if name in self._begun:
             return False
@@ -145,20 +132,11 @@ class Rebuilder:
     ) -> int:
         """Rebuild a profile's index after ``begin``; return the number of replayed records.
 
-        Args:
-            name: Profile name.
-            committed: Committed offsets for all partitions.
-            generation: Consumer-group generation, which began after ``begin``; 0 beside daemons at work.
-            tick: Called at every step.
-            progress: Called with the progress.
-            missing_topics: Input topics that do not exist, and are not read.
+        ``committed`` has the committed offsets of all partitions. ``generation`` is that of the group, and began after
+        ``begin``; 0 beside daemons at work.
 
-        Raises:
-            StoreUnavailable: The index's server does not answer; begin again.
-            BrokerUnavailable: Kafka does not answer; begin again.
-            RegistryUnavailable: The schema registry does not answer; begin again.
-            RegistryMisconfigured: The schema of an alert is not in the registry.
-            BatchRefused: Another process has taken over the rebuild.
+        Raises ``BatchRefused`` if another process has taken over the rebuild, and ``RegistryMisconfigured`` if the
+        registry lacks the schema of an alert. After any error the rebuild is to begin again.
         """
         begun = self._begun.pop(name)
         target = replace(begun.target, topics=[topic for topic in begun.target.topics if topic not in missing_topics])

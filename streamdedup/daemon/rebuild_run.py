@@ -49,13 +49,10 @@ class RebuildTarget:
     """Index, profile and topics in a rebuild.
 
     Attributes:
-        staging: The staging index, and the lease on the rebuild (``index.staging``).
         pipeline: Pipeline on the staging index.
-        topics: Input topics.
         kept_ms: The lifetime in milliseconds: how much older than the next record a replayed document may be; None
             for no limit.
         markers_ms: How much older a replayed deletion may be: the life of a deletion marker; None for no limit.
-        alerts: Reads the alert topic.
     """
 
     staging: StagingIndex

@@ -1,7 +1,7 @@
 """The consumer of the group as a ``kafka.protocols.Source``.
 
 ``producer.KafkaTransport`` opens a ``KafkaSource``; the loop polls it, rewinds it and keeps its membership, all in one
-thread. ``group`` has the checks of the membership and of the topics, ``FreshPoll`` the poll. Read ``protocols`` first.
+thread. ``group`` has the checks of the membership and of the topics, ``FreshPoll`` the poll.
 """
 
 import logging
@@ -90,7 +90,7 @@ class KafkaSource:
         return source
 
     def poll(self, timeout_s: float, max_records: int | None = None) -> Batch:
-        """As ``Source.poll``; ``FatalError`` also without a codec, or for an unreadable record with ``halt``."""
+        """Raises ``FatalError`` also without a codec, or for an unreadable record with ``halt``."""
         self._raise_if_broken()
         self._repeats.write_counts()
         fetched = self._poll(timeout_s, max_records)
@@ -152,10 +152,9 @@ class KafkaSource:
         self.seek(batch.starts)
 
     def first_since(self, times_ms: Mapping[Partition, int]) -> dict[Partition, int]:
-        """As ``Source.first_since``.
+        """Ask for the ends before the times: a record that arrives in between is found, or is behind the end.
 
-        kafka-python 3 returns no offset for a partition without such a record; the end takes its place. The ends are
-        requested before the times: a record that arrives between the two requests is found, or is behind the end.
+        kafka-python 3 returns no offset for a partition without such a record; the end takes its place.
         """
         times = {TopicPartition(*partition): time_ms for partition, time_ms in times_ms.items()}
         timeout_ms = round(self._options.fetch_timeout_s * 1000)
@@ -192,7 +191,7 @@ class KafkaSource:
             polled = self._consumer.poll(timeout_ms=round(timeout_s * 1000))
         except Exception as error:  # noqa: BLE001  sorted below
             pause_s = min(timeout_s, RETRY_PAUSE_S)
-            self._retry_or_break("hold_poll_failed", error, "A poll failed while holding", pause_s)
+            self._retry_or_break("hold_poll_failed", error, "A poll failed while waiting", pause_s)
         else:
             compat.finish_rebalance(self._consumer)
             self.seek({Partition(*partition): records[0].offset for partition, records in polled.items() if records})

@@ -54,7 +54,7 @@ def fetch_committed(
     Kafka deletes the offsets of a deleted topic, but a group coordinator may delete late, and a batch that was polled
     before the deletion may be committed afterwards.
 
-    ``topic_ids`` are the present ones, as far as known; ``stable`` is as of ``Source.committed_offsets``.
+    ``topic_ids`` are the present ones, as far as known; ``stable`` waits for the end of transactions.
     """
     client_partitions = [TopicPartition(*partition) for partition in partitions]
     try:

@@ -16,12 +16,7 @@ from streamdedup.position import Partition, Position
 
 
 class Record(msgspec.Struct, frozen=True, gc=False):  # gc=False: bytes and numbers form no reference cycles
-    """One record of a topic; bytes are unchanged.
-
-    Attributes:
-        timestamp_ms: Record time in milliseconds since the epoch; negative without a time.
-        value: Value bytes, or None (a tombstone).
-    """
+    """One record of a topic; a value of None is a tombstone, a negative time that of a record without a time."""
 
     position: Position
     timestamp_ms: int
@@ -32,12 +27,7 @@ class Record(msgspec.Struct, frozen=True, gc=False):  # gc=False: bytes and numb
 
 @dataclass(frozen=True, slots=True)
 class Message:
-    """One record to publish.
-
-    Attributes:
-        value: Value bytes; None is a tombstone.
-        timestamp_ms: Record time to set, or None for the time of sending.
-    """
+    """One record to publish; a value of None is a tombstone, a time of None that of sending."""
 
     topic: str
     key: bytes | None
@@ -216,8 +206,7 @@ class Source(Protocol):
     def commit(self, batch: Batch) -> None:
         """Commit ``batch`` outside any transaction; for at-least-once delivery. After an error the outcome is unknown.
 
-        Raises:
-            MembershipEnded: The membership has changed; close the source, open a new one.
+        Raises ``MembershipEnded`` if the membership has changed; close the source, open a new one.
         """
 
     def assigned(self) -> frozenset[Partition]:
