@@ -7,7 +7,7 @@ states of an index. The committed offsets must be read first: attempts are annou
 from collections.abc import Iterable, Mapping
 from typing import NamedTuple
 
-from streamdedup.daemon.attempts import attempt_ms, committed_attempt, lineage_of
+from streamdedup.daemon.attempts import attempt_id_of, attempt_ms, lineage_of
 from streamdedup.index.contract import PartitionStore
 from streamdedup.index.values import PartitionState
 from streamdedup.kafka.protocols import CommittedOffset
@@ -91,7 +91,7 @@ def describe_loss(
     offset_text = f"offset {committed.offset} of {partition} is committed, but the index"
     if state.high_water_mark is None:
         reason = f"{offset_text} has never seen this partition: it was lost, or it is another one"
-    elif state.announced < committed_attempt(committed):
+    elif state.announced < attempt_id_of(committed):
         reason = f"{offset_text} does not know of it: it has gone back to an earlier time"
     else:
         return None
@@ -110,7 +110,7 @@ def _gap(committed: CommittedOffset, state: PartitionState, commits: _KnownCommi
     * The announced attempt belongs to an earlier incarnation of the topic; without topic ids, a committed offset below
       the start of the attempt shows that.
     """
-    attempt_id = committed_attempt(committed)
+    attempt_id = attempt_id_of(committed)
     if commits.latest_ms is None or not attempt_id or lineage_of(attempt_id) > commits.lineage:
         return None
     start = state.announced_start or 0

@@ -17,7 +17,7 @@ from typing import NamedTuple
 
 import structlog
 
-from streamdedup.daemon.attempts import AttemptIds, committed_attempt
+from streamdedup.daemon.attempts import AttemptIds, attempt_id_of
 from streamdedup.daemon.batch import Pipeline
 from streamdedup.daemon.losses import Loss, compare, describe_loss
 from streamdedup.detection.model import DetectionResult
@@ -137,7 +137,7 @@ class PartitionOwnership:
         # `_confirm` raises if this process has lost its membership, and with it the partition. `fence` calls it after
         # the fence is set: between an earlier answer and the fence, the process may be frozen.
         fence = index.fence(
-            partition, generation, start, committed_attempt(committed), state, lambda: self._confirm(source)
+            partition, generation, start, attempt_id_of(committed), state, lambda: self._confirm(source)
         )
         if fence.recreated:
             self._on_recreated(fence)
@@ -255,9 +255,9 @@ class PartitionOwnership:
             # Without the attempt id: `fence` raises IndexLost for an id that was not announced. `announce` stores it.
             state = BrokerState(loss.committed.topic_id, incarnation=loss.committed.incarnation)
             fence = index.fence(partition, generation, offset, state=state)
-            attempt_id = committed_attempt(loss.committed)
+            attempt_id = attempt_id_of(loss.committed)
             if attempt_id:
-                index.announce(attempt_id, [fence], {partition: offset}, committed=True)
+                index.announce(attempt_id, [fence], {partition: offset}, is_committed=True)
 
 
 def _is_behind(state: PartitionState, committed: CommittedOffset) -> bool:

@@ -9,7 +9,7 @@ from dataclasses import dataclass, field
 import structlog
 
 from streamdedup import clock
-from streamdedup.daemon.attempts import attempt_ms, committed_attempt, in_lineage, new_lineage
+from streamdedup.daemon.attempts import attempt_id_of, attempt_ms, in_lineage, new_lineage
 from streamdedup.daemon.batch import BatchProcessor, Pipeline, decode_batch
 from streamdedup.daemon.losses import Gap
 from streamdedup.daemon.rebuild_seeds import SEED_PAIRS, Seeds
@@ -90,7 +90,7 @@ class RebuildRun:
         }
         #: Time of the last commit by partition; the present where another program has committed.
         self._committed_ms = {
-            partition: attempt_ms(attempt_id) if (attempt_id := committed_attempt(offset)) else clock.now_ms()
+            partition: attempt_ms(attempt_id) if (attempt_id := attempt_id_of(offset)) else clock.now_ms()
             for partition, offset in self._committed.items()
         }
         self._generation = generation
@@ -155,7 +155,7 @@ class RebuildRun:
         A complete rebuild begins a lineage, unless it runs beside daemons (generation 0), which go on to commit
         attempts of the present lineage.
         """
-        committed_ids = {partition: committed_attempt(committed) for partition, committed in self._committed.items()}
+        committed_ids = {partition: attempt_id_of(committed) for partition, committed in self._committed.items()}
         lineage = new_lineage(committed_ids.values(), now_ms)
         for partition, committed in self._committed.items():
             attempt_id = committed_ids[partition]
@@ -163,7 +163,7 @@ class RebuildRun:
                 if self._gap is None and self._generation:
                     attempt_id = in_lineage(attempt_id, lineage)
                 starts = {partition: committed.offset}  # all earlier records are in the index
-                self._pipeline.index.announce(attempt_id, [fences[partition]], starts, committed=True)
+                self._pipeline.index.announce(attempt_id, [fences[partition]], starts, is_committed=True)
 
     def _check_connections(self) -> None:
         if self._pipeline.index.connections_count() != self._connections_count:

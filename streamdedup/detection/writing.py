@@ -125,7 +125,7 @@ class IndexWriter:
 
     def _set_fence(self) -> Fence:
         """Take over the partition; ``committed`` 0 leaves high-water mark and pending matches as they are."""
-        return self._store.fence(_PARTITION, generation=_GENERATION, committed=0)
+        return self._store.fence(_PARTITION, generation=_GENERATION, start=0)
 
     def _placed(self, documents: Sequence[Added], fence: Fence, op: Op = "upsert") -> list[Document]:
         """Return documents at positions that no later call by any writer gives to other documents."""

@@ -1128,7 +1128,7 @@ class TestDrafts:
             store.fence(PARTITION, 2, 9, LATER)
         fence = staging.store.fence(PARTITION, 3, 9, EARLIER)
         staging.store.insert_entries([an_entry(8, offset=6)], [fence])
-        staging.store.announce(LATER, [fence], {PARTITION: 9}, committed=True)
+        staging.store.announce(LATER, [fence], {PARTITION: 9}, is_committed=True)
         staging.complete(FINGERPRINT)
         assert store.fence(PARTITION, 4, 9, LATER) == Fence(PARTITION, 4, 9, LATER)
         assert len(store.get_entries([an_entry().number, an_entry(8).number])) == 2

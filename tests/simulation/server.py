@@ -91,7 +91,7 @@ class ServedIndex(MemoryIndex):
         self,
         partition: Any,
         generation: int,
-        committed: int,
+        start: int,
         attempt_id: str = "",
         state: BrokerState = UNKNOWN_BROKER_STATE,
         confirm: Callable[[], None] = lambda: None,
@@ -104,7 +104,7 @@ class ServedIndex(MemoryIndex):
             confirm()
             self.caller = caller  # meanwhile other processes have called
 
-        fence = super().fence(partition, generation, committed, attempt_id, state, confirmed)
+        fence = super().fence(partition, generation, start, attempt_id, state, confirmed)
         self._count_call()
         return fence
 

@@ -144,7 +144,7 @@ class RedisUpkeep:
         return sum(replies)
 
     def _scan(self) -> Iterator[list[bytes]]:
-        """Yield all keys, some at a time; a key whose slot moves meanwhile may be yielded twice."""
+        """Yield all keys, some at a time; a key whose hash slot moves meanwhile may be yielded twice."""
         # Neither prefixes nor profile names have characters with a meaning in patterns.
         pattern = f"{{{self._namespace}:*"
         first_replies: Mapping[str, Any] = self._servers.ask_masters("SCAN", 0, "MATCH", pattern, "COUNT", _SCAN_COUNT)
