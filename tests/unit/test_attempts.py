@@ -6,8 +6,8 @@ import pytest
 
 from streamdedup.daemon.attempts import (
     AttemptIds,
-    attempt_ms,
     attempt_id_of,
+    attempt_ms,
     in_lineage,
     lineage_of,
     new_lineage,

@@ -158,7 +158,7 @@ def _translate(
 
 
 def _causes(error: BaseException) -> Iterator[BaseException]:
-    """Yield an error and, where a cluster client could not read the map of the hash slots, the causes of this failure."""
+    """Yield an error and, where a cluster client could not read the map of the hash slots, the causes of that."""
     cause: BaseException | None = error
     while cause is not None:
         yield cause

@@ -171,8 +171,8 @@ _Addressed = tuple[ClusterNode, Sequence[Any]]
 class ClusterServers(Servers):
     """The masters in a Redis Cluster; each command goes to the master that holds its key.
 
-    The client's handling of hash slots is switched off: the client follows a moving one to unknown nodes, and asks the server
-    which arguments of each script are keys, so that every batch would be sent twice.
+    The client's handling of hash slots is switched off: the client follows a moving one to unknown nodes, and asks the
+    server which arguments of each script are keys, so that every batch would be sent twice.
 
     Args:
         open_client: Makes a client, which connects at once.
@@ -233,8 +233,8 @@ class ClusterServers(Servers):
     def _exchange(self, choose_nodes: Callable[[RedisCluster], list[_Addressed]]) -> list[tuple[ClusterNode, Any]]:
         """Return node and reply for each command, errors among the replies.
 
-        All commands are sent once more when a hash slot has moved or a node is gone. ``choose_nodes`` returns the commands,
-        each with its node by the client's current map of the hash slots.
+        All commands are sent once more when a hash slot has moved or a node is gone. ``choose_nodes`` returns the
+        commands, each with its node by the client's current map of the hash slots.
         """
         with translated(new_login_setting=self.connections.new_login_setting):
             if self._client is None:
@@ -254,7 +254,7 @@ class ClusterServers(Servers):
 def _try_once(
     client: RedisCluster, choose_nodes: Callable[[RedisCluster], list[_Addressed]]
 ) -> list[tuple[ClusterNode, Any]] | None:
-    """Return node and reply for each command, or None when the commands may succeed with a new map of the hash slots."""
+    """Return node and reply for each command; None when the commands may succeed with a new map of the hash slots."""
     try:
         replies = _round_trip(client, choose_nodes(client))
     except exceptions.AuthenticationError:  # a ConnectionError, for which a new map is no help
