@@ -430,6 +430,34 @@ def test_of_two_rebuilds_of_which_one_could_not_begin_none_runs_before_the_group
         recovery.recover_if_lost(source)
 
 
+def test_an_index_with_a_loss_beside_the_gap_of_a_switch_is_shown_as_lost():
+    gap = Loss(Partition("a", 0), CommittedOffset(1), "new", Gap(0, 0), is_switch=True)
+    losses, shown = [gap, Loss(Partition("a", 1), CommittedOffset(1), "lost")], []
+    index = SimpleNamespace(open=lambda *_, **__: None, connections_count=lambda: 0)
+    pipelines = {"a": SimpleNamespace(name="a", index=index, fingerprint={})}
+    rebuilder = SimpleNamespace(has_begun=lambda _name: False, begin=lambda *_: True, kind=lambda _name: "lost")
+    ownership = SimpleNamespace(losses=lambda _source: losses)
+    recovery = Recovery(pipelines, ownership, "rebuild", rebuilder, lambda name, lost: shown.append((name, lost)))
+    source = SimpleNamespace(generation=lambda: 1, assigned=frozenset)
+    with pytest.raises(Rejoin):
+        recovery.recover_if_lost(source)
+    assert shown == [("a", True)]
+    shown.clear()
+    del losses[1]
+    with pytest.raises(Rejoin):
+        recovery.recover_if_lost(source)
+    assert shown == []
+
+
+def test_a_rebuild_of_an_index_without_losses_gives_up_the_lease_and_deletes_nothing():
+    calls = []
+    staging = SimpleNamespace(take_lease=lambda: calls.append("take"), abandon=lambda: calls.append("abandon"))
+    target = SimpleNamespace(staging=staging, alerts=SimpleNamespace(ping=lambda: None), kept_ms=None)
+    rebuilder = rebuild.Rebuilder(lambda _name: target, None, "duplicates")
+    assert not rebuilder.begin("articles", list)
+    assert (calls, rebuilder.has_begun("articles")) == (["take", "abandon"], False)
+
+
 def test_an_index_whose_rebuild_another_daemon_has_completed_is_used():
     world = World(BEFORE, on_index_lost="rebuild").run()
     world.server.go_back(None)

@@ -286,6 +286,16 @@ def test_two_refusals_of_an_idle_daemon_hours_apart_are_no_stale_fence(world, da
         CLOCK.now_s += 3_600
 
 
+def test_a_batch_of_a_partition_that_was_revoked_after_the_poll_is_refused(world, daemon, monkeypatch):
+    recovery = daemon.loop._recovery
+    recovery._opened.clear()
+    monkeypatch.setattr(recovery, "open", lambda: None)
+    monkeypatch.setattr(recovery, "recover_if_lost", lambda _source: False)
+    world.turn(daemon)
+    assert daemon.loop.readiness.problem() == "waiting for partitions"
+    assert "fence" not in {moment.effect for moment in world.trace}
+
+
 def test_a_fence_of_a_later_generation_that_stays_ends_the_daemon_with_advice(world):
     world.index._fences = dict.fromkeys(world.ends, 10**6)
     with pytest.raises(errors.StaleFence, match="streamdedup index unfence"):
