@@ -12,7 +12,7 @@ from streamdedup.daemon.attempts import in_lineage
 from streamdedup.daemon.losses import Gap, Loss, find_losses
 from streamdedup.daemon.metrics import REBUILD_KINDS
 from streamdedup.daemon.read_ahead import POLL_S
-from streamdedup.daemon.rebuild_run import RebuildTarget
+from streamdedup.daemon.rebuild_run import RebuildRun, RebuildTarget
 from streamdedup.daemon.recovery import Recovery
 from streamdedup.detection.detector import Detector
 from streamdedup.detection.model import document_number
@@ -22,6 +22,7 @@ from streamdedup.index.values import Opening
 from streamdedup.kafka.protocols import CommittedOffset, Message
 from streamdedup.position import Partition
 from streamdedup.wire import Decoder, decode_alert
+from tests.entries import pending_of
 from tests.simulation import world as loop_world
 from tests.simulation.server import Connection, Link
 from tests.simulation.transport import MemoryHistory, MemorySource
@@ -560,6 +561,22 @@ def a_pipeline_with_scopes(name, make_detector, index):
     scopes = {"scope_field": "tenant", "default_scope": "all"}
     options = replace(loop_world.OPTIONS, **scopes)
     return replace(a_pipeline(name, make_detector, index), decoder=Decoder(**scopes), detector=Detector(options, index))
+
+
+def test_before_a_gap_is_filled_batches_in_progress_without_a_commit_are_refused_and_their_matches_found():
+    index, partition = MemoryIndex(), Partition("articles", 1)
+    index.open(FINGERPRINT)
+    in_progress = index.fence(partition, 1, 0)
+    index.save_pending_matches([(in_progress.position_at(3), pending_of([b"pair"]))], [in_progress])
+    history = SimpleNamespace(progress=lambda *_: {partition: None, Partition("articles", 2): None})
+    pipeline = SimpleNamespace(name="articles", index=index)
+    target = RebuildTarget(None, pipeline, ["articles"], None, None)
+    run = RebuildRun(target, {}, history, {}, 2, lambda: None, lambda *_: None)
+    fences = run._fence_uncommitted({})
+    with pytest.raises(BatchRefused):
+        index.finish({}, [], [in_progress])
+    number = document_number("articles", "m")  # the match of `pending_of`
+    assert [run._are_matched(numbers, fences) for numbers in ({number}, {number + 1})] == [True, False]
 
 
 def test_a_rebuilt_index_with_scopes_knows_the_cluster_of_a_document_that_was_continued(monkeypatch):
