@@ -124,6 +124,15 @@ def test_beside_a_topic_that_was_created_again_no_record_of_a_healthy_topic_is_s
     assert source.poll(0.0).starts == {Partition("deleted", 0): 0, Partition("healthy", 0): 40}
 
 
+def test_a_poll_ahead_waits_for_fifty_milliseconds_and_returns_at_most_the_records_that_memory_may_hold(
+    source, consumer, monkeypatch
+):
+    calls = []
+    monkeypatch.setattr(consumer, "poll", lambda **how: calls.append(how) or {})
+    assert not source.poll_ahead(2)
+    assert calls == [{"timeout_ms": 50, "max_records": 2}]
+
+
 def test_the_next_batch_goes_on_behind_the_one_of_the_topic_that_was_created_again(source):
     source.poll(0.0)
     source.poll(0.0)
