@@ -7,6 +7,7 @@ from types import SimpleNamespace
 import pytest
 from structlog.testing import capture_logs
 
+from streamdedup.cli import index as commands
 from streamdedup.daemon import rebuild
 from streamdedup.daemon.attempts import in_lineage
 from streamdedup.daemon.losses import Gap, Loss, find_losses
@@ -448,6 +449,12 @@ def test_an_index_with_a_loss_beside_the_gap_of_a_switch_is_shown_as_lost():
     with pytest.raises(Rejoin):
         recovery.recover_if_lost(source)
     assert shown == []
+
+
+def test_the_command_keeps_an_index_with_gaps_and_replaces_one_that_lacks_more_or_nothing():
+    gap = Loss(Partition("a", 0), CommittedOffset(1), "gone back", Gap(0, 0))
+    losses = ([gap], [gap, Loss(Partition("a", 1), CommittedOffset(1), "lost")], [])
+    assert [commands._is_gap(losses_of_index) for losses_of_index in losses] == [True, False, False]
 
 
 def test_a_rebuild_of_an_index_without_losses_gives_up_the_lease_and_deletes_nothing():
