@@ -15,7 +15,7 @@ from typing import Any, Literal, Self, TypedDict, TypeVar, Unpack
 
 import msgspec
 
-from streamdedup import settings
+from streamdedup import clock, settings
 from streamdedup.detection.lookup import IndexLookup, LookupQuery, StoredCluster
 from streamdedup.detection.model import DetectorOptions, Matches
 from streamdedup.detection.scope import query_scope
@@ -25,7 +25,7 @@ from streamdedup.index import contract
 from streamdedup.index.fingerprints import MAINTAINED_BY_PROGRAMS
 from streamdedup.index.memory import MemoryIndex
 from streamdedup.index.reading import IndexReader
-from streamdedup.index.values import Fingerprint, wall_clock_ms
+from streamdedup.index.values import Fingerprint
 from streamdedup.indexes import backend_at, connect_backend, detector_options, index_parameters, lifetime_ms
 from streamdedup.settings.validation import read_profile
 from streamdedup.similarity.measures import MeasureName
@@ -273,7 +273,7 @@ class LibraryIndex:
         with self._lock:
             if not self._check():
                 return [Matches()] * len(queries)  # no document was added yet
-            now_ms, matches = int(wall_clock_ms()), []
+            now_ms, matches = clock.now_ms(), []
             for chunk in chunks(queries):
                 for result in self._lookup.look_up(chunk, now_ms):
                     if isinstance(result, Exception):  # the scope is missing, or the profile has no scopes

@@ -8,10 +8,10 @@ class Partition(NamedTuple):
     """One partition of one topic."""
 
     topic: str
-    number: int
+    partition: int
 
     def __str__(self) -> str:
-        return f"{self.topic}:{self.number}"
+        return f"{self.topic}:{self.partition}"
 
 
 class PartitionIncarnation(NamedTuple):
@@ -27,8 +27,8 @@ class PartitionIncarnation(NamedTuple):
     incarnation: int = 0
 
     def __str__(self) -> str:
-        number = f"@{self.incarnation}" if self.incarnation else ""
-        return f"{self.topic}{number}:{self.partition}"
+        suffix = f"@{self.incarnation}" if self.incarnation else ""
+        return f"{self.topic}{suffix}:{self.partition}"
 
     @classmethod
     def parse(cls, text: str) -> Self:
@@ -68,10 +68,10 @@ class Position(NamedTuple):
 
 # Called several times for each record; to construct a named tuple takes five times as long as the look-up.
 @lru_cache(maxsize=4096)
-def _partition(topic: str, number: int) -> Partition:
-    return Partition(topic, number)
+def _partition(topic: str, partition: int) -> Partition:
+    return Partition(topic, partition)
 
 
 @lru_cache(maxsize=4096)
-def _partition_incarnation(topic: str, number: int, incarnation: int) -> PartitionIncarnation:
-    return PartitionIncarnation(topic, number, incarnation)
+def _partition_incarnation(topic: str, partition: int, incarnation: int) -> PartitionIncarnation:
+    return PartitionIncarnation(topic, partition, incarnation)

@@ -98,7 +98,7 @@ class MemoryFollower:
                 raise BrokerUnavailable("10.1.2.3 does not answer")
             records = []
             for partition, offset in self._offsets.items():
-                values = topic.partitions[partition.number]
+                values = topic.partitions[partition.partition]
                 records += [
                     self._record(Position(*partition, at), values[at])
                     for at in range(offset, len(values))
@@ -114,7 +114,7 @@ class MemoryFollower:
         return Record(position, 0, None, value)
 
     def _has_more(self) -> bool:
-        ends = (len(self._topic.partitions[each.number]) for each in self._offsets)
+        ends = (len(self._topic.partitions[each.partition]) for each in self._offsets)
         more = any(offset < end for offset, end in zip(self._offsets.values(), ends, strict=True))
         return more or self._topic.is_away or self.has_new_partitions()
 

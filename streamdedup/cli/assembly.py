@@ -13,7 +13,7 @@ from streamdedup.cli.settings_options import with_same_settings
 from streamdedup.daemon.batch import Pipeline
 from streamdedup.daemon.breaker import BreakerOptions
 from streamdedup.daemon.crash_points import CrashPoint, StepObserver
-from streamdedup.daemon.publisher import LoopOptions
+from streamdedup.daemon.options import LoopOptions
 from streamdedup.daemon.rebuild import Rebuilder
 from streamdedup.daemon.rebuild_run import RebuildTarget
 from streamdedup.detection.detector import Detector

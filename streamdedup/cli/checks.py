@@ -30,7 +30,7 @@ from streamdedup.index.backend import Backend
 from streamdedup.index.fingerprints import compare_fingerprints
 from streamdedup.indexes import connect_backend, lifetime_ms
 from streamdedup.kafka.admin import TopicNeed, check_kafka
-from streamdedup.kafka.group import committed_if_listed
+from streamdedup.kafka.group_admin import committed_if_listed
 from streamdedup.kafka.reader import KafkaSpan
 from streamdedup.position import Partition
 from streamdedup.settings import Settings

@@ -16,7 +16,7 @@ from typing import Final, Self
 from msgspec import structs
 
 from streamdedup.errors import MessageError
-from streamdedup.kafka.group import GroupOffsets
+from streamdedup.kafka.group_admin import GroupOffsets
 from streamdedup.kafka.options import KafkaOptions
 from streamdedup.kafka.producer import Feeder
 from streamdedup.kafka.protocols import CommittedOffset, Message, Record

@@ -10,7 +10,7 @@ import typer
 from streamdedup.cli.assembly import kafka_options
 from streamdedup.cli.output import measuring, tell_prefixed
 from streamdedup.errors import BrokerUnavailable, SettingsError, StreamdedupError
-from streamdedup.kafka.group import describe_group, members_of_index
+from streamdedup.kafka.group_admin import describe_group, members_of_index
 from streamdedup.settings import Settings
 
 YesOption = Annotated[bool, typer.Option("--yes", "-y", help="Do not ask for confirmation.")]

@@ -15,7 +15,7 @@ from streamdedup.cli.guards import YesOption, confirm, refuse_members, refuse_wh
 from streamdedup.cli.index_status import collect_status, is_lost, render_status
 from streamdedup.cli.output import counting, measuring, tell
 from streamdedup.cli.settings_options import ConfigOption, SetOption, load_settings, with_same_settings
-from streamdedup.daemon.losses import Loss, find_losses, gaps
+from streamdedup.daemon.losses import Loss, find_losses, is_lost_as_a_whole
 from streamdedup.daemon.rebuild import keeping_membership
 from streamdedup.daemon.rebuild_run import Progress
 from streamdedup.errors import EXIT_INDEX_LOST, BrokerUnavailable, SettingsError
@@ -24,7 +24,7 @@ from streamdedup.index.fingerprints import mismatches
 from streamdedup.indexes import connect_backend
 from streamdedup.kafka.admin import check_topics
 from streamdedup.kafka.consumer import KafkaSource
-from streamdedup.kafka.group import committed_offsets, describe_group, members_of_index
+from streamdedup.kafka.group_admin import committed_offsets, describe_group, members_of_index
 from streamdedup.kafka.producer import KafkaTransport
 from streamdedup.position import Partition
 from streamdedup.settings import Settings
@@ -152,16 +152,15 @@ def rebuild(
     with connect_backend(settings) as backend:
         backend.check()
         losses = _losses(settings, names, backend)
-        # If all losses are gaps, the index stays and the gaps are filled. `gaps` is None for another loss, and empty
-        # without a loss: then the index is replaced.
-        replaced = [name for name in names if not gaps(losses[name]) and backend.upkeep(name).fingerprint() is not None]
+        rebuilt = {name for name in names if not _is_gap(losses[name])}
+        replaced = [name for name in names if name in rebuilt and backend.upkeep(name).fingerprint() is not None]
         if replaced:
             require_confirmable("replaces an index", yes=yes)
             confirm(f"Replace the index of {', '.join(replaced)} at {backend.address}?", yes=yes)
         with counting("deleting") as on_keys, measuring("offsets") as progress:
             counts = _rebuild(settings, losses, backend, on_keys, progress)
     for name, count in counts.items():
-        tell(f"{name}: {'rebuilt' if not gaps(losses[name]) else 'gap filled'} from {counted(count, 'record')}")
+        tell(f"{name}: {'rebuilt' if name in rebuilt else 'gap filled'} from {counted(count, 'record')}")
 
 
 def _losses(settings: Settings, names: Sequence[str], backend: Backend) -> dict[str, list[Loss]]:
@@ -174,6 +173,11 @@ def _losses(settings: Settings, names: Sequence[str], backend: Backend) -> dict[
             offsets = {partition: offset for partition, offset in committed.items() if partition.topic in topics}
             losses[name] = find_losses(backend.index(name), offsets) if _fits(backend, name) else []
     return losses
+
+
+def _is_gap(losses: Sequence[Loss]) -> bool:
+    """Tell whether the index stays and its gap is filled; without losses the command replaces the index."""
+    return bool(losses) and not is_lost_as_a_whole(losses)
 
 
 def _fits(backend: Backend, name: str) -> bool:
@@ -197,10 +201,10 @@ def _rebuild(
     try:
         for name, index_losses in losses.items():
             # `begin` takes a function, because a daemon finds the losses under the lease of the rebuild.
-            builder.begin(name, find_losses=partial(list, index_losses) if gaps(index_losses) else None)
+            builder.begin(name, find_losses=partial(list, index_losses) if _is_gap(index_losses) else None)
         # Joined after `begin`: the fence has the new generation, and refuses a batch that an earlier member processes.
         with _group_membership(settings) as (source, generation):
-            committed = source.all_committed()
+            committed = source.committed_offsets()
             tick = keeping_membership(source, tick=lambda: None)
             missing = source.missing_topics()
             return {name: builder.rebuild(name, committed, generation, tick, progress, missing) for name in losses}
@@ -235,7 +239,7 @@ def prepare(config: ConfigOption = None, assignments: SetOption = None, profile:
         for name in names:
             exists = backend.upkeep(name).fingerprint() is not None
             # An index of an earlier call of this command fits, and has gaps at most.
-            if exists and (not _fits(backend, name) or gaps(losses[name]) is None):
+            if exists and (not _fits(backend, name) or is_lost_as_a_whole(losses[name])):
                 raise SettingsError(
                     f"redis.key_prefix: there is an index of {name} with other parameters or offsets at "
                     f"{backend.where(name)}; choose another prefix, so that both indexes exist side by side, or delete "
@@ -290,7 +294,7 @@ def _group_membership(settings: Settings) -> Iterator[tuple[KafkaSource, int]]:
                 raise BrokerUnavailable(
                     f"the group {options.group_id} assigned no partitions in time; is a daemon still a member?"
                 )
-            source.hold(_POLL_S)
+            source.keep_membership(_POLL_S)
         yield source, generation
     finally:
         sink.close()
@@ -315,6 +319,6 @@ def unfence(config: ConfigOption = None, assignments: SetOption = None, yes: Yes
         for name, profile in settings.profiles.items():
             index = backend.index(name)
             for topic in profile.topics:
-                for number in range(partition_counts[topic]):
-                    index.unfence(Partition(topic, number))
+                for partition in range(partition_counts[topic]):
+                    index.unfence(Partition(topic, partition))
                 tell(f"profile {name}, topic {topic}: {counted(partition_counts[topic], 'partition')} unfenced")

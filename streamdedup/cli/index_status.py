@@ -10,7 +10,7 @@ from streamdedup.index.backend import Backend, IndexUpkeep, PartitionFacts
 from streamdedup.index.fingerprints import ADVISORY_PARAMETERS, differences
 from streamdedup.index.values import BrokerState, is_recreated
 from streamdedup.kafka.errors import missing_topics_text
-from streamdedup.kafka.group import GroupState, describe_group
+from streamdedup.kafka.group_admin import GroupState, describe_group
 from streamdedup.position import Partition
 from streamdedup.settings import Settings
 
@@ -89,7 +89,7 @@ def _partitions(
         topic_id = "" if group is None else group.topic_ids.get(partition.topic, "")
         yield {
             "topic": partition.topic,
-            "partition": partition.number,
+            "partition": partition.partition,
             "mark": facts.high_water_mark,
             "committed": offset,
             "end": end,

@@ -23,7 +23,7 @@ from streamdedup.daemon.batch import INVALID
 from streamdedup.daemon.crash_points import StepObserver
 from streamdedup.daemon.health import HealthServer
 from streamdedup.daemon.loop import Loop
-from streamdedup.daemon.metrics import Metrics
+from streamdedup.daemon.metrics import Awaited, Metrics
 from streamdedup.daemon.shutdown import STOP_TIMEOUT_S, StopSignals, StopTimer, Watchdog, exit_at_once, thread_stacks
 from streamdedup.detection.model import Skip
 from streamdedup.detection.suppression import SuppressionRule
@@ -159,10 +159,10 @@ def _await_servers(
             alerts.register()
         _warn_of_topics(_ticking(registry_findings(settings), pulse))
 
-    checks: dict[str, Callable[[], None]] = {
-        "the store": lambda: _warn_of_store(_ticking(store_findings(settings, backend), pulse)),
-        "the schema registry": check_registry,
-        "Kafka": lambda: _warn_of_topics(_ticking(kafka_findings(settings), pulse)),
+    checks: dict[Awaited, Callable[[], None]] = {
+        Awaited.STORE: lambda: _warn_of_store(_ticking(store_findings(settings, backend), pulse)),
+        Awaited.SCHEMA_REGISTRY: check_registry,
+        Awaited.KAFKA: lambda: _warn_of_topics(_ticking(kafka_findings(settings), pulse)),
     }
     for server, check in checks.items():
         loop.readiness.wait_for(server)

@@ -9,7 +9,7 @@ from typing import Any
 
 import structlog
 
-from streamdedup import __version__
+from streamdedup import __version__, clock
 from streamdedup.cli.assembly import alert_reader, kafka_options, topic_decoder
 from streamdedup.cli.fatal import fatal_errors_logged
 from streamdedup.cli.rendering.terminal import fitted_to_stderr
@@ -20,7 +20,6 @@ from streamdedup.daemon import logs
 from streamdedup.detection.lookup import IndexLookup
 from streamdedup.errors import SettingsError
 from streamdedup.index.backend import Backend
-from streamdedup.index.values import wall_clock_ms
 from streamdedup.indexes import connect_backend, detector_options
 from streamdedup.kafka.admin import check_topics
 from streamdedup.kafka.options import KafkaOptions
@@ -64,7 +63,7 @@ def run_service(settings: Settings) -> None:
         listener = stack.enter_context(_listen(api.host, api.port))
         backend = stack.enter_context(connect_backend(settings, from_replicas=api.read_from == "replica"))
         profiles = _served_profiles(settings, backend)
-        engine = stack.enter_context(closing(Engine(profiles, metrics, wall_clock_ms)))
+        engine = stack.enter_context(closing(Engine(profiles, metrics, clock.now_ms)))
         options = replace(kafka_options(settings), connect_timeout_s=_COMPARISON_S, fetch_timeout_s=_COMPARISON_S)
         aligner = TextAligner(lambda: _open_fetcher(options), _COMPARISON_S)
         stack.callback(aligner.close)

@@ -45,7 +45,7 @@ class AttemptIds:
         return f"{self._lineage:010d}.{self._sequence:010d}.{time.time_ns() // 1000:017d}"
 
 
-def committed_attempt(committed: CommittedOffset | None) -> str:
+def attempt_id_of(committed: CommittedOffset | None) -> str:
     """Return the attempt id that was committed with an offset; empty when there is none."""
     return committed.metadata if committed is not None and _ATTEMPT_ID.fullmatch(committed.metadata) else ""
 

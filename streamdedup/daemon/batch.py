@@ -9,7 +9,6 @@ stages. ``index`` takes chunks out of a ``ChunkedBatch``, which frees the memory
 are immutable.
 """
 
-import time
 from collections import deque
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, ExitStack
@@ -18,6 +17,7 @@ from typing import NamedTuple
 
 from msgspec.structs import replace
 
+from streamdedup import clock
 from streamdedup.detection.detector import Detector
 from streamdedup.detection.model import DetectionResult, Prepared
 from streamdedup.errors import DecodeError, DocumentTooLarge, FatalError, MessageError, TransientError
@@ -35,10 +35,6 @@ INVALID = "invalid"
 CHUNK_DOCUMENTS = 1_000
 #: Largest number of characters in a chunk of several documents; bounds the memory for their shingles.
 CHUNK_CHARACTERS = 4 * 2**20
-
-
-def now_ms() -> int:
-    return time.time_ns() // 1_000_000
 
 
 @dataclass(frozen=True, slots=True)
@@ -246,7 +242,7 @@ def _decode_records(
     batch: Batch, pipelines: Mapping[str, Pipeline], tick: Callable[[], None], *, is_ahead: bool
 ) -> DecodedBatch:
     """Decode all records, correct their times, and make failures of the undecodable and the unreadable ones."""
-    present_ms = now_ms()
+    present_ms = clock.now_ms()
     documents: dict[str, list[Document]] = {}
     failures: list[FailedRecord] = []
     kinds: list[tuple[str, str]] = []

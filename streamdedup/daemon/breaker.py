@@ -1,6 +1,6 @@
 """The dead-letter breaker: halts the daemon when too many records of a topic would become dead letters.
 
-``publisher`` calls ``check`` before a batch is published, and ``committed`` after its commit; ``loop`` halts.
+``publisher`` calls ``check`` before a batch is published, and ``count`` after its commit; ``loop`` halts.
 """
 
 from collections import Counter, defaultdict, deque
@@ -63,7 +63,7 @@ class DeadLetterBreaker:
                     'a restart with service.dead_letter_limit = "none"'
                 )
 
-    def committed(self, batch: Batch, dead_letters: Sequence[FailedRecord]) -> None:
+    def count(self, batch: Batch, dead_letters: Sequence[FailedRecord]) -> None:
         if self._options.limit is None:
             return
         failed = {letter.record.position for letter in dead_letters}

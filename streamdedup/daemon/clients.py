@@ -61,7 +61,7 @@ class KafkaClients:
             except BrokerUnavailable as error:
                 log.info("place_unconfirmed", reason=str(error))
 
-    def producer_fenced(self, error: ProducerFenced) -> None:
+    def count_fencing(self, error: ProducerFenced) -> None:
         """Record a takeover of the transactional id; raise ``error`` if it is the second in ``_FENCED_TWICE_S``."""
         now_s = self._clock()
         if self._fenced_at_s is not None and now_s - self._fenced_at_s < _FENCED_TWICE_S:

@@ -12,18 +12,20 @@ import signal
 from collections.abc import Callable, Mapping
 from typing import Any, cast
 
-from streamdedup.daemon.read_ahead import AHEAD_POLL_S
 from streamdedup.errors import SettingsError
 from streamdedup.index.contract import Index
-from streamdedup.kafka.protocols import Batch, Source
+from streamdedup.kafka.protocols import Source
 
 #: Called with the name of each point when the daemon reaches it.
 OnPoint = Callable[[str], None]
 
 #: Step by method of the source.
-SOURCE_STEPS = {"poll": "poll", "committed": "committed", "commit": "commit_offsets"}
-#: Step of a poll of the batch ahead (``read_ahead``), which has another time-out than other polls.
-POLL_AHEAD = "poll_ahead"
+SOURCE_STEPS = {
+    "poll": "poll",
+    "poll_ahead": "poll_ahead",
+    "committed_offset": "committed",
+    "commit": "commit_offsets",
+}
 #: Step by method of the index, in the order of the loop. Requests for the state of the server are no steps.
 STORE_STEPS = {
     name: name
@@ -59,7 +61,7 @@ PRODUCER_STEPS = {
 #: Names of all points.
 CRASH_POINTS = tuple(
     f"{when}_{step}"
-    for step in (*SOURCE_STEPS.values(), POLL_AHEAD, *STORE_STEPS.values(), *PRODUCER_STEPS.values())
+    for step in (*SOURCE_STEPS.values(), *STORE_STEPS.values(), *PRODUCER_STEPS.values())
     for when in ("before", "after")
 )
 
@@ -78,26 +80,15 @@ class _Wrapper:
             return method
 
         def call(*arguments: object, **named: object) -> object:
-            return self._report(step, method, *arguments, **named)
+            self._on_point(f"before_{step}")
+            result = method(*arguments, **named)
+            self._on_point(f"after_{step}")
+            return result
 
         return call
 
     def __setattr__(self, name: str, value: object) -> None:
         setattr(self._inner, name, value)
-
-    def _report(self, step: str, method: Callable[..., Any], *arguments: object, **named: object) -> Any:
-        self._on_point(f"before_{step}")
-        result = method(*arguments, **named)
-        self._on_point(f"after_{step}")
-        return result
-
-
-class _SourceWrapper(_Wrapper):
-    """Delegates to a source; a poll of the batch ahead is a separate step."""
-
-    def poll(self, timeout_s: float, max_records: int | None = None) -> Batch:
-        step = POLL_AHEAD if timeout_s == AHEAD_POLL_S else SOURCE_STEPS["poll"]
-        return cast(Batch, self._report(step, self._inner.poll, timeout_s, max_records))
 
 
 class StepObserver:
@@ -113,7 +104,7 @@ class StepObserver:
         return _Wrapper(producer, PRODUCER_STEPS, self._on_point)
 
     def wrap_source(self, source: Source) -> Source:
-        return cast(Source, _SourceWrapper(source, SOURCE_STEPS, self._on_point))
+        return cast(Source, _Wrapper(source, SOURCE_STEPS, self._on_point))
 
 
 class CrashPoint:

@@ -21,7 +21,7 @@ import structlog
 from prometheus_client import CollectorRegistry
 from prometheus_client.exposition import CONTENT_TYPE_LATEST, generate_latest
 
-from streamdedup.daemon.metrics import Metrics
+from streamdedup.daemon.metrics import Awaited, Metrics
 
 #: Time after which Kafka counts as away during a request, in seconds. The same as for an idle consumer
 #: (``kafka.group.SilenceWatch``), and less than the 10 s within which readiness must show an outage.
@@ -60,8 +60,8 @@ class Readiness:
     fail, so the loop also marks the beginning and the end of its requests, and an overdue request counts as a wait.
     Polls are not marked (``kafka.group.SilenceWatch`` watches them), nor are computing and writing to the index.
 
-    ``awaited`` is the server or event that the loop awaits, a key of ``metrics.WAITING_FOR``; None while the daemon is
-    at work. ``waiting_for`` also reports an overdue request. ``halted`` says why nothing further is published.
+    ``awaited`` is the server or event that the loop awaits; None while the daemon is at work. ``waiting_for`` also
+    reports an overdue request. ``halted`` says why nothing further is published.
     """
 
     def __init__(
@@ -71,13 +71,13 @@ class Readiness:
         missing_topics: Callable[[], frozenset[str]] = frozenset,
     ) -> None:
         self.halted: str | None = None
-        self.awaited: str | None = "the store"  # the first server that `cli.run` waits for
+        self.awaited: Awaited | None = Awaited.STORE  # the first server that `cli.run` waits for
         self._clock = clock
         self._missing_topics = missing_topics
         self._request_began_at: float | None = None
         self._failures_count = 0
         #: The wait that was logged last.
-        self._logged: str | None = None
+        self._logged: Awaited | None = None
         self._overdue_logged_at: float | None = None  # the beginning of the last overdue request
         self._awaited_since_s = clock()
         metrics.observe_readiness(self.waiting_for, lambda: self.problem() is None)
@@ -90,29 +90,29 @@ class Readiness:
         finally:
             self._request_began_at = None
 
-    def wait_for(self, awaited: str) -> None:
-        """Begin to wait for a server or event, a key of ``metrics.WAITING_FOR``."""
+    def wait_for(self, awaited: Awaited) -> None:
+        """Begin to wait for a server or event."""
         if awaited != self.awaited:
             self._awaited_since_s = self._clock()
         self.awaited = awaited
 
     def log_joining(self) -> None:
         """Log once why the daemon has no partitions yet, ``JOINING_S`` after it began to wait for them."""
-        if self._logged != "partitions" and self._clock() - self._awaited_since_s >= JOINING_S:
-            self._logged = "partitions"
-            log.info("waiting", what="partitions", reason=_JOINING)
+        if self._logged is not Awaited.PARTITIONS and self._clock() - self._awaited_since_s >= JOINING_S:
+            self._logged = Awaited.PARTITIONS
+            log.info("waiting", what=Awaited.PARTITIONS.value, reason=_JOINING)
 
     def at_work(self) -> None:
         """End the wait: the daemon has partitions, or has seen an assignment without any for it."""
         self.awaited = self._logged = None
 
-    def retry_delay_s(self, awaited: str, error: Exception) -> float:
+    def retry_delay_s(self, awaited: Awaited, error: Exception) -> float:
         """Record a failure and the wait that follows, log the first failure of each wait, and return the delay.
 
         The delay doubles with each failure, and has a random part that spreads the tries of several daemons.
         """
         if self._logged != awaited:
-            log.warning("waiting", what=awaited, reason=str(error))
+            log.warning("waiting", what=awaited.value, reason=str(error))
             self._logged = awaited
         self.wait_for(awaited)
         longest_s = min(_LONGEST_DELAY_S, _FIRST_DELAY_S * 2.0**self._failures_count)
@@ -123,7 +123,7 @@ class Readiness:
         """Begin again with the shortest delay, after a turn without an error; a wait for partitions may go on."""
         self._failures_count = 0
 
-    def waiting_for(self) -> str | None:
+    def waiting_for(self) -> Awaited | None:
         """Return ``awaited``, or Kafka during an overdue request, which is logged; None while at work or halted."""
         if self.halted is not None:
             return None
@@ -131,8 +131,10 @@ class Readiness:
         if self.awaited is None and began_at is not None and self._clock() - began_at > OVERDUE_S:
             if began_at != self._overdue_logged_at:  # the loop logs the outage only when the request fails
                 self._overdue_logged_at = began_at
-                log.warning("waiting", what="Kafka", reason=f"a request has had no answer for {OVERDUE_S:g} s")
-            return "Kafka"
+                log.warning(
+                    "waiting", what=Awaited.KAFKA.value, reason=f"a request has had no answer for {OVERDUE_S:g} s"
+                )
+            return Awaited.KAFKA
         return self.awaited
 
     def problem(self) -> str | None:

@@ -8,7 +8,7 @@ import contextlib
 import math
 from collections.abc import Callable, Mapping
 
-from streamdedup.daemon.batch import now_ms
+from streamdedup import clock
 from streamdedup.daemon.metrics import Metrics
 from streamdedup.errors import StreamdedupError
 from streamdedup.kafka.protocols import Batch, Source
@@ -52,11 +52,11 @@ class Lags:
         if not assigned and not stats.rebalances_count:
             return  # new clients that have not joined the group yet
         for partition in self.shown.keys() - assigned:
-            self._metrics.lag_records.remove(partition.topic, str(partition.number))
+            self._metrics.lag_records.remove(partition.topic, str(partition.partition))
             del self.shown[partition]
         for partition, unread in stats.lags.items():
             lag = max(unread, (source.end(partition) or 0) - self._starts.get(partition, math.inf))
             if self.shown.get(partition) != lag:
-                self._metrics.lag_records.labels(partition.topic, str(partition.number)).set(lag)
+                self._metrics.lag_records.labels(partition.topic, str(partition.partition)).set(lag)
                 self.shown[partition] = int(lag)
-        self._metrics.lag_timestamp_seconds.set(now_ms() / 1000)
+        self._metrics.lag_timestamp_seconds.set(clock.now_ms() / 1000)

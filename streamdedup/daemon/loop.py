@@ -34,9 +34,10 @@ import structlog
 from streamdedup.daemon.batch import BatchProcessor, BatchResult, Pipeline
 from streamdedup.daemon.clients import KafkaClients
 from streamdedup.daemon.health import Readiness
-from streamdedup.daemon.metrics import Metrics
+from streamdedup.daemon.metrics import Awaited, Metrics
+from streamdedup.daemon.options import LoopOptions
 from streamdedup.daemon.partitions import PartitionOwnership
-from streamdedup.daemon.publisher import LoopOptions, Publication, Publisher
+from streamdedup.daemon.publisher import Publication, Publisher
 from streamdedup.daemon.read_ahead import JOINING_POLL_S, POLL_S, ReadAhead
 from streamdedup.daemon.rebuild import Rebuilder
 from streamdedup.daemon.recovery import Recovery
@@ -62,7 +63,7 @@ from streamdedup.kafka.protocols import Batch, Sink, Source, Transport
 from streamdedup.position import Partition
 
 #: What the loop awaits after an error that closes the clients although Kafka answers.
-_AWAITED = {Rejoin: "partitions", GroupHasOtherIndex: "the group"}
+_AWAITED = {Rejoin: Awaited.PARTITIONS, GroupHasOtherIndex: Awaited.GROUP}
 
 log = structlog.get_logger("streamdedup.loop")  # one name for all modules of the loop, shown in each log line
 
@@ -123,16 +124,17 @@ class Loop:
             self._recovery.open()
             source, sink = self._open_clients()
             if self.readiness.halted is not None:
-                source.hold(POLL_S)  # keeps the partitions, and fetches nothing
+                source.keep_membership(POLL_S)  # keeps the partitions, and fetches nothing
                 self._statistics.waiting(source)
                 return
             # Shorter polls while the daemon waits, such as for its first partitions, finish joining the group sooner.
             batch = self._reader.poll(source, POLL_S if self.readiness.awaited is None else JOINING_POLL_S)
             # Also asks the indexes at intervals, and raises if they do not answer.
             self._statistics.observe(source, batch)
-            if self._recovery.recovered(source, batch):
+            if self._recovery.recover_if_lost(source):
                 self._reset(batch)  # the fences belong to the index that was lost
             elif batch:
+                self._recovery.refuse_revoked(batch)
                 self._process(batch, source, sink)
             self._succeeded(source)
         except StoreUnavailable as error:
@@ -141,10 +143,10 @@ class Loop:
         except BatchRefused as error:
             self._shrink_batches(batch)
             self._reset(batch)
-            self._refused(batch, error)
+            self._await_assignment(batch, error)
         except IndexLost as error:
             self._reset(batch)
-            self._recovery.index_lost(error)
+            self._recovery.report_loss(error)
         except DeadLetterBurst as error:
             self._reset(batch)
             self._halt(error)
@@ -176,11 +178,14 @@ class Loop:
         batch, fences = self._take_over(batch, source)
         prepared = self._reader.prepared(batch)  # decoded; `index` prepares the chunks that were not prepared ahead
         # In a backlog this thread polls the next batch, and a second thread prepares it.
-        if not self._reader.read_ahead(source, batch):
-            # A rebalance has ended the generation of this batch.
-            self._shrink_batches(batch)
-            self._reset(batch)
-            return
+        if self._reader.may_read_ahead(source, batch):
+            self._reader.poll_ahead(source)
+            if source.generation() != batch.generation:
+                # The group has rebalanced: Kafka would refuse to commit this batch.
+                self._shrink_batches(batch)
+                self._reset(batch)
+                return
+            self._reader.prepare_ahead()
         result = self._processor.index(prepared, fences)
         # Too many dead letters end the batch here (``DeadLetterBurst``).
         publication = self._publisher.publication(result, fences)
@@ -207,9 +212,8 @@ class Loop:
 
         The commit carries the same id. An index that lacks a committed attempt id has gone back in time.
 
-        Raises:
-            Rejoin: The index lacks a committed attempt, or a connection to the store was opened during the batch, so
-                the server may have forgotten a part of the batch.
+        Raises ``Rejoin`` if the index lacks a committed attempt, or a connection to the store was opened during the
+        batch: the server may have forgotten a part of the batch.
         """
         with self._statistics.timed("index"):
             attempt_id = self._ownership.announce(fences, batch.starts)
@@ -220,7 +224,7 @@ class Loop:
         """Publish alerts and dead letters and commit the offsets, atomically."""
         with self._statistics.timed("publish"), self.readiness.asking_kafka():
             sink.publish(publication.messages, replace(batch, metadata=attempt_id))
-        self._ownership.on_committed(batch.ends, attempt_id)
+        self._ownership.remember_commit(batch.ends, attempt_id)
 
     def _finish(
         self, batch: Batch, fences: Mapping[Partition, Fence], result: BatchResult, publication: Publication
@@ -230,10 +234,10 @@ class Loop:
         Records below a high-water mark emit nothing when they are read again. Losing this update costs nothing: the
         next fence of a partition raises the high-water mark.
         """
-        self._slow_start.committed(sum(detected.replayed_count for detected in result.detected.values()))
+        self._slow_start.grow(sum(detected.replayed_count for detected in result.detected.values()))
         self._ownership.finish(batch.ends, fences, result.detected)
-        self._publisher.committed(batch, publication)
-        self._statistics.committed(result, publication)
+        self._publisher.count_dead_letters(batch, publication)
+        self._statistics.count_batch(result, publication)
 
     def _reset(self, batch: Batch | None) -> None:
         """Undo the polled batch, whose publishing has not begun, and the batch ahead; forget all fences."""
@@ -259,14 +263,14 @@ class Loop:
             log.info("at_work", partitions=sorted(str(partition) for partition in source.assigned()))
             self.readiness.at_work()
         else:
-            self.readiness.wait_for("partitions")
+            self.readiness.wait_for(Awaited.PARTITIONS)
             self.readiness.log_joining()
 
     # Kafka clients
 
     def _open_clients(self) -> tuple[Source, Sink]:
-        if self._clients.source is None and self.readiness.awaited != "the group":
-            self.readiness.wait_for("Kafka")
+        if self._clients.source is None and self.readiness.awaited is not Awaited.GROUP:
+            self.readiness.wait_for(Awaited.KAFKA)
         return self._clients.open()
 
     def _close_clients(self) -> None:
@@ -280,14 +284,14 @@ class Loop:
         """Close the clients and wait; the next turn opens new ones."""
         if isinstance(error, (MembershipEnded, ProducerFenced)):
             self._shrink_batches(batch)
-        awaited = next((what for kind, what in _AWAITED.items() if isinstance(error, kind)), "Kafka")
+        awaited = next((awaited for kind, awaited in _AWAITED.items() if isinstance(error, kind)), Awaited.KAFKA)
         self.readiness.wait_for(awaited)  # before closing, which takes seconds
         # Raises if another process has replaced this one under the same static membership: new clients would evict it.
         self._clients.confirm_membership()
         self._close_clients()
         if isinstance(error, ProducerFenced):
-            self._clients.producer_fenced(error)  # raises the second error within a minute
-        elif awaited == "Kafka":
+            self._clients.count_fencing(error)  # raises the second error within a minute
+        elif awaited is Awaited.KAFKA:
             self._metrics.broker_errors.inc()
         self._wait(awaited, error)
 
@@ -296,29 +300,29 @@ class Loop:
     def _await_server(self, error: BrokerSilent | RegistryUnavailable) -> None:
         """Wait with the same clients: new ones would have to wait for the end of the old group session."""
         if isinstance(error, RegistryUnavailable):
-            self._wait("the schema registry", error)
+            self._wait(Awaited.SCHEMA_REGISTRY, error)
         else:
             self._metrics.broker_errors.inc()
-            self._wait("Kafka", error)
+            self._wait(Awaited.KAFKA, error)
 
     def _await_indexes(self, error: StoreUnavailable) -> None:
         """Ping all indexes until each answers; keep the group membership meanwhile."""
         self._metrics.store_errors.inc()
-        self._wait("the store", error)
+        self._wait(Awaited.STORE, error)
         while not self._stop.stopping:
             self._tick()
             try:
                 self._recovery.ping()
             except StoreUnavailable as still_away:
-                self._wait("the store", still_away)
+                self._wait(Awaited.STORE, still_away)
             else:
                 return
 
-    def _refused(self, batch: Batch | None, error: BatchRefused) -> None:
+    def _await_assignment(self, batch: Batch | None, error: BatchRefused) -> None:
         """Wait; the next poll learns the assignment. Refusals for a minute end the daemon (``StaleFence``)."""
         self._metrics.batches_refused.inc()
-        self._ownership.refused(error, None if batch is None else batch.generation)
-        self._wait("partitions", error)
+        self._ownership.count_refusal(error, None if batch is None else batch.generation)
+        self._wait(Awaited.PARTITIONS, error)
 
     def _halt(self, error: DeadLetterBurst) -> None:
         """Publish nothing further, and keep the partitions, so that no other daemon publishes the dead letters."""
@@ -329,22 +333,22 @@ class Loop:
     def _rebuild_step(self) -> None:
         """Tick, report the wait for the index, and end the rebuild when asked to stop."""
         self._tick()
-        self.readiness.wait_for("the index")
+        self.readiness.wait_for(Awaited.INDEX)
         self._statistics.waiting(self._clients.source)
         if self._stop.stopping:
             # Undoes the turn without a fatal error; `run` then sees the request to stop.
             raise StoreUnavailable("the rebuild of the index was interrupted; the next start begins it again")
 
-    def _wait(self, awaited: str, error: Exception) -> None:
+    def _wait(self, awaited: Awaited, error: Exception) -> None:
         """Wait before the next try, longer after each failure; keep the group membership if there is one."""
         delay_s = self.readiness.retry_delay_s(awaited, error)
         source = self._clients.source
-        self._statistics.waiting(None if awaited == "Kafka" else source)
+        self._statistics.waiting(None if awaited is Awaited.KAFKA else source)
         if source is None:
             self._stop.wait(delay_s)
             return
         try:
-            source.hold(delay_s)
+            source.keep_membership(delay_s)
         except BrokerUnavailable as lost:
             log.warning("clients_lost", reason=str(lost))
             # As in `_replace_clients`: the next turn opens new clients, which may evict a replacement of this process.

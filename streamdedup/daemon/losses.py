@@ -7,7 +7,7 @@ states of an index. The committed offsets must be read first: attempts are annou
 from collections.abc import Iterable, Mapping
 from typing import NamedTuple
 
-from streamdedup.daemon.attempts import attempt_ms, committed_attempt, lineage_of
+from streamdedup.daemon.attempts import attempt_id_of, attempt_ms, lineage_of
 from streamdedup.index.contract import PartitionStore
 from streamdedup.index.values import PartitionState
 from streamdedup.kafka.protocols import CommittedOffset
@@ -32,7 +32,6 @@ class Loss(NamedTuple):
     """A committed offset that the index does not know.
 
     Attributes:
-        partition, committed: The partition, and its committed offset.
         gap: The missing records; None where the index as a whole is lost.
         is_switch: Whether the gap is of an index that no daemon has used since it was built, as by ``index prepare``.
     """
@@ -44,11 +43,12 @@ class Loss(NamedTuple):
     is_switch: bool = False
 
 
-def gaps(losses: Iterable[Loss]) -> dict[Partition, Gap] | None:
-    """Return the gap by partition, empty without losses; None if a loss without a gap shows that all is lost."""
-    by_partition = {loss.partition: loss.gap for loss in losses}
-    gaps_only = {partition: gap for partition, gap in by_partition.items() if gap is not None}
-    return gaps_only if len(gaps_only) == len(by_partition) else None
+def is_lost_as_a_whole(losses: Iterable[Loss]) -> bool:
+    return any(loss.gap is None for loss in losses)
+
+
+def gap_by_partition(losses: Iterable[Loss]) -> dict[Partition, Gap]:
+    return {loss.partition: loss.gap for loss in losses if loss.gap is not None}
 
 
 def find_losses(index: PartitionStore, committed: Mapping[Partition, CommittedOffset]) -> list[Loss]:
@@ -57,12 +57,7 @@ def find_losses(index: PartitionStore, committed: Mapping[Partition, CommittedOf
 
 
 class _KnownCommits(NamedTuple):
-    """The commits that an index knows, of all partitions.
-
-    Attributes:
-        lineage: The latest lineage of an announced attempt.
-        latest_ms: Time of the latest attempt that is known to be committed; None when there is none.
-    """
+    """The latest lineage of an announced attempt, and the time of the latest attempt that is known to be committed."""
 
     lineage: int = 0
     latest_ms: int | None = None
@@ -96,7 +91,7 @@ def describe_loss(
     offset_text = f"offset {committed.offset} of {partition} is committed, but the index"
     if state.high_water_mark is None:
         reason = f"{offset_text} has never seen this partition: it was lost, or it is another one"
-    elif state.announced < committed_attempt(committed):
+    elif state.announced < attempt_id_of(committed):
         reason = f"{offset_text} does not know of it: it has gone back to an earlier time"
     else:
         return None
@@ -115,7 +110,7 @@ def _gap(committed: CommittedOffset, state: PartitionState, commits: _KnownCommi
     * The announced attempt belongs to an earlier incarnation of the topic; without topic ids, a committed offset below
       the start of the attempt shows that.
     """
-    attempt_id = committed_attempt(committed)
+    attempt_id = attempt_id_of(committed)
     if commits.latest_ms is None or not attempt_id or lineage_of(attempt_id) > commits.lineage:
         return None
     start = state.announced_start or 0

@@ -6,6 +6,7 @@ values. A change here also touches ``docs/metrics.md``, which a test compares wi
 
 import math
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from enum import StrEnum
 from threading import Lock
 from typing import get_args
 
@@ -28,19 +29,19 @@ _COUNT_BUCKETS = (1, 2, 5, 10, 20, 50, 100, 200, 500, 1000, 2000, 5000)
 
 #: Stages of a batch. The first four take time of the loop; ``ahead`` is the time of the thread that reads ahead.
 STAGES = ("poll", "prepare", "index", "publish", "ahead")
-#: Everything that the daemon can wait for: name in the log, and label of the metric.
-WAITING_FOR = {
-    "the store": "store",
-    "Kafka": "kafka",
-    "the schema registry": "schema_registry",
-    "the group": "group",
-    "partitions": "partitions",
-    "the index": "index",
-}
-
-
 #: Kinds of rebuilds of an index by daemons.
 REBUILD_KINDS = ("lost", "gap", "switch")
+
+
+class Awaited(StrEnum):
+    """What the daemon waits for: the value is its name in the log, the name in lower case the label of the metric."""
+
+    STORE = "the store"
+    KAFKA = "Kafka"
+    SCHEMA_REGISTRY = "the schema registry"
+    GROUP = "the group"
+    PARTITIONS = "partitions"
+    INDEX = "the index"
 
 
 class BatchHistogram(Collector):
@@ -368,8 +369,8 @@ class Metrics(MetricSet):
 
     def __init__(self) -> None:
         super().__init__()
-        for label in WAITING_FOR.values():
-            self.waiting.labels(label).set(0)
+        for awaited in Awaited:
+            self.waiting.labels(awaited.name.lower()).set(0)
 
     def begin_at_zero(
         self,
@@ -402,15 +403,15 @@ class Metrics(MetricSet):
                 if declared.kind is Counter and declared.labels == ("profile",):
                     getattr(self, name).labels(profile)  # creates the series
 
-    def observe_readiness(self, waiting_for: Callable[[], str | None], is_ready: Callable[[], bool]) -> None:
-        """Connect the readiness gauges to functions; ``waiting_for`` returns a key of ``WAITING_FOR``, or None."""
+    def observe_readiness(self, waiting_for: Callable[[], Awaited | None], is_ready: Callable[[], bool]) -> None:
+        """Connect the readiness gauges to functions."""
 
-        def is_awaited(name: str) -> Callable[[], float]:
-            return lambda: float(waiting_for() == name)
+        def is_awaited(awaited: Awaited) -> Callable[[], float]:
+            return lambda: float(waiting_for() == awaited)
 
         self.ready.set_function(is_ready)
-        for name, label in WAITING_FOR.items():
-            self.waiting.labels(label).set_function(is_awaited(name))
+        for awaited in Awaited:
+            self.waiting.labels(awaited.name.lower()).set_function(is_awaited(awaited))
 
     def observe_topics(self, topics: Iterable[str], missing: Callable[[], frozenset[str]]) -> None:
         """Read at each scrape which of the input topics do not exist."""

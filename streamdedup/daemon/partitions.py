@@ -1,13 +1,12 @@
 """Partition ownership: the partitions that are assigned to this daemon, with their fences.
 
-A partition is fenced before its first batch under each consumer-group generation. The fence refuses writes by
-earlier owners and returns the high-water mark. Each batch is announced in the index before it is published: the
-attempt id is stored in every slot, and committed with the offsets. A committed attempt id later than the announced one
-shows that the index was lost or has gone back to an earlier time (rule 11 of ``index.contract``).
+A partition is fenced before its first batch in each generation of the group: the index then refuses writes by earlier
+owners. Each batch is announced in the index before it is published, and its attempt id is committed with the offsets.
+A committed attempt id later than the announced one shows that the index was lost or has gone back to an earlier time
+(rule 11 of ``index.contract``).
 
-For each batch ``loop`` calls ``take_over`` before the writes, then ``announce``, ``on_committed`` and ``finish``; after
-failures ``refused`` and ``reset``. ``read_ahead`` and ``window_start`` call ``held``; ``recovery`` calls ``losses`` and
-``accept_losses``.
+For each batch ``loop`` calls ``take_over`` before the writes, then ``announce``, ``remember_commit`` and ``finish``;
+after failures it calls ``count_refusal`` and ``reset``. ``recovery`` calls ``losses`` and ``accept_losses``.
 """
 
 import time
@@ -18,7 +17,7 @@ from typing import NamedTuple
 
 import structlog
 
-from streamdedup.daemon.attempts import AttemptIds, committed_attempt
+from streamdedup.daemon.attempts import AttemptIds, attempt_id_of
 from streamdedup.daemon.batch import Pipeline
 from streamdedup.daemon.losses import Loss, compare, describe_loss
 from streamdedup.detection.model import DetectionResult
@@ -54,11 +53,8 @@ class _Refusals(NamedTuple):
 class PartitionOwnership:
     """Fences partitions before their first batch, announces batches, and detects a lost index.
 
-    Args:
-        pipelines: Pipelines by topic.
-        asking_kafka: Context of each request to Kafka; readiness then shows a request that is not answered in time.
-        on_recreated: Called with each fence whose topic was deleted and created again.
-        clock: Monotonic seconds.
+    ``pipelines`` are by topic. ``asking_kafka`` is the context of each request to Kafka: readiness then shows a request
+    that is not answered in time. ``on_recreated`` gets each fence whose topic was deleted and created again.
     """
 
     def __init__(
@@ -95,10 +91,8 @@ class PartitionOwnership:
     def take_over(self, batch: Batch, source: Source) -> dict[Partition, Fence]:
         """Fence each batch partition that has no fence under the batch generation; return the fences of all.
 
-        Raises:
-            BatchRefused: A later generation owns a partition.
-            IndexLost: The index does not know a committed offset, or is gone.
-            IndexMismatch: The index was rebuilt with other parameters than those of this process.
+        Raises ``IndexLost`` also if the index does not know a committed offset, and ``IndexMismatch`` if the index was
+        rebuilt with other parameters than those of this process.
         """
         starts = batch.starts
         unfenced = [
@@ -127,7 +121,7 @@ class PartitionOwnership:
     def _fence(self, partition: Partition, generation: int, start: int, source: Source, state: BrokerState) -> Fence:
         """Compare the committed offset with the start of the batch and with the index; then fence the partition."""
         with self._asking_kafka():
-            committed = source.committed(partition)
+            committed = source.committed_offset(partition)
         if committed is not None and not state.topic_id and state.end is not None and state.end < committed.offset:
             # The offset is of an earlier incarnation of the topic. Where topic ids are known, `source` compares them.
             committed = None
@@ -140,25 +134,24 @@ class PartitionOwnership:
             raise IndexLost(loss.reason)
         # The high-water mark is raised to the start: the committed offset, or the first record that exists after it;
         # without a commit, the beginning of the group. `fence` compares attempt ids again, atomically with the fencing.
-        # Does the group still count this process as a member? If not, a successor has its partitions. Asked when the
-        # fence is set, because the process may be frozen between question and fence.
+        # `_confirm` raises if this process has lost its membership, and with it the partition. `fence` calls it after
+        # the fence is set: between an earlier answer and the fence, the process may be frozen.
         fence = index.fence(
-            partition, generation, start, committed_attempt(committed), state, lambda: self._confirm(source)
+            partition, generation, start, attempt_id_of(committed), state, lambda: self._confirm(source)
         )
         if fence.recreated:
             self._on_recreated(fence)
-        # Documents below the high-water mark are silent: expected where a committed offset was set back.
         return replace(fence, has_commit=committed is not None)
 
     def _confirm(self, source: Source) -> None:
         with self._asking_kafka():
             source.confirm()
 
-    def refused(self, error: BatchRefused, generation: int | None) -> None:
-        """Record that an index has refused a batch of ``generation``, or a turn before its poll (None).
+    def count_refusal(self, error: BatchRefused, generation: int | None) -> None:
+        """Count a refusal of a batch of ``generation``, or of a turn before its poll (None).
 
-        Raises ``StaleFence`` when all batches under this generation were refused for ``_STALE_FENCE_S``. Refusals
-        further apart than that, as in an idle daemon, do not count together.
+        Raises ``StaleFence`` when all batches of a generation were refused for ``_STALE_FENCE_S``. Refusals further
+        apart than that, as in an idle daemon, do not count together.
         """
         now_s = first_s = self._clock()
         earlier = self._refusals
@@ -183,7 +176,7 @@ class PartitionOwnership:
             pipeline.index.announce(attempt_id, [fences[partition] for partition in partitions], starts)
         return attempt_id
 
-    def on_committed(self, ends: Mapping[Partition, int], attempt_id: str) -> None:
+    def remember_commit(self, ends: Mapping[Partition, int], attempt_id: str) -> None:
         """Store committed offsets and their attempt id in the fences; the next ``announce`` stores the id."""
         for partition, end in ends.items():
             if partition in self._fences:
@@ -217,12 +210,11 @@ class PartitionOwnership:
     # Losses
 
     def losses(self, source: Source) -> list[Loss]:
-        """Return the committed offsets that the index does not know.
+        """Return the committed offsets that the index does not know, also in partitions of other daemons.
 
-        Compares after an assignment or a reset, for the first batch after a pause, and else after ``_COMPARE_S``.
-        Includes partitions of other daemons and those without records: documents in every partition may have to be
-        compared with a document that the index has lost. Without losses, raises high-water marks that ``finish`` of
-        this daemon or an earlier one has missed.
+        A document of any partition may have to be compared with a lost document. Compares after an assignment or a
+        reset, for the first batch after a pause, and else every ``_COMPARE_S``. Without losses, raises high-water marks
+        that ``finish`` of this daemon or an earlier one has missed.
         """
         assigned = source.assigned()
         is_known = assigned <= self._checked
@@ -231,7 +223,7 @@ class PartitionOwnership:
             return []
         # Kafka first: attempts are announced before they are committed. An open transaction shows no loss yet.
         with self._asking_kafka():
-            committed = source.all_committed(stable=not is_known)
+            committed = source.committed_offsets(stable=not is_known)
         losses: list[Loss] = []
         behind: list[tuple[Partition, CommittedOffset]] = []
         for pipeline, partitions in self._by_pipeline(committed):
@@ -242,24 +234,30 @@ class PartitionOwnership:
             behind += [(p, committed[p]) for p in assigned & states.keys() if _is_behind(states[p], committed[p])]
         generation = source.generation()
         if not losses and generation is not None:
-            for partition, mark in behind:  # it may get no batch before its offset is set back
-                end = source.end(partition)
-                if end is None or end >= mark.offset:  # else the topic has lost its end, and new records come below
-                    self._fence(partition, generation, mark.offset, source, BrokerState(mark.topic_id, end))
+            self._raise_marks(behind, generation, source)
             self._checked, self._compared_s, self._is_to_compare = assigned, self._clock(), False
         return losses
 
+    def _raise_marks(
+        self, behind: Sequence[tuple[Partition, CommittedOffset]], generation: int, source: Source
+    ) -> None:
+        """Raise high-water marks to committed offsets; a partition may get no batch before its offset is set back."""
+        for partition, committed in behind:
+            end = source.end(partition)
+            if end is None or end >= committed.offset:  # else the topic has lost its end, and new records come below
+                self._fence(partition, generation, committed.offset, source, BrokerState(committed.topic_id, end))
+
     def accept_losses(self, losses: Sequence[Loss], generation: int) -> None:
-        """Make the index know committed offsets without their documents."""
+        """Fence the partitions and announce the committed attempts, as if the index had the lost documents."""
         for loss in losses:
             partition, offset = loss.partition, loss.committed.offset
             index: PartitionStore = self._pipelines[partition.topic].index
             # Without the attempt id: `fence` raises IndexLost for an id that was not announced. `announce` stores it.
             state = BrokerState(loss.committed.topic_id, incarnation=loss.committed.incarnation)
             fence = index.fence(partition, generation, offset, state=state)
-            attempt_id = committed_attempt(loss.committed)
+            attempt_id = attempt_id_of(loss.committed)
             if attempt_id:
-                index.announce(attempt_id, [fence], {partition: offset}, committed=True)
+                index.announce(attempt_id, [fence], {partition: offset}, is_committed=True)
 
 
 def _is_behind(state: PartitionState, committed: CommittedOffset) -> bool:

@@ -1,44 +1,22 @@
 """Turns batch results into messages: alerts and dead letters.
 
-``loop`` calls ``Publisher.publication`` after a batch is indexed, sends the messages, and then calls ``committed``.
+``loop`` calls ``publication`` after a batch is indexed, sends the messages, and then calls ``count_dead_letters``.
 """
 
-from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field
-from typing import Literal
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
 
-from streamdedup.daemon.batch import BatchResult, FailedRecord, Pipeline, now_ms
-from streamdedup.daemon.breaker import BreakerOptions, DeadLetterBreaker
+from streamdedup import clock
+from streamdedup.daemon.batch import BatchResult, FailedRecord, Pipeline
+from streamdedup.daemon.breaker import DeadLetterBreaker
+from streamdedup.daemon.options import LoopOptions
 from streamdedup.detection.model import Detection
 from streamdedup.index.values import Fence
 from streamdedup.kafka.protocols import Batch, Message
 from streamdedup.position import Partition, Position
-from streamdedup.wire import ALERT_VERSION, Alert, AlertDocument, alert_json, encode_alert, rfc_3339
+from streamdedup.wire import ALERT_VERSION, Alert, AlertDocument, encode_alert, rfc_3339
 from streamdedup.wire.copied_headers import SentHeaders, copied_headers, headers_bytes
-from streamdedup.wire.dead_letters import DaemonInfo, Stage, dead_letter
-
-
-@dataclass(frozen=True, slots=True)
-class LoopOptions:
-    """Options of loop and publisher that do not depend on a profile; ``cli.assembly`` makes them from the settings.
-
-    Attributes:
-        daemon: Group, instance and version that dead letters name.
-        on_index_lost: Reaction to committed offsets that the index does not know: end, continue without the lost
-            documents (their pairs are missed), or rebuild the index.
-        copy_headers: Names of the record headers to copy to alerts; a dead letter that is too large drops them last.
-        encode_alert: Encodes an alert message.
-    """
-
-    duplicates_topic: str
-    dead_letter_topic: str
-    max_message_bytes: int
-    daemon: DaemonInfo
-    on_index_lost: Literal["fail", "continue", "rebuild"] = "fail"
-    breaker: BreakerOptions = field(default_factory=BreakerOptions)
-    batch_records: int = 2_000
-    copy_headers: tuple[str, ...] = ()
-    encode_alert: Callable[[Alert], bytes] = alert_json
+from streamdedup.wire.dead_letters import Stage, dead_letter
 
 
 @dataclass(frozen=True, slots=True)
@@ -79,9 +57,9 @@ class Publisher:
         messages += map(self._dead_letter_message, dead_letters)
         return Publication(messages, dead_letters, len(result.failures) - len(dead_letters))
 
-    def committed(self, batch: Batch, publication: Publication) -> None:
+    def count_dead_letters(self, batch: Batch, publication: Publication) -> None:
         """Count committed dead letters towards the limit of ``LoopOptions.breaker``."""
-        self._breaker.committed(batch, publication.dead_letters)
+        self._breaker.count(batch, publication.dead_letters)
 
     def _is_published(self, failed: FailedRecord, fences: Mapping[Partition, Fence]) -> bool:
         position = failed.record.position
@@ -93,7 +71,7 @@ class Publisher:
             failed.record,
             failed.failure,
             self._options.daemon,
-            time_ms=now_ms(),
+            time_ms=clock.now_ms(),
             max_bytes=self._options.max_message_bytes,
             unread=failed.failure.stage is Stage.READ,
             copy_headers=self._options.copy_headers,
@@ -137,7 +115,7 @@ class Publisher:
             threshold=pipeline.threshold,
             part=1,  # `encode_alert` divides the matches, and sets part and parts
             parts=1,
-            detected_at=rfc_3339(now_ms()),
+            detected_at=rfc_3339(clock.now_ms()),
             containment_threshold=pipeline.containment_threshold,
             complete=detection.complete,
             suppressed={rule.value: count for rule, count in detection.suppressed.items()},

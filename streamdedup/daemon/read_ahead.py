@@ -1,6 +1,7 @@
 """Reads one batch ahead in a backlog: a thread prepares the next batch while the current one is indexed.
 
-For each batch ``loop`` calls ``poll``, ``prepared`` and ``read_ahead``; when it undoes a batch it calls ``discard``.
+For each batch ``loop`` calls ``poll`` and ``prepared``, and in a backlog (``may_read_ahead``) ``poll_ahead`` and
+``prepare_ahead``; when it undoes a batch it calls ``discard``.
 
 The thread only calls the decoders and ``Detector.prepare``, which have no effect outside the process. All requests to
 Kafka and to the index stay in the loop's thread, so that no client is used by two threads.
@@ -27,9 +28,6 @@ from streamdedup.position import Partition
 POLL_S = 0.5
 #: The same while the daemon waits for its first partitions: shorter polls finish joining the group sooner.
 JOINING_POLL_S = 0.1
-#: Longest time that the poll of the batch ahead waits for records, in seconds. Short, because the current batch waits
-#: meanwhile. ``crash_points`` tells this poll from others by the value.
-AHEAD_POLL_S = 0.05
 #: A batch with this many bytes of values is full. The size of a fetch limits a batch too, so a batch of large records
 #: never has the configured number of records.
 FULL_BYTES = 2**20
@@ -49,7 +47,6 @@ class ReadAhead:
     """Polls and prepares batches, at most one ahead of the current batch.
 
     Args:
-        slow_start: Limits the batch size, and decides whether memory may hold a second batch.
         held: Returns the fences held for partitions under a generation, as ``PartitionOwnership.held``.
         timed: Measures a stage: ``poll``, ``prepare`` (the loop waits for the thread) or ``ahead`` (the thread).
     """
@@ -103,38 +100,31 @@ class ReadAhead:
         # The fence of this batch may have another incarnation than the fence that was held at the poll.
         return prepared if prepared.decoded.batch == batch else self._processor.decode(batch)
 
-    def read_ahead(self, source: Source, batch: Batch) -> bool:
-        """In a backlog, poll the next batch and begin to prepare it.
-
-        An error of this poll is raised by the next ``poll``, so that the current batch is committed first.
-
-        Returns whether the group is still in the generation of the current batch. If not, both batches must be rewound.
-        """
-        if not self._slow_start.may_read_ahead() or not self._is_backlog(source, batch):
-            return True
-        try:
-            with self._timed("poll"):
-                self._polled = source.poll(AHEAD_POLL_S, self._slow_start.limit()) or None  # None for an empty batch
-        except StreamdedupError as error:
-            self._polled = error
-        if source.generation() != batch.generation:
-            return False
-        if isinstance(self._polled, Batch) and _bytes_of(self._polled) <= MOST_BYTES:
-            self._begin_to_prepare(self._polled)
-        return True
-
-    def _is_backlog(self, source: Source, batch: Batch) -> bool:
+    def may_read_ahead(self, source: Source, batch: Batch) -> bool:
         """Tell whether a batch is full, memory may hold another, and enough records for another full batch wait.
 
         Waiting records alone do not show a backlog: they may be unreadable at present, because a transaction is open or
         a leader is away, and a poll would wait for them. After a full batch alone, the next one may be empty.
         """
+        if not self._slow_start.may_read_ahead():
+            return False
         limit, size = self._slow_start.limit(), _bytes_of(batch)
         is_full = len(batch.records) >= limit or size >= FULL_BYTES
         return is_full and size <= MOST_BYTES and sum(source.stats().lags.values()) >= limit
 
-    def _begin_to_prepare(self, polled: Batch) -> None:
-        """Begin to prepare the batch ahead, if all of its partitions have a fence."""
+    def poll_ahead(self, source: Source) -> None:
+        """Poll the next batch; the next ``poll`` raises an error of this poll, after the current batch is committed."""
+        try:
+            with self._timed("poll"):
+                self._polled = source.poll_ahead(self._slow_start.limit()) or None  # None for an empty batch
+        except StreamdedupError as error:
+            self._polled = error
+
+    def prepare_ahead(self) -> None:
+        """Begin to prepare the batch ahead in the thread, if memory suffices and all of its partitions have a fence."""
+        polled = self.ahead()
+        if polled is None or _bytes_of(polled) > MOST_BYTES:
+            return
         fences = self._held(polled.starts, polled.generation)
         # Positions are complete only with the incarnation of the topic, which is in the fence.
         if fences.keys() == polled.starts.keys():

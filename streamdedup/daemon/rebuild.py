@@ -1,38 +1,39 @@
 """Rebuilds a lost index, or fills the gap of an index that has gone back: replays committed records, publishes nothing.
 
 ``recovery`` (policy ``rebuild``) and ``streamdedup index rebuild`` call ``begin`` for each profile, then ``rebuild``.
-No daemon can take over a partition meanwhile: a document that is compared with half of an index would miss its pairs
-with the other half forever. A lost index is built as a staging index (``index.staging``). An index with a gap keeps
-its entries; its announced attempts show the gap until the whole gap is replayed.
+Until a rebuild ends no daemon takes over a partition: a document that is compared with half of an index would never
+find its pairs with the other half. A lost index is built anew as a staging index (``index.staging``), which no daemon
+can open. An index with a gap keeps its entries; its announced attempts are earlier than the committed ones, and show
+the gap to every daemon until all of it is replayed.
 
 Steps, for each profile (3 to 5: ``rebuild_run``):
-    1. ``begin``: take the lease; then look for the losses once more. Delete an index that is lost as a whole.
+    1. ``begin``: take the lease, and look for the losses under it. Delete an index that is lost as a whole.
     2. The caller joins the group anew, so that Kafka refuses to commit batches that were indexed before step 1.
-    3. ``rebuild``: take over all partitions, with the committed offsets as high-water marks. Replay the topics up to
-       these offsets, silently. A gap is replayed from the starts of the last announced attempts. A lost index is
-       replayed from one retention period before the next record (``rebuild_window``), with deletions from as far back
-       as deletion markers live.
+    3. ``rebuild``: fence all partitions, with the committed offsets as high-water marks. Replay the topics up to these
+       offsets, silently. A gap is replayed from the starts of the last announced attempts. A lost index is replayed
+       from one lifetime before the next record (``rebuild_window``); of older records, as far back as deletion markers
+       live, deletions only.
     4. Seed claims, clusters and incarnations from the alert topic, which has the published pairs. For a gap, read
        alerts from the last commit that the index knows on. For a lost index, read all alerts: each request for a claim
        extends its life, so claims may be much older than their documents.
     5. Announce the committed attempts, and complete the index.
 
-Only published pairs are claimed, not all pairs that the replay finds: the first reading may never have compared the two
-versions. If such a version is sent again, its pair is still to be published.
+The replay claims no pairs: it may compare two versions that the first reading never compared. If one of them is sent
+again, the pair is still to be published.
 """
 
 import time
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 
-from streamdedup.daemon.batch import now_ms
-from streamdedup.daemon.losses import Gap, Loss, gaps
+from streamdedup import clock
+from streamdedup.daemon.losses import Gap, Loss, gap_by_partition, is_lost_as_a_whole
 from streamdedup.daemon.rebuild_run import Progress, RebuildRun, RebuildTarget
 from streamdedup.kafka.protocols import CommittedOffset, History, Source
 from streamdedup.position import Partition
 
 #: Interval and duration of the calls that keep the group membership, in seconds.
-_HOLD_EVERY_S, _HOLD_S = 1.0, 0.01
+_MEMBERSHIP_EVERY_S, _MEMBERSHIP_S = 1.0, 0.01
 #: Interval at which the leases on staging indexes that wait for their turn are extended, in seconds. A lease lasts 60.
 _KEEP_EVERY_S = 10.0
 
@@ -41,7 +42,6 @@ _KEEP_EVERY_S = 10.0
 class _Begun:
     """A rebuild that has begun: its target, and the missing records by partition, None if the whole index is lost.
 
-    ``Gap.start`` is the first offset that may be missing, ``Gap.since_ms`` the time of the last commit in the index.
     ``kind`` is one of ``metrics.REBUILD_KINDS``.
     """
 
@@ -51,21 +51,14 @@ class _Begun:
 
 
 class Rebuilder:
-    """Rebuilds indexes, one profile after the other.
-
-    Args:
-        open_target: Opens the target for a profile name.
-        history: Reads topics.
-        duplicates_topic: Alert topic.
-        now_ms: Returns the present, in milliseconds since the epoch.
-    """
+    """Rebuilds indexes, one profile after the other; ``open_target`` returns the target for a profile name."""
 
     def __init__(
         self,
         open_target: Callable[[str], RebuildTarget],
         history: History,
         duplicates_topic: str,
-        now_ms: Callable[[], int] = now_ms,
+        now_ms: Callable[[], int] = clock.now_ms,
     ) -> None:
         self._open_target = open_target
         self._history = history
@@ -79,51 +72,46 @@ class Rebuilder:
         find_losses: Callable[[], Sequence[Loss]] | None = None,
         tick: Callable[[], None] = lambda: None,
     ) -> bool:
-        """Begin to rebuild a profile's index; delete the present index, unless it has a gap only.
+        """Take the lease on a profile's index, and delete the index unless it has a gap only.
 
-        Args:
-            name: Profile name.
-            find_losses: Called with the lease; returns the losses of the index. Without a loss, another process has
-                completed a rebuild meanwhile. None to rebuild the whole index in any case.
-            tick: Called at every step.
+        ``find_losses`` returns the losses of the index, and is called under the lease; None to rebuild the whole index
+        in any case.
 
-        Returns:
-            Whether the rebuild was begun by this call.
-
-        Raises:
-            StoreUnavailable: Another process rebuilds the index.
-            RegistryUnavailable: The schema registry does not answer; alerts may need it.
+        Returns whether this call has begun a rebuild: no rebuild had begun before, and the index has losses. Raises
+        ``StoreUnavailable`` also where another process rebuilds the index, and ``RegistryUnavailable``: alerts may need
+        the schema registry.
         """
         if name in self._begun:
             return False
         target = self._open_target(name)
         target.alerts.ping()  # now, because alerts are read last
-        target.staging.hold()  # takes the lease
+        target.staging.take_lease()
         try:
             losses = None if find_losses is None else find_losses()
+            if losses is not None and not losses:  # another process has completed a rebuild meanwhile
+                target.staging.abandon()
+                return False
             gap = None if losses is None else self._fillable_gap(losses, target.kept_ms)
             if gap is None:
                 target.staging.clear(self._keeping_others(tick))
         except BaseException:
             target.staging.abandon()
             raise
-        if gap is not None and not gap:  # no losses
-            target.staging.abandon()
-            return False
         is_switch = all(loss.is_switch for loss in losses or ())
         self._begun[name] = _Begun(target, gap, "lost" if gap is None else "switch" if is_switch else "gap")
         return True
 
     def _fillable_gap(self, losses: Sequence[Loss], kept_ms: int | None) -> Mapping[Partition, Gap] | None:
-        """Return the gap by partition, empty without losses; None if the whole index is to be rebuilt.
+        """Return the gap by partition; None if the whole index is to be rebuilt.
 
-        A gap that begins more than half a lifetime ago is not filled: the index lost requests that had extended claims,
-        the replay does not repeat these requests, and claims could expire too early.
+        A gap that begins more than half a lifetime ago is not filled: the index has lost requests that extended claims,
+        the replay does not repeat them, and claims could expire too early.
         """
-        gap = gaps(losses)
-        if gap and kept_ms is not None and min(part.since_ms for part in gap.values()) < self._now_ms() - kept_ms // 2:
+        if is_lost_as_a_whole(losses):
             return None
-        return gap
+        gap = gap_by_partition(losses)
+        begin_ms = min(part.since_ms for part in gap.values())
+        return None if kept_ms is not None and begin_ms < self._now_ms() - kept_ms // 2 else gap
 
     def kind(self, name: str) -> str:
         """Return the kind of the rebuild that has begun for a profile."""
@@ -144,20 +132,11 @@ class Rebuilder:
     ) -> int:
         """Rebuild a profile's index after ``begin``; return the number of replayed records.
 
-        Args:
-            name: Profile name.
-            committed: Committed offsets for all partitions.
-            generation: Consumer-group generation, which began after ``begin``; 0 beside daemons at work.
-            tick: Called at every step.
-            progress: Called with the progress.
-            missing_topics: Input topics that do not exist, and are not read.
+        ``committed`` has the committed offsets of all partitions. ``generation`` is that of the group, and began after
+        ``begin``; 0 beside daemons at work.
 
-        Raises:
-            StoreUnavailable: The index's server does not answer; begin again.
-            BrokerUnavailable: Kafka does not answer; begin again.
-            RegistryUnavailable: The schema registry does not answer; begin again.
-            RegistryMisconfigured: The schema of an alert is not in the registry.
-            BatchRefused: Another process has taken over the rebuild.
+        Raises ``BatchRefused`` if another process has taken over the rebuild, and ``RegistryMisconfigured`` if the
+        registry lacks the schema of an alert. After any error the rebuild is to begin again.
         """
         begun = self._begun.pop(name)
         target = replace(begun.target, topics=[topic for topic in begun.target.topics if topic not in missing_topics])
@@ -170,7 +149,7 @@ class Rebuilder:
             raise
 
     def _keeping_others(self, tick: Callable[[], None]) -> Callable[[], None]:
-        """Return a tick that also extends the leases of the other rebuilds that have begun and wait for their turn."""
+        """Return a tick that also extends the leases of the rebuilds that wait for their turn."""
 
         def keep() -> None:
             for begun in self._begun.values():
@@ -186,7 +165,7 @@ class Rebuilder:
 
 def keeping_membership(source: Source, tick: Callable[[], None]) -> Callable[[], None]:
     """Return a tick that also keeps the group membership."""
-    return _with_keeping(tick, lambda: source.hold(_HOLD_S), _HOLD_EVERY_S)
+    return _with_keeping(tick, lambda: source.keep_membership(_MEMBERSHIP_S), _MEMBERSHIP_EVERY_S)
 
 
 def _with_keeping(tick: Callable[[], None], keep: Callable[[], None], interval_s: float) -> Callable[[], None]:

@@ -8,8 +8,9 @@ from dataclasses import dataclass, field
 
 import structlog
 
-from streamdedup.daemon.attempts import attempt_ms, committed_attempt, in_lineage, new_lineage
-from streamdedup.daemon.batch import BatchProcessor, Pipeline, decode_batch, now_ms
+from streamdedup import clock
+from streamdedup.daemon.attempts import attempt_id_of, attempt_ms, in_lineage, new_lineage
+from streamdedup.daemon.batch import BatchProcessor, Pipeline, decode_batch
 from streamdedup.daemon.losses import Gap
 from streamdedup.daemon.rebuild_seeds import SEED_PAIRS, Seeds
 from streamdedup.daemon.rebuild_window import (
@@ -48,13 +49,10 @@ class RebuildTarget:
     """Index, profile and topics in a rebuild.
 
     Attributes:
-        staging: The staging index, and the lease on the rebuild (``index.staging``).
         pipeline: Pipeline on the staging index.
-        topics: Input topics.
         kept_ms: The lifetime in milliseconds: how much older than the next record a replayed document may be; None
             for no limit.
         markers_ms: How much older a replayed deletion may be: the life of a deletion marker; None for no limit.
-        alerts: Reads the alert topic.
     """
 
     staging: StagingIndex
@@ -66,12 +64,10 @@ class RebuildTarget:
 
 
 class RebuildRun:
-    """Replays, seeds and announces.
+    """Replays, seeds and announces, under the lease on ``target``.
 
-    Args:
-        target: Index, profile and topics, with the lease.
-        gap: The missing records by partition; None if the whole index is lost.
-        history, committed, generation, tick, progress: As of ``Rebuilder``.
+    ``gap`` has the missing records by partition; None if the whole index is lost. ``committed`` has the committed
+    offsets in all topics, ``generation`` is that of the group, 0 beside daemons at work.
     """
 
     def __init__(
@@ -94,7 +90,7 @@ class RebuildRun:
         }
         #: Time of the last commit by partition; the present where another program has committed.
         self._committed_ms = {
-            partition: attempt_ms(attempt_id) if (attempt_id := committed_attempt(offset)) else now_ms()
+            partition: attempt_ms(attempt_id) if (attempt_id := attempt_id_of(offset)) else clock.now_ms()
             for partition, offset in self._committed.items()
         }
         self._generation = generation
@@ -104,18 +100,14 @@ class RebuildRun:
         self._began_at_s = time.monotonic()
 
     def run(self, duplicates_topic: str, now_ms: int) -> int:
-        """Take the steps; return the number of replayed records."""
-        # Before the first write: another process may have taken the rebuild over.
-        self._staging.extend_lease()
-        # 3. Take over and replay.
-        fences = self._take_over()
+        """Take steps 3 to 5; return the number of replayed records."""
+        self._staging.extend_lease()  # raises if another process has taken the rebuild over
+        # 3. Fence and replay.
+        fences = self._fence_committed()
         count = 0
         if fences:  # otherwise nothing is committed, and nothing is to be replayed
             if self._gap is not None and not self._is_fillable(self._gap, fences):
-                log.warning("gap_given_up", profile=self._pipeline.name)
-                self._gap = None
-                self._staging.clear(self._tick)  # also deletes the fences
-                fences = self._take_over()
+                fences = self._give_up_gap()
             if self._gap is None:
                 count = self._replay(fences, now_ms)
             else:
@@ -125,6 +117,17 @@ class RebuildRun:
             # 5. Announce and complete. After the announcement no process sees a gap.
             self._check_connections()
             self._announce(fences, now_ms)
+        self._complete()
+        return count
+
+    def _give_up_gap(self) -> dict[Partition, Fence]:
+        """Delete the index, to rebuild it as a whole; return new fences, because the old ones are deleted too."""
+        log.warning("gap_given_up", profile=self._pipeline.name)
+        self._gap = None
+        self._staging.clear(self._tick)
+        return self._fence_committed()
+
+    def _complete(self) -> None:
         self._check_connections()
         self._staging.extend_lease()
         if self._gap is None:
@@ -132,27 +135,27 @@ class RebuildRun:
             self._staging.complete({**self._pipeline.fingerprint, REBUILT_S: took_s})
         else:
             self._staging.abandon()  # gives up the lease only: the gap was filled in the index itself
-        return count
 
-    def _take_over(self) -> dict[Partition, Fence]:
+    def _fence_committed(self) -> dict[Partition, Fence]:
+        """Fence all partitions with a committed offset, which becomes the high-water mark."""
         index = self._pipeline.index
         states = index.partition_states(list(self._committed))
         fences = {}
         for partition, committed in self._committed.items():
-            # `fence` would refuse the committed attempt, which is not announced. The announced attempt stays, and shows
-            # the gap to the next process if this one ends now.
+            # `fence` would refuse the committed attempt, which is later than the announced one. The announced attempt
+            # stays: it shows the gap to the next process if this process ends now.
             announced = states[partition].announced
             state = BrokerState(committed.topic_id, incarnation=committed.incarnation)
             fences[partition] = index.fence(partition, self._generation, committed.offset, announced, state)
         return fences
 
     def _announce(self, fences: Mapping[Partition, Fence], now_ms: int) -> None:
-        """Announce the committed attempts of the partitions that were replayed.
+        """Announce the committed attempts of the replayed partitions.
 
-        A complete rebuild begins a lineage, unless it runs beside daemons (generation 0): they go on to commit attempts
-        of the present lineage.
+        A complete rebuild begins a lineage, unless it runs beside daemons (generation 0), which go on to commit
+        attempts of the present lineage.
         """
-        committed_ids = {partition: committed_attempt(committed) for partition, committed in self._committed.items()}
+        committed_ids = {partition: attempt_id_of(committed) for partition, committed in self._committed.items()}
         lineage = new_lineage(committed_ids.values(), now_ms)
         for partition, committed in self._committed.items():
             attempt_id = committed_ids[partition]
@@ -160,7 +163,7 @@ class RebuildRun:
                 if self._gap is None and self._generation:
                     attempt_id = in_lineage(attempt_id, lineage)
                 starts = {partition: committed.offset}  # all earlier records are in the index
-                self._pipeline.index.announce(attempt_id, [fences[partition]], starts, committed=True)
+                self._pipeline.index.announce(attempt_id, [fences[partition]], starts, is_committed=True)
 
     def _check_connections(self) -> None:
         if self._pipeline.index.connections_count() != self._connections_count:
@@ -209,11 +212,13 @@ class RebuildRun:
     def _is_fillable(self, gap: Mapping[Partition, Gap], fences: Mapping[Partition, Fence]) -> bool:
         """Tell whether a replay of the gap makes the index whole.
 
-        It does not if a document of the gap has an entry from an uncommitted record, which follows the gap: a batch
-        that was in progress when the store went back may have appended to an older version, or missed a deletion. An
-        entry is only replaced by a version from a later position. Nor does it if such a batch has matched a version
-        that the gap replaces. Nor does it if Kafka has deleted records of the gap: the deletion of a document may be
-        among them. Offsets without a record may also be markers of transactions.
+        It does not in these cases. Batches in progress are those that were uncommitted when the store went back.
+
+        * A document of the gap has an entry from a batch in progress. The batch may have appended to an older version,
+          or missed a deletion, and an entry is only replaced by a version from a later position.
+        * A batch in progress has matched a version that the gap replaces.
+        * Kafka has deleted records of the gap: the deletion of a document may be among them. Offsets without a record
+          may also be markers of transactions.
         """
         index, pipeline = self._pipeline.index, self._pipeline
         starts = {partition: part.start for partition, part in gap.items() if partition in self._committed}
@@ -235,23 +240,28 @@ class RebuildRun:
                     continue  # from another topic, or from an earlier incarnation, with other offsets
                 if entry.position.offset >= self._committed[partition].offset:
                     return False
-        if replaced and self._is_matched(replaced, fences):
+        if replaced and self._are_matched(replaced, self._fence_uncommitted(fences)):
             return False
         return missing_count == 0 or self._history.keeps_all(starts)
 
-    def _is_matched(self, numbers: Collection[int], fences: Mapping[Partition, Fence]) -> bool:
-        """Tell whether uncommitted records have pending matches with documents; refuse the batches in progress."""
-        index, name = self._pipeline.index, self._pipeline.name
-        partitions = self._history.progress(self._target.topics, {}, now_ms())  # also those without a commit
-        all_fences = dict(fences)
+    def _fence_uncommitted(self, fences: Mapping[Partition, Fence]) -> list[Fence]:
+        """Fence the other partitions too, so that the index refuses all batches in progress; return all fences."""
+        index = self._pipeline.index
+        partitions = self._history.progress(self._target.topics, {}, clock.now_ms())  # also those without a commit
+        all_fences = list(fences.values())
         for partition, state in index.partition_states(sorted(partitions.keys() - fences.keys())).items():
             if state.high_water_mark is not None:  # otherwise no batch has begun
                 in_kafka = BrokerState(state.topic_id)
-                all_fences[partition] = index.fence(
-                    partition, self._generation, state.high_water_mark, state.announced, in_kafka
+                all_fences.append(
+                    index.fence(partition, self._generation, state.high_water_mark, state.announced, in_kafka)
                 )
-        nothing = PendingMatches()  # stores nothing
-        for fence in all_fences.values():
+        return all_fences
+
+    def _are_matched(self, numbers: Collection[int], fences: Sequence[Fence]) -> bool:
+        """Tell whether documents are among the pending matches of uncommitted records."""
+        index, name = self._pipeline.index, self._pipeline.name
+        nothing = PendingMatches()  # to save nothing returns the matches that are saved
+        for fence in fences:
             self._tick()
             first = fence.high_water_mark
             pending = [(fence.position_at(offset), nothing) for offset in range(first, first + _PENDING_RECORDS)]
@@ -268,7 +278,7 @@ class RebuildRun:
         return self._batches(topics, since_ms=None, ends=ends, starts=starts)
 
     def _index(self, batches: Iterator[Batch], fences: Mapping[Partition, Fence]) -> int:
-        """Index the records silently, log failures, whose dead letters are published already, and count the records."""
+        """Index the records silently, and return their number; failures are logged only, their dead letters exist."""
         processor = BatchProcessor(dict.fromkeys(self._target.topics, self._pipeline), nullcontext, self._tick)
         count = 0
         skipped: Counter[str] = Counter()

@@ -1,10 +1,10 @@
 """Opens the indexes, and reacts to a lost index: one that is gone or has gone back to an earlier time.
 
-In each turn ``loop`` calls ``open`` before the poll and ``recovered`` after it. The committed offsets show a loss
-(``partitions``); where a write shows it first, ``loop`` calls ``index_lost``, and the next ``recovered`` reacts.
+In each turn ``loop`` calls ``open`` before the poll and ``recover_if_lost`` after it, which finds losses by the
+committed offsets. Where a write shows a loss first, ``loop`` calls ``report_loss``, and the next turn recovers.
 """
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from datetime import UTC, datetime
 from functools import partial
 from typing import Literal
@@ -91,23 +91,16 @@ class Recovery:
         for pipeline in self._by_name.values():
             pipeline.index.ping()
 
-    def recovered(self, source: Source, batch: Batch) -> bool:
-        """Open or create the indexes of a batch; after an assignment, check for losses and recover from them.
+    def recover_if_lost(self, source: Source) -> bool:
+        """Recover lost indexes, or else create the missing ones of the assigned partitions.
 
-        Returns whether an index was recovered. The fences are void then, and the batch must be undone. Raises
+        Returns whether an index was lost: then the fences are void, and the polled batch must be undone. Raises
         ``IndexLost`` for the policy ``fail``, ``IndexMismatch`` if an index was rebuilt with other parameters, and
-        ``Rejoin`` if the index may have gone back to an earlier time since the last check, or a rebuild has begun.
+        ``Rejoin`` if a connection to an index was opened since the last check, or a rebuild has begun.
         """
         generation = source.generation()
-        if generation is not None and self._check(source, generation):
-            return True
-        # `_check` opens the indexes of the assigned partitions. A partition whose index is not open was revoked.
-        if any(self._by_topic[partition.topic].name not in self._opened for partition in batch.starts):
-            raise BatchRefused("a partition of the batch is no longer assigned to this daemon")
-        return False
-
-    def _check(self, source: Source, generation: int) -> bool:
-        """Recover from losses, or else create missing indexes; tell whether there were losses."""
+        if generation is None:
+            return False  # no partitions are assigned
         self.check_connections()
         # Before the first call to an index, so that a connection that is opened during this check causes another check.
         self._connection_counts = self._connection_counts_now()
@@ -128,22 +121,25 @@ class Recovery:
         self._loss_found = False
         return False
 
+    def refuse_revoked(self, batch: Batch) -> None:
+        """Raise ``BatchRefused`` for a partition whose index is not open: it was revoked after the poll."""
+        if any(self._by_topic[partition.topic].name not in self._opened for partition in batch.starts):
+            raise BatchRefused("a partition of the batch is no longer assigned to this daemon")
+
     def confirm_index(self, source: Source) -> None:
-        """Make sure, after a batch is announced, that the index knows all commits.
+        """Raise ``Rejoin`` if the index lacks a commit, or a connection was opened since the last check.
 
-        Keys that are put back under a running daemon leave its connections open.
-
-        Raises ``Rejoin`` if the index has gone back to an earlier time, or a connection was opened since the last
-        check.
+        Called when a batch is announced. The connections alone do not show keys that are put back under a running
+        daemon.
         """
         if losses := self._ownership.losses(source):
             raise Rejoin(f"{losses[0].reason}: the group is joined anew, and the index is checked")
         self.check_connections()
 
     def _compare_parameters(self, generation: int) -> None:
-        """Compare the parameters of the open indexes again in a new generation.
+        """In a new generation raise ``IndexMismatch`` if an open index has other parameters by now.
 
-        While this daemon was no member of the group, another process may have rebuilt an index with other parameters.
+        Another process may have rebuilt it while this daemon was no member of the group.
         """
         if generation == self._compared_generation:
             return
@@ -156,13 +152,11 @@ class Recovery:
         return tuple(pipeline.index.connections_count() for pipeline in self._by_name.values())
 
     def check_connections(self) -> None:
-        """Make sure that no connection to an index was opened since the last check.
+        """Raise ``Rejoin`` if a connection to an index was opened since the last check.
 
         A server that was restarted or replaced may have forgotten acknowledged writes: a part of the current batch, or
-        documents of other daemons. Other daemons may have batches that were indexed before the restart. Joining the
-        group anew makes Kafka refuse these batches, and the indexes are checked again.
-
-        Raises ``Rejoin`` if a connection was opened.
+        documents of other daemons. Joining the group anew makes Kafka refuse the batches that other daemons indexed
+        before the restart, and the indexes are checked again.
         """
         if self._connection_counts is not None and self._connection_counts_now() != self._connection_counts:
             self._connection_counts = None
@@ -170,17 +164,18 @@ class Recovery:
 
     def _recover(self, losses: Sequence[Loss], source: Source, generation: int) -> None:
         """React to losses as the policy says; a rebuild needs two turns, with a new generation in between."""
-        names = sorted({self._by_topic[loss.partition.topic].name for loss in losses})
         rebuilds = self._policy == "rebuild"
-        lost = {self._by_topic[loss.partition.topic].name for loss in losses if not (rebuilds and loss.is_switch)}
+        by_profile = self._by_profile(losses)
+        names = sorted(by_profile)
         for name in names:
-            if name in lost:
+            # A new index, as of `index prepare`, is not lost: a rebuild completes it.
+            if not (rebuilds and all(loss.is_switch for loss in by_profile[name])):
                 self._on_lost(name, True)
             # Raises if another process rebuilds the index, or has rebuilt it with other parameters.
             self._open(name, create=False)
         if self._policy == "fail":
-            raise IndexLost(losses[0].reason)  # `loop` passes it to `index_lost`, which adds the remedies
-        if self._policy == "rebuild" and self._rebuilder is not None:
+            raise IndexLost(losses[0].reason)  # `loop` passes it to `report_loss`, which adds the remedies
+        if rebuilds and self._rebuilder is not None:
             if self._begin_rebuilds(self._rebuilder, names, source):
                 # In the next turn nothing is left to begin, and the rebuild follows.
                 raise Rejoin("the group is joined anew before the index is rebuilt")
@@ -192,12 +187,17 @@ class Recovery:
             self._open(name, create=True)
         self._ownership.accept_losses(losses, generation)
 
+    def _by_profile(self, losses: Iterable[Loss]) -> dict[str, list[Loss]]:
+        groups: dict[str, list[Loss]] = {}
+        for loss in losses:
+            groups.setdefault(self._by_topic[loss.partition.topic].name, []).append(loss)
+        return groups
+
     def _begin_rebuilds(self, rebuilder: Rebuilder, names: Sequence[str], source: Source) -> bool:
         """Begin the rebuilds that this daemon has not begun; tell whether there were any."""
 
         def losses_of(name: str) -> list[Loss]:
-            losses = self._ownership.losses(source)
-            return [loss for loss in losses if self._by_topic[loss.partition.topic].name == name]
+            return self._by_profile(self._ownership.losses(source)).get(name, [])
 
         try:
             begun = [name for name in names if rebuilder.begin(name, partial(losses_of, name), self._tick)]
@@ -210,8 +210,8 @@ class Recovery:
         return bool(begun)
 
     def _rebuild(self, rebuilder: Rebuilder, names: Sequence[str], source: Source, generation: int) -> None:
-        """Complete the rebuilds that this daemon began before the present generation; after an error, drop them."""
-        committed, missing = source.all_committed(), source.missing_topics()
+        """Complete the rebuilds that this daemon has begun; after an error, abandon them."""
+        committed, missing = source.committed_offsets(), source.missing_topics()
         step = keeping_membership(source, self._tick)
         try:
             for name in names:
@@ -223,7 +223,7 @@ class Recovery:
         finally:
             rebuilder.abandon()
 
-    def index_lost(self, error: IndexLost) -> None:
+    def report_loss(self, error: IndexLost) -> None:
         """Record a loss that a write has detected, for the next check; raise it if the policy is ``fail``."""
         if self._policy == "fail":
             raise IndexLost(f"{error}. {_ADVICE}") from error

@@ -1,6 +1,6 @@
 """Slow start: batches begin at one record and double with each commit, up to ``kafka.batch_records``.
 
-``loop`` reports each commit (``committed``) and each batch that may have taken too long (``restart``); ``read_ahead``
+``loop`` reports each commit (``grow``) and each batch that may have taken too long (``restart``); ``read_ahead``
 asks for the size of each poll (``limit``) and whether memory may hold a second batch (``may_read_ahead``).
 
 A batch may be too large for the memory of the process, or take longer than the consumer group or a transaction allows.
@@ -57,7 +57,7 @@ class SlowStart:
         """
         return self._is_grown
 
-    def committed(self, replayed_count: int) -> None:
+    def grow(self, replayed_count: int) -> None:
         """Double the batch size after a commit.
 
         Replayed documents show that an earlier process may have been killed in the middle of a batch, which is logged

@@ -13,7 +13,8 @@ from dataclasses import asdict
 import numpy as np
 import structlog
 
-from streamdedup.daemon.batch import BatchResult, FailedRecord, now_ms
+from streamdedup import clock
+from streamdedup.daemon.batch import BatchResult, FailedRecord
 from streamdedup.daemon.lags import Lags
 from streamdedup.daemon.metrics import Metrics
 from streamdedup.daemon.publisher import Publication
@@ -69,7 +70,7 @@ class Statistics:
 
     # Committed batches
 
-    def committed(self, result: BatchResult, publication: Publication) -> None:
+    def count_batch(self, result: BatchResult, publication: Publication) -> None:
         metrics, decoded = self._metrics, result.decoded
         metrics.batch_records.observe(len(decoded.kinds))
         for (topic, kind), count in Counter(decoded.kinds).items():
@@ -86,7 +87,7 @@ class Statistics:
             self._limits[profile] = self._limits.get(profile, ReachedLimits()) + ReachedLimits.of(detected)
         self._count_dead_letters(publication.dead_letters)
         self._observe_latency(decoded.batch)
-        metrics.last_commit_timestamp_seconds.set(now_ms() / 1000)
+        metrics.last_commit_timestamp_seconds.set(clock.now_ms() / 1000)
         counts = _counts(result, publication)
         log.debug("batch_committed", **counts)
         self._summary.update(counts)
@@ -132,7 +133,7 @@ class Statistics:
             times = times_ms.setdefault(record.position.topic, [])
             if record.timestamp_ms >= 0:  # negative: without a time
                 times.append(record.timestamp_ms)
-        present_ms = now_ms()
+        present_ms = clock.now_ms()
         for topic, times in times_ms.items():
             # Not below 0: the clock of the producer may be ahead.
             self._metrics.latency_seconds.observe(topic, np.maximum(0, present_ms - np.array(times, np.int64)) / 1000)
@@ -201,11 +202,11 @@ class Statistics:
         if (topic, fence.incarnation) not in self._recreated:
             self._recreated.add((topic, fence.incarnation))
             self._metrics.topics_recreated.labels(topic).inc()
-            log.warning("topic_recreated", topic=topic, partition=fence.partition.number, mark=fence.high_water_mark)
+            log.warning("topic_recreated", topic=topic, partition=fence.partition.partition, mark=fence.high_water_mark)
 
     def index_lost(self, profile: str, lost: bool, rebuilt: str | None = None) -> None:
         """Record that a profile's index is lost, or complete again; count a rebuild by its kind."""
-        self._metrics.index_lost_timestamp_seconds.labels(profile).set(now_ms() / 1000 if lost else 0)
+        self._metrics.index_lost_timestamp_seconds.labels(profile).set(clock.now_ms() / 1000 if lost else 0)
         if rebuilt:
             self._metrics.index_rebuilds.labels(profile, rebuilt).inc()
 

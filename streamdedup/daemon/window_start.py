@@ -14,7 +14,7 @@ from contextlib import AbstractContextManager, nullcontext
 
 import structlog
 
-from streamdedup.daemon import batch as batches  # for `now_ms`, which tests replace in the module
+from streamdedup import clock
 from streamdedup.daemon.batch import Pipeline
 from streamdedup.index.values import BrokerState, Fence, is_recreated
 from streamdedup.kafka.protocols import Batch, Source
@@ -50,7 +50,7 @@ class WindowStart:
         if not earliest_ms:
             return {}
         with self._asking_kafka():
-            uncommitted = [partition for partition in earliest_ms if source.committed(partition) is None]
+            uncommitted = [partition for partition in earliest_ms if source.committed_offset(partition) is None]
         topics = {partition.topic for partition in uncommitted}
         recreated = {topic for topic in topics if self._is_recreated(topic, batch, source)}
         since_ms = {partition: earliest_ms[partition] for partition in uncommitted if partition.topic not in recreated}
@@ -65,7 +65,7 @@ class WindowStart:
 
     def _earliest_times(self, batch: Batch, partitions: Collection[Partition]) -> dict[Partition, int]:
         """Return the earliest record time to read, for partitions whose first record is older, or unreadable."""
-        now_ms = batches.now_ms()
+        now_ms = clock.now_ms()
         since_ms = {
             partition: now_ms - age_ms + 1  # a record of exactly the age is skipped
             for partition in partitions

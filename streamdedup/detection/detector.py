@@ -143,7 +143,7 @@ class Detector:
         indexed_count = replayed_count = silent_count = unexplained_count = 0
         silent_until = self._options.silent_until_ms
         # Keyed by plain tuples, because a `Partition` for each position would take most of the time.
-        fence_of = {(partition.topic, partition.number): fence for partition, fence in fences.items()}
+        fence_of = {(partition.topic, partition.partition): fence for partition, fence in fences.items()}
         for row, (document, state) in enumerate(zip(batch.documents, batch.states, strict=True)):
             if state is InsertState.COLLIDED:
                 continue  # in ``batch.refused``: the publisher makes a dead letter

@@ -8,11 +8,12 @@ from collections.abc import Collection, Iterator, Sequence
 from contextlib import contextmanager
 from typing import TypeVar
 
+from streamdedup import clock
 from streamdedup.detection.detector import Detector
 from streamdedup.detection.model import DetectionResult, DetectorOptions, Matches
 from streamdedup.errors import BatchRefused, IndexNotWritable
 from streamdedup.index.contract import Index
-from streamdedup.index.values import Fence, Fingerprint, wall_clock_ms
+from streamdedup.index.values import Fence, Fingerprint
 from streamdedup.position import Partition
 from streamdedup.wire import Document, Op
 
@@ -124,11 +125,11 @@ class IndexWriter:
 
     def _set_fence(self) -> Fence:
         """Take over the partition; ``committed`` 0 leaves high-water mark and pending matches as they are."""
-        return self._store.fence(_PARTITION, generation=_GENERATION, committed=0)
+        return self._store.fence(_PARTITION, generation=_GENERATION, start=0)
 
     def _placed(self, documents: Sequence[Added], fence: Fence, op: Op = "upsert") -> list[Document]:
         """Return documents at positions that no later call by any writer gives to other documents."""
-        start, now_ms = self._next_offset, int(wall_clock_ms())
+        start, now_ms = self._next_offset, clock.now_ms()
         end = start + len(documents)
         with self._refusals():
             # Raises the mark in the index alone: that of ``fence`` stays lower, so the documents emit their pairs.

@@ -37,7 +37,7 @@ class DetectorRun:
         self._store = store
         self._detector = Detector(options, store)
         # The index takes writes under a fence only. No other process competes, so generation and offset may be 0.
-        self._fence = store.fence(PARTITION, generation=0, committed=0)
+        self._fence = store.fence(PARTITION, generation=0, start=0)
         self.documents_count = 0
         self.skipped: Counter[str] = Counter()
         self.limits = ReachedLimits()
@@ -50,7 +50,7 @@ class DetectorRun:
         started = time.perf_counter()
         result = self._detector.index(self._detector.prepare(documents), {PARTITION: self._fence})
         # Deletes the pending matches, which serve only a replay. Without a replay no high-water mark is needed.
-        self._store.finish(committed={}, positions=result.pending_positions, fences=[self._fence])
+        self._store.finish(ends={}, positions=result.pending_positions, fences=[self._fence])
         self.seconds += time.perf_counter() - started
         self.documents_count += len(documents)
         self.limits += ReachedLimits.of(result)

@@ -221,7 +221,7 @@ class PartitionStore(Protocol):
         self,
         partition: Partition,
         generation: int,
-        committed: int,
+        start: int,
         attempt_id: str = "",
         state: BrokerState = UNKNOWN_BROKER_STATE,
         confirm: Callable[[], None] = lambda: None,
@@ -232,11 +232,11 @@ class PartitionStore(Protocol):
         commit and ``finish``.
 
         Args:
-            committed: The group's committed offset, or the offset where the group starts; the high-water mark is
+            start: The group's committed offset, or the offset where the group starts; the high-water mark is
                 raised to this offset.
             attempt_id: The attempt that was committed with the offset; empty for none.
             state: Partition state in Kafka. For a topic that was created again (``is_recreated``) the high-water
-                mark becomes ``committed``, and the pending matches in the earlier incarnation are deleted.
+                mark becomes ``start``, and the pending matches in the earlier incarnation are deleted.
             confirm: Called when the fence is set, before the high-water mark changes. It raises if the caller has lost
                 the partition before the fence, and ``state`` is out of date.
 
@@ -248,7 +248,7 @@ class PartitionStore(Protocol):
         """Delete a partition's fence; for an operator who has deleted the consumer group."""
 
     def announce(
-        self, attempt_id: str, fences: Sequence[Fence], starts: Mapping[Partition, int], *, committed: bool = False
+        self, attempt_id: str, fences: Sequence[Fence], starts: Mapping[Partition, int], *, is_committed: bool = False
     ) -> None:
         """Store in every slot that an attempt at a batch is completely written, before it is published.
 
@@ -257,14 +257,12 @@ class PartitionStore(Protocol):
         Args:
             fences: Fences for all batch partitions; the last committed attempt of each is stored beside the id.
             starts: First offset of the batch by partition, from which on a gap is replayed.
-            committed: Whether the attempt itself is committed, as after a rebuild.
+            is_committed: Whether the attempt itself is committed, as after a rebuild.
 
         Raises ``IndexLost`` also where a slot lacks the committed attempt of a fence (rule 11).
         """
 
-    def finish(
-        self, committed: Mapping[Partition, int], positions: Sequence[Position], fences: Sequence[Fence]
-    ) -> None:
+    def finish(self, ends: Mapping[Partition, int], positions: Sequence[Position], fences: Sequence[Fence]) -> None:
         """After a commit, raise the high-water marks to these offsets and delete pending matches for ``positions``."""
 
 

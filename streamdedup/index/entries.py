@@ -15,7 +15,7 @@ byte    length  content (numbers big-endian)
 17      8       record time, milliseconds since the epoch
 25      8       offset
 33      2       partition length p
-35      p       partition as text, ``topic:number`` (``position.PartitionIncarnation``)
+35      p       partition as text, ``topic:partition`` (``position.PartitionIncarnation``)
 35+p    2       id length i
 37+p    i       id, UTF-8; empty in a deletion marker
 37+p+i  ...     the content, see below

@@ -11,6 +11,7 @@ import numpy as np
 from msgspec.structs import replace
 from numpy.typing import NDArray
 
+from streamdedup import clock
 from streamdedup.index.cluster_sets import ClusterSet
 from streamdedup.index.documents import (
     RETURNING_STATES,
@@ -37,7 +38,6 @@ from streamdedup.index.values import (
     StoreStats,
     claim_lifetime,
     marker_lifetime,
-    wall_clock_ms,
 )
 from streamdedup.position import Position
 
@@ -50,7 +50,7 @@ class MemoryIndex(MemoryPartitions):
         *,
         lifetime_ms: int | None = None,
         bucket_cap: int | None = None,
-        now_ms: Callable[[], float] = wall_clock_ms,
+        now_ms: Callable[[], float] = clock.now_ms,
     ) -> None:
         super().__init__(lifetime_ms, now_ms)
         self._bucket_cap = bucket_cap

@@ -37,7 +37,7 @@ class MemoryPartitions:
         self,
         partition: Partition,
         generation: int,
-        committed: int,
+        start: int,
         attempt_id: str = "",
         state: BrokerState = UNKNOWN_BROKER_STATE,
         confirm: Callable[[], None] = lambda: None,
@@ -52,17 +52,17 @@ class MemoryPartitions:
         if self._announced_id(partition) < attempt_id:
             raise IndexLost(f"the index has gone back to an earlier time: it lacks committed batches of {partition}")
         confirm()
-        self._check_fences([Fence(partition, generation, committed)])
+        self._check_fences([Fence(partition, generation, start)])
         if state.topic_id in self._earlier_topic_ids.get(partition, ()):
             raise BatchRefused(f"{partition} was polled before its topic was deleted and created again")
         recreated = self._count_incarnation(partition, state)
         incarnation, _ = self._incarnations[partition]
-        high_water_mark = max(self._high_water_marks.get(partition, 0), committed)
+        high_water_mark = max(self._high_water_marks.get(partition, 0), start)
         self._high_water_marks[partition] = high_water_mark
         # Delete pending matches that are committed, and those of an earlier incarnation, which never will be.
         for position in self._pending_matches.all_keys():
             if position.topic_partition == partition and (
-                position.incarnation != incarnation or position.offset < committed
+                position.incarnation != incarnation or position.offset < start
             ):
                 self._pending_matches.drop(position)
         return Fence(partition, generation, high_water_mark, attempt_id, incarnation, recreated)
@@ -92,7 +92,7 @@ class MemoryPartitions:
         return PartitionState(high_water_mark, attempt_id, incarnation, topic_id, start, committed_id)
 
     def announce(
-        self, attempt_id: str, fences: Sequence[Fence], starts: Mapping[Partition, int], *, committed: bool = False
+        self, attempt_id: str, fences: Sequence[Fence], starts: Mapping[Partition, int], *, is_committed: bool = False
     ) -> None:
         self._check_fences(fences)
         for fence in fences:
@@ -100,7 +100,7 @@ class MemoryPartitions:
             if announced < fence.attempt_id:
                 raise IndexLost("the index has gone back to an earlier time")
             if announced < attempt_id:  # else the call is repeated, or a later attempt was announced
-                committed_id = attempt_id if committed else fence.attempt_id
+                committed_id = attempt_id if is_committed else fence.attempt_id
                 self._announced[fence.partition] = StoredAttempt(attempt_id, starts[fence.partition], committed_id)
 
     def _announced_id(self, partition: Partition) -> str:
@@ -109,11 +109,9 @@ class MemoryPartitions:
     def unfence(self, partition: Partition) -> None:
         self._fences.pop(partition, None)
 
-    def finish(
-        self, committed: Mapping[Partition, int], positions: Sequence[Position], fences: Sequence[Fence]
-    ) -> None:
+    def finish(self, ends: Mapping[Partition, int], positions: Sequence[Position], fences: Sequence[Fence]) -> None:
         self._check_fences(fences)
-        for partition, offset in committed.items():
+        for partition, offset in ends.items():
             self._high_water_marks[partition] = max(self._high_water_marks.get(partition, 0), offset)
         for position in positions:
             self._pending_matches.drop(position)

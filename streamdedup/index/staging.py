@@ -20,7 +20,7 @@ class StagingIndex(Protocol):
     def store(self) -> Index:
         """The index that is built; only for the process that has the lease, and never opened."""
 
-    def hold(self) -> None:
+    def take_lease(self) -> None:
         """Take or extend the lease; raise ``StoreUnavailable`` if another process had it during the last minute."""
 
     def clear(self, tick: Callable[[], None] = lambda: None) -> None:

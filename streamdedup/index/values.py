@@ -1,6 +1,5 @@
 """Value types in the index contract (``index.contract``) besides index entries, and the times to live."""
 
-import time
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import NamedTuple
@@ -196,7 +195,3 @@ def marker_lifetime(lifetime_ms: int | None) -> int | None:
     lifetimes, and a replay of the other document may ask for it until ``retention_slack`` after the deletion.
     """
     return None if lifetime_ms is None else 4 * lifetime_ms
-
-
-def wall_clock_ms() -> float:
-    return time.time() * 1000

@@ -3,8 +3,10 @@
     protocols      records, batches, sources and sinks as the daemon knows them
     options        settings of a connection, and the client configurations that follow from them
     login          passwords and tokens that change while the process runs
-    consumer       the consumer of the group: poll, rewind, hold, commit
-    group          membership and committed offsets of the group
+    consumer       the consumer of the group: poll, rewind, keep the membership, commit
+    group          watches over the membership in the group
+    group_admin    questions about a group without joining it, for commands
+    offsets        committed offsets of the group, with their metadata
     producer       transactions, plain publishing, and many records of a corpus
     reader         reading topics without a group
     texts          the text of a document from its record, by ``reader``

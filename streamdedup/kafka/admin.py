@@ -142,8 +142,7 @@ def create_topics(
 ) -> CreatedTopics:
     """Create the missing topics, and wait until the new ones can be used.
 
-    Args:
-        configs: Settings by topic, such as ``{"max.message.bytes": "4194304"}``.
+    ``configs`` has the settings by topic, such as ``{"max.message.bytes": "4194304"}``.
     """
     created: list[str] = []
     existed: list[str] = []

@@ -184,7 +184,6 @@ class UnreadableRange:
 
     Attributes:
         offset: First offset of the range; named as in a record, because callers treat both alike.
-        last: Last offset of the range.
         value: Always None, as in a tombstone; for callers that measure the values of a poll.
     """
 

@@ -1,7 +1,7 @@
 """The consumer of the group as a ``kafka.protocols.Source``.
 
 ``producer.KafkaTransport`` opens a ``KafkaSource``; the loop polls it, rewinds it and keeps its membership, all in one
-thread. ``group`` has the checks of the membership and of the topics, ``FreshPoll`` the poll. Read ``protocols`` first.
+thread. ``group`` has the checks of the membership and of the topics, ``FreshPoll`` the poll.
 """
 
 import logging
@@ -20,15 +20,8 @@ from streamdedup.errors import BrokerUnavailable, FatalError, MembershipEnded, S
 from streamdedup.kafka import compat
 from streamdedup.kafka.compat import UnreadableRange
 from streamdedup.kafka.errors import CLIENT_ERRORS, close_quietly, is_retriable, translated
-from streamdedup.kafka.group import (
-    FencingWatch,
-    IndexWatch,
-    SilenceWatch,
-    TopicWatch,
-    fetch_committed,
-    offsets_of,
-    partitions_of,
-)
+from streamdedup.kafka.group import FencingWatch, IndexWatch, SilenceWatch, TopicWatch
+from streamdedup.kafka.offsets import fetch_committed, offsets_of, partitions_of
 from streamdedup.kafka.options import KafkaOptions
 from streamdedup.kafka.protocols import Batch, CommittedOffset, Record, SourceStats, Unreadable
 from streamdedup.position import Partition, Position
@@ -36,8 +29,10 @@ from streamdedup.repeats import RepeatLimit
 
 logger = logging.getLogger(__name__)
 
-#: Longest single wait inside ``hold``, in seconds: the longest time for which a new partition stays unpaused.
-HOLD_STEP_S = 0.25
+#: Longest single wait in ``keep_membership``, in seconds: the longest time for which a new partition stays unpaused.
+KEEP_STEP_S = 0.25
+#: Longest time that ``poll_ahead`` waits for records, in seconds.
+AHEAD_POLL_S = 0.05
 #: Pause after a poll that failed with an error that the client calls retriable, in seconds.
 RETRY_PAUSE_S = 0.1
 
@@ -95,7 +90,7 @@ class KafkaSource:
         return source
 
     def poll(self, timeout_s: float, max_records: int | None = None) -> Batch:
-        """As ``Source.poll``; ``FatalError`` also without a codec, or for an unreadable record with ``halt``."""
+        """Raises ``FatalError`` also without a codec, or for an unreadable record with ``halt``."""
         self._raise_if_broken()
         self._repeats.write_counts()
         fetched = self._poll(timeout_s, max_records)
@@ -111,9 +106,12 @@ class KafkaSource:
             self._silence.check()
         return batch
 
+    def poll_ahead(self, max_records: int) -> Batch:
+        return self.poll(AHEAD_POLL_S, max_records)
+
     def _poll(self, timeout_s: float, max_records: int | None) -> Batch:
         """Return the next records of the client; an empty batch after a retriable error and without membership."""
-        # `hold` pauses partitions. They stay paused through a rebalance, and nothing else resumes them.
+        # `keep_membership` pauses partitions. They stay paused through a rebalance, and nothing else resumes them.
         if paused := self._consumer.paused():
             self._consumer.resume(*paused)
             compat.drop_parked(self._consumer)  # records fetched before the pause, which the client might never return
@@ -154,10 +152,9 @@ class KafkaSource:
         self.seek(batch.starts)
 
     def first_since(self, times_ms: Mapping[Partition, int]) -> dict[Partition, int]:
-        """As ``Source.first_since``.
+        """Ask for the ends before the times: a record that arrives in between is found, or is behind the end.
 
-        kafka-python 3 returns no offset for a partition without such a record; the end takes its place. The ends are
-        requested before the times: a record that arrives between the two requests is found, or is behind the end.
+        kafka-python 3 returns no offset for a partition without such a record; the end takes its place.
         """
         times = {TopicPartition(*partition): time_ms for partition, time_ms in times_ms.items()}
         timeout_ms = round(self._options.fetch_timeout_s * 1000)
@@ -177,7 +174,7 @@ class KafkaSource:
             if partition in assigned:
                 self._consumer.seek(TopicPartition(*partition), offset)
 
-    def hold(self, timeout_s: float) -> None:
+    def keep_membership(self, timeout_s: float) -> None:
         self._raise_if_broken()
         deadline = time.monotonic() + timeout_s
         while True:
@@ -186,23 +183,23 @@ class KafkaSource:
             if remaining_s <= 0:
                 return
             self._fencing.check()
-            self._hold_step(min(remaining_s, HOLD_STEP_S))
+            self._keep_step(min(remaining_s, KEEP_STEP_S))
 
-    def _hold_step(self, timeout_s: float) -> None:
+    def _keep_step(self, timeout_s: float) -> None:
         """Poll once, which keeps the membership; rewind records of partitions that were not paused yet."""
         try:
             polled = self._consumer.poll(timeout_ms=round(timeout_s * 1000))
         except Exception as error:  # noqa: BLE001  sorted below
             pause_s = min(timeout_s, RETRY_PAUSE_S)
-            self._retry_or_break("hold_poll_failed", error, "A poll failed while holding", pause_s)
+            self._retry_or_break("hold_poll_failed", error, "A poll failed while waiting", pause_s)
         else:
             compat.finish_rebalance(self._consumer)
             self.seek({Partition(*partition): records[0].offset for partition, records in polled.items() if records})
 
-    def committed(self, partition: Partition) -> CommittedOffset | None:
+    def committed_offset(self, partition: Partition) -> CommittedOffset | None:
         return fetch_committed(self._consumer, self._options, self._topics.ids(), [partition])[0].get(partition)
 
-    def all_committed(self, *, stable: bool = True) -> dict[Partition, CommittedOffset]:
+    def committed_offsets(self, *, stable: bool = True) -> dict[Partition, CommittedOffset]:
         missing = self._topics.missing()
         topics = [topic for topic in self._options.topics if topic not in missing]
         partitions = partitions_of(self._consumer, topics)
@@ -244,9 +241,9 @@ class KafkaSource:
 
     def partitions(self) -> frozenset[Partition]:
         return frozenset(
-            Partition(topic, number)
+            Partition(topic, partition)
             for topic in self._options.topics
-            for number in compat.known_partitions(self._consumer, topic)
+            for partition in compat.known_partitions(self._consumer, topic)
         )
 
     def missing_topics(self) -> frozenset[str]:

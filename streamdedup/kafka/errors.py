@@ -172,7 +172,7 @@ def translated(
 
 
 def not_connected(error: Exception, doing: str, secrets: tuple[str, ...] = ()) -> StreamdedupError:
-    """Return the error for a failed connection, with its likely cause; see ``translated``."""
+    """Return the error for a failed connection, with its likely cause."""
     result = translated(error, doing, secrets)
     text = described(error, secrets)
     cause = next((cause for part, cause in CAUSES if part in text), None)

@@ -77,9 +77,8 @@ class KafkaLogin(AbstractTokenProvider):  # type: ignore[misc]  # the client is 
     def prepare(self, timeout_s: float) -> None:
         """Prepare the first login. ``TokenLogin`` waits for the first token; other logins need no preparation.
 
-        Raises:
-            BrokerUnavailable: There is no valid token at present.
-            BrokerMisconfigured: The token endpoint refuses the client.
+        Raises ``BrokerUnavailable`` while there is no valid token, and ``BrokerMisconfigured`` if the token endpoint
+        refuses the client.
         """
 
     def token(self) -> str:

@@ -28,7 +28,8 @@ from streamdedup.kafka.errors import (
     close_quietly,
     translated,
 )
-from streamdedup.kafka.group import offsets_of, refuse_other_indexes
+from streamdedup.kafka.group_admin import refuse_other_indexes
+from streamdedup.kafka.offsets import offsets_of
 from streamdedup.kafka.options import KafkaOptions
 from streamdedup.kafka.protocols import Batch, Message
 
@@ -103,10 +104,10 @@ class _ProducerSink(ABC):
         abandon(self._producer, self._options)
 
     def publish(self, messages: Sequence[Message], batch: Batch) -> None:
-        """As ``Sink.publish``.
+        """Publish and commit; a failure ends the use of the sink.
 
-        A failure ends the use of the sink: a transactional producer keeps the offsets of a failed transaction, and
-        commits them with the next transaction, over the offsets that new partition owners have committed.
+        A transactional producer keeps the offsets of a failed transaction, and commits them with the next transaction,
+        over the offsets that new partition owners have committed.
         """
         if self._unusable_reason is not None:
             raise BrokerUnavailable(f"this sink is unusable ({self._unusable_reason}); open a new one")
@@ -207,7 +208,6 @@ class Feeder:
         options: How to connect, and the limits of the producer. With ``exactly-once`` as ``delivery`` the producer is
             idempotent, otherwise not, because the broker may lack producer ids. Group, input topics and transactional
             id are not used.
-        max_in_flight_records: Largest number of unacknowledged records.
         max_in_flight_bytes: Limit of unacknowledged bytes of keys, values and headers; a longer record goes alone.
         on_too_large: Called with name and reason for a record that is too large, which then is no error. Needs a
             producer that is not idempotent: after a refused record, that of kafka-python 3.0 fails all further ones.
@@ -277,7 +277,7 @@ class Feeder:
     def flush(self) -> None:
         """Wait until every record is stored, at most ``delivery_timeout_s``; raise as ``send``."""
         self._raise_if_unusable()
-        # Only the futures tell whether records are stored: see ``_send`` of the sinks.
+        # Only the futures tell whether records are stored.
         with contextlib.suppress(KafkaError):
             self._producer.flush(timeout=self._options.delivery_timeout_s)
         while self._in_flight:

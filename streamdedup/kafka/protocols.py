@@ -16,12 +16,7 @@ from streamdedup.position import Partition, Position
 
 
 class Record(msgspec.Struct, frozen=True, gc=False):  # gc=False: bytes and numbers form no reference cycles
-    """One record of a topic; bytes are unchanged.
-
-    Attributes:
-        timestamp_ms: Record time in milliseconds since the epoch; negative without a time.
-        value: Value bytes, or None (a tombstone).
-    """
+    """One record of a topic; a value of None is a tombstone, a negative time that of a record without a time."""
 
     position: Position
     timestamp_ms: int
@@ -32,12 +27,7 @@ class Record(msgspec.Struct, frozen=True, gc=False):  # gc=False: bytes and numb
 
 @dataclass(frozen=True, slots=True)
 class Message:
-    """One record to publish.
-
-    Attributes:
-        value: Value bytes; None is a tombstone.
-        timestamp_ms: Record time to set, or None for the time of sending.
-    """
+    """One record to publish; a value of None is a tombstone, a time of None that of sending."""
 
     topic: str
     key: bytes | None
@@ -146,8 +136,8 @@ class Source(Protocol):
     """Batches of records for one member of a consumer group, delivered at least once from the committed offset on.
 
     Each method that asks Kafka raises ``BrokerUnavailable`` if Kafka does not answer in time, and ``FatalError`` if the
-    broker refuses the client permanently. After ``BrokerUnavailable`` from ``poll``, ``hold``, ``confirm`` or
-    ``commit`` this source is unusable: close it and open a new one.
+    broker refuses the client permanently. After ``BrokerUnavailable`` from ``poll``, ``keep_membership``, ``confirm``
+    or ``commit`` this source is unusable: close it and open a new one.
     """
 
     def poll(self, timeout_s: float, max_records: int | None = None) -> Batch:
@@ -158,9 +148,12 @@ class Source(Protocol):
         an earlier batch cannot be committed any more.
 
         Raises:
-            BrokerSilent: The message system has stopped answering; poll or hold again, the source goes on by itself.
+            BrokerSilent: The message system has stopped answering; poll again, the source goes on by itself.
             Rejoin: A topic was deleted and created again; close the source and open a new one.
         """
+
+    def poll_ahead(self, max_records: int) -> Batch:
+        """As ``poll``, while an earlier batch is at work; waits a short time only, because that batch waits too."""
 
     def rewind(self, batch: Batch) -> None:
         """Make the next poll start again at ``batch``, for the partitions that are still assigned. Never blocks.
@@ -178,20 +171,20 @@ class Source(Protocol):
     def seek(self, offsets: Mapping[Partition, int]) -> None:
         """Make the next poll start at offsets, for the partitions that are still assigned. Never blocks."""
 
-    def hold(self, timeout_s: float) -> None:
+    def keep_membership(self, timeout_s: float) -> None:
         """Wait for ``timeout_s``, keep the group membership, and fetch nothing, also from newly assigned partitions.
 
         The next ``poll`` fetches again.
         """
 
-    def committed(self, partition: Partition) -> CommittedOffset | None:
+    def committed_offset(self, partition: Partition) -> CommittedOffset | None:
         """Return the group's committed offset for ``partition``, or None if there is none.
 
         An offset that was committed for an earlier incarnation of the topic does not count, neither here nor as the
         starting position.
         """
 
-    def all_committed(self, *, stable: bool = True) -> dict[Partition, CommittedOffset]:
+    def committed_offsets(self, *, stable: bool = True) -> dict[Partition, CommittedOffset]:
         """Return all committed offsets in the existing topics, by partition, assigned or not.
 
         With ``stable`` wait for the end of transactions that commit offsets; else return the offsets before these.
@@ -213,8 +206,7 @@ class Source(Protocol):
     def commit(self, batch: Batch) -> None:
         """Commit ``batch`` outside any transaction; for at-least-once delivery. After an error the outcome is unknown.
 
-        Raises:
-            MembershipEnded: The membership has changed; close the source, open a new one.
+        Raises ``MembershipEnded`` if the membership has changed; close the source, open a new one.
         """
 
     def assigned(self) -> frozenset[Partition]:

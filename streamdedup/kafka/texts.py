@@ -17,8 +17,7 @@ class TextMissingError(Exception):
 def fetch_text(fetcher: RecordFetcher, decoder: Decoder, document_id: str, digest: str, position: Position) -> str:
     """Return the text of the document whose record is at ``position``; ``digest`` is its hexadecimal content digest.
 
-    Raises:
-        TextMissingError: Kafka has no record with this text.
+    Raises ``TextMissingError`` if Kafka has no record with this text.
     """
     # The fetcher compares positions, and those of fetched records have no incarnation.
     position = position._replace(incarnation=0)

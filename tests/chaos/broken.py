@@ -11,8 +11,8 @@ from typing import Any
 from kafka.errors import KafkaError
 from msgspec import structs
 
+from streamdedup import clock
 from streamdedup.daemon import rebuild_run
-from streamdedup.daemon.batch import now_ms
 from streamdedup.daemon.partitions import PartitionOwnership
 from streamdedup.detection.model import published_pair_key
 from streamdedup.errors import StoreUnavailable
@@ -151,7 +151,7 @@ def half_window(_on_point: OnPoint) -> None:
 
     def later_batches(self: Any, topics: Any, since_ms: Any, ends: Any, starts: Any = None) -> Any:
         # Of all topics, only that of the alerts has no end.
-        late_ms = now_ms() - self._target.kept_ms // 2 if ends is None else since_ms
+        late_ms = clock.now_ms() - self._target.kept_ms // 2 if ends is None else since_ms
         return batches(self, topics, late_ms, ends, starts)
 
     rebuild_run.RebuildRun._batches = later_batches

@@ -243,7 +243,7 @@ class TestWriters:
 
 class TestIndexesOfDaemons:
     def test_it_is_looked_up_and_not_written(self, config, daemon_index, monkeypatch):
-        monkeypatch.setattr("streamdedup.library.wall_clock_ms", lambda: 1_800_000_000_000)
+        monkeypatch.setattr("streamdedup.clock.now_ms", lambda: 1_800_000_000_000)
         with Index.of_daemons(config, "articles") as index:
             assert ids(index.lookup([TEXT, "something else entirely here"])) == [["d0"], []]
             text = r"daemons maintain the index .* Send the document to an input"

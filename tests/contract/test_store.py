@@ -14,6 +14,7 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 from msgspec import structs
 
+from streamdedup import clock
 from streamdedup.errors import BatchRefused, IndexLost, IndexMismatch, StoreUnavailable
 from streamdedup.index.contract import Index
 from streamdedup.index.documents import (
@@ -41,7 +42,6 @@ from streamdedup.index.values import (
     FoundNearCapacity,
     Opening,
     PartitionState,
-    wall_clock_ms,
 )
 from streamdedup.position import Partition, Position
 from tests.entries import content_of, pending_of
@@ -59,7 +59,7 @@ MakeStore = Callable[..., Index]
 _namespaces = itertools.count()
 
 
-def redis_store(servers: redis.Redis | Servers, now_ms=wall_clock_ms, **options: Any) -> Index:
+def redis_store(servers: redis.Redis | Servers, now_ms=clock.now_ms, **options: Any) -> Index:
     servers = OneServer(servers) if isinstance(servers, redis.Redis) else servers
     place = RedisIndexOptions(namespace=f"contract:{next(_namespaces)}", bands=BANDS, **options)
     return RedisIndex(servers, place, now_ms=now_ms)
@@ -103,7 +103,7 @@ def fence(store: Index) -> Fence:
 
 def begin(staging: RedisStagingIndex) -> None:
     """Begin to build an index that is lost."""
-    staging.hold()
+    staging.take_lease()
     staging.clear()
 
 
@@ -1041,10 +1041,10 @@ class TestDrafts:
     def test_only_one_is_built_at_a_time_and_a_complete_index_stays(self, store, staging_indexes):
         staging, other = staging_indexes
         store.insert_entries([an_entry()], [store.fence(PARTITION, 1, 0)])
-        staging.hold()
-        staging.hold()
+        staging.take_lease()
+        staging.take_lease()
         with pytest.raises(StoreUnavailable, match="rebuilt by another process"):
-            other.hold()
+            other.take_lease()
         staging.abandon()
         assert list(store.get_entries([an_entry().number])) == [an_entry().number]
         begin(other)
@@ -1064,7 +1064,7 @@ class TestDrafts:
                     store.open(FINGERPRINT, create=create)
                 refusals.append(create)
 
-        staging.hold()
+        staging.take_lease()
         staging.clear(look)
         assert refusals
 
@@ -1077,7 +1077,7 @@ class TestDrafts:
         def interrupt():
             raise StoreUnavailable("interrupted")
 
-        staging.hold()
+        staging.take_lease()
         with pytest.raises(StoreUnavailable, match="interrupted"):
             staging.clear(interrupt)
         staging.abandon()
@@ -1108,7 +1108,7 @@ class TestDrafts:
                 take_over()
 
         monkeypatch.setattr(staging._upkeep, "_scan", scanned_then_frozen)
-        staging.hold()
+        staging.take_lease()
         if moment == "before the first key":
             take_over()
         with pytest.raises(BatchRefused, match="taken over"):
@@ -1119,7 +1119,7 @@ class TestDrafts:
     def test_the_gap_of_an_index_that_has_gone_back_is_filled_in_the_index_itself(self, store, staging, redis_client):
         store.insert_entries([an_entry()], [store.fence(PARTITION, 1, 0)])
         store.announce(EARLIER, [store.fence(PARTITION, 1, 0)], {PARTITION: 5})
-        staging.hold()
+        staging.take_lease()
         fence = staging.store.fence(PARTITION, 2, 9, EARLIER)
         # Until the committed attempt is announced, the gap shows, and no other process takes the partition over.
         state = store.partition_states([PARTITION])[PARTITION]
@@ -1128,7 +1128,7 @@ class TestDrafts:
             store.fence(PARTITION, 2, 9, LATER)
         fence = staging.store.fence(PARTITION, 3, 9, EARLIER)
         staging.store.insert_entries([an_entry(8, offset=6)], [fence])
-        staging.store.announce(LATER, [fence], {PARTITION: 9}, committed=True)
+        staging.store.announce(LATER, [fence], {PARTITION: 9}, is_committed=True)
         staging.complete(FINGERPRINT)
         assert store.fence(PARTITION, 4, 9, LATER) == Fence(PARTITION, 4, 9, LATER)
         assert len(store.get_entries([an_entry().number, an_entry(8).number])) == 2

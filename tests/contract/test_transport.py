@@ -94,7 +94,7 @@ class MemorySystem:
     def kept(self, *sources: Source) -> Iterator[None]:
         """Keep ``sources`` in the group while the context is open: a rebalance needs all members at the same time."""
         for source in sources * 2:
-            source.hold(0.0)
+            source.keep_membership(0.0)
         yield
 
 
@@ -174,7 +174,7 @@ class RealSystem:
 
         def keep(source: Source) -> None:
             while not end.is_set():
-                source.hold(0.1)
+                source.keep_membership(0.1)
 
         with ThreadPoolExecutor(max_workers=len(sources)) as threads:
             keepers = [threads.submit(keep, source) for source in sources]
@@ -327,9 +327,9 @@ def test_a_batch_is_committed_alone_while_another_was_polled_ahead(system, open_
     first, ahead = next_batch(source, 2), next_batch(source, 2)
     partition = Partition(system.input, 0)
     sink.publish([], first)
-    assert source.committed(partition).offset == 2
+    assert source.committed_offset(partition).offset == 2
     sink.publish([], ahead)
-    assert source.committed(partition).offset == 4
+    assert source.committed_offset(partition).offset == 4
     assert values(next_batch(source)) == [b"4", b"5"]
 
 
@@ -369,7 +369,7 @@ def test_a_partition_of_another_member_is_not_moved(system, open_ends):
     share(system, left, right)
     left.seek(dict.fromkeys(right.assigned(), 7))
     for partition in right.assigned():
-        system.produce(b"a", partition=partition.number)
+        system.produce(b"a", partition=partition.partition)
     with system.kept(left):
         assert values(next_batch(right)) == [b"a"]
 
@@ -381,7 +381,7 @@ def test_publishing_commits_and_a_new_source_goes_on_behind(system, open_ends, e
     batch = next_batch(source)
     sink.publish([Message(system.output, b"k", b"alert", (("h", b"v"),), 7)], batch)
     assert system.published() == [b"alert"]
-    assert source.committed(Partition(system.input, 0)).offset == 1
+    assert source.committed_offset(Partition(system.input, 0)).offset == 1
     source.close()
     sink.close()
     system.produce(b"b")
@@ -402,8 +402,8 @@ def test_holding_fetches_nothing_and_loses_nothing(system, open_ends):
     source, _ = open_ends(system.transport())
     join(source)
     system.produce(b"a")
-    source.hold(0.3)
-    source.hold(0.0)
+    source.keep_membership(0.3)
+    source.keep_membership(0.0)
     assert values(next_batch(source)) == [b"a"]
 
 
@@ -411,8 +411,10 @@ def test_partitions_that_arrive_while_holding_are_held_too(system, open_ends):
     system.produce(b"a")
     system.produce(b"b", partition=1)
     source, _ = open_ends(system.transport())
-    servers.wait_until(lambda: source.hold(POLL_S) or len(source.assigned()) == PARTITIONS, what="an assignment")
-    source.hold(POLL_S)
+    servers.wait_until(
+        lambda: source.keep_membership(POLL_S) or len(source.assigned()) == PARTITIONS, what="an assignment"
+    )
+    source.keep_membership(POLL_S)
     assert sorted(two_values(source)) == [b"a", b"b"]
 
 
@@ -485,21 +487,20 @@ def test_a_batch_that_the_group_has_moved_on_from_is_refused_whole(system, open_
         left.close()
         left_sink.close()
         system.transport("left").open()[1].close()
-    assert right.committed(Partition(system.input, 0)) is None
+    assert right.committed_offset(Partition(system.input, 0)) is None
 
 
 def test_a_member_without_partitions_has_the_generation_of_the_group(system, open_ends):
     sources = [open_ends(system.transport(name))[0] for name in ("one", "two", "three")]
     with system.kept(*sources):
-        generations = servers.wait_until(
+        servers.wait_until(
             lambda: (
-                len(found := {source.generation() for source in sources}) == 1
+                len(generations := {source.generation() for source in sources}) == 1
+                and None not in generations
                 and sorted(len(source.assigned()) for source in sources) == [0, 1, 1]
-                and found
             ),
             what="an assignment for three members",
         )
-    assert None not in generations
 
 
 def replaced(source: Source) -> bool:
@@ -529,7 +530,7 @@ def test_a_static_member_that_is_replaced_keeps_generation_and_partitions_and_th
     servers.wait_until(lambda: replaced(earlier), what="the end of the earlier process")
     later.confirm()
     assert system.published() == []
-    assert later.committed(Partition(system.input, 0)) is None
+    assert later.committed_offset(Partition(system.input, 0)) is None
 
 
 def test_a_static_member_that_was_closed_is_in_the_group_until_its_session_ends(system, open_ends):
@@ -559,7 +560,7 @@ def test_a_group_that_was_deleted_has_no_offsets_and_counts_its_generations_anew
     again = next_batch(source)
     assert values(again) == [b"a"]
     assert again.generation == 1
-    assert source.committed(Partition(system.input, 0)) is None
+    assert source.committed_offset(Partition(system.input, 0)) is None
 
 
 def test_of_records_that_were_removed_reading_begins_at_the_first_that_is_left(system, open_ends):
@@ -572,7 +573,7 @@ def test_of_records_that_were_removed_reading_begins_at_the_first_that_is_left(s
     batch = next_batch(source)
     assert values(batch) == [b"c", b"d"]
     assert batch.starts == {Partition(system.input, 0): 2}
-    committed = source.committed(Partition(system.input, 0))
+    committed = source.committed_offset(Partition(system.input, 0))
     assert committed is not None
     assert committed.offset == 1
 
@@ -602,7 +603,7 @@ def test_unreadable_records_are_reported_with_their_place_and_passed_by_committi
 
     servers.wait_until(step, what="all records")
     assert seen == [b"a", (1, True), b"c"]
-    assert source.committed(Partition(system.input, 0)).offset == 3
+    assert source.committed_offset(Partition(system.input, 0)).offset == 3
 
 
 def test_a_rewound_unreadable_record_is_reported_again(system, open_ends):
@@ -629,9 +630,9 @@ def test_a_source_that_holds_learns_the_ends_when_it_asks(system, open_ends):
     system.produce(b"a", b"b")
     source, sink = open_ends(system.transport())
     sink.publish([], next_batch(source))
-    source.hold(0.0)
+    source.keep_membership(0.0)
     system.produce(b"c", b"d", b"e")
-    source.hold(0.1)
+    source.keep_membership(0.1)
     source.request_ends()
     assert (source.stats().lags[partition], source.end(partition)) == (3, 5)
     assert values(next_batch(source)) == [b"c", b"d", b"e"]
@@ -662,7 +663,7 @@ def test_silence_is_noticed_although_nothing_is_under_way_and_the_same_ends_go_o
 
     with own_system.silenced():
         servers.wait_until(lambda: polled() is None, what="silence")
-        source.hold(POLL_S)
+        source.keep_membership(POLL_S)
         assert polled() is None
     own_system.produce(b"a")
     batch = servers.wait_until(polled, what="the record")
@@ -676,6 +677,10 @@ def test_a_closed_end_can_be_closed_again_and_refuses_work(system, open_ends):
     for end in (source, sink, source, sink):
         end.close()
     message = Message(system.output, None, b"alert")
-    for work in (lambda: source.poll(POLL_S), lambda: source.hold(POLL_S), lambda: sink.publish([message], Batch())):
+    for work in (
+        lambda: source.poll(POLL_S),
+        lambda: source.keep_membership(POLL_S),
+        lambda: sink.publish([message], Batch()),
+    ):
         with pytest.raises(BrokerUnavailable):
             work()

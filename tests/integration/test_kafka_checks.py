@@ -10,7 +10,7 @@ from kafka.structs import OffsetAndMetadata, TopicPartition
 from streamdedup.errors import BrokerMisconfigured, BrokerUnavailable
 from streamdedup.findings import Level, warnings_of
 from streamdedup.kafka.admin import BROKERS_DEFAULT, TopicNeed, check_kafka, create_topics
-from streamdedup.kafka.group import committed_if_listed
+from streamdedup.kafka.group_admin import committed_if_listed
 from tests import servers
 from tests.servers import kafka_options
 from tests.support.ports import free_ports

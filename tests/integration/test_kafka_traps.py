@@ -251,7 +251,7 @@ def test_all_partitions_are_read_after_a_hold(kafka, open_ends):
     source._consumer.pause(first)
     for records in source._consumer.poll(timeout_ms=5_000, max_records=1).values():
         read += [record.value for record in records]
-    source.hold(0.2)
+    source.keep_membership(0.2)
     while len(read) < 10:
         read += values(next_batch(source))
     assert sorted(read) == [b"%d-%d" % (partition, number) for partition in (0, 1) for number in range(5)]
@@ -330,9 +330,9 @@ def test_t7_an_offset_is_not_read_past_a_transaction_that_may_still_commit_it(la
     with monkeypatch.context() as impatient:
         impatient.setattr(source, "_options", replace(source._options, fetch_timeout_s=2.0))
         with pytest.raises(BrokerUnavailable):
-            source.committed(Partition(lab.input, 0))
+            source.committed_offset(Partition(lab.input, 0))
     sink._producer.commit_transaction()
-    assert source.committed(Partition(lab.input, 0)).offset == 2
+    assert source.committed_offset(Partition(lab.input, 0)).offset == 2
 
 
 def test_the_offsets_before_an_open_transaction_are_read_without_waiting_for_its_end(lab):
@@ -344,9 +344,9 @@ def test_the_offsets_before_an_open_transaction_are_read_without_waiting_for_its
     sink._producer.begin_transaction()
     offsets = {TopicPartition(lab.input, 0): OffsetAndMetadata(2, "", -1)}
     sink._producer.send_offsets_to_transaction(offsets, batch.membership)
-    assert source.all_committed(stable=False)[Partition(lab.input, 0)].offset == 1
+    assert source.committed_offsets(stable=False)[Partition(lab.input, 0)].offset == 1
     sink._producer.commit_transaction()
-    assert source.all_committed()[Partition(lab.input, 0)].offset == 2
+    assert source.committed_offsets()[Partition(lab.input, 0)].offset == 2
 
 
 class TestT8T9RecordsThatTheClientCannotParse:
@@ -443,8 +443,8 @@ class TestT8T9RecordsThatTheClientCannotParse:
     def test_one_that_arrives_while_holding_waits_for_the_next_poll(self, lab):
         lab.produce(b"bad", headers=[self.BAD])
         source, _ = lab.open()
-        servers.wait_until(lambda: source.hold(POLL_S) or source.assigned(), what="an assignment")
-        source.hold(POLL_S)
+        servers.wait_until(lambda: source.keep_membership(POLL_S) or source.assigned(), what="an assignment")
+        source.keep_membership(POLL_S)
         assert [entry.position.offset for entry in next_batch(source).unreadable] == [0]
 
     def test_any_other_failure_of_a_poll_is_the_end_of_the_source(self, lab, monkeypatch):
@@ -458,7 +458,7 @@ class TestT8T9RecordsThatTheClientCannotParse:
         with pytest.raises(BrokerUnavailable, match="unusable"):
             source.poll(POLL_S)
         with pytest.raises(BrokerUnavailable, match="unusable"):
-            source.hold(POLL_S)
+            source.keep_membership(POLL_S)
 
 
 def test_t12_the_listener_runs_on_the_network_thread_and_asks_the_client_for_nothing(lab, monkeypatch):

@@ -6,7 +6,7 @@ import pytest
 from kafka import KafkaConsumer, TopicPartition
 
 from streamdedup.errors import BrokerUnavailable
-from streamdedup.kafka.group import GroupOffsets
+from streamdedup.kafka.group_admin import GroupOffsets
 from streamdedup.kafka.producer import Feeder
 from streamdedup.kafka.protocols import CommittedOffset
 from streamdedup.kafka.reader import KafkaHistory, SpanReader
@@ -68,7 +68,7 @@ def test_a_topic_keeps_all_records_unless_it_is_compacted_or_older_ones_are_dele
 def progress(kafka, topic, committed, now_ms=1_000_000):
     offsets = {Partition(topic, number): offset for number, offset in committed.items()}
     found = KafkaHistory(kafka_options(kafka, topic)).progress([topic], offsets, now_ms)
-    return {each.number: (one.is_read, one.time_ms) for each, one in found.items()}
+    return {each.partition: (one.is_read, one.time_ms) for each, one in found.items()}
 
 
 def test_the_progress_of_a_group_is_given_by_the_times_of_records(kafka, new_topic):

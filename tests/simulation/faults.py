@@ -200,7 +200,7 @@ def _may_lose(simulation: Simulation, *, is_live: bool = False) -> bool:
     """
     if not is_live and not simulation.setup.static:
         return True
-    indexed = {"publish", "commit"} | ({"all_committed", "partition_states"} if is_live else set())
+    indexed = {"publish", "commit"} | ({"committed_offsets", "partition_states"} if is_live else set())
     return not any(process.alive and process.at in indexed for process in simulation.processes.values())
 
 

@@ -11,7 +11,7 @@ from tests.simulation.world import a_text, edited
 _EFFECTS = (
     "poll", "fence", "confirm", "insert_entries", "remove_from_buckets", "replace_entries", "insert_and_look_up",
     "read_entries", "save_pending_matches", "claim_pairs", "set_clusters", "announce", "publish", "commit", "finish",
-    "hold", "clear", "complete", "partition_states", "all_committed", "open_clients",
+    "take_lease", "clear", "complete", "partition_states", "committed_offsets", "open_clients",
 )  # fmt: skip
 #: Those of them that write.
 _WRITES = (*_EFFECTS[3:12], "finish")

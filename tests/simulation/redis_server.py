@@ -118,8 +118,8 @@ class RedisStaging:
         self._server = server
         self._staging = staging
 
-    def hold(self) -> None:
-        self.store.ask("hold", partial(self._leased, self._staging.hold))
+    def take_lease(self) -> None:
+        self.store.ask("take_lease", partial(self._leased, self._staging.take_lease))
 
     def clear(self, tick: Callable[[], None] = lambda: None) -> None:
         for step in (self._staging.clear, *[self._staging.extend_lease] * (len(PARTS) - 1)):

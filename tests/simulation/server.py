@@ -91,7 +91,7 @@ class ServedIndex(MemoryIndex):
         self,
         partition: Any,
         generation: int,
-        committed: int,
+        start: int,
         attempt_id: str = "",
         state: BrokerState = UNKNOWN_BROKER_STATE,
         confirm: Callable[[], None] = lambda: None,
@@ -104,7 +104,7 @@ class ServedIndex(MemoryIndex):
             confirm()
             self.caller = caller  # meanwhile other processes have called
 
-        fence = super().fence(partition, generation, committed, attempt_id, state, confirmed)
+        fence = super().fence(partition, generation, start, attempt_id, state, confirmed)
         self._count_call()
         return fence
 
@@ -316,10 +316,10 @@ class Staging:
         self._data = connection._data
         self._name = connection._writer
 
-    def hold(self) -> None:
-        self.store.ask("hold", self._hold)
+    def take_lease(self) -> None:
+        self.store.ask("take_lease", self._take_lease)
 
-    def _hold(self) -> None:
+    def _take_lease(self) -> None:
         if self._data.held_by() not in {None, self._name}:
             raise StoreUnavailable("the index is being rebuilt by another process")
         self._data.lease = Lease(self._name, round(self._data._now_ms()) + LEASE_MS)
@@ -340,7 +340,7 @@ class Staging:
     def extend_lease(self) -> None:
         if self._data.held_by() != self._name:
             raise BatchRefused("the rebuilding of the index was taken over by another process")
-        self._hold()
+        self._take_lease()
 
     def complete(self, fingerprint: Fingerprint) -> None:
         self.store.ask("complete", partial(self._complete, dict(fingerprint)))

@@ -17,9 +17,9 @@ from typing import Any
 import structlog
 from greenlet import getcurrent, greenlet
 
+from streamdedup import clock
 from streamdedup.cli import index as commands
 from streamdedup.daemon import attempts, health, partitions, read_ahead, rebuild, rebuild_run, statistics
-from streamdedup.daemon import batch as batches
 from streamdedup.daemon.batch import Pipeline
 from streamdedup.daemon.breaker import BreakerOptions
 from streamdedup.daemon.rebuild import Rebuilder
@@ -59,7 +59,7 @@ BEGIN_MS = 1_700_000_000_000
 #: Most bytes of a label.
 LABEL_BYTES = 16
 #: Modules of the package whose clock is the scheduler's.
-_TIMED = (batches, attempts, partitions, rebuild, rebuild_run, statistics, commands, brokers, redis_base)
+_TIMED = (clock, attempts, partitions, rebuild, rebuild_run, statistics, commands, brokers, redis_base)
 #: Fates of a call of the server, and of a call of Kafka.
 SERVER_FATES = ("request lost", "reply lost", "late", "twice")
 KAFKA_FATES = ("refused", "silent", "before commit", "after commit")
@@ -471,7 +471,7 @@ class Simulation:
         partition = Partition(INPUT, sent.partition % self.partitions)
         time_ms = self.now_ms - sent.time_ms
         message = Message(INPUT, None, value, (), time_ms)
-        position = self.broker.append(message, transaction or brokers.Transaction("committed"), partition.number)
+        position = self.broker.append(message, transaction or brokers.Transaction("committed"), partition.partition)
         produced = Produced(sent, partition, position.offset, self.topic_number, next(self.orders), time_ms)
         self.produced.append(produced)
         self.at_position[self.topic_number, partition, position.offset] = produced

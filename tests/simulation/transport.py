@@ -8,6 +8,7 @@ from itertools import chain, islice
 from typing import Self
 
 from streamdedup.errors import BrokerMisconfigured, BrokerSilent, BrokerUnavailable, GroupHasOtherIndex, Rejoin
+from streamdedup.kafka.consumer import AHEAD_POLL_S
 from streamdedup.kafka.protocols import Batch, CommittedOffset, Message, ReadProgress, Record, SourceStats, Unreadable
 from streamdedup.position import Partition
 from tests.simulation.broker import FailurePoint, Group, Membership, MemoryBroker, Transaction
@@ -104,6 +105,9 @@ class MemorySource:
             self._broker.on_idle(timeout_s)
         return batch
 
+    def poll_ahead(self, max_records: int) -> Batch:
+        return self.poll(AHEAD_POLL_S, max_records)
+
     def rewind(self, batch: Batch) -> None:
         self.seek(batch.starts)
 
@@ -115,17 +119,17 @@ class MemorySource:
         """Set the next offset of those partitions that are assigned."""
         self._positions.update((p, offset) for p, offset in offsets.items() if p in self._positions)
 
-    def hold(self, timeout_s: float) -> None:
+    def keep_membership(self, timeout_s: float) -> None:
         self._refuse_if_broken()
         if not self._broker.away:
             self._catch_up()
         self._broker.on_idle(timeout_s)
 
-    def committed(self, partition: Partition) -> CommittedOffset | None:
+    def committed_offset(self, partition: Partition) -> CommittedOffset | None:
         self._broker.refuse_if_away()
         return self._broker.committed_offset(self._name, partition)
 
-    def all_committed(self, *, stable: bool = True) -> dict[Partition, CommittedOffset]:
+    def committed_offsets(self, *, stable: bool = True) -> dict[Partition, CommittedOffset]:
         self._broker.refuse_if_away()
         missing = self.missing_topics()
         partitions = [each for each in self._group.committed if each.topic not in missing]

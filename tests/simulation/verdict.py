@@ -228,7 +228,7 @@ class Verdict:
         numbers = {
             state.incarnation
             for state in self._states.get(document.id, ())
-            if any((p.partition.number, p.offset) == (document.partition, document.offset) for p in state.records)
+            if any((p.partition.partition, p.offset) == (document.partition, document.offset) for p in state.records)
         }
         if len(numbers) == 1:
             is_first = numbers == {0}
@@ -416,7 +416,7 @@ class Verdict:
         simulation = self._simulation
         letters = [read_headers(record.headers) for record in simulation.broker.records(DEAD_LETTERS)]
         sent = Counter((int(letter["partition"]), int(letter["offset"])) for letter in letters)
-        expected = Counter((p.partition.number, p.offset) for p in self._unknown if p.commit)
+        expected = Counter((p.partition.partition, p.offset) for p in self._unknown if p.commit)
         if any(map(self._is_lost, simulation.produced)):
             simulation.excused["appends to documents that the input topics do not have"] += sent != expected
             return []

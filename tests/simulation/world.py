@@ -13,11 +13,9 @@ from typing import Any
 
 from streamdedup.daemon.batch import Pipeline
 from streamdedup.daemon.breaker import BreakerOptions
-from streamdedup.daemon.crash_points import POLL_AHEAD
 from streamdedup.daemon.loop import Loop
 from streamdedup.daemon.metrics import Metrics
-from streamdedup.daemon.publisher import LoopOptions
-from streamdedup.daemon.read_ahead import AHEAD_POLL_S
+from streamdedup.daemon.options import LoopOptions
 from streamdedup.daemon.rebuild import Rebuilder
 from streamdedup.daemon.rebuild_run import RebuildTarget
 from streamdedup.detection.detector import Detector
@@ -40,8 +38,9 @@ OPTIONS = replace(streams.OPTIONS, banding=Banding(6, 2), permutations=16)
 
 FINGERPRINT = {"bands": 6}
 WORDS = ["amber", "birch", "cedar", "delta", "ember", "fjord", "grove", "heath", "inlet", "jetty", "knoll", "lagoon"]
-#: Calls of a transport that can fail.
-KAFKA_CALLS = {"open_clients", "poll", POLL_AHEAD, "committed", "all_committed", "confirm", "publish", "commit"}
+#: Calls of a source, and of a transport, that can fail.
+SOURCE_CALLS = {"poll", "poll_ahead", "committed_offset", "committed_offsets", "confirm"}
+KAFKA_CALLS = {"open_clients", "publish", "commit"} | SOURCE_CALLS
 #: Steps after which a run is stuck.
 PATIENCE_STEPS = 3_000
 #: The monotonic clock of all loops.
@@ -115,17 +114,6 @@ class Watched:
         return method(*arguments, **named)
 
 
-class WatchedSource(Watched):
-    """A source; a poll of the batch ahead is an effect of its own."""
-
-    def __init__(self, inner: MemorySource, daemon: "Daemon") -> None:
-        super().__init__(inner, daemon, ["committed", "all_committed", "confirm"])
-
-    def poll(self, timeout_s: float, max_records: int) -> Batch:
-        effect = POLL_AHEAD if timeout_s == AHEAD_POLL_S else "poll"
-        return self._report(effect, self.inner.poll, timeout_s, max_records)
-
-
 class WatchedBroker(MemoryBroker):
     """A broker with a moment between sending and commit, whose members learn of a rebalance at once.
 
@@ -188,13 +176,13 @@ class Daemon:
             clock=world.clock,
         )
         while world.grown and not self.loop._slow_start.may_read_ahead():
-            self.loop._slow_start.committed(0)
+            self.loop._slow_start.grow(0)
 
     def open(self) -> tuple[Watched, Watched]:
         """Open clients, as the loop's transport."""
         self.world.moment(Moment(self, "open_clients"))
         self.source, sink = self._transport.open()
-        return WatchedSource(self.source, self), Watched(sink, self, ["publish"])
+        return Watched(self.source, self, SOURCE_CALLS), Watched(sink, self, ["publish"])
 
     def leave_group(self) -> None:
         """Be silent for longer than the session may last."""

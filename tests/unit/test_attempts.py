@@ -6,8 +6,8 @@ import pytest
 
 from streamdedup.daemon.attempts import (
     AttemptIds,
+    attempt_id_of,
     attempt_ms,
-    committed_attempt,
     in_lineage,
     lineage_of,
     new_lineage,
@@ -19,7 +19,7 @@ def test_ids_of_a_process_ascend_and_are_read_from_committed_metadata():
     ids = AttemptIds()
     made = [ids.next() for _ in range(3)]
     assert made == sorted(set(made))
-    assert all(committed_attempt(CommittedOffset(7, attempt_id)) == attempt_id for attempt_id in made)
+    assert all(attempt_id_of(CommittedOffset(7, attempt_id)) == attempt_id for attempt_id in made)
 
 
 def test_an_id_follows_every_observed_id_although_the_clock_is_set_back(monkeypatch):
@@ -39,10 +39,10 @@ def test_a_lineage_is_later_than_those_before_although_the_clock_is_set_back():
     assert new_lineage(ids, now_ms=2_000) == 10
     assert new_lineage([*ids, ""], now_ms=60_000) == 60
     assert new_lineage([], now_ms=60_000) == 60
-    assert committed_attempt(CommittedOffset(7, in_lineage(ids[0], new_lineage(ids, now_ms=10**18))))
+    assert attempt_id_of(CommittedOffset(7, in_lineage(ids[0], new_lineage(ids, now_ms=10**18))))
 
 
 @pytest.mark.parametrize("metadata", ["", "consumer-1", "1.2.3", "0000000001.0000000001.00000000000000001 "])
 def test_metadata_of_another_program_is_no_attempt_id(metadata):
-    assert committed_attempt(CommittedOffset(7, metadata)) == ""
-    assert committed_attempt(None) == ""
+    assert attempt_id_of(CommittedOffset(7, metadata)) == ""
+    assert attempt_id_of(None) == ""

@@ -7,7 +7,8 @@ import pytest
 from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
-from streamdedup.daemon.publisher import LoopOptions, Publisher
+from streamdedup.daemon.options import LoopOptions
+from streamdedup.daemon.publisher import Publisher
 from streamdedup.detection.captions import PART_BYTES, Caption, caption_of, label_of, read_caption
 from streamdedup.detection.detector import Detector
 from streamdedup.detection.lookup import IndexLookup, LookupQuery

@@ -7,8 +7,7 @@ from types import SimpleNamespace
 import pytest
 from prometheus_client import generate_latest
 
-from streamdedup.daemon import batch as batches
-from streamdedup.daemon import statistics
+from streamdedup import clock
 from streamdedup.daemon.batch import BatchResult, decode_batch, split_documents
 from streamdedup.daemon.metrics import Metrics
 from streamdedup.daemon.publisher import Publication
@@ -22,8 +21,7 @@ NOW_MS = 1_777_618_931_480
 
 @pytest.fixture(autouse=True)
 def _clock(monkeypatch):
-    for module in (statistics, batches):
-        monkeypatch.setattr(module, "now_ms", lambda: NOW_MS)
+    monkeypatch.setattr(clock, "now_ms", lambda: NOW_MS)
 
 
 def decoded_batch(timestamp_ms):
@@ -54,7 +52,7 @@ def test_the_present_replaces_a_time_in_the_future_and_a_missing_time(timestamp_
 )
 def test_the_latency_of_a_record_without_a_time_is_not_counted(timestamp_ms, count, sum_s):
     metrics = Metrics()
-    Statistics(metrics, {}).committed(BatchResult(decoded_batch(timestamp_ms), {}, []), Publication([], [], 0))
+    Statistics(metrics, {}).count_batch(BatchResult(decoded_batch(timestamp_ms), {}, []), Publication([], [], 0))
     text = generate_latest(metrics.registry).decode()
     assert f'streamdedup_latency_seconds_count{{topic="articles"}} {float(count)}' in text
     assert f'streamdedup_latency_seconds_sum{{topic="articles"}} {float(sum_s)}' in text

@@ -9,7 +9,7 @@ import yaml
 from prometheus_client import Counter, Histogram
 
 from streamdedup.daemon.batch import INVALID
-from streamdedup.daemon.metrics import REBUILD_KINDS, STAGES, WAITING_FOR, BatchHistogram, Metrics
+from streamdedup.daemon.metrics import REBUILD_KINDS, STAGES, Awaited, BatchHistogram, Metrics
 from streamdedup.serve.metrics import ServeMetrics
 from streamdedup.wire import Op
 from tests.unit.test_docs import anchors, named, rows, section
@@ -70,7 +70,7 @@ class TestLabels:
     def test_values_that_the_code_fixes_are_listed(self):
         assert named(LABELS["kind"]) == [*get_args(Op), INVALID, *REBUILD_KINDS]
         assert named(LABELS["stage"]) == list(STAGES)
-        assert named(LABELS["what"]) == list(WAITING_FOR.values())
+        assert named(LABELS["what"]) == [awaited.name.lower() for awaited in Awaited]
 
 
 class TestAlertRules:

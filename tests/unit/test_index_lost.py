@@ -7,21 +7,23 @@ from types import SimpleNamespace
 import pytest
 from structlog.testing import capture_logs
 
+from streamdedup.cli import index as commands
 from streamdedup.daemon import rebuild
 from streamdedup.daemon.attempts import in_lineage
 from streamdedup.daemon.losses import Gap, Loss, find_losses
 from streamdedup.daemon.metrics import REBUILD_KINDS
 from streamdedup.daemon.read_ahead import POLL_S
-from streamdedup.daemon.rebuild_run import RebuildTarget
+from streamdedup.daemon.rebuild_run import RebuildRun, RebuildTarget
 from streamdedup.daemon.recovery import Recovery
 from streamdedup.detection.detector import Detector
 from streamdedup.detection.model import document_number
 from streamdedup.errors import BatchRefused, IndexLost, IndexMismatch, Rejoin, StoreUnavailable
 from streamdedup.index.memory import MemoryIndex
 from streamdedup.index.values import Opening
-from streamdedup.kafka.protocols import Batch, CommittedOffset, Message
+from streamdedup.kafka.protocols import CommittedOffset, Message
 from streamdedup.position import Partition
 from streamdedup.wire import Decoder, decode_alert
+from tests.entries import pending_of
 from tests.simulation import world as loop_world
 from tests.simulation.server import Connection, Link
 from tests.simulation.transport import MemoryHistory, MemorySource
@@ -76,7 +78,7 @@ def test_a_busy_daemon_compares_the_attempts_only_after_a_pause():
         CLOCK.now_s += pause_s
         world.trace.clear()
         world.send(Sent(f"d{len(asked)}", OTHER_TEXT, 0)).run()
-        asked.append(any(moment.effect == "all_committed" for moment in world.trace))
+        asked.append(any(moment.effect == "committed_offsets" for moment in world.trace))
     assert asked == [False, False, True, False]
 
 
@@ -98,13 +100,13 @@ def test_keys_put_back_are_noticed_by_an_idle_daemon_within_ten_seconds():
 
 
 def test_only_the_comparison_after_an_assignment_waits_for_open_transactions(monkeypatch):
-    asked, all_committed = [], MemorySource.all_committed
+    asked, committed_offsets = [], MemorySource.committed_offsets
 
     def recorded(source, *, stable=True):
         asked.append(stable)
-        return all_committed(source, stable=stable)
+        return committed_offsets(source, stable=stable)
 
-    monkeypatch.setattr(MemorySource, "all_committed", recorded)
+    monkeypatch.setattr(MemorySource, "committed_offsets", recorded)
     World(BEFORE, batch_size=1).run()
     assert asked == [True, False]
 
@@ -117,7 +119,7 @@ def test_an_idle_daemon_asks_for_the_committed_offsets_six_times_a_minute():
     since_s = CLOCK.now_s
     while CLOCK.now_s - since_s < 60:
         world.turn(daemon)
-    assert 5 <= sum(moment.effect == "all_committed" for moment in world.trace) <= 6
+    assert 5 <= sum(moment.effect == "committed_offsets" for moment in world.trace) <= 6
 
 
 @pytest.mark.parametrize("copy", [None, "copy"])
@@ -275,12 +277,12 @@ def test_an_index_that_is_new_after_the_loss_of_another_one_is_not_shown_as_lost
     ownership = SimpleNamespace(losses=lambda _source: tuple(losses), accept_losses=lambda *_: losses.clear())
     source = SimpleNamespace(generation=lambda: 1, assigned=lambda: assigned)
     recovery = Recovery(pipelines, ownership, "continue", None, lambda name, lost: shown.append((name, lost)))
-    recovery.index_lost(IndexLost("gone"))
-    assert recovery.recovered(source, Batch())
+    recovery.report_loss(IndexLost("gone"))
+    assert recovery.recover_if_lost(source)
     assert set(shown) == {("a", True)}
     shown.clear()
     assigned.add(Partition("b", 0))
-    assert not recovery.recovered(source, Batch())
+    assert not recovery.recover_if_lost(source)
     assert shown == []
 
 
@@ -425,9 +427,43 @@ def test_of_two_rebuilds_of_which_one_could_not_begin_none_runs_before_the_group
     source = SimpleNamespace(generation=lambda: 1, assigned=frozenset)
     recovery = Recovery(pipelines, ownership, "rebuild", Rebuilds())
     with pytest.raises(StoreUnavailable):
-        recovery.recovered(source, Batch())
+        recovery.recover_if_lost(source)
     with pytest.raises(Rejoin):
-        recovery.recovered(source, Batch())
+        recovery.recover_if_lost(source)
+
+
+def test_an_index_with_a_loss_beside_the_gap_of_a_switch_is_shown_as_lost():
+    gap = Loss(Partition("a", 0), CommittedOffset(1), "new", Gap(0, 0), is_switch=True)
+    losses, shown = [gap, Loss(Partition("a", 1), CommittedOffset(1), "lost")], []
+    index = SimpleNamespace(open=lambda *_, **__: None, connections_count=lambda: 0)
+    pipelines = {"a": SimpleNamespace(name="a", index=index, fingerprint={})}
+    rebuilder = SimpleNamespace(has_begun=lambda _name: False, begin=lambda *_: True, kind=lambda _name: "lost")
+    ownership = SimpleNamespace(losses=lambda _source: losses)
+    recovery = Recovery(pipelines, ownership, "rebuild", rebuilder, lambda name, lost: shown.append((name, lost)))
+    source = SimpleNamespace(generation=lambda: 1, assigned=frozenset)
+    with pytest.raises(Rejoin):
+        recovery.recover_if_lost(source)
+    assert shown == [("a", True)]
+    shown.clear()
+    del losses[1]
+    with pytest.raises(Rejoin):
+        recovery.recover_if_lost(source)
+    assert shown == []
+
+
+def test_the_command_keeps_an_index_with_gaps_and_replaces_one_that_lacks_more_or_nothing():
+    gap = Loss(Partition("a", 0), CommittedOffset(1), "gone back", Gap(0, 0))
+    losses = ([gap], [gap, Loss(Partition("a", 1), CommittedOffset(1), "lost")], [])
+    assert [commands._is_gap(losses_of_index) for losses_of_index in losses] == [True, False, False]
+
+
+def test_a_rebuild_of_an_index_without_losses_gives_up_the_lease_and_deletes_nothing():
+    calls = []
+    staging = SimpleNamespace(take_lease=lambda: calls.append("take"), abandon=lambda: calls.append("abandon"))
+    target = SimpleNamespace(staging=staging, alerts=SimpleNamespace(ping=lambda: None), kept_ms=None)
+    rebuilder = rebuild.Rebuilder(lambda _name: target, None, "duplicates")
+    assert not rebuilder.begin("articles", list)
+    assert (calls, rebuilder.has_begun("articles")) == (["take", "abandon"], False)
 
 
 def test_an_index_whose_rebuild_another_daemon_has_completed_is_used():
@@ -532,6 +568,22 @@ def a_pipeline_with_scopes(name, make_detector, index):
     scopes = {"scope_field": "tenant", "default_scope": "all"}
     options = replace(loop_world.OPTIONS, **scopes)
     return replace(a_pipeline(name, make_detector, index), decoder=Decoder(**scopes), detector=Detector(options, index))
+
+
+def test_before_a_gap_is_filled_batches_in_progress_without_a_commit_are_refused_and_their_matches_found():
+    index, partition = MemoryIndex(), Partition("articles", 1)
+    index.open(FINGERPRINT)
+    in_progress = index.fence(partition, 1, 0)
+    index.save_pending_matches([(in_progress.position_at(3), pending_of([b"pair"]))], [in_progress])
+    history = SimpleNamespace(progress=lambda *_: {partition: None, Partition("articles", 2): None})
+    pipeline = SimpleNamespace(name="articles", index=index)
+    target = RebuildTarget(None, pipeline, ["articles"], None, None)
+    run = RebuildRun(target, {}, history, {}, 2, lambda: None, lambda *_: None)
+    fences = run._fence_uncommitted({})
+    with pytest.raises(BatchRefused):
+        index.finish({}, [], [in_progress])
+    number = document_number("articles", "m")  # the match of `pending_of`
+    assert [run._are_matched(numbers, fences) for numbers in ({number}, {number + 1})] == [True, False]
 
 
 def test_a_rebuilt_index_with_scopes_knows_the_cluster_of_a_document_that_was_continued(monkeypatch):

@@ -14,7 +14,7 @@ from streamdedup.errors import BrokerUnavailable
 from streamdedup.index.backend import PartitionFacts
 from streamdedup.index.memory import MemoryIndex
 from streamdedup.index.redis.admin import KINDS, OTHER_KIND
-from streamdedup.kafka.group import GroupState
+from streamdedup.kafka.group_admin import GroupState
 from streamdedup.position import Partition
 
 

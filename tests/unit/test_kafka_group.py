@@ -11,8 +11,9 @@ from kafka.structs import OffsetAndMetadata, TopicPartition
 from streamdedup.cli import guards
 from streamdedup.cli import index as index_commands
 from streamdedup.errors import BrokerUnavailable, SettingsError, StreamdedupError
-from streamdedup.kafka import group
-from streamdedup.kafka.group import GroupState, _named, committed_if_listed, fetch_committed, partitions_of
+from streamdedup.kafka import group_admin
+from streamdedup.kafka.group_admin import GroupState, _named, committed_if_listed
+from streamdedup.kafka.offsets import fetch_committed, partitions_of
 from streamdedup.kafka.options import KafkaOptions
 from streamdedup.kafka.protocols import CommittedOffset
 from streamdedup.position import Partition
@@ -49,7 +50,7 @@ def test_offset_0_is_a_committed_offset_and_a_partition_without_one_is_left_out(
     admin = SimpleNamespace(
         list_groups=lambda: [{"group_id": "g"}], list_group_offsets=lambda asked: dict.fromkeys(asked, offsets)
     )
-    monkeypatch.setattr(group, "admin_client", lambda _options: nullcontext(admin))
+    monkeypatch.setattr(group_admin, "admin_client", lambda _options: nullcontext(admin))
     assert committed_if_listed(OPTIONS) == {Partition("a", 0): 0, Partition("a", 2): 5}
 
 
@@ -136,7 +137,7 @@ class TestMembersByIndex:
                 list_partition_offsets=lambda _specs: {},
                 remove_group_members=lambda key, removed: set_members.removed.append((key, removed)),
             )
-            monkeypatch.setattr(group, "admin_client", lambda _options: nullcontext(admin))
+            monkeypatch.setattr(group_admin, "admin_client", lambda _options: nullcontext(admin))
 
         return set_members
 
@@ -144,32 +145,32 @@ class TestMembersByIndex:
     def test_a_daemon_waits_while_a_member_has_another_index_or_names_none(self, group_of, other):
         group_of(self.SAME, other, self.SAME)
         with pytest.raises(BrokerUnavailable) as raised:
-            group.refuse_other_indexes(self.OPTIONS)
+            group_admin.refuse_other_indexes(self.OPTIONS)
         assert f"(streamdedup-next), or their client id names none: {other} at /10.0.0.7. Stop" in str(raised.value)
 
     def test_a_daemon_joins_members_of_its_index_and_without_a_name_any_members(self, group_of):
         group_of()
-        group.refuse_other_indexes(self.OPTIONS)
+        group_admin.refuse_other_indexes(self.OPTIONS)
         group_of(self.SAME, self.SAME, static="a-0")
-        group.refuse_other_indexes(self.OPTIONS)
+        group_admin.refuse_other_indexes(self.OPTIONS)
         group_of(*self.OTHERS)
-        group.refuse_other_indexes(OPTIONS)
-        group.refuse_other_indexes(replace(self.OPTIONS, api_version=(2, 0)))
+        group_admin.refuse_other_indexes(OPTIONS)
+        group_admin.refuse_other_indexes(replace(self.OPTIONS, api_version=(2, 0)))
 
     def test_the_static_member_that_a_daemon_replaces_is_removed_if_it_has_another_index(self, group_of):
         options = replace(self.OPTIONS, group_instance_id="a-0")
         group_of("streamdedup-old", static="a-0")
-        group.refuse_other_indexes(options)
+        group_admin.refuse_other_indexes(options)
         assert group_of.removed == [("g", [MemberToRemove(group_instance_id="a-0")])]
         group_of(self.SAME, static="a-0")
-        group.refuse_other_indexes(options)
+        group_admin.refuse_other_indexes(options)
         assert group_of.removed == []
 
     @pytest.mark.parametrize(("own", "static"), [("a-0", "a-1"), ("a-0", None), (None, None), (None, "a-0")])
     def test_no_other_member_is_removed(self, group_of, own, static):
         group_of("streamdedup-old", static=static)
         with pytest.raises(BrokerUnavailable, match="streamdedup-old"):
-            group.refuse_other_indexes(replace(self.OPTIONS, group_instance_id=own))
+            group_admin.refuse_other_indexes(replace(self.OPTIONS, group_instance_id=own))
         assert group_of.removed == []
 
     @pytest.mark.parametrize("static", [None, "a-0"])
@@ -177,7 +178,7 @@ class TestMembersByIndex:
         group_of(self.SAME, *self.OTHERS, static=static)
 
         def client_ids(*, unnamed: bool) -> list[str]:
-            members = group.members_of_index(self.OPTIONS, unnamed=unnamed)
+            members = group_admin.members_of_index(self.OPTIONS, unnamed=unnamed)
             return [member.partition(" at ")[0].partition(",")[0] for member in members]
 
         assert client_ids(unnamed=False) == [self.SAME]

@@ -11,7 +11,7 @@ from kafka.structs import ConsumerGroupMetadata, MemberState, OffsetAndMetadata,
 from streamdedup.errors import BrokerUnavailable, MembershipEnded, Rejoin
 from streamdedup.kafka import group
 from streamdedup.kafka.consumer import KafkaSource, RebalanceListener
-from streamdedup.kafka.group import fetch_committed, offsets_of
+from streamdedup.kafka.offsets import fetch_committed, offsets_of
 from streamdedup.kafka.options import KafkaOptions
 from streamdedup.kafka.protocols import Batch, CommittedOffset, Record
 from streamdedup.position import Partition, Position
@@ -124,6 +124,15 @@ def test_beside_a_topic_that_was_created_again_no_record_of_a_healthy_topic_is_s
     assert source.poll(0.0).starts == {Partition("deleted", 0): 0, Partition("healthy", 0): 40}
 
 
+def test_a_poll_ahead_waits_for_fifty_milliseconds_and_returns_at_most_the_records_that_memory_may_hold(
+    source, consumer, monkeypatch
+):
+    calls = []
+    monkeypatch.setattr(consumer, "poll", lambda **how: calls.append(how) or {})
+    assert not source.poll_ahead(2)
+    assert calls == [{"timeout_ms": 50, "max_records": 2}]
+
+
 def test_the_next_batch_goes_on_behind_the_one_of_the_topic_that_was_created_again(source):
     source.poll(0.0)
     source.poll(0.0)
@@ -131,10 +140,10 @@ def test_the_next_batch_goes_on_behind_the_one_of_the_topic_that_was_created_aga
 
 
 def test_an_offset_that_was_committed_for_an_earlier_topic_is_no_committed_offset(source, consumer):
-    assert source.committed(Partition("deleted", 0)) is None
-    assert source.committed(Partition("healthy", 0)) == CommittedOffset(40, "attempt", str(OTHER), 3)
+    assert source.committed_offset(Partition("deleted", 0)) is None
+    assert source.committed_offset(Partition("healthy", 0)) == CommittedOffset(40, "attempt", str(OTHER), 3)
     consumer.committed[DELETED] = OffsetAndMetadata(2, f"attempt 1 {PRESENT}", -1)
-    assert source.committed(Partition("deleted", 0)) == CommittedOffset(2, "attempt", str(PRESENT), 1)
+    assert source.committed_offset(Partition("deleted", 0)) == CommittedOffset(2, "attempt", str(PRESENT), 1)
 
 
 @pytest.mark.parametrize(
@@ -163,7 +172,7 @@ def test_the_incarnation_and_the_id_of_the_topic_are_committed_behind_the_attemp
     batch = Batch((record,), metadata="attempt", topic_ids={"healthy": str(OTHER)})
     consumer.committed = offsets_of(batch)
     assert consumer.committed == {HEALTHY: OffsetAndMetadata(41, f"attempt 3 {OTHER}", -1)}
-    assert source.committed(Partition("healthy", 0)) == CommittedOffset(41, "attempt", str(OTHER), 3)
+    assert source.committed_offset(Partition("healthy", 0)) == CommittedOffset(41, "attempt", str(OTHER), 3)
 
 
 class TestOtherIndexes:
@@ -228,11 +237,11 @@ class TestMissingTopics:
     def test_committed_offsets_of_the_other_topics_are_known(self, source, consumer):
         consumer.partitions_for_topic = {"healthy": {0}}.get
         with pytest.raises(BrokerUnavailable, match="which partitions deleted has"):
-            source.all_committed()
+            source.committed_offsets()
         consumer._cluster.update_metadata(metadata_of(deleted=None, healthy=OTHER))
-        assert source.all_committed() == {Partition("healthy", 0): CommittedOffset(40, "attempt", str(OTHER), 3)}
+        assert source.committed_offsets() == {Partition("healthy", 0): CommittedOffset(40, "attempt", str(OTHER), 3)}
         consumer._cluster.update_metadata(metadata_of(deleted=None, healthy=None))
-        assert source.all_committed() == {}
+        assert source.committed_offsets() == {}
 
     def test_offsets_are_read_without_waiting_for_transactions_only_where_they_need_not_be_stable(
         self, source, consumer
@@ -241,8 +250,8 @@ class TestMissingTopics:
         consumer._cluster.update_metadata(metadata_of(deleted=OTHER, healthy=OTHER))
         consumer.partitions_for_topic = {"deleted": {0}, "healthy": {0}}.get
         for stable in (False, True):
-            source.all_committed(stable=stable)
-        source.committed(Partition("healthy", 0))
+            source.committed_offsets(stable=stable)
+        source.committed_offset(Partition("healthy", 0))
         waiting = (IsolationLevel.READ_COMMITTED, 1, 30_000)
         assert coordinator.asked == [(IsolationLevel.READ_UNCOMMITTED, 0, 30_000), waiting, waiting]
 

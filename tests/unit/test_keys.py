@@ -396,7 +396,7 @@ def test_documents_with_other_keys_or_unusable_fields_are_counted_by_profile_and
     metrics.begin_at_zero({"articles": "p"}, kinds=(), codes=(), reasons=(), rules=())
     with capture_logs() as lines:
         for _ in range(2):
-            statistics.committed(BatchResult(decoded, {}, []), Publication([], [], 0))
+            statistics.count_batch(BatchResult(decoded, {}, []), Publication([], [], 0))
     expected = {"key": 6.0, "source": 2.0, "published_at": 0.0}
     for reason, count in expected.items():
         labels = {"profile": "p", "reason": reason}

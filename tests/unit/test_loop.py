@@ -271,19 +271,29 @@ def test_a_daemon_without_records_is_ready_after_a_short_poll_and_polls_longer_f
 
 def test_two_refusals_of_an_idle_daemon_hours_apart_are_no_stale_fence(world, daemon, monkeypatch):
     world.run()
-    recovered = daemon.loop._recovery.recovered
+    recover_if_lost = daemon.loop._recovery.recover_if_lost
 
     def refuse(*_):
         raise errors.BatchRefused("another process rebuilds the index")
 
     for _ in range(2):
-        monkeypatch.setattr(daemon.loop._recovery, "recovered", refuse)
+        monkeypatch.setattr(daemon.loop._recovery, "recover_if_lost", refuse)
         daemon.loop._turn()
         assert daemon.loop.readiness.problem() == "waiting for partitions"
-        monkeypatch.setattr(daemon.loop._recovery, "recovered", recovered)
+        monkeypatch.setattr(daemon.loop._recovery, "recover_if_lost", recover_if_lost)
         daemon.loop._turn()
         assert daemon.loop.readiness.problem() is None
         CLOCK.now_s += 3_600
+
+
+def test_a_batch_of_a_partition_that_was_revoked_after_the_poll_is_refused(world, daemon, monkeypatch):
+    recovery = daemon.loop._recovery
+    recovery._opened.clear()
+    monkeypatch.setattr(recovery, "open", lambda: None)
+    monkeypatch.setattr(recovery, "recover_if_lost", lambda _source: False)
+    world.turn(daemon)
+    assert daemon.loop.readiness.problem() == "waiting for partitions"
+    assert "fence" not in {moment.effect for moment in world.trace}
 
 
 def test_a_fence_of_a_later_generation_that_stays_ends_the_daemon_with_advice(world):
@@ -437,7 +447,7 @@ def test_while_kafka_is_away_the_daemon_reports_it_and_then_continues(world, dae
     assert world.pairs() == [("x", "y")]
 
 
-@pytest.mark.parametrize("effect", ["publish", "committed"])
+@pytest.mark.parametrize("effect", ["publish", "committed_offset"])
 def test_while_kafka_does_not_answer_a_request_of_a_batch_the_daemon_reports_it(world, daemon, effect):
     seen = []
 
@@ -546,7 +556,7 @@ def test_the_slow_start_learns_of_documents_that_a_killed_process_had_inserted(m
     world = World(documents(6), partitions=1, batch_size=4)
     world.plan = once("announce", killed)
     replayed: list[int] = []
-    monkeypatch.setattr(SlowStart, "committed", lambda _self, count: replayed.append(count))
+    monkeypatch.setattr(SlowStart, "grow", lambda _self, count: replayed.append(count))
     world.grown = False
     world.run()
     assert replayed == [1, 1, 1, 1, 0, 0]
@@ -578,7 +588,7 @@ def test_a_batch_that_outlasts_its_membership_is_read_again_in_smaller_batches(m
     [
         ("claim_pairs", store_fails, None),
         ("publish", raising(errors.StoreUnavailable("made to fail")), None),
-        ("committed", broker_fails, None),
+        ("committed_offset", broker_fails, None),
         ("publish", broker_fails, None),
         ("announce", raising(errors.Rejoin("made to fail")), None),
         ("announce", batch_refused, 4),

@@ -14,10 +14,11 @@ from prometheus_client.parser import text_string_to_metric_families
 from structlog.testing import capture_logs
 
 import streamdedup
+from streamdedup import clock
 from streamdedup.daemon import statistics as statistics_module
-from streamdedup.daemon.batch import BatchResult, DecodedBatch, FailedRecord, now_ms
+from streamdedup.daemon.batch import BatchResult, DecodedBatch, FailedRecord
 from streamdedup.daemon.health import Readiness
-from streamdedup.daemon.metrics import REBUILD_KINDS, BatchHistogram, Metrics
+from streamdedup.daemon.metrics import REBUILD_KINDS, Awaited, BatchHistogram, Metrics
 from streamdedup.daemon.publisher import Publication
 from streamdedup.daemon.statistics import Statistics
 from streamdedup.detection.model import Detection, DetectionResult, Skip
@@ -119,7 +120,7 @@ NOTHING = Publication([], [], 0)
 
 
 def a_committed_batch() -> tuple[BatchResult, Publication]:
-    batch = Batch(tuple(a_record(offset, now_ms() - 2_000) for offset in range(7)))
+    batch = Batch(tuple(a_record(offset, clock.now_ms() - 2_000) for offset in range(7)))
     detected = DetectionResult(
         detections=(
             Detection(a_document(0), b"", (a_match(1), a_match(2)), "c"),
@@ -141,7 +142,7 @@ def a_committed_batch() -> tuple[BatchResult, Publication]:
 
 
 def test_a_committed_batch_is_counted_once_under_the_right_labels(metrics):
-    Statistics(metrics, {}).committed(*a_committed_batch())
+    Statistics(metrics, {}).count_batch(*a_committed_batch())
     expected = [
         ("records_total", {"topic": "articles", "kind": "upsert"}, 6),
         ("records_total", {"topic": "articles", "kind": "invalid"}, 1),
@@ -166,8 +167,8 @@ def test_a_committed_batch_is_counted_once_under_the_right_labels(metrics):
 
 
 def test_latency_is_in_seconds_and_a_clock_ahead_of_ours_counts_as_none(metrics):
-    ahead = Batch((a_record(0, now_ms() + 3_600_000), a_record(1, now_ms() - 2_000)))
-    Statistics(metrics, {}).committed(a_result(ahead), NOTHING)
+    ahead = Batch((a_record(0, clock.now_ms() + 3_600_000), a_record(1, clock.now_ms() - 2_000)))
+    Statistics(metrics, {}).count_batch(a_result(ahead), NOTHING)
     assert 2.0 <= value(metrics, "latency_seconds_sum", topic="articles") < 3.0
 
 
@@ -253,9 +254,9 @@ def test_rebalances_are_counted_on_over_new_clients(metrics):
 def test_the_awaited_server_is_shown_until_it_answers(metrics):
     readiness = Readiness(metrics)
     for what, shown in (
-        ("the store", (1, 0, 0, 0, 0)),
-        ("Kafka", (0, 1, 0, 0, 0)),
-        ("the index", (0, 0, 0, 1, 0)),
+        (Awaited.STORE, (1, 0, 0, 0, 0)),
+        (Awaited.KAFKA, (0, 1, 0, 0, 0)),
+        (Awaited.INDEX, (0, 0, 0, 1, 0)),
         (None, (0, 0, 0, 0, 1)),
     ):
         readiness.awaited = what
@@ -297,7 +298,7 @@ def test_the_limits_that_documents_reached_are_logged_at_the_end_with_the_cure(m
     calm = DetectionResult(indexed_count=1)
     with capture_logs() as logged:
         for _ in range(2):
-            statistics.committed(a_result(Batch(()), news=reached, pages=calm), NOTHING)
+            statistics.count_batch(a_result(Batch(()), news=reached, pages=calm), NOTHING)
         assert {line["log_level"] for line in logged} <= {"debug"}
         statistics.close()
     (line,) = [line for line in logged if line["log_level"] != "debug"]
@@ -312,7 +313,7 @@ def test_of_hidden_documents_one_a_minute_is_logged_by_its_id_and_position(metri
     statistics = Statistics(metrics, {})
     with capture_logs() as logged:
         for _ in range(2):
-            statistics.committed(*a_committed_batch())
+            statistics.count_batch(*a_committed_batch())
         first = [line for line in logged if line["event"] == "document_hidden"]
         statistics.close()
     assert first == [
@@ -323,7 +324,7 @@ def test_of_hidden_documents_one_a_minute_is_logged_by_its_id_and_position(metri
 
 
 def test_the_exposition_can_be_parsed(metrics):
-    Statistics(metrics, {}).committed(*a_committed_batch())
+    Statistics(metrics, {}).count_batch(*a_committed_batch())
     families = {family.name for family in text_string_to_metric_families(generate_latest(metrics.registry).decode())}
     # The build is an info metric, whose name is read back with its ending.
     assert {f"streamdedup_{name}" for name in DECLARED if name != "build"} <= families

@@ -54,7 +54,7 @@ def backlog(count: int = 12, **options) -> tuple[World, Daemon]:
     options = {"partitions": 1, "batch_size": 2, "grown": False} | options
     world = World(documents(count), **options)
     (daemon,) = world.daemons
-    daemon.loop._slow_start.committed(0)
+    daemon.loop._slow_start.grow(0)
     world.turn(daemon)
     return world, daemon
 
@@ -66,7 +66,7 @@ def ahead_of(daemon: Daemon) -> list[int]:
 
 
 def committed(world: World) -> dict[int, int]:
-    return {partition.number: offset for partition, offset in world.broker.committed(GROUP).items()}
+    return {partition.partition: offset for partition, offset in world.broker.committed(GROUP).items()}
 
 
 def run(world: World, daemon: Daemon) -> None:
@@ -94,7 +94,12 @@ def fail_poll(error: Exception) -> Act:
 def source_of(batch: Batch) -> SimpleNamespace:
     """Return a source with a backlog, all polls of which return this batch."""
     stats = SourceStats(0, {PARTITION: 1_000})
-    return SimpleNamespace(stats=lambda: stats, generation=lambda: 0, poll=lambda _timeout_s, _max_records: batch)
+    return SimpleNamespace(
+        stats=lambda: stats,
+        generation=lambda: 0,
+        poll=lambda _timeout_s, _max_records: batch,
+        poll_ahead=lambda _max_records: batch,
+    )
 
 
 class Places(list):
@@ -137,8 +142,15 @@ def an_ahead() -> tuple[ReadAhead, Seen]:
     processor = stages.BatchProcessor({INPUT: pipeline}, seen.timed, seen.tick)
     slow_start = SlowStart(8)
     while not slow_start.may_read_ahead():
-        slow_start.committed(0)
+        slow_start.grow(0)
     return ReadAhead(processor, slow_start, lambda _partitions, _generation: fences, seen.timed), seen
+
+
+def read_on(ahead: ReadAhead, source: SimpleNamespace, batch: Batch) -> None:
+    """Read ahead where there is a backlog, as the loop does."""
+    if ahead.may_read_ahead(source, batch):
+        ahead.poll_ahead(source)
+        ahead.prepare_ahead()
 
 
 def prepared_chunks(ahead: ReadAhead, batch: Batch) -> Iterator[list[Position]]:
@@ -193,12 +205,12 @@ def test_without_a_full_batch_behind_it_a_batch_is_worked_on_alone():
 def test_behind_a_batch_that_is_not_full_nothing_is_polled_in_any_backlog():
     ahead, seen = an_ahead()
     small = a_batch(*(Position(INPUT, 0, offset) for offset in range(7)))
-    assert ahead.read_ahead(source_of(small), small)
+    read_on(ahead, source_of(small), small)
     large = Batch((*small.records, Record(Position(INPUT, 0, 7), 1, None, b"")))
     few = Batch((Record(Position(INPUT, 0, 0), 1, None, bytes(read_ahead.FULL_BYTES)),))
     assert seen.stages == []
     for count, full in enumerate((large, few), 1):
-        assert ahead.read_ahead(source_of(Batch()), full)
+        read_on(ahead, source_of(Batch()), full)
         assert seen.stages == ["poll"] * count
 
 
@@ -211,9 +223,9 @@ def of_bytes(count):
 def test_beside_a_batch_of_large_records_nothing_is_polled_ahead(monkeypatch):
     monkeypatch.setattr(read_ahead, "MOST_BYTES", 100)
     ahead, seen = an_ahead()
-    assert ahead.read_ahead(source_of(FULL), of_bytes(101))
+    read_on(ahead, source_of(FULL), of_bytes(101))
     assert seen.stages == []
-    assert ahead.read_ahead(source_of(Batch()), of_bytes(100))
+    read_on(ahead, source_of(Batch()), of_bytes(100))
     assert seen.stages == ["poll"]
 
 
@@ -222,7 +234,7 @@ def test_a_batch_ahead_of_large_records_is_prepared_when_memory_holds_it_alone(m
     for count, stages_of in ((101, ["poll"]), (100, ["ahead", "poll", "prepare"])):
         ahead, seen = an_ahead()
         polled = of_bytes(count)
-        assert ahead.read_ahead(source_of(polled), FULL)
+        read_on(ahead, source_of(polled), FULL)
         assert ahead.poll(source_of(Batch())) is polled
         ahead.prepared(polled)
         assert sorted(seen.stages) == stages_of
@@ -448,7 +460,7 @@ def test_no_batch_is_prepared_twice_also_in_a_topic_that_was_created_again():
 def test_a_chunk_that_was_taken_is_not_kept(monkeypatch):
     monkeypatch.setattr(stages, "CHUNK_DOCUMENTS", 2)
     ahead, _ = an_ahead()
-    assert ahead.read_ahead(source_of(FULL), FULL)
+    read_on(ahead, source_of(FULL), FULL)
     ahead.poll(source_of(FULL))
     chunks = [weakref.ref(places) for places in prepared_chunks(ahead, FULL)]
     gc.collect()
@@ -466,7 +478,7 @@ def test_a_discarded_batch_is_prepared_no_further(monkeypatch):
         seen.threads_of.update(dict.fromkeys([document.position.offset for document in documents], 0))
 
     seen.prepare = prepare
-    assert ahead.read_ahead(source_of(FULL), FULL)
+    read_on(ahead, source_of(FULL), FULL)
     assert begun.wait(60)
     waiting = threading.Thread(target=ahead.discard)
     waiting.start()
@@ -488,7 +500,7 @@ def test_a_batch_that_does_not_fit_in_memory_beside_another_is_prepared_alone():
         return original(documents)
 
     seen.prepare = prepare
-    assert ahead.read_ahead(source_of(batch), FULL)
+    read_on(ahead, source_of(batch), FULL)
     ahead.poll(source_of(batch))
     assert list(prepared_chunks(ahead, batch)) == [[Position(INPUT, 0, 0)]]
 
@@ -501,11 +513,11 @@ def test_without_another_thread_the_loop_prepares_the_batch(monkeypatch):
     ahead, seen = an_ahead()
     with monkeypatch.context() as patch:
         patch.setattr(threading.Thread, "start", start)
-        assert ahead.read_ahead(source_of(first), FULL)
+        read_on(ahead, source_of(first), FULL)
     assert ahead.poll(source_of(first)) is first
     assert list(prepared_chunks(ahead, first)) == [[Position(INPUT, 0, 0)]]
     # With a thread again, the next batch is prepared ahead, and the first one is not prepared a second time.
-    assert ahead.read_ahead(source_of(second), FULL)
+    read_on(ahead, source_of(second), FULL)
     assert ahead.poll(source_of(second)) is second
     assert list(prepared_chunks(ahead, second)) == [[Position(INPUT, 0, 1)]]
     here = threading.get_ident()
@@ -517,7 +529,7 @@ def test_without_another_thread_the_loop_prepares_the_batch(monkeypatch):
 def test_a_batch_of_a_partition_without_a_fence_is_polled_ahead_and_prepared_afterwards():
     polled = a_batch(Position(INPUT, 0, 7), Position(INPUT, 1, 0))
     ahead, seen = an_ahead()
-    assert ahead.read_ahead(source_of(polled), FULL)
+    read_on(ahead, source_of(polled), FULL)
     assert ahead.poll(source_of(polled)) is polled
     assert threads() == []
     batch = polled.in_incarnations({PARTITION: 0, Partition(INPUT, 1): 3})
@@ -532,7 +544,7 @@ def test_of_a_batch_ahead_only_so_much_text_is_prepared_ahead(monkeypatch):
     monkeypatch.setattr(read_ahead, "CHUNK_CHARACTERS", 22)
     monkeypatch.setattr(stages, "CHUNK_DOCUMENTS", 2)
     ahead, seen = an_ahead()
-    assert ahead.read_ahead(source_of(FULL), FULL)
+    read_on(ahead, source_of(FULL), FULL)
     assert ahead.poll(source_of(FULL)) is FULL
     chunks = prepared_chunks(ahead, FULL)
     first = next(chunks)

@@ -4,7 +4,7 @@ import pytest
 from structlog.testing import capture_logs
 
 from streamdedup.daemon.health import JOINING_S, OVERDUE_S, Readiness
-from streamdedup.daemon.metrics import Metrics
+from streamdedup.daemon.metrics import Awaited, Metrics
 from tests.support.clock import ManualClock
 
 
@@ -52,7 +52,7 @@ def test_computing_is_no_wait_however_long_it_takes(readiness, clock):
 
 
 def test_a_wait_set_by_the_loop_is_reported_during_any_request_to_kafka(readiness, clock):
-    readiness.wait_for("the store")
+    readiness.wait_for(Awaited.STORE)
     with readiness.asking_kafka():
         clock.now_s += 10 * OVERDUE_S
         assert readiness.problem() == "waiting for the store"
@@ -72,14 +72,14 @@ def test_an_overdue_request_is_logged_once_when_readiness_turns(readiness, clock
                 assert (line["event"], line["what"], line["log_level"]) == ("waiting", "Kafka", "warning")
                 assert "no answer for 5 s" in line["reason"]
             logged.clear()
-        readiness.retry_delay_s("Kafka", OSError("cannot commit"))
+        readiness.retry_delay_s(Awaited.KAFKA, OSError("cannot commit"))
     assert [line["reason"] for line in logged] == ["cannot commit"]
 
 
 def test_a_wait_for_partitions_is_explained_once_after_three_seconds(readiness, clock):
     with capture_logs() as logged:
         for _ in range(10):
-            readiness.wait_for("partitions")
+            readiness.wait_for(Awaited.PARTITIONS)
             readiness.log_joining()
             clock.now_s += 0.5
             assert len(logged) == (clock.now_s - 0.5 - (readiness._awaited_since_s) >= JOINING_S)
@@ -87,16 +87,16 @@ def test_a_wait_for_partitions_is_explained_once_after_three_seconds(readiness, 
         assert (line["event"], line["what"], line["log_level"]) == ("waiting", "partitions", "info")
         assert "kafka.session_timeout" in line["reason"]
         readiness.at_work()
-        readiness.wait_for("partitions")
+        readiness.wait_for(Awaited.PARTITIONS)
         readiness.log_joining()
     assert len(logged) == 1
 
 
 def test_a_wait_for_partitions_that_was_logged_with_its_reason_is_not_explained(readiness, clock):
     with capture_logs() as logged:
-        readiness.retry_delay_s("partitions", OSError("joined anew"))
+        readiness.retry_delay_s(Awaited.PARTITIONS, OSError("joined anew"))
         clock.now_s += 10 * JOINING_S
-        readiness.wait_for("partitions")
+        readiness.wait_for(Awaited.PARTITIONS)
         readiness.log_joining()
     assert [line["reason"] for line in logged] == ["joined anew"]
 
@@ -110,14 +110,14 @@ def test_a_topic_that_does_not_exist_is_reported_beside_a_wait(metrics, clock):
     missing |= {"c", "b"}
     assert (readiness.problem(), shown(metrics, "ready")) == ("no such topic: b, c", 0)
     assert [shown(metrics, "topic_missing", topic=topic) for topic in "abc"] == [0, 1, 1]
-    readiness.wait_for("Kafka")
+    readiness.wait_for(Awaited.KAFKA)
     assert readiness.problem() == "waiting for Kafka; no such topic: b, c"
     readiness.halted = "too many"
     assert readiness.problem() == "halted: too many"
 
 
 def test_a_halted_daemon_reports_it_and_waits_for_nothing(readiness, metrics):
-    readiness.wait_for("Kafka")
+    readiness.wait_for(Awaited.KAFKA)
     readiness.halted = "too many"
     assert (readiness.problem(), readiness.waiting_for()) == ("halted: too many", None)
     assert (shown(metrics, "ready"), shown(metrics, "waiting", what="kafka")) == (0, 0)

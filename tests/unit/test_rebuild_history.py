@@ -8,7 +8,8 @@ from dataclasses import replace
 
 import pytest
 
-from streamdedup.daemon import batch, publisher
+from streamdedup import clock
+from streamdedup.daemon import publisher
 from streamdedup.detection.detector import Detector
 from streamdedup.kafka.protocols import Message
 from tests.simulation.world import CLOCK, GROUP, Sent, World
@@ -27,7 +28,7 @@ class Months:
     def __init__(self, monkeypatch) -> None:
         self._now_ms = FIRST_MS
         self._options = {"lifetime_ms": LIFETIME_MS, "now_ms": lambda: float(self._now_ms)}
-        monkeypatch.setattr(batch, "now_ms", lambda: self._now_ms)
+        monkeypatch.setattr(clock, "now_ms", lambda: self._now_ms)
         monkeypatch.setattr(publisher, "Message", self._message)
         self._world = World(
             [],

@@ -3,7 +3,7 @@
 import msgspec
 import pytest
 
-from streamdedup.daemon import batch
+from streamdedup import clock
 from streamdedup.daemon.rebuild_window import rebuild_window, with_credible_times
 from streamdedup.detection.model import document_number
 from streamdedup.kafka.protocols import Batch, ReadProgress, Record
@@ -98,9 +98,9 @@ def test_a_document_of_the_future_does_not_grow_younger_by_a_rebuild(monkeypatch
     world = World([Sent("a", TEXT, time_ms=5)], on_index_lost="rebuild").run()
     world.server.save("copy")
     world.send(Sent("f", TEXT, time_ms=2**45), Sent("n", TEXT, time_ms=-1)).run()
-    read_ms = batch.now_ms()
+    read_ms = clock.now_ms()
     world.server.go_back("copy" if is_gap else None)
-    monkeypatch.setattr(batch, "now_ms", lambda: read_ms + 90 * DAY_MS)
+    monkeypatch.setattr(clock, "now_ms", lambda: read_ms + 90 * DAY_MS)
     world.start_later()
     world.send(Sent("b", "other words", partition=1)).run()
     numbers = [document_number("articles", name) for name in "fn"]

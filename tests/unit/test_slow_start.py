@@ -10,7 +10,7 @@ def grown(batch_records: int) -> SlowStart:
     """Return a slow start after a batch of the configured size."""
     slow_start = SlowStart(batch_records)
     while not slow_start.may_read_ahead():
-        slow_start.committed(0)
+        slow_start.grow(0)
     return slow_start
 
 
@@ -27,7 +27,7 @@ def test_batches_begin_at_one_record_and_double_with_each_commit(batch_records, 
     slow_start, seen = SlowStart(batch_records), []
     for _ in limits:
         seen.append((slow_start.limit(), slow_start.may_read_ahead()))
-        slow_start.committed(0)
+        slow_start.grow(0)
     # The batch ahead is the last doubling.
     assert seen == [*((limit, False) for limit in limits[:-1]), (batch_records, True)]
 
@@ -36,7 +36,7 @@ def test_after_a_batch_that_was_undone_they_begin_at_one_record_again():
     slow_start = grown(500)
     slow_start.restart(500)
     assert (slow_start.limit(), slow_start.may_read_ahead()) == (1, False)
-    slow_start.committed(0)
+    slow_start.grow(0)
     assert slow_start.limit() == 2
 
 
@@ -44,11 +44,11 @@ def test_from_the_second_undone_batch_before_a_full_one_on_the_log_warns_and_nam
     slow_start = grown(4)
     with structlog.testing.capture_logs() as logs:
         slow_start.restart(4)
-        slow_start.committed(0)
+        slow_start.grow(0)
         slow_start.restart(2)
         slow_start.restart(1)
         while not slow_start.may_read_ahead():
-            slow_start.committed(0)
+            slow_start.grow(0)
         slow_start.restart(4)
     assert [(entry["log_level"], entry["records"], entry["count"]) for entry in logs] == [
         ("info", 4, 1),
@@ -64,7 +64,7 @@ def test_the_log_names_the_cure_once_where_an_earlier_process_ended_in_a_batch()
     slow_start = SlowStart(500)
     with structlog.testing.capture_logs() as logs:
         for replayed_count in (0, 2, 4):
-            slow_start.committed(replayed_count)
+            slow_start.grow(replayed_count)
     assert [(entry["event"], entry["documents"]) for entry in logs] == [("batch_repeated", 2)]
     assert "set a smaller kafka.batch_records" in logs[0]["reason"]
 
@@ -74,6 +74,6 @@ def test_documents_of_a_batch_that_this_process_has_undone_name_no_other_process
     slow_start.restart(1)
     full = grown(500)
     with structlog.testing.capture_logs() as logs:
-        slow_start.committed(1)
-        full.committed(1)
+        slow_start.grow(1)
+        full.grow(1)
     assert logs == []

@@ -5,10 +5,11 @@ import itertools
 import pytest
 from structlog.testing import capture_logs
 
-from streamdedup.daemon import lags as lags_module
+from streamdedup import clock as wall_clock
 from streamdedup.daemon import statistics as statistics_module
 from streamdedup.daemon.breaker import BreakerOptions
 from streamdedup.daemon.lags import REFRESH_S
+from streamdedup.daemon.metrics import Awaited
 from streamdedup.errors import BrokerMisconfigured, Rejoin, StoreUnavailable
 from streamdedup.kafka.protocols import Message, SourceStats
 from streamdedup.position import Partition
@@ -182,7 +183,7 @@ def test_a_daemon_that_rebuilds_its_index_shows_what_comes_in(world):
 
 def test_without_kafka_the_last_lags_stay_and_their_time_with_them(world, daemon, monkeypatch):
     now_s = [1_000.0]
-    monkeypatch.setattr(lags_module, "now_ms", lambda: now_s[0] * 1000)
+    monkeypatch.setattr(wall_clock, "now_ms", lambda: now_s[0] * 1000)
     world.send(*documents(6, first=3))
     world.turn(daemon)
     before = lags(daemon)
@@ -211,7 +212,7 @@ def test_new_clients_that_have_not_joined_yet_leave_the_last_lags(world, daemon,
     daemon.loop._statistics.lags.observe(source, None)
     assert lags(daemon) == before
     world.broker.away = True
-    daemon.loop._wait("the store", error)  # without an answer to the request for ends
+    daemon.loop._wait(Awaited.STORE, error)  # without an answer to the request for ends
     assert lags(daemon) == before
 
 
@@ -252,7 +253,7 @@ def test_a_killed_daemon_leaves_its_lag_to_the_next(world):
 
 def test_a_daemon_whose_group_assigns_nothing_says_so(world, daemon):
     daemon.loop._close_clients()
-    daemon.loop.readiness.wait_for("Kafka")
+    daemon.loop.readiness.wait_for(Awaited.KAFKA)
     source, _ = daemon.loop._open_clients()
     source.inner.assigned, source.inner.stats = frozenset, SourceStats
     with capture_logs() as logged:

@@ -5,7 +5,7 @@ from types import SimpleNamespace
 
 import pytest
 
-from streamdedup.daemon import batch as batches
+from streamdedup import clock as wall_clock
 from streamdedup.daemon.rebuild_window import with_earliest_start
 from streamdedup.kafka.protocols import ReadProgress
 from streamdedup.position import Partition
@@ -22,7 +22,7 @@ P0, P1 = Partition(INPUT, 0), Partition(INPUT, 1)
 def clock(monkeypatch):
     """Let daemons start at the window, and set their wall clock."""
     clock = SimpleNamespace(now_ms=NOW_MS)
-    monkeypatch.setattr(batches, "now_ms", lambda: clock.now_ms)
+    monkeypatch.setattr(wall_clock, "now_ms", lambda: clock.now_ms)
     begin = Daemon.__init__
 
     def begin_at_window(daemon, *arguments):
@@ -94,7 +94,7 @@ def test_a_backlog_is_read_with_one_request_for_each_takeover(clock):
     world.start("later")
     world.run()
     # The second request is that of the fence.
-    assert sum(moment.effect == "committed" for moment in world.trace) == 2
+    assert sum(moment.effect == "committed_offset" for moment in world.trace) == 2
 
 
 @pytest.mark.parametrize(

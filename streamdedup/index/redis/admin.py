@@ -66,7 +66,7 @@ class RedisUpkeep:
 
     def partitions(self, topics: Iterable[str], also: Iterable[Partition] = ()) -> dict[Partition, PartitionFacts]:
         """See ``IndexUpkeep.partitions``; the first 1,024 partitions of each topic are looked up."""
-        looked_up = {Partition(topic, number) for topic in topics for number in range(_PARTITIONS_COUNT)}
+        looked_up = {Partition(topic, partition) for topic in topics for partition in range(_PARTITIONS_COUNT)}
         partitions = sorted(looked_up | set(also))
         offsets = self._values([self._keys.high_water_mark(partition) for partition in partitions])
         slot = 0  # every slot has the fence
@@ -144,7 +144,7 @@ class RedisUpkeep:
         return sum(replies)
 
     def _scan(self) -> Iterator[list[bytes]]:
-        """Yield all keys, some at a time; a key whose slot moves meanwhile may be yielded twice."""
+        """Yield all keys, some at a time; a key whose hash slot moves meanwhile may be yielded twice."""
         # Neither prefixes nor profile names have characters with a meaning in patterns.
         pattern = f"{{{self._namespace}:*"
         first_replies: Mapping[str, Any] = self._servers.ask_masters("SCAN", 0, "MATCH", pattern, "COUNT", _SCAN_COUNT)

@@ -12,6 +12,7 @@ from typing import Any, NamedTuple
 
 import msgspec
 
+from streamdedup import clock
 from streamdedup.index.documents import IndexEntry
 from streamdedup.index.entries import LAYOUT, decode_entries, encode_fence
 from streamdedup.index.fingerprints import compare_fingerprints, decode_fingerprint
@@ -19,7 +20,7 @@ from streamdedup.index.redis.errors import damage_translated
 from streamdedup.index.redis.keys import Keys, by_slot
 from streamdedup.index.redis.scripts import Call, ScriptRunner
 from streamdedup.index.redis.servers import Command, Servers
-from streamdedup.index.values import Fence, Fingerprint, Opening, wall_clock_ms
+from streamdedup.index.values import Fence, Fingerprint, Opening
 
 #: Time slices in a lifetime; documents are counted by slice.
 SLICES_PER_LIFETIME = 8
@@ -63,7 +64,7 @@ class RedisReading:
         options: RedisIndexOptions,
         keys: Keys,
         run: Callable[[Sequence[Call]], list[Any]],
-        now_ms: Callable[[], float] = wall_clock_ms,
+        now_ms: Callable[[], float] = clock.now_ms,
     ) -> None:
         self.options = options
         self._servers = servers
@@ -136,12 +137,12 @@ class _LastCall(NamedTuple):
     """The last call in a slot; a run is a call of ``ScriptRunner.run``.
 
     Attributes:
-        number: Number of the run in which the call was made.
+        call_number: Number of the run in which the call was made.
         failures_count: Failed runs before the call.
         called_at_s: Monotonic time of the call, in seconds.
     """
 
-    number: int
+    call_number: int
     failures_count: int
     called_at_s: float
 
@@ -165,7 +166,7 @@ class RedisPart(RedisReading):
         options: RedisIndexOptions,
         *,
         in_staging: bool = False,
-        now_ms: Callable[[], float] = wall_clock_ms,
+        now_ms: Callable[[], float] = clock.now_ms,
     ) -> None:
         keys = Keys(options.namespace, options.bands, options.shards, in_staging=in_staging)
         self._runner = ScriptRunner(servers, keys.fingerprint)
@@ -188,18 +189,18 @@ class RedisPart(RedisReading):
         self, name: str, slot: int, fences: EncodedFences, arguments: Iterable[Any], documents_count: int = 0
     ) -> Call:
         """Return a call of a writing script under fences (``lua/_fence.lua``); ``documents_count``: see ``Call``."""
-        number = self._runner.number
+        call_number = self._runner.call_number
         # A single server loses the last writes of all slots together, so slot 0 has the call number for all slots.
         call_slot = slot if self._servers.mode == "cluster" else 0
         keys = self._keys.fencing(slot, fences.partitions, self._writer, call_slot)
-        arguments = [*fences.values, number, self._acknowledged(call_slot, number), *arguments]
+        arguments = [*fences.values, call_number, self._acknowledged(call_slot, call_number), *arguments]
         return Call(name, keys, arguments, documents_count)
 
     def forget_calls(self) -> None:
         """Forget the calls so far, after a rebuild has deleted all keys, the call numbers among them."""
         self._last_calls.clear()
 
-    def _acknowledged(self, slot: int, number: int) -> int:
+    def _acknowledged(self, slot: int, call_number: int) -> int:
         """Return the smallest call number that a slot must have stored, 0 if unknown (rule 10). Remember this call.
 
         A slot that stores a smaller number has lost writes, and refuses the call (``lua/_fence.lua``). The first call
@@ -208,13 +209,13 @@ class RedisPart(RedisReading):
         all calls of the run are refused.
         """
         failures_count, now_s = self._runner.failures_count, time.monotonic()
-        never = _LastCall(number=0, failures_count=0, called_at_s=0.0)
+        never = _LastCall(call_number=0, failures_count=0, called_at_s=0.0)
         last = self._last_calls.get(slot, never)
-        if last.number == number:
-            return number
-        self._last_calls[slot] = _LastCall(number, failures_count, now_s)
+        if last.call_number == call_number:
+            return call_number
+        self._last_calls[slot] = _LastCall(call_number, failures_count, now_s)
         is_certain = last.failures_count == failures_count and now_s - last.called_at_s < _REMEMBERED_S
-        return last.number if is_certain else 0
+        return last.call_number if is_certain else 0
 
     def _calls_by_slot(
         self,

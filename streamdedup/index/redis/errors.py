@@ -19,7 +19,7 @@ _PASSING = (
     exceptions.OutOfMemoryError,
     exceptions.ReadOnlyError,
     exceptions.ClusterError,
-    # From a cluster: a slot is on the move, or no node of an outdated map of the slots answers.
+    # From a cluster: a hash slot moves, or no node of an outdated map of the hash slots answers.
     exceptions.AskError,
     exceptions.TryAgainError,
     exceptions.RedisClusterException,
@@ -158,7 +158,7 @@ def _translate(
 
 
 def _causes(error: BaseException) -> Iterator[BaseException]:
-    """Yield an error and, where a cluster client could not read the map of the slots, the causes of this failure."""
+    """Yield an error and, where a cluster client could not read the map of the hash slots, the causes of that."""
     cause: BaseException | None = error
     while cause is not None:
         yield cause

@@ -33,8 +33,8 @@ key                    type     content
 ``{..:s}x``                     never exists, see below
 =====================  =======  ==============================================================
 
-A position begins with partition and topic incarnation: ``topic:number:offset`` or
-``topic@incarnation:number:offset``.
+A position begins with partition and topic incarnation: ``topic:partition:offset`` or
+``topic@incarnation:partition:offset``.
 
 The band decides on the slot of a bucket, the content on that of a bucket of exact copies, the document number on that
 of an entry and of a cluster's set, the pair on that of a claim, the partition on that of pending matches. So every

@@ -36,7 +36,7 @@ class RedisPartitions(RedisPart):
         self,
         partition: Partition,
         generation: int,
-        committed: int,
+        start: int,
         attempt_id: str = "",
         state: BrokerState = UNKNOWN_BROKER_STATE,
         confirm: Callable[[], None] = lambda: None,
@@ -50,8 +50,8 @@ class RedisPartitions(RedisPart):
         if announced < attempt_id:
             raise IndexLost(f"the index has gone back to an earlier time: it lacks committed batches of {partition}")
         confirm()
-        fence = Fence(partition, generation, committed)  # only for the next call; the high-water mark is not read
-        ((previous, offset, incarnation, recreated),) = self._run([self._high_water_mark_call(fence, committed, state)])
+        fence = Fence(partition, generation, start)  # only for the next call; the high-water mark is not read
+        ((previous, offset, incarnation, recreated),) = self._run([self._high_water_mark_call(fence, start, state)])
         # The reply has -1 without a previous high-water mark, and ``recreated`` as 0 or 1.
         if previous >= 0:
             # Delete pending matches that remain because ``finish`` was not called after a commit: those between the two
@@ -88,15 +88,11 @@ class RedisPartitions(RedisPart):
         slot = 0  # of all high-water marks
         return self._fenced_call("raise_high_water_mark", slot, self._encode_fences([fence]), arguments)
 
-    def finish(
-        self, committed: Mapping[Partition, int], positions: Sequence[Position], fences: Sequence[Fence]
-    ) -> None:
+    def finish(self, ends: Mapping[Partition, int], positions: Sequence[Position], fences: Sequence[Fence]) -> None:
         # In this order: after a crash in between, the high-water mark tells the next owner which positions to clear.
         self._drop_pending_matches(positions)
         by_partition = {fence.partition: fence for fence in fences}
-        self._run(
-            [self._high_water_mark_call(by_partition[partition], offset) for partition, offset in committed.items()]
-        )
+        self._run([self._high_water_mark_call(by_partition[partition], offset) for partition, offset in ends.items()])
 
     def _drop_pending_matches(self, positions: Iterable[Position]) -> None:
         keys = [self._keys.pending_matches(position) for position in positions]
@@ -130,12 +126,12 @@ class RedisPartitions(RedisPart):
         return states
 
     def announce(
-        self, attempt_id: str, fences: Sequence[Fence], starts: Mapping[Partition, int], *, committed: bool = False
+        self, attempt_id: str, fences: Sequence[Fence], starts: Mapping[Partition, int], *, is_committed: bool = False
     ) -> None:
         calls, encoded_fences = [], self._encode_fences(fences)
         values = [
             encode_attempt(
-                StoredAttempt(attempt_id, starts[fence.partition], attempt_id if committed else fence.attempt_id)
+                StoredAttempt(attempt_id, starts[fence.partition], attempt_id if is_committed else fence.attempt_id)
             )
             for fence in fences
         ]

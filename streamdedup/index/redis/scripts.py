@@ -79,7 +79,7 @@ class ScriptRunner:
         fingerprint_key: A key that exists as long as the index; tells a missing fence from a lost index.
 
     Attributes:
-        number: Number of the next call of ``run``; all script calls for it must carry the number.
+        call_number: Number of the next call of ``run``; all script calls for it must carry the number.
         failures_count: Runs that have failed, in whole or in part.
     """
 
@@ -87,7 +87,7 @@ class ScriptRunner:
         self._servers = servers
         self._fingerprint_key = fingerprint_key
         self._scripts = load_scripts()
-        self.number = 1
+        self.call_number = 1
         self.failures_count = 0
 
     def run(self, calls: Sequence[Call]) -> list[Any]:
@@ -95,7 +95,7 @@ class ScriptRunner:
 
         Calls in one slot are executed in order.
         """
-        self.number += 1  # for the next run: ``calls`` were made with the number of this one
+        self.call_number += 1  # for the next run: ``calls`` were made with the number of this one
         replies: list[Any] = []
         round_trip: list[Call] = []
         size = 0

@@ -2,7 +2,7 @@
 
 All commands go through ``Servers``. Other modules know nothing of the deployment but ``Servers.mode``, except
 ``redis.connection``, which opens the connections, and ``redis.errors``. No call waits longer than its time-out for an
-absent server; the daemon's loop repeats the batch. In this module a slot is a hash slot of Redis Cluster.
+absent server; the daemon's loop repeats the batch.
 """
 
 from abc import ABC, abstractmethod
@@ -25,13 +25,13 @@ POLICY_ADVICE = "set it to noeviction (CONFIG SET maxmemory-policy noeviction)"
 RETRIES = 2
 BACKOFF = ExponentialWithJitterBackoff(base=0.02, cap=0.3)
 
-#: Replies after which a command is sent to a cluster once more, with a new map of the slots. Without AskError: as long
-#: as a slot is moving, the map stays the same.
+#: Replies after which a command is sent to a cluster once more, with a new map of the hash slots. Without AskError: as
+#: long as a hash slot is moving, the map stays the same.
 _ASK_AGAIN = (exceptions.MovedError, exceptions.ClusterDownError, exceptions.ConnectionError, exceptions.TimeoutError)
 
 
 class Command(NamedTuple):
-    """A command for the server that holds ``key``; all keys of the command share its slot."""
+    """A command for the server that holds ``key``; all keys of the command share its hash slot."""
 
     key: bytes
     parts: Sequence[Any]
@@ -92,12 +92,12 @@ class Servers(ABC):
     def send(self, commands: Sequence[Command]) -> list[Any]:
         """Send commands in one round trip and return their replies, errors among them.
 
-        Commands in one slot are executed in order.
+        Commands in one hash slot are executed in order.
         """
 
     @abstractmethod
     def ask_masters(self, *parts: Any) -> dict[str, Any]:
-        """Send one command to every master with slots; return the replies by master address."""
+        """Send one command to every master with hash slots; return the replies by master address."""
 
     @abstractmethod
     def ask_master(self, name: str, *parts: Any) -> Any:
@@ -171,8 +171,8 @@ _Addressed = tuple[ClusterNode, Sequence[Any]]
 class ClusterServers(Servers):
     """The masters in a Redis Cluster; each command goes to the master that holds its key.
 
-    The client's slot handling is switched off: the client follows a moving slot to unknown nodes, and asks the server
-    which arguments of each script are keys, so that every batch would be sent twice.
+    The client's handling of hash slots is switched off: the client follows a moving one to unknown nodes, and asks the
+    server which arguments of each script are keys, so that every batch would be sent twice.
 
     Args:
         open_client: Makes a client, which connects at once.
@@ -233,8 +233,8 @@ class ClusterServers(Servers):
     def _exchange(self, choose_nodes: Callable[[RedisCluster], list[_Addressed]]) -> list[tuple[ClusterNode, Any]]:
         """Return node and reply for each command, errors among the replies.
 
-        All commands are sent once more when a slot has moved or a node is gone. ``choose_nodes`` returns the commands,
-        each with its node by the client's current map of the slots.
+        All commands are sent once more when a hash slot has moved or a node is gone. ``choose_nodes`` returns the
+        commands, each with its node by the client's current map of the hash slots.
         """
         with translated(new_login_setting=self.connections.new_login_setting):
             if self._client is None:
@@ -245,7 +245,7 @@ class ClusterServers(Servers):
                     self._client.nodes_manager.initialize()
                     replies = _round_trip(self._client, choose_nodes(self._client))
             except exceptions.RedisClusterException:
-                # No known node tells the map of the slots. The next call begins with the nodes of the settings.
+                # No known node tells the map of the hash slots. The next call begins with the nodes of the settings.
                 self.close()
                 raise
             return replies
@@ -254,7 +254,7 @@ class ClusterServers(Servers):
 def _try_once(
     client: RedisCluster, choose_nodes: Callable[[RedisCluster], list[_Addressed]]
 ) -> list[tuple[ClusterNode, Any]] | None:
-    """Return node and reply for each command, or None when the commands may succeed with a new map of the slots."""
+    """Return node and reply for each command; None when the commands may succeed with a new map of the hash slots."""
     try:
         replies = _round_trip(client, choose_nodes(client))
     except exceptions.AuthenticationError:  # a ConnectionError, for which a new map is no help

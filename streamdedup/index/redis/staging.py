@@ -42,7 +42,7 @@ class RedisStagingIndex:
         self._runner = ScriptRunner(servers, self._keys.staging)
         self._upkeep = RedisUpkeep(servers, self._namespace)
 
-    def hold(self) -> None:
+    def take_lease(self) -> None:
         key = self._keys.staging
         # Where the key exists, it may be the lease of this process.
         if not (self._servers.ask(key, "SET", key, self._name, "NX", "PX", LEASE_MS) or self._extend_or_complete()):

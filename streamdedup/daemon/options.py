@@ -1,0 +1,30 @@
+"""The options of the loop that do not depend on a profile."""
+
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from typing import Literal
+
+from streamdedup.daemon.breaker import BreakerOptions
+from streamdedup.wire import Alert, alert_json
+from streamdedup.wire.dead_letters import DaemonInfo
+
+
+@dataclass(frozen=True, slots=True)
+class LoopOptions:
+    """Options of loop and publisher; ``cli.assembly`` makes them from the settings.
+
+    Attributes:
+        daemon: Group, instance and version that dead letters name.
+        on_index_lost: With "continue" pairs with the lost documents are missed.
+        copy_headers: Names of the record headers to copy to alerts; a dead letter that is too large drops them last.
+    """
+
+    duplicates_topic: str
+    dead_letter_topic: str
+    max_message_bytes: int
+    daemon: DaemonInfo
+    on_index_lost: Literal["fail", "continue", "rebuild"] = "fail"
+    breaker: BreakerOptions = field(default_factory=BreakerOptions)
+    batch_records: int = 2_000
+    copy_headers: tuple[str, ...] = ()
+    encode_alert: Callable[[Alert], bytes] = alert_json

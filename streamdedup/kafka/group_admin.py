@@ -1,0 +1,229 @@
+"""Questions about a consumer group to the admin client, without joining the group.
+
+They are asked by commands; ``refuse_other_indexes`` also by ``producer.KafkaTransport`` before it joins, and by
+``group.IndexWatch`` after. ``committed_offsets`` alone compares topic ids.
+"""
+
+import re
+import time
+from collections.abc import Callable, Collection, Mapping
+from dataclasses import dataclass, field
+from typing import Any, Self, TypeVar
+
+from kafka import KafkaAdminClient, OffsetSpec
+from kafka import errors as kafka_errors
+from kafka.admin import MemberToRemove
+from kafka.structs import OffsetAndMetadata, TopicPartition
+
+from streamdedup.errors import GroupHasOtherIndex
+from streamdedup.kafka import compat
+from streamdedup.kafka.admin import admin_client
+from streamdedup.kafka.errors import CLIENT_ERRORS, close_quietly, is_missing, is_retriable, translated
+from streamdedup.kafka.offsets import is_outdated, topic_id_of, with_parsed_metadata
+from streamdedup.kafka.options import CLIENT_ID, KafkaOptions
+from streamdedup.kafka.protocols import CommittedOffset
+from streamdedup.position import Partition
+
+Answer = TypeVar("Answer")
+
+#: Number of an error in a text of the client.
+_ERROR_NUMBER = re.compile(r"\[Error (-?[0-9]+)\]")
+#: Pause before a group coordinator that is not ready is asked again, in seconds.
+_RETRY_PAUSE_S = 0.2
+
+
+@dataclass(frozen=True, slots=True)
+class GroupState:
+    """State of a consumer group, from ``describe_group``.
+
+    Attributes:
+        members: A text for each member: client id, ``group.instance.id`` if static, address. A killed member, and a
+            static member that ended, stays for the session timeout.
+        topic_ids: Kafka's present ids by input topic, as far as the broker returns them.
+        ends: Offset behind the last record, by partition that has a leader.
+    """
+
+    members: tuple[str, ...] = ()
+    committed: Mapping[Partition, int] = field(default_factory=dict)
+    topic_ids: Mapping[str, str] = field(default_factory=dict)
+    missing_topics: frozenset[str] = frozenset()
+    ends: Mapping[Partition, int] = field(default_factory=dict)
+
+
+def describe_group(options: KafkaOptions) -> GroupState:
+    """Return the group state; an unknown group has no members and no offsets."""
+    with admin_client(options) as admin:
+        return _retrying(options, f"look up the group {options.group_id}", lambda: _describe(admin, options))
+
+
+def committed_offsets(options: KafkaOptions) -> dict[Partition, CommittedOffset]:
+    """Return the group's committed offsets in the existing input topics, by partition."""
+    with admin_client(options) as admin:
+        doing = f"look up the group {options.group_id}"
+        committed = _retrying(options, doing, lambda: _committed_offsets(admin, options.group_id))
+        topics = {topic["name"]: topic for topic in admin.describe_topics(list(options.topics))}
+    offsets = {}
+    for partition, commit in committed.items():
+        topic = topics.get(partition.topic)
+        if topic is None or is_missing(topic["error_code"]):
+            continue
+        offset = with_parsed_metadata(commit.offset, commit.metadata)
+        if not is_outdated(offset.topic_id, topic_id_of(topic["topic_id"])):
+            offsets[partition] = offset
+    return offsets
+
+
+def refuse_other_indexes(options: KafkaOptions) -> None:
+    """Raise ``GroupHasOtherIndex`` unless all members use indexes with the same name (``KafkaOptions.index_name``).
+
+    Called before joining and after. Documents that two members insert in different indexes are never compared. The name
+    is a part of the client id (``KafkaOptions.member_client_id``); a member without a name may use any index, or be
+    another program.
+
+    The static member that this process replaces is removed if its name is another one: Kafka would keep its client id.
+    """
+    if not options.index_name or options.api_version is not None:
+        return  # brokers without negotiation of versions may not describe groups
+    with admin_client(options) as admin:
+
+        def strangers_after_removal() -> list[str]:
+            group = admin.describe_groups([options.group_id])[options.group_id]
+            _raise_error(group.get("error"))
+            strangers = [member for member in group["members"] if member["client_id"] != options.member_client_id]
+            own_id = options.group_instance_id  # brokers before 2.4 do not tell the ids of members
+            replaced = [member for member in strangers if own_id and member.get("group_instance_id") == own_id]
+            if replaced:
+                admin.remove_group_members(options.group_id, [MemberToRemove(group_instance_id=own_id)])
+            return [_named(member) for member in strangers if member not in replaced]
+
+        strangers = _retrying(options, f"look up the group {options.group_id}", strangers_after_removal)
+    if strangers:
+        raise GroupHasOtherIndex(
+            f"members of the group {options.group_id} have another index, by their redis.key_prefix, than this daemon "
+            f"({options.member_client_id}), or their client id names none: {', '.join(sorted(strangers))}. Stop them "
+            "first; one that ended without leaving the group stays a member for kafka.session_timeout"
+        )
+
+
+def members_of_index(options: KafkaOptions, *, unnamed: bool) -> tuple[str, ...]:
+    """Return the members whose client id has the same index name; with ``unnamed`` also those that name no index."""
+    prefix = f"{CLIENT_ID}-"  # of a client id with an index name
+    return tuple(
+        member
+        for member in describe_group(options).members
+        if member.startswith((f"{options.member_client_id} ", f"{options.member_client_id},"))  # see `_named`
+        or (unnamed and not member.startswith(prefix))
+    )
+
+
+def committed_if_listed(options: KafkaOptions) -> dict[Partition, int]:
+    """Return the group's committed offsets, and change nothing at a Kafka that has never had a group.
+
+    A request for a group coordinator makes Kafka create its internal topic of offsets. A group with offsets is listed,
+    so the coordinator is looked up for a listed group only.
+    """
+    with admin_client(options) as admin:
+        if not any(listed["group_id"] == options.group_id for listed in admin.list_groups()):
+            return {}
+        doing = f"look up the group {options.group_id}"
+        committed = _retrying(options, doing, lambda: _committed_offsets(admin, options.group_id))
+    return {partition: commit.offset for partition, commit in committed.items()}
+
+
+def _committed_offsets(
+    admin: Any, group: str, partitions: Collection[Partition] | None = None
+) -> dict[Partition, CommittedOffset]:
+    client_partitions = None if partitions is None else [TopicPartition(*partition) for partition in partitions]
+    offsets = admin.list_group_offsets({group: client_partitions})[group]
+    return {
+        Partition(*partition): CommittedOffset(committed.offset, committed.metadata or "")
+        for partition, committed in offsets.items()
+        if committed.offset >= 0  # -1: nothing is committed
+    }
+
+
+def _describe(admin: Any, options: KafkaOptions) -> GroupState:
+    group = admin.describe_groups([options.group_id])[options.group_id]
+    _raise_error(group.get("error"))
+    committed = _committed_offsets(admin, options.group_id)
+    topics = admin.describe_topics(list(options.topics))
+    latest = {
+        TopicPartition(topic["name"], partition["partition_index"]): OffsetSpec.LATEST
+        for topic in topics
+        for partition in topic["partitions"]
+        if partition["leader_id"] >= 0
+    }
+    return GroupState(
+        members=tuple(sorted(map(_named, group["members"]))),
+        committed={partition: commit.offset for partition, commit in committed.items()},
+        topic_ids={topic["name"]: topic_id for topic in topics if (topic_id := topic_id_of(topic["topic_id"]))},
+        missing_topics=frozenset(topic["name"] for topic in topics if is_missing(topic["error_code"])),
+        ends={Partition(*partition): end.offset for partition, end in admin.list_partition_offsets(latest).items()},
+    )
+
+
+def _named(member: Mapping[str, Any]) -> str:
+    """Return a text that names a member, for the operator; brokers before 2.4 return no ``group.instance.id``.
+
+    ``members_of_index`` relies on the beginning of the text: the client id, then a blank or a comma.
+    """
+    instance = member.get("group_instance_id")
+    static = f", group_instance_id {instance}," if instance else ""
+    return f"{member['client_id']}{static} at {member['client_host']}"
+
+
+def _raise_error(text: str | None) -> None:
+    if not text:
+        return
+    number = _ERROR_NUMBER.search(text)
+    kind = kafka_errors.for_code(int(number[1])) if number else kafka_errors.UnknownError
+    if kind is not kafka_errors.GroupIdNotFoundError:
+        raise kind(text)
+
+
+class GroupOffsets:
+    """The offsets of a group without members, the progress of ``dlq replay``; a context manager, for one thread."""
+
+    def __init__(self, options: KafkaOptions, group: str) -> None:
+        self._options = options
+        self._admin = compat.build(KafkaAdminClient, options.admin(), options)
+        self._group = group
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *_error: object) -> None:
+        close_quietly("close the admin client", self._admin.close, self._options.close_timeout_s)
+
+    def read(self, partitions: Collection[Partition]) -> dict[Partition, CommittedOffset]:
+        doing = f"read the offsets of the consumer group {self._group}"
+        return _retrying(self._options, doing, lambda: _committed_offsets(self._admin, self._group, partitions))
+
+    def write(self, offsets: Mapping[Partition, CommittedOffset]) -> None:
+        """Commit offsets; those of other partitions stay. Raise ``BrokerUnavailable`` also if the group has members."""
+        client_offsets = {
+            TopicPartition(*partition): OffsetAndMetadata(committed.offset, committed.metadata, leader_epoch=-1)
+            for partition, committed in offsets.items()
+        }
+
+        def write() -> None:
+            for kind in self._admin.alter_group_offsets(self._group, client_offsets).values():
+                if kind is not kafka_errors.NoError:
+                    raise kind(kind.description)
+
+        _retrying(self._options, f"write the offsets of the consumer group {self._group}", write)
+
+
+def _retrying(options: KafkaOptions, doing: str, ask: Callable[[], Answer]) -> Answer:
+    """Return the result of ``ask``, repeated for ``connect_timeout_s`` while the group coordinator is not ready.
+
+    A broker that has never had a group first creates the topic of offsets.
+    """
+    deadline = time.monotonic() + options.connect_timeout_s
+    while True:
+        try:
+            return ask()
+        except CLIENT_ERRORS as error:
+            if not is_retriable(error) or time.monotonic() > deadline:
+                raise translated(error, doing, options.secrets()) from error
+        time.sleep(_RETRY_PAUSE_S)

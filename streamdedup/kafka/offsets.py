@@ -1,0 +1,98 @@
+"""The committed offsets of the group: their metadata, and how ``consumer`` and ``producer`` use them.
+
+The metadata of a committed offset is the attempt id (``daemon.attempts``), the topic incarnation and the topic id. A
+deleted topic may leave its offsets to a new topic of the same name; and an index that is lost counts incarnations anew.
+"""
+
+import re
+from collections.abc import Collection, Mapping, Sequence
+from typing import Any
+from uuid import UUID
+
+from kafka.structs import OffsetAndMetadata, TopicPartition
+
+from streamdedup.errors import BrokerUnavailable
+from streamdedup.kafka import compat
+from streamdedup.kafka.errors import CLIENT_ERRORS, translated
+from streamdedup.kafka.options import KafkaOptions
+from streamdedup.kafka.protocols import Batch, CommittedOffset
+from streamdedup.position import Partition
+
+#: Metadata of a committed offset: the attempt id or another text, then the topic incarnation and the topic id.
+_METADATA = re.compile(
+    r"(?P<text>.*?) ?(?P<incarnation>[0-9]+) (?P<topic_id>[0-9a-f]{8}(-[0-9a-f]{4}){3}-[0-9a-f]{12})"
+)
+#: Topic id in the metadata of a topic that does not exist.
+_NO_ID = str(UUID(int=0))
+
+
+def topic_id_of(topic_id: UUID | str | None) -> str:
+    """Return a topic id as text; empty for a topic that does not exist, and from a broker before Kafka 2.8."""
+    text = "" if topic_id is None else str(topic_id)
+    return "" if text == _NO_ID else text
+
+
+def partitions_of(consumer: Any, topics: Collection[str]) -> list[Partition]:
+    """Return all partitions of topics that exist; raise ``BrokerUnavailable`` where they are unknown."""
+    by_topic = {topic: consumer.partitions_for_topic(topic) for topic in topics}
+    if unknown := [topic for topic in topics if not by_topic[topic]]:
+        # Otherwise their offsets would count as never committed.
+        raise BrokerUnavailable(f"Kafka does not say at the moment which partitions {', '.join(unknown)} has")
+    return [Partition(topic, partition) for topic in topics for partition in by_topic[topic]]
+
+
+def fetch_committed(
+    consumer: Any,
+    options: KafkaOptions,
+    topic_ids: Mapping[str, str],
+    partitions: Sequence[Partition],
+    *,
+    stable: bool = True,
+) -> tuple[dict[Partition, CommittedOffset], frozenset[Partition]]:
+    """Return the group's committed offsets, and the partitions whose offset belongs to a deleted topic.
+
+    Kafka deletes the offsets of a deleted topic, but a group coordinator may delete late, and a batch that was polled
+    before the deletion may be committed afterwards.
+
+    ``topic_ids`` are the present ones, as far as known; ``stable`` waits for the end of transactions.
+    """
+    client_partitions = [TopicPartition(*partition) for partition in partitions]
+    try:
+        timeout_ms = round(options.fetch_timeout_s * 1000)
+        fetched = compat.fetch_committed_offsets(consumer, client_partitions, timeout_ms, stable=stable)
+    except CLIENT_ERRORS as error:
+        subject = partitions[0] if len(partitions) == 1 else "all partitions"
+        raise translated(error, f"read the committed offset of {subject}", options.secrets()) from error
+    offsets, outdated = {}, set()
+    for client_partition, committed in fetched.items():
+        partition = Partition(*client_partition)
+        offset = with_parsed_metadata(committed.offset, committed.metadata or "")
+        if is_outdated(offset.topic_id, topic_ids.get(partition.topic, "")):
+            outdated.add(partition)
+        else:
+            offsets[partition] = offset
+    return offsets, frozenset(outdated)
+
+
+def offsets_of(batch: Batch) -> dict[Any, Any]:
+    """Return the offsets to commit for ``batch``, as the client takes them."""
+    offsets = {}
+    for partition, offset in batch.ends.items():
+        metadata, topic_id = batch.metadata, batch.topic_ids.get(partition.topic, "")
+        if topic_id:
+            metadata = f"{metadata} {batch.incarnations[partition]} {topic_id}".lstrip()  # as `_METADATA`
+        offsets[TopicPartition(*partition)] = OffsetAndMetadata(offset, metadata, leader_epoch=-1)  # epoch unknown
+    return offsets
+
+
+def is_outdated(topic_id: str, present_id: str) -> bool:
+    """Tell whether an offset was committed for another topic id; unknown (empty) ids count as equal."""
+    return bool(topic_id and present_id) and topic_id != present_id
+
+
+def with_parsed_metadata(offset: int, metadata: str) -> CommittedOffset:
+    """Return a committed offset; metadata of another program has neither incarnation nor topic id."""
+    match = _METADATA.fullmatch(metadata)
+    if match is None:
+        return CommittedOffset(offset, metadata)
+    return CommittedOffset(offset, match["text"], match["topic_id"], int(match["incarnation"]))
