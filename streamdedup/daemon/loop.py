@@ -26,17 +26,17 @@ too long: ``slow_start`` begins again at one record.
 """
 
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 
 import structlog
 
-from streamdedup.daemon.batch import BatchProcessor, BatchResult, Pipeline
+from streamdedup.daemon.batch import BatchProcessor, BatchResult, FailedRecord, Pipeline
 from streamdedup.daemon.clients import KafkaClients
 from streamdedup.daemon.health import Readiness
 from streamdedup.daemon.metrics import Metrics
 from streamdedup.daemon.partitions import PartitionOwnership
-from streamdedup.daemon.publisher import LoopOptions, Publication, Publisher
+from streamdedup.daemon.publisher import LoopOptions, Publisher
 from streamdedup.daemon.read_ahead import JOINING_POLL_S, POLL_S, ReadAhead
 from streamdedup.daemon.rebuild import Rebuilder
 from streamdedup.daemon.recovery import Recovery
@@ -58,7 +58,7 @@ from streamdedup.errors import (
     StoreUnavailable,
 )
 from streamdedup.index.values import Fence
-from streamdedup.kafka.protocols import Batch, Sink, Source, Transport
+from streamdedup.kafka.protocols import Batch, Message, Sink, Source, Transport
 from streamdedup.position import Partition
 
 #: What the loop awaits after an error that closes the clients although Kafka answers.
@@ -174,19 +174,20 @@ class Loop:
         if self._skipped_to_window(batch, source):
             return
         batch, fences = self._take_over(batch, source)
-        prepared = self._reader.prepared(batch)  # decoded; `index` prepares the chunks that were not prepared ahead
+        decoded, ahead = self._reader.prepared(batch)  # `index` prepares the chunks that were not prepared ahead
         # In a backlog this thread polls the next batch, and a second thread prepares it.
         if not self._reader.read_ahead(source, batch):
             # A rebalance has ended the generation of this batch.
             self._shrink_batches(batch)
             self._reset(batch)
             return
-        result = self._processor.index(prepared, fences)
+        result = self._processor.index(decoded, ahead, fences)
         # Too many dead letters end the batch here (``DeadLetterBurst``).
-        publication = self._publisher.publication(result, fences)
+        dead_letters = self._publisher.dead_letters(result, fences)
+        messages = self._publisher.messages(result, dead_letters)
         attempt_id = self._announce(batch, fences, source)
-        self._publish(batch, publication, attempt_id, sink)
-        self._finish(batch, fences, result, publication)
+        self._publish(batch, messages, attempt_id, sink)
+        self._finish(batch, fences, result, dead_letters)
         self._statistics.lags.observe(source, self._reader.ahead())
 
     def _skipped_to_window(self, batch: Batch, source: Source) -> bool:
@@ -216,14 +217,18 @@ class Loop:
             self._recovery.confirm_index(source)
         return attempt_id
 
-    def _publish(self, batch: Batch, publication: Publication, attempt_id: str, sink: Sink) -> None:
+    def _publish(self, batch: Batch, messages: Sequence[Message], attempt_id: str, sink: Sink) -> None:
         """Publish alerts and dead letters and commit the offsets, atomically."""
         with self._statistics.timed("publish"), self.readiness.asking_kafka():
-            sink.publish(publication.messages, replace(batch, metadata=attempt_id))
+            sink.publish(messages, replace(batch, metadata=attempt_id))
         self._ownership.on_committed(batch.ends, attempt_id)
 
     def _finish(
-        self, batch: Batch, fences: Mapping[Partition, Fence], result: BatchResult, publication: Publication
+        self,
+        batch: Batch,
+        fences: Mapping[Partition, Fence],
+        result: BatchResult,
+        dead_letters: Sequence[FailedRecord],
     ) -> None:
         """Raise the high-water marks of the index to the committed offsets, and count the batch.
 
@@ -232,8 +237,8 @@ class Loop:
         """
         self._slow_start.committed(sum(detected.replayed_count for detected in result.detected.values()))
         self._ownership.finish(batch.ends, fences, result.detected)
-        self._publisher.committed(batch, publication)
-        self._statistics.committed(result, publication)
+        self._publisher.committed(batch, dead_letters)
+        self._statistics.committed(result, dead_letters)
 
     def _reset(self, batch: Batch | None) -> None:
         """Undo the polled batch, whose publishing has not begun, and the batch ahead; forget all fences."""

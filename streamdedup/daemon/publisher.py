@@ -1,6 +1,6 @@
 """Turns batch results into messages: alerts and dead letters.
 
-``loop`` calls ``Publisher.publication`` after a batch is indexed, sends the messages, and then calls ``committed``.
+After a batch is indexed, ``loop`` calls ``dead_letters`` and ``messages``, sends the messages and calls ``committed``.
 """
 
 from collections.abc import Callable, Mapping, Sequence
@@ -41,15 +41,6 @@ class LoopOptions:
     encode_alert: Callable[[Alert], bytes] = alert_json
 
 
-@dataclass(frozen=True, slots=True)
-class Publication:
-    """The messages that a batch publishes; ``silent_failures_count`` are failed records without a dead letter."""
-
-    messages: Sequence[Message]
-    dead_letters: Sequence[FailedRecord]
-    silent_failures_count: int
-
-
 class Publisher:
     """Creates the messages for each batch; raises if a batch has too many dead letters."""
 
@@ -59,14 +50,18 @@ class Publisher:
         self._by_name = {pipeline.name: pipeline for pipeline in pipelines.values()}
         self._breaker = DeadLetterBreaker(options.breaker)
 
-    def publication(self, result: BatchResult, fences: Mapping[Partition, Fence]) -> Publication:
-        """Return the messages for a batch.
+    def dead_letters(self, result: BatchResult, fences: Mapping[Partition, Fence]) -> list[FailedRecord]:
+        """Return the failed records that get a dead letter.
 
         A failed record below the high-water mark gets no dead letter, because an earlier batch, whose commit raised the
         mark, has published it. A record from before ``Pipeline.silent_until_ms`` gets no dead letter either.
         """
         dead_letters = [failed for failed in result.failures if self._is_published(failed, fences)]
         self._breaker.check(result.decoded.batch, dead_letters)
+        return dead_letters
+
+    def messages(self, result: BatchResult, dead_letters: Sequence[FailedRecord]) -> list[Message]:
+        """Return the alerts and dead letters for a batch."""
         headers = self._copied_headers(result)
         messages = [
             message
@@ -77,11 +72,11 @@ class Publisher:
             )
         ]
         messages += map(self._dead_letter_message, dead_letters)
-        return Publication(messages, dead_letters, len(result.failures) - len(dead_letters))
+        return messages
 
-    def committed(self, batch: Batch, publication: Publication) -> None:
+    def committed(self, batch: Batch, dead_letters: Sequence[FailedRecord]) -> None:
         """Count committed dead letters towards the limit of ``LoopOptions.breaker``."""
-        self._breaker.committed(batch, publication.dead_letters)
+        self._breaker.committed(batch, dead_letters)
 
     def _is_published(self, failed: FailedRecord, fences: Mapping[Partition, Fence]) -> bool:
         position = failed.record.position
