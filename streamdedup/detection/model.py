@@ -102,6 +102,12 @@ class DetectorOptions:
             return np.zeros(len(similarities.values), np.bool_)
         return self.containment.holds(similarities.overlaps.containments(), similarities.smaller_counts)
 
+    def within_window(self, a_ms: int, b_ms: int) -> bool:
+        """Tell whether record times allow a pair: within the window, and not both before ``silent_until_ms``."""
+        if self.silent_until_ms is not None and max(a_ms, b_ms) < self.silent_until_ms:
+            return False
+        return self.window_ms is None or abs(a_ms - b_ms) <= self.window_ms
+
     def skips(self, token_counts: NDArray[np.int64], shingle_counts: NDArray[np.int64]) -> dict[int, Skip]:
         """Return the skip reason by row, for documents whose text keeps them out of the buckets.
 
@@ -119,13 +125,13 @@ class DetectorOptions:
 
 @dataclass(frozen=True, slots=True)
 class Prepared:
-    """A batch with all values that are computed without the index.
+    """Documents with all values that are computed without the index.
 
     Attributes:
-        documents: Documents with their whole text, in order; ``entries`` and ``band_keys`` have a row for each.
+        documents: Documents with their whole text, in order; each has a row in ``entries`` and ``band_keys``.
         band_keys: Band keys, (n, bands).
         skips: Reason for each document that is not inserted in buckets, by row.
-        appends: Documents whose text is appended to a document in the index; only ``InsertedBatch`` has rows for them.
+        appends: Documents whose text is appended to a document in the index; they have no rows.
         encoded: Result of ``EntryStore.encode_entries`` for the entries; None where it was not computed ahead.
     """
 
@@ -138,20 +144,24 @@ class Prepared:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class InsertedBatch(Prepared):
-    """A prepared batch whose entries are in the index, with further rows for the appends.
-
-    Some entries differ from the prepared ones (``lifecycle``): a version that replaces another has the incarnation of
-    the document; a replayed version has the time and content that the first attempt stored; a redelivery of content
-    that another partition has inserted has the whole stored entry.
+class InsertedBatch:
+    """Documents whose entries are in the index: a row for each of ``Prepared``, then one for each append.
 
     Attributes:
+        entries: The entries to compare; some differ from the prepared ones (``lifecycle``).
+        states: What the index did with each version.
+        band_keys: Band keys, (n, bands).
+        skips: Reason for each document that is not inserted in buckets, by row.
         looked_up: Rows to insert in buckets and to look up.
         refused: Documents that can never be processed, with the reason.
         missing_positions: Positions of those refused appends whose document is missing from the index.
     """
 
+    documents: Sequence[Document]
+    entries: Sequence[IndexEntry]
     states: Sequence[InsertState]
+    band_keys: NDArray[np.uint32]
+    skips: Mapping[int, Skip]
     looked_up: Sequence[int]
     refused: Sequence[tuple[Document, MessageError]]
     missing_positions: Sequence[Position]
