@@ -140,15 +140,9 @@ class Lifecycle:
         if not entries:
             return band_keys, skips
         contents = [entry.content for entry in entries]
-        appended_skips = self._options.skips(
-            np.array([content.token_count for content in contents], np.int64),
-            np.array([content.sketch.count for content in contents], np.int64),
-        )
         first_row = len(band_keys)
-        return (
-            np.concatenate([band_keys, self._band_keys(contents)]),
-            {**skips, **{first_row + row: reason for row, reason in appended_skips.items()}},
-        )
+        appended_skips = {first_row + row: reason for row, reason in self._options.skips_of(contents).items()}
+        return np.concatenate([band_keys, self._band_keys(contents)]), {**skips, **appended_skips}
 
     def _replace(
         self,

@@ -30,7 +30,7 @@ from streamdedup.detection.scope import query_scope
 from streamdedup.detection.suppression import SuppressionRule
 from streamdedup.detection.verification import RowMatches, Verifier
 from streamdedup.errors import MessageError
-from streamdedup.index.documents import Content, IndexEntry
+from streamdedup.index.documents import IndexEntry
 from streamdedup.index.reading import IndexReader
 from streamdedup.position import Position
 from streamdedup.similarity.containment import Contained
@@ -254,7 +254,7 @@ class IndexLookup:
         """Find the near-duplicates that the index has now for a stored document."""
         content = entry.content
         # A document that is skipped for its text has an entry, but is in no bucket.
-        skips = self._skips(content)
+        skips = self.options.skips_of([content])
         band_keys = self._preparer.band_keys([content])
         matches = {} if skips else self._find([entry], band_keys, [0], self.options.threshold)
         return self._result(entry, skips.get(0), matches.get(0, RowMatches()), threshold=None, redelivery=True)
@@ -270,7 +270,7 @@ class IndexLookup:
         suppressed_by = None if options.suppression is None else options.suppression.rule(a.content, b.content)
         is_near = bool(options.near(similarities)[0]) and shared_bands >= options.min_shared_bands
         # A skipped document has an entry, and is in no bucket.
-        is_skipped = bool(self._skips(a.content) or self._skips(b.content))
+        is_skipped = bool(options.skips_of([a.content, b.content]))
         # Equal numbers: a document is no match of itself.
         is_match = is_near and within_scope and within_window and a.number != b.number and not is_skipped
         return DocumentComparison(
@@ -293,10 +293,6 @@ class IndexLookup:
         scope = query_scope(self.options, query.scope)
         document = Document(_NO_ID, query.text, _NOWHERE, time_ms, source=query.source, scope=scope)
         return self.compare(self._preparer.prepare([document]).entries[0], entry)
-
-    def _skips(self, content: Content) -> dict[int, Skip]:
-        """Return by row, which is 0, the reason why the detector skips a document with this content; empty for none."""
-        return self.options.skips(np.array([content.token_count]), np.array([content.sketch.count]))
 
     def _find(
         self, entries: Sequence[IndexEntry], band_keys: NDArray[np.uint32], rows: Sequence[int], threshold: float

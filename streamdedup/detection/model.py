@@ -1,7 +1,7 @@
-"""Values of detection: the options of a detector, the batch between the steps, and the result.
+"""Values of detection: the options of a detector, documents between its steps, and its results.
 
-Also the document numbers and pair keys. ``indexes`` makes the options from settings, the steps of ``Detector.index``
-share the batch, and the callers of the detector, such as ``daemon.batch``, read the results.
+Also the document numbers and pair keys. ``indexes`` makes the options from settings; ``daemon.batch`` and the other
+callers of the detector read the results.
 """
 
 from collections import Counter
@@ -17,7 +17,7 @@ from numpy.typing import NDArray
 
 from streamdedup.detection.suppression import Suppression, SuppressionRule
 from streamdedup.errors import MessageError
-from streamdedup.index.documents import IndexEntry, InsertState
+from streamdedup.index.documents import Content, IndexEntry, InsertState
 from streamdedup.position import Position
 from streamdedup.similarity.containment import ContainmentRule
 from streamdedup.similarity.lsh import Banding
@@ -115,6 +115,11 @@ class DetectorOptions:
         """
         rows = np.flatnonzero((shingle_counts == 0) | (token_counts < self.min_words)).tolist()
         return {row: self._skip(int(token_counts[row])) for row in rows}
+
+    def skips_of(self, contents: Sequence[Content]) -> dict[int, Skip]:
+        """Return the skip reason by row, as ``skips``, for contents in the index."""
+        token_counts = np.array([content.token_count for content in contents], np.int64)
+        return self.skips(token_counts, np.array([content.sketch.count for content in contents], np.int64))
 
     def _skip(self, token_count: int) -> Skip:
         if not token_count:
