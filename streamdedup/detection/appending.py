@@ -111,7 +111,7 @@ def missing_at_first_attempt(
     """Return the positions whose document was missing in the first attempt.
 
     The first attempt stores this fact with the pending matches, before the index can have an entry from the position or
-    a later one. ``missing_now`` tells whether the document is missing; where it is not, it has such an entry.
+    a later one. ``missing_now`` tells whether the document is missing now; where it is not, it has such an entry.
     """
     # Empty matches store nothing; the call returns those that the first attempt saved.
     pending = [(position, PendingMatches(document_missing=missing)) for position, missing in missing_now.items()]

@@ -91,7 +91,7 @@ class Lifecycle:
         ]
         fence_list = list(fences.values())
         missing_now = _missing_now(rows)
-        # Below the high-water mark nothing is emitted, so that nothing has to be the same in all attempts.
+        # Below the high-water mark nothing is emitted, so the attempts may differ.
         emitting = {
             position: missing
             for position, missing in missing_now.items()
@@ -176,10 +176,11 @@ class Lifecycle:
 
 
 def _missing_now(rows: Sequence[tuple[Document, IndexEntry, IndexEntry | None]]) -> dict[Position, bool]:
-    """Return the positions whose document is missing, and those whose document may have been missing before (False).
+    """Return by position whether the document to delete is missing.
 
-    ``rows`` are: document to delete, marker, stored entry. A document with a marker is not missing, because a stream
-    may delete each document twice.
+    False where the document has an entry from this position or a later one: an earlier attempt may have found it
+    missing. Other positions are left out; a document with a marker is not missing, because a stream may delete each
+    document twice. ``rows`` are: document to delete, marker, stored entry.
     """
     missing_now: dict[Position, bool] = {}
     marked: set[int] = set()  # by earlier rows
@@ -196,7 +197,7 @@ def _missing_now(rows: Sequence[tuple[Document, IndexEntry, IndexEntry | None]])
 
 
 def _is_foreign(document: Document, stored: IndexEntry | None) -> bool:
-    """Tell whether the number of a document belongs to another one, so that the document is not in the index."""
+    """Tell whether the stored entry with the number of a document is the entry of another document."""
     return stored is not None and not stored.deleted and stored.id != document.id
 
 
@@ -253,7 +254,7 @@ def with_incarnation(entry: IndexEntry, stored: IndexEntry) -> IndexEntry:
 
 
 def _results_within_batch(entries: Sequence[IndexEntry]) -> dict[int, InsertResult]:
-    """Return by row the results of versions that do not go to the index: others of the batch replace them."""
+    """Return by row the results of versions that do not go to the index, because the batch has a later or equal one."""
     results: dict[int, InsertResult] = {}
     if len({entry.number for entry in entries}) == len(entries):
         return results

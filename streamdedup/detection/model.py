@@ -245,8 +245,8 @@ class DetectionResult:
         replayed_count: Indexed documents that an earlier attempt had inserted.
         silent_count: Indexed documents below the high-water mark, which emit nothing; and warm-up documents (record
             time before ``silent_until_ms``), which form no pairs with each other.
-        unexplained_count: Indexed documents below the high-water mark that the index has for a partition for which
-            Kafka has no committed offset. An operator who sets an offset back commits one, so Kafka has lost it here.
+        unexplained_count: Indexed documents below the high-water mark in partitions without a committed offset. An
+            operator who sets an offset back commits one, so Kafka has lost the offset.
         deleted_count: Requests to delete a document, in the index or not, that are not refused.
         deleted_unknown_count: Of these, requests whose document the index did not know: no entry, no marker.
         candidates_count: Candidates that documents at or above the high-water mark have in buckets.
@@ -259,8 +259,8 @@ class DetectionResult:
         full_bucket_positions: Positions of documents with a full bucket.
         over_candidates_positions: Positions of documents with more than ``max_candidates`` candidates and no full
             bucket.
-        hidden: Documents, at or above the high-water mark, without a match, whose buckets were full in all bands: such
-            a document is in no bucket, so that later near-duplicates miss it too.
+        hidden: Documents at or above the high-water mark that have no match, and full buckets in all bands. They are in
+            no bucket, so later near-duplicates miss them too.
     """
 
     detections: tuple[Detection, ...] = ()
