@@ -73,19 +73,9 @@ class Verifier:
         promising = {row: promising_candidates(hit, self._options.max_candidates) for row, hit in hits.items()}
         # For a row with a full bucket, exact copies take the place of some promising candidates.
         candidates = {row: copies_first(copies.numbers.get(row, ()), numbers) for row, numbers in promising.items()}
-        rows_of = rows_by_candidate(candidates)
         comparer = Comparer(self._options, self._sketcher, entries, band_keys, threshold)
-        # Both by row and candidate number.
-        near: dict[tuple[int, int], tuple[bytes, Match]] = {}
-        rules: dict[tuple[int, int], SuppressionRule] = {}
-        compared_keys: dict[int, set[bytes]] = {row: set() for row in candidates if row in known_rows}
-        for chunk in read_chunks(self._store, rows_of, self._budget_bytes, copies.entries):
-            near_in_chunk = comparer.near_duplicates(rows_of, chunk)
-            if self._options.suppression is not None:
-                rules |= self._options.suppression.suppressed_pairs(near_in_chunk, entries, chunk)
-            near |= near_in_chunk
-            for row, key in _pair_keys(entries, rows_of, chunk, compared_keys.keys()):
-                compared_keys[row].add(key)
+        known_keys: dict[int, set[bytes]] = {row: set() for row in candidates if row in known_rows}
+        near, rules = self._compare(comparer, entries, rows_by_candidate(candidates), copies.entries, known_keys)
         verified: dict[int, RowMatches] = {}
         dropped_counts: dict[int, int] = {}
         for row, hit in hits.items():
@@ -95,7 +85,7 @@ class Verifier:
             suppressed = [(rules[pair], near[pair][1]) for pair in pairs if pair in rules] if rules else ()
             dropped_counts[row] = len(hit.candidates) - len(promising[row])
             is_complete = not (dropped_counts[row] or hit.full)
-            verified[row] = RowMatches(matches, suppressed, is_complete, compared_keys.get(row, set()) - matches.keys())
+            verified[row] = RowMatches(matches, suppressed, is_complete, known_keys.get(row, set()) - matches.keys())
         return verified, DetectionResult(
             candidates_count=sum(len(hit.candidates) for hit in hits.values()),
             dropped_candidates_count=sum(dropped_counts.values()),
@@ -106,6 +96,30 @@ class Verifier:
                 entries[row].position for row, count in dropped_counts.items() if count and not hits[row].full
             ),
         )
+
+    def _compare(
+        self,
+        comparer: Comparer,
+        entries: Sequence[IndexEntry],
+        rows_of: Mapping[int, Sequence[int]],
+        read_before: Mapping[int, IndexEntry],
+        known_keys: Mapping[int, set[bytes]],
+    ) -> tuple[dict[tuple[int, int], tuple[bytes, Match]], dict[tuple[int, int], SuppressionRule]]:
+        """Read and compare the candidates in chunks.
+
+        Adds the keys of all pairs whose candidate exists to ``known_keys``, for the rows in it. Returns pair key and
+        match of each near-duplicate, and the rule of each suppressed one, both by row and candidate number.
+        """
+        near: dict[tuple[int, int], tuple[bytes, Match]] = {}
+        rules: dict[tuple[int, int], SuppressionRule] = {}
+        for chunk in read_chunks(self._store, rows_of, self._budget_bytes, read_before):
+            near_in_chunk = comparer.near_duplicates(rows_of, chunk)
+            if self._options.suppression is not None:
+                rules |= self._options.suppression.suppressed_pairs(near_in_chunk, entries, chunk)
+            near |= near_in_chunk
+            for row, key in _pair_keys(entries, rows_of, chunk, known_keys.keys()):
+                known_keys[row].add(key)
+        return near, rules
 
 
 def _pair_keys(
