@@ -529,6 +529,14 @@ def test_a_batch_of_a_partition_without_a_fence_is_polled_ahead_and_prepared_aft
     assert seen.stages == ["poll", "prepare"]
 
 
+def test_a_batch_ahead_is_prepared_again_in_another_incarnation_of_the_topic():
+    ahead, _ = an_ahead()
+    assert ahead.read_ahead(source_of(FULL), FULL)
+    assert ahead.poll(source_of(FULL)) is FULL
+    (chunk,) = prepared_chunks(ahead, FULL.in_incarnations({PARTITION: 3}))
+    assert {position.incarnation for position in chunk} == {3}
+
+
 def test_of_a_batch_ahead_only_so_much_text_is_prepared_ahead(monkeypatch):
     monkeypatch.setattr(read_ahead, "MOST_CHARACTERS", 44)
     monkeypatch.setattr(read_ahead, "CHUNK_CHARACTERS", 22)
