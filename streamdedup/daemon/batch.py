@@ -1,21 +1,17 @@
 """The stages of a batch: decode the records, prepare the documents in chunks, index the chunks.
 
-    Batch --> ChunkedBatch ------------------------> BatchResult
-        decode         chunk by chunk: prepare, index
-
 ``loop`` calls ``index``, and ``read_ahead`` calls ``decode`` and ``prepare``: these two have no effect outside the
 process, so they may be repeated and may run in another thread. ``rebuild`` takes records of the past through the same
-stages. ``index`` takes chunks out of a ``ChunkedBatch``, which frees the memory of an indexed chunk; all other values
-are immutable.
+stages.
 """
 
 from collections import deque
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, ExitStack
-from dataclasses import dataclass, field
+from dataclasses import dataclass, replace
 from typing import NamedTuple
 
-from msgspec.structs import replace
+from msgspec import structs
 
 from streamdedup import clock
 from streamdedup.detection.detector import Detector
@@ -79,46 +75,39 @@ class FailedRecord(NamedTuple):
 
 
 @dataclass(frozen=True, slots=True)
+class Chunk:
+    """Documents that are prepared and indexed at once, in order, all in one profile.
+
+    Attributes:
+        documents: Either deletions only, or no deletion; includes the documents of ``failures``.
+        prepared: None before the preparation, and for deletions.
+        failures: Records whose documents cannot be prepared.
+    """
+
+    profile: str
+    documents: Sequence[Document]
+    prepared: Prepared | None = None
+    failures: Sequence[FailedRecord] = ()
+
+
+@dataclass(frozen=True, slots=True)
 class DecodedBatch:
     """A decoded batch: documents and failures.
 
     Attributes:
         batch: The batch; its positions have the incarnations.
+        chunks: All documents, not prepared.
         kinds: Topic and operation of each record, with ``INVALID`` as the operation of a failed one; for the metrics.
         future_count: Documents whose record time lay in the future.
         flawed: Profile, flaw and position for each flaw of a document that is processed all the same.
     """
 
     batch: Batch
-    documents: Mapping[str, Sequence[Document]]
+    chunks: Sequence[Chunk]
     failures: Sequence[FailedRecord]
     kinds: Sequence[tuple[str, str]]
     future_count: int
     flawed: Sequence[tuple[str, Flaw, Position]] = ()
-
-
-@dataclass(frozen=True, slots=True)
-class Chunk:
-    """Prepared documents that are indexed at once, in order, all in one profile.
-
-    Attributes:
-        documents: Either deletions only, or no deletion; includes the documents of ``failures``.
-        prepared: Shingles, sketches and band keys; None for deletions.
-    """
-
-    profile: str
-    documents: Sequence[Document]
-    prepared: Prepared | None
-    failures: Sequence[FailedRecord] = ()
-
-
-@dataclass(slots=True)
-class ChunkedBatch:
-    """A decoded batch with the chunks that are not indexed yet, first the ``prepared``, then the ``waiting`` ones."""
-
-    decoded: DecodedBatch
-    waiting: deque[tuple[str, Sequence[Document]]]
-    prepared: deque[Chunk] = field(default_factory=deque)
 
 
 @dataclass(frozen=True, slots=True)
@@ -153,56 +142,52 @@ class BatchProcessor:
         self._timed = timed
         self._tick = tick
 
-    def decode(self, batch: Batch, *, is_ahead: bool = False) -> ChunkedBatch:
-        """Decode a batch, whose positions have the incarnations, and split its documents into chunks.
+    def decode(self, batch: Batch, *, is_ahead: bool = False) -> DecodedBatch:
+        """Call ``decode_batch`` with the pipelines of this processor."""
+        return decode_batch(batch, self._by_topic, self._tick, is_ahead=is_ahead)
 
-        ``is_ahead``: memory also holds another batch. Raises as ``decode_batch``.
-        """
-        decoded = decode_batch(batch, self._by_topic, self._tick, is_ahead=is_ahead)
-        chunks = [
-            (name, documents)
-            for name, profile_documents in decoded.documents.items()
-            for documents in split_documents(profile_documents, CHUNK_DOCUMENTS, CHUNK_CHARACTERS)
-        ]
-        return ChunkedBatch(decoded, deque(chunks))
-
-    def prepare(self, batch: ChunkedBatch) -> Chunk:
-        """Prepare the next waiting chunk, and take it out of the batch."""
+    def prepare(self, chunk: Chunk, batch: Batch) -> Chunk:
+        """Return a chunk of the batch with its preparation; a chunk of deletions as it is."""
         self._tick()
-        name, documents = batch.waiting.popleft()
-        if documents[0].op == "delete":  # then all documents of the chunk are deletions
-            return Chunk(name, documents, None)
-        return _prepared_chunk(name, self._by_name[name].detector, documents, batch.decoded.batch)
+        if chunk.documents[0].op == "delete":  # then all documents of the chunk are deletions
+            return chunk
+        return _prepared_chunk(chunk, self._by_name[chunk.profile].detector, batch)
 
-    def index(self, batch: ChunkedBatch, fences: Mapping[Partition, Fence]) -> BatchResult:
-        """Index a batch, chunk by chunk; take the chunks out, and prepare each that was not prepared ahead.
+    def index(self, decoded: DecodedBatch, ahead: deque[Chunk], fences: Mapping[Partition, Fence]) -> BatchResult:
+        """Index a batch, chunk by chunk.
+
+        ``ahead`` has the first chunks, prepared; each is taken out, which frees its memory after it is indexed. Further
+        chunks are prepared here.
 
         Raises ``MemoryError`` where the memory is too small for the batch; a batch of one record is a failure instead.
         """
         detected: dict[str, DetectionResult] = {}
-        failures = list(batch.decoded.failures)
-        while batch.prepared or batch.waiting:
-            chunk = self._next_chunk(batch)
+        failures = list(decoded.failures)
+        for chunk in self.prepared_chunks(decoded, ahead):
             self._tick()
             failures += chunk.failures
             result = self._index_chunk(chunk, fences)
             detected[chunk.profile] = detected.get(chunk.profile, DetectionResult()) + result
-        failures += _refused_records(batch.decoded.batch, detected)
-        return BatchResult(batch.decoded, detected, failures)
+        failures += _refused_records(decoded.batch, detected)
+        return BatchResult(decoded, detected, failures)
 
-    def _next_chunk(self, batch: ChunkedBatch) -> Chunk:
-        with self._timed("prepare"):
-            if batch.prepared:
-                return batch.prepared.popleft()
-            name, documents = batch.waiting[0]
-            try:
-                return self.prepare(batch)
-            except MemoryError:
-                record, *others = batch.decoded.batch.records
-                if others:
-                    raise
-            failures = [FailedRecord(record, _too_large())]
-            return Chunk(name, documents, self._by_name[name].detector.prepare([]), failures)
+    def prepared_chunks(self, decoded: DecodedBatch, ahead: deque[Chunk]) -> Iterator[Chunk]:
+        """Yield all chunks prepared: take them out of ``ahead`` until it is empty, then prepare the others."""
+        for chunk in decoded.chunks:
+            with self._timed("prepare"):
+                prepared = ahead.popleft() if ahead else self._prepare_or_fail(chunk, decoded.batch)
+            yield prepared
+
+    def _prepare_or_fail(self, chunk: Chunk, batch: Batch) -> Chunk:
+        """Prepare a chunk; the only record of a batch becomes a failure where the memory is too small for it."""
+        try:
+            return self.prepare(chunk, batch)
+        except MemoryError:
+            record, *others = batch.records
+            if others:
+                raise
+        failures = [FailedRecord(record, _too_large())]
+        return replace(chunk, prepared=self._by_name[chunk.profile].detector.prepare([]), failures=failures)
 
     def _index_chunk(self, chunk: Chunk, fences: Mapping[Partition, Fence]) -> DetectionResult:
         detector = self._by_name[chunk.profile].detector
@@ -218,7 +203,7 @@ class BatchProcessor:
 def decode_batch(
     batch: Batch, pipelines: Mapping[str, Pipeline], tick: Callable[[], None] = lambda: None, *, is_ahead: bool = False
 ) -> DecodedBatch:
-    """Decode a batch, whose positions have the incarnations; ``rebuild`` also calls this function alone.
+    """Decode a batch, whose positions have the incarnations, and split its documents into chunks.
 
     ``tick`` is called for each record, because a record may take a request to the schema registry. ``is_ahead``: memory
     also holds another batch.
@@ -272,7 +257,7 @@ def _decode_records(
         if document.time_ms > present_ms or document.time_ms < 0:
             # A document of the future would match for too long. One without a time (negative) would match nothing.
             future_count += document.time_ms > present_ms  # 0 or 1
-            document = replace(document, time_ms=present_ms)
+            document = structs.replace(document, time_ms=present_ms)
         documents.setdefault(pipeline.name, []).append(document)
         kinds.append((topic, document.op))
         flawed += [(pipeline.name, flaw, record.position) for flaw in flaws]
@@ -281,7 +266,12 @@ def _decode_records(
         failure = Failure.of(DecodeError(ErrorCode.UNREADABLE, unreadable.reason), Stage.READ)
         failures.append(FailedRecord(record, failure))
         kinds.append((unreadable.position.topic, INVALID))
-    return DecodedBatch(batch, documents, failures, kinds, future_count, flawed)
+    chunks = [
+        Chunk(name, chunk_documents)
+        for name, profile_documents in documents.items()
+        for chunk_documents in split_documents(profile_documents, CHUNK_DOCUMENTS, CHUNK_CHARACTERS)
+    ]
+    return DecodedBatch(batch, chunks, failures, kinds, future_count, flawed)
 
 
 def _decode_stage(error: Exception) -> Stage:
@@ -326,24 +316,24 @@ def _is_redelivery(document: Document, earlier: Document) -> bool:
     return is_same_partition and document.op == earlier.op == "upsert" and is_same_content
 
 
-def _prepared_chunk(name: str, detector: Detector, documents: Sequence[Document], batch: Batch) -> Chunk:
-    """Prepare documents; after an unexpected error, only those that can be prepared alone.
+def _prepared_chunk(chunk: Chunk, detector: Detector, batch: Batch) -> Chunk:
+    """Prepare all documents; after an unexpected error, only those that can be prepared alone.
 
     A defect that shows only with several documents together has no record to blame, and is raised.
 
     Raises ``MemoryError`` where the memory is too small for the chunk.
     """
     try:
-        return Chunk(name, documents, detector.prepare(documents))
+        return replace(chunk, prepared=detector.prepare(chunk.documents))
     except MemoryError:
         raise
     except Exception:  # noqa: BLE001  raised again below unless single documents are the cause
-        alone = {document.position: _failure_alone(detector, document) for document in documents}
+        alone = {document.position: _failure_alone(detector, document) for document in chunk.documents}
     failures = [
         FailedRecord(record, failure) for record in batch.records if (failure := alone.get(record.position)) is not None
     ]
-    preparable = [document for document in documents if alone[document.position] is None]
-    return Chunk(name, documents, detector.prepare(preparable), failures)
+    preparable = [document for document in chunk.documents if alone[document.position] is None]
+    return replace(chunk, prepared=detector.prepare(preparable), failures=failures)
 
 
 def _failure_alone(detector: Detector, document: Document) -> Failure | None:

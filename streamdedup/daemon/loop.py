@@ -26,18 +26,18 @@ too long: ``slow_start`` begins again at one record.
 """
 
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 
 import structlog
 
-from streamdedup.daemon.batch import BatchProcessor, BatchResult, Pipeline
+from streamdedup.daemon.batch import BatchProcessor, BatchResult, FailedRecord, Pipeline
 from streamdedup.daemon.clients import KafkaClients
 from streamdedup.daemon.health import Readiness
 from streamdedup.daemon.metrics import Awaited, Metrics
 from streamdedup.daemon.options import LoopOptions
 from streamdedup.daemon.partitions import PartitionOwnership
-from streamdedup.daemon.publisher import Publication, Publisher
+from streamdedup.daemon.publisher import Publisher
 from streamdedup.daemon.read_ahead import JOINING_POLL_S, POLL_S, ReadAhead
 from streamdedup.daemon.rebuild import Rebuilder
 from streamdedup.daemon.recovery import Recovery
@@ -59,7 +59,7 @@ from streamdedup.errors import (
     StoreUnavailable,
 )
 from streamdedup.index.values import Fence
-from streamdedup.kafka.protocols import Batch, Sink, Source, Transport
+from streamdedup.kafka.protocols import Batch, Message, Sink, Source, Transport
 from streamdedup.position import Partition
 
 #: What the loop awaits after an error that closes the clients although Kafka answers.
@@ -176,7 +176,7 @@ class Loop:
         if self._skipped_to_window(batch, source):
             return
         batch, fences = self._take_over(batch, source)
-        prepared = self._reader.prepared(batch)  # decoded; `index` prepares the chunks that were not prepared ahead
+        decoded, ahead = self._reader.prepared(batch)  # `index` prepares the chunks that were not prepared ahead
         # In a backlog this thread polls the next batch, and a second thread prepares it.
         if self._reader.may_read_ahead(source, batch):
             self._reader.poll_ahead(source)
@@ -186,12 +186,13 @@ class Loop:
                 self._reset(batch)
                 return
             self._reader.prepare_ahead()
-        result = self._processor.index(prepared, fences)
+        result = self._processor.index(decoded, ahead, fences)
         # Too many dead letters end the batch here (``DeadLetterBurst``).
-        publication = self._publisher.publication(result, fences)
+        dead_letters = self._publisher.dead_letters(result, fences)
+        messages = self._publisher.messages(result, dead_letters)
         attempt_id = self._announce(batch, fences, source)
-        self._publish(batch, publication, attempt_id, sink)
-        self._finish(batch, fences, result, publication)
+        self._publish(batch, messages, attempt_id, sink)
+        self._finish(batch, fences, result, dead_letters)
         self._statistics.lags.observe(source, self._reader.ahead())
 
     def _skipped_to_window(self, batch: Batch, source: Source) -> bool:
@@ -220,14 +221,18 @@ class Loop:
             self._recovery.confirm_index(source)
         return attempt_id
 
-    def _publish(self, batch: Batch, publication: Publication, attempt_id: str, sink: Sink) -> None:
+    def _publish(self, batch: Batch, messages: Sequence[Message], attempt_id: str, sink: Sink) -> None:
         """Publish alerts and dead letters and commit the offsets, atomically."""
         with self._statistics.timed("publish"), self.readiness.asking_kafka():
-            sink.publish(publication.messages, replace(batch, metadata=attempt_id))
+            sink.publish(messages, replace(batch, metadata=attempt_id))
         self._ownership.remember_commit(batch.ends, attempt_id)
 
     def _finish(
-        self, batch: Batch, fences: Mapping[Partition, Fence], result: BatchResult, publication: Publication
+        self,
+        batch: Batch,
+        fences: Mapping[Partition, Fence],
+        result: BatchResult,
+        dead_letters: Sequence[FailedRecord],
     ) -> None:
         """Raise the high-water marks of the index to the committed offsets, and count the batch.
 
@@ -236,8 +241,8 @@ class Loop:
         """
         self._slow_start.grow(sum(detected.replayed_count for detected in result.detected.values()))
         self._ownership.finish(batch.ends, fences, result.detected)
-        self._publisher.count_dead_letters(batch, publication)
-        self._statistics.count_batch(result, publication)
+        self._publisher.count_dead_letters(batch, dead_letters)
+        self._statistics.count_batch(result, dead_letters)
 
     def _reset(self, batch: Batch | None) -> None:
         """Undo the polled batch, whose publishing has not begun, and the batch ahead; forget all fences."""

@@ -1,10 +1,10 @@
 """Turns batch results into messages: alerts and dead letters.
 
-``loop`` calls ``publication`` after a batch is indexed, sends the messages, and then calls ``count_dead_letters``.
+After a batch is indexed, ``loop`` calls ``dead_letters`` and ``messages``, sends the messages, and calls
+``count_dead_letters``.
 """
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
 
 from streamdedup import clock
 from streamdedup.daemon.batch import BatchResult, FailedRecord, Pipeline
@@ -19,15 +19,6 @@ from streamdedup.wire.copied_headers import SentHeaders, copied_headers, headers
 from streamdedup.wire.dead_letters import Stage, dead_letter
 
 
-@dataclass(frozen=True, slots=True)
-class Publication:
-    """The messages that a batch publishes; ``silent_failures_count`` are failed records without a dead letter."""
-
-    messages: Sequence[Message]
-    dead_letters: Sequence[FailedRecord]
-    silent_failures_count: int
-
-
 class Publisher:
     """Creates the messages for each batch; raises if a batch has too many dead letters."""
 
@@ -37,14 +28,18 @@ class Publisher:
         self._by_name = {pipeline.name: pipeline for pipeline in pipelines.values()}
         self._breaker = DeadLetterBreaker(options.breaker)
 
-    def publication(self, result: BatchResult, fences: Mapping[Partition, Fence]) -> Publication:
-        """Return the messages for a batch.
+    def dead_letters(self, result: BatchResult, fences: Mapping[Partition, Fence]) -> list[FailedRecord]:
+        """Return the failed records that get a dead letter.
 
         A failed record below the high-water mark gets no dead letter, because an earlier batch, whose commit raised the
         mark, has published it. A record from before ``Pipeline.silent_until_ms`` gets no dead letter either.
         """
         dead_letters = [failed for failed in result.failures if self._is_published(failed, fences)]
         self._breaker.check(result.decoded.batch, dead_letters)
+        return dead_letters
+
+    def messages(self, result: BatchResult, dead_letters: Sequence[FailedRecord]) -> list[Message]:
+        """Return the alerts and dead letters for a batch."""
         headers = self._copied_headers(result)
         messages = [
             message
@@ -55,11 +50,11 @@ class Publisher:
             )
         ]
         messages += map(self._dead_letter_message, dead_letters)
-        return Publication(messages, dead_letters, len(result.failures) - len(dead_letters))
+        return messages
 
-    def count_dead_letters(self, batch: Batch, publication: Publication) -> None:
+    def count_dead_letters(self, batch: Batch, dead_letters: Sequence[FailedRecord]) -> None:
         """Count committed dead letters towards the limit of ``LoopOptions.breaker``."""
-        self._breaker.count(batch, publication.dead_letters)
+        self._breaker.count(batch, dead_letters)
 
     def _is_published(self, failed: FailedRecord, fences: Mapping[Partition, Fence]) -> bool:
         position = failed.record.position

@@ -11,13 +11,14 @@ client fetches in the background, and a rebalance that the poll joins is known b
 """
 
 import threading
+from collections import deque
 from collections.abc import Callable, Iterable, Mapping
 from concurrent.futures import Future, ThreadPoolExecutor, wait
-from contextlib import AbstractContextManager
+from contextlib import AbstractContextManager, suppress
 
 import structlog
 
-from streamdedup.daemon.batch import CHUNK_CHARACTERS, BatchProcessor, ChunkedBatch
+from streamdedup.daemon.batch import CHUNK_CHARACTERS, BatchProcessor, Chunk, DecodedBatch
 from streamdedup.daemon.slow_start import SlowStart
 from streamdedup.errors import StreamdedupError
 from streamdedup.index.values import Fence
@@ -66,8 +67,8 @@ class ReadAhead:
         self._is_discarded = threading.Event()
         #: The batch ahead, or the error that its poll has raised.
         self._polled: Batch | StreamdedupError | None = None
-        #: The prepared batch ahead.
-        self._computation: Future[ChunkedBatch] | None = None
+        #: The batch ahead, and the chunks of it that are prepared.
+        self._computation: Future[tuple[DecodedBatch, deque[Chunk]]] | None = None
         #: Starts its thread with the first batch and keeps it: the loop would wait for the start of a new one.
         self._thread = ThreadPoolExecutor(1, THREAD_NAME)
 
@@ -87,18 +88,16 @@ class ReadAhead:
     def ahead(self) -> Batch | None:
         return self._polled if isinstance(self._polled, Batch) else None
 
-    def prepared(self, batch: Batch) -> ChunkedBatch:
-        """Return the decoded batch with the chunks that were prepared ahead; raise an error of that preparation."""
+    def prepared(self, batch: Batch) -> tuple[DecodedBatch, deque[Chunk]]:
+        """Return the decoded batch and the chunks that were prepared ahead; raise an error of that preparation."""
         computation, self._computation = self._computation, None
-        if computation is None:
-            return self._processor.decode(batch)
-        with self._timed("prepare"):
-            try:
-                prepared = computation.result()
-            except MemoryError:  # the memory is too small for two batches; one alone may fit
-                return self._processor.decode(batch)
-        # The fence of this batch may have another incarnation than the fence that was held at the poll.
-        return prepared if prepared.decoded.batch == batch else self._processor.decode(batch)
+        if computation is not None:
+            with self._timed("prepare"), suppress(MemoryError):  # too small for two batches; one alone may fit
+                decoded, chunks = computation.result()
+                # The fence of this batch may have another incarnation than the fence that was held at the poll.
+                if decoded.batch == batch:
+                    return decoded, chunks
+        return self._processor.decode(batch), deque()
 
     def may_read_ahead(self, source: Source, batch: Batch) -> bool:
         """Tell whether a batch is full, memory may hold another, and enough records for another full batch wait.
@@ -137,19 +136,18 @@ class ReadAhead:
                 # This batch waits in the executor, which would prepare it with its next thread.
                 self._end_thread()
 
-    def _prepare(self, batch: Batch) -> ChunkedBatch:
-        """Prepare the chunks of a batch, up to ``MOST_CHARACTERS``."""
+    def _prepare(self, batch: Batch) -> tuple[DecodedBatch, deque[Chunk]]:
+        """Decode a batch, and prepare its chunks up to ``MOST_CHARACTERS``."""
         with self._timed("ahead"):
-            chunked = self._processor.decode(batch, is_ahead=True)
+            decoded, prepared = self._processor.decode(batch, is_ahead=True), deque[Chunk]()
             characters_count = 0
-            while chunked.waiting:
-                chunk = self._processor.prepare(chunked)
-                chunked.prepared.append(chunk)
+            for chunk in decoded.chunks:
+                prepared.append(self._processor.prepare(chunk, batch))
                 characters_count += sum(len(document.text) for document in chunk.documents)
                 # The next chunk may have CHUNK_CHARACTERS.
                 if characters_count > MOST_CHARACTERS - CHUNK_CHARACTERS or self._is_discarded.is_set():
                     break
-        return chunked
+        return decoded, prepared
 
     def discard(self) -> Batch | None:
         """Drop the batch ahead and wait until the thread has left it; return the batch, to be rewound.

@@ -1,7 +1,7 @@
 """The run of a rebuild: steps 3 to 5 of ``daemon.rebuild``, for one profile."""
 
 import time
-from collections import Counter
+from collections import Counter, deque
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from contextlib import nullcontext
 from dataclasses import dataclass, field
@@ -226,10 +226,11 @@ class RebuildRun:
         replaced: set[int] = set()
         for batch in self._gap_batches(gap):
             missing_count -= len(batch.records) + len(batch.unreadable)
-            documents = decode_batch(batch, dict.fromkeys(self._target.topics, pipeline)).documents
+            decoded = decode_batch(batch, dict.fromkeys(self._target.topics, pipeline))
             positions = {
                 document_number(pipeline.name, document.id): document.position
-                for document in documents.get(pipeline.name, ())
+                for chunk in decoded.chunks
+                for document in chunk.documents
             }
             for number, entry in index.get_entries(list(positions)).items():
                 partition = entry.position.topic_partition
@@ -284,7 +285,7 @@ class RebuildRun:
         skipped: Counter[str] = Counter()
         incarnations = {partition: fence.incarnation for partition, fence in fences.items()}
         for batch in with_credible_times(batches, self._committed_ms):
-            result = processor.index(processor.decode(batch.in_incarnations(incarnations)), fences)
+            result = processor.index(processor.decode(batch.in_incarnations(incarnations)), deque(), fences)
             skipped.update(failed.failure.code for failed in result.failures)
             count += len(batch.records)
         if skipped:

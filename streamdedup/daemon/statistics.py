@@ -17,7 +17,6 @@ from streamdedup import clock
 from streamdedup.daemon.batch import BatchResult, FailedRecord
 from streamdedup.daemon.lags import Lags
 from streamdedup.daemon.metrics import Metrics
-from streamdedup.daemon.publisher import Publication
 from streamdedup.detection.limits import CURE, ReachedLimits
 from streamdedup.detection.model import DetectionResult
 from streamdedup.index.contract import StoreHealth
@@ -70,12 +69,12 @@ class Statistics:
 
     # Committed batches
 
-    def count_batch(self, result: BatchResult, publication: Publication) -> None:
+    def count_batch(self, result: BatchResult, dead_letters: Sequence[FailedRecord]) -> None:
         metrics, decoded = self._metrics, result.decoded
         metrics.batch_records.observe(len(decoded.kinds))
         for (topic, kind), count in Counter(decoded.kinds).items():
             metrics.records.labels(topic, kind).inc(count)
-        metrics.dead_letters_silent.inc(publication.silent_failures_count)
+        metrics.dead_letters_silent.inc(len(result.failures) - len(dead_letters))
         metrics.future_times.inc(decoded.future_count)
         for profile, flaw, position in decoded.flawed:
             metrics.documents_flawed.labels(profile, flaw).inc()
@@ -85,10 +84,10 @@ class Statistics:
         for profile, detected in result.detected.items():
             self._count_detected(profile, detected)
             self._limits[profile] = self._limits.get(profile, ReachedLimits()) + ReachedLimits.of(detected)
-        self._count_dead_letters(publication.dead_letters)
+        self._count_dead_letters(dead_letters)
         self._observe_latency(decoded.batch)
         metrics.last_commit_timestamp_seconds.set(clock.now_ms() / 1000)
-        counts = _counts(result, publication)
+        counts = _counts(result, len(dead_letters))
         log.debug("batch_committed", **counts)
         self._summary.update(counts)
 
@@ -220,14 +219,14 @@ def _pairs_count(detected: DetectionResult) -> int:
     return sum(len(detection.matches) for detection in detected.detections)
 
 
-def _counts(result: BatchResult, publication: Publication) -> dict[str, int]:
+def _counts(result: BatchResult, dead_letters_count: int) -> dict[str, int]:
     profiles = result.detected.values()
     return {
         "records": len(result.decoded.kinds),
         "alerts": sum(len(detected.detections) for detected in profiles),
         "pairs": sum(map(_pairs_count, profiles)),
         "skipped": sum(len(detected.skipped) for detected in profiles),
-        "dead_letters": len(publication.dead_letters),
+        "dead_letters": dead_letters_count,
         "full_buckets": sum(detected.full_buckets_count for detected in profiles),
         "dropped_candidates": sum(detected.dropped_candidates_count for detected in profiles),
     }

@@ -26,17 +26,21 @@ _UNKNOWN_DOCUMENT = "there is no document of this id to append to: it was never 
 
 
 class Appended(NamedTuple):
-    """Result of appends.
+    """Result of appends; the first three have a row for each append to a document that exists.
 
     Attributes:
-        rows: Appends to documents that exist: the append, the index entry after it, and a result like those of
-            ``insert_entries``. A replayed append has the stored entry, a superseded one an entry with its content.
+        documents: The appends.
+        entries: Entries after the appends. A replayed append has the stored entry, a superseded one an entry with the
+            stored content.
+        results: Results like those of ``insert_entries``.
         refused: Appends that can never be processed, with the reason.
         missing_positions: Positions of the refused appends whose document is not in the index. They have pending
             matches (``missing_at_first_attempt``).
     """
 
-    rows: Sequence[tuple[Document, IndexEntry, InsertResult]] = ()
+    documents: Sequence[Document] = ()
+    entries: Sequence[IndexEntry] = ()
+    results: Sequence[InsertResult] = ()
     refused: Sequence[tuple[Document, MessageError]] = ()
     missing_positions: Sequence[Position] = ()
 
@@ -86,7 +90,8 @@ class Appender:
                     rows.append((document, extended, InsertResult(InsertState.REPLACED, entry)))
                 except BagTooLarge as error:
                     refused.append((document, MessageError(ErrorCode.BAG_TOO_LARGE, str(error))))
-        return Appended(rows, refused, sorted(missing))
+        documents, extended_entries, results = zip(*rows, strict=True) if rows else ((), (), ())
+        return Appended(documents, extended_entries, results, refused, sorted(missing))
 
     def _entry_after_append(self, document: Document, entry: IndexEntry) -> IndexEntry:
         """Return the entry after an append; raise ``BagTooLarge`` for a bag beyond ``exact_limit``."""
@@ -106,7 +111,7 @@ def missing_at_first_attempt(
     """Return the positions whose document was missing in the first attempt.
 
     The first attempt stores this fact with the pending matches, before the index can have an entry from the position or
-    a later one. ``missing_now`` tells whether the document is missing; where it is not, it has such an entry.
+    a later one. ``missing_now`` tells whether the document is missing now; where it is not, it has such an entry.
     """
     # Empty matches store nothing; the call returns those that the first attempt saved.
     pending = [(position, PendingMatches(document_missing=missing)) for position, missing in missing_now.items()]

@@ -52,8 +52,8 @@ class Copies(NamedTuple):
 def hits_by_row(rows: Sequence[int], hits: Hits) -> dict[int, BucketHits]:
     """Return the candidates by batch row, for documents that have any; ``hits`` is the look-up of ``rows``."""
     return {
-        row: BucketHits(candidates, near_capacity=index in hits.near_capacity, full=hits.full.get(index, 0))
-        for index, (row, candidates) in enumerate(zip(rows, hits.candidates, strict=True))
+        row: BucketHits(candidates, near_capacity=place in hits.near_capacity, full=hits.full.get(place, 0))
+        for place, (row, candidates) in enumerate(zip(rows, hits.candidates, strict=True))
         if candidates
     }
 

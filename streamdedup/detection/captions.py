@@ -93,8 +93,8 @@ def _visible(text: str) -> str:
         text = "".join(
             [
                 character
-                for index, character in enumerate(text)
-                if character.isprintable() or character.isspace() or _joins(text, index)
+                for place, character in enumerate(text)
+                if character.isprintable() or character.isspace() or _joins(text, place)
             ]
         )
     elif "  " not in text and text[:1] != " " and text[-1:] != " ":
@@ -102,11 +102,11 @@ def _visible(text: str) -> str:
     return " ".join(text.split())
 
 
-def _joins(text: str, index: int) -> bool:
+def _joins(text: str, place: int) -> bool:
     """Tell whether a character is a joiner between two letters or their marks."""
-    if text[index] not in _JOINERS or not 0 < index < len(text) - 1:
+    if text[place] not in _JOINERS or not 0 < place < len(text) - 1:
         return False
-    return all(unicodedata.category(text[beside])[0] in "LM" for beside in (index - 1, index + 1))
+    return all(unicodedata.category(text[beside])[0] in "LM" for beside in (place - 1, place + 1))
 
 
 def _cut(text: str, limit_bytes: int) -> str:

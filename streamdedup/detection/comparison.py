@@ -7,9 +7,10 @@ from collections.abc import Iterable, Mapping, Sequence
 from typing import NamedTuple
 
 import numpy as np
+from numpy.typing import NDArray
 
 from streamdedup.detection.captions import read_caption
-from streamdedup.detection.model import DetectorOptions, Prepared, pair_key, pair_side
+from streamdedup.detection.model import DetectorOptions, pair_key, pair_side
 from streamdedup.detection.scope import band_keys_of
 from streamdedup.index.documents import IndexEntry
 from streamdedup.similarity import containment
@@ -64,49 +65,54 @@ class _Comparison(NamedTuple):
 
 
 class Comparer:
-    """Compares documents with candidates; needs no index. Pairs from ``threshold`` on are near-duplicates, too."""
+    """Compares the documents of a batch, given by row, with candidates; needs no index.
 
-    def __init__(self, options: DetectorOptions, sketcher: Sketcher, threshold: float | None = None) -> None:
+    ``band_keys`` are (n, bands). Pairs from ``threshold`` on are near-duplicates, too.
+    """
+
+    def __init__(
+        self,
+        options: DetectorOptions,
+        sketcher: Sketcher,
+        entries: Sequence[IndexEntry],
+        band_keys: NDArray[np.uint32],
+        threshold: float | None = None,
+    ) -> None:
         self._options = options
         self._sketcher = sketcher
+        self._entries = entries
+        self._band_keys = band_keys
         self._threshold = options.threshold if threshold is None else min(threshold, options.threshold)
 
     def _pairs(
-        self, batch: Prepared, rows_of: Mapping[int, Sequence[int]], entries: Mapping[int, IndexEntry]
+        self, rows_of: Mapping[int, Sequence[int]], candidates: Mapping[int, IndexEntry]
     ) -> list[tuple[int, IndexEntry]]:
         """Return the pairs within scope and window for a chunk of candidates: row and candidate."""
         return [
             (row, candidate)
-            for number, candidate in entries.items()
+            for number, candidate in candidates.items()
             if not candidate.deleted
             for row in rows_of[number]
-            if batch.entries[row].content.scope == candidate.content.scope
-            and self.within_window(batch.entries[row], candidate)
+            if self._entries[row].content.scope == candidate.content.scope
+            and self._options.within_window(self._entries[row].time_ms, candidate.time_ms)
         ]
 
-    def within_window(self, a: IndexEntry, b: IndexEntry) -> bool:
-        """Tell whether record times allow a pair: within the window, and not both before ``silent_until_ms``."""
-        window, silent_until = self._options.window_ms, self._options.silent_until_ms
-        if silent_until is not None and max(a.time_ms, b.time_ms) < silent_until:
-            return False
-        return window is None or abs(a.time_ms - b.time_ms) <= window
-
     def near_duplicates(
-        self, batch: Prepared, rows_of: Mapping[int, Sequence[int]], entries: Mapping[int, IndexEntry]
+        self, rows_of: Mapping[int, Sequence[int]], candidates: Mapping[int, IndexEntry]
     ) -> dict[tuple[int, int], tuple[bytes, Match]]:
         """Compare a chunk of candidates; pairs with equal contents are compared once.
 
         Returns pair key and match for each near-duplicate, by row and candidate number.
         """
-        pairs = self._pairs(batch, rows_of, entries)
+        pairs = self._pairs(rows_of, candidates)
         if not pairs:
             return {}
-        digests = [(batch.entries[row].digest, candidate.digest) for row, candidate in pairs]
+        digests = [(self._entries[row].digest, candidate.digest) for row, candidate in pairs]
         first_pairs: dict[tuple[bytes, bytes], tuple[int, IndexEntry]] = {}
         for pair, pair_digests in zip(pairs, digests, strict=True):
             first_pairs.setdefault(pair_digests, pair)
-        compared = dict(zip(first_pairs, self._compare(batch, list(first_pairs.values())), strict=True))
-        sides = {row: pair_side(batch.entries[row]) for row in {row for row, _ in pairs}}
+        compared = dict(zip(first_pairs, self._compare(list(first_pairs.values())), strict=True))
+        sides = {row: pair_side(self._entries[row]) for row in {row for row, _ in pairs}}
         candidate_sides = {number: pair_side(candidate) for number, candidate in _distinct(pairs).items()}
         matches: dict[tuple[int, bytes], Match] = {}
         near: dict[tuple[int, int], tuple[bytes, Match]] = {}
@@ -121,16 +127,16 @@ class Comparer:
             near[row, candidate.number] = pair_key(sides[row], candidate_sides[candidate.number]), match
         return near
 
-    def _compare(self, batch: Prepared, pairs: Sequence[tuple[int, IndexEntry]]) -> list[_Comparison | None]:
+    def _compare(self, pairs: Sequence[tuple[int, IndexEntry]]) -> list[_Comparison | None]:
         """Return the comparison for each pair; None for a pair that is no near-duplicate or shares too few bands."""
         options = self._options
         # Each sketch is passed once: those of rows as left ones, those of candidates as right ones. A pair names its
-        # sketches by their indexes.
-        left_of = {row: index for index, row in enumerate(dict.fromkeys(row for row, _ in pairs))}
+        # sketches by their places in the two lists.
+        left_of = {row: place for place, row in enumerate(dict.fromkeys(row for row, _ in pairs))}
         candidates = _distinct(pairs)
-        right_of = {number: index for index, number in enumerate(candidates)}
+        right_of = {number: place for place, number in enumerate(candidates)}
         similarities = self._sketcher.similarities(
-            [batch.entries[row].content.sketch for row in left_of],
+            [self._entries[row].content.sketch for row in left_of],
             [candidate.content.sketch for candidate in candidates.values()],
             [(left_of[row], right_of[candidate.number]) for row, candidate in pairs],
         )
@@ -144,20 +150,20 @@ class Comparer:
             near,
             similarities.values[near].tolist(),
             similarities.exact[near].tolist(),
-            self._shared_bands(batch, [pairs[index] for index in near]),
+            self._shared_bands([pairs[place] for place in near]),
             overlaps.containments().tolist(),
             overlaps.standard_errors().tolist(),
             overlaps.contained(),
             by_containment[near].tolist(),
             strict=True,
         )
-        for index, *fields in columns:  # the columns after ``near`` are the fields of a comparison, in order
+        for place, *fields in columns:  # the columns after ``near`` are the fields of a comparison, in order
             comparison = _Comparison(*fields)
             if comparison.shared_bands >= options.min_shared_bands:
-                compared[index] = comparison
+                compared[place] = comparison
         return compared
 
-    def _shared_bands(self, batch: Prepared, pairs: Sequence[tuple[int, IndexEntry]]) -> list[int]:
+    def _shared_bands(self, pairs: Sequence[tuple[int, IndexEntry]]) -> list[int]:
         """Return the number of shared band keys for each pair.
 
         The batch has the band keys of its contents; band keys of other contents are computed from their sketches. The
@@ -165,15 +171,15 @@ class Comparer:
         all bands of a concurrent insertion.
         """
         banding = self._options.banding
-        row_of = {entry.digest: row for row, entry in enumerate(batch.entries)}
+        row_of = {entry.digest: row for row, entry in enumerate(self._entries)}
         further = {entry.digest: entry.content for _, entry in pairs if entry.digest not in row_of}
         # The keys of further contents follow those of the batch.
-        row_of |= {digest: row for row, digest in enumerate(further, len(batch.entries))}
-        keys = batch.band_keys
+        row_of |= {digest: row for row, digest in enumerate(further, len(self._entries))}
+        keys = self._band_keys
         if further:
             keys = np.concatenate([keys, band_keys_of(list(further.values()), self._sketcher, banding)])
         rows, candidate_rows = [row for row, _ in pairs], [row_of[candidate.digest] for _, candidate in pairs]
-        shared: list[int] = (keys[candidate_rows] == batch.band_keys[rows]).sum(axis=1).tolist()
+        shared: list[int] = (keys[candidate_rows] == self._band_keys[rows]).sum(axis=1).tolist()
         return shared
 
 
@@ -184,17 +190,6 @@ def rows_by_candidate(candidates: Mapping[int, Sequence[int]]) -> dict[int, list
         for number in numbers:
             rows_of.setdefault(number, []).append(row)
     return rows_of
-
-
-def matches_by_row(
-    candidates: Mapping[int, Sequence[int]], near: Mapping[tuple[int, int], tuple[bytes, Match]]
-) -> dict[int, dict[bytes, Match]]:
-    """Return the near-duplicates for each row by pair key, in the order of the candidates, not of the chunks."""
-    matches = {
-        row: dict(near[row, number] for number in numbers if (row, number) in near)
-        for row, numbers in candidates.items()
-    }
-    return {row: row_matches for row, row_matches in matches.items() if row_matches}
 
 
 def _distinct(pairs: Iterable[tuple[int, IndexEntry]]) -> dict[int, IndexEntry]:

@@ -1,8 +1,8 @@
-"""The content in an index entry: made from a text (for ``preparation``), and extended by an append (for ``appending``).
+"""The content in an index entry: computed from a text (for ``preparation``), or after an append (for ``appending``).
 
-Elements, of which shingles consist, are tokens or characters; tokens are counted in both cases, for ``min_words``.
-An append yields exactly the content that the whole text would have. The shingles across the seam between stored and
-appended text are made from the hashes of the last stored elements (``Content.tail``), so no text is stored.
+A shingle is a run of elements: tokens or characters, as the profile says. After an append the content is that of the
+whole text, although no text is stored: an entry keeps the hashes of its last elements (``Content.tail``), from which
+the shingles across the seam are computed.
 """
 
 from collections.abc import Sequence
@@ -43,11 +43,11 @@ def contents_after_append(
 ) -> list[Content]:
     """Return the contents of n documents after n texts are appended, one to each document, on a new line.
 
-    Incarnation, source, scope and caption stay, as does the first digest (``appending`` sets it). Raises
-    ``BagTooLarge`` for a bag beyond ``exact_limit``.
+    The other fields of a content stay: incarnation, source, scope, caption and first digest. Raises ``BagTooLarge`` for
+    a bag beyond ``exact_limit``.
     """
-    # An append to a text without elements makes no space at the seam. The tail does not tell: it is also empty where a
-    # shingle is one element.
+    # A text without elements gets no space at the seam. Its empty tail does not show it: with shingles of one element
+    # every tail is empty.
     empty = [not content.element_count for content in contents]
     added = shingler.appended([np.array(content.tail, np.uint64) for content in contents], empty, texts)
     bounds, tails, ends = added.offsets.tolist(), added.tails.tolist(), added.tail_offsets.tolist()
@@ -59,16 +59,16 @@ def contents_after_append(
             continue
         element_count = content.element_count + int(added.element_counts[row]) - len(content.tail)
         hashes = added.hashes[bounds[row] : bounds[row + 1]]
+        stored_sketch: Sketch | None = content.sketch
         stop_only = bool(added.stop_only[row])
-        # None: ``hashes`` are all shingles of the whole text. A stored text with fewer elements than a shingle is one
-        # shingle, which the longer text does not have, and its tail is the whole text.
-        stored_sketch = content.sketch if content.element_count >= shingler.options.size else None
-        # Stop shingles stay only in a text without other shingles.
-        if stored_sketch is not None and content.stop_only and not stop_only:
-            # The stored text had only stop shingles, the new part has others: leave the stored ones out.
+        if content.element_count < shingler.options.size:
+            # The stored text was one short shingle, which the whole text does not have. All its elements are in the
+            # tail, so ``hashes`` are all shingles of the whole text.
             stored_sketch = None
-        elif stored_sketch is not None and stop_only and not content.stop_only:
-            # The reverse: leave the gained ones out.
+        # A text keeps its stop shingles only where it has no other shingles.
+        elif content.stop_only and not stop_only:
+            stored_sketch = None
+        elif stop_only and not content.stop_only:
             hashes, stop_only = hashes[:0], False
         results.append(
             replace(
@@ -86,9 +86,10 @@ def contents_after_append(
 def _extended(
     shingler: Shingler, sketcher: Sketcher, stored_sketch: Sketch | None, hashes: NDArray[np.uint32]
 ) -> Sketch:
-    """Return the sketch for the union of stored shingles, if any, and gained ones; in a bag, for the sum.
+    """Return the sketch of stored shingles, None for none, and gained ones: of their union, or in a bag of their sum.
 
-    In a bag ``hashes`` are plain shingle hashes with repetitions, while the stored hashes are occurrence hashes.
+    In a bag ``hashes`` are plain shingle hashes with repetitions, while the stored hashes are occurrence hashes: the
+    first occurrence of a shingle has the plain hash, each further one a hash of its own.
     """
     family, limit = sketcher.family, sketcher.exact_limit
     if stored_sketch is not None and stored_sketch.hashes is None:
@@ -98,8 +99,8 @@ def _extended(
         shingles = np.unique(hashes)
         offsets = np.array([0, len(shingles)], np.int64)  # one document
         signature = family.update(stored_sketch.signature[np.newaxis], shingles, offsets)[0]
-        # Shingles in both parts count twice, which changes nothing: the stored count is the limit + 1 already, and
-        # ``estimated`` caps the count there.
+        # The sum counts shingles in both parts twice. That changes nothing: the stored count is the limit + 1 already,
+        # where ``estimated`` caps it.
         return sketcher.estimated(stored_sketch.count + len(shingles), signature)
     stored = np.empty(0, np.uint32) if stored_sketch is None or stored_sketch.hashes is None else stored_sketch.hashes
     if shingler.options.bag:
@@ -110,7 +111,7 @@ def _extended(
 
 
 def _occurrence_hashes(bag: NDArray[np.uint32], hashes: NDArray[np.uint32]) -> NDArray[np.uint32]:
-    """Replace plain shingle hashes, with repetitions, by occurrence hashes, numbered on from those in ``bag``."""
+    """Return the occurrence hashes for plain shingle hashes with repetitions, ascending; ``bag`` has earlier ones."""
     in_bag = set(bag.tolist())
     numbered: set[int] = set()
     shingles, counts = np.unique(hashes, return_counts=True)

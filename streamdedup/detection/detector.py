@@ -19,7 +19,6 @@ out. Of a document that changes or is deleted, only the version that the index h
 
 from collections import Counter
 from collections.abc import Mapping, Sequence
-from collections.abc import Set as AbstractSet
 from dataclasses import replace
 
 from msgspec import structs
@@ -38,7 +37,7 @@ from streamdedup.detection.model import (
     document_number,
 )
 from streamdedup.detection.preparation import Preparer
-from streamdedup.detection.verification import Verification, Verifier
+from streamdedup.detection.verification import RowMatches, Verifier
 from streamdedup.index.contract import Index
 from streamdedup.index.documents import InsertState, PendingMatches
 from streamdedup.index.values import Fence
@@ -67,7 +66,10 @@ class Detector:
         self._clusters = Clusters(store, sketcher, options)
 
     def prepare(self, documents: Sequence[Document]) -> Prepared:
-        """Stage one: see ``Preparer.prepare``. The entries are encoded too, as this stage may run ahead in a thread."""
+        """Compute everything about documents that needs no index (``Preparer``), and encode their entries.
+
+        The entries are encoded in this stage, because it may run ahead in a thread.
+        """
         prepared = self._preparer.prepare(documents)
         return replace(prepared, encoded=self._store.encode_entries(prepared.entries))
 
@@ -94,21 +96,23 @@ class Detector:
         # 1. Insert entries.
         batch = self._lifecycle.insert(prepared, fence_list)
         # 2. Insert in buckets and look up.
-        hits, counts = self._look_up(batch, fence_list)
+        hits, bucket_counts = self._look_up(batch, fence_list)
         # 3. Verify.
         emitting, emission_counts = self._emission(batch, fences)
         exact_copies = self._copy_buckets.insert_and_look_up(batch, hits, fence_list)
         emitting_hits = {row: hits[row] for row in emitting if row in hits}
         known_rows = {row for row in emitting if batch.states[row] in _KNOWN_STATES}
-        verified = self._verifier.verify(batch, emitting_hits, exact_copies, known_rows=known_rows)
-        counts += emission_counts + verified.counts
+        verified, verified_counts = self._verifier.verify(
+            batch.entries, batch.band_keys, emitting_hits, exact_copies, known_rows=known_rows
+        )
         # 4. Save pending matches.
-        pending = self._save_pending_matches(batch, emitting, verified.matches, fence_list)
+        pending = self._save_pending_matches(batch, emitting, verified, fence_list)
         # 5. Claim.
-        owned = self._claim(batch, pending, verified.pairs_without_match, fence_list)
+        owned = self._claim(batch, pending, verified, fence_list)
         # 6. Clusters.
         with_matches = {row for row, saved in pending.items() if saved.matches}
         hidden = {row for row, hit in emitting_hits.items() if hit.full == batch.band_keys.shape[1]} - with_matches
+        counts = bucket_counts + emission_counts + verified_counts
         return counts + DetectionResult(
             detections=self._detections(batch, pending, owned, verified, fence_list),
             refused=tuple(batch.refused),
@@ -129,7 +133,7 @@ class Detector:
             return {}, DetectionResult()
         numbers = [batch.entries[row].number for row in rows]
         hits = self._store.insert_and_look_up(numbers, batch.band_keys[rows], fences)
-        full = tuple(batch.documents[rows[index]].position for index in sorted(hits.full))
+        full = tuple(batch.documents[rows[place]].position for place in sorted(hits.full))
         counts = DetectionResult(full_buckets_count=sum(hits.full.values()), full_bucket_positions=full)
         return hits_by_row(rows, hits), counts
 
@@ -157,8 +161,8 @@ class Detector:
             fence = fence_of[document.position.topic, document.position.partition]
             if document.position.offset >= fence.high_water_mark:
                 emitting.append(row)
-                # A warm-up document counts as silent and may emit: ``Comparer.within_window`` leaves out only the
-                # pairs between two warm-up documents.
+                # A warm-up document counts as silent and may emit: ``within_window`` leaves out only the pairs between
+                # two warm-up documents.
                 is_warm_up = silent_until is not None and document.time_ms < silent_until
                 silent_count += skip is None and is_warm_up
             elif skip is None:
@@ -178,7 +182,7 @@ class Detector:
         self,
         batch: InsertedBatch,
         emitting: Sequence[int],
-        matches: Mapping[int, Mapping[bytes, Match]],
+        verified: Mapping[int, RowMatches],
         fences: Sequence[Fence],
     ) -> dict[int, PendingMatches]:
         """Save matches as pending; return by row the pending matches from this and earlier attempts at the position.
@@ -186,12 +190,13 @@ class Detector:
         A document without a match whose entry is new is left out: no earlier attempt can have saved matches for it,
         because the attempt would have created the entry.
         """
+        matches = {row: dict(row_matches.matches) for row, row_matches in verified.items() if row_matches.matches}
         rows = [row for row in emitting if row in matches or batch.states[row] is not InsertState.CREATED]
         if not rows:
             return {}
         pending = []
         for row in rows:
-            by_pair, document = dict(matches.get(row, {})), batch.documents[row]
+            by_pair, document = matches.get(row, {}), batch.documents[row]
             # Saved for a replay: after a later append the entry has another digest, and the alert needs this one.
             digest = batch.entries[row].digest if by_pair and document.op == "append" else None
             pending.append((document.position, PendingMatches(by_pair, digest)))
@@ -201,7 +206,7 @@ class Detector:
         self,
         batch: InsertedBatch,
         pending: Mapping[int, PendingMatches],
-        pairs_without_match: Mapping[int, AbstractSet[bytes]],
+        verified: Mapping[int, RowMatches],
         fences: Sequence[Fence],
     ) -> dict[int, tuple[Match, ...]]:
         """Claim the pair of each match, and extend claims on pairs of earlier versions that do not match now.
@@ -210,7 +215,7 @@ class Detector:
         """
         pairs = [(row, key, match) for row, saved in pending.items() for key, match in saved.matches.items()]
         claims = [(key, batch.documents[row].position) for row, key, _ in pairs]
-        extended_keys = sorted(set().union(*pairs_without_match.values()))
+        extended_keys = sorted(set().union(*(row_matches.unmatched for row_matches in verified.values())))
         if not claims and not extended_keys:
             return {}
         owned = self._store.claim_pairs(claims, fences, extended_keys)
@@ -231,7 +236,7 @@ class Detector:
         batch: InsertedBatch,
         pending: Mapping[int, PendingMatches],
         owned: Mapping[int, tuple[Match, ...]],
-        verified: Verification,
+        verified: Mapping[int, RowMatches],
         fences: Sequence[Fence],
     ) -> tuple[Detection, ...]:
         """Return a detection for each row with owned pairs, and place its document in a cluster."""
@@ -248,6 +253,8 @@ class Detector:
             for row in rows
         ]
         clusters = self._clusters.join(members, fences)
+        # Without a row where an earlier attempt at the position found all matches.
+        compared = [verified.get(row, RowMatches()) for row in rows]
         label_bytes = self._options.label_bytes
         return tuple(
             Detection(
@@ -260,8 +267,8 @@ class Detector:
                 incarnation=member.entry.content.incarnation or b"",
                 cluster_size=cluster.size,
                 spread=cluster.spread,
-                complete=row not in verified.incomplete,
-                suppressed=Counter(rule for rule, _ in verified.suppressed.get(row, ())),
+                complete=row_matches.complete,
+                suppressed=Counter(rule for rule, _ in row_matches.suppressed),
             )
-            for row, member, cluster in zip(rows, members, clusters, strict=True)
+            for row, row_matches, member, cluster in zip(rows, compared, members, clusters, strict=True)
         )

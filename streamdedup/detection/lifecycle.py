@@ -10,9 +10,10 @@ from hashlib import blake2b
 
 import numpy as np
 from msgspec import structs
+from numpy.typing import NDArray
 
-from streamdedup.detection.appending import Appended, Appender, collision, missing_at_first_attempt
-from streamdedup.detection.model import DetectionResult, DetectorOptions, InsertedBatch, Prepared, document_number
+from streamdedup.detection.appending import Appender, collision, missing_at_first_attempt
+from streamdedup.detection.model import DetectionResult, DetectorOptions, InsertedBatch, Prepared, Skip, document_number
 from streamdedup.detection.preparation import Preparer
 from streamdedup.errors import MessageError
 from streamdedup.index.contract import Index
@@ -40,33 +41,34 @@ class Lifecycle:
 
         Steps:
             1. Insert entries for new documents; only the last version where the batch has several.
-            2. Compute the entries after appends.
+            2. Compute the entries after appends; they get further rows.
             3. Remove the replaced versions from their buckets, then replace their entries.
         """
         # 1. Insert.
-        results = self._insert_last_versions(prepared, fences)
+        inserted = self._insert_last_versions(prepared.entries, prepared.encoded, fences)
         # 2. Appends.
         appended = self._appender.append(prepared.appends, fences)
-        prepared = self._with_appended(prepared, appended)
-        results = [*results, *(result for _, _, result in appended.rows)]
+        band_keys, skips = self._with_appended(prepared.band_keys, prepared.skips, appended.entries)
+        documents = [*prepared.documents, *appended.documents]
+        results = [*inserted, *appended.results]
         # 3. Replace.
-        entries = list(prepared.entries)
-        for row, result in enumerate(results):
-            if result.previous is not None:
-                entries[row] = _entry_to_compare(prepared.documents[row], entries[row], result.state, result.previous)
-        self._replace(prepared.documents, entries, results, fences)
+        entries = [
+            entry if result.previous is None else _entry_to_compare(document, entry, result.state, result.previous)
+            for document, entry, result in zip(documents, [*prepared.entries, *appended.entries], results, strict=True)
+        ]
+        self._replace(documents, entries, results, fences)
         collisions = [
             (document, collision(result.previous))
-            for document, result in zip(prepared.documents, results, strict=True)
+            for document, result in zip(documents, results, strict=True)
             if result.state is InsertState.COLLIDED
         ]
         return InsertedBatch(
-            documents=prepared.documents,
+            documents=documents,
             entries=entries,
-            band_keys=prepared.band_keys,
-            skips=prepared.skips,
             states=[result.state for result in results],
-            looked_up=_looked_up(prepared, results),
+            band_keys=band_keys,
+            skips=skips,
+            looked_up=_looked_up(documents, skips, results),
             refused=[*appended.refused, *collisions],
             missing_positions=appended.missing_positions,
         )
@@ -89,7 +91,7 @@ class Lifecycle:
         ]
         fence_list = list(fences.values())
         missing_now = _missing_now(rows)
-        # Below the high-water mark nothing is emitted, so that nothing has to be the same in all attempts.
+        # Below the high-water mark nothing is emitted, so the attempts may differ.
         emitting = {
             position: missing
             for position, missing in missing_now.items()
@@ -116,9 +118,10 @@ class Lifecycle:
             deleted_unknown_count=len(unknown) - len(refused),
         )
 
-    def _insert_last_versions(self, prepared: Prepared, fences: Sequence[Fence]) -> list[InsertResult]:
+    def _insert_last_versions(
+        self, entries: Sequence[IndexEntry], encoded: Sequence[bytes] | None, fences: Sequence[Fence]
+    ) -> list[InsertResult]:
         """Insert each document's last version in the batch; return a result for each entry."""
-        entries, encoded = prepared.entries, prepared.encoded
         results = _results_within_batch(entries)
         if entries and not results:
             # The usual case: no document occurs twice.
@@ -130,27 +133,16 @@ class Lifecycle:
             results = {**results, **dict(zip(rows, inserted, strict=True))}
         return [results[row] for row in range(len(entries))]
 
-    def _with_appended(self, prepared: Prepared, appended: Appended) -> Prepared:
-        """Return the batch with further rows for the appends.
-
-        ``appends`` and ``encoded`` are left out, because only the steps before this one use them.
-        """
-        if not appended.rows:
-            return prepared
-        entries = [entry for _, entry, _ in appended.rows]
+    def _with_appended(
+        self, band_keys: NDArray[np.uint32], skips: Mapping[int, Skip], entries: Sequence[IndexEntry]
+    ) -> tuple[NDArray[np.uint32], Mapping[int, Skip]]:
+        """Return band keys and skips with further rows for the entries after appends."""
+        if not entries:
+            return band_keys, skips
         contents = [entry.content for entry in entries]
-        skips = self._options.skips(
-            np.array([content.token_count for content in contents], np.int64),
-            np.array([content.sketch.count for content in contents], np.int64),
-        )
-        first_row = len(prepared.entries)
-        band_keys = self._band_keys(contents)
-        return Prepared(
-            documents=[*prepared.documents, *(document for document, _, _ in appended.rows)],
-            entries=[*prepared.entries, *entries],
-            band_keys=np.concatenate([prepared.band_keys, band_keys]),
-            skips={**prepared.skips, **{first_row + row: reason for row, reason in skips.items()}},
-        )
+        first_row = len(band_keys)
+        appended_skips = {first_row + row: reason for row, reason in self._options.skips_of(contents).items()}
+        return np.concatenate([band_keys, self._band_keys(contents)]), {**skips, **appended_skips}
 
     def _replace(
         self,
@@ -184,10 +176,11 @@ class Lifecycle:
 
 
 def _missing_now(rows: Sequence[tuple[Document, IndexEntry, IndexEntry | None]]) -> dict[Position, bool]:
-    """Return the positions whose document is missing, and those whose document may have been missing before (False).
+    """Return by position whether the document to delete is missing.
 
-    ``rows`` are: document to delete, marker, stored entry. A document with a marker is not missing, because a stream
-    may delete each document twice.
+    False where the document has an entry from this position or a later one: an earlier attempt may have found it
+    missing. Other positions are left out; a document with a marker is not missing, because a stream may delete each
+    document twice. ``rows`` are: document to delete, marker, stored entry.
     """
     missing_now: dict[Position, bool] = {}
     marked: set[int] = set()  # by earlier rows
@@ -204,20 +197,17 @@ def _missing_now(rows: Sequence[tuple[Document, IndexEntry, IndexEntry | None]])
 
 
 def _is_foreign(document: Document, stored: IndexEntry | None) -> bool:
-    """Tell whether the number of a document belongs to another one, so that the document is not in the index."""
+    """Tell whether the stored entry with the number of a document is the entry of another document."""
     return stored is not None and not stored.deleted and stored.id != document.id
 
 
-def _looked_up(prepared: Prepared, results: Sequence[InsertResult]) -> list[int]:
+def _looked_up(documents: Sequence[Document], skips: Mapping[int, Skip], results: Sequence[InsertResult]) -> list[int]:
     """Return the rows to insert in buckets and to look up: documents without a skip whose version is in the index."""
     return [
         row
         for row, result in enumerate(results)
-        if row not in prepared.skips
-        and (
-            result.state in _INDEXED_STATES
-            or _is_inserted_elsewhere(prepared.documents[row], result.state, result.previous)
-        )
+        if row not in skips
+        and (result.state in _INDEXED_STATES or _is_inserted_elsewhere(documents[row], result.state, result.previous))
     ]
 
 
@@ -264,7 +254,7 @@ def with_incarnation(entry: IndexEntry, stored: IndexEntry) -> IndexEntry:
 
 
 def _results_within_batch(entries: Sequence[IndexEntry]) -> dict[int, InsertResult]:
-    """Return by row the results of versions that do not go to the index: others of the batch replace them."""
+    """Return by row the results of versions that do not go to the index, because the batch has a later or equal one."""
     results: dict[int, InsertResult] = {}
     if len({entry.number for entry in entries}) == len(entries):
         return results

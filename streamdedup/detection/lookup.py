@@ -11,26 +11,26 @@ detector would find if the text arrived now as a record: same preparation, same 
 
 from collections import Counter
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from typing import NamedTuple
 
 import numpy as np
 from msgspec import structs
+from numpy.typing import NDArray
 
 from streamdedup.detection.appending import collision
 from streamdedup.detection.candidates import BucketHits, Copies, hits_by_row
 from streamdedup.detection.captions import Caption, read_caption
 from streamdedup.detection.clusters import spread_of
-from streamdedup.detection.comparison import Comparer
 from streamdedup.detection.entry_chunks import read_chunks
 from streamdedup.detection.lifecycle import with_incarnation
-from streamdedup.detection.model import DetectorOptions, Prepared, Skip, Spread, document_number
+from streamdedup.detection.model import DetectorOptions, Skip, Spread, document_number
 from streamdedup.detection.preparation import Preparer
 from streamdedup.detection.scope import query_scope
 from streamdedup.detection.suppression import SuppressionRule
-from streamdedup.detection.verification import Verifier
+from streamdedup.detection.verification import RowMatches, Verifier
 from streamdedup.errors import MessageError
-from streamdedup.index.documents import Content, IndexEntry
+from streamdedup.index.documents import IndexEntry
 from streamdedup.index.reading import IndexReader
 from streamdedup.position import Position
 from streamdedup.similarity.containment import Contained
@@ -134,14 +134,6 @@ class DocumentComparison:
     suppressed_by: SuppressionRule | None
 
 
-class _RowMatches(NamedTuple):
-    """Near-duplicates for one row: those not suppressed with pair keys, suppressed ones with the rule."""
-
-    matches: tuple[Match, ...] = ()
-    complete: bool = True
-    suppressed: tuple[tuple[SuppressionRule, Match], ...] = ()
-
-
 class IndexLookup:
     """Looks up texts and documents in the index of one profile."""
 
@@ -160,13 +152,13 @@ class IndexLookup:
         """
         results: dict[int, LookupResult | MessageError] = {}
         scoped: dict[int, LookupQuery] = {}
-        for index, query in enumerate(queries):
+        for place, query in enumerate(queries):
             try:
-                scoped[index] = query._replace(scope=query_scope(self.options, query.scope))
+                scoped[place] = query._replace(scope=query_scope(self.options, query.scope))
             except MessageError as error:
-                results[index] = error
+                results[place] = error
         results |= zip(scoped, self._look_up(list(scoped.values()), time_ms), strict=True)
-        return [results[index] for index in range(len(queries))]
+        return [results[place] for place in range(len(queries))]
 
     def _look_up(self, queries: Sequence[LookupQuery], time_ms: int) -> list[LookupResult | MessageError]:
         documents = [
@@ -177,18 +169,17 @@ class IndexLookup:
         numbers = [entry.number for entry in prepared.entries if entry.id != _NO_ID]
         stored = self._reader.get_entries(numbers) if numbers else {}
         entries = [_current(entry, stored.get(entry.number)) for entry in prepared.entries]
-        prepared = replace(prepared, entries=entries)
         rows = [row for row in range(len(queries)) if row not in prepared.skips]
         # ``_reaching`` then applies the threshold of each query.
         lowest_threshold = min((self._threshold(query.threshold) for query in queries), default=self.options.threshold)
-        matches = dict(zip(rows, self._find(prepared, rows, lowest_threshold), strict=True))
+        matches = self._find(entries, prepared.band_keys, rows, lowest_threshold)
         results: list[LookupResult | MessageError] = []
         for row, (query, entry) in enumerate(zip(queries, entries, strict=True)):
             previous, skipped = stored.get(entry.number), prepared.skips.get(row)
             if previous is not None and not previous.deleted and previous.id != entry.id:
                 results.append(collision(previous))
             else:
-                row_matches = matches.get(row, _RowMatches())
+                row_matches = matches.get(row, RowMatches())
                 redelivery = _is_redelivery(entry, previous)
                 results.append(self._result(entry, skipped, row_matches, query.threshold, redelivery=redelivery))
         return results
@@ -197,18 +188,19 @@ class IndexLookup:
         self,
         entry: IndexEntry,
         skipped: Skip | None,
-        row_matches: _RowMatches,
+        row_matches: RowMatches,
         threshold: float | None,
         *,
         redelivery: bool,
     ) -> LookupResult:
         """Return the result for an entry; ``threshold`` is that of the query, or None."""
         effective_threshold = self._threshold(threshold)
+        matches = [structs.replace(match, pair=key.hex()) for key, match in row_matches.matches.items()]
         return LookupResult(
             digest=entry.digest,
             skipped=skipped,
             redelivery=redelivery,
-            matches=_in_order(self._reaching(threshold, row_matches.matches), has_id=entry.id != _NO_ID),
+            matches=_in_order(self._reaching(threshold, matches), has_id=entry.id != _NO_ID),
             complete=row_matches.complete,
             threshold=effective_threshold,
             recall=self.options.recall(effective_threshold),
@@ -262,11 +254,10 @@ class IndexLookup:
         """Find the near-duplicates that the index has now for a stored document."""
         content = entry.content
         # A document that is skipped for its text has an entry, but is in no bucket.
-        skips = self._skips(content)
-        # Without documents: the look-up uses entries and band keys only.
-        prepared = Prepared([], [entry], self._preparer.band_keys([content]), skips)
-        matches = _RowMatches() if skips else self._find(prepared, [0], self.options.threshold)[0]
-        return self._result(entry, skips.get(0), matches, threshold=None, redelivery=True)
+        skips = self.options.skips_of([content])
+        band_keys = self._preparer.band_keys([content])
+        matches = {} if skips else self._find([entry], band_keys, [0], self.options.threshold)
+        return self._result(entry, skips.get(0), matches.get(0, RowMatches()), threshold=None, redelivery=True)
 
     def compare(self, a: IndexEntry, b: IndexEntry) -> DocumentComparison:
         options = self.options
@@ -274,12 +265,12 @@ class IndexLookup:
         similarity, exact = float(similarities.values[0]), bool(similarities.exact[0])
         keys = self._preparer.band_keys([a.content, b.content])
         shared_bands = int(np.count_nonzero(keys[0] == keys[1]))
-        within_window = Comparer(options, self._preparer.sketcher).within_window(a, b)
+        within_window = options.within_window(a.time_ms, b.time_ms)
         within_scope = a.content.scope == b.content.scope
         suppressed_by = None if options.suppression is None else options.suppression.rule(a.content, b.content)
         is_near = bool(options.near(similarities)[0]) and shared_bands >= options.min_shared_bands
         # A skipped document has an entry, and is in no bucket.
-        is_skipped = bool(self._skips(a.content) or self._skips(b.content))
+        is_skipped = bool(options.skips_of([a.content, b.content]))
         # Equal numbers: a document is no match of itself.
         is_match = is_near and within_scope and within_window and a.number != b.number and not is_skipped
         return DocumentComparison(
@@ -303,33 +294,23 @@ class IndexLookup:
         document = Document(_NO_ID, query.text, _NOWHERE, time_ms, source=query.source, scope=scope)
         return self.compare(self._preparer.prepare([document]).entries[0], entry)
 
-    def _skips(self, content: Content) -> dict[int, Skip]:
-        """Return by row, which is 0, the reason why the detector skips a document with this content; empty for none."""
-        return self.options.skips(np.array([content.token_count]), np.array([content.sketch.count]))
-
-    def _find(self, prepared: Prepared, rows: Sequence[int], threshold: float) -> list[_RowMatches]:
-        """Look up rows and compare them with their candidates; return the near-duplicates for each row.
+    def _find(
+        self, entries: Sequence[IndexEntry], band_keys: NDArray[np.uint32], rows: Sequence[int], threshold: float
+    ) -> dict[int, RowMatches]:
+        """Look up rows and compare them with their candidates; return the matches of each row with candidates.
 
         Pairs from ``threshold`` or the profile's threshold on, the lower of both, and those by the containment rule.
         """
         if not rows:
-            return []
-        numbers = [prepared.entries[row].number for row in rows]
-        hits = hits_by_row(rows, self._reader.look_up(numbers, prepared.band_keys[list(rows)]))
-        verified = self._verifier.verify(prepared, hits, self._copies(prepared, hits), threshold=threshold)
-        return [
-            _RowMatches(
-                tuple(structs.replace(match, pair=key.hex()) for key, match in verified.matches.get(row, {}).items()),
-                row not in verified.incomplete,
-                tuple(verified.suppressed.get(row, ())),
-            )
-            for row in rows
-        ]
+            return {}
+        hits = hits_by_row(rows, self._reader.look_up([entries[row].number for row in rows], band_keys[list(rows)]))
+        matches, _ = self._verifier.verify(entries, band_keys, hits, self._copies(entries, hits), threshold=threshold)
+        return matches
 
-    def _copies(self, prepared: Prepared, hits: Mapping[int, BucketHits]) -> Copies:
+    def _copies(self, entries: Sequence[IndexEntry], hits: Mapping[int, BucketHits]) -> Copies:
         """Look up exact copies for rows with a full bucket, which shows few of its members and may hide a copy."""
         full = [row for row, hit in hits.items() if hit.full]
-        documents = [(prepared.entries[row].number, prepared.entries[row].digest) for row in full]
+        documents = [(entries[row].number, entries[row].digest) for row in full]
         return Copies(dict(zip(full, self._reader.look_up_copies(documents), strict=True)) if full else {})
 
 

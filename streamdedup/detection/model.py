@@ -1,7 +1,7 @@
-"""Values of detection: the options of a detector, the batch between the steps, and the result.
+"""Values of detection: the options of a detector, documents between its steps, and its results.
 
-Also the document numbers and pair keys. ``indexes`` makes the options from settings, the steps of ``Detector.index``
-share the batch, and the callers of the detector, such as ``daemon.batch``, read the results.
+Also the document numbers and pair keys. ``indexes`` makes the options from settings; ``daemon.batch`` and the other
+callers of the detector read the results.
 """
 
 from collections import Counter
@@ -17,7 +17,7 @@ from numpy.typing import NDArray
 
 from streamdedup.detection.suppression import Suppression, SuppressionRule
 from streamdedup.errors import MessageError
-from streamdedup.index.documents import IndexEntry, InsertState
+from streamdedup.index.documents import Content, IndexEntry, InsertState
 from streamdedup.position import Position
 from streamdedup.similarity.containment import ContainmentRule
 from streamdedup.similarity.lsh import Banding
@@ -102,6 +102,12 @@ class DetectorOptions:
             return np.zeros(len(similarities.values), np.bool_)
         return self.containment.holds(similarities.overlaps.containments(), similarities.smaller_counts)
 
+    def within_window(self, a_ms: int, b_ms: int) -> bool:
+        """Tell whether record times allow a pair: within the window, and not both before ``silent_until_ms``."""
+        if self.silent_until_ms is not None and max(a_ms, b_ms) < self.silent_until_ms:
+            return False
+        return self.window_ms is None or abs(a_ms - b_ms) <= self.window_ms
+
     def skips(self, token_counts: NDArray[np.int64], shingle_counts: NDArray[np.int64]) -> dict[int, Skip]:
         """Return the skip reason by row, for documents whose text keeps them out of the buckets.
 
@@ -109,6 +115,11 @@ class DetectorOptions:
         """
         rows = np.flatnonzero((shingle_counts == 0) | (token_counts < self.min_words)).tolist()
         return {row: self._skip(int(token_counts[row])) for row in rows}
+
+    def skips_of(self, contents: Sequence[Content]) -> dict[int, Skip]:
+        """Return the skip reason by row, as ``skips``, for contents in the index."""
+        token_counts = np.array([content.token_count for content in contents], np.int64)
+        return self.skips(token_counts, np.array([content.sketch.count for content in contents], np.int64))
 
     def _skip(self, token_count: int) -> Skip:
         if not token_count:
@@ -119,13 +130,13 @@ class DetectorOptions:
 
 @dataclass(frozen=True, slots=True)
 class Prepared:
-    """A batch with all values that are computed without the index.
+    """Documents with all values that are computed without the index.
 
     Attributes:
-        documents: Documents with their whole text, in order; ``entries`` and ``band_keys`` have a row for each.
+        documents: Documents with their whole text, in order; each has a row in ``entries`` and ``band_keys``.
         band_keys: Band keys, (n, bands).
         skips: Reason for each document that is not inserted in buckets, by row.
-        appends: Documents whose text is appended to a document in the index; only ``InsertedBatch`` has rows for them.
+        appends: Documents whose text is appended to a document in the index; they have no rows.
         encoded: Result of ``EntryStore.encode_entries`` for the entries; None where it was not computed ahead.
     """
 
@@ -138,20 +149,24 @@ class Prepared:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class InsertedBatch(Prepared):
-    """A prepared batch whose entries are in the index, with further rows for the appends.
-
-    Some entries differ from the prepared ones (``lifecycle``): a version that replaces another has the incarnation of
-    the document; a replayed version has the time and content that the first attempt stored; a redelivery of content
-    that another partition has inserted has the whole stored entry.
+class InsertedBatch:
+    """Documents whose entries are in the index: a row for each of ``Prepared``, then one for each append.
 
     Attributes:
+        entries: The entries to compare; some differ from the prepared ones (``lifecycle``).
+        states: What the index did with each version.
+        band_keys: Band keys, (n, bands).
+        skips: Reason for each document that is not inserted in buckets, by row.
         looked_up: Rows to insert in buckets and to look up.
         refused: Documents that can never be processed, with the reason.
         missing_positions: Positions of those refused appends whose document is missing from the index.
     """
 
+    documents: Sequence[Document]
+    entries: Sequence[IndexEntry]
     states: Sequence[InsertState]
+    band_keys: NDArray[np.uint32]
+    skips: Mapping[int, Skip]
     looked_up: Sequence[int]
     refused: Sequence[tuple[Document, MessageError]]
     missing_positions: Sequence[Position]
@@ -230,8 +245,8 @@ class DetectionResult:
         replayed_count: Indexed documents that an earlier attempt had inserted.
         silent_count: Indexed documents below the high-water mark, which emit nothing; and warm-up documents (record
             time before ``silent_until_ms``), which form no pairs with each other.
-        unexplained_count: Indexed documents below the high-water mark that the index has for a partition for which
-            Kafka has no committed offset. An operator who sets an offset back commits one, so Kafka has lost it here.
+        unexplained_count: Indexed documents below the high-water mark in partitions without a committed offset. An
+            operator who sets an offset back commits one, so Kafka has lost the offset.
         deleted_count: Requests to delete a document, in the index or not, that are not refused.
         deleted_unknown_count: Of these, requests whose document the index did not know: no entry, no marker.
         candidates_count: Candidates that documents at or above the high-water mark have in buckets.
@@ -244,8 +259,8 @@ class DetectionResult:
         full_bucket_positions: Positions of documents with a full bucket.
         over_candidates_positions: Positions of documents with more than ``max_candidates`` candidates and no full
             bucket.
-        hidden: Documents, at or above the high-water mark, without a match, whose buckets were full in all bands: such
-            a document is in no bucket, so that later near-duplicates miss it too.
+        hidden: Documents at or above the high-water mark that have no match, and full buckets in all bands. They are in
+            no bucket, so later near-duplicates miss them too.
     """
 
     detections: tuple[Detection, ...] = ()

@@ -9,10 +9,13 @@ from collections.abc import Collection, Iterator, Mapping, Sequence
 from collections.abc import Set as AbstractSet
 from typing import NamedTuple
 
+import numpy as np
+from numpy.typing import NDArray
+
 from streamdedup.detection.candidates import BucketHits, Copies, copies_first, promising_candidates
-from streamdedup.detection.comparison import Comparer, matches_by_row, rows_by_candidate
+from streamdedup.detection.comparison import Comparer, rows_by_candidate
 from streamdedup.detection.entry_chunks import BUDGET_BYTES, read_chunks
-from streamdedup.detection.model import DetectionResult, DetectorOptions, Prepared, pair_key, pair_side
+from streamdedup.detection.model import DetectionResult, DetectorOptions, pair_key, pair_side
 from streamdedup.detection.suppression import SuppressionRule
 from streamdedup.index.contract import EntryReading
 from streamdedup.index.documents import IndexEntry
@@ -20,23 +23,21 @@ from streamdedup.similarity.sketch import Sketcher
 from streamdedup.wire import Match
 
 
-class Verification(NamedTuple):
-    """Verification result for a batch.
+class RowMatches(NamedTuple):
+    """The near-duplicates of a row, which is a document in a batch or a text to look up.
 
     Attributes:
-        matches: Near-duplicates by pair key, by row, without suppressed ones.
-        pairs_without_match: Keys of the pairs with candidates that were read and are in no ``matches``, by row; for
-            ``known_rows`` only. The detector extends claims that earlier versions may have on these pairs.
-        suppressed: Suppressed near-duplicates by row, each with the rule.
-        incomplete: Rows whose candidates were not all compared.
-        counts: Counts for candidates, verified, rejected and suppressed pairs; positions with too many candidates.
+        matches: Near-duplicates by pair key, without suppressed ones.
+        suppressed: Suppressed near-duplicates, each with the rule.
+        complete: Whether all candidates were compared; false also where a full bucket hides candidates.
+        unmatched: Keys of the pairs with candidates that are not in ``matches``; for ``known_rows`` only. The detector
+            extends claims that earlier versions may have on these pairs.
     """
 
-    matches: Mapping[int, Mapping[bytes, Match]]
-    pairs_without_match: Mapping[int, AbstractSet[bytes]]
-    suppressed: Mapping[int, Sequence[tuple[SuppressionRule, Match]]]
-    incomplete: AbstractSet[int]
-    counts: DetectionResult
+    matches: Mapping[bytes, Match] = {}
+    suppressed: Sequence[tuple[SuppressionRule, Match]] = ()
+    complete: bool = True
+    unmatched: AbstractSet[bytes] = frozenset()
 
 
 class Verifier:
@@ -52,16 +53,19 @@ class Verifier:
 
     def verify(
         self,
-        batch: Prepared,
+        entries: Sequence[IndexEntry],
+        band_keys: NDArray[np.uint32],
         hits: Mapping[int, BucketHits],
         copies: Copies,
         *,
         known_rows: Collection[int] = (),
         threshold: float | None = None,
-    ) -> Verification:
-        """Compare documents with their candidates.
+    ) -> tuple[dict[int, RowMatches], DetectionResult]:
+        """Compare documents with their candidates; return the matches of each row in ``hits``, and the counts.
 
         Args:
+            entries: Entries by row.
+            band_keys: Band keys by row, (n, bands).
             hits: Candidates by row, for the rows to compare.
             known_rows: Rows whose documents may have had an index entry, and so claims, before this attempt.
             threshold: Pairs from this similarity on are matches too; None for the profile's definition alone.
@@ -69,59 +73,65 @@ class Verifier:
         promising = {row: promising_candidates(hit, self._options.max_candidates) for row, hit in hits.items()}
         # For a row with a full bucket, exact copies take the place of some promising candidates.
         candidates = {row: copies_first(copies.numbers.get(row, ()), numbers) for row, numbers in promising.items()}
-        rows_of = rows_by_candidate(candidates)
-        comparer = Comparer(self._options, self._sketcher, threshold)
-        # Both by row and candidate number.
-        near: dict[tuple[int, int], tuple[bytes, Match]] = {}
-        rules: dict[tuple[int, int], SuppressionRule] = {}
-        compared_keys: dict[int, set[bytes]] = {row: set() for row in candidates if row in known_rows}
-        for entries in read_chunks(self._store, rows_of, self._budget_bytes, copies.entries):
-            near_in_chunk = comparer.near_duplicates(batch, rows_of, entries)
-            if self._options.suppression is not None:
-                rules |= self._options.suppression.suppressed_pairs(near_in_chunk, batch.entries, entries)
-            near |= near_in_chunk
-            for row, key in _pair_keys(batch, rows_of, entries, compared_keys.keys()):
-                compared_keys[row].add(key)
-        alerted = {pair: match for pair, match in near.items() if pair not in rules} if rules else near
-        matches = matches_by_row(candidates, alerted)
-        unmatched = {row: keys - matches.get(row, {}).keys() for row, keys in compared_keys.items()}
-        dropped_counts = {row: len(hit.candidates) - len(promising[row]) for row, hit in hits.items()}
-        return Verification(
-            matches=matches,
-            pairs_without_match={row: keys for row, keys in unmatched.items() if keys},
-            suppressed=_suppressed_by_row(rules, near),
-            # A full bucket hides further candidates.
-            incomplete={row for row, count in dropped_counts.items() if count or hits[row].full},
-            counts=DetectionResult(
-                candidates_count=sum(len(hit.candidates) for hit in hits.values()),
-                dropped_candidates_count=sum(dropped_counts.values()),
-                verified_count=len(near),
-                suppressed=Counter(rules.values()),
-                rejected_count=sum(map(len, candidates.values())) - len(near),
-                over_candidates_positions=tuple(
-                    batch.entries[row].position for row, count in dropped_counts.items() if count and not hits[row].full
-                ),
+        comparer = Comparer(self._options, self._sketcher, entries, band_keys, threshold)
+        known_keys: dict[int, set[bytes]] = {row: set() for row in candidates if row in known_rows}
+        near, rules = self._compare(comparer, entries, rows_by_candidate(candidates), copies.entries, known_keys)
+        verified: dict[int, RowMatches] = {}
+        dropped_counts: dict[int, int] = {}
+        for row, hit in hits.items():
+            # In the order of the candidates, not of the chunks.
+            pairs = [(row, number) for number in candidates[row] if (row, number) in near]
+            matches = dict(near[pair] for pair in pairs if pair not in rules)
+            suppressed = [(rules[pair], near[pair][1]) for pair in pairs if pair in rules] if rules else ()
+            dropped_counts[row] = len(hit.candidates) - len(promising[row])
+            is_complete = not (dropped_counts[row] or hit.full)
+            verified[row] = RowMatches(matches, suppressed, is_complete, known_keys.get(row, set()) - matches.keys())
+        return verified, DetectionResult(
+            candidates_count=sum(len(hit.candidates) for hit in hits.values()),
+            dropped_candidates_count=sum(dropped_counts.values()),
+            verified_count=len(near),
+            suppressed=Counter(rules.values()),
+            rejected_count=sum(map(len, candidates.values())) - len(near),
+            over_candidates_positions=tuple(
+                entries[row].position for row, count in dropped_counts.items() if count and not hits[row].full
             ),
         )
 
+    def _compare(
+        self,
+        comparer: Comparer,
+        entries: Sequence[IndexEntry],
+        rows_of: Mapping[int, Sequence[int]],
+        read_before: Mapping[int, IndexEntry],
+        known_keys: Mapping[int, set[bytes]],
+    ) -> tuple[dict[tuple[int, int], tuple[bytes, Match]], dict[tuple[int, int], SuppressionRule]]:
+        """Read and compare the candidates in chunks.
 
-def _suppressed_by_row(
-    rules: Mapping[tuple[int, int], SuppressionRule], near: Mapping[tuple[int, int], tuple[bytes, Match]]
-) -> dict[int, list[tuple[SuppressionRule, Match]]]:
-    suppressed: dict[int, list[tuple[SuppressionRule, Match]]] = {}
-    for (row, number), rule in rules.items():
-        _, match = near[row, number]
-        suppressed.setdefault(row, []).append((rule, match))
-    return suppressed
+        Adds the keys of all pairs whose candidate exists to ``known_keys``, for the rows in it. Returns pair key and
+        match of each near-duplicate, and the rule of each suppressed one, both by row and candidate number.
+        """
+        near: dict[tuple[int, int], tuple[bytes, Match]] = {}
+        rules: dict[tuple[int, int], SuppressionRule] = {}
+        for chunk in read_chunks(self._store, rows_of, self._budget_bytes, read_before):
+            near_in_chunk = comparer.near_duplicates(rows_of, chunk)
+            if self._options.suppression is not None:
+                rules |= self._options.suppression.suppressed_pairs(near_in_chunk, entries, chunk)
+            near |= near_in_chunk
+            for row, key in _pair_keys(entries, rows_of, chunk, known_keys.keys()):
+                known_keys[row].add(key)
+        return near, rules
 
 
 def _pair_keys(
-    batch: Prepared, rows_of: Mapping[int, Sequence[int]], entries: Mapping[int, IndexEntry], rows: AbstractSet[int]
+    entries: Sequence[IndexEntry],
+    rows_of: Mapping[int, Sequence[int]],
+    candidates: Mapping[int, IndexEntry],
+    rows: AbstractSet[int],
 ) -> Iterator[tuple[int, bytes]]:
-    """Yield the pair keys for some rows and their candidates in a chunk of entries, as row and key."""
+    """Yield row and pair key for each of some ``rows`` and each of its candidates in a chunk."""
     if not rows:
         return
-    for number, entry in entries.items():
+    for number, candidate in candidates.items():
         for row in rows_of[number]:
-            if row in rows and not entry.deleted:
-                yield row, pair_key(pair_side(batch.entries[row]), pair_side(entry))
+            if row in rows and not candidate.deleted:
+                yield row, pair_key(pair_side(entries[row]), pair_side(candidate))

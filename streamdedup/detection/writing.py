@@ -58,7 +58,7 @@ class IndexWriter:
         self._unfinished: list[Document] = []
 
     def add(self, added: Sequence[Added]) -> list[Matches]:
-        """See ``library.Index.add``; ids, texts, sources and scopes are valid."""
+        """Insert documents with valid fields; return the matches of each, also when a failed call is repeated."""
         if not added:
             return []
         fence = self._owned()
@@ -86,7 +86,7 @@ class IndexWriter:
         ]
 
     def remove(self, ids: Sequence[str]) -> None:
-        """See ``library.Index.remove``; the ids are valid."""
+        """Remove documents, whose ids are valid."""
         if not ids:
             return
         fence = self._owned()

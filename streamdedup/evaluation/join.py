@@ -194,11 +194,11 @@ class _Prefixes:
         bounds = offsets_of(counts)
         # ``reduceat`` needs an element for a last set without elements, and gives no 0 for an empty range.
         totals = np.add.reduceat(np.append(lengths, 0), bounds[:-1]) * (counts > 0)
-        for index in np.flatnonzero(totals).tolist():
-            elements = slice(bounds[index], bounds[index + 1])
+        for place in np.flatnonzero(totals).tolist():
+            elements = slice(bounds[place], bounds[place + 1])
             frequent = self._frequent(begins[elements], lengths[elements])
             if frequent.size:
-                yield low + index, frequent
+                yield low + place, frequent
 
     def _frequent(self, begins: NDArray[np.int64], lengths: NDArray[np.int64]) -> NDArray[np.int64]:
         """Return the sets that occur often enough in stretches of the postings, each once, ascending."""

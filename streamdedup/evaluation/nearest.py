@@ -57,8 +57,8 @@ class NearestDocuments:
         self.compared_count += int(is_compared.sum())
         near_overlaps = overlaps.of(near.tolist())
         neighbours = [
-            Neighbour(ids[index], similarity, containment, _DOCUMENT_BY_SIDE[contained])
-            for index, similarity, containment, contained in zip(
+            Neighbour(ids[row], similarity, containment, _DOCUMENT_BY_SIDE[contained])
+            for row, similarity, containment, contained in zip(
                 near.tolist(),
                 similarities[near].tolist(),
                 near_overlaps.containments().tolist(),

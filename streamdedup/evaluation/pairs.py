@@ -65,7 +65,7 @@ class Pairs(NamedTuple):
     similarities: NDArray[np.float64]
 
     def where(self, mask: NDArray[np.bool_] | NDArray[np.int64] | slice) -> "Pairs":
-        """Return the pairs for which ``mask``, bool (n,), is true, or those of indexes or of a slice."""
+        """Return the pairs for which ``mask``, bool (n,), is true, or those at some places or in a slice."""
         return Pairs(self.left[mask], self.right[mask], self.similarities[mask])
 
     def within(self, scopes: NDArray[np.uint64]) -> "Pairs":

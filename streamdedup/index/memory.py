@@ -74,7 +74,7 @@ class MemoryIndex(MemoryPartitions):
         return compare_fingerprints(self._fingerprint, fingerprint)
 
     def encode_entries(self, entries: Sequence[IndexEntry]) -> None:
-        """See ``EntryStore.encode_entries``; entries are kept as they are."""
+        """Return None: entries are kept as they are."""
 
     def insert_entries(
         self,
@@ -140,7 +140,7 @@ class MemoryIndex(MemoryPartitions):
             self._last_removals[digest] = self._removals_count
 
     def copy_removals(self) -> dict[int, int]:
-        """See ``BucketStore.copy_removals``; there is one slot."""
+        """Return the count of removals; there is one slot."""
         return {0: self._removals_count}
 
     def insert_copies(

@@ -50,7 +50,7 @@ class IndexReader(EntryReading, Protocol):
         """
 
     def count_documents(self) -> int:
-        """See ``StoreHealth.count_documents``."""
+        """Return the approximate document count."""
 
     def close(self) -> None:
         """Close the connection; never raises."""

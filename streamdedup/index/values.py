@@ -114,7 +114,7 @@ class PartitionState:
 
 @dataclass(frozen=True, slots=True)
 class Hits:
-    """Result when documents are looked up in their buckets. Documents are named by their indexes in the call.
+    """Result when documents are looked up in their buckets. Documents are named by their rows in the call.
 
     Attributes:
         candidates: For each document the other members of its buckets: document number, and in how many bands the

@@ -159,7 +159,7 @@ class Banding:
         for values in by_row:
             register ^= values
             octets = register.astype("<u4").view(np.uint8).reshape(-1, 4)
-            # "clip" spares the range check; an octet is always a valid index.
+            # "clip" spares the range check; an octet is always a valid place.
             register = _CRC_TABLES[0].take(octets[:, 0], mode="clip")
             for octet in (1, 2, 3):
                 register ^= _CRC_TABLES[octet].take(octets[:, octet], mode="clip")

@@ -231,7 +231,7 @@ class Sketcher:
         offsets: NDArray[np.int64],
         documents: NDArray[np.int64],
     ) -> NDArray[np.uint32]:
-        """Continue the signatures of some documents (`documents`: indexes) to all K values, (len(documents), K)."""
+        """Continue the signatures of some documents (`documents`: rows) to all K values, (len(documents), K)."""
         if len(documents) == 0 or self.banded == self.family.permutations:
             return prefixes[documents]
         parts = [hashes[offsets[i] : offsets[i + 1]] for i in documents]

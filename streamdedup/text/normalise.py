@@ -133,27 +133,27 @@ def _look_up(texts: Sequence[str], table: Tables) -> _Written:
     return _Written(*folded, points)
 
 
-def _without(values: NDArray[np.uint32], indexes: NDArray[np.int64]) -> NDArray[np.uint32]:
-    if indexes.size * _CHARACTERS_PER_CHANGE < values.size:
-        return _with_pieces(values, indexes, [values[:0]] * indexes.size)  # empty pieces
+def _without(values: NDArray[np.uint32], places: NDArray[np.int64]) -> NDArray[np.uint32]:
+    if places.size * _CHARACTERS_PER_CHANGE < values.size:
+        return _with_pieces(values, places, [values[:0]] * places.size)  # empty pieces
     remains = np.ones(values.size, np.bool_)
-    remains[indexes] = False
+    remains[places] = False
     return values.take(np.flatnonzero(remains), mode=UNCHECKED)
 
 
 def _with_pieces(
-    values: NDArray[np.uint32], indexes: NDArray[np.int64], pieces: Sequence[NDArray[np.uint32]]
+    values: NDArray[np.uint32], places: NDArray[np.int64], pieces: Sequence[NDArray[np.uint32]]
 ) -> NDArray[np.uint32]:
-    """Return ``values`` with the value at each of a few ascending indexes replaced by a piece."""
+    """Return ``values`` with the value at each of a few ascending places replaced by a piece."""
     parts, end = [], 0
-    for index, piece in zip(indexes.tolist(), pieces, strict=True):
-        parts += [values[end:index], piece]
-        end = index + 1
+    for place, piece in zip(places.tolist(), pieces, strict=True):
+        parts += [values[end:place], piece]
+        end = place + 1
     return np.concatenate([*parts, values[end:]])
 
 
-def _indexes_to_check(kinds: NDArray[np.uint8]) -> NDArray[np.int64]:
-    """Return the indexes, ascending, at which neighbours may change the result."""
+def _places_to_check(kinds: NDArray[np.uint8]) -> NDArray[np.int64]:
+    """Return the places, ascending, at which neighbours may change the result."""
     # A mask for each code point: CHECK, and CLASSED if the code point before has ENDS_CLASSED, whose bit is one above.
     # The last `&` leaves each CHECK, and each CLASSED after ENDS_CLASSED.
     check = kinds[:-1] >> 1
@@ -170,10 +170,10 @@ def _repair_simple(written: _Written, table: Tables) -> _Composed:
     with the code point before it if the two are a pair, and with a letter before both if both are marks.
     """
     packed, starts, bits, kinds, points = written
-    indexes = _indexes_to_check(kinds) if bits & (CHECK | CLASSED) else starts[:0]
-    if not indexes.size:
-        return _Composed(packed, starts, indexes)
-    previous, current = points.take(indexes - 1, mode=UNCHECKED), points.take(indexes, mode=UNCHECKED)
+    places = _places_to_check(kinds) if bits & (CHECK | CLASSED) else starts[:0]
+    if not places.size:
+        return _Composed(packed, starts, places)
+    previous, current = points.take(places - 1, mode=UNCHECKED), points.take(places, mode=UNCHECKED)
     previous_context = table.context.take(previous, mode=UNCHECKED)
     context = table.context.take(current, mode=UNCHECKED)
     # In doubt until exchanged: the code point before ends in a higher combining class. Class 0 never changes places.
@@ -183,21 +183,21 @@ def _repair_simple(written: _Written, table: Tables) -> _Composed:
     misplaced = np.flatnonzero(doubtful)
     if misplaced.size:
         contexts = previous_context.take(misplaced, mode=UNCHECKED) | context.take(misplaced, mode=UNCHECKED)
-        exchanged = misplaced.take(np.flatnonzero(_only_reordered(packed, indexes.take(misplaced), contexts)))
-        marks = indexes.take(exchanged)
+        exchanged = misplaced.take(np.flatnonzero(_only_reordered(packed, places.take(misplaced), contexts)))
+        marks = places.take(exchanged)
         packed[marks - 1], packed[marks] = packed[marks], packed[marks - 1]
         doubtful[exchanged] = False
     # Composition, which many batches do not need.
     if int(np.bitwise_or.reduce(context)) & (COMPLEX | COMPOSES_BACKWARD):
         doubtful |= (context & COMPLEX) != 0
         backward = np.flatnonzero((context & COMPOSES_BACKWARD) != 0)
-        marks = indexes.take(backward)
+        marks = places.take(backward)
         letters_and_marks = previous.take(backward), current.take(backward)
         composites, unclear = _composites(marks, *letters_and_marks, previous_context.take(backward), table)
         doubtful[backward] |= unclear
-        documents = _documents_of(indexes[doubtful], starts)
+        documents = _documents_of(places[doubtful], starts)
         return _Composed(*_with_composites(packed, starts, marks, composites, table), documents)
-    return _Composed(packed, starts, _documents_of(indexes[doubtful], starts))
+    return _Composed(packed, starts, _documents_of(places[doubtful], starts))
 
 
 def _composites(
@@ -209,7 +209,7 @@ def _composites(
 ) -> tuple[NDArray[np.uint32], NDArray[np.bool_]]:
     """Return the code point that each mark composes with its letter and the marks between, else 0; and unclear marks.
 
-    An unclear mark may compose, but the table of pairs does not tell with what. ``marks`` are ascending indexes;
+    An unclear mark may compose, but the table of pairs does not tell with what. ``marks`` are ascending places;
     ``previous`` and ``current`` are the code points before and at each.
     """
     entries = _entries(previous, current, table)
@@ -262,8 +262,8 @@ def _only_reordered(
     return is_reordered
 
 
-def _documents_of(indexes: NDArray[np.int64], starts: NDArray[np.int64]) -> NDArray[np.int64]:
-    return np.unique(np.searchsorted(starts, indexes, side="right") - 1) if indexes.size else indexes
+def _documents_of(places: NDArray[np.int64], starts: NDArray[np.int64]) -> NDArray[np.int64]:
+    return np.unique(np.searchsorted(starts, places, side="right") - 1) if places.size else places
 
 
 def _with_composites(
@@ -327,13 +327,13 @@ def _fold_doubtful(
     slow = set(composed.doubtful.tolist())
     lengths = np.diff(starts)  # with the separator behind each document
     pieces, end = [], 0
-    for index, (first, last) in enumerate(_bounds(starts, documents)):
-        if index in slow:
-            text = _canonical(texts[index], table, folding)
+    for place, (first, last) in enumerate(_bounds(starts, documents)):
+        if place in slow:
+            text = _canonical(texts[place], table, folding)
             piece = table.packed.take(np.frombuffer(text.encode("utf-32-le", "surrogatepass"), "<u4"))
         else:
-            piece = composed.packed[composed.starts[index] : composed.starts[index + 1] - 1]
-        lengths[documents[index]] += piece.size - (last - first)
+            piece = composed.packed[composed.starts[place] : composed.starts[place + 1] - 1]
+        lengths[documents[place]] += piece.size - (last - first)
         pieces += [packed[end:first], piece]
         end = last
     pieces.append(packed[end:])
@@ -348,18 +348,18 @@ def _bounds(starts: NDArray[np.int64], documents: NDArray[np.int64]) -> list[tup
 def _expand(folded: Folded, table: Tables) -> Folded:
     """Replace each entry with ``EXPANDS``, whose low bits are an expansion number, by several code points."""
     packed = folded.packed
-    indexes = np.flatnonzero((packed & EXPANDS) != 0)
-    numbers = packed[indexes] & CODE_POINT
+    places = np.flatnonzero((packed & EXPANDS) != 0)
+    numbers = packed[places] & CODE_POINT
     first, length = table.expansion_starts[numbers], table.expansion_lengths[numbers]
-    # How many code points the expansions before each index add; the last value: all expansions.
+    # How many code points the expansions before each place add; the last value: all expansions.
     shifts = np.concatenate(([0], np.cumsum(length - 1)))
-    if indexes.size * _CHARACTERS_PER_CHANGE < packed.size:
+    if places.size * _CHARACTERS_PER_CHANGE < packed.size:
         ends = (first + length).tolist()
         pieces = [table.expansions[begin:end] for begin, end in zip(first.tolist(), ends, strict=True)]
-        expanded = _with_pieces(packed, indexes, pieces)
+        expanded = _with_pieces(packed, places, pieces)
     else:
         counts = np.ones(packed.size, np.int64)
-        counts[indexes] = length
+        counts[places] = length
         expanded = np.repeat(packed, counts)
-        expanded[ranges(indexes + shifts[:-1], length)] = table.expansions[ranges(first, length)]
-    return _with_bits(expanded, folded.starts + shifts[np.searchsorted(indexes, folded.starts)])
+        expanded[ranges(places + shifts[:-1], length)] = table.expansions[ranges(first, length)]
+    return _with_bits(expanded, folded.starts + shifts[np.searchsorted(places, folded.starts)])

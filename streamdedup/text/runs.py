@@ -12,8 +12,8 @@ from typing import Final
 import numpy as np
 from numpy.typing import NDArray
 
-#: Mode of ``take`` that skips the check of indexes, for indexes that are all valid: a quarter faster than the default
-#: (measured, NumPy 2.4). An index out of range would wrap.
+#: Mode of ``take`` that skips the check of places, for places that are all valid: a quarter faster than the default
+#: (measured, NumPy 2.4). A place out of range would wrap.
 UNCHECKED: Final = "wrap"
 
 

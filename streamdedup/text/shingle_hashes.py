@@ -40,13 +40,13 @@ _HASH_MASK = np.uint64(2**32 - 1)
 
 
 def sorted_hashes(
-    elements: Elements, result_index: NDArray[np.int64], size: int, *, whole: bool
+    elements: Elements, result_rows: NDArray[np.int64], size: int, *, whole: bool
 ) -> tuple[NDArray[np.uint32], NDArray[np.int64]]:
     """Return all shingle hashes, repetitions included, ascending within each document, and their counts.
 
     Args:
         elements: Element hashes of all documents. Of the `stored` ones of a document the first `used` form shingles.
-        result_index: int64 (n_docs,); the index of each document in the result, a permutation.
+        result_rows: int64 (n_docs,); the row of each document in the result, a permutation.
         size: Shingle size in elements, at least 1.
         whole: Whether a document with fewer elements than `size` is one shingle as a whole, not none.
 
@@ -63,13 +63,13 @@ def sorted_hashes(
         shingles[starts[short]] = _finish(_short_sums(hashes, starts[short], used_counts[short]))
         shingle_counts[short] = 1
     # The documents in the order of the result: the inverse of the permutation.
-    order = np.empty_like(result_index)
-    order[result_index] = np.arange(result_index.size)
+    order = np.empty_like(result_rows)
+    order[result_rows] = np.arange(result_rows.size)
     counts = shingle_counts[order]
-    if shingles.size > _SORTED_ALONE * result_index.size:
+    if shingles.size > _SORTED_ALONE * result_rows.size:
         return _sort_each(shingles, starts[order], counts), counts
-    # One sort for all documents, by index in the result and hash; elements where no shingle begins sort to the end.
-    keys = np.repeat(result_index.astype(np.uint64) << _HASH_BITS, stored_counts)
+    # One sort for all documents, by row in the result and hash; elements where no shingle begins sort to the end.
+    keys = np.repeat(result_rows.astype(np.uint64) << _HASH_BITS, stored_counts)
     keys |= shingles
     keys[ranges(starts + shingle_counts, stored_counts - shingle_counts)] = _NO_SHINGLE
     keys.sort()
@@ -137,8 +137,8 @@ def distinct(hashes: NDArray[np.uint32], counts: NDArray[np.int64]) -> tuple[NDA
     offsets = offsets_of(counts)
     # The first hash of a document may equal the last one of the document before.
     is_first[offsets[:-1][counts > 0]] = True
-    first_indexes = np.flatnonzero(is_first)
-    return hashes.take(first_indexes, mode=UNCHECKED), np.diff(np.searchsorted(first_indexes, offsets))
+    firsts = np.flatnonzero(is_first)
+    return hashes.take(firsts, mode=UNCHECKED), np.diff(np.searchsorted(firsts, offsets))
 
 
 def without_stops(
@@ -158,7 +158,7 @@ def without_stops(
     top_bits = prefilter.size.bit_length() - 1  # b
     remains = ~prefilter.take(hashes >> np.uint32(32 - top_bits))
     suspects = np.flatnonzero(~remains)
-    # The index of the first stop shingle that is not smaller; n_stops, hence "clip", for a hash above all of them.
+    # The place of the first stop shingle that is not smaller; n_stops, hence "clip", for a hash above all of them.
     nearest = np.searchsorted(stops, hashes.take(suspects))
     remains[suspects] = stops.take(nearest, mode="clip") != hashes.take(suspects)
     offsets = offsets_of(counts)
@@ -176,9 +176,9 @@ def numbered_repetitions(hashes: NDArray[np.uint32], counts: NDArray[np.int64]) 
     keys |= hashes
     is_first = np.ones(keys.size, np.bool_)
     np.not_equal(keys[1:], keys[:-1], out=is_first[1:])
-    first_indexes = np.flatnonzero(is_first)
-    run_lengths = np.diff(np.append(first_indexes, keys.size))
-    numbers = np.arange(keys.size) - np.repeat(first_indexes, run_lengths)
+    firsts = np.flatnonzero(is_first)
+    run_lengths = np.diff(np.append(firsts, keys.size))
+    numbers = np.arange(keys.size) - np.repeat(firsts, run_lengths)
     repeated = np.flatnonzero(~is_first)
     keys[repeated] = (keys[repeated] & ~_HASH_MASK) | repetitions(keys[repeated] & _HASH_MASK, numbers[repeated])
     keys.sort()

@@ -37,9 +37,9 @@ ALGORITHM = 1
 
 #: Characters in one chunk of texts, so that the arrays stay in the second-level cache. Measured on Reuters.
 _CHUNK_CHARACTERS = 1 << 17
-#: Top bits of a token hash that index the first, quick test for stop words.
+#: Top bits of a token hash that the first, quick test looks up for stop words.
 _STOP_WORD_BITS = 12
-#: Top bits of a shingle hash that index the first, quick test for stop shingles; there may be tens of thousands.
+#: Top bits of a shingle hash that the first, quick test looks up for stop shingles; there may be tens of thousands.
 _STOP_SHINGLE_BITS = 20
 
 _ENGLISH = """
@@ -187,7 +187,7 @@ class Shingler:
         starts = np.arange(len(hashes) - size + 1)
         sizes = np.full_like(starts, size)
         # The elements of each shingle as a document, so that sorting within documents keeps the order. ``starts`` count
-        # from 0, so they are also the indexes of these documents. ``whole``: a short text is one document and shingle.
+        # from 0, so they are also the rows of these documents. ``whole``: a short text is one document and shingle.
         documents = Elements(hashes[ranges(starts, sizes)], sizes, sizes, sizes)
         shingles, _ = sorted_hashes(documents, starts, self.options.size, whole=True)
         # A shingle begins with its first element and ends with its last one, `size` - 1 elements later.
@@ -210,13 +210,13 @@ class Shingler:
         hashes, counts, stop_only = self._sorted(elements, np.arange(len(texts)))
         if not self.options.bag:
             hashes, counts = distinct(hashes, counts)
-        tail_indexes, tail_counts = _tails(elements, self.options.size)
+        tail_places, tail_counts = _tails(elements, self.options.size)
         return ShingleBatch(
             hashes,
             offsets_of(counts),
             added.token_counts,
             elements.used,
-            elements.hashes[tail_indexes],
+            elements.hashes[tail_places],
             offsets_of(tail_counts),
             stop_only,
         )
@@ -240,11 +240,11 @@ class Shingler:
         return Elements(np.concatenate([SPACE_HASH[:0], *parts]), counts, counts, added.token_counts)
 
     def _sorted(
-        self, elements: Elements, result_index: NDArray[np.int64]
+        self, elements: Elements, result_rows: NDArray[np.int64]
     ) -> tuple[NDArray[np.uint32], NDArray[np.int64], NDArray[np.bool_]]:
         """Return sorted hashes, their counts, and a mask: documents of stop shingles only, which alone keep them."""
         whole = self.options.short_texts == "whole"
-        hashes, counts = sorted_hashes(elements, result_index, self.options.size, whole=whole)
+        hashes, counts = sorted_hashes(elements, result_rows, self.options.size, whole=whole)
         if not self._stop_shingles.size:
             return hashes, counts, np.zeros(counts.size, np.bool_)
         return without_stops(hashes, counts, self._stop_shingles, self._maybe_stop_shingle)
@@ -270,13 +270,13 @@ class Shingler:
         # From the order of the work, ASCII documents first, back to the order of the texts.
         order = np.empty(len(texts), np.int64)
         order[documents] = np.arange(len(texts))
-        tail_indexes, tail_counts = _tails(elements, self.options.size, order)
+        tail_places, tail_counts = _tails(elements, self.options.size, order)
         return ShingleBatch(
             hashes,
             offsets_of(counts),
             elements.token_counts[order],
             elements.used[order],
-            elements.hashes[tail_indexes],
+            elements.hashes[tail_places],
             offsets_of(tail_counts),
             stop_only,
         )
@@ -293,7 +293,7 @@ class Shingler:
     def _is_stop_word(self, hashes: NDArray[np.uint64]) -> NDArray[np.bool_]:
         stop = self._maybe_stop_word.take(hashes >> (64 - _STOP_WORD_BITS))
         maybe = np.flatnonzero(stop)
-        # Clipped: a hash above all stop words has an index behind the last one.
+        # Clipped: a hash above all stop words has a place behind the last one.
         nearest = np.searchsorted(self._stop_words, hashes[maybe]).clip(max=self._stop_words.size - 1)
         stop[maybe] = self._stop_words[nearest] == hashes[maybe]
         return stop
@@ -302,7 +302,7 @@ class Shingler:
 def _tails(
     elements: Elements, size: int, order: NDArray[np.int64] | slice = slice(None)
 ) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
-    """Return the indexes of the last `size` - 1 elements for each document in `order`, and their counts."""
+    """Return the places of the last `size` - 1 elements for each document in `order`, and their counts."""
     counts = np.minimum(elements.used, size - 1)[order]
     ends = (offsets_of(elements.stored)[:-1] + elements.used)[order]
     return ranges(ends - counts, counts), counts

@@ -124,17 +124,17 @@ def parse_stop_shingles(text: str) -> StopShingles:
     if lines[0] != HEADER:
         raise ValueError(f"is no file of stop shingles: its first line is not {HEADER!r}")
     settings: dict[str, str] = {}
-    index = 1
-    while index < len(lines) and (setting := _SETTING.fullmatch(lines[index])):
+    head = 1
+    while head < len(lines) and (setting := _SETTING.fullmatch(lines[head])):
         settings[setting[1]] = setting[2]
-        index += 1
+        head += 1
     expected = [*described(ShingleOptions()), "documents", "share"]
-    if list(settings) != expected or index == len(lines) or lines[index]:
-        raise ValueError(f"line {index + 1}: the head must be {', '.join(expected)}, in this order, and an empty line")
+    if list(settings) != expected or head == len(lines) or lines[head]:
+        raise ValueError(f"line {head + 1}: the head must be {', '.join(expected)}, in this order, and an empty line")
     documents, share = _pop_sample(settings)
     counts: dict[int, int] = {}
     last = -1
-    for number, line in enumerate(lines[index + 1 :], index + 2):  # the first line has number 1
+    for number, line in enumerate(lines[head + 1 :], head + 2):  # the first line has number 1
         if not line and number == len(lines):
             break  # behind the last line feed
         entry = _LINE.fullmatch(line)
@@ -305,9 +305,9 @@ class Counter:
         counts = np.concatenate([self._counts, times])[order]
         missed = np.concatenate([self._missed, np.full(new.size, self.forgotten)])[order]
         # Of two equal shingles the first is the one with the earlier count, and its upper bound holds for both.
-        first_indexes = np.flatnonzero(np.concatenate(([True], keys[1:] != keys[:-1])))
-        self._keys, self._missed = keys[first_indexes], missed[first_indexes]
-        self._counts = np.add.reduceat(counts, first_indexes)
+        firsts = np.flatnonzero(np.concatenate(([True], keys[1:] != keys[:-1])))
+        self._keys, self._missed = keys[firsts], missed[firsts]
+        self._counts = np.add.reduceat(counts, firsts)
         self._forget()
 
     def _forget(self) -> None:

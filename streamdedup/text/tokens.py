@@ -87,9 +87,9 @@ class ElementReader:
     def _ascii_characters(self, texts: Sequence[str]) -> Elements:
         data, text_starts = self._ascii_bytes(texts)
         inside = _ascii_inside(data)
-        indexes, stored, used = self._stored(inside, text_starts)
+        places, stored, used = self._stored(inside, text_starts)
         starts = np.flatnonzero(inside[1:] & ~inside[:-1]) + 1  # of tokens, only to count them
-        hashes = _ASCII_HASHES.take(np.frombuffer(data, np.uint8).take(indexes))
+        hashes = _ASCII_HASHES.take(np.frombuffer(data, np.uint8).take(places))
         return Elements(hashes, stored, used, np.diff(np.searchsorted(starts, text_starts)))
 
     def tokens(self, texts: Sequence[str]) -> Elements:
@@ -104,9 +104,9 @@ class ElementReader:
     def _general_characters(self, texts: Sequence[str]) -> Elements:
         folded = fold(texts, self.folding)
         inside = self._inside(folded)
-        indexes, stored, used = self._stored(inside, folded.starts)
+        places, stored, used = self._stored(inside, folded.starts)
         starts = np.flatnonzero(_token_begins(folded, inside))  # of tokens, only to count them
-        points = _points(folded.packed, inside).take(indexes)
+        points = _points(folded.packed, inside).take(places)
         return Elements(character_hashes(points), stored, used, np.diff(np.searchsorted(starts, folded.starts)))
 
     def spans(self, text: str) -> tuple[str, list[tuple[int, int]]]:
@@ -114,8 +114,8 @@ class ElementReader:
         folded = fold([text], self.folding)
         inside = self._inside(folded)
         if self.unit == "char":
-            indexes, _, used = self._stored(inside, folded.starts)
-            starts = indexes[: int(used[0])]
+            places, _, used = self._stored(inside, folded.starts)
+            starts = places[: int(used[0])]
             ends = starts + 1
         else:
             starts, lengths = _token_places(folded, inside, exact=True)
@@ -125,20 +125,20 @@ class ElementReader:
     def _stored(
         self, inside: NDArray[np.bool_], text_starts: NDArray[np.int64]
     ) -> tuple[NDArray[np.int64], NDArray[np.int64], NDArray[np.int64]]:
-        """Return the indexes at which characters are stored, `Elements.stored` and `Elements.used`.
+        """Return the places at which characters are stored, `Elements.stored` and `Elements.used`.
 
         With white space, the first separator behind each token is stored. The one behind the last token of a document
         does not belong to the text, so one character less is used than stored.
         """
         if not self.keep_white_space:
-            indexes = np.flatnonzero(inside)
-            stored = np.diff(np.searchsorted(indexes, text_starts))
-            return indexes, stored, stored
+            places = np.flatnonzero(inside)
+            stored = np.diff(np.searchsorted(places, text_starts))
+            return places, stored, stored
         is_stored = inside.copy()
         is_stored[1:] |= inside[:-1]
-        indexes = np.flatnonzero(is_stored)
-        stored = np.diff(np.searchsorted(indexes, text_starts))
-        return indexes, stored, np.maximum(stored - 1, 0)
+        places = np.flatnonzero(is_stored)
+        stored = np.diff(np.searchsorted(places, text_starts))
+        return places, stored, np.maximum(stored - 1, 0)
 
     def _inside(self, folded: Folded) -> NDArray[np.bool_]:
         inside: NDArray[np.bool_] = (folded.kinds & kind(LETTER if self.letters_only else LETTER | NUMBER)) != 0

@@ -49,7 +49,7 @@ from streamdedup.text.unicode_ranges import (
 CODE_POINT = np.uint32(0x1FFFFF)
 #: Invisible: removed before anything else.
 IGNORED = np.uint32(1 << 21)
-#: Becomes several code points; the low bits are the expansion number, the index in ``expansion_starts``.
+#: Becomes several code points; the low bits are the expansion number, the place in ``expansion_starts``.
 EXPANDS = np.uint32(1 << 22)
 #: A letter or a combining mark: always part of a token.
 LETTER = np.uint32(1 << 24)

@@ -167,9 +167,9 @@ def candidate_counts(keys: NDArray[np.uint32], sets: DistinctSets) -> NDArray[np
     counts[0] = 0.0  # without bands there are no candidates
     if codes_by_band:
         # The codes are in the order of the bands, so the first occurrence of a pair is in its first shared band.
-        codes, first_indexes = np.unique(np.concatenate(codes_by_band), return_index=True)
+        codes, firsts = np.unique(np.concatenate(codes_by_band), return_index=True)
         lengths = [len(band_codes) for band_codes in codes_by_band]
-        first_bands = np.repeat(np.arange(len(lengths)), lengths)[first_indexes]
+        first_bands = np.repeat(np.arange(len(lengths)), lengths)[firsts]
         new_pairs = np.zeros((len(lengths), 2))
         np.add.at(new_pairs, first_bands, sets.pair_counts(codes // len(keys), codes % len(keys)))
         # Equal sets share every band.
@@ -235,8 +235,8 @@ def _pair_codes(keys: NDArray[np.uint32], sets: DistinctSets) -> Iterator[NDArra
         if room < 0:
             return
         shared = np.flatnonzero(set_counts > 1)  # numbers of the buckets with several sets
-        indexes = ranges(starts[shared], set_counts[shared])  # in ``order``, of all sets in these buckets
+        places = ranges(starts[shared], set_counts[shared])  # in ``order``, of all sets in these buckets
         # Each set is paired with all sets that follow it in its bucket.
-        followers = np.repeat(starts[shared] + set_counts[shared], set_counts[shared]) - indexes - 1
-        left, right = order[np.repeat(indexes, followers)], order[ranges(indexes + 1, followers)]
+        followers = np.repeat(starts[shared] + set_counts[shared], set_counts[shared]) - places - 1
+        left, right = order[np.repeat(places, followers)], order[ranges(places + 1, followers)]
         yield np.minimum(left, right) * len(order) + np.maximum(left, right)

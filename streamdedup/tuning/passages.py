@@ -64,7 +64,7 @@ def _first_texts(sets: ShingleSets, counts: Mapping[int, int]) -> dict[int, int]
     """Return the number of the first text with each stop shingle, for those that are in a text."""
     stops: NDArray[np.uint32] = np.array(list(counts), np.uint32)
     positions = np.flatnonzero(np.isin(sets.hashes, stops))
-    shingles, first_indexes = np.unique(sets.hashes[positions], return_index=True)
+    shingles, firsts = np.unique(sets.hashes[positions], return_index=True)
     # A position p belongs to the last text whose offset is at most p; ``side`` is for p equal to an offset.
-    numbers = np.searchsorted(sets.offsets, positions[first_indexes], side="right") - 1
+    numbers = np.searchsorted(sets.offsets, positions[firsts], side="right") - 1
     return dict(zip(shingles.tolist(), numbers.tolist(), strict=True))

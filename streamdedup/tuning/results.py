@@ -1,8 +1,8 @@
-"""The ``streamdedup tune`` results as plain values, None for unknown values.
+"""The results of ``streamdedup tune`` as plain values: ``--json`` prints them, ``cli/rendering`` shows them.
 
-``--json`` prints the values, ``cli/rendering`` makes tables and the report from them.
-A row is a ``TuningRow`` (``rows``); its ``study`` has the pairs of the sample in one shingle kind, as pairs of distinct
-sets with the number of document pairs that each represents.
+A row of the table (``rows.TuningRow``) is a banding for a shingle kind, a threshold and a minimum recall. Its ``study``
+has the similar pairs of the sample. Documents with equal shingles share a set, and the pairs are pairs of sets; each
+represents a number of document pairs. A value that is unknown is None.
 """
 
 import math
@@ -23,7 +23,7 @@ from streamdedup.tuning.rows import TuningRow
 from streamdedup.tuning.shown_pairs import across_share, shown_pairs
 from streamdedup.tuning.study import BINS, Study
 
-#: Greatest load of a daemon, as a share of its speed; the other half is for busy hours and backlogs.
+#: Mean load of a daemon, as a share of its speed; the rest is for busy hours and backlogs.
 _LOAD: Final = 0.5
 #: Fewest compared documents for which something is recommended.
 LEAST_DOCUMENTS: Final = 1_000
@@ -34,7 +34,7 @@ _CURVE_BINS: Final = 40
 
 
 def results_of(compared: ComparedSettings, progress: Progress) -> dict[str, Any]:
-    """Return all results; the proposals are computed here, for the recommended shingles and threshold."""
+    """Compute proposals for the recommended shingles and threshold, and return all results."""
     question, sample, row = compared.question, compared.sample, compared.recommendation.row
     studies = {row.options: row.study for row in (*compared.kinds, *compared.rows)}
     proposals = study_proposals(compared, progress)
@@ -64,10 +64,10 @@ def results_of(compared: ComparedSettings, progress: Progress) -> dict[str, Any]
             *filter(None, [html_warning(sum(map(has_html, sample.texts)), len(sample.texts))]),
         ],
         "similarities": [
-            {"from": index / BINS, "to": (index + 1) / BINS, "pairs": round(float(count))}
-            for index, count in enumerate(row.study.histogram)
-            # Not a bin that ends at the lowest threshold, also where rounding puts its edge above.
-            if (index + 1) / BINS > min(question.thresholds) + 1e-9
+            {"from": (end - 1) / BINS, "to": end / BINS, "pairs": round(float(count))}
+            for end, count in enumerate(row.study.histogram, 1)
+            # Only bins that end above the lowest threshold; 1e-9 for a rounded edge.
+            if end / BINS > min(question.thresholds) + 1e-9
         ],
         "curve": [
             {"similarity": middle, "found": rate.hits, "pairs": rate.total}
@@ -84,15 +84,19 @@ def _refusal(documents_count: int) -> Iterator[str]:
 
 
 def _proposals(compared: ComparedSettings, proposals: Proposals) -> dict[str, Any]:
-    """Return the measured proposals, the recommendation first, and the advised section, None for too few documents."""
-    measured, rejected = proposals.measured, proposals.rejected
-    shown = [*measured[:1], *rejected, *measured[1:]]
-    is_enough = measured[0].row.study.indexed_count >= LEAST_DOCUMENTS
+    """Return the recommendation with the proposals that change it, and the settings with all advised proposals.
+
+    Without proposals the first list is empty; with too few documents there are no settings (None).
+    """
+    recommendation, *advised = proposals.measured
+    is_enough = recommendation.row.study.indexed_count >= LEAST_DOCUMENTS
+    shown = [(recommendation, True)]
+    shown += [(proposal, False) for proposal in proposals.rejected]
+    shown += [(proposal, True) for proposal in advised]
     return {
-        # The recommendation alone is no proposal.
         "proposals": [
-            {**_proposal(compared, proposal), "is_advised": not any(proposal is other for other in rejected)}
-            for proposal in (shown if len(shown) > 1 else [])
+            {**_proposal(compared, proposal), "is_advised": is_advised}
+            for proposal, is_advised in (shown if len(shown) > 1 else [])
         ],
         "proposed": _advised(compared.question, proposals) if is_enough else None,
     }
@@ -111,7 +115,7 @@ def _advised(question: Question, proposals: Proposals) -> dict[str, Any]:
 
 
 def _proposal(compared: ComparedSettings, proposal: MeasuredProposal) -> dict[str, Any]:
-    """Return a proposal's pair counts and examples, and the values of its row that the proposal may change."""
+    """Return the pair counts and examples of a proposal, and those values of its row that it may change."""
     row, study = _row(compared, proposal.row), proposal.row.study
     gained = proposal.gained_pairs
     pair_keys = ("name", "pairs", "gained", "lost", "boilerplate", "families", "across")
@@ -124,7 +128,7 @@ def _proposal(compared: ComparedSettings, proposal: MeasuredProposal) -> dict[st
 
 
 def _shown(compared: ComparedSettings, study: Study, pairs: Pairs) -> list[dict[str, Any]]:
-    """Return some pairs, given by numbers of a study's texts, for people."""
+    """Return some of the pairs with their texts, for people; ``pairs`` name the texts by their numbers in the study."""
     numbers = study.text_numbers
     return shown_pairs(
         compared.sample, study.options, pairs._replace(left=numbers[pairs.left], right=numbers[pairs.right])
@@ -144,25 +148,26 @@ def _row(compared: ComparedSettings, row: TuningRow) -> dict[str, Any]:
         "rows": row.banding.rows,
         "pairs": round(row.study.alerted_pairs(row.threshold)),
         "recall_from": row.recall_from,
-        # The bands alone, before the limits for storms: the chance that a pair with the similarity recall_from becomes
-        # a candidate; the mean chance of the sample's pairs from there on; the share of these that are candidates.
+        # With the bands alone, of pairs from the similarity recall_from on: the least chance that a pair becomes a
+        # candidate; the mean chance over the sample's pairs; the share of these that are candidates.
         "probability_at_recall_from": row.banding.probability(row.recall_from),
         "expected_recall": row.recall.expected,
         "measured_recall": row.recall.measured,
         "permutations": row.permutations,
         **row.limits._asdict(),
-        # With these limits, bucket_cap and max_candidates, not every candidate is compared: the chance that a pair with
-        # the similarity recall_from is found, the share of the sample's pairs from there on that is found, and whether
-        # the chance is high enough.
+        # With these limits (bucket_cap, max_candidates), which leave some candidates out of the comparison: the least
+        # chance that such a pair is found; the share of the sample's pairs that is found; whether the chance is at
+        # least min_recall.
         "found_at_recall_from": row.chance,
         "found_recall": row.found_share,
         "recall_reached": row.reached,
-        # Pairs of different sets, by the bands alone.
+        # With the bands alone, of pairs of different sets: of edited texts.
         "edited_pairs": row.recall.edited.total,
         "edited_pairs_found": row.recall.edited.hits,
         "edited_recall_bounds": row.recall.edited.bounds(),
         "candidates_per_document": _finite(candidates.expected(row.study.documents_count)),
-        # Beyond the size of the collection: the candidates whose number stays the same, and the growth of the number.
+        # In an index that is larger than the collection: the number of candidates that stays the same, and the number
+        # by which the others grow with each million documents.
         "candidates_that_stay": _finite(
             candidates.unrelated.near + candidates.related.expected(candidates.collection_size)
         ),
@@ -235,6 +240,7 @@ def _thresholds(compared: ComparedSettings) -> Iterator[dict[str, Any]]:
 
 
 def _borderline(compared: ComparedSettings) -> list[dict[str, Any]]:
+    """Return the pairs of different sets nearest to the recommended threshold, each by one document of each set."""
     row = compared.recommendation.row
     study = row.study
     ids = [compared.sample.ids[number] for number in study.first_texts.tolist()]  # by set number
@@ -247,5 +253,5 @@ def _borderline(compared: ComparedSettings) -> list[dict[str, Any]]:
 
 
 def _finite(value: float) -> float | None:
-    """Return a number, or None for infinity, which JSON cannot represent: too many candidates to list."""
+    """Return a count of candidates; None for infinity (too many to count), which JSON cannot represent."""
     return value if math.isfinite(value) else None

@@ -80,6 +80,13 @@ def test_a_document_that_is_continued_has_the_content_of_the_whole(options, limi
     assert kept == contents(shingler, sketcher, ["\n".join(parts) for parts in documents])
 
 
+@pytest.mark.parametrize("parts", [("grove", "amber b"), ("amber b", "grove"), ("amber", "b")])
+def test_a_document_keeps_stop_shingles_only_while_it_has_no_others(parts):
+    shingler = Shingler(ShingleOptions(size=1, stop_shingles=stops("word", 1)))
+    kept = contents_after_append(shingler, SKETCHER, contents(shingler, SKETCHER, [parts[0]]), [parts[1]])
+    assert kept == contents(shingler, SKETCHER, ["\n".join(parts)])
+
+
 def test_a_long_article_in_three_parts_keeps_the_signature_of_the_whole():
     rng = np.random.default_rng(3)
     parts = [" ".join(f"w{word}" for word in rng.integers(0, 5_000, 400)) for _ in range(3)]

@@ -10,7 +10,6 @@ from prometheus_client import generate_latest
 from streamdedup import clock
 from streamdedup.daemon.batch import BatchResult, decode_batch, split_documents
 from streamdedup.daemon.metrics import Metrics
-from streamdedup.daemon.publisher import Publication
 from streamdedup.daemon.statistics import Statistics
 from streamdedup.kafka.protocols import Batch, Record
 from streamdedup.position import Position
@@ -42,7 +41,7 @@ def decoded_batch(timestamp_ms):
 )
 def test_the_present_replaces_a_time_in_the_future_and_a_missing_time(timestamp_ms, time_ms, future_count):
     decoded = decoded_batch(timestamp_ms)
-    (document,) = decoded.documents["p"]
+    ((document,),) = (chunk.documents for chunk in decoded.chunks)
     assert document.time_ms == time_ms
     assert decoded.future_count == future_count
 
@@ -52,7 +51,7 @@ def test_the_present_replaces_a_time_in_the_future_and_a_missing_time(timestamp_
 )
 def test_the_latency_of_a_record_without_a_time_is_not_counted(timestamp_ms, count, sum_s):
     metrics = Metrics()
-    Statistics(metrics, {}).count_batch(BatchResult(decoded_batch(timestamp_ms), {}, []), Publication([], [], 0))
+    Statistics(metrics, {}).count_batch(BatchResult(decoded_batch(timestamp_ms), {}, []), [])
     text = generate_latest(metrics.registry).decode()
     assert f'streamdedup_latency_seconds_count{{topic="articles"}} {float(count)}' in text
     assert f'streamdedup_latency_seconds_sum{{topic="articles"}} {float(sum_s)}' in text

@@ -309,6 +309,12 @@ class TestReplays:
         stream.index(a_document("b", f"{TEXT} inlet jetty knoll", 6))
         assert stream.pairs == Counter([("a", "b")])
 
+    def test_an_append_to_a_document_without_words_is_skipped_and_no_other_document_of_the_batch(self, stream):
+        stream.index(a_document("first", TEXT, 1), a_document("empty", "", 2))
+        result = stream.index(a_document("second", TEXT, 3), a_document("empty", "...", 4, op="append"))
+        assert [(document.id, skip) for document, skip in result.skipped] == [("empty", Skip.EMPTY)]
+        assert stream.pairs == {("first", "second"): 1}
+
     def test_an_append_to_a_bag_beyond_exact_limit_is_refused_and_changes_nothing(self):
         stream = Stream(replace(OPTIONS, shingles=ShingleOptions(unit="word", size=2, bag=True), exact_limit=5))
         stream.index(a_document("a", TEXT, 0), a_document("short", "amber birch cedar", 1))

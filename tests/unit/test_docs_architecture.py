@@ -18,6 +18,15 @@ def test_every_path_exists():
     assert not {path for path in paths if not ((ROOT / path).exists() or (PACKAGE / path).exists())}
 
 
+def test_the_chain_of_values_names_classes_and_methods_that_exist():
+    (drawing,) = re.findall(r"```text\n type .*?```", PAGE, re.DOTALL)
+    sources = "".join(path.read_text(encoding="utf-8") for path in PACKAGE.rglob("*.py"))
+    for class_name, method in set(re.findall(r"\b([A-Z][a-z]\w+)(?:\.(\w+))?", drawing)):
+        body = re.search(rf"^class {class_name}\b.*?(?=^\S)", sources, re.DOTALL | re.MULTILINE)
+        assert body, class_name
+        assert not method or f"def {method}(" in body[0], method
+
+
 def test_every_folder_of_the_package_has_a_paragraph():
     paragraphs = re.findall(r"^\*\*`.*", section(PAGE, "Folders"), re.MULTILINE)
     folders = {name for text in paragraphs for name in re.findall(r"\*\*`(\w+)/`\*\*", text)}

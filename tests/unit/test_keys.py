@@ -20,7 +20,6 @@ from streamdedup.cli import main as cli
 from streamdedup.cli.assembly import topic_decoder
 from streamdedup.daemon.batch import BatchResult, decode_batch
 from streamdedup.daemon.metrics import Metrics
-from streamdedup.daemon.publisher import Publication
 from streamdedup.daemon.statistics import Statistics
 from streamdedup.detection.writing import IndexWriter
 from streamdedup.errors import BrokerMisconfigured, MessageError, SettingsError, StoreUnavailable
@@ -396,7 +395,7 @@ def test_documents_with_other_keys_or_unusable_fields_are_counted_by_profile_and
     metrics.begin_at_zero({"articles": "p"}, kinds=(), codes=(), reasons=(), rules=())
     with capture_logs() as lines:
         for _ in range(2):
-            statistics.count_batch(BatchResult(decoded, {}, []), Publication([], [], 0))
+            statistics.count_batch(BatchResult(decoded, {}, []), [])
     expected = {"key": 6.0, "source": 2.0, "published_at": 0.0}
     for reason, count in expected.items():
         labels = {"profile": "p", "reason": reason}

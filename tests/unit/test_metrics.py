@@ -19,7 +19,6 @@ from streamdedup.daemon import statistics as statistics_module
 from streamdedup.daemon.batch import BatchResult, DecodedBatch, FailedRecord
 from streamdedup.daemon.health import Readiness
 from streamdedup.daemon.metrics import REBUILD_KINDS, Awaited, BatchHistogram, Metrics
-from streamdedup.daemon.publisher import Publication
 from streamdedup.daemon.statistics import Statistics
 from streamdedup.detection.model import Detection, DetectionResult, Skip
 from streamdedup.detection.suppression import SuppressionRule
@@ -112,14 +111,11 @@ def a_match(number: int) -> Match:
     return alerts.a_match(f"m{number}", Position("articles", 0, number), 1.0)
 
 
-def a_result(batch: Batch, kinds=(), **detected: DetectionResult) -> BatchResult:
-    return BatchResult(DecodedBatch(batch, {}, [], kinds, 0), detected, [])
+def a_result(batch: Batch, kinds=(), failures=(), **detected: DetectionResult) -> BatchResult:
+    return BatchResult(DecodedBatch(batch, [], [], kinds, 0), detected, failures)
 
 
-NOTHING = Publication([], [], 0)
-
-
-def a_committed_batch() -> tuple[BatchResult, Publication]:
+def a_committed_batch() -> tuple[BatchResult, list[FailedRecord]]:
     batch = Batch(tuple(a_record(offset, clock.now_ms() - 2_000) for offset in range(7)))
     detected = DetectionResult(
         detections=(
@@ -138,7 +134,8 @@ def a_committed_batch() -> tuple[BatchResult, Publication]:
     )
     kinds = [("articles", "upsert")] * 6 + [("articles", "invalid")]
     failed = FailedRecord(batch.records[6], Failure.of(DecodeError("not_json", "not JSON"), Stage.DECODE))
-    return a_result(batch, kinds, news=detected), Publication([], [failed], 0)
+    silent = failed._replace(record=batch.records[5])
+    return a_result(batch, kinds, [silent, failed, silent], news=detected), [failed]
 
 
 def test_a_committed_batch_is_counted_once_under_the_right_labels(metrics):
@@ -149,6 +146,7 @@ def test_a_committed_batch_is_counted_once_under_the_right_labels(metrics):
         ("skipped_total", {"profile": "news", "reason": "empty"}, 2),
         ("skipped_total", {"profile": "news", "reason": "redelivered"}, 1),
         ("dead_letters_total", {"topic": "articles", "code": "not_json"}, 1),
+        ("dead_letters_silent_total", {}, 2),
         ("documents_indexed_total", {"profile": "news"}, 3),
         ("documents_silent_total", {"profile": "news"}, 1),
         ("alerts_total", {"profile": "news"}, 2),
@@ -168,7 +166,7 @@ def test_a_committed_batch_is_counted_once_under_the_right_labels(metrics):
 
 def test_latency_is_in_seconds_and_a_clock_ahead_of_ours_counts_as_none(metrics):
     ahead = Batch((a_record(0, clock.now_ms() + 3_600_000), a_record(1, clock.now_ms() - 2_000)))
-    Statistics(metrics, {}).count_batch(a_result(ahead), NOTHING)
+    Statistics(metrics, {}).count_batch(a_result(ahead), [])
     assert 2.0 <= value(metrics, "latency_seconds_sum", topic="articles") < 3.0
 
 
@@ -298,7 +296,7 @@ def test_the_limits_that_documents_reached_are_logged_at_the_end_with_the_cure(m
     calm = DetectionResult(indexed_count=1)
     with capture_logs() as logged:
         for _ in range(2):
-            statistics.count_batch(a_result(Batch(()), news=reached, pages=calm), NOTHING)
+            statistics.count_batch(a_result(Batch(()), news=reached, pages=calm), [])
         assert {line["log_level"] for line in logged} <= {"debug"}
         statistics.close()
     (line,) = [line for line in logged if line["log_level"] != "debug"]

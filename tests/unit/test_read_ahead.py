@@ -155,9 +155,7 @@ def read_on(ahead: ReadAhead, source: SimpleNamespace, batch: Batch) -> None:
 
 def prepared_chunks(ahead: ReadAhead, batch: Batch) -> Iterator[list[Position]]:
     """Take the chunks out of a batch, as the index does."""
-    chunked = ahead.prepared(batch)
-    while chunked.prepared or chunked.waiting:
-        chunk = chunked.prepared.popleft() if chunked.prepared else ahead._processor.prepare(chunked)
+    for chunk in ahead._processor.prepared_chunks(*ahead.prepared(batch)):
         yield chunk.prepared
 
 
@@ -457,14 +455,18 @@ def test_no_batch_is_prepared_twice_also_in_a_topic_that_was_created_again():
 # Memory
 
 
-def test_a_chunk_that_was_taken_is_not_kept(monkeypatch):
+def test_the_preparation_of_a_chunk_that_was_indexed_is_not_kept(monkeypatch):
     monkeypatch.setattr(stages, "CHUNK_DOCUMENTS", 2)
     ahead, _ = an_ahead()
     read_on(ahead, source_of(FULL), FULL)
     ahead.poll(source_of(FULL))
-    chunks = [weakref.ref(places) for places in prepared_chunks(ahead, FULL)]
-    gc.collect()
-    assert [chunk() for chunk in chunks] == [None] * 4
+    chunks, kept_counts = [], []
+    for places in prepared_chunks(ahead, FULL):
+        chunks.append(weakref.ref(places))
+        del places
+        gc.collect()
+        kept_counts.append(sum(chunk() is not None for chunk in chunks))
+    assert kept_counts == [1] * 4
 
 
 def test_a_discarded_batch_is_prepared_no_further(monkeypatch):
@@ -536,7 +538,15 @@ def test_a_batch_of_a_partition_without_a_fence_is_polled_ahead_and_prepared_aft
     (chunk,) = prepared_chunks(ahead, batch)
     assert chunk == [Position(INPUT, 0, 7), Position(INPUT, 1, 0, 3)]
     assert set(seen.threads_of.values()) == {threading.get_ident()}
-    assert seen.stages == ["poll"]
+    assert seen.stages == ["poll", "prepare"]
+
+
+def test_a_batch_ahead_is_prepared_again_in_another_incarnation_of_the_topic():
+    ahead, _ = an_ahead()
+    read_on(ahead, source_of(FULL), FULL)
+    assert ahead.poll(source_of(FULL)) is FULL
+    (chunk,) = prepared_chunks(ahead, FULL.in_incarnations({PARTITION: 3}))
+    assert {position.incarnation for position in chunk} == {3}
 
 
 def test_of_a_batch_ahead_only_so_much_text_is_prepared_ahead(monkeypatch):
@@ -554,4 +564,4 @@ def test_of_a_batch_ahead_only_so_much_text_is_prepared_ahead(monkeypatch):
     assert [offset for offset, thread in sorted(seen.threads_of.items()) if thread == here] == [4, 5, 6, 7]
     # The watchdog hears of each record that is decoded and of each chunk, from the thread that computes it.
     assert [thread == here for thread in seen.ticks] == [False] * 8 + [False, False, True, True]
-    assert sorted(seen.stages) == ["ahead", "poll", "prepare"]
+    assert sorted(seen.stages) == ["ahead", "poll", *["prepare"] * 5]  # the wait for the thread, and each chunk

@@ -671,6 +671,11 @@ class TestSources:
 
 
 class TestFewDocuments:
+    def test_the_bins_of_similarity_reach_from_the_lowest_threshold_to_equal_texts(self):
+        bins = tuned([*(words(20, at) for at in range(20)), words(20, 0)])["similarities"]
+        assert (bins[0]["from"], bins[0]["to"]) == (0.5, 0.55)  # the lowest threshold is 0.5
+        assert bins[-1] == {"from": 0.95, "to": 1.0, "pairs": 1}
+
     def test_nothing_is_recommended_below_a_thousand_documents(self):
         for count in (999, 1_000):
             results = tuned([words(5, at) for at in range(count)])

@@ -56,7 +56,7 @@ class RedisUpkeep:
         self._keys = Keys(namespace, 1)
 
     def fingerprint(self) -> Fingerprint | None:
-        """See ``IndexUpkeep.fingerprint``; a value at the key that is no fingerprint is a ``StoreMisconfigured``."""
+        """Return the stored fingerprint; raise ``StoreMisconfigured`` for a value that is no fingerprint."""
         key = self._keys.fingerprint
         stored = self._servers.ask(key, "GET", key)
         return None if stored is None else decode_fingerprint(key, stored)
@@ -65,8 +65,8 @@ class RedisUpkeep:
         return bool(self._servers.ask(self._keys.dropping, "EXISTS", self._keys.dropping))
 
     def partitions(self, topics: Iterable[str], also: Iterable[Partition] = ()) -> dict[Partition, PartitionFacts]:
-        """See ``IndexUpkeep.partitions``; the first 1,024 partitions of each topic are looked up."""
-        looked_up = {Partition(topic, partition) for topic in topics for partition in range(_PARTITIONS_COUNT)}
+        """Return the facts of ``also`` and of the first 1,024 partitions of each topic."""
+        looked_up = {Partition(topic, number) for topic in topics for number in range(_PARTITIONS_COUNT)}
         partitions = sorted(looked_up | set(also))
         offsets = self._values([self._keys.high_water_mark(partition) for partition in partitions])
         slot = 0  # every slot has the fence
@@ -168,5 +168,5 @@ def _add_to_sample(sample: list[bytes], key: bytes, found_count: int) -> None:
     """Reservoir sampling: add a key so that the sample has each of the keys found so far with equal probability."""
     if len(sample) < _SAMPLE_COUNT:
         sample.append(key)
-    elif (index := random.randrange(found_count)) < _SAMPLE_COUNT:  # noqa: S311  no secret depends on it
-        sample[index] = key
+    elif (place := random.randrange(found_count)) < _SAMPLE_COUNT:  # noqa: S311  no secret depends on it
+        sample[place] = key

@@ -108,9 +108,9 @@ class RedisReading:
         return {number: entries.get(number) for number in read}
 
     def count_documents(self) -> int:
-        """As ``StoreHealth.count_documents``.
+        """Return the document count by HyperLogLogs, standard error 0.81 %.
 
-        Documents are counted with HyperLogLogs: standard error 0.81 %. Elements cannot be removed from a HyperLogLog,
+        Elements cannot be removed from a HyperLogLog,
         so each time slice has a HyperLogLog with 12 kB, which expires after the last index entry in the slice.
         """
         last_slice = self._document_slice()

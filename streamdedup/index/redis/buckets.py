@@ -74,7 +74,7 @@ class RedisBuckets(RedisPart):
     def insert_and_look_up(
         self, numbers: Sequence[int], band_keys: NDArray[np.uint32], fences: Sequence[Fence]
     ) -> Hits:
-        """As ``BucketStore.insert_and_look_up``; the last call counts the documents for ``count_documents``."""
+        """Insert and look up by slot; the last call also counts the documents for ``count_documents``."""
         decode, cap = LAYOUTS[self.options.bucket_layout].decode, self.options.bucket_cap or 0
         calls, rows_of_call = self._calls("insert", numbers, band_keys, fences, [cap, SHOWN_OF_FULL])
         candidates: list[dict[int, int]] = [{} for _ in numbers]

@@ -39,16 +39,16 @@ class RedisEntries(RedisPart):
         # Reply of a call: a string with one state byte per entry; then, for each entry in ``RETURNING_STATES``, its
         # number in the call (from 1 on) and the stored entry.
         groups, replies = self._call_with_entries("insert_entries", [self._lifetime], entries, encoded, fences)
-        for indexes, (states, *stored) in zip(groups, replies, strict=True):
+        for rows, (states, *stored) in zip(groups, replies, strict=True):
             if set(states) == {InsertState.CREATED}:
                 continue
-            returned = [indexes[number - 1] for number in stored[::2]]
+            returned = [rows[number - 1] for number in stored[::2]]
             with damage_translated():
-                previous = decode_entries([entries[index].number for index in returned], stored[1::2])
+                previous = decode_entries([entries[row].number for row in returned], stored[1::2])
             previous_of = dict(zip(returned, previous, strict=True))
-            for index, state in zip(indexes, states, strict=True):
+            for row, state in zip(rows, states, strict=True):
                 if state != InsertState.CREATED:
-                    results[index] = InsertResult(InsertState(state), previous_of.get(index))
+                    results[row] = InsertResult(InsertState(state), previous_of.get(row))
         return results
 
     def replace_entries(self, entries: Sequence[IndexEntry], fences: Sequence[Fence]) -> None:
@@ -73,7 +73,7 @@ class RedisEntries(RedisPart):
         encoded: Sequence[bytes],
         fences: Sequence[Fence],
     ) -> tuple[list[list[int]], list[Any]]:
-        """Call a script that stores entries; return the entry indexes in each call, and the replies.
+        """Call a script that stores entries; return the rows of the entries in each call, and the replies.
 
         ``lifetimes`` are the times to live that the script takes, in milliseconds.
         """
@@ -81,17 +81,17 @@ class RedisEntries(RedisPart):
         numbers = np.array([entry.number for entry in entries], ">i8")
         lengths = np.array([len(data) for data in encoded], ">u4")
         calls, encoded_fences = [], self._encode_fences(fences)
-        for slot, indexes in groups.items():
-            slot_entries = b"".join([encoded[index] for index in indexes])
-            joined = (numbers[indexes].tobytes(), lengths[indexes].tobytes(), slot_entries)
+        for slot, rows in groups.items():
+            slot_entries = b"".join([encoded[row] for row in rows])
+            joined = (numbers[rows].tobytes(), lengths[rows].tobytes(), slot_entries)
             arguments = [self._keys.entries(slot), *lifetimes, *joined]
-            calls.append(self._fenced_call(script, slot, encoded_fences, arguments, len(indexes)))
+            calls.append(self._fenced_call(script, slot, encoded_fences, arguments, len(rows)))
         return list(groups.values()), self._run(calls)
 
     def set_clusters(
         self, clusters: Sequence[tuple[int, Position, int]], fences: Sequence[Fence]
     ) -> list[ClusterCounts]:
-        """See ``EntryStore.set_clusters``.
+        """Store the clusters in three runs.
 
         The first run writes the cluster into each entry that names none, the second one updates the cluster sets, the
         third one writes the clusters of entries that name another one. So after a call that failed halfway such an
@@ -161,9 +161,9 @@ class RedisEntries(RedisPart):
 def _in_order(slots: Sequence[int], replies: Sequence[Sequence[Any]]) -> list[Any]:
     """Return the reply for each element, from calls by slot, in the order of the elements."""
     groups = by_slot(slots).values()
-    by_index = {
-        index: reply
-        for indexes, slot_replies in zip(groups, replies, strict=True)
-        for index, reply in zip(indexes, slot_replies, strict=True)
+    reply_of = {
+        row: reply
+        for rows, slot_replies in zip(groups, replies, strict=True)
+        for row, reply in zip(rows, slot_replies, strict=True)
     }
-    return [by_index[index] for index in range(len(slots))]
+    return [reply_of[row] for row in range(len(slots))]

@@ -75,10 +75,10 @@ class RedisIndexReader(RedisReading):
             return Command(call.keys[0], (name, script, len(call.keys), *call.keys, *call.arguments))
 
         replies = self._servers.send([command(call, "EVALSHA_RO", self._scripts[call.name].sha) for call in calls])
-        missing = [index for index, reply in enumerate(replies) if isinstance(reply, NoScriptError)]
+        missing = [place for place, reply in enumerate(replies) if isinstance(reply, NoScriptError)]
         if missing:
-            sent = [command(calls[index], "EVAL_RO", self._scripts[calls[index].name].source) for index in missing]
-            for index, reply in zip(missing, self._servers.send(sent), strict=True):
-                replies[index] = reply
+            sent = [command(calls[place], "EVAL_RO", self._scripts[calls[place].name].source) for place in missing]
+            for place, reply in zip(missing, self._servers.send(sent), strict=True):
+                replies[place] = reply
         check_replies(replies, [call.keys[0] for call in calls])
         return replies

@@ -59,7 +59,7 @@ def _length(value: bytes, position: int) -> tuple[int, int]:
         return byte >> 1, position + 1
     number, position = _number(value, position)
     if number < 0:  # a list would count from its end, and a walk would go back
-        raise ValueError("a length or an index is below zero")
+        raise ValueError("a length or a branch is below zero")
     return number, position
 
 
@@ -236,8 +236,8 @@ def _leaf(type_: Type, number: int, skip: Step) -> Step:
 def _union(branches: Sequence[Step]) -> Step:
     def step(value: bytes, position: int, level: int, contents: list[Any]) -> int:
         level = _deeper(level)
-        index, position = _length(value, position)
-        return branches[index](value, position, level, contents)
+        branch, position = _length(value, position)
+        return branches[branch](value, position, level, contents)
 
     return step
 

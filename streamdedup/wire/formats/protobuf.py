@@ -55,7 +55,7 @@ _OWN_SIGNALS = frozenset({signal.SIGABRT, signal.SIGSEGV, signal.SIGBUS})
 
 # Most bytes of a file name, and most characters of an error of protoc that are passed on.
 _MOST_NAME, _MOST_REASON = 200, 200
-# Number of messages whose index in the file takes one byte in the frame, as a zigzag varint.
+# Number of messages whose number in the file takes one byte in the frame, as a zigzag varint.
 _MOST_WRITTEN = 64
 _MOST_LEVELS = 32  # of nested messages: the limit of protoc
 # Name for the file of the schema itself, which the registry does not name.
@@ -78,14 +78,14 @@ def compile_schema(registered: RegisteredSchema, schema: Schema) -> CompiledSche
     texts = {schema.names[attribute] for attribute in schema.texts}
 
     @cache
-    def paths_of(indexes: tuple[int, ...]) -> tuple[Mapping[str, FieldPath], Tree]:
-        paths = dict(_paths(_message(file, indexes), schema.names.values()))
+    def paths_of(message_path: tuple[int, ...]) -> tuple[Mapping[str, FieldPath], Tree]:
+        paths = dict(_paths(_message(file, message_path), schema.names.values()))
         return paths, tree_of(paths.values())
 
     def fields(value: bytes) -> Any:
         try:
-            indexes, start = _split_indexes(value)
-            paths, tree = paths_of(indexes)
+            message_path, start = _split_message_path(value)
+            paths, tree = paths_of(message_path)
             contents = read_message(value, start, tree)
             read_fields = {
                 name: value_at(contents, path, is_text=name in texts, most_bytes=schema.most_text_bytes)
@@ -105,9 +105,9 @@ def compile_writer(registered: RegisteredSchema, schema: Schema) -> Write:
     """Return a writer of the first message that has a text field, or the id of a key; else of the first message."""
     texts = [schema.names[attribute] for attribute in schema.texts or ("id",)]
     messages = list(_compiled(registered).message_types_by_name.values())[:_MOST_WRITTEN]
-    index = next((number for number, message in enumerate(messages) if any(_paths(message, texts))), 0)
-    # The frame is a path of one index: length 1 and the index, as zigzag varints.
-    message_class, frame = GetMessageClass(messages[index]), bytes([2 * 1, 2 * index])
+    written = next((number for number, message in enumerate(messages) if any(_paths(message, texts))), 0)
+    # The frame is a path of one number: length 1 and the number, as zigzag varints.
+    message_class, frame = GetMessageClass(messages[written]), bytes([2 * 1, 2 * written])
 
     def write(fields: Mapping[str, Any]) -> bytes:
         try:
@@ -236,38 +236,38 @@ def _builtin_files() -> FileDescriptorSet:
     return files
 
 
-def _split_indexes(value: bytes) -> tuple[tuple[int, ...], int]:
+def _split_message_path(value: bytes) -> tuple[tuple[int, ...], int]:
     """Return the path of the message in its file, and the position behind the path."""
-    count, position = _index(value, 0)
+    count, position = _zigzag(value, 0)
     if count == 0:  # short form for the first message
         return (0,), position
     if not 0 < count <= _MOST_LEVELS:
         raise IndexError(count)
-    indexes = []
+    path = []
     for _ in range(count):
-        index, position = _index(value, position)
-        indexes.append(index)
-    return tuple(indexes), position
+        number, position = _zigzag(value, position)
+        path.append(number)
+    return tuple(path), position
 
 
-def _index(value: bytes, position: int) -> tuple[int, int]:
+def _zigzag(value: bytes, position: int) -> tuple[int, int]:
     """Return a zigzag varint, and the position behind it; raise ``IndexError`` for one that is cut or too long."""
     number, position = read_varint(value, position, _MOST_VARINT_BITS)
     return (number >> 1) ^ -(number & 1), position
 
 
-def _message(file: FileDescriptor, indexes: Sequence[int]) -> Descriptor:
-    first, *inner_indexes = indexes
+def _message(file: FileDescriptor, path: Sequence[int]) -> Descriptor:
+    first, *inner_path = path
     message: Descriptor = _at(list(file.message_types_by_name.values()), first)
-    for index in inner_indexes:
-        message = _at(message.nested_types, index)
+    for number in inner_path:
+        message = _at(message.nested_types, number)
     return message
 
 
-def _at(messages: Sequence[Descriptor], index: int) -> Descriptor:
-    if index < 0:  # a list would count from its end
-        raise IndexError(index)
-    return messages[index]
+def _at(messages: Sequence[Descriptor], number: int) -> Descriptor:
+    if number < 0:  # a list would count from its end
+        raise IndexError(number)
+    return messages[number]
 
 
 def _with_nested(messages: Sequence[Descriptor]) -> Iterator[Descriptor]:

@@ -285,7 +285,7 @@ class RegistryFormat:
 
     @contextmanager
     def batch(self) -> Iterator[None]:
-        """See ``ValueFormat.batch``: one connection, and one request for each unknown id."""
+        """Use one connection, and one request for each unknown id, while the context is open."""
         with RegistrySession(self._registry) as session:
             self._session = session
             try:

@@ -3,7 +3,7 @@
 local CREATED, REPLACED, REPLAYED, REDELIVERED, SUPERSEDED, COLLIDED = 0, 1, 2, 3, 4, 5
 local byte, sub = string.byte, string.sub
 
--- A signed number of 8 bytes at index i of s, exact up to 2^53. Kafka writes -1 for a record without a time.
+-- A signed number of 8 bytes at place i of s, exact up to 2^53. Kafka writes -1 for a record without a time.
 local function i64(s, i)
   local a, b, c, d, e, f, g, h = byte(s, i, i + 7)
   if a >= 128 then a = a - 256 end
@@ -35,7 +35,7 @@ local function decide(stored, new)
   return REPLACED
 end
 
--- Iterate over joined document numbers and entries: index, number, entry.
+-- Iterate over joined document numbers and entries: row, number, entry.
 local function entries(numbers, lengths, joined)
   local i, last = 0, 0
   return function()

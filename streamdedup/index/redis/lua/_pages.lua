@@ -87,19 +87,19 @@ local function write(generation, hash, field, before, members)
   end
 end
 
--- The index of a document number in joined members; nil when it is not a member.
-local function index_of(number, members)
-  local index = string.find(members, number, 1, true)
-  while index and index % 8 ~= 1 do
-    index = string.find(members, number, index + 1, true)
+-- The place of a document number in joined members; nil when it is not a member.
+local function place_of(number, members)
+  local place = string.find(members, number, 1, true)
+  while place and place % 8 ~= 1 do
+    place = string.find(members, number, place + 1, true)
   end
-  return index
+  return place
 end
 
 local function remove(generation, hash, field, number)
   local members = read(generation, hash, field)
-  local index = index_of(number, members)
-  if index then
-    write(generation, hash, field, members, sub(members, 1, index - 1) .. sub(members, index + 8))
+  local place = place_of(number, members)
+  if place then
+    write(generation, hash, field, members, sub(members, 1, place - 1) .. sub(members, place + 8))
   end
 end

@@ -47,20 +47,20 @@ for i = 1, #numbers / 8 do
   else
     local own = read(present, hash, field)
     local members = own .. others
-    local is_member, index = index_of(number, members), i
+    local is_member, row = place_of(number, members), i
     if cap > 0 and #members >= 8 * cap and not is_member then
-      index = -i
-      -- Neighbouring members, from an index that depends on the document: different documents get different members.
+      row = -i
+      -- Neighbouring members, from a place that depends on the document: different documents get different members.
       local first = unpack_key('>I2', number, 7) % math.max(1, #members / 8 - shown + 1)
       members = sub(members, 8 * first + 1, 8 * (first + shown))
-    elseif not index_of(number, own) then
+    elseif not place_of(number, own) then
       -- A member only of another generation moves to the present one; a new member is in none, and the loop is empty.
       for g = 2, is_member and #generations or 1 do
         remove(generations[g], hash, field, number)
       end
       write(present, hash, field, own, own .. number)
     end
-    result[#result + 1], result[#result + 2] = index, members
+    result[#result + 1], result[#result + 2] = row, members
   end
   if present.buckets > FULL_PAGE * present.pages then
     add_page()
