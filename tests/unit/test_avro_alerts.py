@@ -286,7 +286,7 @@ def test_a_registry_that_is_away_or_busy_is_waited_for(memory):
 
 def test_check_compares_the_schema_with_the_subject(memory):
     def finding():
-        (found,) = checks.registry_findings(settings_of())
+        (found,) = checks.registry_findings(checks.Installation(settings_of(), None))
         return str(found.level), found.text.partition(SUBJECT)[2].partition(":")[0].partition(";")[0]
 
     assert finding() == ("warning", " has no schema")
@@ -295,9 +295,10 @@ def test_check_compares_the_schema_with_the_subject(memory):
     in_avro().register()
     assert finding() == ("ok", " is that of alerts")
     memory.is_away = True
-    (found,) = checks.registry_findings(settings_of())
+    (found,) = checks.REGISTRY.findings(checks.Installation(settings_of(), None))
     assert found.error is RegistryUnavailable
-    assert not list(checks.registry_findings(settings_of(**{"kafka.alert_format": "json"})))
+    in_json = settings_of(**{"kafka.alert_format": "json"})
+    assert not list(checks.registry_findings(checks.Installation(in_json, None)))
 
 
 def test_topics_create_registers_the_schema(memory, monkeypatch, capsys):
@@ -310,8 +311,7 @@ def test_topics_create_registers_the_schema(memory, monkeypatch, capsys):
 
 def test_the_start_waits_for_the_registry_and_registers_the_schema(memory, monkeypatch):
     memory.is_away = True
-    for name in ("store_findings", "kafka_findings"):
-        monkeypatch.setattr(run_module, name, lambda *_: ())
+    monkeypatch.setattr(run_module, "CHECKS", [checks.REGISTRY])
 
     class Stop:
         stopping = False

@@ -7,7 +7,7 @@ from typing import Any
 
 from redis.exceptions import NoPermissionError
 
-from streamdedup.errors import StoreMisconfigured, StoreUnavailable
+from streamdedup.errors import StoreMisconfigured
 from streamdedup.findings import Finding
 from streamdedup.index.redis.connection import policy_warnings, read_facts, software, store_name
 from streamdedup.index.redis.errors import GRANT
@@ -55,7 +55,7 @@ _NEARLY_FULL = 0.85
 def check_redis(
     servers: Servers, address: str, *, keys: Sequence[bytes], rebuilds: bool, key_pattern: str
 ) -> Iterator[Finding]:
-    """Yield the result of each check, up to the first request without an answer.
+    """Yield the result of each check; raise for a request without an answer.
 
     The check of permissions calls all commands in a script that may not write: for a command that is not permitted, the
     server gives that reason first. The script stays in the server's cache. No key is written, created or deleted.
@@ -64,21 +64,14 @@ def check_redis(
         keys: The guard of each slot of the indexes, a key that never exists.
         key_pattern: Pattern of all keys of the installation in a rule of an ACL.
     """
-    try:
-        facts = read_facts(servers)
-        for name, info in facts.items():
-            yield _reached(servers, name, info, address)
-        for name, info in facts.items():
-            yield from _master_findings(store_name(servers, name), name, info)
-        yield from _clocks(servers)
-        yield from _rights(servers, keys, (*PROBES, *(REBUILD_PROBES if rebuilds else ())), key_pattern)
-    except (StoreUnavailable, StoreMisconfigured) as error:
-        yield Finding.failure("redis", error)
-
-
-def _reached(servers: Servers, name: str, info: Mapping[str, Any], address: str) -> Finding:
-    shown = address if servers.mode == "single" else name
-    return Finding.ok("redis", f"Redis at {shown} answers: {software(info)}, {servers.mode}")
+    facts = read_facts(servers)
+    for name, info in facts.items():
+        shown = address if servers.mode == "single" else name
+        yield Finding.ok("redis", f"Redis at {shown} answers: {software(info)}, {servers.mode}")
+    for name, info in facts.items():
+        yield from _master_findings(store_name(servers, name), name, info)
+    yield from _clocks(servers)
+    yield from _rights(servers, keys, (*PROBES, *(REBUILD_PROBES if rebuilds else ())), key_pattern)
 
 
 def _master_findings(what: str, address: str, info: Mapping[str, Any]) -> Iterator[Finding]:
