@@ -157,7 +157,7 @@ def record_findings(installation: Installation) -> Iterator[Finding]:
     settings = installation.settings
     for name, profile in settings.profiles.items():
         options = replace(kafka_options(settings), topics=tuple(profile.topics))
-        decoder, count, other_count, text_count, html_count = topic_decoder(settings, profile), 0, 0, 0, 0
+        decoder, count, foreign_count, text_count, html_count = topic_decoder(settings, profile), 0, 0, 0, 0
         with (
             suppress(TransientError, FatalError),  # of Kafka or the registry: other findings report them
             KafkaSpan(options, since_ms=None, ends=None, most_count=_SAMPLE_RECORDS) as span,
@@ -167,12 +167,12 @@ def record_findings(installation: Installation) -> Iterator[Finding]:
                 with suppress(MessageError):  # the daemon makes a dead letter of it
                     document = decoder.decode(record.position, 0, record.key, record.value, record.headers)
                     count += record.key is not None
-                    other_count += document.doubtful or "key" in decoder.flaws(document, record.key, record.headers)
+                    foreign_count += document.doubtful or "key" in decoder.flaws(document, record.key, record.headers)
                     text_count += document.op != "delete"
                     html_count += has_html(document.text)
         records = f"the newest {counted(count, 'record')} with keys of profile {name}"
-        if other_count:
-            text = f"{other_count:,} of {records} have the key of another document: set key_format, or key by id"
+        if foreign_count:
+            text = f"{foreign_count:,} of {records} have the key of another document: set key_format, or key by id"
             yield Finding.warning("keys", text)
         elif count:
             yield Finding.ok("keys", f"{records} have the keys of their documents")

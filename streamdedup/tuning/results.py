@@ -91,7 +91,7 @@ def _proposals(compared: ComparedSettings, proposals: Proposals) -> dict[str, An
     return {
         # The recommendation alone is no proposal.
         "proposals": [
-            {**_proposal(compared, proposal), "is_advised": not any(proposal is other for other in rejected)}
+            {**_proposal(compared, proposal), "is_advised": all(proposal is not trial for trial in rejected)}
             for proposal in (shown if len(shown) > 1 else [])
         ],
         "proposed": _advised(compared.question, proposals) if is_enough else None,
