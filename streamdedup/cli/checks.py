@@ -1,6 +1,6 @@
 """Checks of live servers for ``run`` and ``check``: the requirements of the daemon in one list, ``CHECKS``.
 
-``check`` prints all findings. ``run`` asks the checks with an ``event``, logs their warnings and raises their failures,
+``check`` prints all findings. ``run`` asks the checks with a ``server``, logs their warnings and raises their failures,
 before it starts the loop. ``topics`` uses ``duplicates_kept_ms``. Checks are read-only, and no finding holds a secret.
 """
 
@@ -54,7 +54,7 @@ class Check:
     """A check of one server.
 
     Attributes:
-        label: ``Finding.check`` of the error that ends the check.
+        label: ``Finding.check`` of an error of ``ask``.
         ask: Yields the findings; raises if the server does not answer or refuses the client.
         server: Server for which ``run`` waits; None for a check that only ``check`` asks.
         event: Log event of a warning of ``run``.
