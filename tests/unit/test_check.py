@@ -129,6 +129,11 @@ class TestCommand:
         ]
         assert said["checks"][2]["command"] == WARNED.command
 
+    def test_each_hint_about_the_settings_is_a_warning(self, config, monkeypatch):
+        monkeypatch.setattr(check_module, "CHECKS", [])
+        lines = invoke("--config", str(config), "--set", "profiles.articles.max_candidates=1").output.splitlines()
+        assert [line.partition(":")[0] for line in lines[1:-1]] == ["warning  profiles.articles.max_candidates"]
+
     def test_the_last_line_has_counts_and_the_consequence_for_the_daemon(self, config, monkeypatch):
         monkeypatch.setattr(check_module, "CHECKS", [checks.Check("kafka", lambda _: answer([FINE, WARNED]))])
         assert invoke("--config", str(config)).output.endswith("\n2 ok, 1 warning, 0 failed: the daemon can start\n")
