@@ -149,7 +149,6 @@ class LibraryIndex:
 
         Args:
             url: ``redis://``, ``rediss://`` or ``unix://``; a single server, with login and database as in the URL.
-            profile: Profile that the index was or will be built with.
             name: Name of the index: 1 to 32 of a-z, 0-9, _ and -.
 
         Raises:
@@ -266,8 +265,7 @@ class LibraryIndex:
             StoreUnavailable: The server does not answer, or the index is being rebuilt.
             IndexMismatch: The index was built anew with another profile.
         """
-        items = enumerate(_converted("texts", texts, str))
-        valid = [self._valid_text(f"number {number}", text) for number, text in items]
+        valid = [self._valid_text(f"number {at}", text) for at, text in enumerate(_converted("texts", texts, str))]
         columns = zip(valid, _column("source", sources, valid), _column("scope", scopes, valid), strict=True)
         queries = [LookupQuery(text, source=source, scope=scope) for text, source, scope in columns]
         with self._lock:
@@ -284,11 +282,8 @@ class LibraryIndex:
     def cluster(self, document_id: _Name) -> StoredCluster | None:
         """Return the cluster of a document: its documents, and how many sources they have since when.
 
-        Returns:
-            The cluster; ``spread`` is None without sources or labels. None where the index does not have the document.
-
-        Raises:
-            MessageError, StoreUnavailable, IndexMismatch: As for ``lookup``.
+        None where the index does not have the document; ``spread`` is None without sources or labels. Errors: as for
+        ``lookup``.
         """
         valid = self._valid_id(document_id)
         with self._lock:
@@ -321,10 +316,7 @@ class LibraryIndex:
         return write(self._writer)
 
     def _check(self) -> bool:
-        """Make sure that the index was built with the profile; tell whether it exists.
-
-        Errors: ``IndexMismatch``, and ``StoreUnavailable`` where daemons have not created the index yet, or rebuild it.
-        """
+        """Raise as ``lookup`` unless the index can be read; tell whether it exists: a program may not have added."""
         opening = self._reader.check(self._fingerprint)
         if opening is None and self._writer is None:
             raise StoreUnavailable(
@@ -363,7 +355,7 @@ def _check_name(name: str) -> None:
 
 
 def _converted(argument: str, values: Iterable[object], kind: Any) -> Iterator[Any]:
-    """Yield the items of an argument; ``TypeError`` or ``ValueError`` names the first that is not of a kind."""
+    """Yield the items of an argument; ``TypeError`` or ``ValueError`` names the first of another kind."""
     if isinstance(values, (str, bytes)):  # would be taken as the list of its characters
         raise TypeError(f"{argument}: a list of texts is needed, not one text")
     for at, value in enumerate(values):
@@ -374,8 +366,8 @@ def _converted(argument: str, values: Iterable[object], kind: Any) -> Iterator[A
             reason = reason.replace("`object`", f"`{type(value).__name__}`")  # msgspec calls a dict so
             place = f"{argument}[{at}]"
             if path and isinstance(value, (tuple, list)):  # of an item of a document, such as [1]
-                known_id = "" if path[1] == "0" else f" (id {value[0]!r:.40})"
-                place = f"the {_Document.__struct_fields__[int(path[1])]} of {place}{known_id}"
+                id_text = "" if path[1] == "0" else f" (id {value[0]!r:.40})"
+                place = f"the {_Document.__struct_fields__[int(path[1])]} of {place}{id_text}"
             raise (ValueError if "length" in reason else TypeError)(f"{place}: {reason}") from None
 
 

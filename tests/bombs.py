@@ -14,7 +14,7 @@ from typing import Any
 from streamdedup.errors import MessageError
 from streamdedup.position import Position
 from streamdedup.wire import Decoder, Registry
-from streamdedup.wire.formats.registry import RegisteredSchema, RegistrySession
+from streamdedup.wire.schema_registry import RegisteredSchema, RegistrySession
 
 TEXT_FIELDS = ("payload.body", "text")
 #: Type of the schemas of each format.

@@ -12,11 +12,12 @@ from typing import Annotated, Any
 
 import typer
 
-from streamdedup.cli.checks import every_finding
+from streamdedup.cli.checks import CHECKS, Installation
 from streamdedup.cli.output import tell
 from streamdedup.cli.settings_options import ConfigOption, SetOption, load_settings
 from streamdedup.errors import EXIT_FAILED, EXIT_FATAL, EXIT_OK, EXIT_USAGE, FatalError, SettingsError
 from streamdedup.findings import Finding, Level
+from streamdedup.indexes import connect_backend
 from streamdedup.settings.units import counted
 
 #: Width of the level with the space after it, in columns.
@@ -67,7 +68,13 @@ def _findings(config: Path | None, assignments: list[str] | None) -> Iterator[Fi
         for line in str(error).splitlines():
             yield Finding.failure("settings", SettingsError(line))
         return
-    yield from every_finding(settings)
+    yield Finding.ok("settings", f"settings are valid: profiles {', '.join(sorted(settings.profiles))}")
+    for hint in settings.hints():
+        yield Finding.warning("settings", hint)
+    with connect_backend(settings) as backend:
+        installation = Installation(settings, backend)
+        for server_check in CHECKS:
+            yield from server_check.findings(installation)
 
 
 def exit_code_of(findings: Iterable[Finding]) -> int:

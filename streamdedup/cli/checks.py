@@ -1,16 +1,16 @@
-"""Checks of live servers for ``run`` and ``check``: the requirements of the daemon in one place.
+"""Checks of live servers for ``run`` and ``check``: the requirements of the daemon in one list, ``CHECKS``.
 
-``check`` prints all findings (``every_finding``). ``run`` logs the warnings about store, schema registry and Kafka, and
-raises the failures, before it starts the loop. ``topics`` uses ``duplicates_kept_ms``. Checks are read-only, and no
-finding holds a secret.
+``check`` prints all findings. ``run`` asks the checks with a ``server``, logs their warnings and raises their failures,
+before it starts the loop. ``topics`` uses ``duplicates_kept_ms``. Checks are read-only, and no finding holds a secret.
 """
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import suppress
-from dataclasses import replace
+from dataclasses import dataclass, field, replace
 from itertools import chain
 
 from streamdedup.cli.assembly import alert_writer, kafka_options, topic_decoder
+from streamdedup.daemon.metrics import Awaited
 from streamdedup.errors import (
     BrokerMisconfigured,
     BrokerUnavailable,
@@ -20,15 +20,14 @@ from streamdedup.errors import (
     IndexMismatch,
     MessageError,
     RegistryMisconfigured,
-    RegistryUnavailable,
     StoreMisconfigured,
     StoreUnavailable,
     TransientError,
 )
-from streamdedup.findings import Finding, Level
+from streamdedup.findings import Finding
 from streamdedup.index.backend import Backend
 from streamdedup.index.fingerprints import compare_fingerprints
-from streamdedup.indexes import connect_backend, lifetime_ms
+from streamdedup.indexes import lifetime_ms
 from streamdedup.kafka.admin import TopicNeed, check_kafka
 from streamdedup.kafka.group_admin import committed_if_listed
 from streamdedup.kafka.reader import KafkaSpan
@@ -40,6 +39,44 @@ from streamdedup.wire import RegistryFormat
 
 #: Records of a profile whose keys are checked.
 _SAMPLE_RECORDS = 1_000
+
+
+@dataclass(slots=True)
+class Installation:
+    """The servers that are checked; ``failed`` are the checks whose server did not answer or refused the client."""
+
+    settings: Settings
+    backend: Backend
+    failed: "set[Check]" = field(default_factory=set)
+
+
+@dataclass(frozen=True, slots=True)
+class Check:
+    """A check of one server.
+
+    Attributes:
+        label: ``Finding.check`` of an error of ``ask``.
+        ask: Yields the findings; raises if the server does not answer or refuses the client.
+        server: Server for which ``run`` waits; None for a check that only ``check`` asks.
+        event: Log event of a warning of ``run``.
+        needs: Check that must not have failed.
+    """
+
+    label: str
+    ask: Callable[[Installation], Iterator[Finding]]
+    server: Awaited | None = None
+    event: str = ""
+    needs: "Check | None" = None
+
+    def findings(self, installation: Installation) -> Iterator[Finding]:
+        """Yield the findings, the error that ends the check as the last."""
+        if self.needs in installation.failed:
+            return
+        try:
+            yield from self.ask(installation)
+        except (TransientError, FatalError) as error:
+            installation.failed.add(self)
+            yield Finding.failure(self.label, error)
 
 
 def topic_needs(settings: Settings) -> list[TopicNeed]:
@@ -72,27 +109,25 @@ def duplicates_kept_ms(settings: Settings) -> int:
     return max(lifetime_ms(profile) for profile in settings.profiles.values())
 
 
-def kafka_findings(settings: Settings) -> Iterator[Finding]:
+def kafka_findings(installation: Installation) -> Iterator[Finding]:
+    settings = installation.settings
     return check_kafka(kafka_options(settings), topic_needs(settings))
 
 
-def store_findings(settings: Settings, backend: Backend) -> Iterator[Finding]:
-    return backend.findings(rebuilds=settings.service.on_index_lost == "rebuild")
+def store_findings(installation: Installation) -> Iterator[Finding]:
+    return installation.backend.findings(rebuilds=installation.settings.service.on_index_lost == "rebuild")
 
 
-def registry_findings(settings: Settings) -> Iterator[Finding]:
+def registry_findings(installation: Installation) -> Iterator[Finding]:
     """Yield the findings about the schema registry: the newest schema of each topic whose values have schemas."""
-    try:
-        for profile in settings.profiles.values():
-            value_format = topic_decoder(settings, profile).value_format
-            if isinstance(value_format, RegistryFormat):
-                for topic in profile.topics:
-                    yield _subject_finding(f"{topic}-value", value_format, profile.text_fields)
-        if (writer := alert_writer(settings)) is not None:
-            yield _alerts_finding(writer.subject, writer.registered_id())
-    except (RegistryUnavailable, RegistryMisconfigured) as error:
-        # The next topic would have the same failure.
-        yield Finding.failure("schema_registry", error)
+    settings = installation.settings
+    for profile in settings.profiles.values():
+        value_format = topic_decoder(settings, profile).value_format
+        if isinstance(value_format, RegistryFormat):
+            for topic in profile.topics:
+                yield _subject_finding(f"{topic}-value", value_format, profile.text_fields)
+    if (writer := alert_writer(settings)) is not None:
+        yield _alerts_finding(writer.subject, writer.registered_id())
 
 
 def _alerts_finding(subject: str, schema_id: int | None) -> Finding:
@@ -118,11 +153,12 @@ def _subject_finding(subject: str, value_format: RegistryFormat, text_fields: Se
     return Finding.ok("schema", f"newest schema of {subject} has the text fields{missing_optional}")
 
 
-def record_findings(settings: Settings) -> Iterator[Finding]:
+def record_findings(installation: Installation) -> Iterator[Finding]:
     """Yield for each profile whether recent records have the keys of their documents, and a warning about HTML."""
+    settings = installation.settings
     for name, profile in settings.profiles.items():
         options = replace(kafka_options(settings), topics=tuple(profile.topics))
-        decoder, count, other_count, text_count, html_count = topic_decoder(settings, profile), 0, 0, 0, 0
+        decoder, count, foreign_count, text_count, html_count = topic_decoder(settings, profile), 0, 0, 0, 0
         with (
             suppress(TransientError, FatalError),  # of Kafka or the registry: other findings report them
             KafkaSpan(options, since_ms=None, ends=None, most_count=_SAMPLE_RECORDS) as span,
@@ -132,12 +168,12 @@ def record_findings(settings: Settings) -> Iterator[Finding]:
                 with suppress(MessageError):  # the daemon makes a dead letter of it
                     document = decoder.decode(record.position, 0, record.key, record.value, record.headers)
                     count += record.key is not None
-                    other_count += document.doubtful or "key" in decoder.flaws(document, record.key, record.headers)
+                    foreign_count += document.doubtful or "key" in decoder.flaws(document, record.key, record.headers)
                     text_count += document.op != "delete"
                     html_count += has_html(document.text)
         records = f"the newest {counted(count, 'record')} with keys of profile {name}"
-        if other_count:
-            text = f"{other_count:,} of {records} have the key of another document: set key_format, or key by id"
+        if foreign_count:
+            text = f"{foreign_count:,} of {records} have the key of another document: set key_format, or key by id"
             yield Finding.warning("keys", text)
         elif count:
             yield Finding.ok("keys", f"{records} have the keys of their documents")
@@ -145,21 +181,12 @@ def record_findings(settings: Settings) -> Iterator[Finding]:
             yield Finding.warning("text", f"profile {name}: {warning}")
 
 
-def _committed_offsets(settings: Settings) -> dict[Partition, int] | None:
-    """Return the committed offsets of the group; None if Kafka does not answer or refuses the client."""
-    try:
-        return committed_if_listed(kafka_options(settings))
-    except (BrokerUnavailable, BrokerMisconfigured):
-        return None
-
-
-def index_findings(
-    settings: Settings, backend: Backend, committed: Mapping[Partition, int] | None
-) -> Iterator[Finding]:
-    """Yield the state of each index, also of a lost one; ``committed`` is None if the committed offsets are unknown."""
+def index_findings(installation: Installation) -> Iterator[Finding]:
+    """Yield the state of each index, also of a lost one."""
+    settings, committed = installation.settings, _committed_offsets(installation)
     for name in settings.profiles:
         try:
-            yield _index_finding(settings, name, backend, committed)
+            yield _index_finding(settings, name, installation.backend, committed)
         except (StoreUnavailable, StoreMisconfigured, IndexMismatch, IndexLost) as error:
             yield Finding.failure("index", type(error)(f"index of {name}: {error}"))
             if isinstance(error, StoreUnavailable):
@@ -194,24 +221,22 @@ def _index_finding(
     return Finding.ok("index", f"index of {name}: none yet; the first daemon begins one{unknown}")
 
 
-def every_finding(settings: Settings) -> Iterator[Finding]:
-    """Yield the findings of all checks; those that need a server are skipped if it does not answer."""
-    yield Finding.ok("settings", f"settings are valid: profiles {', '.join(sorted(settings.profiles))}")
-    for hint in settings.hints():
-        yield Finding.warning("settings", hint)
-    yield from registry_findings(settings)
-    kafka_answers = store_answers = False
-    for finding in kafka_findings(settings):
-        if finding.check == "kafka":  # the finding about the connection; if it breaks later, a second one says so
-            kafka_answers = finding.level is Level.OK
-        yield finding
-    if kafka_answers:
-        yield from record_findings(settings)
-    committed = _committed_offsets(settings) if kafka_answers else None
-    with connect_backend(settings) as backend:
-        for finding in store_findings(settings, backend):
-            if finding.check == backend.kind:  # the finding about the connection
-                store_answers = finding.level is Level.OK
-            yield finding
-        if store_answers:
-            yield from index_findings(settings, backend, committed)
+def _committed_offsets(installation: Installation) -> dict[Partition, int] | None:
+    """Return the committed offsets of the group; None if Kafka does not answer or refuses the client."""
+    if KAFKA not in installation.failed:
+        with suppress(BrokerUnavailable, BrokerMisconfigured):
+            return committed_if_listed(kafka_options(installation.settings))
+    return None
+
+
+STORE = Check("redis", store_findings, server=Awaited.STORE, event="store_warning")
+REGISTRY = Check("schema_registry", registry_findings, server=Awaited.SCHEMA_REGISTRY, event="topic_warning")
+KAFKA = Check("kafka", kafka_findings, server=Awaited.KAFKA, event="topic_warning")
+#: All checks, in the order of ``run`` and ``check``.
+CHECKS = (
+    STORE,
+    REGISTRY,
+    KAFKA,
+    Check("keys", record_findings, needs=KAFKA),
+    Check("index", index_findings, needs=STORE),
+)

@@ -35,13 +35,13 @@ def find_neighbours(
     waiting: list[tuple[list[str], ShingleSets]] = []
     nearest: NearestDocuments | None = None
     for batch in batches(first_versions(entries), BATCH_DOCUMENTS):
-        others = [entry for entry in batch if entry.id != document_id]
+        compared = [entry for entry in batch if entry.id != document_id]
         for entry in batch:
             if entry.id == document_id:
                 target = shingle_sets(shingler, [entry.text], [entry.scope])
                 nearest = NearestDocuments(target, top, threshold, MEASURES[profile.similarity])
-        other_sets = shingle_sets(shingler, [entry.text for entry in others], [entry.scope for entry in others])
-        waiting.append(([entry.id for entry in others], other_sets))
+        compared_sets = shingle_sets(shingler, [entry.text for entry in compared], [entry.scope for entry in compared])
+        waiting.append(([entry.id for entry in compared], compared_sets))
         if nearest is not None:
             for ids, sets in waiting:
                 nearest.compare(ids, sets)

@@ -23,7 +23,7 @@ from streamdedup.corpora import FORMAT_TITLES, Columns, CorpusReader, Entry, For
 from streamdedup.errors import CorpusError
 from streamdedup.settings import Profile
 from streamdedup.settings.presets import default_profile, named_profile
-from streamdedup.settings.profile import ENGLISH, NO_STOPS
+from streamdedup.settings.profile_units import ENGLISH, NO_STOPS
 from streamdedup.settings.units import counted
 
 FilesArgument = Annotated[list[str], typer.Argument(help=f"Corpora: {FORMAT_TITLES}; - for stdin.")]

@@ -22,9 +22,9 @@ def read_pairs(path: Path, numbers: Mapping[str, int]) -> tuple[NDArray[np.int64
         ids = line.split("\t")[:2]
         if len(set(ids)) != 2:
             raise CorpusError(f"{path}:{number}: not a pair: wanted are two different ids with a tab between them")
-        known_numbers = sorted(numbers[name] for name in ids if name in numbers)
-        if len(known_numbers) == 2:
-            pairs[known_numbers[0], known_numbers[1]] = None
+        pair_numbers = sorted(numbers[name] for name in ids if name in numbers)
+        if len(pair_numbers) == 2:
+            pairs[pair_numbers[0], pair_numbers[1]] = None
         else:
             unknown_count += 1
     return np.array(list(pairs), np.int64).reshape(-1, 2).T, unknown_count  # reshaped, because there may be no pair

@@ -5,7 +5,7 @@ import time
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import suppress
 from itertools import islice
-from typing import Annotated, TypeVar
+from typing import Annotated, NamedTuple, TypeVar
 
 import typer
 
@@ -20,7 +20,7 @@ from streamdedup.cli.options import (
 from streamdedup.cli.output import Reports, tell
 from streamdedup.cli.settings_options import ConfigOption, SetOption, load_settings
 from streamdedup.cli.topic_reading import reading_options
-from streamdedup.corpora import Columns, CorpusReader, Entry
+from streamdedup.corpora import Columns, CorpusReader
 from streamdedup.errors import EXIT_FAILED, CorpusError, DecodeError, MessageError, SettingsError
 from streamdedup.kafka.options import KafkaOptions
 from streamdedup.kafka.pace import Pace
@@ -80,30 +80,21 @@ def produce(  # noqa: PLR0913  one argument per option
     if erase_scope is not None:
         _erase(settings, profile, topic, erase_scope)
         return
-    # Documents of files are JSON (`decoder_of`). `write` makes values with the topic's schema, and is None for JSON.
-    decoder, of_topic, write = decoder_of(profile), topic_decoder(settings, profile), None
-    write_key = _registered(of_topic.key_writer, f"{topic}-key")
-    if isinstance(of_topic.value_format, RegistryFormat):
-        write = _registered(of_topic.value_format.writer, f"{topic}-value")
-    skip_unreadable = skip_unreadable or write is not None  # a malformed line fits no schema
+    decoder, writers = decoder_of(profile), _writers(topic_decoder(settings, profile), topic)
     columns = Columns(id_column, tuple(text_column or ()), source_column, published_at_column)
     readers = [
         (file, CorpusReader(file, format=corpus_format, decoder=decoder, columns=columns)) for file in files or ()
     ]
-    inputs, started = FileEntries(), time.monotonic()
-    entries = islice(_entries(readers, inputs, skip_unreadable=skip_unreadable), limit)
-    records = (
-        (f"{entry.file}:{entry.line} (id {entry.id})", *_key_and_value(entry, decoder, write_key, write))
-        for entry in entries
-    )
+    inputs, skips = FileEntries(), skip_unreadable or writers.value is not None  # a malformed line fits no schema
+    records = islice(_records(readers, inputs, decoder, writers, skip_unreadable=skips), limit)
+    started = time.monotonic()
     sent_count, large_count, is_interrupted = _send(kafka_options(settings), topic, records, Pace(rate))
-    duration_s = time.monotonic() - started
     end = ", until the interruption" if is_interrupted else ""
     if count := inputs.malformed.count:
-        end += f"; {counted(count, 'line')} {'left out' if skip_unreadable else 'sent'}: no documents"
+        end += f"; {counted(count, 'line')} {'left out' if skips else 'sent'}: no documents"
     if large_count:
         end += f"; {counted(large_count, 'record')} left out: too large"
-    tell(f"{counted(sent_count, 'record')} sent to {topic} in {duration_s:.1f} s{end}", err=True)
+    tell(f"{counted(sent_count, 'record')} sent to {topic} in {time.monotonic() - started:.1f} s{end}", err=True)
     if is_interrupted:
         raise KeyboardInterrupt
     if large_count:
@@ -170,23 +161,42 @@ def _registered(make: Callable[[str], _Writer | None], subject: str) -> _Writer:
     return write
 
 
-def _key_and_value(
-    entry: Entry, decoder: Decoder, write_key: Callable[[str], bytes], write: Write | None
-) -> tuple[bytes | None, bytes | None]:
-    """Return the record of an entry; raise ``CorpusError`` if the document does not fit the topic's schemas."""
-    value = entry.value(decoder)
-    try:
-        key = None if entry.problem is not None else write_key(entry.id)
-        return key, value if write is None else write(json.loads(value))
-    except DecodeError as error:
-        raise CorpusError(f"{entry.file}:{entry.line}: {error}") from error
+class _Writers(NamedTuple):
+    """Writers for a topic; ``value`` makes values with the topic's schema, and is None for JSON."""
+
+    key: Callable[[str], bytes]
+    value: Write | None
 
 
-def _entries(readers: list[tuple[str, CorpusReader]], inputs: FileEntries, *, skip_unreadable: bool) -> Iterator[Entry]:
-    """Yield the entries of all files; malformed ones are reported, and left out if ``skip_unreadable``."""
+def _writers(decoder: Decoder, topic: str) -> _Writers:
+    key, value = _registered(decoder.key_writer, f"{topic}-key"), None
+    if isinstance(decoder.value_format, RegistryFormat):
+        value = _registered(decoder.value_format.writer, f"{topic}-value")
+    return _Writers(key, value)
+
+
+def _records(
+    readers: Iterable[tuple[str, CorpusReader]],
+    inputs: FileEntries,
+    decoder: Decoder,
+    writers: _Writers,
+    *,
+    skip_unreadable: bool,
+) -> Iterator[tuple[str, bytes | None, bytes | None]]:
+    """Yield name, key and value of the record of each entry; malformed entries are reported, or left out too.
+
+    Raises ``CorpusError`` if a document does not fit the topic's schemas.
+    """
     for file, reader in readers:
         for entry in inputs.read(file, reader):
-            if entry.problem is None or not skip_unreadable:
-                yield entry
+            if entry.problem is not None and skip_unreadable:
+                continue
+            value = entry.value(decoder)
+            try:
+                key = None if entry.problem is not None else writers.key(entry.id)
+                value = value if writers.value is None else writers.value(json.loads(value))
+            except DecodeError as error:
+                raise CorpusError(f"{entry.file}:{entry.line}: {error}") from error
+            yield f"{entry.file}:{entry.line} (id {entry.id})", key, value
     if skip_unreadable:
         inputs.require_document()

@@ -7,13 +7,14 @@ import gc
 import time
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import ExitStack
+from functools import partial
 from typing import get_args
 
 import structlog
 
 from streamdedup import __version__
 from streamdedup.cli import assembly
-from streamdedup.cli.checks import kafka_findings, registry_findings, store_findings
+from streamdedup.cli.checks import CHECKS, Check, Installation
 from streamdedup.cli.fatal import fatal_errors_logged
 from streamdedup.cli.rendering.terminal import fitted_to_stderr
 from streamdedup.cli.settings_options import ConfigOption, SetOption, load_settings
@@ -152,24 +153,23 @@ def _serve_health(settings: Settings, metrics: Metrics, loop: Loop, pulse: _Puls
 def _await_servers(
     settings: Settings, backend: Backend, alerts: AvroAlerts | None, stop: StopSignals, pulse: _Pulse, loop: Loop
 ) -> None:
-    """Wait until all servers answer, check their configurations once, and register the schema of alerts."""
+    """Register the schema of alerts, and check the servers once, each as soon as it answers."""
+    installation = Installation(settings, backend)
 
-    def check_registry() -> None:
-        if alerts is not None:
-            alerts.register()
-        _warn_of_topics(_ticking(registry_findings(settings), pulse))
+    def log_warnings(check: Check) -> None:
+        for warning in warnings_of(_ticking(check.findings(installation), pulse)):
+            log.warning(check.event, reason=warning.sentence)
 
-    checks: dict[Awaited, Callable[[], None]] = {
-        Awaited.STORE: lambda: _warn_of_store(_ticking(store_findings(settings, backend), pulse)),
-        Awaited.SCHEMA_REGISTRY: check_registry,
-        Awaited.KAFKA: lambda: _warn_of_topics(_ticking(kafka_findings(settings), pulse)),
-    }
-    for server, check in checks.items():
+    steps: list[tuple[Awaited, Callable[[], object]]] = (
+        [] if alerts is None else [(Awaited.SCHEMA_REGISTRY, alerts.register)]
+    )
+    steps += [(check.server, partial(log_warnings, check)) for check in CHECKS if check.server is not None]
+    for server, step in steps:
         loop.readiness.wait_for(server)
         while not stop.stopping:
             pulse.tick()
             try:
-                check()
+                step()
             except TransientError as error:
                 stop.wait(loop.readiness.retry_delay_s(server, error))
             else:
@@ -182,16 +182,6 @@ def _ticking(findings: Iterable[Finding], pulse: _Pulse) -> Iterator[Finding]:
     for finding in findings:
         pulse.tick()
         yield finding
-
-
-def _warn_of_store(findings: Iterable[Finding]) -> None:
-    for warning in warnings_of(findings):
-        log.warning("store_warning", reason=warning.sentence)
-
-
-def _warn_of_topics(findings: Iterable[Finding]) -> None:
-    for warning in warnings_of(findings):
-        log.warning("topic_warning", reason=warning.sentence)
 
 
 def run(config: ConfigOption = None, assignments: SetOption = None) -> None:

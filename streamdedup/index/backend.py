@@ -99,10 +99,6 @@ class Backend(Protocol):
     """
 
     @property
-    def kind(self) -> str:
-        """Name of the kind; also the ``check`` of the ``Finding`` that tells whether the servers answer."""
-
-    @property
     def address(self) -> str:
         """Address of the store without secrets, for the operator."""
 

@@ -110,17 +110,17 @@ class MemoryIndex(MemoryPartitions):
         for row, (number, keys, hits) in enumerate(zip(numbers, band_keys.tolist(), candidates, strict=True)):
             for band_and_key in enumerate(keys):
                 members = self._buckets.get(band_and_key) or {}
-                others = [member for member in members if member != number]
-                if self._bucket_cap is not None and 2 * len(others) >= self._bucket_cap:
+                co_members = [member for member in members if member != number]
+                if self._bucket_cap is not None and 2 * len(co_members) >= self._bucket_cap:
                     near_capacity.add(row)
-                is_full = self._bucket_cap is not None and len(others) >= self._bucket_cap
+                is_full = self._bucket_cap is not None and len(co_members) >= self._bucket_cap
                 if is_full and number not in members:
                     full[row] += 1
-                    others = others[:SHOWN_OF_FULL]
+                    co_members = co_members[:SHOWN_OF_FULL]
                 else:  # a member of a full bucket stays there, and reads all others
                     members[number] = None
                     self._buckets.set(band_and_key, members)
-                for member in others:
+                for member in co_members:
                     hits[member] = hits.get(member, 0) + 1
         return Hits(candidates, full, frozenset(near_capacity))
 
@@ -158,10 +158,10 @@ class MemoryIndex(MemoryPartitions):
         return [self._insert_copy(number, digest) for number, digest in documents]
 
     def _insert_copy(self, number: int, digest: bytes) -> list[int]:
-        others = [member for member in self._copies.get(digest) or {} if member != number]
+        copies = [member for member in self._copies.get(digest) or {} if member != number]
         # Of a full bucket the oldest member falls out: its entry expires first, and members are hints.
-        self._copies.set(digest, dict.fromkeys([number, *others[: COPIES_CAP - 1]]))
-        return others
+        self._copies.set(digest, dict.fromkeys([number, *copies[: COPIES_CAP - 1]]))
+        return copies
 
     def check(self, fingerprint: Fingerprint) -> Opening | None:
         return self.open(fingerprint, create=False)

@@ -64,14 +64,14 @@ def hits_of_members(numbers: Sequence[int], buckets: Sequence[Sequence[Sequence[
     for row, (number, document_buckets) in enumerate(zip(numbers, buckets, strict=True)):
         band_counts: dict[int, int] = {}
         for members in document_buckets:
-            others = [member for member in members if member != number]
-            if bucket_cap is not None and 2 * len(others) >= bucket_cap:
+            co_members = [member for member in members if member != number]
+            if bucket_cap is not None and 2 * len(co_members) >= bucket_cap:
                 near_capacity.add(row)
             # Full for this document: equal lengths mean that it is not a member, so an insertion would be refused.
-            if bucket_cap is not None and len(others) == len(members) >= bucket_cap:
+            if bucket_cap is not None and len(co_members) == len(members) >= bucket_cap:
                 full[row] += 1
-                others = _random.sample(others, min(SHOWN_OF_FULL, len(others)))
-            for member in others:
+                co_members = _random.sample(co_members, min(SHOWN_OF_FULL, len(co_members)))
+            for member in co_members:
                 band_counts[member] = band_counts.get(member, 0) + 1
         candidates.append(band_counts)
     return Hits(candidates, full, frozenset(near_capacity))

@@ -22,7 +22,7 @@ from kafka.protocol.consumer import HeartbeatRequest
 from kafka.protocol.producer import AddOffsetsToTxnRequest
 from kafka.structs import TopicPartition
 
-from streamdedup.errors import BrokerMisconfigured, BrokerUnavailable
+from streamdedup.errors import BrokerMisconfigured
 from streamdedup.findings import Finding
 from streamdedup.kafka import compat
 from streamdedup.kafka.errors import CLIENT_ERRORS, close_quietly, is_missing, missing_topics_text, translated
@@ -198,25 +198,21 @@ def _not_created(kind: Any, topic: Mapping[str, Any]) -> Exception:
 
 
 def check_kafka(options: KafkaOptions, needs: Sequence["TopicNeed"]) -> Iterator[Finding]:
-    """Yield the check results.
+    """Yield the check results; raise for a request without an answer.
 
-    The number of requests is fixed, each takes at most ``connect_timeout_s``, and the first unanswered request ends the
-    checks. With ``api_version`` set, settings of brokers and topics are not requested, because such a broker may not
-    support these requests.
+    The number of requests is fixed, and each takes at most ``connect_timeout_s``. With ``api_version`` set, settings of
+    brokers and topics are not requested, because such a broker may not support these requests.
     """
-    try:
-        with admin_client(options) as admin:
-            count = len(admin.describe_cluster()["brokers"])
-            brokers = "1 broker" if count == 1 else f"{count} brokers"
-            version = ".".join(map(str, compat.broker_version(admin)))
-            answer = f"{brokers}, version {version}, {options.security_protocol}"
-            yield Finding.ok("kafka", f"Kafka at {options.bootstrap_servers} answers: {answer}")
-            yield _check_group(admin, options)
-            if options.delivery == "exactly-once":
-                yield _check_transactions(admin, options)
-            yield from _topic_findings(admin, options, needs)
-    except (BrokerUnavailable, BrokerMisconfigured) as error:
-        yield Finding.failure("kafka", error)
+    with admin_client(options) as admin:
+        count = len(admin.describe_cluster()["brokers"])
+        brokers = "1 broker" if count == 1 else f"{count} brokers"
+        version = ".".join(map(str, compat.broker_version(admin)))
+        answer = f"{brokers}, version {version}, {options.security_protocol}"
+        yield Finding.ok("kafka", f"Kafka at {options.bootstrap_servers} answers: {answer}")
+        yield _check_group(admin, options)
+        if options.delivery == "exactly-once":
+            yield _check_transactions(admin, options)
+        yield from _topic_findings(admin, options, needs)
 
 
 def _check_group(admin: Any, options: KafkaOptions) -> Finding:

@@ -1,4 +1,4 @@
-"""Makes the OpenAPI document: that of the framework, and the request bodies, which ``requests`` decodes."""
+"""Makes the OpenAPI document: that of the framework, request bodies (``requests``), and descriptions of a match."""
 
 from collections.abc import Sequence
 from typing import Any, Final
@@ -11,6 +11,7 @@ from litestar.types import ControllerRouterHandler, Dependencies
 
 from streamdedup import __version__
 from streamdedup.serve.schemas import CompareRequest, LookupBatchRequest, LookupRequest
+from streamdedup.wire import schema
 
 #: Types of request bodies by path; a new route with a body needs a row here.
 _BODIES: Final = {
@@ -34,7 +35,17 @@ def describe(handlers: Sequence[ControllerRouterHandler], dependencies: Dependen
     # This application only makes the document. The application that serves has no such routes of the framework: they
     # would answer every unknown path with a page.
     described = Litestar(handlers, dependencies=dependencies, openapi_config=config, logging_config=None)
-    return _with_bodies(described.openapi_schema.to_schema())
+    document = _with_bodies(described.openapi_schema.to_schema())
+    _describe_match(document["components"]["schemas"]["Match"]["properties"])
+    return document
+
+
+def _describe_match(properties: dict[str, dict[str, Any]]) -> None:
+    definitions = msgspec.json.decode(schema("alert"))["$defs"]
+    fields = definitions["place"]["properties"] | definitions["match"]["properties"]
+    for name, described in properties.items():
+        # A field that the document of an alert has too refers to a definition.
+        described["description"] = (definitions.get(name) or fields[name])["description"]
 
 
 def _with_bodies(document: dict[str, Any]) -> dict[str, Any]:

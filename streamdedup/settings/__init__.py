@@ -1,7 +1,7 @@
 """Frozen settings from one TOML file, the environment and the command line; the only reader of the environment.
 
     base        sections: immutable, strict, contradictions reported together
-    units       kinds of values: durations, sizes, lists, secrets
+    units       kinds of values: durations, sizes, lists, secrets; ``profile_units``: those of profiles alone
     kafka, redis, schema_registry, service, api, profile    the sections; ``tls`` has keys that three of them share
     schema      all keys, and suggestions for unknown ones
     sources     file, environment, overrides and files of secrets, as one tree of values

@@ -8,19 +8,31 @@ from collections import Counter
 from collections.abc import Iterator
 from dataclasses import replace
 from functools import cached_property
-from operator import attrgetter
 from pathlib import Path
-from typing import Annotated, Any, Final, Literal, NamedTuple
+from typing import Final, Literal
 
-from pydantic import AfterValidator, BeforeValidator, Field
+from pydantic import Field
 
 from streamdedup.settings.base import Section
-from streamdedup.settings.kafka import Topic
+from streamdedup.settings.profile_units import (
+    ENGLISH,
+    NO_STOPS,
+    UNIT_DEFAULTS,
+    FieldName,
+    FieldNames,
+    FormatName,
+    OptionalFieldName,
+    OpValues,
+    SourceNames,
+    SourcePairs,
+    StopShingles,
+    StopWords,
+    Topics,
+    default_by_unit,
+)
 from streamdedup.settings.units import (
-    LISTED,
     Duration,
     Flag,
-    Kind,
     Limit,
     Moment,
     Number,
@@ -29,11 +41,8 @@ from streamdedup.settings.units import (
     OptionalWhole,
     Size,
     Whole,
-    parse_list,
-    parse_pairs,
     read_utf8,
     write_list,
-    write_pairs,
     write_text,
 )
 from streamdedup.similarity import minhash
@@ -44,90 +53,10 @@ from streamdedup.text import shingles
 from streamdedup.text.folding import look_alikes_version, variants_version
 from streamdedup.text.shingles import ENGLISH_STOP_WORDS, ShingleOptions, parse_stop_words
 from streamdedup.text.stop_shingles import differences, digest_of_hashes, digest_of_words, parse_stop_shingles
-from streamdedup.wire import KeyFormat, Op
-from streamdedup.wire.formats import FORMATS
+from streamdedup.wire import KeyFormat
 
-
-class UnitDefaults(NamedTuple):
-    """Defaults of a profile that depend on its ``shingle_unit``."""
-
-    shingle_size: int
-    threshold: float
-    containment_threshold: float | None
-
-
-UNIT_DEFAULTS: Final = {"word": UnitDefaults(3, 0.8, 0.8), "char": UnitDefaults(5, 0.8, None)}
 #: ``recall_from`` where none is given, or the threshold where it is higher.
 DEFAULT_RECALL_FROM: Final = 0.8
-#: Allowed names of fields, in messages: texts that JSON writes without escapes.
-_NAME_ALLOWED = "without quotes, backslashes and control characters"
-#: Words in place of a file: no list, for ``stop_words`` and ``stop_shingles``; the project's list, for ``stop_words``.
-NO_STOPS, ENGLISH = "none", "english"
-
-
-def _default_by_unit(key: str, *, le: float, gt: float | None = None, ge: float | None = None) -> Any:
-    """Return a field whose default depends on ``shingle_unit``, with the text about it in docs/settings.md."""
-    word, char = (
-        '`"none"`' if value is None else f"`{value}`" for value in map(attrgetter(key), UNIT_DEFAULTS.values())
-    )
-    return Field(
-        default_factory=lambda values: getattr(UNIT_DEFAULTS[values["shingle_unit"]], key),
-        le=le,
-        gt=gt,
-        ge=ge,
-        json_schema_extra={"default": word if word == char else f"{word} words, {char} characters"},
-    )
-
-
-def _check_format(name: str) -> str:
-    if name not in FORMATS:
-        raise ValueError("not a format")
-    return name
-
-
-FieldName = Annotated[str, Field(pattern=r'^[^"\\\x00-\x1f]+$'), Kind(f"the name of a field, {_NAME_ALLOWED}")]
-FormatName = Annotated[str, AfterValidator(_check_format), Kind(" or ".join(f'"{name}"' for name in FORMATS))]
-#: As ``FieldName``, or None: not all profiles use this field.
-OptionalFieldName = Annotated[
-    str | None, Field(pattern=r'^[^"\\\x00-\x1f]+$'), Kind(f"the name of a field, {_NAME_ALLOWED}")
-]
-FieldNames = Annotated[
-    tuple[FieldName, ...],
-    BeforeValidator(parse_list),
-    Field(min_length=1),
-    Kind(f"one or more names of fields {_NAME_ALLOWED}, none twice, {LISTED}", write_list),
-]
-Topics = Annotated[
-    tuple[Topic, ...],
-    BeforeValidator(parse_list),
-    Field(min_length=1),
-    Kind(f"one or more names of topics, none twice, {LISTED}", write_list),
-]
-SourceName = Annotated[str, Field(min_length=1)]
-SourceNames = Annotated[
-    tuple[SourceName, ...],
-    BeforeValidator(parse_list),
-    Kind(f"names of sources, none twice, {LISTED}", write_list),
-]
-SourcePairs = Annotated[
-    tuple[tuple[SourceName, SourceName], ...],
-    BeforeValidator(parse_pairs),
-    Kind("a list of pairs of sources, none twice", write_pairs, ', such as [["a", "b"], ["a", "c"]]'),
-]
-#: Words in ``op_field``, each with its operation.
-OpValues = Annotated[
-    tuple[tuple[str, Op], ...],
-    BeforeValidator(parse_pairs),
-    Kind("a table of words and operations", write_pairs, ', such as {c = "upsert", d = "delete"}'),
-]
-#: A list of stop words: part of the project, or a file.
-StopWords = Annotated[
-    str, Field(min_length=1), Kind('"none", "english" or the path of a file', is_path=True, words=(NO_STOPS, ENGLISH))
-]
-#: A file of stop shingles.
-StopShingles = Annotated[
-    str, Field(min_length=1), Kind('"none" or the path of a file', is_path=True, words=(NO_STOPS,))
-]
 
 
 class Profile(Section):
@@ -165,7 +94,7 @@ class Profile(Section):
     """Scope of documents that have none in `scope_field`."""
     shingle_unit: Literal["word", "char"] = "word"
     """Unit of a shingle; `char` suits short texts."""
-    shingle_size: Whole = _default_by_unit("shingle_size", ge=1, le=64)
+    shingle_size: Whole = default_by_unit("shingle_size", ge=1, le=64)
     """Words or characters in a shingle."""
     letters_only: Flag = False
     """Drop digits: texts that differ only in numbers become equal."""
@@ -191,9 +120,9 @@ class Profile(Section):
     """A text too short for one shingle becomes one shingle (`whole`), or is skipped."""
     min_words: Whole = Field(default=0, ge=0)
     """Skip documents with fewer words."""
-    threshold: Number = _default_by_unit("threshold", gt=0.0, le=1.0)
+    threshold: Number = default_by_unit("threshold", gt=0.0, le=1.0)
     """Lowest similarity of an alerted pair."""
-    containment_threshold: OptionalNumber = _default_by_unit("containment_threshold", gt=0.0, le=1.0)
+    containment_threshold: OptionalNumber = default_by_unit("containment_threshold", gt=0.0, le=1.0)
     """Alert a pair below `threshold` too, if at least this share of the smaller text is in the larger one: a copy with
     a paragraph added, a reply that quotes a mail: [containment](tuning.md#containment)."""
     recall_from: Number = Field(

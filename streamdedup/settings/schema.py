@@ -57,10 +57,10 @@ def describe_unknown(path: KeyPath) -> str:
     """Describe an unknown key, with similar known keys: those of its table, or else of all tables."""
     profile = path[1] if len(path) == 3 else "NAME"
     models: dict[str, type[Section]] = {**SECTIONS, f"profiles.{profile}": Profile}
-    known = [("", name) for name in (*SECTIONS, "profiles")]
-    known += [(f"{table}.", key) for table, model in models.items() for key in keys_of(model)]
-    siblings = [(table, key) for table, key in known if table == "".join(f"{step}." for step in path[:-1])]
-    for keys, cutoff in ((siblings, 0.6), (known, 0.7)):
+    all_keys = [("", name) for name in (*SECTIONS, "profiles")]
+    all_keys += [(f"{table}.", key) for table, model in models.items() for key in keys_of(model)]
+    siblings = [(table, key) for table, key in all_keys if table == "".join(f"{step}." for step in path[:-1])]
+    for keys, cutoff in ((siblings, 0.6), (all_keys, 0.7)):
         close = get_close_matches(path[-1], [key for _, key in keys], n=1, cutoff=cutoff)
         if close:
             return f"unknown key; did you mean {' or '.join(table + key for table, key in keys if key == close[0])}?"

@@ -236,8 +236,8 @@ class Sketcher:
             return prefixes[documents]
         parts = [hashes[offsets[i] : offsets[i + 1]] for i in documents]
         part_offsets = np.cumsum([0, *map(len, parts)])
-        rest = self.family.sign(np.concatenate(parts), part_offsets, skip=self.banded)
-        return np.concatenate((prefixes[documents], rest), axis=1)
+        suffixes = self.family.sign(np.concatenate(parts), part_offsets, skip=self.banded)
+        return np.concatenate((prefixes[documents], suffixes), axis=1)
 
 
 def _check_ascending(hashes: NDArray[np.uint32], offsets: NDArray[np.int64]) -> None:

@@ -102,7 +102,7 @@ def case_folded(text: str, folding: FoldOptions) -> str:
     """Return a text with folded case and replaced characters, in NFKC."""
     replaced = replacements(folding)
     folded = text.casefold().replace(DOTTED_I, "i")
-    return unicodedata.normalize("NFKC", _any_of(folding).sub(lambda found: replaced[found[0]], folded))
+    return unicodedata.normalize("NFKC", _any_of(folding).sub(lambda match: replaced[match[0]], folded))
 
 
 # Expressions, because ``str.translate`` takes ten times as long where few characters change.

@@ -233,8 +233,8 @@ def learn_stop_shingles(
 
 
 def _batches(documents: Iterable[tuple[str, str | None]]) -> Iterator[list[tuple[str, str | None]]]:
-    rest = iter(documents)
-    while batch := list(itertools.islice(rest, _BATCH_DOCUMENTS)):
+    unread = iter(documents)
+    while batch := list(itertools.islice(unread, _BATCH_DOCUMENTS)):
         yield batch
 
 

@@ -83,10 +83,10 @@ def study_proposals(compared: ComparedSettings, progress: Progress) -> Proposals
             meter.measure(name, base.model_copy(update=change), step, stops=name == STOPS)
             for name, change in changes.items()
         ]
-    found = [proposal for proposal in measured if proposal is not None]
-    helpful = _helpful(found, recommended)
+    reached = [proposal for proposal in measured if proposal is not None]
+    helpful = _helpful(reached, recommended)
     names = {proposal.name for proposal in helpful}
-    rejected = [trial for trial in found if trial.name not in names and _is_helpful(trial, recommended, FAMILIES)]
+    rejected = [trial for trial in reached if trial.name not in names and _is_helpful(trial, recommended, FAMILIES)]
     if len(helpful) < 2:  # nothing to put together
         return Proposals([recommended, *helpful], rejected, meter.warnings)
     update = {key: value for proposal in helpful for key, value in changes[proposal.name].items()}

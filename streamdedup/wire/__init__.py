@@ -40,7 +40,8 @@ from streamdedup.wire.documents import (
 )
 from streamdedup.wire.error_codes import ErrorCode
 from streamdedup.wire.formats.json import MAX_DEPTH, encode_fields, is_too_deep, repair_json
-from streamdedup.wire.formats.registry import Registry, RegistryFormat
+from streamdedup.wire.formats.registry import RegistryFormat
+from streamdedup.wire.schema_registry import Registry
 
 __all__ = [
     "ALERT_VERSION",

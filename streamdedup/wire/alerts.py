@@ -1,7 +1,7 @@
 """Alerts: a document and its matches, encoded as one or more messages and decoded from them.
 
-``daemon.publisher`` encodes; rebuilds, ``serve`` and commands decode. A new field has a default, a row in
-``schemas/alert.schema.json`` and in ``docs/messages.md``; one of ``Match`` also ``Meta``. ``avro_alerts`` derives the
+``daemon.publisher`` encodes; rebuilds, ``serve`` and commands decode. ``schemas/alert.schema.json`` describes the
+fields, also for ``docs/messages.md`` and the OpenAPI document; a new field has a default. ``avro_alerts`` derives the
 Avro schema from these classes.
 """
 
@@ -44,13 +44,7 @@ _MAX_TIME_MS = (datetime.max.replace(tzinfo=UTC) - _EPOCH) // _MILLISECOND
 
 
 class DocumentVersion(msgspec.Struct, frozen=True):
-    """A version of a document, and where its record is.
-
-    Attributes:
-        id: Document id.
-        digest: Content digest, as hexadecimal text.
-        topic, partition, offset: Position of the record.
-    """
+    """A version of a document, and where its record is."""
 
     id: str
     digest: str
@@ -67,66 +61,26 @@ class DocumentVersion(msgspec.Struct, frozen=True):
 class Match(DocumentVersion, frozen=True, omit_defaults=True):
     """A near-duplicate: the compared version, and the comparison.
 
-    ``serve`` also answers with matches of a text, which has no id and so no pair key. ``Meta`` is for its OpenAPI
-    document.
-
-    Attributes:
-        similarity: Similarity, 0 to 1.
-        method: Whether the similarity was computed from the shingles or estimated from signatures.
-        standard_error: Standard error of an estimate; 0 when exact, because each alert has this field.
-        shared_bands: Number of shared band keys.
-        pair: Pair key, 32 hexadecimal digits, the same for both documents; empty where a text without id matches.
-        containment: Share of the smaller document's shingles that the other document has, 0 to 1.
-        containment_error: Standard error of an estimated containment; None, and absent from the alert, when exact.
-        contained: The smaller document.
-        reason: Reason for the match.
-        label: First words of the document; empty without a label.
-        source: Source in the index entry; None without one.
-        published_at: Publication time in the index entry; None without one.
-        incarnation: Incarnation of the document, 16 hexadecimal digits; empty for the first.
+    ``serve`` also answers with matches of a text, which has no id and so no ``pair``.
     """
 
     similarity: float
     method: Method
     standard_error: float
     shared_bands: int
-    pair: Annotated[str, Meta(description="Pair key; present where both documents have an id.")] = ""
-    containment: (
-        Annotated[float, Meta(description="Share of the smaller document's shingles that the other one has.")] | None
-    ) = None
-    containment_error: (
-        Annotated[float, Meta(description="Standard error of an estimated containment; absent when exact.")] | None
-    ) = None
-    contained: (
-        Annotated[
-            Contained,
-            Meta(description="The smaller one: the document (or the text looked up), or the match; both: equal sizes."),
-        ]
-        | None
-    ) = None
-    reason: (
-        Annotated[
-            Reason,
-            Meta(description="Why it is a match: its similarity, or its containment where the similarity is too low."),
-        ]
-        | None
-    ) = None
-    label: Annotated[str, Meta(description="First words of the document.")] = ""
-    source: Annotated[str, Meta(description="Source of the document; a long one is cut.")] | None = None
-    published_at: Annotated[str, Meta(description="Publication time of the document, as it was sent.")] | None = None
-    incarnation: Annotated[
-        str, Meta(description="Names a document that was deleted and inserted again; absent for the first incarnation.")
-    ] = ""
+    pair: str = ""
+    containment: float | None = None
+    containment_error: float | None = None
+    contained: Contained | None = None
+    reason: Reason | None = None
+    label: str = ""
+    source: str | None = None
+    published_at: str | None = None
+    incarnation: str = ""
 
 
 class AlertDocument(DocumentVersion, frozen=True, omit_defaults=True):
-    """The document of an alert.
-
-    Attributes:
-        record_time: Record time, RFC 3339.
-        published_at, source: As in ``wire.documents.Document``.
-        label, incarnation: As in ``Match``.
-    """
+    """The document of an alert."""
 
     record_time: Time
     published_at: str | None
@@ -141,30 +95,7 @@ class AlertDocument(DocumentVersion, frozen=True, omit_defaults=True):
 
 
 class Alert(msgspec.Struct, frozen=True, omit_defaults=True, kw_only=True):
-    """One alert message: a document with its matches, or with a part of them.
-
-    Attributes:
-        schema_version: ``ALERT_VERSION``.
-        profile: Profile name.
-        document: The document.
-        matches: Near-duplicates, the most similar first, then by id.
-        cluster_id: Id of the first document in the cluster.
-        threshold: Least similarity of a pair in the profile; matches by containment may have less.
-        part: Part number, from 1.
-        parts: Part count; ``encode_alert`` sets both.
-        detected_at: Detection time, RFC 3339.
-        containment_threshold: Least containment for a pair below the threshold; None where the profile has no such
-            rule.
-        complete: Whether all candidates were compared; false where a bucket was full, or the candidates were too many.
-        suppressed: Further near-duplicates that profile rules suppress, counted by rule.
-        cluster_label: First words of the first document in the cluster; empty without a label.
-        cluster_size: Documents in the cluster when the alert was made; 1,000 (``index.values.CLUSTER_SIZE_CAP``) means
-            1,000 or more.
-        cluster_sources: Distinct sources of these documents; None where no source is known, as for the four below.
-        cluster_since, cluster_until: Smallest and greatest record time of these documents, RFC 3339.
-        cluster_earliest_id: Id of the document with the smallest record time; None where that document left the index.
-        cluster_earliest_source: Source of the same document; None where unknown.
-    """
+    """One alert message: a document with its matches, or with a part of them; ``encode_alert`` sets part and parts."""
 
     schema_version: Literal[1]
     profile: str

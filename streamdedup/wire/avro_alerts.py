@@ -30,7 +30,8 @@ from streamdedup.wire.alerts import (
     to_ms,
 )
 from streamdedup.wire.error_codes import ErrorCode
-from streamdedup.wire.formats.registry import Registry, RegistrySession, split_frame
+from streamdedup.wire.formats.registry import split_frame
+from streamdedup.wire.schema_registry import Registry, RegistrySession
 
 _PRIMITIVES: Final[dict[type[Any], str]] = {
     str: "string",

@@ -21,7 +21,8 @@ from streamdedup.wire.error_codes import ErrorCode
 from streamdedup.wire.formats import make_format
 from streamdedup.wire.formats.fields import Headers, Schema
 from streamdedup.wire.formats.json import encode_fields
-from streamdedup.wire.formats.registry import KEY_ID_HEADER, Registry, RegistryFormat, nested
+from streamdedup.wire.formats.registry import KEY_ID_HEADER, RegistryFormat, nested
+from streamdedup.wire.schema_registry import Registry
 
 Op = Literal["upsert", "append", "delete"]
 KeyFormat = Literal["text", "json", "registry"]
@@ -178,10 +179,10 @@ class Decoder:
     def flaws(self, document: Document, key: bytes | None, headers: Headers = ()) -> tuple[Flaw, ...]:
         """Return the flaws of a decoded document and of the key of its record; errors of servers as ``decode``."""
         try:
-            is_other = key is not None and self._id_in(key, headers) != document.id
+            is_foreign = key is not None and self._id_in(key, headers) != document.id
         except DecodeError:
-            is_other = True
-        return ("key", *document.left_out) if is_other else document.left_out
+            is_foreign = True
+        return ("key", *document.left_out) if is_foreign else document.left_out
 
     def key_writer(self, subject: str) -> Callable[[str], bytes] | None:
         """Return a writer of keys from ids; arguments, None and errors as for ``RegistryFormat.writer``."""

@@ -5,7 +5,8 @@ import shutil
 import pytest
 import redis
 
-from streamdedup.cli.checks import index_findings, store_findings
+from streamdedup.cli import checks as server_checks
+from streamdedup.cli.checks import STORE, Installation, index_findings
 from streamdedup.embedded.process import LOOPBACK
 from streamdedup.errors import IndexLost, IndexMismatch, StoreMisconfigured, StoreUnavailable
 from streamdedup.findings import Level
@@ -36,7 +37,7 @@ def settings_for(url, **changes):
 def checked(settings):
     """Return the findings about the store by the name of the check."""
     with connect_backend(settings) as backend:
-        return {finding.check: finding for finding in store_findings(settings, backend)}
+        return {finding.check: finding for finding in STORE.findings(Installation(settings, backend))}
 
 
 def let_in(client, *rules):
@@ -201,37 +202,41 @@ class TestIndex:
     def settings(self, redis_client, redis_url):
         return settings_for(redis_url)
 
-    @staticmethod
-    def look(settings, committed=None):
-        with connect_backend(settings) as backend:
-            (found,) = index_findings(settings, backend, committed)
+    @pytest.fixture
+    def look(self, monkeypatch):
+        def found(settings, committed=()):
+            monkeypatch.setattr(server_checks, "committed_if_listed", lambda _options: committed)
+            with connect_backend(settings) as backend:
+                (finding,) = index_findings(Installation(settings, backend))
+            return finding
+
         return found
 
-    def test_none_yet_is_fine_and_stays_so(self, settings, redis_client):
-        assert self.look(settings, {}).level is Level.OK
+    def test_none_yet_is_fine_and_stays_so(self, look, settings, redis_client):
+        assert look(settings, {}).level is Level.OK
         assert redis_client.dbsize() == 0
 
-    def test_none_beside_committed_offsets_is_a_loss(self, settings):
-        lost = self.look(settings, {PARTITION: 7})
+    def test_none_beside_committed_offsets_is_a_loss(self, look, settings):
+        lost = look(settings, {PARTITION: 7})
         assert lost.error is IndexLost
         assert "articles:0" in lost.text
         assert "streamdedup index rebuild" in lost.text
-        assert self.look(settings, {Partition("of-others", 0): 7}).level is Level.OK
+        assert look(settings, {Partition("of-others", 0): 7}).level is Level.OK
 
-    def test_one_that_fits_and_one_that_differs_are_told_by_parameter(self, settings, redis_url):
+    def test_one_that_fits_and_one_that_differs_are_told_by_parameter(self, look, settings, redis_url):
         with connect_backend(settings) as backend:
             backend.index("articles").open(settings.profiles["articles"].fingerprint())
-        assert self.look(settings, {PARTITION: 7}).level is Level.OK
+        assert look(settings, {PARTITION: 7}).level is Level.OK
         other = settings_for(redis_url, profiles__articles__shingle_size=4)
-        differs = self.look(other)
+        differs = look(other)
         assert differs.error is IndexMismatch
         assert "shingle_size is 3 in the index and 4 in the settings" in differs.text
 
-    def test_one_that_is_half_deleted_or_being_rebuilt_is_told(self, settings, redis_client):
+    def test_one_that_is_half_deleted_or_being_rebuilt_is_told(self, look, settings, redis_client):
         keys = Keys("sd:articles", 1)
         redis_client.set(keys.staging, b"somebody")
-        assert self.look(settings).level is Level.WARNING
+        assert look(settings).level is Level.WARNING
         redis_client.set(keys.dropping, b"1")
-        dropped = self.look(settings)
+        dropped = look(settings)
         assert dropped.error is IndexMismatch
         assert "streamdedup index drop" in dropped.text

@@ -16,8 +16,7 @@ from streamdedup.errors import TransientError
 from streamdedup.kafka.protocols import Batch, Record
 from streamdedup.position import Position
 from streamdedup.settings import Settings
-from streamdedup.wire import content_digest, decode_alert, encode_alert
-from streamdedup.wire.formats import registry
+from streamdedup.wire import content_digest, decode_alert, encode_alert, schema_registry
 from tests.alerts import a_document, a_match, an_alert
 from tests.unit.test_avro_alerts import MemoryRegistry, settings_of
 
@@ -127,7 +126,7 @@ def test_a_story_has_the_size_the_sources_and_the_time_of_its_documents(table):
 
 
 def test_alerts_in_avro_and_in_json_are_read_from_one_topic(table, monkeypatch):
-    monkeypatch.setattr(registry, "HttpSession", MemoryRegistry())
+    monkeypatch.setattr(schema_registry, "HttpSession", MemoryRegistry())
     settings = settings_of(**{"profiles.p.topics": "articles"})
     in_json, other = alert("b", "a", profile="p"), alert("c", "a", "b", profile="p")
     in_avro = structs.replace(other, value=alert_reader(settings).encode(decode_alert(other.value)))

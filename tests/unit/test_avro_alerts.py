@@ -30,10 +30,10 @@ from streamdedup.serve.metrics import ServeMetrics
 from streamdedup.serve.stream_kinds import alerts_kind
 from streamdedup.settings import Settings
 from streamdedup.wire import MIN_ALERT_BYTES, AlertReader, ErrorCode, decode_alert, encode_alert, schema
+from streamdedup.wire import schema_registry as registry_module
 from streamdedup.wire.avro_alerts import ALERT_SCHEMA, AvroAlerts
 from streamdedup.wire.documents import MAX_ID_BYTES
-from streamdedup.wire.formats import registry as registry_module
-from streamdedup.wire.formats.registry import MAX_ANSWER_BYTES, Registry
+from streamdedup.wire.schema_registry import MAX_ANSWER_BYTES, Registry
 from tests import alerts as made
 from tests import released
 from tests.simulation.world import DUPLICATES, Sent, World, once
@@ -286,7 +286,7 @@ def test_a_registry_that_is_away_or_busy_is_waited_for(memory):
 
 def test_check_compares_the_schema_with_the_subject(memory):
     def finding():
-        (found,) = checks.registry_findings(settings_of())
+        (found,) = checks.registry_findings(checks.Installation(settings_of(), None))
         return str(found.level), found.text.partition(SUBJECT)[2].partition(":")[0].partition(";")[0]
 
     assert finding() == ("warning", " has no schema")
@@ -295,9 +295,10 @@ def test_check_compares_the_schema_with_the_subject(memory):
     in_avro().register()
     assert finding() == ("ok", " is that of alerts")
     memory.is_away = True
-    (found,) = checks.registry_findings(settings_of())
+    (found,) = checks.REGISTRY.findings(checks.Installation(settings_of(), None))
     assert found.error is RegistryUnavailable
-    assert not list(checks.registry_findings(settings_of(**{"kafka.alert_format": "json"})))
+    in_json = settings_of(**{"kafka.alert_format": "json"})
+    assert not list(checks.registry_findings(checks.Installation(in_json, None)))
 
 
 def test_topics_create_registers_the_schema(memory, monkeypatch, capsys):
@@ -310,8 +311,7 @@ def test_topics_create_registers_the_schema(memory, monkeypatch, capsys):
 
 def test_the_start_waits_for_the_registry_and_registers_the_schema(memory, monkeypatch):
     memory.is_away = True
-    for name in ("store_findings", "kafka_findings"):
-        monkeypatch.setattr(run_module, name, lambda *_: ())
+    monkeypatch.setattr(run_module, "CHECKS", [checks.REGISTRY])
 
     class Stop:
         stopping = False

@@ -5,17 +5,24 @@ from contextlib import nullcontext
 from types import SimpleNamespace
 
 import pytest
+from structlog.testing import capture_logs
 from typer.testing import CliRunner
 
 from streamdedup import errors
+from streamdedup.cli import check as check_module
 from streamdedup.cli import checks, topics
 from streamdedup.cli import main as cli
+from streamdedup.cli import run as run_module
 from streamdedup.cli.check import exit_code_of, render
+from streamdedup.daemon.health import Readiness
+from streamdedup.daemon.metrics import Metrics
 from streamdedup.findings import Finding, Level, warnings_of
+from streamdedup.indexes import connect_backend
 from streamdedup.settings import Settings
 
 DAY_MS = 86_400_000
 FINE = Finding.ok("kafka", "Kafka answers")
+AT_REDIS = Finding.ok("redis", "Redis answers")
 WARNED = Finding.warning("topic_retention", "topic t keeps too little", "kafka-configs.sh --alter t")
 AWAY = Finding.failure("redis", errors.StoreUnavailable("nobody there"))
 REFUSED = Finding.failure("topic_exists", errors.BrokerMisconfigured("no such topic: t"), "streamdedup topics create")
@@ -82,14 +89,23 @@ def invoke(*arguments):
     return CliRunner().invoke(cli.app, ["check", *arguments])
 
 
-class TestCommand:
-    @pytest.fixture
-    def config(self, tmp_path):
-        path = tmp_path / "streamdedup.toml"
-        text = 'kafka.bootstrap_servers = "h:1"\nredis.url = "redis://h:2/0"\nprofiles.articles.topics = ["articles"]\n'
-        path.write_text(text, encoding="utf-8")
-        return path
+def answer(results):
+    """Yield the findings of a check, and raise the error that ends it."""
+    for result in results:
+        if isinstance(result, Exception):
+            raise result
+        yield result
 
+
+@pytest.fixture
+def config(tmp_path):
+    path = tmp_path / "streamdedup.toml"
+    text = 'kafka.bootstrap_servers = "h:1"\nredis.url = "redis://h:2/0"\nprofiles.articles.topics = ["articles"]\n'
+    path.write_text(text, encoding="utf-8")
+    return path
+
+
+class TestCommand:
     def test_each_mistake_in_the_settings_is_a_line(self, config):
         config.write_text('redis.url = "redis://h"\nredis.timeout = "soon"\n', encoding="utf-8")
         result = invoke("--config", str(config))
@@ -101,55 +117,91 @@ class TestCommand:
         assert summary.endswith("the daemon would not start")
 
     def test_json_has_all_checks_and_the_exit_code(self, config, monkeypatch):
-        monkeypatch.setattr("streamdedup.cli.check.every_finding", lambda _settings: [FINE, WARNED, REFUSED])
+        monkeypatch.setattr(check_module, "CHECKS", [checks.Check("kafka", lambda _: answer([FINE, WARNED, REFUSED]))])
         result = invoke("--config", str(config), "--json")
         said = json.loads(result.output)
         assert result.exit_code == said["exit_code"] == errors.EXIT_FATAL
-        assert [(one["check"], one["level"], one["error"]) for one in said["checks"]] == [
+        assert [(told["check"], told["level"], told["error"]) for told in said["checks"]] == [
+            ("settings", "ok", None),
             ("kafka", "ok", None),
             ("topic_retention", "warning", None),
             ("topic_exists", "failed", "BrokerMisconfigured"),
         ]
-        assert said["checks"][1]["command"] == WARNED.command
+        assert said["checks"][2]["command"] == WARNED.command
+
+    def test_each_hint_about_the_settings_is_a_warning(self, config, monkeypatch):
+        monkeypatch.setattr(check_module, "CHECKS", [])
+        lines = invoke("--config", str(config), "--set", "profiles.articles.max_candidates=1").output.splitlines()
+        assert [line.partition(":")[0] for line in lines[1:-1]] == ["warning  profiles.articles.max_candidates"]
 
     def test_the_last_line_has_counts_and_the_consequence_for_the_daemon(self, config, monkeypatch):
-        monkeypatch.setattr("streamdedup.cli.check.every_finding", lambda _settings: [FINE, WARNED])
-        assert invoke("--config", str(config)).output.endswith("\n1 ok, 1 warning, 0 failed: the daemon can start\n")
+        monkeypatch.setattr(check_module, "CHECKS", [checks.Check("kafka", lambda _: answer([FINE, WARNED]))])
+        assert invoke("--config", str(config)).output.endswith("\n2 ok, 1 warning, 0 failed: the daemon can start\n")
 
 
 class TestAll:
     """Servers are checked one after the other, and one that is away hides nothing of the next."""
 
     @pytest.fixture
-    def found(self, monkeypatch, settings):
-        asked = []
-
-        def index_findings(_settings, _backend, committed):
-            return [Finding.ok("index", f"beside {committed}")]
-
+    def checked(self, monkeypatch, config):
         def look(kafka, redis):
-            monkeypatch.setattr(checks, "kafka_findings", lambda _settings: kafka)
-            monkeypatch.setattr(checks, "record_findings", lambda _settings: [Finding.ok("keys", "keys fit")])
-            monkeypatch.setattr(checks, "store_findings", lambda _settings, _backend: redis)
-            monkeypatch.setattr(checks, "connect_backend", lambda _settings: nullcontext(SimpleNamespace(kind="redis")))
+            asked = []
+            backend = SimpleNamespace(findings=lambda **_rebuilds: answer(redis))
+            monkeypatch.setattr(check_module, "connect_backend", lambda _settings: nullcontext(backend))
+            monkeypatch.setattr(checks, "check_kafka", lambda *_arguments: answer(kafka))
+
+            def read_records(*_arguments, **_named):
+                asked.append("records")
+                raise errors.BrokerUnavailable("suppressed")
+
+            monkeypatch.setattr(checks, "KafkaSpan", read_records)
             monkeypatch.setattr(checks, "committed_if_listed", lambda _options: asked.append("offsets") or {})
-            monkeypatch.setattr(checks, "index_findings", index_findings)
-            return [finding.text for finding in checks.every_finding(settings)][1:], asked
+            monkeypatch.setattr(
+                checks, "_index_finding", lambda *arguments: Finding.ok("index", f"beside {arguments[-1]}")
+            )
+            result = invoke("--config", str(config), "--json")
+            said = [(told["check"], told["text"]) for told in json.loads(result.stdout)["checks"]]
+            assert said.pop(0) == ("settings", "settings are valid: profiles articles")
+            return said, asked
 
         return look
 
-    def test_without_kafka_its_other_checks_are_skipped_and_those_of_redis_run(self, found):
-        away = Finding.failure("kafka", errors.BrokerUnavailable("no Kafka"))
-        fine = Finding.ok("redis", "Redis answers")
-        texts, asked = found([away], [fine])
-        assert texts == ["no Kafka", "Redis answers", "beside None"]
+    def test_without_kafka_its_other_checks_are_skipped_and_those_of_redis_run(self, checked):
+        said, asked = checked([FINE, errors.BrokerUnavailable("no Kafka")], [AT_REDIS])
+        assert said == [
+            ("redis", "Redis answers"),
+            ("kafka", "Kafka answers"),
+            ("kafka", "no Kafka"),
+            ("index", "beside None"),
+        ]
         assert asked == []
 
-    def test_without_redis_the_indexes_are_not_checked(self, found):
-        fine = Finding.ok("redis", "Redis answers")
-        texts, asked = found([FINE], [fine, AWAY])
-        assert texts == ["Kafka answers", "keys fit", "Redis answers", "nobody there"]
-        assert asked == ["offsets"]
+    def test_without_redis_the_indexes_are_not_checked(self, checked):
+        said, asked = checked([FINE], [AT_REDIS, errors.StoreMisconfigured("refused")])
+        assert said == [("redis", "Redis answers"), ("redis", "refused"), ("kafka", "Kafka answers")]
+        assert asked == ["records"]
+
+    def test_a_failure_that_leaves_a_server_in_use_skips_no_check(self, checked):
+        said, asked = checked([FINE, REFUSED], [AT_REDIS, AWAY])
+        assert said[-1] == ("index", "beside {}")
+        assert asked == ["records", "offsets"]
+
+
+class TestStart:
+    def test_run_asks_store_registry_and_kafka_and_logs_each_warning_with_its_event(self, monkeypatch, settings):
+        monkeypatch.setattr(checks, "check_kafka", lambda *_arguments: answer([FINE, WARNED]))
+        loop = SimpleNamespace(readiness=Readiness(Metrics()))
+        awaited = []
+        monkeypatch.setattr(loop.readiness, "wait_for", awaited.append)
+        backend = SimpleNamespace(findings=lambda **_rebuilds: answer([Finding.warning("redis_memory", "nearly full")]))
+        stop, pulse = SimpleNamespace(stopping=False), SimpleNamespace(tick=lambda: None)
+        with capture_logs() as lines:
+            run_module._await_servers(settings, backend, None, stop, pulse, loop)
+        assert awaited == ["the store", "the schema registry", "Kafka"]
+        assert [(line["event"], line["reason"]) for line in lines if line["log_level"] == "warning"] == [
+            ("store_warning", "nearly full"),
+            ("topic_warning", WARNED.sentence),
+        ]
 
 
 class TestNeeds:
@@ -175,7 +227,7 @@ class TestNeeds:
         assert "articles" not in configs
 
     def test_no_finding_of_a_store_that_is_away_shows_the_password(self, settings):
-        with checks.connect_backend(settings) as backend:
-            found = list(checks.store_findings(settings, backend))
-        assert [finding.level for finding in found] == [Level.FAILED]
-        assert "canary" not in found[0].sentence
+        with connect_backend(settings) as backend:
+            (failed,) = checks.STORE.findings(checks.Installation(settings, backend))
+        assert failed.level is Level.FAILED
+        assert "canary" not in failed.sentence

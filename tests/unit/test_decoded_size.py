@@ -23,7 +23,7 @@ from streamdedup.wire import Decoder, ErrorCode, Registry
 from streamdedup.wire.formats import avro, avro_walk
 from streamdedup.wire.formats.avro_walk import Walk, as_step
 from streamdedup.wire.formats.fields import Schema
-from streamdedup.wire.formats.registry import RegisteredSchema, RegistrySession
+from streamdedup.wire.schema_registry import RegisteredSchema, RegistrySession
 from tests.bombs import BOMBS, KINDS, TEXT_FIELDS, record, varint, zigzag
 from tests.thoroughness import examples
 

@@ -4,11 +4,13 @@ import json
 import re
 from pathlib import Path
 
+import msgspec
 import pytest
 from jsonschema import Draft202012Validator
 
 from streamdedup.detection.model import Skip
 from streamdedup.wire import ErrorCode, decode_alert, schema
+from streamdedup.wire.alerts import Alert, AlertDocument, Match
 from streamdedup.wire.dead_letters import PREFIX
 from tests.unit.test_docs import rows, section
 
@@ -46,6 +48,12 @@ def test_the_tables_of_headers_are_complete():
         stem = names[0].removeprefix(PREFIX)
         listed |= {stem} | {name.removeprefix(".") for name in names[1:]}
     assert {PREFIX + name for name in listed} == set(json.loads(schema("dead-letter"))["properties"])
+
+
+def test_the_fields_of_an_alert_are_all_listed():
+    classes = (Alert, AlertDocument, Match)
+    listed = {name for row in first_column("Alerts") for name in row.replace("`", "").split(", ")}
+    assert listed == {field.name for kind in classes for field in msgspec.structs.fields(kind)}
 
 
 def test_the_fields_of_a_document_are_all_listed():

@@ -59,6 +59,8 @@ def logged_events():
                 found |= {f"{source}_{state}" for source in sources for state in ("unavailable", "available")}
             elif isinstance(node, ast.Call) and isinstance(node.func, ast.Name) and node.func.id in HELPERS:
                 found.add(getattr(node.args[0], "value", None))
+            elif isinstance(node, ast.Call) and getattr(node.func, "id", "") == "Check":
+                found |= {each.value.value for each in node.keywords if each.arg == "event"}
             elif isinstance(node, ast.Dict):
                 found |= {
                     value.value

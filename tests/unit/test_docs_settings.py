@@ -16,24 +16,21 @@ from tests import redis_sets
 from tests.guarded import rights_of
 
 REDIS = (Path(__file__).parents[2] / "docs" / "redis.md").read_text(encoding="utf-8")
-PAGE = Path(__file__).parents[2] / "docs" / "settings.md"
+DOCS = Path(__file__).parents[2] / "docs"
 
 
 @pytest.fixture(scope="module")
 def page():
-    return PAGE.read_text(encoding="utf-8")
+    return (DOCS / "settings.md").read_text(encoding="utf-8")
 
 
-@pytest.fixture(scope="module")
-def script():
-    spec = importlib.util.spec_from_file_location("settings_tables", PAGE.parent / "settings_tables.py")
-    module = importlib.util.module_from_spec(spec)
-    spec.loader.exec_module(module)
-    return module
-
-
-def test_the_tables_are_what_the_code_says(page, script):
-    assert page == script.render(page), "rewrite them: python docs/settings_tables.py"
+@pytest.mark.parametrize("name", ["settings_tables", "alert_fields"])
+def test_the_tables_are_what_the_code_says(name):
+    spec = importlib.util.spec_from_file_location(name, DOCS / f"{name}.py")
+    script = importlib.util.module_from_spec(spec)
+    spec.loader.exec_module(script)
+    written = script.PAGE.read_text(encoding="utf-8")
+    assert written == script.render(written), f"rewrite them: python docs/{name}.py"
 
 
 def test_the_tables_name_every_key_once(page):

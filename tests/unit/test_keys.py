@@ -414,7 +414,8 @@ def checked(monkeypatch):
             return nullcontext(SimpleNamespace(batches=lambda: iter([Batch(tuple(records)), Batch()])))
 
         monkeypatch.setattr(checks, "KafkaSpan", opened)
-        return [(finding.check, finding.level, finding.text) for finding in checks.record_findings(load(changes or {}))]
+        findings = checks.record_findings(checks.Installation(load(changes or {}), None))
+        return [(finding.check, finding.level, finding.text) for finding in findings]
 
     return run
 

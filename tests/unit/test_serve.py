@@ -849,6 +849,10 @@ class TestService:
         assert body["required"] == ["text"]
         assert set(body["properties"]) == {"text", "id", "limit", "threshold", "source", "scope"}
         schemas = document["components"]["schemas"]
+        match = schemas["Match"]["properties"]
+        assert match.keys() == {field.name for field in msgspec.structs.fields(Match)}
+        assert match["containment"]["description"].startswith("Share of the smaller document's shingles")
+        assert all(field["description"] for field in match.values())
         assert set(re.findall(r'"#/components/schemas/(\w+)"', json.dumps(document))) <= set(schemas)
         body_schema = {**schemas["LookupBody"], "components": document["components"]}
         jsonschema.validate(service.look_up(text=TEXT), body_schema)

@@ -26,16 +26,16 @@ from confluent_kafka.serialization import MessageField, SerializationContext
 from google.protobuf.descriptor_pb2 import FieldDescriptorProto, FileDescriptorProto
 
 from streamdedup.cli.assembly import registry_of, topic_decoder
-from streamdedup.cli.checks import registry_findings
+from streamdedup.cli.checks import REGISTRY, Installation
 from streamdedup.daemon.batch import decode_batch
 from streamdedup.errors import DecodeError, RegistryMisconfigured, RegistryUnavailable, SettingsError
 from streamdedup.kafka.protocols import Batch, Record
 from streamdedup.position import Position
 from streamdedup.settings import Settings
-from streamdedup.wire import Decoder, Document, ErrorCode, Registry
+from streamdedup.wire import Decoder, Document, ErrorCode, Registry, schema_registry
 from streamdedup.wire.formats import registry as registry_module
 from streamdedup.wire.formats.avro_walk import MAX_DEPTH
-from streamdedup.wire.formats.registry import MAX_ANSWER_BYTES, RegistrySession
+from streamdedup.wire.schema_registry import MAX_ANSWER_BYTES, RegistrySession
 
 AT = Position("articles", 3, 1042)
 TLS = Path(__file__).parents[1] / "tls"
@@ -273,7 +273,7 @@ def refer(answers, schema_id, count, size=0, path=lambda number: number + 1):
 
 @pytest.fixture
 def limit(monkeypatch):
-    monkeypatch.setattr(registry_module, "MAX_REFERENCES", 20)
+    monkeypatch.setattr(schema_registry, "MAX_REFERENCES", 20)
     return 20
 
 
@@ -313,7 +313,7 @@ def test_a_schema_and_those_that_it_refers_to_are_bounded_together(answers, deco
 def test_slow_references_are_asked_for_until_the_time_ends_and_again_in_the_next_batch(answers, url, monkeypatch):
     refer(answers, 7, 10)
     now = [0.0]
-    monkeypatch.setattr(registry_module, "time", SimpleNamespace(monotonic=lambda: now[0]))
+    monkeypatch.setattr(schema_registry, "time", SimpleNamespace(monotonic=lambda: now[0]))
     answers.on_asked = lambda: now.__setitem__(0, now[0] + 7)  # of 10 seconds for each, and 20 together
     assert decoded_batch(url, 7, 7) == [[ErrorCode.UNKNOWN_SCHEMA] * 2] * 2
     assert len(answers.asked) == 2 * 4
@@ -1055,7 +1055,8 @@ def test_a_password_in_clear_to_another_machine_is_pointed_out():
 
 def test_check_names_registry_subjects_and_fields(answers, url):
     def findings():
-        return [(str(finding.level), finding.text) for finding in registry_findings(settings_with(url))]
+        found = REGISTRY.findings(Installation(settings_with(url), None))
+        return [(str(finding.level), finding.text) for finding in found]
 
     answers["/api/subjects/a-value/versions/latest"] = (200, answers.add(7, record("A", title="string", id="long")))
     first, second = findings()

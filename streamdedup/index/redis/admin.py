@@ -164,9 +164,9 @@ def _facts(high_water_mark: bytes | None, fence: bytes | None) -> PartitionFacts
     return PartitionFacts(stored.offset, generation, stored.topic_id)
 
 
-def _add_to_sample(sample: list[bytes], key: bytes, found_count: int) -> None:
-    """Reservoir sampling: add a key so that the sample has each of the keys found so far with equal probability."""
+def _add_to_sample(sample: list[bytes], key: bytes, seen_count: int) -> None:
+    """Reservoir sampling: add a key so that the sample has each of the keys seen so far with equal probability."""
     if len(sample) < _SAMPLE_COUNT:
         sample.append(key)
-    elif (place := random.randrange(found_count)) < _SAMPLE_COUNT:  # noqa: S311  no secret depends on it
+    elif (place := random.randrange(seen_count)) < _SAMPLE_COUNT:  # noqa: S311  no secret depends on it
         sample[place] = key

@@ -5,7 +5,7 @@
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any, Final, Self
+from typing import Any, Self
 
 from streamdedup.errors import StoreMisconfigured, StoreUnavailable
 from streamdedup.findings import Finding
@@ -44,8 +44,6 @@ class RedisOptions:
 class RedisBackend:
     """The ``Backend`` of one installation; ``connections`` count those of all its indexes."""
 
-    kind: Final = "redis"
-
     def __init__(self, connections: Servers, options: RedisOptions, indexes: Mapping[str, IndexParameters]) -> None:
         self.connections = connections
         self.address = options.address
@@ -79,26 +77,19 @@ class RedisBackend:
         return check_server(self.connections)
 
     def findings(self, *, rebuilds: bool) -> Iterator[Finding]:
-        keys = [self._keys(name) for name in self._indexes]
-        findings = check_redis(
-            self.connections,
-            self.address,
-            keys=[index_keys.guard(slot) for index_keys in keys for slot in range(index_keys.slots_count)],
-            rebuilds=rebuilds,
-            key_pattern=f"~{{{self._options.prefix}:*",
-        )
-        for finding in findings:
+        options, keys = self._options, [self._keys(name) for name in self._indexes]
+        guards = [index_keys.guard(slot) for index_keys in keys for slot in range(index_keys.slots_count)]
+        key_pattern = f"~{{{options.prefix}:*"
+        try:
+            yield from check_redis(
+                self.connections, self.address, keys=guards, rebuilds=rebuilds, key_pattern=key_pattern
+            )
+        except StoreUnavailable as error:
             # For a wrong TLS setting the client raises the same error as for an absent server.
-            mismatch = self._tls_mismatch() if finding.error is StoreUnavailable else None
+            mismatch = tls_mismatch(options.tcp_addresses, uses_tls=options.uses_tls, has_url=self.mode == "single")
             if mismatch is None:
-                yield finding
-            else:
-                error = StoreMisconfigured(f"{mismatch} [{finding.text}]")
-                yield Finding.failure(finding.check, error)
-
-    def _tls_mismatch(self) -> str | None:
-        options = self._options
-        return tls_mismatch(options.tcp_addresses, uses_tls=options.uses_tls, has_url=self.mode == "single")
+                raise
+            raise StoreMisconfigured(f"{mismatch} [{error}]") from error
 
     def _namespace(self, name: str) -> str:
         return f"{self._options.prefix}:{name}"

@@ -87,8 +87,8 @@ class RedisBuckets(RedisPart):
                 row = int(rows[abs(row_number) - 1])
                 if row_number < 0:
                     full[row] += 1
-                others_count = _count_bucket(candidates[row], decode(members), numbers[row])
-                if 0 < cap <= 2 * others_count:
+                co_members_count = _count_bucket(candidates[row], decode(members), numbers[row])
+                if 0 < cap <= 2 * co_members_count:
                     near_capacity.add(row)
         # A full bucket returns few members, so their number does not show that the bucket is near capacity.
         return Hits(candidates, full, frozenset(near_capacity | full.keys()))

@@ -7,7 +7,7 @@ from typing import Any
 
 from redis.exceptions import NoPermissionError
 
-from streamdedup.errors import StoreMisconfigured, StoreUnavailable
+from streamdedup.errors import StoreMisconfigured
 from streamdedup.findings import Finding
 from streamdedup.index.redis.connection import policy_warnings, read_facts, software, store_name
 from streamdedup.index.redis.errors import GRANT
@@ -55,7 +55,7 @@ _NEARLY_FULL = 0.85
 def check_redis(
     servers: Servers, address: str, *, keys: Sequence[bytes], rebuilds: bool, key_pattern: str
 ) -> Iterator[Finding]:
-    """Yield the result of each check, up to the first request without an answer.
+    """Yield the result of each check; raise for a request without an answer.
 
     The check of permissions calls all commands in a script that may not write: for a command that is not permitted, the
     server gives that reason first. The script stays in the server's cache. No key is written, created or deleted.
@@ -64,40 +64,33 @@ def check_redis(
         keys: The guard of each slot of the indexes, a key that never exists.
         key_pattern: Pattern of all keys of the installation in a rule of an ACL.
     """
+    facts = read_facts(servers)
+    for name, info in facts.items():
+        shown = address if servers.mode == "single" else name
+        yield Finding.ok("redis", f"Redis at {shown} answers: {software(info)}, {servers.mode}")
+    for name, info in facts.items():
+        yield from _master_findings(store_name(servers, name), name, info)
+    yield from _clocks(servers)
+    yield from _rights(servers, keys, (*PROBES, *(REBUILD_PROBES if rebuilds else ())), key_pattern)
+
+
+def _master_findings(store: str, address: str, info: Mapping[str, Any]) -> Iterator[Finding]:
+    """Yield the findings of a master from its reply to ``INFO``; ``store`` is its name in texts (``store_name``)."""
     try:
-        facts = read_facts(servers)
-        for name, info in facts.items():
-            yield _reached(servers, name, info, address)
-        for name, info in facts.items():
-            yield from _master_findings(store_name(servers, name), name, info)
-        yield from _clocks(servers)
-        yield from _rights(servers, keys, (*PROBES, *(REBUILD_PROBES if rebuilds else ())), key_pattern)
-    except (StoreUnavailable, StoreMisconfigured) as error:
-        yield Finding.failure("redis", error)
-
-
-def _reached(servers: Servers, name: str, info: Mapping[str, Any], address: str) -> Finding:
-    shown = address if servers.mode == "single" else name
-    return Finding.ok("redis", f"Redis at {shown} answers: {software(info)}, {servers.mode}")
-
-
-def _master_findings(what: str, address: str, info: Mapping[str, Any]) -> Iterator[Finding]:
-    """Yield the findings of a master from its reply to ``INFO``; ``what`` is its name in texts (``store_name``)."""
-    try:
-        warnings = policy_warnings(what, info)
+        warnings = policy_warnings(store, info)
     except StoreMisconfigured as error:
         yield Finding.failure("redis_eviction", error, _set_config(address, "maxmemory-policy", "noeviction"))
     else:
         yield from (Finding.warning("redis_eviction", text) for text in warnings)
         if not warnings:
-            yield Finding.ok("redis_eviction", f"{what} keeps every key (maxmemory-policy noeviction)")
-    yield _memory(what, info)
-    yield _persistence(what, address, info)
+            yield Finding.ok("redis_eviction", f"{store} keeps every key (maxmemory-policy noeviction)")
+    yield _memory(store, info)
+    yield _persistence(store, address, info)
 
 
-def _memory(what: str, info: Mapping[str, Any]) -> Finding:
+def _memory(store: str, info: Mapping[str, Any]) -> Finding:
     used_bytes, limit_bytes = int(info.get("used_memory", 0)), int(info.get("maxmemory", 0))
-    used_text = f"{what} uses {used_bytes / 2**20:,.1f} MiB"
+    used_text = f"{store} uses {used_bytes / 2**20:,.1f} MiB"
     if not limit_bytes:
         text = f"{used_text} and has no memory limit (maxmemory 0): the machine's memory is the limit"
         return Finding.ok("redis_memory", text)
@@ -114,17 +107,17 @@ def _set_config(address: str, key: str, value: str) -> str:
     return shlex.join(["redis-cli", *server, "CONFIG", "SET", key, value])
 
 
-def _persistence(what: str, address: str, info: Mapping[str, Any]) -> Finding:
+def _persistence(store: str, address: str, info: Mapping[str, Any]) -> Finding:
     for field, kind in (("aof_last_write_status", "append-only file"), ("rdb_last_bgsave_status", "snapshot")):
         if info.get(field, "ok") != "ok":
-            text = f"{what} could not write its last {kind} and may refuse writes (MISCONF): see its log and its disk"
+            text = f"{store} could not write its last {kind} and may refuse writes (MISCONF): see its log and its disk"
             return Finding.warning("redis_persistence", text)
     if int(info.get("aof_enabled", 0)):
-        return Finding.ok("redis_persistence", f"{what} writes an append-only file")
+        return Finding.ok("redis_persistence", f"{store} writes an append-only file")
     return Finding.warning(
         "redis_persistence",
-        f"{what} writes no append-only file: after a crash the index is gone, or as old as the last snapshot, and must "
-        "be built anew; set appendonly yes, in its configuration file too",
+        f"{store} writes no append-only file: after a crash the index is gone, or as old as the last snapshot, and "
+        "must be built anew; set appendonly yes, in its configuration file too",
         _set_config(address, "appendonly", "yes"),
     )
 
@@ -134,17 +127,17 @@ def _clocks(servers: Servers) -> Iterator[Finding]:
     replies = servers.ask_masters("TIME")
     ours_s = (before_s + time.time()) / 2  # in the middle of the round trip
     for name, (seconds, microseconds) in replies.items():
-        what = store_name(servers, name)
+        store = store_name(servers, name)
         ahead_s = int(seconds) + int(microseconds) / 1e6 - ours_s
         if abs(ahead_s) > _CLOCK_LIMIT_S:
             direction = "ahead of" if ahead_s > 0 else "behind"
             text = (
-                f"the clock of {what} is {abs(ahead_s):,.0f} s {direction} this machine's, so one of them is wrong; "
+                f"the clock of {store} is {abs(ahead_s):,.0f} s {direction} this machine's, so one of them is wrong; "
                 "the daemon takes record times beyond its own for mistakes: set both clocks by NTP"
             )
             yield Finding.warning("redis_clock", text)
         else:
-            yield Finding.ok("redis_clock", f"the clock of {what} agrees with this machine's")
+            yield Finding.ok("redis_clock", f"the clock of {store} agrees with this machine's")
 
 
 def _rights(servers: Servers, keys: Sequence[bytes], probes: Sequence[str], key_pattern: str) -> Iterator[Finding]:

@@ -190,13 +190,13 @@ def _check_kind(servers: Servers, info: Mapping[str, Any]) -> None:
         raise StoreUnavailable("the store's master has become a replica: a failover is under way")
 
 
-def policy_warnings(what: str, info: Mapping[str, Any]) -> list[str]:
-    """Return a warning if the server ``what`` would drop keys at a memory limit; raise if it has one and does."""
-    refuse_eviction(what, info)
+def policy_warnings(store: str, info: Mapping[str, Any]) -> list[str]:
+    """Return a warning if the server ``store`` would drop keys at a memory limit; raise if it has one and does."""
+    refuse_eviction(store, info)
     policy = info.get("maxmemory_policy", NO_EVICTION)
     if policy == NO_EVICTION:
         return []
-    return [f"{what} would drop keys if a memory limit were set; its maxmemory-policy is {policy}: {POLICY_ADVICE}"]
+    return [f"{store} would drop keys if a memory limit were set; its maxmemory-policy is {policy}: {POLICY_ADVICE}"]
 
 
 def _check_sentinels(pool: SentinelConnectionPool) -> None:

@@ -283,11 +283,11 @@ def _with_node_names(reply: Any, nodes: Sequence[str]) -> Any:
     return exceptions.TimeoutError(f"{reply} ({' or '.join(nodes)})")
 
 
-def refuse_eviction(what: str, info: Mapping[str, Any]) -> None:
-    """Raise when the server ``what`` drops keys as soon as it is full, from its reply to ``INFO memory``."""
+def refuse_eviction(store: str, info: Mapping[str, Any]) -> None:
+    """Raise when the server ``store`` drops keys as soon as it is full, from its reply to ``INFO memory``."""
     policy = info.get("maxmemory_policy", NO_EVICTION)
     if policy != NO_EVICTION and info.get("maxmemory"):
         raise StoreMisconfigured(
-            f"{what} would drop keys when full and pairs would be missed; its maxmemory-policy is {policy}: "
+            f"{store} would drop keys when full and pairs would be missed; its maxmemory-policy is {policy}: "
             f"{POLICY_ADVICE}"
         )

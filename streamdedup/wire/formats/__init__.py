@@ -9,7 +9,8 @@ from importlib import import_module
 from typing import Any, Final, NamedTuple, Protocol
 
 from streamdedup.wire.formats.fields import Headers, Schema
-from streamdedup.wire.formats.registry import VALUE_ID_HEADER, Registry, RegistryFormat
+from streamdedup.wire.formats.registry import VALUE_ID_HEADER, RegistryFormat
+from streamdedup.wire.schema_registry import Registry
 
 
 class ValueFormat(Protocol):

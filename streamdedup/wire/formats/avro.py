@@ -21,7 +21,8 @@ from streamdedup.errors import DecodeError
 from streamdedup.wire.error_codes import ErrorCode
 from streamdedup.wire.formats.avro_walk import Type, Walk, as_step, unusable
 from streamdedup.wire.formats.fields import Schema
-from streamdedup.wire.formats.registry import CompiledSchema, RegisteredSchema, Write, nested
+from streamdedup.wire.formats.registry import CompiledSchema, Write, nested
+from streamdedup.wire.schema_registry import RegisteredSchema
 
 #: Largest number of bytes of a decimal that becomes part of a document: 308 digits.
 MAX_DECIMAL_BYTES: Final = 128

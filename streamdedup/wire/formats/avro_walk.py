@@ -140,7 +140,7 @@ class Walk:
             if key in self._steps:  # a type may occur any number of times
                 return self._steps[key]
             if key is not None:  # and contain itself
-                self._steps[key] = lambda *rest: as_step(self._steps[key])(*rest)  # noqa: PLW0108  set below
+                self._steps[key] = lambda *arguments: as_step(self._steps[key])(*arguments)  # noqa: PLW0108  set below
             step = self._new_step(type_, path, is_last=is_last)
         except (KeyError, TypeError, ValueError, AttributeError) as error:
             step = _refusal(f"{type(error).__name__}: {error}")

@@ -158,9 +158,9 @@ def _filler(types: Mapping[str, Any], paths: Mapping[str, Path], place: str = ""
     """
     leaves = {attribute: path[0] for attribute, path in paths.items() if len(path) == 1}
     longer: dict[str, dict[str, Path]] = {}
-    for attribute, (name, *rest) in paths.items():
-        if rest:
-            longer.setdefault(name, {})[attribute] = tuple(rest)
+    for attribute, (name, *inner_path) in paths.items():
+        if inner_path:
+            longer.setdefault(name, {})[attribute] = tuple(inner_path)
     objects = {f"object_{number}": name for number, name in enumerate(longer)}
     fillers = {slot: _filler(types, longer[name], f"{place}{name}.") for slot, name in objects.items()}
     leaf_types = [(attribute, types[attribute], None) for attribute in leaves]

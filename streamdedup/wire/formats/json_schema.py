@@ -8,7 +8,8 @@ from streamdedup.errors import DecodeError
 from streamdedup.wire.error_codes import ErrorCode
 from streamdedup.wire.formats.fields import Path, Schema
 from streamdedup.wire.formats.json import JsonFormat
-from streamdedup.wire.formats.registry import CompiledSchema, RegisteredSchema, Write, nested
+from streamdedup.wire.formats.registry import CompiledSchema, Write, nested
+from streamdedup.wire.schema_registry import RegisteredSchema
 
 #: Keywords beside which ``additionalProperties: false`` excludes no name: they add properties, or replace the object.
 _OPEN = frozenset({"patternProperties", "$ref"})

@@ -35,7 +35,8 @@ from streamdedup.errors import DecodeError, RegistryMisconfigured, RegistryUnava
 from streamdedup.wire.error_codes import ErrorCode
 from streamdedup.wire.formats.fields import Schema
 from streamdedup.wire.formats.protobuf_walk import FieldPath, Tree, read_message, read_varint, tree_of, value_at
-from streamdedup.wire.formats.registry import CompiledSchema, RegisteredSchema, Write, nested
+from streamdedup.wire.formats.registry import CompiledSchema, Write, nested
+from streamdedup.wire.schema_registry import RegisteredSchema
 
 #: Time limit of protoc, in seconds; it compiles a file of 4 MB in less than two.
 PROTOC_TIMEOUT_S: Final = 20.0

@@ -1,0 +1,91 @@
+"""Kinds and defaults of values that only profiles have: fields, sources, formats, operations, lists of stop words."""
+
+from operator import attrgetter
+from typing import Annotated, Any, Final, NamedTuple
+
+from pydantic import AfterValidator, BeforeValidator, Field
+
+from streamdedup.settings.kafka import Topic
+from streamdedup.settings.units import LISTED, Kind, parse_list, parse_pairs, write_list, write_pairs
+from streamdedup.wire import Op
+from streamdedup.wire.formats import FORMATS
+
+
+class UnitDefaults(NamedTuple):
+    """Defaults of a profile that depend on its ``shingle_unit``."""
+
+    shingle_size: int
+    threshold: float
+    containment_threshold: float | None
+
+
+UNIT_DEFAULTS: Final = {"word": UnitDefaults(3, 0.8, 0.8), "char": UnitDefaults(5, 0.8, None)}
+#: Allowed names of fields, in messages: texts that JSON writes without escapes.
+_NAME_ALLOWED = "without quotes, backslashes and control characters"
+#: Words in place of a file: no list, for ``stop_words`` and ``stop_shingles``; the project's list, for ``stop_words``.
+NO_STOPS, ENGLISH = "none", "english"
+
+
+def default_by_unit(key: str, *, le: float, gt: float | None = None, ge: float | None = None) -> Any:
+    """Return a field whose default depends on ``shingle_unit``, with the text about it in docs/settings.md."""
+    word, char = (
+        '`"none"`' if value is None else f"`{value}`" for value in map(attrgetter(key), UNIT_DEFAULTS.values())
+    )
+    return Field(
+        default_factory=lambda values: getattr(UNIT_DEFAULTS[values["shingle_unit"]], key),
+        le=le,
+        gt=gt,
+        ge=ge,
+        json_schema_extra={"default": word if word == char else f"{word} words, {char} characters"},
+    )
+
+
+def _check_format(name: str) -> str:
+    if name not in FORMATS:
+        raise ValueError("not a format")
+    return name
+
+
+FieldName = Annotated[str, Field(pattern=r'^[^"\\\x00-\x1f]+$'), Kind(f"the name of a field, {_NAME_ALLOWED}")]
+FormatName = Annotated[str, AfterValidator(_check_format), Kind(" or ".join(f'"{name}"' for name in FORMATS))]
+#: As ``FieldName``, or None: not all profiles use this field.
+OptionalFieldName = Annotated[
+    str | None, Field(pattern=r'^[^"\\\x00-\x1f]+$'), Kind(f"the name of a field, {_NAME_ALLOWED}")
+]
+FieldNames = Annotated[
+    tuple[FieldName, ...],
+    BeforeValidator(parse_list),
+    Field(min_length=1),
+    Kind(f"one or more names of fields {_NAME_ALLOWED}, none twice, {LISTED}", write_list),
+]
+Topics = Annotated[
+    tuple[Topic, ...],
+    BeforeValidator(parse_list),
+    Field(min_length=1),
+    Kind(f"one or more names of topics, none twice, {LISTED}", write_list),
+]
+SourceName = Annotated[str, Field(min_length=1)]
+SourceNames = Annotated[
+    tuple[SourceName, ...],
+    BeforeValidator(parse_list),
+    Kind(f"names of sources, none twice, {LISTED}", write_list),
+]
+SourcePairs = Annotated[
+    tuple[tuple[SourceName, SourceName], ...],
+    BeforeValidator(parse_pairs),
+    Kind("a list of pairs of sources, none twice", write_pairs, ', such as [["a", "b"], ["a", "c"]]'),
+]
+#: Words in ``op_field``, each with its operation.
+OpValues = Annotated[
+    tuple[tuple[str, Op], ...],
+    BeforeValidator(parse_pairs),
+    Kind("a table of words and operations", write_pairs, ', such as {c = "upsert", d = "delete"}'),
+]
+#: A list of stop words: part of the project, or a file.
+StopWords = Annotated[
+    str, Field(min_length=1), Kind('"none", "english" or the path of a file', is_path=True, words=(NO_STOPS, ENGLISH))
+]
+#: A file of stop shingles.
+StopShingles = Annotated[
+    str, Field(min_length=1), Kind('"none" or the path of a file', is_path=True, words=(NO_STOPS,))
+]
