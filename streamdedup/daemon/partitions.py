@@ -186,9 +186,8 @@ class PartitionOwnership:
     def on_committed(self, ends: Mapping[Partition, int], attempt_id: str) -> None:
         """Store committed offsets and their attempt id in the fences; the next ``announce`` stores the id."""
         for partition, end in ends.items():
-            if partition in self._fences:
-                self._fences[partition] = replace(self._fences[partition], attempt_id=attempt_id)
-                self._ends[partition] = end
+            self._fences[partition] = replace(self._fences[partition], attempt_id=attempt_id)
+            self._ends[partition] = end
 
     def finish(
         self, ends: Mapping[Partition, int], fences: Mapping[Partition, Fence], detected: Mapping[str, DetectionResult]
@@ -265,7 +264,7 @@ class PartitionOwnership:
 def _is_behind(state: PartitionState, committed: CommittedOffset) -> bool:
     """Tell whether the high-water mark is below the committed offset of the same topic: ``finish`` has not run."""
     is_same_topic = state.topic_id == committed.topic_id != ""
-    return is_same_topic and state.high_water_mark is not None and state.high_water_mark < committed.offset
+    return is_same_topic and (state.high_water_mark or 0) < committed.offset
 
 
 def _confirm_index(pipeline: Pipeline) -> None:

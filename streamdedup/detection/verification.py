@@ -123,5 +123,5 @@ def _pair_keys(
         return
     for number, entry in entries.items():
         for row in rows_of[number]:
-            if row in rows and not entry.deleted:
+            if row in rows:
                 yield row, pair_key(pair_side(batch.entries[row]), pair_side(entry))

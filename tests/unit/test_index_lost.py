@@ -274,7 +274,8 @@ def test_an_index_that_is_new_after_the_loss_of_another_one_is_not_shown_as_lost
     pipelines = {n: SimpleNamespace(name=n, index=index, fingerprint={}, silent_until_ms=None) for n in "ab"}
     ownership = SimpleNamespace(losses=lambda _source: tuple(losses), accept_losses=lambda *_: losses.clear())
     source = SimpleNamespace(generation=lambda: 1, assigned=lambda: assigned)
-    recovery = Recovery(pipelines, ownership, "continue", None, lambda name, lost: shown.append((name, lost)))
+    rebuilder = rebuild.Rebuilder(pipelines.get, None, DUPLICATES)
+    recovery = Recovery(pipelines, ownership, "continue", rebuilder, lambda name, lost: shown.append((name, lost)))
     recovery.index_lost(IndexLost("gone"))
     assert recovery.recovered(source, Batch())
     assert set(shown) == {("a", True)}
