@@ -1,9 +1,6 @@
 """Partition ownership: the partitions that are assigned to this daemon, with their fences.
 
-A partition is fenced before its first batch under each consumer-group generation. The fence refuses writes by
-earlier owners and returns the high-water mark. Each batch is announced in the index before it is published: the
-attempt id is stored in every slot, and committed with the offsets. A committed attempt id later than the announced one
-shows that the index was lost or has gone back to an earlier time (rule 11 of ``index.contract``).
+Carries out the rules 6, 7 and 11 of ``index.contract``: high-water mark, fence and announce.
 
 For each batch ``loop`` calls ``take_over`` before the writes, then ``announce``, ``on_committed`` and ``finish``; after
 failures ``refused`` and ``reset``. ``read_ahead`` and ``window_start`` call ``held``; ``recovery`` calls ``losses`` and
