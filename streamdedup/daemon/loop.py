@@ -71,7 +71,7 @@ log = structlog.get_logger("streamdedup.loop")  # one name for all modules of th
 class Loop:
     """Processes batches until it is asked to stop or a fatal error occurs.
 
-    ``tick`` is called at every step, for the watchdog. ``rebuilder`` is needed for the policy ``rebuild``.
+    ``tick`` is called at every step, for the watchdog. Only the policy ``rebuild`` uses ``rebuilder``.
     ``readiness`` may be read from any thread.
     """
 
@@ -83,8 +83,8 @@ class Loop:
         options: LoopOptions,
         metrics: Metrics,
         stop: StopSignals,
+        rebuilder: Rebuilder,
         tick: Callable[[], None] = lambda: None,
-        rebuilder: Rebuilder | None = None,
         clock: Callable[[], float] = time.monotonic,
     ) -> None:
         statistics = Statistics(metrics, {pipeline.name: pipeline.index for pipeline in pipelines.values()}, clock)

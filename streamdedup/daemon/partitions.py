@@ -1,9 +1,6 @@
 """Partition ownership: the partitions that are assigned to this daemon, with their fences.
 
-A partition is fenced before its first batch in each generation of the group: the index then refuses writes by earlier
-owners. Each batch is announced in the index before it is published, and its attempt id is committed with the offsets.
-A committed attempt id later than the announced one shows that the index was lost or has gone back to an earlier time
-(rule 11 of ``index.contract``).
+Carries out the rules 6, 7 and 11 of ``index.contract``: high-water mark, fence and announce.
 
 For each batch ``loop`` calls ``take_over`` before the writes, then ``announce``, ``remember_commit`` and ``finish``;
 after failures it calls ``count_refusal`` and ``reset``. ``recovery`` calls ``losses`` and ``accept_losses``.
@@ -179,9 +176,8 @@ class PartitionOwnership:
     def remember_commit(self, ends: Mapping[Partition, int], attempt_id: str) -> None:
         """Store committed offsets and their attempt id in the fences; the next ``announce`` stores the id."""
         for partition, end in ends.items():
-            if partition in self._fences:
-                self._fences[partition] = replace(self._fences[partition], attempt_id=attempt_id)
-                self._ends[partition] = end
+            self._fences[partition] = replace(self._fences[partition], attempt_id=attempt_id)
+            self._ends[partition] = end
 
     def finish(
         self, ends: Mapping[Partition, int], fences: Mapping[Partition, Fence], detected: Mapping[str, DetectionResult]
@@ -263,7 +259,7 @@ class PartitionOwnership:
 def _is_behind(state: PartitionState, committed: CommittedOffset) -> bool:
     """Tell whether the high-water mark is below the committed offset of the same topic: ``finish`` has not run."""
     is_same_topic = state.topic_id == committed.topic_id != ""
-    return is_same_topic and state.high_water_mark is not None and state.high_water_mark < committed.offset
+    return is_same_topic and (state.high_water_mark or 0) < committed.offset
 
 
 def _confirm_index(pipeline: Pipeline) -> None:

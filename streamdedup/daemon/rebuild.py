@@ -9,17 +9,14 @@ the gap to every daemon until all of it is replayed.
 Steps, for each profile (3 to 5: ``rebuild_run``):
     1. ``begin``: take the lease, and look for the losses under it. Delete an index that is lost as a whole.
     2. The caller joins the group anew, so that Kafka refuses to commit batches that were indexed before step 1.
-    3. ``rebuild``: fence all partitions, with the committed offsets as high-water marks. Replay the topics up to these
-       offsets, silently. A gap is replayed from the starts of the last announced attempts. A lost index is replayed
-       from one lifetime before the next record (``rebuild_window``); of older records, as far back as deletion markers
-       live, deletions only.
-    4. Seed claims, clusters and incarnations from the alert topic, which has the published pairs. For a gap, read
-       alerts from the last commit that the index knows on. For a lost index, read all alerts: each request for a claim
-       extends its life, so claims may be much older than their documents.
+    3. ``rebuild``: take over all partitions, with the committed offsets as high-water marks. Replay the topics up to
+       these offsets, silently. A gap is replayed from the starts of the last announced attempts. A lost index is
+       replayed from one retention period before the next record (``rebuild_window``), with deletions from as far back
+       as deletion markers live.
+    4. Seed claims (rule 8), clusters and incarnations from the alert topic. For a gap, read alerts from the last commit
+       that the index knows on. For a lost index, read all alerts: each request for a claim extends its life, so claims
+       may be much older than their documents.
     5. Announce the committed attempts, and complete the index.
-
-The replay claims no pairs: it may compare two versions that the first reading never compared. If one of them is sent
-again, the pair is still to be published.
 """
 
 import time

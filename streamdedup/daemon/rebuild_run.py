@@ -93,6 +93,10 @@ class RebuildRun:
             partition: attempt_ms(attempt_id) if (attempt_id := attempt_id_of(offset)) else clock.now_ms()
             for partition, offset in self._committed.items()
         }
+        #: Where the gap begins, in the partitions that still have a committed offset.
+        self._starts = {
+            partition: part.start for partition, part in (gap or {}).items() if partition in self._committed
+        }
         self._generation = generation
         self._tick = tick
         self._progress = progress
@@ -106,12 +110,9 @@ class RebuildRun:
         fences = self._fence_committed()
         count = 0
         if fences:  # otherwise nothing is committed, and nothing is to be replayed
-            if self._gap is not None and not self._is_fillable(self._gap, fences):
+            if self._gap is not None and not self._is_fillable(fences):
                 fences = self._give_up_gap()
-            if self._gap is None:
-                count = self._replay(fences, now_ms)
-            else:
-                count = self._index(self._gap_batches(self._gap), fences)
+            count = self._replay(fences, now_ms) if self._gap is None else self._index(self._gap_batches(), fences)
             # 4. Seed.
             self._seed(duplicates_topic, list(fences.values()))
             # 5. Announce and complete. After the announcement no process sees a gap.
@@ -209,7 +210,7 @@ class RebuildRun:
         ends = {partition: committed.offset for partition, committed in self._committed.items()}
         return self._index(map(window_filter.filtered, self._batches(self._target.topics, since, ends)), fences)
 
-    def _is_fillable(self, gap: Mapping[Partition, Gap], fences: Mapping[Partition, Fence]) -> bool:
+    def _is_fillable(self, fences: Mapping[Partition, Fence]) -> bool:
         """Tell whether a replay of the gap makes the index whole.
 
         It does not in these cases. Batches in progress are those that were uncommitted when the store went back.
@@ -221,10 +222,9 @@ class RebuildRun:
           may also be markers of transactions.
         """
         index, pipeline = self._pipeline.index, self._pipeline
-        starts = {partition: part.start for partition, part in gap.items() if partition in self._committed}
-        missing_count = sum(self._committed[partition].offset - start for partition, start in starts.items())
+        missing_count = sum(self._committed[partition].offset - start for partition, start in self._starts.items())
         replaced: set[int] = set()
-        for batch in self._gap_batches(gap):
+        for batch in self._gap_batches():
             missing_count -= len(batch.records) + len(batch.unreadable)
             decoded = decode_batch(batch, dict.fromkeys(self._target.topics, pipeline))
             positions = {
@@ -243,7 +243,7 @@ class RebuildRun:
                     return False
         if replaced and self._are_matched(replaced, self._fence_uncommitted(fences)):
             return False
-        return missing_count == 0 or self._history.keeps_all(starts)
+        return missing_count == 0 or self._history.keeps_all(self._starts)
 
     def _fence_uncommitted(self, fences: Mapping[Partition, Fence]) -> list[Fence]:
         """Fence the other partitions too, so that the index refuses all batches in progress; return all fences."""
@@ -271,12 +271,11 @@ class RebuildRun:
                 return True
         return False
 
-    def _gap_batches(self, gap: Mapping[Partition, Gap]) -> Iterator[Batch]:
+    def _gap_batches(self) -> Iterator[Batch]:
         """Yield the missing records of each partition."""
-        ends = {partition: self._committed[partition].offset for partition in gap if partition in self._committed}
-        starts = {partition: gap[partition].start for partition in ends}
+        ends = {partition: self._committed[partition].offset for partition in self._starts}
         topics = sorted({partition.topic for partition in ends})
-        return self._batches(topics, since_ms=None, ends=ends, starts=starts)
+        return self._batches(topics, since_ms=None, ends=ends, starts=self._starts)
 
     def _index(self, batches: Iterator[Batch], fences: Mapping[Partition, Fence]) -> int:
         """Index the records silently, and return their number; failures are logged only, their dead letters exist."""

@@ -59,8 +59,7 @@ class Seeds:
             # A new version leaves the cluster, an append does not. An append changes position and digest of the entry;
             # `version_digest` stays the digest before the first append.
             digest = entry.version_digest.hex()
-            is_same_version = alert.document.position == entry.position or alert.document.digest == digest
-            if is_same_version and not entry.deleted:
+            if alert.document.position == entry.position or alert.document.digest == digest:
                 clusters.append((number, entry.position, document_number(alert.profile, alert.cluster_id)))
         index.set_clusters(clusters, self._fences)
         self.claims.clear()

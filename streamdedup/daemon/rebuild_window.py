@@ -57,7 +57,7 @@ def _latest_read(progress: Mapping[Partition, ReadProgress], topic: str, now_ms:
     """Return the latest record time in a topic that is read to its ends; ``now_ms``, no limit, for other topics."""
     partitions = [read for partition, read in progress.items() if partition.topic == topic]
     times = [read.time_ms for read in partitions if read.time_ms is not None]
-    return max(times) if times and all(read.is_read for read in partitions) else now_ms
+    return max(times) if all(read.is_read for read in partitions) else now_ms
 
 
 def with_credible_times(batches: Iterable[Batch], committed_ms: Mapping[Partition, int]) -> Iterator[Batch]:

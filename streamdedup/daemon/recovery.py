@@ -33,7 +33,7 @@ log = structlog.get_logger("streamdedup.loop")  # one name for all modules of th
 class Recovery:
     """Opens the index of each profile, and follows the policy when an index is lost.
 
-    ``policy`` is the reaction to a loss; ``rebuilder`` is needed for the policy ``rebuild``. ``on_lost`` gets the name
+    ``policy`` is the reaction to a loss; only the policy ``rebuild`` uses ``rebuilder``. ``on_lost`` gets the name
     of a profile, whether its index is lost (true) or complete again (false), and after a rebuild by this daemon its
     kind. ``tick`` is called at every step of a rebuild.
     """
@@ -43,7 +43,7 @@ class Recovery:
         pipelines: Mapping[str, Pipeline],
         ownership: PartitionOwnership,
         policy: Policy,
-        rebuilder: Rebuilder | None,
+        rebuilder: Rebuilder,
         on_lost: Callable[..., None] = lambda *_: None,
         tick: Callable[[], None] = lambda: None,
     ) -> None:
@@ -69,7 +69,7 @@ class Recovery:
 
     def _open(self, name: str, *, create: bool) -> None:
         """Open the index of a profile, if it exists or ``create`` is true, and log how its parameters differ."""
-        if self._rebuilder is not None and self._rebuilder.has_begun(name):
+        if self._rebuilder.has_begun(name):
             return  # incomplete until this daemon has rebuilt it
         pipeline = self._by_name[name]
         opening = pipeline.index.open(pipeline.fingerprint, create=create)
@@ -110,7 +110,7 @@ class Recovery:
             self._recover(losses, source, generation)
             self._loss_found = False
             return True
-        if source.assigned() and self._rebuilder is not None:
+        if source.assigned():
             # Nothing is lost any more: another daemon may have completed a rebuild that this daemon has begun.
             self._rebuilder.abandon()
             if self._policy == "rebuild":  # with "continue", documents stay lost although no offset shows it
@@ -144,7 +144,7 @@ class Recovery:
         if generation == self._compared_generation:
             return
         for name in self._opened:
-            if self._rebuilder is None or not self._rebuilder.has_begun(name):
+            if not self._rebuilder.has_begun(name):
                 self._by_name[name].index.open(self._by_name[name].fingerprint, create=False)
         self._compared_generation = generation
 
@@ -175,11 +175,11 @@ class Recovery:
             self._open(name, create=False)
         if self._policy == "fail":
             raise IndexLost(losses[0].reason)  # `loop` passes it to `report_loss`, which adds the remedies
-        if rebuilds and self._rebuilder is not None:
-            if self._begin_rebuilds(self._rebuilder, names, source):
+        if rebuilds:
+            if self._begin_rebuilds(names, source):
                 # In the next turn nothing is left to begin, and the rebuild follows.
                 raise Rejoin("the group is joined anew before the index is rebuilt")
-            self._rebuild(self._rebuilder, names, source, generation)
+            self._rebuild(names, source, generation)
             return
         for loss in losses:
             log.warning("index_lost", reason=loss.reason)
@@ -193,35 +193,35 @@ class Recovery:
             groups.setdefault(self._by_topic[loss.partition.topic].name, []).append(loss)
         return groups
 
-    def _begin_rebuilds(self, rebuilder: Rebuilder, names: Sequence[str], source: Source) -> bool:
+    def _begin_rebuilds(self, names: Sequence[str], source: Source) -> bool:
         """Begin the rebuilds that this daemon has not begun; tell whether there were any."""
 
         def losses_of(name: str) -> list[Loss]:
             return self._by_profile(self._ownership.losses(source)).get(name, [])
 
         try:
-            begun = [name for name in names if rebuilder.begin(name, partial(losses_of, name), self._tick)]
+            begun = [name for name in names if self._rebuilder.begin(name, partial(losses_of, name), self._tick)]
         except BaseException:
             # A later attempt begins all rebuilds: the group is joined anew only after the last one has begun.
-            rebuilder.abandon()
+            self._rebuilder.abandon()
             raise
         for name in begun:
-            log.warning("index_rebuild_begun", profile=name, gap=rebuilder.kind(name) != "lost")
+            log.warning("index_rebuild_begun", profile=name, gap=self._rebuilder.kind(name) != "lost")
         return bool(begun)
 
-    def _rebuild(self, rebuilder: Rebuilder, names: Sequence[str], source: Source, generation: int) -> None:
-        """Complete the rebuilds that this daemon has begun; after an error, abandon them."""
+    def _rebuild(self, names: Sequence[str], source: Source, generation: int) -> None:
+        """Complete the rebuilds that this daemon began before the present generation; after an error, drop them."""
         committed, missing = source.committed_offsets(), source.missing_topics()
         step = keeping_membership(source, self._tick)
         try:
             for name in names:
-                if rebuilder.has_begun(name):
-                    kind = rebuilder.kind(name)
-                    count = rebuilder.rebuild(name, committed, generation, step, missing_topics=missing)
+                if self._rebuilder.has_begun(name):
+                    kind = self._rebuilder.kind(name)
+                    count = self._rebuilder.rebuild(name, committed, generation, step, missing_topics=missing)
                     log.warning("index_rebuilt", profile=name, records=count, kind=kind)
                     self._on_lost(name, False, kind)
         finally:
-            rebuilder.abandon()
+            self._rebuilder.abandon()
 
     def report_loss(self, error: IndexLost) -> None:
         """Record a loss that a write has detected, for the next check; raise it if the policy is ``fail``."""

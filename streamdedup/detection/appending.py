@@ -69,7 +69,7 @@ class Appender:
             document.position: state is not InsertState.SUPERSEDED
             for document, entry, state in zip(appends, stored, states, strict=True)
             # No document, or only the marker of a deletion; or a later version.
-            if entry is None or state is InsertState.SUPERSEDED or (entry.deleted and state is InsertState.REPLACED)
+            if entry is None or entry.deleted or state is InsertState.SUPERSEDED
         }
         missing = missing_at_first_attempt(self._store, missing_now, fences)
         rows: list[tuple[Document, IndexEntry, InsertResult]] = []
@@ -134,7 +134,7 @@ def _state(document: Document, entry: IndexEntry | None) -> InsertState:
     """Return the append's state: REPLAYED, COLLIDED, SUPERSEDED (the entry is later), or REPLACED, to be stored."""
     if entry is None:
         return InsertState.CREATED  # the append is refused, as is one to a deletion marker
-    if not entry.deleted and entry.position == document.position:  # the entry has this append already
-        return InsertState.COLLIDED if entry.id != document.id else InsertState.REPLAYED
+    if (entry.id, entry.position) == (document.id, document.position):  # the entry has this append already
+        return InsertState.REPLAYED
     # A digest that no entry has: an append changes the content, so that it is never a redelivery.
     return decide_version(entry, structs.replace(_identified_as(document, entry), digest=b""))

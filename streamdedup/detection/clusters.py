@@ -49,7 +49,7 @@ class Joined(NamedTuple):
     spread: Spread | None = None
 
 
-def spread_of(counts: ClusterCounts, cluster: int, earliest: IndexEntry | None, label_bytes: int) -> Spread | None:
+def spread_of(counts: ClusterCounts, earliest: IndexEntry | None, label_bytes: int) -> Spread | None:
     """Return the spread of a cluster; None without sources or labels.
 
     ``earliest`` is the entry of the earliest document; None where that document left the index.
@@ -57,8 +57,7 @@ def spread_of(counts: ClusterCounts, cluster: int, earliest: IndexEntry | None, 
     if not label_bytes or not counts.sources:
         return None
     spread = Spread(counts.sources, counts.since_ms, counts.until_ms)
-    # The document may have got another version, which left the cluster.
-    if earliest is None or earliest.deleted or cluster not in (earliest.cluster, earliest.number):
+    if earliest is None or earliest.deleted:
         return spread
     source = read_caption(earliest.content.caption, label_bytes).source or None
     return spread._replace(earliest_id=earliest.id, earliest_source=source)
@@ -99,7 +98,7 @@ class Clusters:
             entries |= self._store.get_entries(sorted(to_read))
         label_bytes = self._options.label_bytes
         return [
-            Joined(first, of.size, spread_of(of, first.number, entries.get(of.earliest), label_bytes))
+            Joined(first, of.size, spread_of(of, entries.get(of.earliest), label_bytes))
             for first, of in zip(firsts, counts, strict=True)
         ]
 

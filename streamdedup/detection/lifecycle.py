@@ -1,8 +1,7 @@
 """Writes the index entries of a batch for the detector: inserts, replaces, appends and deletes.
 
-An earlier version is removed from its buckets before its entry changes (rule 9 of ``index.contract``): after a crash in
-between, the entry still names the buckets from which the version has to be removed. ``InsertState`` in
-``index.documents`` says how the index treats a version.
+An earlier version is removed from its buckets before its entry changes (rule 9 of ``index.contract``). ``InsertState``
+in ``index.documents`` says how the index treats a version.
 """
 
 from collections.abc import Mapping, Sequence
@@ -76,8 +75,7 @@ class Lifecycle:
     def delete(self, documents: Sequence[Document], fences: Mapping[Partition, Fence]) -> DetectionResult:
         """Delete documents: remove them from their buckets, then replace the entries by deletion markers.
 
-        Claims, which consist of hashes and a position, stay until they expire. Without a claim, a replay of the other
-        document would find its pending match unclaimed and alert the pair a second time.
+        Claims, which consist of hashes and a position, stay until they expire (rule 9).
 
         Args:
             documents: Documents to delete. A document that is not in the index gets a marker, too, so that a delayed

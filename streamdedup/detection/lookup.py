@@ -248,7 +248,7 @@ class IndexLookup:
         # Then more members were read than the set accounts for.
         size = max(counts.size, len(members))
         members.sort(key=lambda member: (member.time_ms, member.id))
-        return StoredCluster(tuple(members), size, spread_of(counts, entry.cluster, earliest, label_bytes))
+        return StoredCluster(tuple(members), size, spread_of(counts, earliest, label_bytes))
 
     def matches_of(self, entry: IndexEntry) -> LookupResult:
         """Find the near-duplicates that the index has now for a stored document."""

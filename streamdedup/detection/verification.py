@@ -133,5 +133,5 @@ def _pair_keys(
         return
     for number, candidate in candidates.items():
         for row in rows_of[number]:
-            if row in rows and not candidate.deleted:
+            if row in rows:
                 yield row, pair_key(pair_side(entries[row]), pair_side(candidate))

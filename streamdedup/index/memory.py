@@ -114,10 +114,10 @@ class MemoryIndex(MemoryPartitions):
                 if self._bucket_cap is not None and 2 * len(co_members) >= self._bucket_cap:
                     near_capacity.add(row)
                 is_full = self._bucket_cap is not None and len(co_members) >= self._bucket_cap
-                if is_full and number not in members:
+                if is_full:
                     full[row] += 1
                     co_members = co_members[:SHOWN_OF_FULL]
-                else:  # a member of a full bucket stays there, and reads all others
+                else:
                     members[number] = None
                     self._buckets.set(band_and_key, members)
                 for member in co_members:

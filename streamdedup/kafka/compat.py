@@ -361,7 +361,6 @@ def drop_parked(consumer: Any) -> None:
     Test: ``test_all_partitions_are_read_after_a_hold``.
     """
     consumer._fetcher._paused_partition_records.clear()
-    consumer._fetcher._paused_completed_fetches.clear()
 
 
 def known_partitions(consumer: Any, topic: str) -> set[int]:

@@ -17,6 +17,7 @@ import structlog
 from streamdedup.cli.assembly import loop_options, pipeline
 from streamdedup.daemon.loop import Loop
 from streamdedup.daemon.metrics import Metrics
+from streamdedup.daemon.rebuild import Rebuilder
 from streamdedup.index.memory import MemoryIndex
 from streamdedup.kafka.protocols import Message, Record
 from streamdedup.position import Position
@@ -26,7 +27,7 @@ from streamdedup.wire.dead_letters import MAX_HEADER_BYTES, PREFIX, read_headers
 from tests.fuzz.fuzzed import Fuzzed
 from tests.fuzz.messages import TOPICS
 from tests.fuzz.reading import read
-from tests.simulation.transport import MemoryBroker, MemoryTransport
+from tests.simulation.transport import MemoryBroker, MemoryHistory, MemoryTransport
 
 #: Messages of a batch.
 BATCH_RECORDS = 500
@@ -154,7 +155,15 @@ class Accountant:
         }
         transport = MemoryTransport(broker, GROUP, TOPICS, max_poll_records=BATCH_RECORDS)
         options, stop = loop_options(self._settings), _AllCommitted(broker)
-        Loop(transport=transport, pipelines=self._pipelines, options=options, metrics=metrics, stop=stop).run()
+        rebuilder = Rebuilder(self._stores.get, MemoryHistory(broker), outputs[0])  # nothing is lost
+        Loop(
+            transport=transport,
+            pipelines=self._pipelines,
+            options=options,
+            metrics=metrics,
+            stop=stop,
+            rebuilder=rebuilder,
+        ).run()
         account = Account()
         account.pairs_count = sum(len(decode_alert(alert.value or b"").matches) for alert in broker.records(outputs[0]))
         dead = self._dead_letters(sent, broker.records(outputs[1]), account)

@@ -9,6 +9,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from streamdedup.detection import appending, lifecycle, preparation
 from streamdedup.detection.candidates import STORM_CANDIDATES, BucketHits, CopyBuckets, promising_candidates
 from streamdedup.detection.entry_chunks import weight_bytes
 from streamdedup.detection.limits import ReachedLimits
@@ -390,6 +391,20 @@ class TestCandidates:
         assert (document.id, error.code) == ("b", "id_collision")
         assert "'a'" in str(error)
         assert result.detections == ()
+
+    @pytest.mark.parametrize("op", ["append", "delete"])
+    def test_an_append_or_a_deletion_under_the_number_of_another_id_changes_nothing(self, monkeypatch, op):
+        for module in (preparation, appending, lifecycle):
+            monkeypatch.setattr(module, "document_number", lambda _profile, _id: 7)
+        stream = Stream()
+        stream.index(a_document("a", TEXT, 0))
+        before = stream.store.get_entries([7])
+        if op == "append":
+            (refusal,) = stream.index(a_document("b", "knoll", 1, op=op)).refused
+            assert refusal[1].code == "id_collision"
+        else:
+            assert stream.delete([a_document("b", "", 1, op=op)]).deleted_unknown_count == 1
+        assert stream.store.get_entries([7]) == before
 
 
 class Weighed(MemoryIndex):

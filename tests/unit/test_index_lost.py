@@ -246,6 +246,24 @@ def test_records_that_a_rebuild_cannot_read_are_counted_in_the_log():
     assert (line["profile"], line["codes"]) == ("articles", "2 not_json")
 
 
+def test_messages_of_other_programs_among_the_alerts_end_no_rebuild():
+    world = World(BEFORE, on_index_lost="rebuild").run()
+    for value in (None, b"{", b"{}"):
+        world.broker.produce(DUPLICATES, value)
+    world.server.go_back(None)
+    assert world.send(Sent("d", OTHER_TEXT, 1)).run().total("pairs_total") == 2
+
+
+def test_a_document_that_has_left_its_cluster_is_not_in_it_after_a_rebuild():
+    world = World([Sent("x", TEXT, 0), Sent("y", TEXT, 0)], on_index_lost="rebuild", batch_size=1).run()
+    world.send(Sent("y", OTHER_TEXT, 0)).run()
+    world.server.go_back(None)
+    world.start_later()
+    world.send(Sent("z", "inlet fjord", 0)).run()
+    number = document_number("articles", "y")
+    assert world.index.get_entries([number])[number].cluster == number
+
+
 def test_a_loss_is_shown_although_nothing_is_committed_yet():
     shown = []
     for moment in range(40):
@@ -276,7 +294,8 @@ def test_an_index_that_is_new_after_the_loss_of_another_one_is_not_shown_as_lost
     pipelines = {n: SimpleNamespace(name=n, index=index, fingerprint={}, silent_until_ms=None) for n in "ab"}
     ownership = SimpleNamespace(losses=lambda _source: tuple(losses), accept_losses=lambda *_: losses.clear())
     source = SimpleNamespace(generation=lambda: 1, assigned=lambda: assigned)
-    recovery = Recovery(pipelines, ownership, "continue", None, lambda name, lost: shown.append((name, lost)))
+    rebuilder = rebuild.Rebuilder(pipelines.get, None, DUPLICATES)
+    recovery = Recovery(pipelines, ownership, "continue", rebuilder, lambda name, lost: shown.append((name, lost)))
     recovery.report_loss(IndexLost("gone"))
     assert recovery.recover_if_lost(source)
     assert set(shown) == {("a", True)}
@@ -371,6 +390,7 @@ class DraftsOfSeveral:
         self.link = Link()
         self.world.stop_all()
         self.committed = {partition: CommittedOffset(end) for partition, end in self.world.ends.items()}
+        self.committed[Partition("of another profile", 0)] = CommittedOffset(7)
         monkeypatch.setattr(rebuild, "time", self)
         self.rebuilder = rebuild.Rebuilder(self.open_target, MemoryHistory(self.world.broker, 1), DUPLICATES)
 
@@ -403,6 +423,7 @@ def test_an_index_that_waits_to_be_built_stays_reserved_while_another_one_is_beg
     kept_at = [*several.kept_at["b"], several.now_s]
     assert max(later - earlier for earlier, later in itertools.pairwise(kept_at)) <= 40
     assert several.now_s > begun_at + 60 > 60
+    assert several.world.server.index("a")._high_water_marks == several.world.ends  # and not of the other topic
 
 
 def test_of_two_rebuilds_of_which_one_could_not_begin_none_runs_before_the_group_is_joined_anew():
@@ -415,7 +436,8 @@ def test_of_two_rebuilds_of_which_one_could_not_begin_none_runs_before_the_group
         kind = staticmethod(lambda _name: "lost")
         abandon = begun.clear
 
-        def begin(self, name, _is_lost, _tick):
+        def begin(self, name, losses, _tick):
+            assert {loss.partition.topic for loss in losses()} == {name}
             if name == "b":
                 lost.remove("b")
                 raise StoreUnavailable("rebuilt by another process")
@@ -524,6 +546,8 @@ def test_a_gap_reaches_back_to_the_last_known_commit_and_not_to_an_announcement(
     assert [
         find_losses(index, {lost: committed[lost], new: CommittedOffset(5, known)})[1].gap for known in (ids[2], "")
     ] == [Gap(0, 1_000), None]
+    # Without topic ids: the attempt of an earlier topic, which began beyond the end of the present one.
+    assert find_losses(index, {lost: CommittedOffset(2, ids[2])})[0].gap is None
     # A copy from before a complete rebuild lacks claims that the rebuild restored.
     assert find_losses(index, {lost: CommittedOffset(9, in_lineage(ids[2], 1))})[0].gap is None
 

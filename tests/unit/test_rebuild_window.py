@@ -4,10 +4,11 @@ import msgspec
 import pytest
 
 from streamdedup import clock
-from streamdedup.daemon.rebuild_window import rebuild_window, with_credible_times
+from streamdedup.daemon.rebuild_window import WindowFilter, rebuild_window, with_credible_times
 from streamdedup.detection.model import document_number
 from streamdedup.kafka.protocols import Batch, ReadProgress, Record
 from streamdedup.position import Partition, Position
+from streamdedup.wire import Decoder
 from tests.simulation.transport import MemoryBroker, MemoryHistory
 from tests.simulation.world import DUPLICATES, GROUP, INPUT, Sent, World
 
@@ -59,6 +60,13 @@ def test_it_never_begins_later_than_counted_from_the_present_and_never_before_th
 @pytest.mark.parametrize("partition", [left(None), read(None)])
 def test_a_partition_without_times_is_read_whole_and_so_are_the_alerts(partition):
     assert days({A0: partition, A1: left(95)}) == {A0: None, A1: 85}
+
+
+def test_of_the_records_before_the_window_only_deletions_are_kept():
+    values = [b'{"id": "a", "op": "delete"}', b"{", b'{"id": "b", "text": "amber"}', b"{"]
+    records = [Record(Position("a", 0, at), 10 * at, None, value) for at, value in enumerate(values)]
+    kept = WindowFilter({A0: 30, A1: None}, Decoder()).filtered(Batch(tuple(records))).records
+    assert kept == (records[0], records[3])
 
 
 # Times of the records
