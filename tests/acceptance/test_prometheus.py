@@ -168,8 +168,8 @@ CAPS = {
     "profiles.articles.max_candidates": 3,
     "profiles.articles.min_shingles": 3,
 }
-#: Little patience with a Kafka that does not answer.
-BRIEF = {"kafka.transaction_timeout": "6s"}
+#: Little patience with servers that do not answer.
+BRIEF = {"kafka.transaction_timeout": "6s", "redis.timeout": "2s"}
 #: A lost index does not end the daemon.
 LOST = {"service.on_index_lost": "continue"}
 #: What depends on a figure that the daemon takes every 15 seconds.
@@ -579,7 +579,7 @@ class TestAlerts:
         kafka = start_kafka()
         (broker,) = kafka.brokers
         # One record a batch, so that something is always under way; and back in its group at once.
-        brief = {"kafka.batch_records": 1, "kafka.group_instance_id": "one"} | BRIEF
+        brief = {"kafka.batch_records": 1, "kafka.group_instance_id": "one", "kafka.transaction_timeout": "3s"}
         with Scene(install_on(kafka), watch, "kafka", **brief) as scene:
             scene.send(values_of(words(1000, 0)))
             scene.quiet("StreamdedupClientsRebuilt", "StreamdedupKafkaAway")
