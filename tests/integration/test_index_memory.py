@@ -18,7 +18,7 @@ from tests import servers
 
 PARTITION = Partition("articles", 0)
 #: Documents of a measured index, and words of each.
-DOCUMENTS, WORDS = 10_000, 20
+DOCUMENTS, WORDS = 20_000, 20
 
 
 def a_document(offset: int, chance: random.Random) -> Document:
