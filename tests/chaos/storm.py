@@ -68,7 +68,7 @@ def plan(options: Options) -> list[Planned]:
     turn: Counter[str] = Counter()
     planned = []
     for number, kind in enumerate(kinds):
-        stage = stages[(turn[kind] if kind == "kill" or options.every_stage else number) % len(stages)]
+        stage = stages[(turn[kind] if options.every_stage else number) % len(stages)]
         turn[kind] += 1
         # The first faults of a kind cover all stages; of further kills every second one hits a running daemon.
         running = turn[kind] > len(stages) and turn[kind] % 2 == 0
