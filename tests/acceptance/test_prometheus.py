@@ -168,8 +168,8 @@ CAPS = {
     "profiles.articles.max_candidates": 3,
     "profiles.articles.min_shingles": 3,
 }
-#: Little patience with servers that do not answer.
-BRIEF = {"kafka.transaction_timeout": "6s", "redis.timeout": "2s"}
+#: Little patience with a Kafka that does not answer.
+BRIEF = {"kafka.transaction_timeout": "6s"}
 #: A lost index does not end the daemon.
 LOST = {"service.on_index_lost": "continue"}
 #: What depends on a figure that the daemon takes every 15 seconds.
