@@ -41,7 +41,9 @@ def test_killed_in_the_middle_and_started_again_it_loses_and_doubles_nothing(ins
         [*values_of(corpus), (b"bad", b"not json")],
         headers_of=lambda key: [("own", b"1"), ("traceparent", b"00-" + key), ("tracestate", b"a=" + key)],
     )
-    with installation.running(**{"kafka.copy_headers": "tracestate,traceparent"}) as daemon:
+    # Each start waits for the end of the session before.
+    settings = {"kafka.copy_headers": "tracestate,traceparent", "kafka.session_timeout": "2s"}
+    with installation.running(**settings) as daemon:
         for committed in (60, 200, 400):
             installation.wait_committed(committed)
             daemon.kill()
