@@ -82,11 +82,12 @@ chaos-selftest: $(VENV)/.dev ## Deliberately broken loops, each of which the har
 	$(BIN)/python -m tests.chaos selftest
 
 MESSAGES ?= 1000000
+REQUESTS ?= 200000
 
 .PHONY: fuzz
-fuzz: $(VENV)/.dev ## MESSAGES damaged messages and 200,000 HTTP requests by SEED, each accounted for; see docs/testing.md
+fuzz: $(VENV)/.dev ## MESSAGES damaged messages and REQUESTS of HTTP by SEED, each accounted for; see docs/testing.md
 	$(BIN)/python -m tests.fuzz messages --count $(MESSAGES) --seed $(SEED)
-	$(BIN)/python -m tests.fuzz requests --seed $(SEED)
+	$(BIN)/python -m tests.fuzz requests --count $(REQUESTS) --seed $(SEED)
 
 .PHONY: fuzz-daemon
 fuzz-daemon: $(VENV)/.dev ## 20,000 damaged messages by SEED, and 20,000 with schemas, through a real Kafka and the daemon

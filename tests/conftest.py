@@ -78,7 +78,8 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     """Mark acceptance tests and tests on a real Kafka as long, and group tests so that few processes start servers.
 
     With ``--dist loadgroup`` one process runs the short tests on Kafka, so `make test` starts one shared broker. They
-    come first, because they take longest. All other tests are grouped by file, because fixtures are shared in a file.
+    come first, because they take longest. All other tests are grouped by file, because fixtures are shared in a file;
+    those of the simulation share none, and take long.
     """
     for item in items:
         file = item.nodeid.partition("::")[0]
@@ -86,7 +87,7 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
         on_kafka = not KAFKA_FIXTURES.isdisjoint(getattr(item, "fixturenames", ()))
         if not short and (on_kafka or file.startswith("tests/acceptance/")):
             item.add_marker(pytest.mark.long)
-        if item.get_closest_marker("xdist_group") is None:
+        if item.get_closest_marker("xdist_group") is None and not file.startswith("tests/simulation/"):
             item.add_marker(pytest.mark.xdist_group("kafka" if short and on_kafka else file))
     items.sort(key=lambda item: item.get_closest_marker("short") is None)
 

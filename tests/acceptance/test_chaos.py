@@ -1,15 +1,15 @@
-"""The chaos harness itself: runs of several lengths, and the broken loops that each of them catches."""
+"""The chaos harness on a small scale: short storms, and one broken loop; `make chaos` and its self-test do the rest."""
 
 import contextlib
 import time
-from dataclasses import replace
 
 import pytest
 
 from tests import servers
+from tests.chaos.faults import KINDS
 from tests.chaos.losses import PER_SECOND
 from tests.chaos.report import Options
-from tests.chaos.storm import SHORT, Storm
+from tests.chaos.storm import Storm
 from tests.chaos.stream import endless
 from tests.chaos.traps import TRAPS, spring
 from tests.chaos.world import ABORT_SCAN_S, SESSION_S, TRANSACTION_S, Producing, WatchedDaemon, a_world
@@ -23,18 +23,10 @@ def world(redis_program):
         yield made
 
 
-def test_a_short_storm_loses_and_doubles_nothing(world):
-    report = Storm(world, SHORT).run()
-    assert report.good, "\n".join(report.lines())
-    assert report.verdict.expected_count > 100
-    # A kill that missed its stage is repeated.
-    assert sum(one.kind == "kill" for one in report.struck) >= 6
-
-
 def test_a_short_storm_with_suppressed_pairs_publishes_all_others_once_and_none_of_them(world):
-    report = Storm(world, replace(SHORT, changes=0.1, ends=0.2, suppressing=True)).run()
+    report = Storm(world, Options(seed=4, kills=3, kinds=(), changes=0.1, ends=0.2, suppressing=True)).run()
     assert report.good, "\n".join(report.lines())
-    assert report.verdict.expected_count > 50
+    assert report.verdict.expected_count > 20
 
 
 def test_a_short_storm_of_losses_loses_and_doubles_nothing(world):
@@ -45,26 +37,20 @@ def test_a_short_storm_of_losses_loses_and_doubles_nothing(world):
     assert not all(rebuild.is_gap for rebuild in report.rebuilds)
 
 
-def test_a_short_storm_is_enough_to_catch_a_loop_without_claims(world):
-    report = Storm(world, replace(SHORT, broken="no-claim")).run()
-    assert report.verdict.doubled_count > 0, "\n".join(report.lines())
-    assert not report.good
-
-
-@pytest.mark.timeout(3600)
 def test_a_storm_of_every_kind_of_fault_loses_and_doubles_nothing(world):
-    report = Storm(world, Options(seed=5, kills=12)).run()
+    report = Storm(world, Options(seed=5, kills=3, every_stage=False)).run()
     assert report.good, "\n".join(report.lines())
+    assert report.verdict.expected_count > 100
+    assert {one.kind for one in report.struck} == set(KINDS)
 
 
 def test_leaders_move_and_nothing_is_lost_or_doubled(world, redis_program):
     with a_world(broker_count=3, redis_program=redis_program) as three:
-        report = Storm(three, Options(seed=6, kills=6, kinds=("broker-killed", "freeze", "kafka-cut"))).run()
+        report = Storm(three, Options(seed=6, kills=0, kinds=("broker-killed",))).run()
     assert report.good, "\n".join(report.lines())
 
 
-@pytest.mark.parametrize("point", ["before_insert_and_look_up", "after_send_offsets"])
-def test_the_partitions_of_a_killed_daemon_are_soon_worked_on_again(world, point):
+def test_the_partitions_of_a_daemon_killed_in_a_transaction_are_soon_worked_on_again(world):
     installation = world.install(6, batch_records=25)
     daemons = [WatchedDaemon(installation, name, {}) for name in "abc"]
     with contextlib.ExitStack() as stack:
@@ -73,7 +59,7 @@ def test_the_partitions_of_a_killed_daemon_are_soon_worked_on_again(world, point
         stack.enter_context(Producing(installation.kafka, installation.topic, endless(7), per_second=60))
         servers.wait_until(lambda: all(len(daemon.owned()) == 2 for daemon in daemons), what="two partitions each")
         victim = daemons[0]
-        victim.aim(point)
+        victim.aim("after_send_offsets")
         victim.wait_held()
         orphaned = {partition.rpartition(":")[2] for partition in victim.owned()}
         before = committed(installation)
@@ -98,14 +84,10 @@ def committed(installation) -> dict[str, int]:
     return {str(number): offset for (_, number), offset in offsets.items()}
 
 
-class TestTraps:
-    @pytest.mark.parametrize("trap", {trap.story: trap for trap in TRAPS}.values(), ids=lambda trap: trap.name)
-    def test_the_right_loop_passes(self, world, trap):
-        verdict = spring(trap, world)
-        assert verdict.good, verdict
-        assert verdict.expected_count > 0
-
-    @pytest.mark.parametrize("trap", TRAPS, ids=lambda trap: trap.broken)
-    def test_the_loop_that_breaks_the_rule_is_caught(self, world, trap):
-        verdict = spring(trap, world, trap.broken)
-        assert (verdict.lost_count if trap.loses else verdict.doubled_count) > 0, verdict
+@pytest.mark.parametrize("broken", [None, "no-fence"])
+def test_a_trap_is_passed_by_the_right_loop_alone(world, broken):
+    (trap,) = (trap for trap in TRAPS if trap.broken == "no-fence")
+    verdict = spring(trap, world, broken)
+    assert verdict.expected_count > 0
+    assert (verdict.lost_count > 0) == (broken is not None), verdict
+    assert verdict.good == (broken is None), verdict

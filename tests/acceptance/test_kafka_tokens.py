@@ -13,6 +13,8 @@ from tests.token_endpoint import AUDIENCE, CLIENT, SECRET, TokenEndpoint
 
 #: Lifetime of tokens, and so of sessions, in seconds.
 LIFETIME_S = 5.0
+#: For daemons whose tokens end: the broker keeps the earlier membership until its session ends.
+FORGOTTEN_SOON = {"kafka.session_timeout": "15s"}
 
 
 class TokenKafka(KafkaServer):
@@ -101,7 +103,7 @@ def test_tokens_that_expire_while_documents_flow_lose_double_and_interrupt_nothi
 
 def test_an_endpoint_that_is_away_is_waited_for_and_named(installation, endpoint, by_endpoint):
     corpus = a_corpus(37, 120)
-    with installation.daemon(**by_endpoint) as daemon:
+    with installation.daemon(**by_endpoint | FORGOTTEN_SOON) as daemon:
         installation.send(corpus[:60])
         installation.wait_committed(60)
         endpoint.is_away = True
@@ -121,7 +123,7 @@ def test_an_endpoint_that_is_away_is_waited_for_and_named(installation, endpoint
 def test_a_refused_token_names_the_reason_and_one_in_a_file_is_read_again(kafka, installation, endpoint):
     corpus = a_corpus(41, 60)
     file = installation.folder / "token"
-    settings = tokens(kafka, sasl_token_file=file)
+    settings = tokens(kafka, sasl_token_file=file) | FORGOTTEN_SOON
     endpoint.audience = "another"
     file.write_text(endpoint.make())
     endpoint.audience = AUDIENCE

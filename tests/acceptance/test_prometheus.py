@@ -579,7 +579,7 @@ class TestAlerts:
         kafka = start_kafka()
         (broker,) = kafka.brokers
         # One record a batch, so that something is always under way; and back in its group at once.
-        brief = {"kafka.batch_records": 1, "kafka.group_instance_id": "one"} | BRIEF
+        brief = {"kafka.batch_records": 1, "kafka.group_instance_id": "one", "kafka.transaction_timeout": "3s"}
         with Scene(install_on(kafka), watch, "kafka", **brief) as scene:
             scene.send(values_of(words(1000, 0)))
             scene.quiet("StreamdedupClientsRebuilt", "StreamdedupKafkaAway")

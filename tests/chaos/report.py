@@ -24,7 +24,8 @@ class Options:
         seed: Decides records, faults, victims and points.
         kills: Number of kills.
         daemons: Number of daemons.
-        kinds: Other kinds of faults; each occurs once in every stage.
+        kinds: Other kinds of faults.
+        every_stage: Whether each of these kinds occurs in every stage; otherwise in one, by turns.
         per_second: Records produced per second.
         changes: Share of records that change a document.
         ends: Share of records that append to a document, delete it, or insert it again.
@@ -39,6 +40,7 @@ class Options:
     kills: int
     daemons: int = 3
     kinds: tuple[str, ...] = tuple(kind for kind in KINDS if kind != "kill")
+    every_stage: bool = True
     per_second: float = PER_SECOND
     changes: float = 0.0
     ends: float = 0.0
@@ -113,9 +115,12 @@ class Report:
 
     def missing(self) -> list[tuple[str, str]]:
         """Return the kinds of faults, each with a stage in which it had no effect."""
-        strikes = Counter((one.kind, one.stage) for one in self.struck if one.effects)
+        strikes = {(one.kind, one.stage) for one in self.struck if one.effects}
+        felt = {kind for kind, _ in strikes}
         kinds = dict.fromkeys(one.kind for one in self.struck if one.kind not in LOSSES)
-        return [(kind, stage) for kind in kinds for stage in POINTS if not strikes[kind, stage]]
+        if not self.options.every_stage:
+            return [(kind, next(iter(POINTS))) for kind in kinds if kind not in felt]
+        return [(kind, stage) for kind in kinds for stage in POINTS if (kind, stage) not in strikes]
 
     def missing_losses(self) -> int:
         """Return how many of the losses were not noticed."""

@@ -60,14 +60,15 @@ class Planned:
 
 
 def plan(options: Options) -> list[Planned]:
-    """Return the faults of a seed: kills and all other kinds, each in every stage, in random order."""
+    """Return the faults of a seed, kills and all other kinds, in random order."""
     rng = random.Random(f"plan {options.seed}")
     stages = list(POINTS)
-    kinds = ["kill"] * options.kills + [kind for kind in options.kinds for _ in stages]
+    strikes = len(stages) if options.every_stage else 1
+    kinds = ["kill"] * options.kills + [kind for kind in options.kinds for _ in range(strikes)]
     turn: Counter[str] = Counter()
     planned = []
-    for kind in kinds:
-        stage = stages[turn[kind] % len(stages)]
+    for number, kind in enumerate(kinds):
+        stage = stages[(turn[kind] if options.every_stage else number) % len(stages)]
         turn[kind] += 1
         # The first faults of a kind cover all stages; of further kills every second one hits a running daemon.
         running = turn[kind] > len(stages) and turn[kind] % 2 == 0

@@ -1,12 +1,15 @@
 """The points and stories of the chaos harness, and the page that names its faults."""
 
 import re
+from collections import Counter
 from pathlib import Path
 
 from streamdedup.daemon.crash_points import CRASH_POINTS
 from tests.chaos.broken import BREAKS
 from tests.chaos.faults import KINDS, POINTS
 from tests.chaos.losses import LOSSES
+from tests.chaos.report import Options, Report, Struck
+from tests.chaos.storm import plan
 from tests.chaos.traps import TRAPS
 from tests.chaos.world import stage_of
 
@@ -27,3 +30,17 @@ class TestPlan:
 
     def test_every_break_has_a_story_that_shows_it(self):
         assert {trap.broken for trap in TRAPS} == set(BREAKS)
+
+    def test_a_short_storm_has_every_kind_once_and_kills_and_the_others_in_every_stage(self):
+        planned = plan(Options(seed=5, kills=3, every_stage=False))
+        assert Counter(fault.kind for fault in planned) == {kind: 3 if kind == "kill" else 1 for kind in KINDS}
+        assert {fault.stage for fault in planned if fault.kind == "kill"} == set(POINTS)
+        assert {fault.stage for fault in planned if fault.kind != "kill"} == set(POINTS)
+
+    def test_a_fault_without_effect_is_missing_in_its_stage_or_where_one_stage_is_enough_in_the_first(self):
+        felt = Struck(0.0, "kill", "a", "after_send", "after_send", "sending", effects=["ended"])
+        missed = Struck(0.0, "freeze", "a", "after_send", "after_send", "sending")
+        short = Options(seed=5, kills=1, every_stage=False)
+        assert Report(short, [felt, missed]).missing() == [("freeze", "index")]
+        others = [("kill", "index"), ("kill", "commit"), *(("freeze", stage) for stage in POINTS)]
+        assert Report(Options(seed=5, kills=1), [felt, missed]).missing() == others

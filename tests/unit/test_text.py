@@ -187,7 +187,7 @@ PAIRS = sorted(
 )
 
 
-@pytest.mark.parametrize("context", ["{}{}{}", "{}{}\u094d{}", "{}{}\u0323{}"])
+@pytest.mark.parametrize("context", ["{}{}{}", pytest.param("{}{}\u094d{}", marks=pytest.mark.long), "{}{}\u0323{}"])
 def test_each_composing_pair_and_each_mark_fold_by_table_as_in_the_reference(context):
     for third in sorted({mark for _, mark in PAIRS}):
         in_context = [context.format(letter, mark, third) for letter, mark in PAIRS]
