@@ -56,31 +56,16 @@ class Membership:
 
 @dataclass(slots=True)
 class Group:
-    """A consumer group.
-
-    Attributes:
-        topics: Topics that the members read.
-        generation: Number of rebalances.
-        members: Numbers of the members, in order of joining.
-        owners: Member of each partition.
-        committed: Committed offset, by partition.
-        metadata: Metadata committed with the offset.
-        topic_ids: Id of the topic committed with the offset; empty if another program committed it.
-        incarnations: Incarnation of the topic committed with the offset.
-        statics: Number of the member that holds each static membership.
-        index_names: Name of the index that a member uses, by number.
-    """
+    """A consumer group; members have numbers, and are in order of joining."""
 
     topics: tuple[str, ...]
     generation: int = 0
     members: list[int] = field(default_factory=list)
     owners: dict[Partition, int] = field(default_factory=dict)
-    committed: dict[Partition, int] = field(default_factory=dict)
-    metadata: dict[Partition, str] = field(default_factory=dict)
-    topic_ids: dict[Partition, str] = field(default_factory=dict)
-    incarnations: dict[Partition, int] = field(default_factory=dict)
-    statics: dict[str, int] = field(default_factory=dict)
-    index_names: dict[int, str] = field(default_factory=dict)
+    committed: dict[Partition, CommittedOffset] = field(default_factory=dict)
+    outdated: set[Partition] = field(default_factory=set)  # committed offsets of deleted topics
+    statics: dict[str, int] = field(default_factory=dict)  # holder of each static membership
+    index_names: dict[int, str] = field(default_factory=dict)  # by member
 
 
 class MemoryBroker:
@@ -89,13 +74,8 @@ class MemoryBroker:
     Attributes:
         away: While true, polls raise BrokerSilent and all other calls raise BrokerUnavailable.
         on_idle: Called with the timeout of a poll or hold without records, instead of waiting.
-        publish_failures: Failures of the next publishes, in order; each is used once.
+        publish_failures: Failures of the next publishes, in order; each is used once, as are ``poll_failures``.
         tells_topic_ids: Whether sources receive the ids of topics; false models a broker before Kafka 2.8.
-        poll_failures: Errors of the next polls, in order; each is used once.
-        groups: State of each consumer group.
-        member_numbers: Numbers of new members.
-        compacted: Topics that are compacted (``compact``).
-        beginnings: Offset of the first record, where older ones are deleted (``truncate``).
     """
 
     def __init__(self, topics: Mapping[str, int], on_idle: Callable[[float], None] = lambda _timeout_s: None) -> None:
@@ -114,7 +94,6 @@ class MemoryBroker:
         self._logs: dict[Partition, list[LogEntry]] = {
             Partition(topic, number): [] for topic, partitions in topics.items() for number in range(partitions)
         }
-        self._outdated: dict[str, set[Partition]] = {}
         self._epochs: dict[str, int] = {}
         self._open: dict[str, Transaction] = {}
 
@@ -158,16 +137,13 @@ class MemoryBroker:
         ]
 
     def committed(self, group: str) -> dict[Partition, int]:
-        """Committed offsets of ``group``."""
-        return dict(self.groups[group].committed) if group in self.groups else {}
+        """Committed offsets of a group."""
+        state = self.groups.get(group)
+        return {} if state is None else {partition: each.offset for partition, each in state.committed.items()}
 
     def commit(self, group: str, offsets: Mapping[Partition, int]) -> None:
         """Set offsets, as an operator can while the group is stopped."""
-        self.groups[group].committed.update(offsets)
-        self.groups[group].metadata.update(dict.fromkeys(offsets, ""))
-        for partition in offsets:
-            self.groups[group].topic_ids.pop(partition, None)
-            self.groups[group].incarnations.pop(partition, None)
+        self.groups[group].committed |= {partition: CommittedOffset(offset) for partition, offset in offsets.items()}
 
     def recreate(self, topic: str, partitions: int | None = None, *, offsets_deleted: bool = True) -> None:
         """Delete a topic and create it again, empty; its committed offsets are deleted now or later."""
@@ -185,8 +161,8 @@ class MemoryBroker:
             del self._logs[partition]
         if offsets_deleted:
             self.delete_offsets(topic)
-        for name, state in self.groups.items():
-            self._outdated.setdefault(name, set()).update(each for each in state.committed if each.topic == topic)
+        for state in self.groups.values():
+            state.outdated.update(each for each in state.committed if each.topic == topic)
         self._topics[topic] = 0
         self._missing.add(topic)
 
@@ -234,22 +210,20 @@ class MemoryBroker:
         state = self.groups[group]
         assert not state.members, "only a group without members can be deleted"
         state.generation = 0
-        for of_group in (state.owners, state.committed, state.metadata, state.topic_ids):
-            of_group.clear()
+        state.owners.clear()
+        state.committed.clear()
 
     def delete_offsets(self, topic: str) -> None:
         """Delete the committed offsets of a topic."""
         for state in self.groups.values():
-            for of_group in (state.committed, state.metadata, state.topic_ids, state.incarnations):
-                for partition in [each for each in of_group if each.topic == topic]:
-                    del of_group[partition]
+            state.committed = {each: offset for each, offset in state.committed.items() if each.topic != topic}
 
     def delete_outdated(self, group: str) -> None:
         """Delete the offsets of deleted topics that were left."""
         state = self.groups[group]
-        for partition in self._outdated.pop(group, ()):
-            for of_group in (state.committed, state.metadata, state.topic_ids):
-                of_group.pop(partition, None)
+        for partition in state.outdated:
+            state.committed.pop(partition, None)
+        state.outdated.clear()
 
     def topic_ids(self, topics: Iterable[str]) -> dict[str, str]:
         """Ids of those topics that exist."""
@@ -259,14 +233,15 @@ class MemoryBroker:
 
     def committed_offset(self, group: str, partition: Partition) -> CommittedOffset | None:
         """Offset that a group has committed for a partition in the present incarnation of its topic."""
-        state = self.groups[group]
-        if state.topic_ids.get(partition, "") not in {"", self._topic_ids[partition.topic]}:
+        committed = self.groups[group].committed.get(partition)
+        if committed is None or committed.topic_id not in {"", self._topic_ids[partition.topic]}:
             return None
-        offset = state.committed.get(partition)
-        if offset is None:
-            return None
-        metadata, topic_id = state.metadata.get(partition, ""), state.topic_ids.get(partition, "")
-        return CommittedOffset(offset, metadata, topic_id, state.incarnations.get(partition, 0))
+        return committed
+
+    def committed_offsets(self, group: str) -> dict[Partition, CommittedOffset]:
+        """Offsets that a group has committed in the present incarnations of topics."""
+        partitions = [each for each in self.groups[group].committed if each.topic not in self._missing]
+        return {each: offset for each in partitions if (offset := self.committed_offset(group, each)) is not None}
 
     def start(self, group: str, partition: Partition) -> int:
         """Offset at which a member of a group starts to read a partition."""
@@ -362,11 +337,10 @@ class MemoryBroker:
         membership: Membership = batch.membership
         if membership.generation != state.generation or membership.member not in state.members:
             raise MembershipEnded("the group moved on while the batch was processed")
-        state.committed.update(batch.ends)
-        self._outdated.get(group, set()).difference_update(batch.ends)
-        state.metadata.update(dict.fromkeys(batch.ends, batch.metadata))
-        state.topic_ids.update({each: batch.topic_ids[each.topic] for each in batch.ends if batch.topic_ids})
-        state.incarnations.update(batch.incarnations)
+        state.outdated.difference_update(batch.ends)
+        for each, offset in batch.ends.items():
+            topic_id, incarnation = batch.topic_ids.get(each.topic, ""), batch.incarnations.get(each, 0)
+            state.committed[each] = CommittedOffset(offset, batch.metadata, topic_id, incarnation)
 
     def partitions(self, topic: str) -> list[Partition]:
         """Partitions of a topic."""

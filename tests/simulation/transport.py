@@ -127,10 +127,7 @@ class MemorySource:
 
     def all_committed(self, *, stable: bool = True) -> dict[Partition, CommittedOffset]:
         self._broker.refuse_if_away()
-        missing = self.missing_topics()
-        partitions = [each for each in self._group.committed if each.topic not in missing]
-        found = {each: self._broker.committed_offset(self._name, each) for each in partitions}
-        return {partition: committed for partition, committed in found.items() if committed is not None}
+        return self._broker.committed_offsets(self._name)
 
     def end(self, partition: Partition) -> int | None:
         return self._broker.end_of(partition)

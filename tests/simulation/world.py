@@ -56,7 +56,7 @@ class Killed(BaseException):
 class Stop:
     """A ``StopSignals`` whose waits take no time."""
 
-    world: "World"
+    world: Any
     stopping: bool = False
 
     def wait(self, timeout_s: float) -> bool:
@@ -111,7 +111,7 @@ class Watched:
         return call
 
     def _report(self, effect: str, method: Callable[..., Any], *arguments: Any, **named: Any) -> Any:
-        self._daemon.world.moment(Moment(self._daemon, effect))
+        self._daemon.world.moment(effect, self._daemon)
         return method(*arguments, **named)
 
 
@@ -133,7 +133,7 @@ class WatchedBroker(MemoryBroker):
     went has lost its position, and is read from the committed offset.
     """
 
-    world: "World"
+    world: Any
 
     def rebalance(self, group: str) -> None:
         super().rebalance(group)
@@ -144,7 +144,7 @@ class WatchedBroker(MemoryBroker):
                 source._positions = {p: source._positions.get(p, self.start(group, p)) for p in ours}
 
     def commit_batch(self, group: str, batch: Batch, transaction: Transaction | None = None) -> None:
-        self.world.moment(Moment(self.world.active[-1], "commit"))
+        self.world.moment("commit")
         super().commit_batch(group, batch, transaction)
         self.world.committed(batch)
 
@@ -153,10 +153,16 @@ def a_pipeline(name: str, make_detector: Callable[..., Detector], index: Any) ->
     return Pipeline(name, Decoder(), make_detector(OPTIONS, index), index, FINGERPRINT, OPTIONS.threshold, 100)
 
 
-class Daemon:
-    """One daemon: a loop with its metrics, stepped by the world."""
+def a_rebuilder(world: Any, owner: Any) -> Rebuilder:
+    """Return the rebuilder of a daemon or a command, which have a name and a link."""
+    history = MemoryHistory(world.broker, 3)
+    return Rebuilder(lambda name: world.open_target(owner, name), history, DUPLICATES, lambda: world.now_ms)
 
-    def __init__(self, world: "World", name: str) -> None:
+
+class Daemon:
+    """A loop with its metrics, stepped by a ``Simulation`` or a ``World``."""
+
+    def __init__(self, world: Any, name: str) -> None:
         self.world = world
         self.name = name
         self.metrics = world.make_metrics()
@@ -165,10 +171,7 @@ class Daemon:
         self._transport = world.transport(self)
         self.source: MemorySource | None = None
         pipeline = replace(world.pipeline("articles", world.connect(self)), silent_until_ms=world.silent_until_ms)
-        history = MemoryHistory(world.broker, 3)
-        self.rebuilder = Rebuilder(
-            lambda profile: world.open_target(self, profile), history, DUPLICATES, lambda: world.now_ms
-        )
+        self.rebuilder = a_rebuilder(world, self)
         self.loop = Loop(
             transport=self,
             pipelines=dict.fromkeys(world.topics, pipeline),
@@ -192,7 +195,7 @@ class Daemon:
 
     def open(self) -> tuple[Watched, Watched]:
         """Open clients, as the loop's transport."""
-        self.world.moment(Moment(self, "open_clients"))
+        self.world.moment("open_clients", self)
         self.source, sink = self._transport.open()
         return WatchedSource(self.source, self), Watched(sink, self, ["publish"])
 
@@ -288,7 +291,7 @@ class World:
         """Return the index of a daemon."""
 
         def called(effect: str) -> str:
-            self.moment(Moment(daemon, effect))
+            self.moment(effect, daemon)
             return ""
 
         writer = f"{daemon.name}.{next(self._writers)}"
@@ -336,9 +339,9 @@ class World:
 
     # Events
 
-    def moment(self, moment: Moment) -> None:
+    def moment(self, effect: str, daemon: Daemon | None = None) -> None:
         """Run the event that the plan has for this moment."""
-        number = len(self.trace)
+        number, moment = len(self.trace), Moment(daemon or self.active[-1], effect)
         self.trace.append(moment)
         act = self.plan(number)
         if act is not None:
