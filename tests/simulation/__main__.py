@@ -16,11 +16,11 @@ from contextlib import nullcontext
 from pathlib import Path
 
 from tests.simulation.generate import random_story
-from tests.simulation.playing import judged, kinds
 from tests.simulation.rules import BRANCHES, RULES, without
 from tests.simulation.shrink import shrunk
 from tests.simulation.simulation import simulated
 from tests.simulation.story import Story, parse
+from tests.simulation.verdict import judged, kinds
 
 #: Histories that a process takes at a time.
 _PART = 50
