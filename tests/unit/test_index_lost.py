@@ -25,7 +25,7 @@ from streamdedup.wire import Decoder, decode_alert
 from tests.simulation import world as loop_world
 from tests.simulation.server import Connection, Link
 from tests.simulation.transport import MemoryHistory, MemorySource
-from tests.simulation.world import (
+from tests.turns import (
     CLOCK,
     DUPLICATES,
     FINGERPRINT,

@@ -24,7 +24,7 @@ from streamdedup.position import Partition
 from streamdedup.wire import Decoder
 from streamdedup.wire.dead_letters import read_headers
 from tests.floods import a_story, decoys
-from tests.simulation.world import (
+from tests.turns import (
     CLOCK,
     DEAD_LETTERS,
     DUPLICATES,
