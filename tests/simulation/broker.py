@@ -43,7 +43,6 @@ class LogEntry:
 
     record: Record | None
     transaction: Transaction
-    readable: bool = True
 
 
 @dataclass(frozen=True, slots=True)
@@ -86,6 +85,7 @@ class MemoryBroker:
         self.member_numbers = count(1)
         self.publish_failures: list[FailurePoint] = []
         self.poll_failures: list[Exception] = []
+        self.unreadable: set[Position] = set()
         self.compacted: set[str] = set()
         self.beginnings: dict[Partition, int] = {}
         self._topics = dict(topics)
@@ -110,7 +110,9 @@ class MemoryBroker:
     ) -> Position:
         """Append one record outside any transaction; the key decides the partition unless its number is given."""
         message = Message(topic, key, value, headers, timestamp_ms)
-        return self.append(message, Transaction("committed"), partition, readable=readable)
+        position = self.append(message, Transaction("committed"), partition)
+        self.unreadable |= set() if readable else {position}
+        return position
 
     def compact(self, partition: Partition, *offsets: int) -> None:
         """Delete records, as the compaction of the topic does, or the retention of its tombstones."""
@@ -127,14 +129,9 @@ class MemoryBroker:
         for offset in offsets:
             log[offset] = replace(log[offset], record=None)
 
-    def records(self, topic: str, *, committed: bool = True) -> list[Record]:
-        """Visible records of a topic; with ``committed`` false also those of open and aborted transactions."""
-        return [
-            entry.record
-            for partition in self.partitions(topic)
-            for entry in (self.visible(partition) if committed else self._logs[partition])
-            if entry.record is not None
-        ]
+    def records(self, topic: str) -> list[Record]:
+        """Visible records of a topic."""
+        return [record for partition in self.partitions(topic) for record in self.visible(partition)]
 
     def committed(self, group: str) -> dict[Partition, int]:
         """Committed offsets of a group."""
@@ -269,26 +266,24 @@ class MemoryBroker:
         if self.away:
             raise BrokerUnavailable("the broker is away")
 
-    def append(
-        self, message: Message, transaction: Transaction, partition: int | None = None, *, readable: bool = True
-    ) -> Position:
+    def append(self, message: Message, transaction: Transaction, partition: int | None = None) -> Position:
         """Append ``message`` under ``transaction`` and return its position."""
         number = zlib.crc32(message.key or b"") % self._topics[message.topic] if partition is None else partition
         log = self._logs[Partition(message.topic, number)]
         position = Position(message.topic, number, len(log))
         time_ms = time.time_ns() // 1_000_000 if message.timestamp_ms is None else message.timestamp_ms
         record = Record(position, time_ms, message.key, message.value, message.headers)
-        log.append(LogEntry(record, transaction, readable))
+        log.append(LogEntry(record, transaction))
         transaction.partitions.add(position.topic_partition)
         return position
 
-    def visible(self, partition: Partition, start: int = 0) -> Iterator[LogEntry]:
+    def visible(self, partition: Partition, start: int = 0) -> Iterator[Record]:
         """Committed records from ``start`` on, up to the first open transaction."""
         for entry in self._logs[partition][start:]:
             if entry.transaction.state == "open":
                 return
             if entry.transaction.state == "committed" and entry.record is not None:
-                yield entry
+                yield entry.record
 
     def first_since(self, partition: Partition, time_ms: int | None) -> int:
         """Offset of the first record of a time or later; without one, of the first open transaction or the end."""
