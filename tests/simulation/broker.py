@@ -130,11 +130,9 @@ class MemoryBroker:
             log[offset] = replace(log[offset], record=None)
 
     def records(self, topic: str) -> list[Record]:
-        """Visible records of a topic."""
         return [record for partition in self.partitions(topic) for record in self.visible(partition)]
 
     def committed(self, group: str) -> dict[Partition, int]:
-        """Committed offsets of a group."""
         state = self.groups.get(group)
         return {} if state is None else {partition: each.offset for partition, each in state.committed.items()}
 
@@ -170,11 +168,9 @@ class MemoryBroker:
         self.add_partitions(topic, partitions)
 
     def missing(self, topics: Iterable[str]) -> frozenset[str]:
-        """Those of the topics that do not exist."""
         return self._missing.intersection(topics)
 
     def add_partitions(self, topic: str, partitions: int) -> None:
-        """Raise the number of partitions of a topic."""
         self._logs |= {Partition(topic, number): [] for number in range(self._topics[topic], partitions)}
         self._topics[topic] = partitions
         self._rebalance_readers(topic)
@@ -184,7 +180,6 @@ class MemoryBroker:
             self.rebalance(group)
 
     def expire(self, group: str, member: int) -> None:
-        """End the session of a member."""
         state = self.groups[group]
         if member in state.members:
             state.members.remove(member)
@@ -211,7 +206,6 @@ class MemoryBroker:
         state.committed.clear()
 
     def delete_offsets(self, topic: str) -> None:
-        """Delete the committed offsets of a topic."""
         for state in self.groups.values():
             state.committed = {each: offset for each, offset in state.committed.items() if each.topic != topic}
 
@@ -223,20 +217,17 @@ class MemoryBroker:
         state.outdated.clear()
 
     def topic_ids(self, topics: Iterable[str]) -> dict[str, str]:
-        """Ids of those topics that exist."""
         return {
             topic: self._topic_ids[topic] for topic in topics if self.tells_topic_ids and topic not in self._missing
         }
 
     def committed_offset(self, group: str, partition: Partition) -> CommittedOffset | None:
-        """Offset that a group has committed for a partition in the present incarnation of its topic."""
         committed = self.groups[group].committed.get(partition)
         if committed is None or committed.topic_id not in {"", self._topic_ids[partition.topic]}:
             return None
         return committed
 
     def committed_offsets(self, group: str) -> dict[Partition, CommittedOffset]:
-        """Offsets that a group has committed in the present incarnations of topics."""
         partitions = [each for each in self.groups[group].committed if each.topic not in self._missing]
         return {each: offset for each in partitions if (offset := self.committed_offset(group, each)) is not None}
 
@@ -262,12 +253,10 @@ class MemoryBroker:
                 self.end(transactional_id, "aborted")
 
     def refuse_if_away(self) -> None:
-        """Check that the broker is not away."""
         if self.away:
             raise BrokerUnavailable("the broker is away")
 
     def append(self, message: Message, transaction: Transaction, partition: int | None = None) -> Position:
-        """Append ``message`` under ``transaction`` and return its position."""
         number = zlib.crc32(message.key or b"") % self._topics[message.topic] if partition is None else partition
         log = self._logs[Partition(message.topic, number)]
         position = Position(message.topic, number, len(log))
@@ -297,11 +286,9 @@ class MemoryBroker:
         return self.end_of(partition)
 
     def has_open_transaction(self, partition: Partition, end: int) -> bool:
-        """Tell whether a record before an offset belongs to an open transaction."""
         return any(entry.transaction.state == "open" for entry in self._logs[partition][:end])
 
     def end_of(self, partition: Partition) -> int:
-        """Offset of the next record of ``partition``."""
         return len(self._logs.get(partition, ()))
 
     def register(self, transactional_id: str) -> int:
@@ -311,7 +298,6 @@ class MemoryBroker:
         return self._epochs[transactional_id]
 
     def begin(self, transactional_id: str, epoch: int) -> Transaction:
-        """Open a transaction."""
         if self._epochs[transactional_id] != epoch:
             raise ProducerFenced(f"another producer took over {transactional_id}")
         self._open[transactional_id] = Transaction()
@@ -338,5 +324,4 @@ class MemoryBroker:
             state.committed[each] = CommittedOffset(offset, batch.metadata, topic_id, incarnation)
 
     def partitions(self, topic: str) -> list[Partition]:
-        """Partitions of a topic."""
         return [Partition(topic, number) for number in range(self._topics[topic])]

@@ -109,7 +109,6 @@ class Draw:
         return sorted(faults) or ["crash"]
 
     def story(self) -> Story:
-        """Return the history."""
         steps: list[Step] = []
         rng = self._rng
         steps += [("run", name, str(rng.randint(5, 30))) for name in self._names if rng.random() < 0.7]

@@ -32,7 +32,6 @@ class Installation:
     version: int
 
     def fingerprint(self) -> dict[str, object]:
-        """Return the parameters of the index."""
         options = VERSIONS[self.version]
         return FINGERPRINT | {name: value for name, value in options.items() if name != "threshold"}
 

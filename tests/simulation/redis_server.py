@@ -17,8 +17,7 @@ from streamdedup.index.redis.backend import RedisBackend, RedisOptions
 from streamdedup.index.redis.servers import OneServer
 from streamdedup.index.redis.staging import LEASE_MS, RedisStagingIndex
 from streamdedup.index.values import Fingerprint
-from tests.simulation.operator import Installation
-from tests.simulation.server import NUMBERED, PARTS, SCRIPTS, Connection, Link, ServedIndex, Server
+from tests.simulation.server import NUMBERED, PARTS, SCRIPTS, Connection, ServedIndex, Server
 from tests.simulation.simulation import Simulation
 from tests.simulation.story import Setup
 from tests.simulation.world import OPTIONS
@@ -45,7 +44,6 @@ class RedisServer(Server):
         client.flushdb()
 
     def backend(self, prefix: str) -> RedisBackend:
-        """Return the indexes of a key prefix."""
         options = RedisOptions(prefix=prefix, address="redis", bucket_layout=self._layout)
         parameters = IndexParameters(fingerprint={}, bands=OPTIONS.banding.bands, lifetime_ms=None, bucket_cap=None)
         return RedisBackend(OneServer(self._client), options, {PROFILE: parameters})
@@ -143,12 +141,8 @@ class RedisStaging:
 class RedisSimulation(Simulation):
     """A history whose indexes are in Redis."""
 
+    make_connection = RedisConnection
+
     def __init__(self, setup: Setup, client: redis.Redis, layout: str) -> None:
         super().__init__(setup)
         self.server: RedisServer = RedisServer(client, layout, lambda: self.now_ms)
-
-    def connection(self, name: str, installation: Installation, link: Link, *, in_staging: bool = False) -> Any:
-        writer = f"{name}.{next(self._writers)}"
-        return RedisConnection(
-            self.server, installation.prefix, writer, self.server_moment, link, in_staging=in_staging
-        )

@@ -153,15 +153,7 @@ def _decoder(scope_field: str | None) -> RegisteredDecoder:
 
 
 class Process:
-    """A daemon or a command.
-
-    Attributes:
-        at: The effect before which it has stopped.
-        fate: What is to become of its next call of the server or of Kafka.
-        error: The error with which it has ended.
-        dead: Whether it was killed; then nothing that it does has an effect.
-        joined: The source with which a command joins the group.
-    """
+    """A daemon or a command; a dead process, which was killed, has no more effects."""
 
     def __init__(
         self, name: str, body: Callable[[], object], daemon: Daemon | None, installation: Installation
@@ -169,14 +161,14 @@ class Process:
         self.name = name
         self.daemon = daemon
         self.installation = installation
-        self.at = ""
-        self.fate = ""
+        self.at = ""  # the effect before which it has stopped
+        self.fate = ""  # of its next call of the server or of Kafka
         self.error: BaseException | None = None
         self.dead = False
         self.clock_ms = 0
         self.frozen = False
-        self.joined: MemorySource | None = None
-        self._greenlet = greenlet(self._run)
+        self.joined: MemorySource | None = None  # by a command
+        self.coroutine = greenlet(self._run)
         self._body = body
 
     def _run(self) -> None:
@@ -189,24 +181,20 @@ class Process:
 
     @property
     def alive(self) -> bool:
-        return not self._greenlet.dead and not self.dead
+        return not self.coroutine.dead and not self.dead
 
     @property
     def source(self) -> MemorySource | None:
         """The source with which it is a member of the group."""
         return self.joined if self.daemon is None else self.daemon.source
 
-    def resume(self) -> None:
-        """Take the next effect, up to the one after it."""
-        self._greenlet.switch()
-
     def kill(self) -> None:
         """End at once, without an effect; the session goes on until it expires."""
         self.dead = True
         if self.source is not None:
             self.source._member *= -1  # no member: it cannot leave
-        if self._greenlet:
-            self._greenlet.throw(Killed)
+        if self.coroutine:
+            self.coroutine.throw(Killed)
 
 
 @dataclass
@@ -240,6 +228,7 @@ class Simulation:
     silent_until_ms = None
     breaker = BreakerOptions(None)
     make_metrics = Unmeasured
+    make_connection = Connection
     topics = (INPUT,)
 
     def __init__(self, setup: Setup) -> None:
@@ -296,7 +285,6 @@ class Simulation:
         )
 
     def options(self, version: int) -> DetectorOptions:
-        """Return the options of the detector in an installation of a version."""
         return replace(
             OPTIONS,
             window_ms=self.window_ms,
@@ -307,9 +295,10 @@ class Simulation:
         )
 
     def connection(self, name: str, installation: Installation, link: Link, *, in_staging: bool = False) -> Connection:
-        """Return an index of a process, over its connection to the server."""
         writer = f"{name}.{next(self._writers)}"
-        return Connection(self.server, installation.prefix, writer, self.server_moment, link, in_staging=in_staging)
+        return self.make_connection(
+            self.server, installation.prefix, writer, self.server_moment, link, in_staging=in_staging
+        )
 
     def connect(self, daemon: Daemon) -> Connection:
         return self.connection(daemon.name, self.installation, daemon.link)
@@ -371,12 +360,10 @@ class Simulation:
             raise BrokerUnavailable("made to fail")
 
     def time_passes(self, timeout_s: float) -> None:
-        """Let a process wait."""
         self.pause("wait")
         self.now_ms += round(1_000 * timeout_s)
 
     def committed(self, batch: Batch) -> None:
-        """Record a commit."""
         order, process = next(self.orders), self._running
         assert process is not None
         for position in batch.positions():
@@ -411,7 +398,6 @@ class Simulation:
             self.members.setdefault(process.name, set()).add(process.source._member)
 
     def sources(self) -> list[MemorySource]:
-        """Return the sources of all processes that live."""
         sources = (process.source for process in self.processes.values() if process.alive)
         return [source for source in sources if source is not None]
 
@@ -423,7 +409,7 @@ class Simulation:
                 return
             self._main, self._running = getcurrent(), process
             try:
-                process.resume()
+                process.coroutine.switch()
             finally:
                 self._running = None
             if not process.alive:
@@ -435,7 +421,6 @@ class Simulation:
                 return
 
     def close(self) -> None:
-        """End all processes."""
         for process in list(self.processes.values()):
             process.kill()
         self.everyone.clear()

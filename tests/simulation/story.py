@@ -45,7 +45,6 @@ class Story:
     steps: Sequence[Step] = ()
 
     def text(self) -> str:
-        """Return the lines."""
         lines = []
         for each in fields(Setup):
             value = getattr(self.setup, each.name)

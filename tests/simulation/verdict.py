@@ -175,7 +175,6 @@ class Verdict:
         self._window_ms = simulation.window_ms
 
     def wrong(self) -> list[str]:
-        """Return the mistakes."""
         skipped = (p for p in self._simulation.produced if p.commit is None and p.removed is None)
         found = [*self._simulation.wrong, *(f"skipped {produced.sent.id}" for produced in skipped)]
         coexisting, published = self._coexisting(), {}

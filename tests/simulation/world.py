@@ -159,13 +159,11 @@ class Daemon:
             self.loop._slow_start.committed(0)
 
     def open(self) -> tuple[Watched, Watched]:
-        """Open clients, as the loop's transport."""
         self.world.moment("open_clients", self)
         self.source, sink = self._transport.open()
         return WatchedSource(self.source, self), Watched(sink, self, ["publish"])
 
     def leave_group(self) -> None:
-        """Be silent for longer than the session may last."""
         if self.source is not None:
             self.source.leave()
 

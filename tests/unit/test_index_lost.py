@@ -436,7 +436,7 @@ def test_an_index_whose_rebuild_another_daemon_has_completed_is_used():
     slow = world.start_later()
     while not slow.rebuilder.has_begun("articles"):
         world.turn(slow)
-    world.index.lease = None  # the daemon is away for longer than the lease
+    world.index.lease = "", 0  # the daemon is away for longer than the lease
     slow.leave_group()
     other = world.start("other")
     while world.index._fingerprint is None:
