@@ -18,7 +18,7 @@ from streamdedup.detection.model import DetectorOptions, document_number
 from streamdedup.index.documents import IndexEntry
 from streamdedup.wire import Alert, Match, content_digest, decode_alert
 from streamdedup.wire.dead_letters import read_headers
-from tests.reference_pairs import expected_by_options
+from tests.reference_pairs import expected_pairs
 from tests.simulation.faults import play
 from tests.simulation.server import ServedIndex
 from tests.simulation.simulation import LABEL_BYTES, Produced, Simulation
@@ -169,7 +169,7 @@ class Verdict:
         self._options = {version: simulation.options(version) for version in versions}
         texts = sorted({state.text for state in self._all})
         self._near = {
-            version: expected_by_options([(text, text) for text in texts], options)
+            version: expected_pairs([(text, text) for text in texts], options)
             for version, options in self._options.items()
         }
         self._window_ms = simulation.window_ms
