@@ -22,7 +22,7 @@ from streamdedup.index.values import Opening
 from streamdedup.kafka.protocols import Batch, CommittedOffset, Message
 from streamdedup.position import Partition
 from streamdedup.wire import Decoder, decode_alert
-from tests.simulation import world as loop_world
+from tests import turns
 from tests.simulation.server import Connection, Link
 from tests.simulation.transport import MemoryHistory, MemorySource
 from tests.turns import (
@@ -530,12 +530,12 @@ def test_a_gap_without_some_of_its_records_is_rebuilt_as_a_whole(loses, is_gap):
 def a_pipeline_with_scopes(name, make_detector, index):
     """Return the pipeline of a profile whose documents all have the default scope."""
     scopes = {"scope_field": "tenant", "default_scope": "all"}
-    options = replace(loop_world.OPTIONS, **scopes)
+    options = replace(turns.OPTIONS, **scopes)
     return replace(a_pipeline(name, make_detector, index), decoder=Decoder(**scopes), detector=Detector(options, index))
 
 
 def test_a_rebuilt_index_with_scopes_knows_the_cluster_of_a_document_that_was_continued(monkeypatch):
-    monkeypatch.setattr(loop_world, "a_pipeline", a_pipeline_with_scopes)
+    monkeypatch.setattr(turns, "a_pipeline", a_pipeline_with_scopes)
     world = World([Sent("x", TEXT, 0), Sent("y", TEXT, 0)], on_index_lost="rebuild", batch_size=1).run()
     world.send(Sent("y", "knoll", 0, op="append")).run()
     number = document_number("articles", "y")
