@@ -5,6 +5,7 @@ from collections.abc import Iterator
 from dataclasses import replace
 from functools import partialmethod
 
+from tests.simulation.simulation import KAFKA_FATES, PUBLISH_FATES, SERVER_FATES
 from tests.simulation.story import Setup, Step, Story
 from tests.simulation.world import a_text, edited
 
@@ -24,9 +25,9 @@ _PROFILES = ("contained", "suppressed", "full", "moves")
 _WINDOW_S = 3_600
 #: Fates of a call, by fault.
 _FATES = {
-    "lost": ("request lost", "reply lost"),
-    "late": ("late", "twice"),
-    "kafka": ("refused", "silent", "before commit", "after commit"),
+    "lost": SERVER_FATES[:2],
+    "late": SERVER_FATES[2:],
+    "kafka": (*KAFKA_FATES, *PUBLISH_FATES),
 }
 #: Faults that belong together.
 _THEMES = (

@@ -357,10 +357,11 @@ class Verdict:
         keys = {number: band_keys([entry.content])[0].tolist() for number, entry in stored.items()}
         for (band, key), (members, _) in data._buckets._entries.items():
             for number in members:
-                if number not in keys or keys[number][band] != key:
-                    if number not in moved:
-                        yield f"left {number} in a bucket"
-                    self._excused["numbers left in buckets by documents in two partitions"] += number in moved
+                is_left = number not in keys or keys[number][band] != key
+                if is_left and number in moved:
+                    self._excused["numbers left in buckets by documents in two partitions"] += 1
+                elif is_left:
+                    yield f"left {number} in a bucket"
         yield from self._miscounted(data, {number: stored[number] for number in stored.keys() - moved}, moved)
         for position in data._pending_matches.all_keys():
             partition = position.topic_partition
