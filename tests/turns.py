@@ -230,12 +230,7 @@ class World:
 
     @property
     def done(self) -> bool:
-        offsets = {partition: self.broker.committed_offset(GROUP, partition) for partition in self.ends}
-        # A committed offset beyond the end belongs to a deleted topic.
-        return all(
-            (mark := offsets[partition]) is not None and end <= mark.offset <= self.broker.end_of(partition)
-            for partition, end in self.ends.items()
-        )
+        return self.broker.has_committed(GROUP, self.ends)
 
     def run(self) -> "World":
         """Step the daemons in turn until everything is committed."""

@@ -231,6 +231,14 @@ class MemoryBroker:
         partitions = [each for each in self.groups[group].committed if each.topic not in self._missing]
         return {each: offset for each in partitions if (offset := self.committed_offset(group, each)) is not None}
 
+    def has_committed(self, group: str, ends: Mapping[Partition, int]) -> bool:
+        """Tell whether a group has committed these offsets; one beyond the end belongs to a deleted topic."""
+        offsets = {partition: self.committed_offset(group, partition) for partition in ends}
+        return all(
+            (mark := offsets[partition]) is not None and end <= mark.offset <= self.end_of(partition)
+            for partition, end in ends.items()
+        )
+
     def start(self, group: str, partition: Partition) -> int:
         """Offset at which a member of a group starts to read a partition."""
         committed = self.committed_offset(group, partition)

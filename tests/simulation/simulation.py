@@ -16,6 +16,7 @@ from dataclasses import dataclass, replace
 from functools import cache
 from typing import Any
 
+import pytest
 import structlog
 from greenlet import getcurrent, greenlet
 
@@ -58,8 +59,6 @@ from tests.simulation.world import (
 BEGIN_MS = 1_700_000_000_000
 #: Most bytes of a label.
 LABEL_BYTES = 16
-#: Most records behind a committed offset for which a gap looks for pending matches; no history has as many.
-PENDING_RECORDS = 200
 #: Modules of the package whose clock is the scheduler's.
 _TIMED = (batches, attempts, partitions, rebuild, rebuild_run, statistics, commands, brokers, redis_base)
 #: Fates of a call of the server, of a call of Kafka, and of a publish.
@@ -116,24 +115,17 @@ _JITTER = random.Random()
 @contextlib.contextmanager
 def simulated() -> Iterator[None]:
     """Replace clock, threads, logs and the servers of the commands while the context is open."""
-    patches: list[tuple[Any, str, Any]] = [(module, "time", Time()) for module in _TIMED]
-    patches += [
-        (read_ahead, "ThreadPoolExecutor", AtOnce),
-        (health, "random", _JITTER),
-        (rebuild_run, "_PENDING_RECORDS", PENDING_RECORDS),
-        *((commands, *patch) for patch in PATCHES.items()),
-    ]
-    before = [(owner, name, getattr(owner, name)) for owner, name, _ in patches]
+    patches = [(module, "time", Time()) for module in _TIMED] + [(commands, *patch) for patch in PATCHES.items()]
+    patches += [(read_ahead, "ThreadPoolExecutor", AtOnce), (health, "random", _JITTER)]
+    # Most records behind a committed offset for which a gap looks for pending matches; no history has as many.
+    patches += [(rebuild_run, "_PENDING_RECORDS", 200)]
     logging = structlog.get_config()
     structlog.configure(wrapper_class=structlog.make_filtering_bound_logger(50))
-    try:
+    with pytest.MonkeyPatch.context() as patch:
         for owner, name, value in patches:
-            setattr(owner, name, value)
+            patch.setattr(owner, name, value)
         yield
-    finally:
-        for owner, name, value in before:
-            setattr(owner, name, value)
-        structlog.configure(**logging)
+    structlog.configure(**logging)
 
 
 class RegisteredDecoder(Decoder):
@@ -447,8 +439,4 @@ class Simulation:
         if any(process.alive for process in self.processes.values() if process.daemon is None):
             return False
         ends = {p.partition: p.offset + 1 for p in self.produced if p.topic == self.topic_number and p.removed is None}
-        for partition, end in ends.items():
-            mark = self.broker.committed_offset(GROUP, partition)
-            if mark is None or not end <= mark.offset <= self.broker.end_of(partition):
-                return False
-        return True
+        return self.broker.has_committed(GROUP, ends)
