@@ -25,7 +25,7 @@ from streamdedup.indexes import detector_options
 from streamdedup.position import Position
 from streamdedup.settings.validation import read_profile
 from streamdedup.similarity.minhash import HashFamily
-from streamdedup.text.folding import FoldOptions, replacements
+from streamdedup.text.folding import FoldOptions, compatible, replacements
 from streamdedup.text.markup import without_urls
 from streamdedup.text.shingles import ENGLISH_STOP_WORDS, ShingleOptions, Shingler, normalise
 from streamdedup.text.tokens import ElementReader
@@ -54,26 +54,22 @@ def tables():
     kinds = [unicodedata.category(chr(point)) for point in range(0x110000)]
     apostrophes = points_of(APOSTROPHE_RANGES)
     replaced = replacements(FoldOptions())
-    undotted = {old: new for old, new in replacements(FoldOptions(marks=True)).items() if old not in replaced}
+    simplified = {old: new for old, new in replacements(FoldOptions(marks=True)).items() if old not in replaced}
     classes = {
         "letter": {point for point, kind in enumerate(kinds) if kind[0] == "L"} - apostrophes,
         "mark": {point for point, kind in enumerate(kinds) if kind[0] == "M"},
         "number": {point for point, kind in enumerate(kinds) if kind[0] == "N"},
         "ignored": {point for point, kind in enumerate(kinds) if kind == "Cf"} | points_of(IGNORED_RANGES),
         "folded_mark": {point for point in points_of(FOLDED_MARKS_RANGES) if kinds[point][0] == "M"},
-        "spaced": {point for point, kind in enumerate(kinds) if kind[0] not in "LMN" and is_spaced(chr(point))},
+        "spaced": {point for point in range(0x10000) if compatible(chr(point)) == " "} - {0x20},
         "solo": points_of(SOLO_RANGES),
     }
     casefold = {c: folded for c in map(chr, range(0x110000)) if (folded := c.casefold()) != c}
     lines = [HEAD.format(version=unicodedata.unidata_version)]
     lines += [f"{name} {first:04X} {last:04X}" for name, points in classes.items() for first, last in ranges_of(points)]
-    for name, mapping in {"casefold": casefold, "replaced": replaced, "undotted": undotted}.items():
+    for name, mapping in {"casefold": casefold, "replaced": replaced, "simplified": simplified}.items():
         lines += [" ".join([name, *(f"{ord(c):04X}" for c in old + new)]) for old, new in mapping.items()]
     return "\n".join([*lines, *(f"stop_word {word}" for word in sorted(ENGLISH_STOP_WORDS))]) + "\n"
-
-
-def is_spaced(character):
-    return character != " " and unicodedata.normalize("NFKC", character).startswith(" ")
 
 
 def points_of(ranges):
@@ -270,7 +266,9 @@ SPECIAL = (
     ("links left out, characters", {"keep_urls": False, "shingle_unit": "char"}, {"text": LINKS}),
     ("a link only", {"keep_urls": False}, {"text": "https://example.org/"}),
     ("apostrophes", {}, {"text": "м’ята мʼята м'ята Hawaiʻi Hawaiʼi O‘zbek \u0149 l\u02b9 \ua78c"}),
-    ("separators with marks", {}, {"text": "gibt´s gibt's a¨b a\u00a8\u0301b a‾b a¯b a\u00a0b ゛か"}),
+    ("separators with marks", {}, {"text": "gibt´s gibt's a¨b a\u00a8\u0301b a‾b a¯b a\u00a0b ゛か 한ㆍ중"}),
+    ("final consonants", {}, {"text": "അവൻ അവന്\u200d പകൽ ൻ\u0d3c হঠাৎ হঠাত্\u200d \u0259 \u04d8 \u018e ș ş"}),
+    ("strokes and digits folded", {"fold_marks": True}, {"text": "Łódź Ørsted Đà cœur Æ Ħ ŧ ٢٠٢٦ २०२६ ۱۴۰۵ ๑๒ Ⅷ"}),
     ("marks kept", {}, {"text": "côte coté IŞIK ışık κοιμᾶται τῷ ﬁ ى ٱ ک"}),
     ("marks folded", {"fold_marks": True}, {"text": "côte coté IŞIK ışık κοιμᾶται τῷ ﬁ ى ٱ ک أ آ が ở"}),
     ("Han variants", {"fold_variants": True, "shingle_size": 1}, {"text": "圖書館 图书馆 図書館 臺台 芸藝"}),

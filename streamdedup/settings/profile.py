@@ -170,8 +170,8 @@ class Profile(Section):
     letters_only: Flag = False
     """Drop digits: texts that differ only in numbers become equal."""
     fold_marks: Flag = False
-    """Drop accents (Latin, Greek, Cyrillic), vowel signs (Arabic, Hebrew, Syriac), and the differences of dotless i and
-    of Persian and Urdu keyboards: texts with and without them match."""
+    """Drop accents (Latin, Greek, Cyrillic), vowel signs (Arabic, Hebrew, Syriac), and differences of dots, strokes,
+    digits and Persian and Urdu keyboards: texts with and without them match."""
     fold_variants: Flag = False
     """Treat traditional, simplified, regional and new Japanese forms of a Han character as one: editions of a text in
     different forms match."""

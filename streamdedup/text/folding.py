@@ -19,22 +19,37 @@ _LOOK_ALIKES: Final = Path(__file__).with_name("look_alikes.txt")
 #: Romanian letters with a comma below, for which old encodings and keyboards have a cedilla. No language has both. The
 #: cedilla has the lower combining class: marks after the letter keep their places.
 _COMMAS: Final = dict(zip("\u0219\u021b", "\u015f\u0163", strict=True))
-#: Letters that differ by dots or by the keyboard: dotless i; kaf, yeh, heh, teh marbuta and digits of Persian and Urdu,
-#: alef maksura, alef wasla.
-_UNDOTTED: Final = dict(
+#: Letters of Azerbaijani that older texts write with the Cyrillic or the turned e.
+_SCHWAS: Final = dict.fromkeys("\u04d9\u01dd", "\u0259")
+#: Consonants without vowel that older encodings write as letter, virama and joiner: the chillus of Malayalam, khanda ta
+#: of Bengali. The joiner is ignored. Neither letter nor virama composes with a neighbour.
+FINAL_CONSONANTS: Final = {
+    "\u0d7a": "\u0d23\u0d4d",
+    "\u0d7b": "\u0d28\u0d4d",
+    "\u0d7c": "\u0d30\u0d4d",
+    "\u0d7d": "\u0d32\u0d4d",
+    "\u0d7e": "\u0d33\u0d4d",
+    "\u0d7f": "\u0d15\u0d4d",
+    "\u09ce": "\u09a4\u09cd",
+}
+#: Letters that differ by dots, by the keyboard or by a stroke: dotless i; kaf, yeh, heh, teh marbuta of Persian and
+#: Urdu, alef maksura, alef wasla; letters with a stroke, which have no decomposition; joined letters.
+_SIMPLE_LETTERS: Final = dict(
     zip(
-        "\u0131\u06a9\u06aa\u06cc\u0649\u06c1\u06be\u06d5\u06c3\u0671\u06f0\u06f1\u06f2\u06f3\u06f4\u06f5\u06f6\u06f7\u06f8\u06f9",
-        "i\u0643\u0643\u064a\u064a\u0647\u0647\u0647\u0629\u0627\u0660\u0661\u0662\u0663\u0664\u0665\u0666\u0667\u0668\u0669",
+        "\u0131\u06a9\u06aa\u06cc\u0649\u06c1\u06be\u06d5\u06c3\u0671\u0111\u0127\u0142\u00f8\u0167",
+        "i\u0643\u0643\u064a\u064a\u0647\u0647\u0647\u0629\u0627dhlot",
         strict=True,
     )
-)
+) | {"\u00e6": "ae", "\u0153": "oe"}
+#: Separator that Korean texts write between words, by its category a letter.
+_KOREAN_DOT: Final = "\u318d"
 
 
 class FoldOptions(NamedTuple):
     """Differences between texts that are removed in addition to the ignorable ones.
 
     Attributes:
-        marks: Accents and vowel signs, dots and keyboards of some letters.
+        marks: Accents and vowel signs; dots, strokes and keyboards of some letters; digits other than 0 to 9.
         variants: Han variants: traditional, simplified, regional and new Japanese forms.
         look_alikes: Letters of other scripts that look like Latin letters.
     """
@@ -63,12 +78,18 @@ def _version(file: Path) -> str:
 @functools.cache
 def replacements(folding: FoldOptions) -> Mapping[str, str]:
     """Return the characters that are replaced after case folding."""
-    replaced = _COMMAS | (_UNDOTTED if folding.marks else {})
+    replaced = _COMMAS | _SCHWAS | FINAL_CONSONANTS | (_SIMPLE_LETTERS | _digits() if folding.marks else {})
     for file in [_VARIANTS] * folding.variants + [_LOOK_ALIKES] * folding.look_alikes:
         for line in file.read_text(encoding="utf-8").splitlines():
             if not line.startswith("#"):
                 replaced |= dict.fromkeys(line[1:], line[0])
     return replaced
+
+
+def _digits() -> dict[str, str]:
+    """Return the digit from 0 to 9 for each decimal digit of another script that NFKC leaves alone."""
+    digits = (c for c in map(chr, range(0x80, 0x20000)) if unicodedata.category(c) == "Nd")
+    return {c: str(unicodedata.decimal(c)) for c in digits if not unicodedata.decomposition(c)}
 
 
 def compatible(text: str) -> str:
@@ -89,11 +110,11 @@ def case_folded(text: str, folding: FoldOptions) -> str:
 
 @functools.cache
 def _spaced_marks() -> re.Pattern[str]:
-    """Return an expression for separators that NFKC turns into a space, or a space and marks; all below U+10000."""
+    """Return an expression for separators that NFKC turns into other characters than separators; all below U+10000."""
     characters = map(chr, range(0x10000))
     separators = (c for c in characters if unicodedata.category(c)[0] not in "LMN")
     spaced = (c for c in separators if c != " " and unicodedata.normalize("NFKD", c).startswith(" "))
-    return re.compile(f"[{''.join(spaced)}]")
+    return re.compile(f"[{_KOREAN_DOT}{''.join(spaced)}]")
 
 
 @functools.cache

@@ -22,10 +22,11 @@ FOLDED_MARKS_RANGES: Final[Ranges] = (
     (0x10EC0, 0x10EFF),
 )
 
-#: Modifier letters that are written as apostrophes (Ukrainian, Uzbek, Hawaiian, N'Ko, transliterations, saltillo). They
-#: separate, as the apostrophes of punctuation do.
+#: Modifier letters that are written as apostrophes (Ukrainian, Uzbek, Hawaiian, N'Ko, transliterations, saltillo), and
+#: a dot between syllables of transliterated Chinese. They separate, as punctuation does.
 APOSTROPHE_RANGES: Final[Ranges] = (
     *((0x02B9, 0x02BF), (0x02C8, 0x02C8), (0x02EE, 0x02EE), (0x0559, 0x0559), (0x07F4, 0x07F5), (0xA78B, 0xA78C)),
+    (0xA78F, 0xA78F),
 )
 
 #: Scripts written without spaces, where each letter or number, with its marks, is a token by itself (solo). Other

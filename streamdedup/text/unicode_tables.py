@@ -31,7 +31,7 @@ from typing import Final, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from streamdedup.text.folding import DOTTED_I, FoldOptions, case_folded, compatible, replacements
+from streamdedup.text.folding import DOTTED_I, FINAL_CONSONANTS, FoldOptions, case_folded, compatible, replacements
 from streamdedup.text.runs import offsets_of
 from streamdedup.text.unicode_ranges import (
     APOSTROPHE_RANGES,
@@ -287,7 +287,8 @@ def _context(characters: _Characters, composing: dict[tuple[int, int], int]) -> 
 def _context_of(character: str, steps: list[str], own_context: dict[str, int]) -> int:
     """Return the context bits for a character that normalisation or case folding may change."""
     bits = own_context.get(character, 0)
-    inside = (own_context.get(c, 0) for step in steps for c in step)
+    # The virama of a final consonant counts as the last class alone.
+    inside = (own_context.get(c, 0) for step in steps for c in (step[:1] if character in FINAL_CONSONANTS else step))
     if bits & OWN_CLASS or any(entry & (OWN_CLASS | COMPOSES_BACKWARD) for entry in inside):
         # A mark that folds, or a character with a mark in its folded form: no table tells what neighbours change.
         return int(bits | COMPLEX)

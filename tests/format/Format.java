@@ -40,7 +40,7 @@ public class Format {
             if (name.equals("stop_word")) ENGLISH.add(content);
             if (name.matches("#|stop_word")) continue;
             int[] row = Stream.of(content.split(" ")).mapToInt(digits -> Integer.parseInt(digits, 16)).toArray();
-            if (name.matches("casefold|replaced|undotted")) table(name).put(row[0], new String(row, 1, row.length - 1));
+            if (name.matches("casefold|replaced|simplified")) table(name).put(row[0], new String(row, 1, row.length - 1));
             else CLASSES.computeIfAbsent(name, key -> new BitSet()).set(row[0], row[1] + 1);
         }
         for (String name : List.of("han_variants", "look_alikes")) {
@@ -61,7 +61,7 @@ public class Format {
         vector = (Map<?, ?>) json(JSON.matcher(line));
         profile = (Map<?, ?>) vector.get("profile");
         size = (int) number("shingle_size", is("shingle_unit", "char") ? 5 : 3);
-        if (is("fold_marks", true)) replaced.putAll(table("undotted"));
+        if (is("fold_marks", true)) replaced.putAll(table("simplified"));
         if (is("fold_variants", true)) replaced.putAll(table("han_variants"));
         if (is("fold_look_alikes", true)) replaced.putAll(table("look_alikes"));
         if (is("stop_words", "english")) for (String word : ENGLISH) stopWords.addAll(tokens(separated(fold(word))));

@@ -207,8 +207,8 @@ class Verdict:
         ):
             yield f"misplaced {document.id} in the cluster of {alert.cluster_id}"
         earliest = {source_of(state.texts[0]) for state in self._states.get(alert.cluster_earliest_id, ())}
-        if alert.cluster_sources is None and self._window_ms is not None:
-            self._excused["alerts of clusters whose documents expired meanwhile"] += 1
+        if alert.cluster_sources is None and (self._window_ms is not None or self._simulation.losses):
+            self._excused["alerts of clusters whose documents expired or were lost meanwhile"] += 1
         elif not 0 < (alert.cluster_sources or 0) <= min(alert.cluster_size or 0, 3):
             yield f"miscounted {alert.cluster_sources} sources of {alert.cluster_size} documents"
         if alert.cluster_earliest_source not in {*earliest, None}:

@@ -5,6 +5,7 @@ names instead of ranges.
 """
 
 import functools
+import sys
 import unicodedata
 from collections import Counter
 from collections.abc import Iterable, Sequence
@@ -78,25 +79,31 @@ def representatives(file: str) -> dict[int, str]:
 
 
 #: Letters that are written as apostrophes.
-APOSTROPHES = "\u02b9\u02ba\u02bb\u02bc\u02bd\u02be\u02bf\u02c8\u02ee\u0559\u07f4\u07f5\ua78b\ua78c"
-#: Letters with a comma below, and those with a cedilla.
-COMMAS = {"\u0219": "\u015f", "\u021b": "\u0163"}
-#: Letters that differ by dots or keyboards, folded with the marks.
-UNDOTTED = {
+APOSTROPHES = "\u02b9\u02ba\u02bb\u02bc\u02bd\u02be\u02bf\u02c8\u02ee\u0559\u07f4\u07f5\ua78b\ua78c\ua78f"
+#: Letters that replace the same letter of another encoding: with cedilla for comma below, schwa, with virama.
+SAME = {
+    "\u0219": "\u015f",
+    "\u021b": "\u0163",
+    **dict.fromkeys("\u04d9\u01dd", "\u0259"),
+    **dict(zip("ൺൻർൽൾൿৎ", ["ണ്", "ന്", "ര്", "ല്", "ള്", "ക്", "ত্"], strict=True)),
+}
+#: Letters that differ by dots, strokes or keyboards, joined letters and digits, folded with the marks.
+SIMPLE = {
+    **dict(zip("đħłøŧæœ", ["d", "h", "l", "o", "t", "ae", "oe"], strict=True)),
+    **{c: str(int(c)) for c in map(chr, range(0x80, sys.maxunicode)) if c.isdecimal()},
     "\u0131": "i",
     **dict.fromkeys("\u06a9\u06aa", "\u0643"),
     **dict.fromkeys("\u06cc\u0649", "\u064a"),
     **dict.fromkeys("\u06c1\u06be\u06d5", "\u0647"),
     "\u06c3": "\u0629",
     "\u0671": "\u0627",
-    **{chr(0x6F0 + digit): chr(0x660 + digit) for digit in range(10)},
 }
 
 
 def separated(text: str) -> str:
-    """A separator of which NFKC makes a space and marks is a space."""
+    """A separator of which NFKC makes a letter, or a space and marks, is a space."""
     return "".join(
-        " " if not is_kept(c) and unicodedata.normalize("NFKC", c).startswith(" ") else c
+        " " if c == "\u318d" or (not is_kept(c) and unicodedata.normalize("NFKC", c).startswith(" ")) else c
         for c in unicodedata.normalize("NFC", text)
     )
 
@@ -107,7 +114,7 @@ def is_kept(character: str, categories: str = "LMN") -> bool:
 
 def fold(text: str, *, fold_marks: bool = False, fold_variants: bool = False, fold_look_alikes: bool = False) -> str:
     """NFKC, case folding, NFKC, without what is not to be seen, again and again until nothing changes."""
-    letters = str.maketrans(COMMAS | (UNDOTTED if fold_marks else {}))
+    letters = str.maketrans(SAME | (SIMPLE if fold_marks else {}))
     letters |= representatives("han_variants.txt") if fold_variants else {}
     letters |= representatives("look_alikes.txt") if fold_look_alikes else {}
     while True:

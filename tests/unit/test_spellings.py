@@ -21,6 +21,13 @@ URDU = "یہ کتاب بہت اچھی ہے اور ہم نے اسے کل ہی پ�
 TURKISH = "Işıklı ırmağın kıyısında sıcak bir kış ısındı, kızıl balıklar ağır ağır yıkandı"
 CITIES = "İstanbul'da İzmir'den İnci İpek ile İsmet İnan, İngiliz İşçi İdaresine İtiraz"
 ROMANIAN = "Știrile și prețurile de la București, țara și orașul aștept soluții și înțelegeri în ședință"
+MALAYALAM = "അവൻ പറഞ്ഞു അവർ വീട്ടിൽ നിന്നും വന്നു മഴ പെയ്തതിനാൽ യാത്ര വൈകി"
+BENGALI = "হঠাৎ উৎসব শুরু হলো এবং মানুষ ভবিষ্যৎ নিয়ে কথা বলল"
+KOREAN = "한·중·일 정상회의 공동선언문 채택, 경제·통상·안보 협력 강화하기로"
+AZERBAIJANI = "Əhali yeni qərarı dəstəkləyir, şəhərdə gələn həftə məktəblər bağlanır"
+POLISH = "Łódź otwiera nowy ślub, żółty autobus jeździł całą sobotę z głównego placu"
+FRENCH = "Le chœur et sa sœur ont l'œil sur un œuf de bœuf, au cœur des vœux"
+ARABIC = "افتتح المعرض في 12 مايو 2026 بحضور 350 ضيفا من 27 دولة"
 SPAM = "Buy cheap medicines here, no prescription, express delivery to each address, act soon"
 SPANISH = "Una canción corta, un avión, un balcón"
 SOURCE = "The council closes the old bridge for repairs until the end of May"
@@ -50,6 +57,11 @@ EQUAL = {
     "Romanian, cedilla": (ROMANIAN, ROMANIAN.translate(str.maketrans("ȘșȚț", "\u015e\u015f\u0162\u0163"))),
     "Romanian, decomposed": (ROMANIAN, ROMANIAN.replace("ș", "s\u0326").replace("ț", "t\u0327")),
     "Romanian capitals": (ROMANIAN, ROMANIAN.upper().replace("Ș", "\u015e")),
+    "Malayalam chillus": (MALAYALAM, MALAYALAM.translate({0xD7B: "ന്\u200d", 0xD7C: "ര്\u200d", 0xD7D: "ല്\u200d"})),
+    "Bengali khanda ta": (BENGALI, BENGALI.replace("ৎ", "ত্\u200d")),
+    "Korean middle dots": (KOREAN, KOREAN.replace("·", "\u318d")),
+    "Azerbaijani, Cyrillic schwa": (AZERBAIJANI, AZERBAIJANI.translate({0x259: "\u04d9", 0x18F: "\u04d8"})),
+    "Azerbaijani, turned e": (AZERBAIJANI, AZERBAIJANI.translate({0x259: "\u01dd", 0x18F: "\u018e"})),
     "Turkish with a comma below": ("beş taş işçi şehir", "be\u0219 ta\u0219 i\u0219çi \u0219ehir"),
 }
 
@@ -69,6 +81,9 @@ KEYED = {
     "Turkish capitals": (TURKISH, TURKISH.replace("i", "İ").upper(), "fold_marks", 0.0),
     "Turkish without diacritics": (CITIES, CITIES.replace("ş", "s").replace("ç", "c"), "fold_marks", 0.57),
     "Romanian without diacritics": (ROMANIAN, ROMANIAN.translate(str.maketrans("Șșțăî", "Sstai")), "fold_marks", 0.0),
+    "Polish without diacritics": (POLISH, POLISH.translate(str.maketrans("Łłóźśż", "Llozsz")), "fold_marks", 0.0),
+    "French without ligatures": (FRENCH, FRENCH.replace("œ", "oe"), "fold_marks", 0.0),
+    "Arabic digits": (ARABIC, ARABIC.translate({48 + d: 0x660 + d for d in range(10)}), "fold_marks", 0.05),
     "Cyrillic letters in Latin words": (SPAM, SPAM.translate(LOOK_ALIKES), "fold_look_alikes", 0.0),
     "Cyrillic and Greek capitals": (SPAM, SPAM.upper().translate(CAPITALS), "fold_look_alikes", 0.0),
     "Greek letters with accents": (SPANISH, SPANISH.replace("ó", "\u03cc"), "fold_look_alikes", 0.0),
