@@ -2,6 +2,7 @@
 
 import random
 
+from streamdedup.detection.model import DetectorOptions
 from streamdedup.similarity.lsh import choose_banding
 from streamdedup.similarity.minhash import DEFAULT_SEED
 from streamdedup.text.shingles import ShingleOptions
@@ -28,16 +29,8 @@ def a_corpus(seed: int, count: int) -> list[tuple[str, str]]:
 def the_expected(corpus: list[tuple[str, str]]) -> list[Pair]:
     """The pairs under the settings of ``daemons.SETTINGS`` with shingles of two words and a threshold of 0.5."""
     banding = choose_banding(0.5, 0.99, 128)
-    pairs = expected_pairs(
-        corpus,
-        shingles=ShingleOptions(size=2),
-        bands=banding.bands,
-        rows=banding.rows,
-        threshold=0.5,
-        permutations=128,
-        seed=DEFAULT_SEED,
-    )
-    return sorted(pairs)
+    options = DetectorOptions("articles", ShingleOptions(size=2), banding, 128, DEFAULT_SEED, threshold=0.5)
+    return sorted(expected_pairs(corpus, options))
 
 
 def twins(name: str, count: int) -> list[tuple[str, str]]:

@@ -3,6 +3,7 @@
 import json
 import random
 
+from streamdedup.detection.model import DetectorOptions
 from streamdedup.similarity.containment import ContainmentRule
 from streamdedup.similarity.lsh import Banding
 from streamdedup.similarity.minhash import DEFAULT_SEED
@@ -57,17 +58,8 @@ def test_a_text_with_a_paragraph_added_is_alerted_by_containment(install, tmp_pa
     found = alerted(installation)
 
     expected = {tuple(sorted((f"longer-{at}", f"text-{at}"))) for at in range(0, 60, 2)}
-    by_reference = expected_pairs(
-        corpus,
-        shingles=ShingleOptions(size=2),
-        bands=BANDING.bands,
-        rows=BANDING.rows,
-        threshold=0.8,
-        permutations=128,
-        seed=DEFAULT_SEED,
-        containment=RULE,
-    )
-    assert set(found) == expected == by_reference
+    options = DetectorOptions("articles", ShingleOptions(size=2), BANDING, 128, DEFAULT_SEED, 0.8, containment=RULE)
+    assert set(found) == expected == expected_pairs(corpus, options)
     for pair, match in found.items():
         assert (match["reason"], match["containment"]) == ("containment", 1.0), pair
         assert match["similarity"] < match["of_alert"]["threshold"] == 0.8

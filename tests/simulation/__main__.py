@@ -10,17 +10,16 @@ import os
 import sys
 import time
 from collections import Counter
-from collections.abc import Iterator
 from concurrent.futures import ProcessPoolExecutor
 from contextlib import nullcontext
 from pathlib import Path
 
 from tests.simulation.generate import random_story
-from tests.simulation.playing import judged, kinds
 from tests.simulation.rules import BRANCHES, RULES, without
 from tests.simulation.shrink import shrunk
 from tests.simulation.simulation import simulated
-from tests.simulation.story import Story, parse
+from tests.simulation.story import parse
+from tests.simulation.verdict import judged, kinds
 
 #: Histories that a process takes at a time.
 _PART = 50
@@ -59,13 +58,8 @@ def run(histories: int, seed: int) -> int:
     return int(count > 0)
 
 
-def story_of(name: str) -> Story:
-    """Return the history of a seed or of a file."""
-    return random_story(int(name)) if name.isdigit() else parse(Path(name).read_text())
-
-
-def main() -> Iterator[str]:
-    """Yield the lines of the report on one story."""
+def main() -> int:
+    """Run histories, or report on one."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--histories", type=int, default=300)
     parser.add_argument("--seed", type=int, default=1)
@@ -75,20 +69,18 @@ def main() -> Iterator[str]:
         "--without", choices=sorted({**RULES, **BRANCHES}), help="switch a rule off, or the branch of a story"
     )
     options = parser.parse_args()
-    if not (options.play or options.shrink):
-        sys.exit(run(options.histories, options.seed))
-    story = story_of(options.play or options.shrink)
+    name = options.play or options.shrink
+    if name is None:
+        return run(options.histories, options.seed)
+    story = random_story(int(name)) if name.isdigit() else parse(Path(name).read_text())
     with simulated(), without(options.without) if options.without else nullcontext():
         if options.shrink:
             wanted = kinds(story)
             story = shrunk(story, lambda candidate: bool(wanted & kinds(candidate)))
         wrong, simulation = judged(story)
-    yield story.text()
-    if options.play:
-        yield from simulation.trace
-    yield "; ".join(wrong) or "nothing is wrong"
+    print(story.text(), *(simulation.trace if options.play else ()), "; ".join(wrong) or "nothing is wrong", sep="\n")
+    return 0
 
 
 if __name__ == "__main__":
-    for line in main():
-        print(line)
+    sys.exit(main())

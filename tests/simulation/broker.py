@@ -43,7 +43,6 @@ class LogEntry:
 
     record: Record | None
     transaction: Transaction
-    readable: bool = True
 
 
 @dataclass(frozen=True, slots=True)
@@ -56,31 +55,16 @@ class Membership:
 
 @dataclass(slots=True)
 class Group:
-    """A consumer group.
-
-    Attributes:
-        topics: Topics that the members read.
-        generation: Number of rebalances.
-        members: Numbers of the members, in order of joining.
-        owners: Member of each partition.
-        committed: Committed offset, by partition.
-        metadata: Metadata committed with the offset.
-        topic_ids: Id of the topic committed with the offset; empty if another program committed it.
-        incarnations: Incarnation of the topic committed with the offset.
-        statics: Number of the member that holds each static membership.
-        index_names: Name of the index that a member uses, by number.
-    """
+    """A consumer group; members have numbers, and are in order of joining."""
 
     topics: tuple[str, ...]
     generation: int = 0
     members: list[int] = field(default_factory=list)
     owners: dict[Partition, int] = field(default_factory=dict)
-    committed: dict[Partition, int] = field(default_factory=dict)
-    metadata: dict[Partition, str] = field(default_factory=dict)
-    topic_ids: dict[Partition, str] = field(default_factory=dict)
-    incarnations: dict[Partition, int] = field(default_factory=dict)
-    statics: dict[str, int] = field(default_factory=dict)
-    index_names: dict[int, str] = field(default_factory=dict)
+    committed: dict[Partition, CommittedOffset] = field(default_factory=dict)
+    outdated: set[Partition] = field(default_factory=set)  # committed offsets of deleted topics
+    statics: dict[str, int] = field(default_factory=dict)  # holder of each static membership
+    index_names: dict[int, str] = field(default_factory=dict)  # by member
 
 
 class MemoryBroker:
@@ -89,13 +73,8 @@ class MemoryBroker:
     Attributes:
         away: While true, polls raise BrokerSilent and all other calls raise BrokerUnavailable.
         on_idle: Called with the timeout of a poll or hold without records, instead of waiting.
-        publish_failures: Failures of the next publishes, in order; each is used once.
+        publish_failures: Failures of the next publishes, in order; each is used once, as are ``poll_failures``.
         tells_topic_ids: Whether sources receive the ids of topics; false models a broker before Kafka 2.8.
-        poll_failures: Errors of the next polls, in order; each is used once.
-        groups: State of each consumer group.
-        member_numbers: Numbers of new members.
-        compacted: Topics that are compacted (``compact``).
-        beginnings: Offset of the first record, where older ones are deleted (``truncate``).
     """
 
     def __init__(self, topics: Mapping[str, int], on_idle: Callable[[float], None] = lambda _timeout_s: None) -> None:
@@ -106,6 +85,7 @@ class MemoryBroker:
         self.member_numbers = count(1)
         self.publish_failures: list[FailurePoint] = []
         self.poll_failures: list[Exception] = []
+        self.unreadable: set[Position] = set()
         self.compacted: set[str] = set()
         self.beginnings: dict[Partition, int] = {}
         self._topics = dict(topics)
@@ -114,7 +94,6 @@ class MemoryBroker:
         self._logs: dict[Partition, list[LogEntry]] = {
             Partition(topic, number): [] for topic, partitions in topics.items() for number in range(partitions)
         }
-        self._outdated: dict[str, set[Partition]] = {}
         self._epochs: dict[str, int] = {}
         self._open: dict[str, Transaction] = {}
 
@@ -131,7 +110,9 @@ class MemoryBroker:
     ) -> Position:
         """Append one record outside any transaction; the key decides the partition unless its number is given."""
         message = Message(topic, key, value, headers, timestamp_ms)
-        return self.append(message, Transaction("committed"), partition, readable=readable)
+        position = self.append(message, Transaction("committed"), partition)
+        self.unreadable |= set() if readable else {position}
+        return position
 
     def compact(self, partition: Partition, *offsets: int) -> None:
         """Delete records, as the compaction of the topic does, or the retention of its tombstones."""
@@ -148,26 +129,16 @@ class MemoryBroker:
         for offset in offsets:
             log[offset] = replace(log[offset], record=None)
 
-    def records(self, topic: str, *, committed: bool = True) -> list[Record]:
-        """Visible records of a topic; with ``committed`` false also those of open and aborted transactions."""
-        return [
-            entry.record
-            for partition in self.partitions(topic)
-            for entry in (self.visible(partition) if committed else self._logs[partition])
-            if entry.record is not None
-        ]
+    def records(self, topic: str) -> list[Record]:
+        return [record for partition in self.partitions(topic) for record in self.visible(partition)]
 
     def committed(self, group: str) -> dict[Partition, int]:
-        """Committed offsets of ``group``."""
-        return dict(self.groups[group].committed) if group in self.groups else {}
+        state = self.groups.get(group)
+        return {} if state is None else {partition: each.offset for partition, each in state.committed.items()}
 
     def commit(self, group: str, offsets: Mapping[Partition, int]) -> None:
         """Set offsets, as an operator can while the group is stopped."""
-        self.groups[group].committed.update(offsets)
-        self.groups[group].metadata.update(dict.fromkeys(offsets, ""))
-        for partition in offsets:
-            self.groups[group].topic_ids.pop(partition, None)
-            self.groups[group].incarnations.pop(partition, None)
+        self.groups[group].committed |= {partition: CommittedOffset(offset) for partition, offset in offsets.items()}
 
     def recreate(self, topic: str, partitions: int | None = None, *, offsets_deleted: bool = True) -> None:
         """Delete a topic and create it again, empty; its committed offsets are deleted now or later."""
@@ -185,8 +156,8 @@ class MemoryBroker:
             del self._logs[partition]
         if offsets_deleted:
             self.delete_offsets(topic)
-        for name, state in self.groups.items():
-            self._outdated.setdefault(name, set()).update(each for each in state.committed if each.topic == topic)
+        for state in self.groups.values():
+            state.outdated.update(each for each in state.committed if each.topic == topic)
         self._topics[topic] = 0
         self._missing.add(topic)
 
@@ -197,11 +168,9 @@ class MemoryBroker:
         self.add_partitions(topic, partitions)
 
     def missing(self, topics: Iterable[str]) -> frozenset[str]:
-        """Those of the topics that do not exist."""
         return self._missing.intersection(topics)
 
     def add_partitions(self, topic: str, partitions: int) -> None:
-        """Raise the number of partitions of a topic."""
         self._logs |= {Partition(topic, number): [] for number in range(self._topics[topic], partitions)}
         self._topics[topic] = partitions
         self._rebalance_readers(topic)
@@ -211,7 +180,6 @@ class MemoryBroker:
             self.rebalance(group)
 
     def expire(self, group: str, member: int) -> None:
-        """End the session of a member."""
         state = self.groups[group]
         if member in state.members:
             state.members.remove(member)
@@ -234,39 +202,42 @@ class MemoryBroker:
         state = self.groups[group]
         assert not state.members, "only a group without members can be deleted"
         state.generation = 0
-        for of_group in (state.owners, state.committed, state.metadata, state.topic_ids):
-            of_group.clear()
+        state.owners.clear()
+        state.committed.clear()
 
     def delete_offsets(self, topic: str) -> None:
-        """Delete the committed offsets of a topic."""
         for state in self.groups.values():
-            for of_group in (state.committed, state.metadata, state.topic_ids, state.incarnations):
-                for partition in [each for each in of_group if each.topic == topic]:
-                    del of_group[partition]
+            state.committed = {each: offset for each, offset in state.committed.items() if each.topic != topic}
 
     def delete_outdated(self, group: str) -> None:
         """Delete the offsets of deleted topics that were left."""
         state = self.groups[group]
-        for partition in self._outdated.pop(group, ()):
-            for of_group in (state.committed, state.metadata, state.topic_ids):
-                of_group.pop(partition, None)
+        for partition in state.outdated:
+            state.committed.pop(partition, None)
+        state.outdated.clear()
 
     def topic_ids(self, topics: Iterable[str]) -> dict[str, str]:
-        """Ids of those topics that exist."""
         return {
             topic: self._topic_ids[topic] for topic in topics if self.tells_topic_ids and topic not in self._missing
         }
 
     def committed_offset(self, group: str, partition: Partition) -> CommittedOffset | None:
-        """Offset that a group has committed for a partition in the present incarnation of its topic."""
-        state = self.groups[group]
-        if state.topic_ids.get(partition, "") not in {"", self._topic_ids[partition.topic]}:
+        committed = self.groups[group].committed.get(partition)
+        if committed is None or committed.topic_id not in {"", self._topic_ids[partition.topic]}:
             return None
-        offset = state.committed.get(partition)
-        if offset is None:
-            return None
-        metadata, topic_id = state.metadata.get(partition, ""), state.topic_ids.get(partition, "")
-        return CommittedOffset(offset, metadata, topic_id, state.incarnations.get(partition, 0))
+        return committed
+
+    def committed_offsets(self, group: str) -> dict[Partition, CommittedOffset]:
+        partitions = [each for each in self.groups[group].committed if each.topic not in self._missing]
+        return {each: offset for each in partitions if (offset := self.committed_offset(group, each)) is not None}
+
+    def has_committed(self, group: str, ends: Mapping[Partition, int]) -> bool:
+        """Tell whether a group has committed these offsets; one beyond the end belongs to a deleted topic."""
+        offsets = {partition: self.committed_offset(group, partition) for partition in ends}
+        return all(
+            (mark := offsets[partition]) is not None and end <= mark.offset <= self.end_of(partition)
+            for partition, end in ends.items()
+        )
 
     def start(self, group: str, partition: Partition) -> int:
         """Offset at which a member of a group starts to read a partition."""
@@ -290,30 +261,26 @@ class MemoryBroker:
                 self.end(transactional_id, "aborted")
 
     def refuse_if_away(self) -> None:
-        """Check that the broker is not away."""
         if self.away:
             raise BrokerUnavailable("the broker is away")
 
-    def append(
-        self, message: Message, transaction: Transaction, partition: int | None = None, *, readable: bool = True
-    ) -> Position:
-        """Append ``message`` under ``transaction`` and return its position."""
+    def append(self, message: Message, transaction: Transaction, partition: int | None = None) -> Position:
         number = zlib.crc32(message.key or b"") % self._topics[message.topic] if partition is None else partition
         log = self._logs[Partition(message.topic, number)]
         position = Position(message.topic, number, len(log))
         time_ms = time.time_ns() // 1_000_000 if message.timestamp_ms is None else message.timestamp_ms
         record = Record(position, time_ms, message.key, message.value, message.headers)
-        log.append(LogEntry(record, transaction, readable))
+        log.append(LogEntry(record, transaction))
         transaction.partitions.add(position.topic_partition)
         return position
 
-    def visible(self, partition: Partition, start: int = 0) -> Iterator[LogEntry]:
+    def visible(self, partition: Partition, start: int = 0) -> Iterator[Record]:
         """Committed records from ``start`` on, up to the first open transaction."""
         for entry in self._logs[partition][start:]:
             if entry.transaction.state == "open":
                 return
             if entry.transaction.state == "committed" and entry.record is not None:
-                yield entry
+                yield entry.record
 
     def first_since(self, partition: Partition, time_ms: int | None) -> int:
         """Offset of the first record of a time or later; without one, of the first open transaction or the end."""
@@ -327,11 +294,9 @@ class MemoryBroker:
         return self.end_of(partition)
 
     def has_open_transaction(self, partition: Partition, end: int) -> bool:
-        """Tell whether a record before an offset belongs to an open transaction."""
         return any(entry.transaction.state == "open" for entry in self._logs[partition][:end])
 
     def end_of(self, partition: Partition) -> int:
-        """Offset of the next record of ``partition``."""
         return len(self._logs.get(partition, ()))
 
     def register(self, transactional_id: str) -> int:
@@ -341,7 +306,6 @@ class MemoryBroker:
         return self._epochs[transactional_id]
 
     def begin(self, transactional_id: str, epoch: int) -> Transaction:
-        """Open a transaction."""
         if self._epochs[transactional_id] != epoch:
             raise ProducerFenced(f"another producer took over {transactional_id}")
         self._open[transactional_id] = Transaction()
@@ -362,12 +326,10 @@ class MemoryBroker:
         membership: Membership = batch.membership
         if membership.generation != state.generation or membership.member not in state.members:
             raise MembershipEnded("the group moved on while the batch was processed")
-        state.committed.update(batch.ends)
-        self._outdated.get(group, set()).difference_update(batch.ends)
-        state.metadata.update(dict.fromkeys(batch.ends, batch.metadata))
-        state.topic_ids.update({each: batch.topic_ids[each.topic] for each in batch.ends if batch.topic_ids})
-        state.incarnations.update(batch.incarnations)
+        state.outdated.difference_update(batch.ends)
+        for each, offset in batch.ends.items():
+            topic_id, incarnation = batch.topic_ids.get(each.topic, ""), batch.incarnations.get(each, 0)
+            state.committed[each] = CommittedOffset(offset, batch.metadata, topic_id, incarnation)
 
     def partitions(self, topic: str) -> list[Partition]:
-        """Partitions of a topic."""
         return [Partition(topic, number) for number in range(self._topics[topic])]

@@ -1,9 +1,11 @@
 """Histories drawn from a seed: each has a few kinds of faults, because faults of all kinds at once heal each other."""
 
 import random
-from collections.abc import Callable, Collection, Iterator
+from collections.abc import Iterator
 from dataclasses import replace
+from functools import partialmethod
 
+from tests.simulation.simulation import KAFKA_FATES, PUBLISH_FATES, SERVER_FATES
 from tests.simulation.story import Setup, Step, Story
 from tests.simulation.world import a_text, edited
 
@@ -23,12 +25,10 @@ _PROFILES = ("contained", "suppressed", "full", "moves")
 _WINDOW_S = 3_600
 #: Fates of a call, by fault.
 _FATES = {
-    "lost": ("request lost", "reply lost"),
-    "late": ("late", "twice"),
-    "kafka": ("refused", "silent", "before commit", "after commit"),
+    "lost": SERVER_FATES[:2],
+    "late": SERVER_FATES[2:],
+    "kafka": (*KAFKA_FATES, *PUBLISH_FATES),
 }
-
-
 #: Faults that belong together.
 _THEMES = (
     ("back", "compact"), ("back", "crash"), ("back", "delete group"), ("back", "freeze"), ("back", "late"),
@@ -43,14 +43,9 @@ _LOSING = frozenset({"back", "flush", "gap", "live back", "prepare", "rebuild", 
 
 
 class Draw:
-    """Draws one history.
+    """Draws one history; the subclass has the faults."""
 
-    Args:
-        seed: Decides everything.
-        theme: Faults that the history has in any case.
-    """
-
-    def __init__(self, seed: int, theme: Collection[str] = ()) -> None:
+    def __init__(self, seed: int) -> None:
         self._rng = rng = random.Random(seed)
         self._names = ["a", "b", "c"][: rng.randint(1, 3)]
         self.setup = Setup(
@@ -62,7 +57,7 @@ class Draw:
         )
         if rng.random() < 0.25:
             self.setup = replace(self.setup, window_s=_WINDOW_S)
-        self._faults = self._draw_faults(theme)
+        self._faults = self._draw_faults()
         self._kinds = {kind for kind in _KINDS if rng.random() < 0.4}
         self._draw_profile()
         if "compact" in self._faults or self.setup.window_s is not None:
@@ -75,8 +70,7 @@ class Draw:
         self._ids = (f"d{number}" for number in range(1000))
         self._copies = 0
         self._prefixes = 1
-        self._offsets: dict[int, int] = {}
-        self.has_appends = "append" in self._kinds
+        self._partitions = self.setup.partitions
 
     def _draw_profile(self) -> None:
         """Draw what belongs to the profile, and whether documents move between partitions."""
@@ -94,15 +88,12 @@ class Draw:
             # Of two partitions the later time wins, unless the text is the same; deletions and appends have no order.
             self._kinds = {"update"}
 
-    def _draw_faults(self, theme: Collection[str]) -> list[str]:
+    def _draw_faults(self) -> list[str]:
         """Draw the faults; those of a static member and of its clock also decide about the setup."""
-        faults = set(self._rng.sample(sorted(FAULTS), self._rng.randint(1, 4)))
-        if theme or self._rng.random() < 0.6:
-            theme = theme or self._rng.choice(_THEMES)
-            faults = {
-                *theme,
-                *self._rng.sample(sorted(faults), self._rng.randint(0, len(faults)) // 2),
-            }
+        faults = set(self._rng.sample(FAULTS, self._rng.randint(1, 4)))
+        if self._rng.random() < 0.6:
+            theme = self._rng.choice(_THEMES)
+            faults = {*theme, *self._rng.sample(sorted(faults), self._rng.randint(0, len(faults)) // 2)}
         if faults & {"replace", "skew"} and self._rng.random() < 0.5:
             self.setup = replace(self.setup, static=True)
         if "offsets" in faults:
@@ -119,7 +110,6 @@ class Draw:
         return sorted(faults) or ["crash"]
 
     def story(self) -> Story:
-        """Return the history."""
         steps: list[Step] = []
         rng = self._rng
         steps += [("run", name, str(rng.randint(5, 30))) for name in self._names if rng.random() < 0.7]
@@ -132,7 +122,7 @@ class Draw:
             elif chance < 0.8:
                 steps.append(self._progress())
             else:
-                steps += FAULTS[rng.choice(self._faults)](self)
+                steps += getattr(self, rng.choice(self._faults).replace(" ", "_"))()
         steps += [self._progress() for _ in range(rng.randint(0, 10))]
         steps.append(("settle",))
         steps += self._probes()
@@ -160,7 +150,7 @@ class Draw:
                 del self._alive[document]
                 yield ("delete", place, document)
                 return
-            if kind == "redeliver" and document in self._alive and not self.has_appends:
+            if kind == "redeliver" and document in self._alive and "append" not in self._kinds:
                 yield ("send", place, document, *self._alive[document].split())
                 return
             if kind in {"update", "delete"}:
@@ -192,8 +182,6 @@ class Draw:
             elif self._rng.random() < 0.3 and self.setup.window_s is None and "compact" not in self._faults:
                 yield ("append", str(self._home[document]), document, "knoll")
 
-    # Progress and faults
-
     def _progress(self) -> Step:
         name = self._rng.choice(self._names)
         if self._rng.random() < 0.35:
@@ -202,6 +190,10 @@ class Draw:
 
     def _some_progress(self) -> list[Step]:
         return [self._progress() for _ in range(self._rng.randint(1, 5))]
+
+
+class Faults(Draw):
+    """Draws the steps of each fault."""
 
     def crash(self) -> Iterator[Step]:
         name = self._rng.choice(self._names)
@@ -234,20 +226,20 @@ class Draw:
         yield from self._some_progress()
         yield ("run", f"{name}-", str(self._rng.randint(1, 30)))
 
-    def fates(self, kind: str) -> Iterator[Step]:
+    def _fates(self, kind: str) -> Iterator[Step]:
         name = self._rng.choice(self._names)
         if self._rng.random() < 0.7:
-            yield (
-                "run",
-                name,
-                "until",
-                self._rng.choice(_WRITES if kind != "kafka" else ("publish", "poll", "commit")),
-            )
+            effects = ("publish", "poll", "commit") if kind == "kafka" else _WRITES
+            yield ("run", name, "until", self._rng.choice(effects))
         yield ("fate", name, *self._rng.choice(_FATES[kind]).split())
         if kind == "late":
             yield ("run", name, str(self._rng.randint(1, 60)))
             yield from self._some_progress()
             yield ("late", str(self._rng.randrange(3)))
+
+    lost = partialmethod(_fates, "lost")
+    late = partialmethod(_fates, "late")
+    kafka = partialmethod(_fates, "kafka")
 
     def outage(self) -> Iterator[Step]:
         yield ("away", self._rng.choice(("kafka", "registry", "server")))
@@ -260,6 +252,8 @@ class Draw:
             yield ("save", f"s{self._copies}")
         else:
             yield ("back", f"s{self._rng.randint(1, self._copies)}", *how)
+
+    live_back = partialmethod(back, "live")
 
     def gap(self) -> Iterator[Step]:
         """Go back to a copy of settled indexes, and let records come before it is noticed."""
@@ -284,12 +278,14 @@ class Draw:
             yield ("run", name, "400")
             yield ("run", name, "400")
 
+    def _start_all(self) -> list[Step]:
+        return [("start", name) for name in self._names]
+
     def rebuild(self) -> Iterator[Step]:
         if self._rng.random() < 0.4:
             yield ("rebuild", *self._rng.sample(("1", "2"), self._rng.randint(0, 1)))
             yield from self._command("rebuild")
-            for name in self._names:
-                yield ("start", name)
+            yield from self._start_all()
 
     def prepare(self, versions: tuple[str, ...] = ("1", "2")) -> Iterator[Step]:
         if self._rng.random() < 0.5:
@@ -301,8 +297,9 @@ class Draw:
                 yield ("prepare", *installation)
                 yield from self._command("prepare")
             yield ("switch", *installation)
-            for name in self._names:
-                yield ("start", name)
+            yield from self._start_all()
+
+    scope = partialmethod(prepare, ("3",))
 
     def recreate(self) -> Iterator[Step]:
         """Records that were not committed are gone with the topic: all are committed before."""
@@ -311,8 +308,8 @@ class Draw:
             yield ("recreate", *self._rng.sample(("late",), self._rng.randint(0, 1)))
 
     def partitions(self) -> Iterator[Step]:
-        self.setup_partitions = min(getattr(self, "setup_partitions", self.setup.partitions) + 1, 4)
-        yield ("partitions", str(self.setup_partitions))
+        self._partitions = min(self._partitions + 1, 4)
+        yield ("partitions", str(self._partitions))
 
     def delete_group(self) -> Iterator[Step]:
         if self._rng.random() < 0.4:
@@ -325,8 +322,7 @@ class Draw:
                 yield ("settle",)
             yield from [("rebalance",)] * self._rng.randint(0, 12)
             yield ("delete-group",)
-            for name in self._names:
-                yield ("start", name)
+            yield from self._start_all()
             if is_lost:
                 yield ("settle",)
 
@@ -335,8 +331,7 @@ class Draw:
         yield ("settle",)
         for _ in range(self._rng.randint(1, 2)):
             yield ("offsets", str(self._rng.randrange(self.setup.partitions)), str(self._rng.randint(0, 6)))
-        for name in self._names:
-            yield ("start", name)
+        yield from self._start_all()
 
     def remove(self) -> Iterator[Step]:
         yield ("remove", str(self._rng.randrange(self.setup.partitions)), str(self._rng.randint(1, 6)))
@@ -358,36 +353,10 @@ class Draw:
             yield ("close", "committed")
 
 
-#: Faults by name.
-FAULTS: dict[str, Callable[[Draw], Iterator[Step]]] = {
-    "crash": Draw.crash,
-    "freeze": Draw.freeze,
-    "expire": Draw.expire,
-    "rebalance": Draw.rebalance,
-    "replace": Draw.replace,
-    "lost": lambda draw: draw.fates("lost"),
-    "late": lambda draw: draw.fates("late"),
-    "kafka": lambda draw: draw.fates("kafka"),
-    "outage": Draw.outage,
-    "back": Draw.back,
-    "gap": Draw.gap,
-    "live back": lambda draw: draw.back("live"),
-    "flush": Draw.flush,
-    "rebuild": Draw.rebuild,
-    "prepare": Draw.prepare,
-    "scope": lambda draw: draw.prepare(("3",)),
-    "recreate": Draw.recreate,
-    "partitions": Draw.partitions,
-    "delete group": Draw.delete_group,
-    "offsets": Draw.offsets,
-    "remove": Draw.remove,
-    "compact": Draw.compact,
-    "skew": Draw.skew,
-    "clock": Draw.clock,
-    "open": Draw.open,
-}
+#: The names of all faults.
+FAULTS = sorted(name.replace("_", " ") for name in vars(Faults) if not name.startswith("_"))
 
 
-def random_story(seed: int, theme: Collection[str] = ()) -> Story:
-    """Return the history of a seed; see ``Draw``."""
-    return Draw(seed, theme).story()
+def random_story(seed: int) -> Story:
+    """Return the history of a seed."""
+    return Faults(seed).story()

@@ -14,7 +14,7 @@ from streamdedup.kafka.protocols import CommittedOffset
 from streamdedup.position import Partition
 from tests.simulation.server import Link
 from tests.simulation.transport import MemoryTransport
-from tests.simulation.world import GROUP, INPUT
+from tests.simulation.world import FINGERPRINT, GROUP, INPUT, a_rebuilder
 
 #: By version, how the options of the detector differ.
 VERSIONS: Mapping[int, Mapping[str, Any]] = {
@@ -31,45 +31,28 @@ class Installation:
     prefix: str
     version: int
 
-    def options(self) -> Mapping[str, Any]:
-        """Return the options of the detector that differ from those of the first version."""
-        return VERSIONS[self.version]
-
     def fingerprint(self) -> dict[str, object]:
-        """Return the parameters of the index."""
-        return {"bands": 6, **{name: value for name, value in self.options().items() if name != "threshold"}}
+        options = VERSIONS[self.version]
+        return FINGERPRINT | {name: value for name, value in options.items() if name != "threshold"}
 
 
 @dataclass(frozen=True)
 class Settings:
-    """What the commands read of the settings, and the simulation.
-
-    The options of Kafka are the settings themselves.
-    """
+    """What the commands read of the settings, with those of Kafka among them."""
 
     simulation: Any
     installation: Installation
     process: str
-    profiles: Mapping[str, Any]
-    kafka: Any
-    service: Any
-    group_id: str = GROUP
-    topics: tuple[str, ...] = (INPUT,)
-    session_timeout_s: float = 6.0
-    fetch_timeout_s: float = 5.0
     group_instance_id: str | None = None
+    group_id = GROUP
+    session_timeout_s = 6.0
+    fetch_timeout_s = 5.0
+    profiles = {"articles": SimpleNamespace(topics=[INPUT])}  # noqa: RUF012  as settings have it
+    service = SimpleNamespace(on_index_lost="rebuild")
 
-
-def settings_of(simulation: Any, installation: Installation, process: str) -> Settings:
-    """Return the settings of a command."""
-    return Settings(
-        simulation,
-        installation,
-        process,
-        {"articles": SimpleNamespace(topics=[INPUT])},
-        SimpleNamespace(group_id=GROUP, session_timeout_s=6.0),
-        SimpleNamespace(on_index_lost="rebuild"),
-    )
+    @property
+    def kafka(self) -> "Settings":
+        return self
 
 
 class Backend:
@@ -78,11 +61,10 @@ class Backend:
     address = "memory"
 
     def __init__(self, settings: Settings) -> None:
-        self._settings = settings
-        self._simulation = settings.simulation
+        self._installation = settings.installation
         self.name = settings.process
         self.link = Link()
-        self._index = self._simulation.connection(self.name, settings.installation, self.link)
+        self._index = settings.simulation.connection(self.name, self._installation, self.link)
 
     def index(self, _name: str) -> Any:
         return self._index
@@ -91,39 +73,25 @@ class Backend:
         return self._index.ask("upkeep", self._index.upkeep)
 
     def configured(self, _name: str) -> Mapping[str, object]:
-        return self._index.configured(self._settings.installation.fingerprint())  # type: ignore[no-any-return]
+        return self._index.configured(self._installation.fingerprint())  # type: ignore[no-any-return]
 
     def where(self, _name: str) -> str:
-        return self._settings.installation.prefix
+        return self._installation.prefix
 
     def check(self) -> list[str]:
         return []
 
 
-@contextlib.contextmanager
-def _connect_backend(settings: Settings) -> Iterator[Backend]:
-    yield Backend(settings)
-
-
 def _committed(settings: Settings) -> dict[Partition, CommittedOffset]:
-    simulation = settings.simulation
-    simulation.pause("committed_offsets")
-    committed = {each: simulation.broker.committed_offset(GROUP, each) for each in simulation.broker.committed(GROUP)}
-    return {partition: offset for partition, offset in committed.items() if offset is not None}
+    settings.simulation.pause("committed_offsets")
+    return settings.simulation.broker.committed_offsets(GROUP)  # type: ignore[no-any-return]
 
 
 def _members(settings: Settings) -> tuple[str, ...]:
+    """Return the names of the indexes of the members of the group."""
     settings.simulation.pause("describe_group")
     group = settings.simulation.broker.groups[GROUP]
-    return tuple(group.index_names.get(member, "") for member in group.members)
-
-
-def _members_of_index(settings: Settings, **_named: Any) -> tuple[str, ...]:
-    return tuple(name for name in _members(settings) if name == settings.installation.prefix)
-
-
-def _describe_group(settings: Settings) -> Any:
-    return SimpleNamespace(members=_members(settings), missing_topics=frozenset())
+    return tuple(group.index_names[member] for member in group.members)
 
 
 def _refuse_members(settings: Settings, *_arguments: Any, **_named: Any) -> None:
@@ -138,19 +106,17 @@ class _Transport:
         self._settings = settings
 
     def open(self) -> Any:
-        self._settings.simulation.pause("open_clients")
         simulation, name = self._settings.simulation, self._settings.process
+        simulation.pause("open_clients")
         prefix = self._settings.installation.prefix
-        source, sink = MemoryTransport(
-            simulation.broker, GROUP, simulation.topics, transactional_id=name, index_name=prefix
-        ).open()
-        simulation.processes[name].joined = source
-        return source, sink
+        clients = MemoryTransport(simulation.broker, GROUP, [INPUT], transactional_id=name, index_name=prefix).open()
+        simulation.processes[name].joined = clients[0]
+        return clients
 
 
 @contextlib.contextmanager
 def _silently(*_arguments: Any, **_named: Any) -> Iterator[Callable[..., None]]:
-    yield lambda *_arguments, **_named: None
+    yield _nothing
 
 
 def _nothing(*_arguments: Any, **_named: Any) -> None:
@@ -161,11 +127,11 @@ def _nothing(*_arguments: Any, **_named: Any) -> None:
 PATCHES: Mapping[str, Any] = {
     "load_settings": lambda settings, _assignments: settings,
     "kafka_options": lambda settings: settings,
-    "connect_backend": _connect_backend,
-    "rebuilder": lambda settings, backend, *_: settings.simulation.rebuilder(backend),
+    "connect_backend": lambda settings: contextlib.nullcontext(Backend(settings)),
+    "rebuilder": lambda settings, backend, *_: a_rebuilder(settings.simulation, backend),
     "committed_offsets": _committed,
-    "describe_group": _describe_group,
-    "members_of_index": _members_of_index,
+    "describe_group": lambda settings: SimpleNamespace(members=_members(settings), missing_topics=frozenset()),
+    "members_of_index": lambda settings, **_: [n for n in _members(settings) if n == settings.installation.prefix],
     "refuse_while_daemons_run": _refuse_members,
     "refuse_members": _refuse_members,
     "check_topics": lambda settings: {INPUT: settings.simulation.partitions},

@@ -5,7 +5,7 @@ do by the time of the history are done here: the lease on a rebuild ends by that
 twin of its index, made before the call, and an earlier copy of the data consists of DUMPs.
 """
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from copy import copy
 from functools import partial
 from typing import Any
@@ -17,8 +17,7 @@ from streamdedup.index.redis.backend import RedisBackend, RedisOptions
 from streamdedup.index.redis.servers import OneServer
 from streamdedup.index.redis.staging import LEASE_MS, RedisStagingIndex
 from streamdedup.index.values import Fingerprint
-from tests.simulation.operator import Installation
-from tests.simulation.server import NUMBERED, PARTS, SCRIPTS, Connection, Link, ServedIndex, Server
+from tests.simulation.server import NUMBERED, SCRIPTS, Connection, ServedIndex, Server, Staging
 from tests.simulation.simulation import Simulation
 from tests.simulation.story import Setup
 from tests.simulation.world import OPTIONS
@@ -45,7 +44,6 @@ class RedisServer(Server):
         client.flushdb()
 
     def backend(self, prefix: str) -> RedisBackend:
-        """Return the indexes of a key prefix."""
         options = RedisOptions(prefix=prefix, address="redis", bucket_layout=self._layout)
         parameters = IndexParameters(fingerprint={}, bands=OPTIONS.banding.bands, lifetime_ms=None, bucket_cap=None)
         return RedisBackend(OneServer(self._client), options, {PROFILE: parameters})
@@ -110,27 +108,25 @@ class RedisConnection(Connection):
         super()._fail(name)
 
 
-class RedisStaging:
-    """A ``StagingIndex`` in Redis, with the effects of ``server.Staging``."""
+class RedisStaging(Staging):
+    """A ``StagingIndex`` in Redis, with the effects of ``Staging``."""
 
     def __init__(self, server: RedisServer, store: RedisConnection, staging: RedisStagingIndex) -> None:
-        self.store = store
+        super().__init__(store)
         self._server = server
         self._staging = staging
 
-    def take_lease(self) -> None:
-        self.store.ask("take_lease", partial(self._leased, self._staging.take_lease))
+    def _take_lease(self) -> None:
+        self._leased(self._staging.take_lease)
 
-    def clear(self, tick: Callable[[], None] = lambda: None) -> None:
-        for step in (self._staging.clear, *[self._staging.extend_lease] * (len(PARTS) - 1)):
-            self.store.ask("clear", partial(self._leased, step))
-            tick()
+    def _clear(self, number: int, _parts: Sequence[str]) -> None:
+        self._leased(self._staging.extend_lease if number else self._staging.clear)
 
     def extend_lease(self) -> None:
         self._server.answer(partial(self._leased, self._staging.extend_lease))
 
-    def complete(self, fingerprint: Fingerprint) -> None:
-        self.store.ask("complete", partial(self._staging.complete, fingerprint))
+    def _complete(self, fingerprint: Fingerprint) -> None:
+        self._staging.complete(fingerprint)
 
     def abandon(self) -> None:
         self._server.answer(self._staging.abandon)
@@ -143,12 +139,8 @@ class RedisStaging:
 class RedisSimulation(Simulation):
     """A history whose indexes are in Redis."""
 
+    make_connection = RedisConnection
+
     def __init__(self, setup: Setup, client: redis.Redis, layout: str) -> None:
         super().__init__(setup)
         self.server: RedisServer = RedisServer(client, layout, lambda: self.now_ms)
-
-    def connection(self, name: str, installation: Installation, link: Link, *, in_staging: bool = False) -> Any:
-        writer = f"{name}.{next(self._writers)}"
-        return RedisConnection(
-            self.server, installation.prefix, writer, self.server_moment, link, in_staging=in_staging
-        )

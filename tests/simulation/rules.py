@@ -8,6 +8,8 @@ from collections.abc import Callable, Iterator, Sequence
 from dataclasses import replace
 from typing import Any
 
+import pytest
+
 from streamdedup.daemon import attempts, losses, partitions, publisher, read_ahead, rebuild_run, recovery
 from streamdedup.detection import appending, lifecycle
 from streamdedup.detection.candidates import BucketHits
@@ -160,12 +162,7 @@ BRANCHES: dict[str, Sequence[Break]] = {
 @contextlib.contextmanager
 def without(rule: str) -> Iterator[None]:
     """Switch a rule or the branch of a story off while the context is open."""
-    breaks = {**RULES, **BRANCHES}[rule]
-    before = [(owner, name, getattr(owner, name)) for owner, name, _ in breaks]
-    try:
-        for owner, name, make in breaks:
-            setattr(owner, name, make(getattr(owner, name)))
+    with pytest.MonkeyPatch.context() as patch:
+        for owner, name, make in {**RULES, **BRANCHES}[rule]:
+            patch.setattr(owner, name, make(getattr(owner, name)))
         yield
-    finally:
-        for owner, name, original in before:
-            setattr(owner, name, original)

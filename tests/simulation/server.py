@@ -31,15 +31,8 @@ CALLS = (
     "replace_entries", "insert_and_look_up", "copy_removals", "insert_copies", "get_entries", "read_entries",
     "save_pending_matches", "claim_pairs", "set_clusters", "announce", "finish", "unfence", "ping",
 )  # fmt: skip
-NUMBERED = frozenset(CALLS) - {
-    "open",
-    "partition_states",
-    "copy_removals",
-    "get_entries",
-    "read_entries",
-    "unfence",
-    "ping",
-}
+_UNNUMBERED = {"open", "partition_states", "copy_removals", "get_entries", "read_entries", "unfence", "ping"}
+NUMBERED = frozenset(CALLS) - _UNNUMBERED
 #: Methods that call scripts: after a failure of such a call the client expects no number of the server.
 SCRIPTS = NUMBERED | {"read_entries"}
 
@@ -52,13 +45,6 @@ class Caller(NamedTuple):
     acknowledged: int
 
 
-class Lease(NamedTuple):
-    """The lease on a rebuild."""
-
-    name: str
-    until_ms: int
-
-
 class ServedIndex(MemoryIndex):
     """The data of one index.
 
@@ -66,7 +52,7 @@ class ServedIndex(MemoryIndex):
         writers: Writer of each fence.
         calls: Number and time of the last call, by writer.
         caller: Caller of the present call.
-        lease: Lease of the process that rebuilds the index.
+        lease: Name of the process that rebuilds the index, and the end of its lease.
     """
 
     def __init__(self, **options: Any) -> None:
@@ -74,7 +60,7 @@ class ServedIndex(MemoryIndex):
         self.writers: dict[Any, str] = {}
         self.calls: dict[str, tuple[int, float]] = {}
         self.caller = Caller("", 0, 0)
-        self.lease: Lease | None = None
+        self.lease: tuple[str, float] = "", 0
 
     def open(self, fingerprint: Fingerprint, *, create: bool = True) -> Any:
         if self.held_by() is not None:
@@ -83,9 +69,8 @@ class ServedIndex(MemoryIndex):
 
     def held_by(self) -> str | None:
         """Name of the process that has the lease."""
-        if self.lease is not None and self.lease.until_ms > self._now_ms():
-            return self.lease.name
-        return None
+        name, end_ms = self.lease
+        return name if end_ms > self._now_ms() else None
 
     def fence(
         self,
@@ -131,7 +116,6 @@ class ServedIndex(MemoryIndex):
         self.calls[self.caller.writer] = self.caller.number, now_ms
 
     def snapshot(self) -> dict[str, Any]:
-        """Return a copy of the data."""
         kept = {name: value for name, value in self.__dict__.items() if name not in {"_now_ms", "caller"}}
         return copy.deepcopy(kept, {id(self._now_ms): self._now_ms})
 
@@ -139,13 +123,9 @@ class ServedIndex(MemoryIndex):
 class Server:
     """The server: an index for each key prefix.
 
-    Args:
-        make_index: Makes the empty data of an index.
-
     Attributes:
         epoch: Number of restarts; a client opens a new connection after each.
         late: Calls that are still on their way although their callers have given up.
-        away: Whether no call is answered.
     """
 
     def __init__(self, make_index: Callable[[], ServedIndex]) -> None:
@@ -157,13 +137,9 @@ class Server:
         self.away = False
 
     def index(self, prefix: str) -> ServedIndex:
-        """Return the data of an index, which may be empty."""
-        if prefix not in self.indexes:
-            self.indexes[prefix] = self._make_index()
-        return self.indexes[prefix]
+        return self.indexes.setdefault(prefix, self._make_index())
 
     def save(self, name: str) -> None:
-        """Copy all data."""
         self.copies[name] = {prefix: index.snapshot() for prefix, index in self.indexes.items()}
 
     def go_back(self, name: str | None, *, restarts: bool = True) -> None:
@@ -174,7 +150,6 @@ class Server:
         self.epoch += restarts
 
     def arrive(self, number: int) -> None:
-        """Let one of the late calls arrive."""
         try:
             self.late.pop(number % len(self.late))()
         except (BatchRefused, IndexLost, StoreUnavailable):
@@ -183,25 +158,16 @@ class Server:
 
 @dataclass
 class Link:
-    """The network connection of a process, which its indexes share.
+    """The network connection of a process, which its indexes share."""
 
-    Attributes:
-        epoch: Restart of the server since which it is open; -1 while it is closed.
-        count: How many connections were opened.
-    """
-
-    epoch: int = -1
-    count: int = 0
+    epoch: int = -1  # the restart of the server since which it is open; -1 while it is closed
+    count: int = 0  # of connections that were opened
 
 
 class Connection:
     """The index of one process.
 
     Args:
-        server: The server.
-        prefix: Key prefix of the index.
-        writer: Name of this index.
-        link: Connection of the process.
         moment: Called before each call with its name; returns the fate of the call: nothing, ``request lost``,
             ``reply lost``, ``late`` (the call takes effect long after the client gave up) or ``twice`` (it takes effect
             again, long after).
@@ -239,19 +205,17 @@ class Connection:
         return self._link.count
 
     def staging(self) -> Any:
-        """Return the staging index of a connection with which a rebuild writes."""
         return Staging(self)
 
     def upkeep(self) -> Any:
-        return Upkeep(self._data)
+        """Return the part of an ``IndexUpkeep`` that ``streamdedup index`` asks."""
+        return self
+
+    def fingerprint(self) -> Fingerprint | None:
+        return self._data._fingerprint  # type: ignore[no-any-return]
 
     def configured(self, fingerprint: Fingerprint) -> Fingerprint:
-        """Return the fingerprint that the server stores."""
         return fingerprint
-
-    def forget_calls(self) -> None:
-        """Forget the acknowledged calls, because a rebuild has deleted their numbers."""
-        self._acknowledged = 0
 
     def _call(self, name: str, *arguments: Any, **named: Any) -> Any:
         self._number += 1
@@ -322,13 +286,13 @@ class Staging:
     def _take_lease(self) -> None:
         if self._data.held_by() not in {None, self._name}:
             raise StoreUnavailable("the index is being rebuilt by another process")
-        self._data.lease = Lease(self._name, round(self._data._now_ms()) + LEASE_MS)
+        self._data.lease = self._name, self._data._now_ms() + LEASE_MS
 
     def clear(self, tick: Callable[[], None] = lambda: None) -> None:
         for number, parts in enumerate(PARTS):
             self.store.ask("clear", partial(self._clear, number, parts))
             tick()
-        self.store.forget_calls()
+        self.store._acknowledged = 0  # the numbers of the calls are deleted
 
     def _clear(self, number: int, parts: Sequence[str]) -> None:
         self.extend_lease()
@@ -347,18 +311,9 @@ class Staging:
 
     def _complete(self, fingerprint: Fingerprint) -> None:
         self.extend_lease()
-        self._data._fingerprint, self._data.lease = fingerprint, None
+        self._data._fingerprint = fingerprint
+        self.abandon()
 
     def abandon(self) -> None:
         if self._data.held_by() == self._name:
-            self._data.lease = None
-
-
-class Upkeep:
-    """The part of an ``IndexUpkeep`` that ``streamdedup index`` asks."""
-
-    def __init__(self, data: ServedIndex) -> None:
-        self._data = data
-
-    def fingerprint(self) -> Fingerprint | None:
-        return self._data._fingerprint
+            self._data.lease = "", 0

@@ -10,10 +10,13 @@ import itertools
 import json
 import random
 from collections import Counter
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Collection, Iterator
+from copy import copy
 from dataclasses import dataclass, replace
+from functools import cache
 from typing import Any
 
+import pytest
 import structlog
 from greenlet import getcurrent, greenlet
 
@@ -22,7 +25,6 @@ from streamdedup.cli import index as commands
 from streamdedup.daemon import attempts, health, partitions, read_ahead, rebuild, rebuild_run, statistics
 from streamdedup.daemon.batch import Pipeline
 from streamdedup.daemon.breaker import BreakerOptions
-from streamdedup.daemon.rebuild import Rebuilder
 from streamdedup.daemon.rebuild_run import RebuildTarget
 from streamdedup.detection.detector import Detector
 from streamdedup.detection.model import DetectorOptions
@@ -38,7 +40,7 @@ from tests.simulation import broker as brokers
 from tests.simulation.operator import PATCHES, VERSIONS, Installation
 from tests.simulation.server import Connection, Link, ServedIndex, Server
 from tests.simulation.story import Setup
-from tests.simulation.transport import MemoryHistory, MemorySource, MemoryTransport
+from tests.simulation.transport import MemorySource, MemoryTransport
 from tests.simulation.world import (
     DEAD_LETTERS,
     DUPLICATES,
@@ -48,7 +50,6 @@ from tests.simulation.world import (
     OPTIONS,
     Daemon,
     Killed,
-    Moment,
     Sent,
     WatchedBroker,
     source_of,
@@ -60,9 +61,9 @@ BEGIN_MS = 1_700_000_000_000
 LABEL_BYTES = 16
 #: Modules of the package whose clock is the scheduler's.
 _TIMED = (clock, attempts, partitions, rebuild, rebuild_run, statistics, commands, brokers, redis_base)
-#: Fates of a call of the server, and of a call of Kafka.
+#: Fates of a call of the server, of a call of Kafka, and of a publish.
 SERVER_FATES = ("request lost", "reply lost", "late", "twice")
-KAFKA_FATES = ("refused", "silent", "before commit", "after commit")
+KAFKA_FATES, PUBLISH_FATES = ("refused", "silent"), ("before commit", "after commit")
 
 
 class Unmeasured:
@@ -114,23 +115,17 @@ _JITTER = random.Random()
 @contextlib.contextmanager
 def simulated() -> Iterator[None]:
     """Replace clock, threads, logs and the servers of the commands while the context is open."""
-    patches: list[tuple[Any, str, Any]] = [(module, "time", Time()) for module in _TIMED]
-    patches += [
-        (read_ahead, "ThreadPoolExecutor", AtOnce),
-        (health, "random", _JITTER),
-        *((commands, *patch) for patch in PATCHES.items()),
-    ]
-    before = [(owner, name, getattr(owner, name)) for owner, name, _ in patches]
+    patches = [(module, "time", Time()) for module in _TIMED] + [(commands, *patch) for patch in PATCHES.items()]
+    patches += [(read_ahead, "ThreadPoolExecutor", AtOnce), (health, "random", _JITTER)]
+    # Most records behind a committed offset for which a gap looks for pending matches; no history has as many.
+    patches += [(rebuild_run, "_PENDING_RECORDS", 200)]
     logging = structlog.get_config()
     structlog.configure(wrapper_class=structlog.make_filtering_bound_logger(50))
-    try:
+    with pytest.MonkeyPatch.context() as patch:
         for owner, name, value in patches:
-            setattr(owner, name, value)
+            patch.setattr(owner, name, value)
         yield
-    finally:
-        for owner, name, value in before:
-            setattr(owner, name, value)
-        structlog.configure(**logging)
+    structlog.configure(**logging)
 
 
 class RegisteredDecoder(Decoder):
@@ -144,18 +139,13 @@ class RegisteredDecoder(Decoder):
         return super().decode(*arguments, **named)
 
 
-class Process:
-    """A daemon or a command.
+@cache  # a decoder takes longer to make than to use in a history
+def _decoder(scope_field: str | None) -> RegisteredDecoder:
+    return RegisteredDecoder(scope_field=scope_field, default_scope=scope_field and "all")
 
-    Attributes:
-        daemon: The daemon; None for a command.
-        at: The effect before which it has stopped.
-        fate: What is to become of its next call of the server or of Kafka.
-        error: The error with which it has ended.
-        dead: Whether it was killed; then nothing that it does has an effect.
-        clock_ms: How far its clock is ahead.
-        joined: The source with which a command joins the group.
-    """
+
+class Process:
+    """A daemon or a command; a dead process, which was killed, has no more effects."""
 
     def __init__(
         self, name: str, body: Callable[[], object], daemon: Daemon | None, installation: Installation
@@ -163,13 +153,14 @@ class Process:
         self.name = name
         self.daemon = daemon
         self.installation = installation
-        self.at = ""
-        self.fate = ""
+        self.at = ""  # the effect before which it has stopped
+        self.fate = ""  # of its next call of the server or of Kafka
         self.error: BaseException | None = None
         self.dead = False
         self.clock_ms = 0
-        self.joined: MemorySource | None = None
-        self._greenlet = greenlet(self._run)
+        self.frozen = False
+        self.joined: MemorySource | None = None  # by a command
+        self.coroutine = greenlet(self._run)
         self._body = body
 
     def _run(self) -> None:
@@ -182,24 +173,20 @@ class Process:
 
     @property
     def alive(self) -> bool:
-        return not self._greenlet.dead and not self.dead
+        return not self.coroutine.dead and not self.dead
 
     @property
     def source(self) -> MemorySource | None:
         """The source with which it is a member of the group."""
         return self.joined if self.daemon is None else self.daemon.source
 
-    def resume(self) -> None:
-        """Take the next effect, up to the one after it."""
-        self._greenlet.switch()
-
     def kill(self) -> None:
         """End at once, without an effect; the session goes on until it expires."""
         self.dead = True
         if self.source is not None:
             self.source._member *= -1  # no member: it cannot leave
-        if self._greenlet:
-            self._greenlet.throw(Killed)
+        if self.coroutine:
+            self.coroutine.throw(Killed)
 
 
 @dataclass
@@ -226,46 +213,37 @@ class Produced:
 
 
 class Simulation:
-    """The world of one history.
-
-    Args:
-        setup: What does not change during the history.
-
-    Attributes:
-        produced: All records of the input topic.
-        wrong: Mistakes that showed while the history ran.
-        excused: How often each exception of a promise was needed.
-    """
+    """The world of one history."""
 
     exactly_once = True
     on_index_lost = "rebuild"
     silent_until_ms = None
     breaker = BreakerOptions(None)
     make_metrics = Unmeasured
+    make_connection = Connection
+    topics = (INPUT,)
 
     def __init__(self, setup: Setup) -> None:
         self.setup = setup
-        self.topics = [INPUT]
         self.batch_size = setup.batch
         self.grown = setup.grown
         self.now_ms = BEGIN_MS
         self.partitions = setup.partitions
         self.broker = WatchedBroker({INPUT: setup.partitions, DUPLICATES: 1, DEAD_LETTERS: 1}, self.time_passes)
-        self.broker.world = self  # type: ignore[assignment]
-        self.kept_ms = None if setup.window_s is None else 2_000 * setup.window_s
+        self.broker.world = self
+        self.window_ms = None if setup.window_s is None else 1_000 * setup.window_s
+        self.kept_ms = self.window_ms and 2 * self.window_ms
         self.server = Server(self._make_index)
         self.everyone: list[Daemon] = []
-        self.active: list[Daemon] = []
         self.processes: dict[str, Process] = {}
         self.produced: list[Produced] = []
         self.at_position: dict[tuple[int, Partition, int], Produced] = {}
         self.topic_number = 0
         self.registry_away = False
         self.saved_ms: dict[str, int] = {}  # time of each copy of the server
-        self.wrong: list[str] = []
-        self.excused: Counter[str] = Counter()
+        self.wrong: list[str] = []  # mistakes that showed while the history ran
+        self.excused: Counter[str] = Counter()  # how often each exception of a promise was needed
         self.trace: list[str] = []
-        self.frozen: set[str] = set()
         self.settled: list[int] = []  # orders of the times at which nothing was left to do
         self.losses: list[int] = []  # orders of the events after which an index may have to be built from the topics
         self.members: dict[str, set[int]] = {}  # members of the group that may be dead, by name of the process
@@ -289,23 +267,19 @@ class Simulation:
         return self.now_ms + (self._running.clock_ms if self._running is not None else 0)
 
     def pipeline(self, name: str, index: Any, installation: Installation | None = None) -> Pipeline:
-        """Return the pipeline of an installation, that of the running process by default."""
-        if installation is None:
-            assert self._starting is not None
-            installation = self._starting
+        """Return the pipeline of an installation, by default that of daemons which start now."""
+        installation = installation or self.installation
         options = self.options(installation.version)
-        scope = {"scope_field": options.scope_field, "default_scope": options.default_scope}
-        decoder = RegisteredDecoder(**(scope if options.scope_field else {}))
+        decoder = copy(_decoder(options.scope_field))
         decoder.simulation = self
         return Pipeline(
             name, decoder, Detector(options, index), index, installation.fingerprint(), options.threshold, 100
         )
 
     def options(self, version: int) -> DetectorOptions:
-        """Return the options of the detector in an installation of a version."""
         return replace(
             OPTIONS,
-            window_ms=None if self.setup.window_s is None else 1_000 * self.setup.window_s,
+            window_ms=self.window_ms,
             containment=ContainmentRule(1.0) if self.setup.contained else None,
             suppression=Suppression(self.setup.min_shingles) if self.setup.min_shingles else None,
             label_bytes=LABEL_BYTES,
@@ -313,17 +287,15 @@ class Simulation:
         )
 
     def connection(self, name: str, installation: Installation, link: Link, *, in_staging: bool = False) -> Connection:
-        """Return an index of a process, over its connection to the server."""
         writer = f"{name}.{next(self._writers)}"
-        return Connection(self.server, installation.prefix, writer, self.server_moment, link, in_staging=in_staging)
+        return self.make_connection(
+            self.server, installation.prefix, writer, self.server_moment, link, in_staging=in_staging
+        )
 
     def connect(self, daemon: Daemon) -> Connection:
-        assert self._starting is not None
-        daemon.link = Link()
-        return self.connection(daemon.name, self._starting, daemon.link)
+        return self.connection(daemon.name, self.installation, daemon.link)
 
     def transport(self, daemon: Daemon) -> MemoryTransport:
-        assert self._starting is not None
         return MemoryTransport(
             self.broker,
             GROUP,
@@ -331,22 +303,16 @@ class Simulation:
             transactional_id=daemon.name,
             max_poll_records=self.batch_size,
             instance_id=daemon.name if self.setup.static else None,
-            index_name=self._starting.prefix,
+            index_name=self.installation.prefix,
         )
 
-    def open_target(self, daemon: Any, name: str) -> RebuildTarget:
+    def open_target(self, owner: Any, name: str) -> RebuildTarget:
+        """Return the target of a rebuild by the running process, which is a daemon or the ``Backend`` of a command."""
         assert self._running is not None
         installation = self._running.installation
-        store = self.connection(f"{daemon.name} rebuild", installation, daemon.link, in_staging=True)
+        store = self.connection(f"{owner.name} rebuild", installation, owner.link, in_staging=True)
         pipeline = self.pipeline(name, store, installation)
         return RebuildTarget(store.staging(), pipeline, self.topics, self.kept_ms, marker_lifetime(self.kept_ms))
-
-    def rebuilder(self, command: Any) -> Rebuilder:
-        """Return the rebuilder of a command, which has a name and a link as a daemon has."""
-        history = MemoryHistory(self.broker, 3)
-        return Rebuilder(lambda name: self.open_target(command, name), history, DUPLICATES, self._present_ms)
-
-    _starting: Installation | None = None
 
     # Effects
 
@@ -365,39 +331,31 @@ class Simulation:
         self.trace.append(f"    {process.name}: {effect}")
         return process
 
-    def server_moment(self, effect: str) -> str:
-        """Stop before a call of the server; return its fate."""
+    def server_moment(self, effect: str, fates: Collection[str] = SERVER_FATES) -> str:
+        """Stop before a call of the server; return the fate of the call, if it is to have one of these."""
         process = self.pause(effect)
-        if process is None or process.fate not in SERVER_FATES:
+        if process is None or process.fate not in fates:
             return ""
         fate, process.fate = process.fate, ""
         self.trace.append(f"      {fate}")
         return fate
 
-    def moment(self, moment: Moment) -> None:
+    def moment(self, effect: str, _daemon: Daemon | None = None) -> None:
         """Stop before a call of Kafka."""
-        process = self.pause(moment.effect)
-        if process is None or process.fate not in KAFKA_FATES or moment.effect not in KAFKA_CALLS:
-            return
-        fate = process.fate
-        if (moment.effect == "publish") != (fate in {"before commit", "after commit"}):
-            return
-        process.fate = ""
-        self.trace.append(f"      {fate}")
-        if moment.effect == "publish":
+        fates = PUBLISH_FATES if effect == "publish" else KAFKA_FATES
+        fate = self.server_moment(effect, fates if effect in KAFKA_CALLS else ())
+        if effect == "publish" and fate:
             self.broker.publish_failures.append(fate)  # type: ignore[arg-type]
-        elif fate == "silent" and moment.effect.startswith("poll"):
+        elif fate == "silent" and effect.startswith("poll"):
             raise BrokerSilent("made to fail")
-        else:
+        elif fate:
             raise BrokerUnavailable("made to fail")
 
     def time_passes(self, timeout_s: float) -> None:
-        """Let a process wait."""
         self.pause("wait")
         self.now_ms += round(1_000 * timeout_s)
 
     def committed(self, batch: Batch) -> None:
-        """Record a commit."""
         order, process = next(self.orders), self._running
         assert process is not None
         for position in batch.positions():
@@ -407,14 +365,11 @@ class Simulation:
 
     # Processes
 
-    def start(self, name: str, installation: Installation | None = None) -> Process:
+    def start(self, name: str) -> None:
         """Start a daemon; it opens nothing before its first effect."""
-        self._starting = installation or self.installation
-        daemon = Daemon(self, name)  # type: ignore[arg-type]
-        process = Process(name, daemon.loop.run, daemon, self._starting)
+        daemon = Daemon(self, name)
         self.everyone.append(daemon)
-        self.processes[name] = process
-        return process
+        self.processes[name] = Process(name, daemon.loop.run, daemon, self.installation)
 
     def command(self, name: str, body: Callable[[], object], installation: Installation) -> Process:
         """Start a command; the operator has ended an earlier one."""
@@ -434,6 +389,10 @@ class Simulation:
         if process.source is not None and process.source._member > 0:
             self.members.setdefault(process.name, set()).add(process.source._member)
 
+    def sources(self) -> list[MemorySource]:
+        sources = (process.source for process in self.processes.values() if process.alive)
+        return [source for source in sources if source is not None]
+
     def resume(self, process: Process, count: int, until: str | None = None) -> None:
         """Let a process go on for a number of effects, or until it is about to have an effect or waits once more."""
         waits = 0
@@ -441,9 +400,8 @@ class Simulation:
             if not process.alive:
                 return
             self._main, self._running = getcurrent(), process
-            self.active = [process.daemon] if process.daemon is not None else self.active
             try:
-                process.resume()
+                process.coroutine.switch()
             finally:
                 self._running = None
             if not process.alive:
@@ -455,7 +413,6 @@ class Simulation:
                 return
 
     def close(self) -> None:
-        """End all processes."""
         for process in list(self.processes.values()):
             process.kill()
         self.everyone.clear()
@@ -482,8 +439,4 @@ class Simulation:
         if any(process.alive for process in self.processes.values() if process.daemon is None):
             return False
         ends = {p.partition: p.offset + 1 for p in self.produced if p.topic == self.topic_number and p.removed is None}
-        for partition, end in ends.items():
-            mark = self.broker.committed_offset(GROUP, partition)
-            if mark is None or not end <= mark.offset <= self.broker.end_of(partition):
-                return False
-        return True
+        return self.broker.has_committed(GROUP, ends)

@@ -9,9 +9,11 @@
 ``faults`` has the steps.
 """
 
+from ast import literal_eval
 from collections.abc import Sequence
 from dataclasses import dataclass, field, fields
 from pathlib import Path
+from typing import Any
 
 #: Folder of the stories that were kept.
 STORIES = Path(__file__).parent / "stories"
@@ -22,52 +24,31 @@ Step = tuple[str, ...]
 
 @dataclass(frozen=True)
 class Setup:
-    """What does not change during a history.
-
-    Attributes:
-        partitions: Partitions of the input topic at the beginning.
-        daemons: Names of the daemons that the operator wants to run.
-        batch: Most records in a batch.
-        window_s: Retention and its slack in seconds; None for no window.
-        grown: Whether daemons begin with full batches, else by the slow start.
-        static: Whether daemons are static members.
-        bucket_cap: Most members of a bucket.
-        contained: Whether documents are near-duplicates by containment, too.
-        min_shingles: Documents with fewer shingles form no pairs.
-    """
+    """What does not change during a history: the topic at the beginning, the daemons that are to run, and options."""
 
     partitions: int = 2
     daemons: tuple[str, ...] = ("a", "b")
     batch: int = 3
-    window_s: int | None = None
-    grown: bool = True
+    window_s: int | None = None  # the retention, and the slack
+    grown: bool = True  # daemons begin with full batches, else by the slow start
     static: bool = False
     bucket_cap: int | None = None
-    contained: bool = False
+    contained: bool = False  # documents are near-duplicates by containment, too
     min_shingles: int = 0
 
 
 @dataclass(frozen=True)
 class Story:
-    """A history.
-
-    Attributes:
-        setup: What does not change.
-        steps: The steps; after the last one everything settles.
-        about: Comment lines at the beginning.
-    """
+    """A history; after its last step everything settles."""
 
     setup: Setup = field(default_factory=Setup)
     steps: Sequence[Step] = ()
-    about: Sequence[str] = ()
 
     def text(self) -> str:
-        """Return the lines."""
-        default = Setup()
-        lines = [f"# {line}" for line in self.about]
+        lines = []
         for each in fields(Setup):
             value = getattr(self.setup, each.name)
-            if value != getattr(default, each.name):
+            if value != each.default:
                 lines.append(f"{each.name} {' '.join(value) if isinstance(value, tuple) else value}")
         return "\n".join([*lines, "", *(" ".join(step) for step in self.steps)]) + "\n"
 
@@ -75,24 +56,12 @@ class Story:
 def parse(text: str) -> Story:
     """Read the lines of a story."""
     names = {each.name for each in fields(Setup)}
-    setup: dict[str, object] = {}
+    setup: dict[str, Any] = {}
     steps: list[Step] = []
-    about: list[str] = []
     for line in text.splitlines():
-        if line.startswith("#") and not steps and not setup:
-            about.append(line[1:].strip())
         verb, *arguments = line.partition("#")[0].split() or [""]
-        if not verb:
-            continue
         if verb in names and not steps:
-            setup[verb] = _value(verb, arguments)
-        else:
+            setup[verb] = tuple(arguments) if verb == "daemons" else literal_eval(*arguments)
+        elif verb:
             steps.append((verb, *arguments))
-    return Story(Setup(**setup), steps, tuple(about))  # type: ignore[arg-type]
-
-
-def _value(name: str, arguments: Sequence[str]) -> object:
-    if name == "daemons":
-        return tuple(arguments)
-    (value,) = arguments
-    return value == "True" if value in {"True", "False"} else int(value)
+    return Story(Setup(**setup), steps)

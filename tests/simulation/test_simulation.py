@@ -3,10 +3,10 @@
 import pytest
 
 from tests.simulation.generate import random_story
-from tests.simulation.playing import judged, kinds
 from tests.simulation.rules import BRANCHES, RULES, without
 from tests.simulation.simulation import simulated
 from tests.simulation.story import STORIES, parse
+from tests.simulation.verdict import judged, kinds
 
 #: Histories of `make test`; `make simulate` runs more.
 SEEDS = [range(first, first + 50) for first in range(0, 200, 50)]

@@ -4,14 +4,15 @@ All calls raise BrokerUnavailable while the broker is away; a poll raises Broker
 """
 
 from collections.abc import Iterator, Mapping, Sequence
-from itertools import chain, islice
-from typing import Self
+from contextlib import AbstractContextManager
+from dataclasses import dataclass, field
+from itertools import chain, groupby, islice
 
 from streamdedup.errors import BrokerMisconfigured, BrokerSilent, BrokerUnavailable, GroupHasOtherIndex, Rejoin
 from streamdedup.kafka.consumer import AHEAD_POLL_S
-from streamdedup.kafka.protocols import Batch, CommittedOffset, Message, ReadProgress, Record, SourceStats, Unreadable
+from streamdedup.kafka.protocols import Batch, CommittedOffset, Message, ReadProgress, SourceStats, Unreadable
 from streamdedup.position import Partition
-from tests.simulation.broker import FailurePoint, Group, Membership, MemoryBroker, Transaction
+from tests.simulation.broker import Group, Membership, MemoryBroker, Transaction
 
 __all__ = ["MemoryBroker", "MemoryHistory", "MemorySink", "MemorySource", "MemoryTransport"]
 
@@ -20,6 +21,7 @@ __all__ = ["MemoryBroker", "MemoryHistory", "MemorySink", "MemorySource", "Memor
 _TRANSACTION_WAITS = 5
 
 
+@dataclass
 class MemoryTransport:
     """Opens sources and sinks of one member of a group.
 
@@ -27,63 +29,44 @@ class MemoryTransport:
     index has another name than that of the others is refused.
     """
 
-    def __init__(
-        self,
-        broker: MemoryBroker,
-        group: str,
-        topics: Sequence[str],
-        *,
-        transactional_id: str | None = "only",
-        max_poll_records: int = 2_000,
-        instance_id: str | None = None,
-        index_name: str = "",
-    ) -> None:
-        self._broker = broker
-        self._group = group
-        self._instance_id = instance_id
-        self._index_name = index_name
-        self._transactional_id = transactional_id
-        self._max_poll_records = max_poll_records
-        broker.groups.setdefault(group, Group(tuple(topics)))
+    broker: MemoryBroker
+    group: str
+    topics: Sequence[str]
+    transactional_id: str | None = field(default="only", kw_only=True)
+    max_poll_records: int = field(default=2_000, kw_only=True)
+    instance_id: str | None = field(default=None, kw_only=True)
+    index_name: str = field(default="", kw_only=True)
+
+    def __post_init__(self) -> None:
+        self.broker.groups.setdefault(self.group, Group(tuple(self.topics)))
 
     def open(self) -> "tuple[MemorySource, MemorySink]":
-        self._broker.refuse_if_away()
-        _refuse_other_indexes(self._broker.groups[self._group], self._index_name)
-        sink = MemorySink(self._broker, self._group, self._transactional_id)
-        source = MemorySource(self._broker, self._group, self._max_poll_records, self._instance_id, self._index_name)
-        return source, sink
+        self.broker.refuse_if_away()
+        self.refuse_other_indexes()
+        return MemorySource(self), MemorySink(self.broker, self.group, self.transactional_id)
 
-
-def _refuse_other_indexes(group: Group, index_name: str) -> None:
-    if others := {group.index_names.get(member, "") for member in group.members} - {index_name}:
-        raise GroupHasOtherIndex(f"members of the group have another index: {others}")
+    def refuse_other_indexes(self) -> None:
+        group = self.broker.groups[self.group]
+        if others := {group.index_names[member] for member in group.members} - {self.index_name}:
+            raise GroupHasOtherIndex(f"members of the group have another index: {others}")
 
 
 class MemorySource:
     """Member of a consumer group; joins at its first poll."""
 
-    def __init__(
-        self,
-        broker: MemoryBroker,
-        group: str,
-        max_poll_records: int,
-        instance_id: str | None = None,
-        index_name: str = "",
-    ) -> None:
-        broker.refuse_if_away()
-        self._instance_id = instance_id
-        self._index_name = index_name
-        self._broker = broker
-        self._name = group
-        self._group = broker.groups[group]
-        self._max_poll_records = max_poll_records
-        self._member = next(broker.member_numbers)
+    def __init__(self, transport: MemoryTransport) -> None:
+        self._transport = transport
+        self._instance_id = transport.instance_id
+        self._broker = transport.broker
+        self._name = transport.group
+        self._group = self._broker.groups[self._name]
+        self._member = next(self._broker.member_numbers)
         self._generation = -1
         self._positions: dict[Partition, int] = {}
         self._rebalances_count = 0
         self._has_joined = False
         self._broken: str | None = None
-        self._topic_ids = broker.topic_ids(self._group.topics)
+        self._topic_ids = self._broker.topic_ids(self._group.topics)
         self._ends: dict[Partition, int] = {}  # as of the last fetch or request
 
     def poll(self, timeout_s: float, max_records: int | None = None) -> Batch:
@@ -100,7 +83,8 @@ class MemorySource:
             self._broker.on_idle(timeout_s)
             raise BrokerSilent("the broker is away")
         self._catch_up()
-        batch = self._fetch(self._max_poll_records if max_records is None else min(max_records, self._max_poll_records))
+        most = self._transport.max_poll_records
+        batch = self._fetch(most if max_records is None else min(max_records, most))
         if not batch:
             self._broker.on_idle(timeout_s)
         return batch
@@ -131,10 +115,7 @@ class MemorySource:
 
     def committed_offsets(self, *, stable: bool = True) -> dict[Partition, CommittedOffset]:
         self._broker.refuse_if_away()
-        missing = self.missing_topics()
-        partitions = [each for each in self._group.committed if each.topic not in missing]
-        found = {each: self._broker.committed_offset(self._name, each) for each in partitions}
-        return {partition: committed for partition, committed in found.items() if committed is not None}
+        return self._broker.committed_offsets(self._name)
 
     def end(self, partition: Partition) -> int | None:
         return self._broker.end_of(partition)
@@ -194,13 +175,13 @@ class MemorySource:
         if self._member not in self._group.members:
             self._positions.clear()
             self._has_joined, self._generation = True, -1
-            self._group.index_names[self._member] = self._index_name
+            self._group.index_names[self._member] = self._transport.index_name
             if self._instance_id is None or not self._broker.replace_static(
                 self._name, self._instance_id, self._member
             ):
                 self._group.members.append(self._member)
                 self._broker.rebalance(self._name)
-            _refuse_other_indexes(self._group, self._index_name)
+            self._transport.refuse_other_indexes()
         if self._generation == self._group.generation:
             return
         self._generation = self._group.generation
@@ -213,16 +194,12 @@ class MemorySource:
         self.request_ends()
         # Out of range, as for a topic that was created again: start at the oldest record.
         self.seek({p: 0 for p, offset in self._positions.items() if offset > self._broker.end_of(p)})
-        entries = chain.from_iterable(self._broker.visible(p, offset) for p, offset in self._positions.items())
-        batch_of: dict[bool, list[Record]] = {True: [], False: []}
-        for entry in islice(entries, limit):
-            if entry.record is not None:
-                if batch_of[not entry.readable]:
-                    break
-                batch_of[entry.readable].append(entry.record)
+        records = chain.from_iterable(self._broker.visible(p, offset) for p, offset in self._positions.items())
+        kinds = groupby(islice(records, limit), lambda record: record.position in self._broker.unreadable)
+        is_unreadable, fetched = next(((kind, tuple(same)) for kind, same in kinds), (False, ()))
         batch = Batch(
-            tuple(batch_of[True]),
-            tuple(Unreadable(record.position, "made unreadable") for record in batch_of[False]),
+            () if is_unreadable else fetched,
+            tuple(Unreadable(record.position, "made unreadable") for record in fetched if is_unreadable),
             max(0, self._generation),
             Membership(self._member, self._generation),
             topic_ids=self._topic_ids,
@@ -252,19 +229,7 @@ class MemorySink:
         self._spent = "publishing failed"
         self._broker.refuse_if_away()
         failure = self._broker.publish_failures.pop(0) if self._broker.publish_failures else None
-        self._publish(messages, batch, failure)
-        if failure == "after commit":
-            raise BrokerUnavailable("made to fail after the commit")
-        self._spent = None
-
-    def close(self) -> None:
-        """Make the sink unusable; an open transaction stays open."""
-        self._spent = "closed"
-
-    def _publish(self, messages: Sequence[Message], batch: Batch, failure: FailurePoint | None) -> None:
-        """Send the messages, and commit unless the failure comes before."""
-        plain = Transaction("committed")
-        transaction = plain if self._id is None else self._broker.begin(self._id, self._epoch)
+        transaction = Transaction("committed") if self._id is None else self._broker.begin(self._id, self._epoch)
         for message in messages:
             self._broker.append(message, transaction)
         if failure == "before commit":
@@ -273,27 +238,28 @@ class MemorySink:
             self._broker.commit_batch(self._group, batch, None if self._id is None else transaction)
         if self._id is not None:
             self._broker.end(self._id, "committed")
+        if failure == "after commit":
+            raise BrokerUnavailable("made to fail after the commit")
+        self._spent = None
+
+    def close(self) -> None:
+        """Make the sink unusable; an open transaction stays open."""
+        self._spent = "closed"
 
 
-class MemorySpan:
+@dataclass
+class MemorySpan(AbstractContextManager["MemorySpan"]):
     """A range of offsets of topics, which may await the ends of open transactions in it."""
 
-    def __init__(
-        self,
-        broker: MemoryBroker,
-        starts: Mapping[Partition, int],
-        ends: Mapping[Partition, int],
-        size: int,
-        *,
-        awaits_transactions: bool = False,
-    ) -> None:
-        self._broker = broker
-        self._starts = starts
-        self._ends = ends
-        self._size = size
-        self._awaits_transactions = awaits_transactions
-        self._done_count = 0
-        self.total_count = sum(max(0, end - starts[partition]) for partition, end in ends.items())
+    _broker: MemoryBroker
+    _starts: Mapping[Partition, int]
+    _ends: Mapping[Partition, int]
+    _size: int
+    _awaits_transactions: bool
+    _done_count: int = 0
+
+    def __post_init__(self) -> None:
+        self.total_count = sum(max(0, end - self._starts[partition]) for partition, end in self._ends.items())
 
     def batches(self) -> Iterator[Batch]:
         self._broker.refuse_if_away()
@@ -305,17 +271,13 @@ class MemorySpan:
                     yield Batch()
             if self._awaits_transactions:
                 self._broker.time_out_transactions(partition, end)
-            entries = self._broker.visible(partition, start)
-            records = [e.record for e in entries if e.record is not None and e.record.position.offset < end]
+            records = [record for record in self._broker.visible(partition, start) if record.position.offset < end]
             for first in range(0, len(records), self._size):
                 yield Batch(tuple(records[first : first + self._size]))
             self._done_count += max(0, end - start)
 
     def done_count(self) -> int:
         return self._done_count
-
-    def __enter__(self) -> Self:
-        return self
 
     def __exit__(self, *_error: object) -> None:
         """Do nothing: there is nothing to free."""
@@ -335,7 +297,7 @@ class MemoryHistory:
         self._refuse_missing(topics)
         found: dict[Partition, ReadProgress] = {}
         for partition in (partition for topic in topics for partition in self._broker.partitions(topic)):
-            records = [entry.record for entry in self._broker.visible(partition) if entry.record is not None]
+            records = list(self._broker.visible(partition))
             left = [record for record in records if record.position.offset >= offsets.get(partition, 0)]
             times = [record.timestamp_ms for record in left or records[::-1] if record.timestamp_ms >= 0]
             sane = (time for time in times if time <= now_ms)
@@ -365,7 +327,7 @@ class MemoryHistory:
         if starts is not None:
             first = {partition: starts.get(partition, 0) for partition in partitions}
         until = here if ends is None else {each: min(end, ends.get(each, 0)) for each, end in here.items()}
-        return MemorySpan(self._broker, first, until, self._size, awaits_transactions=ends is None)
+        return MemorySpan(self._broker, first, until, self._size, ends is None)
 
     def _refuse_missing(self, topics: Sequence[str]) -> None:
         if missing := self._broker.missing(topics):

@@ -36,8 +36,8 @@ from streamdedup.wire.documents import MAX_ID_BYTES
 from streamdedup.wire.schema_registry import MAX_ANSWER_BYTES, Registry
 from tests import alerts as made
 from tests import released
-from tests.simulation.world import DUPLICATES, Sent, World, once
 from tests.thoroughness import examples
+from tests.turns import DUPLICATES, Sent, World, once
 from tests.unit.test_messages import alerts
 
 #: The schema of the last release.

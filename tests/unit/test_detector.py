@@ -30,7 +30,7 @@ from streamdedup.wire import Document, content_digest
 from streamdedup.wire.error_codes import ErrorCode
 from tests.floods import a_story, decoys
 from tests.floods import edited as edited_by
-from tests.reference_pairs import expected_by_options
+from tests.reference_pairs import expected_pairs
 from tests.simulation.world import a_text, edited
 from tests.streams import OPTIONS, Stream
 from tests.thoroughness import examples
@@ -78,7 +78,7 @@ def test_any_split_of_a_stream_into_batches_gives_exactly_the_pairs_of_the_refer
         size = next(sizes)
         stream.index(*documents[:size])
         documents = documents[size:]
-    assert sorted(stream.pairs.elements()) == sorted(expected_by_options(corpus, OPTIONS))
+    assert sorted(stream.pairs.elements()) == sorted(expected_pairs(corpus, OPTIONS))
     assert len(stream.pairs) > 3
 
 
@@ -89,7 +89,7 @@ def test_options_of_the_comparison_keep_to_the_reference(exact_limit, shared):
     corpus = a_corpus(11, 60)
     stream = Stream(options)
     stream.index(*(a_document(i, text, offset) for offset, (i, text) in enumerate(corpus)))
-    assert sorted(stream.pairs.elements()) == sorted(expected_by_options(corpus, options))
+    assert sorted(stream.pairs.elements()) == sorted(expected_pairs(corpus, options))
 
 
 def with_paragraphs(corpus: list[tuple[str, str]], seed: int) -> list[tuple[str, str]]:
@@ -117,7 +117,7 @@ def test_with_a_rule_of_containment_the_pairs_are_those_of_the_reference(seed, s
     for first in range(0, len(documents), size):
         for detection in stream.index(*documents[first : first + size]).detections:
             matches += detection.matches
-    assert sorted(stream.pairs.elements()) == sorted(expected_by_options(corpus, options))
+    assert sorted(stream.pairs.elements()) == sorted(expected_pairs(corpus, options))
     assert len(stream.pairs) > 3
     for match in matches:
         assert match.containment >= match.similarity

@@ -23,11 +23,11 @@ from streamdedup.index.values import Opening
 from streamdedup.kafka.protocols import CommittedOffset, Message
 from streamdedup.position import Partition
 from streamdedup.wire import Decoder, decode_alert
+from tests import turns
 from tests.entries import pending_of
-from tests.simulation import world as loop_world
 from tests.simulation.server import Connection, Link
 from tests.simulation.transport import MemoryHistory, MemorySource
-from tests.simulation.world import (
+from tests.turns import (
     CLOCK,
     DUPLICATES,
     FINGERPRINT,
@@ -494,7 +494,7 @@ def test_an_index_whose_rebuild_another_daemon_has_completed_is_used():
     slow = world.start_later()
     while not slow.rebuilder.has_begun("articles"):
         world.turn(slow)
-    world.index.lease = None  # the daemon is away for longer than the lease
+    world.index.lease = "", 0  # the daemon is away for longer than the lease
     slow.leave_group()
     other = world.start("other")
     while world.index._fingerprint is None:
@@ -590,7 +590,7 @@ def test_a_gap_without_some_of_its_records_is_rebuilt_as_a_whole(loses, is_gap):
 def a_pipeline_with_scopes(name, make_detector, index):
     """Return the pipeline of a profile whose documents all have the default scope."""
     scopes = {"scope_field": "tenant", "default_scope": "all"}
-    options = replace(loop_world.OPTIONS, **scopes)
+    options = replace(turns.OPTIONS, **scopes)
     return replace(a_pipeline(name, make_detector, index), decoder=Decoder(**scopes), detector=Detector(options, index))
 
 
@@ -611,7 +611,7 @@ def test_before_a_gap_is_filled_batches_in_progress_without_a_commit_are_refused
 
 
 def test_a_rebuilt_index_with_scopes_knows_the_cluster_of_a_document_that_was_continued(monkeypatch):
-    monkeypatch.setattr(loop_world, "a_pipeline", a_pipeline_with_scopes)
+    monkeypatch.setattr(turns, "a_pipeline", a_pipeline_with_scopes)
     world = World([Sent("x", TEXT, 0), Sent("y", TEXT, 0)], on_index_lost="rebuild", batch_size=1).run()
     world.send(Sent("y", "knoll", 0, op="append")).run()
     number = document_number("articles", "y")

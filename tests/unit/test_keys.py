@@ -31,8 +31,8 @@ from streamdedup.settings import Settings
 from streamdedup.wire import Decoder, Document, ErrorCode
 from tests import envelopes
 from tests.simulation.server import NUMBERED
-from tests.simulation.world import DEAD_LETTERS, INPUT, Sent, World
 from tests.streams import OPTIONS, Stream
+from tests.turns import DEAD_LETTERS, INPUT, Sent, World
 
 AT = Position("articles", 0, 7)
 TEXT = "amber birch cedar delta ember fjord grove heath"

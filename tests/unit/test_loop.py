@@ -7,6 +7,7 @@ import itertools
 import logging
 import random
 from collections.abc import Callable, Iterator
+from dataclasses import replace
 from types import SimpleNamespace
 
 import pytest
@@ -23,7 +24,7 @@ from streamdedup.position import Partition
 from streamdedup.wire import Decoder
 from streamdedup.wire.dead_letters import read_headers
 from tests.floods import a_story, decoys
-from tests.simulation.world import (
+from tests.turns import (
     CLOCK,
     DEAD_LETTERS,
     DUPLICATES,
@@ -633,7 +634,8 @@ def test_an_idle_daemon_raises_the_marks_that_were_missed_of_its_own_partitions(
 def test_a_mark_that_was_missed_is_not_raised_beyond_the_end_of_a_topic_that_has_lost_its_end(world, daemon):
     world.run()
     marks = dict(world.index._high_water_marks)
-    world.broker.groups[GROUP].committed.update({partition: mark + 5 for partition, mark in marks.items()})
+    committed = world.broker.groups[GROUP].committed
+    committed |= {each: replace(offset, offset=offset.offset + 5) for each, offset in committed.items()}
     CLOCK.now_s += 30
     world.turn(daemon)
     assert world.index._high_water_marks == marks

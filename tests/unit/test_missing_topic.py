@@ -2,7 +2,7 @@
 
 import pytest
 
-from tests.simulation.world import GROUP, INPUT, Sent, World
+from tests.turns import GROUP, INPUT, Sent, World
 
 OTHER = "reviews"
 TEXT = "amber birch cedar delta ember"

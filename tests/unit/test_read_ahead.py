@@ -26,7 +26,7 @@ from streamdedup.index.values import Fence
 from streamdedup.kafka.protocols import Batch, Record, SourceStats
 from streamdedup.position import Partition, Position
 from streamdedup.wire import Decoder
-from tests.simulation.world import GROUP, INPUT, WORDS, Act, Daemon, Moment, Sent, World, once, raising, rebalanced
+from tests.turns import GROUP, INPUT, WORDS, Act, Daemon, Moment, Sent, World, once, raising, rebalanced
 
 PARTITION = Partition(INPUT, 0)
 

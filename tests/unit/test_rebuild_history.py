@@ -12,7 +12,7 @@ from streamdedup import clock
 from streamdedup.daemon import publisher
 from streamdedup.detection.detector import Detector
 from streamdedup.kafka.protocols import Message
-from tests.simulation.world import CLOCK, GROUP, Sent, World
+from tests.turns import CLOCK, GROUP, Sent, World
 
 DAY_MS = 86_400_000
 RETENTION_MS, LIFETIME_MS = 30 * DAY_MS, 31 * DAY_MS

@@ -10,7 +10,7 @@ from streamdedup.kafka.protocols import Batch, ReadProgress, Record
 from streamdedup.position import Partition, Position
 from streamdedup.wire import Decoder
 from tests.simulation.transport import MemoryBroker, MemoryHistory
-from tests.simulation.world import DUPLICATES, GROUP, INPUT, Sent, World
+from tests.turns import DUPLICATES, GROUP, INPUT, Sent, World
 
 DAY_MS = 86_400_000
 NOW_MS, KEPT_MS = 100 * DAY_MS, 10 * DAY_MS

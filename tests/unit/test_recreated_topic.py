@@ -6,7 +6,7 @@ from streamdedup.index.memory import MemoryIndex
 from streamdedup.index.values import UNKNOWN_BROKER_STATE
 from streamdedup.kafka.protocols import Batch, Record
 from streamdedup.position import Partition, PartitionIncarnation, Position
-from tests.simulation.world import GROUP, INPUT, Killed, Moment, Sent, World
+from tests.turns import GROUP, INPUT, Killed, Moment, Sent, World
 
 TEXT = "amber birch cedar delta ember"
 OTHER_TEXT = "knoll lagoon amber jetty inlet"

@@ -18,8 +18,8 @@ from streamdedup.kafka.consumer import KafkaSource, RebalanceListener
 from streamdedup.kafka.options import KafkaOptions
 from streamdedup.repeats import FIRST_LINES, PERIOD_S, REPEATS_EVENT, RepeatLimit
 from streamdedup.wire import ErrorCode
-from tests.simulation.world import Sent, World, batch_refused, broker_fails
 from tests.support.clock import ManualClock
+from tests.turns import Sent, World, batch_refused, broker_fails
 
 UNLIMITED = BreakerOptions(limit=None)
 

@@ -13,7 +13,7 @@ from streamdedup.daemon.metrics import Awaited
 from streamdedup.errors import BrokerMisconfigured, Rejoin, StoreUnavailable
 from streamdedup.kafka.protocols import Message, SourceStats
 from streamdedup.position import Partition
-from tests.simulation.world import CLOCK, GROUP, INPUT, Daemon, Sent, World, killed, store_fails
+from tests.turns import CLOCK, GROUP, INPUT, Daemon, Sent, World, killed, store_fails
 
 TEXT = "amber birch cedar delta ember fjord grove"
 

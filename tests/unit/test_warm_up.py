@@ -7,7 +7,7 @@ import pytest
 
 from streamdedup.detection.detector import Detector
 from streamdedup.settings.units import format_moment, parse_moment
-from tests.simulation.world import DEAD_LETTERS, OPTIONS, Sent, World
+from tests.turns import DEAD_LETTERS, OPTIONS, Sent, World
 
 TEXT = "amber birch cedar delta ember"
 

@@ -9,7 +9,7 @@ from streamdedup import clock as wall_clock
 from streamdedup.daemon.rebuild_window import with_earliest_start
 from streamdedup.kafka.protocols import ReadProgress
 from streamdedup.position import Partition
-from tests.simulation.world import GROUP, INPUT, Daemon, Killed, Sent, World
+from tests.turns import GROUP, INPUT, Daemon, Killed, Sent, World
 
 DAY_MS = 86_400_000
 #: The present, and retention plus slack.
