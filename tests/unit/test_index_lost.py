@@ -474,22 +474,23 @@ def test_a_rebuild_that_another_process_has_taken_over_is_left_alone(monkeypatch
 def test_a_gap_reaches_back_to_the_last_known_commit_and_not_to_an_announcement():
     index = MemoryIndex()
     index.open({})
-    ids = [f"{0:010d}.{at:010d}.{at * 1_000_000:017d}" for at in range(1, 5)]
+    ids = [f"{1:010d}.{at:010d}.{at * 1_000_000:017d}" for at in range(5)]
     lost, other = Partition("articles", 0), Partition("articles", 1)
-    index.announce(ids[0], [index.fence(lost, 1, 0)], {lost: 0})
-    index.announce(ids[1], [replace(index.fence(lost, 1, 3), attempt_id=ids[0])], {lost: 3})
-    committed = {lost: CommittedOffset(9, ids[2])}
+    index.announce(ids[1], [index.fence(lost, 1, 0)], {lost: 0})
+    index.announce(ids[2], [replace(index.fence(lost, 1, 3), attempt_id=ids[1])], {lost: 3})
+    index.announce(ids[0], [index.fence(other, 1, 0)], {other: 0}, committed=True)
+    committed = {lost: CommittedOffset(9, ids[3])}
     gap = Gap(3, 1_000)
     assert [loss.gap for loss in find_losses(index, committed)] == [gap]
     # A batch in progress of another partition, which is written after the index has gone back.
-    index.announce(ids[3], [index.fence(other, 1, 0)], {other: 0})
+    index.announce(ids[4], [index.fence(other, 1, 0, ids[0])], {other: 0})
     assert [loss.gap for loss in find_losses(index, committed | {other: CommittedOffset(0, "")})] == [gap]
     new = Partition("articles", 2)
     assert [
-        find_losses(index, {lost: committed[lost], new: CommittedOffset(5, known)})[1].gap for known in (ids[2], "")
+        find_losses(index, {lost: committed[lost], new: CommittedOffset(5, known)})[1].gap for known in (ids[3], "")
     ] == [Gap(0, 1_000), None]
     # A copy from before a complete rebuild lacks claims that the rebuild restored.
-    assert find_losses(index, {lost: CommittedOffset(9, in_lineage(ids[2], 1))})[0].gap is None
+    assert find_losses(index, {lost: CommittedOffset(9, in_lineage(ids[3], 2))})[0].gap is None
 
 
 @pytest.mark.parametrize(

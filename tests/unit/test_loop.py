@@ -23,6 +23,7 @@ from streamdedup.position import Partition
 from streamdedup.wire import Decoder
 from streamdedup.wire.dead_letters import read_headers
 from tests.floods import a_story, decoys
+from tests.simulation.transport import MemorySink
 from tests.simulation.world import (
     CLOCK,
     DEAD_LETTERS,
@@ -694,6 +695,13 @@ def test_asked_to_stop_the_daemon_leaves_the_group_and_aborts_nothing_committed(
     assert world.broker.groups[GROUP].members == []
     assert len(world.broker.records(DUPLICATES)) == 1
     assert daemon.metric("rebuilds_total") == 1
+
+
+def test_the_sink_whose_transaction_may_be_open_is_closed_before_the_membership_ends(world, monkeypatch):
+    had_members = []
+    monkeypatch.setattr(MemorySink, "close", lambda _sink: had_members.append(any(world.broker.groups[GROUP].members)))
+    world.run().stop_all()
+    assert had_members == [True]
 
 
 def test_a_wait_for_the_store_ends_with_a_request_to_stop(world, daemon):
