@@ -11,6 +11,7 @@ from streamdedup.daemon import rebuild
 from streamdedup.daemon.attempts import in_lineage
 from streamdedup.daemon.losses import Gap, Loss, find_losses
 from streamdedup.daemon.metrics import REBUILD_KINDS
+from streamdedup.daemon.partitions import PartitionOwnership
 from streamdedup.daemon.read_ahead import POLL_S
 from streamdedup.daemon.rebuild_run import RebuildTarget
 from streamdedup.daemon.recovery import Recovery
@@ -39,6 +40,7 @@ from tests.simulation.world import (
     once,
     raising,
 )
+from tests.support.clock import ManualClock
 
 TEXT = "amber birch cedar delta ember"
 OTHER_TEXT = "knoll lagoon amber jetty inlet"
@@ -78,6 +80,28 @@ def test_a_busy_daemon_compares_the_attempts_only_after_a_pause():
         world.send(Sent(f"d{len(asked)}", OTHER_TEXT, 0)).run()
         asked.append(any(moment.effect == "all_committed" for moment in world.trace))
     assert asked == [False, False, True, False]
+
+
+def test_a_batch_of_two_profiles_is_compared_after_a_pause_of_either():
+    clock, asked = ManualClock(), []
+    indexes = {name: MemoryIndex() for name in "ab"}
+    for index in indexes.values():
+        index.open({})
+    fences = {name: {Partition(name, 0): index.fence(Partition(name, 0), 1, 0)} for name, index in indexes.items()}
+    pipelines = {name: SimpleNamespace(name=name, index=index) for name, index in indexes.items()}
+    ownership = PartitionOwnership(pipelines, clock=clock)
+
+    def all_committed(**_):
+        asked.append(clock())
+        return {}
+
+    source = SimpleNamespace(assigned=frozenset, generation=lambda: 1, all_committed=all_committed)
+    for pause_s, names in (0, "ab"), (5, "b"), (5, "b"), (1, "ab"):
+        clock.now_s += pause_s
+        batch_fences = {partition: fence for name in names for partition, fence in fences[name].items()}
+        ownership.announce(batch_fences, dict.fromkeys(batch_fences, 0))
+        ownership.losses(source)
+    assert asked == [100, 110, 111]
 
 
 def test_keys_put_back_are_noticed_by_an_idle_daemon_within_ten_seconds():
@@ -128,6 +152,7 @@ def test_a_loss_that_is_accepted_is_logged_once_also_for_partitions_without_reco
     world.stop_all()
     world.server.go_back(copy)
     world.turn(world.start("later"))
+    assert world.index._announced[Partition(INPUT, 1)].start == 2  # a later gap begins behind the accepted records
     world.start_later(on_index_lost="fail")
     assert world.send(Sent("e", OTHER_TEXT, 0)).run().done
 

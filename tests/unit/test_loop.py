@@ -293,14 +293,15 @@ def test_a_fence_of_a_later_generation_that_stays_ends_the_daemon_with_advice(wo
         world.run()
 
 
-def test_refusals_of_two_rebalances_far_apart_are_no_stale_fence(world, daemon):
-    world.plan = once("fence", batch_refused)
-    world.turn(daemon)
-    daemon.leave_group()
-    CLOCK.now_s += 3_600
-    world.plan = once("fence", batch_refused)
+@pytest.mark.parametrize("pause_s", [40, 3_600])
+def test_refusals_of_several_rebalances_are_no_stale_fence(world, daemon, pause_s):
+    for _ in range(3):
+        world.plan = once("fence", batch_refused)
+        world.turn(daemon)
+        daemon.leave_group()
+        CLOCK.now_s += pause_s
     assert world.run().pairs() == [("x", "y")]
-    assert daemon.metric("batches_refused_total") == 2
+    assert daemon.metric("batches_refused_total") == 3
 
 
 def test_a_fenced_producer_is_rebuilt_once_and_reports_a_twin_within_a_minute(world, daemon):
@@ -326,7 +327,7 @@ def test_a_producer_fenced_again_much_later_is_rebuilt_again(world, daemon):
     assert world.dead_letters() == [("0", number, "not_json") for number in range(1, 4)]
 
 
-@pytest.mark.parametrize("failure", ["fenced", "publication", "connection"])
+@pytest.mark.parametrize("failure", ["fenced", "publication", "connection", "both servers"])
 def test_a_daemon_whose_membership_another_process_holds_ends_instead_of_evicting_it(world, daemon, failure):
     world.turn(daemon)
     if failure == "fenced":
@@ -337,10 +338,13 @@ def test_a_daemon_whose_membership_another_process_holds_ends_instead_of_evictin
     def act(_world: World, moment: Moment) -> None:
         if failure == "publication" and moment.effect == "publish":
             raise errors.BrokerUnavailable("made to fail")
+        if failure == "both servers" and moment.effect == "insert_entries":
+            daemon.source._broken = "made to fail"
+            raise errors.StoreUnavailable("made to fail")
         if moment.effect == "confirm":
             raise errors.BrokerMisconfigured("another live member has our place")
 
-    world.broker.produce(INPUT, b"{", partition=0)
+    world.send(Sent("z", TEXT, 0))
     world.plan = lambda _number: act
     with pytest.raises(errors.BrokerMisconfigured, match="has our place"):
         world.turn(daemon)

@@ -527,6 +527,15 @@ def test_a_batch_of_a_partition_without_a_fence_is_polled_ahead_and_prepared_aft
     assert seen.stages == ["poll"]
 
 
+def test_a_batch_ahead_whose_fence_has_another_incarnation_by_then_is_prepared_again():
+    polled = a_batch(Position(INPUT, 0, 7))
+    ahead, _ = an_ahead()
+    assert ahead.read_ahead(source_of(polled), FULL)
+    assert ahead.poll(source_of(polled)) is polled
+    assert list(prepared_chunks(ahead, polled.in_incarnations({PARTITION: 1}))) == [[Position(INPUT, 0, 7, 1)]]
+    ahead.close()
+
+
 def test_of_a_batch_ahead_only_so_much_text_is_prepared_ahead(monkeypatch):
     monkeypatch.setattr(read_ahead, "MOST_CHARACTERS", 44)
     monkeypatch.setattr(read_ahead, "CHUNK_CHARACTERS", 22)
