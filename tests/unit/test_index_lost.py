@@ -455,6 +455,18 @@ def test_of_two_rebuilds_of_which_one_could_not_begin_none_runs_before_the_group
         recovery.recovered(source, Batch())
 
 
+def test_a_daemon_without_partitions_which_compares_nothing_keeps_a_rebuild_that_it_has_begun():
+    calls = []
+    rebuilder = SimpleNamespace(has_begun=lambda _name: True, abandon=lambda: calls.append("abandon"))
+    index = SimpleNamespace(connections_count=lambda: 0)
+    source = SimpleNamespace(generation=lambda: 1, assigned=frozenset)
+    ownership = SimpleNamespace(losses=lambda _source: [])
+    pipelines = {"a": SimpleNamespace(name="a", index=index)}
+    recovery = Recovery(pipelines, ownership, "rebuild", rebuilder, lambda *shown: calls.append(shown))
+    assert not recovery.recovered(source, Batch())
+    assert calls == []
+
+
 def test_an_index_whose_rebuild_another_daemon_has_completed_is_used():
     world = World(BEFORE, on_index_lost="rebuild").run()
     world.server.go_back(None)
