@@ -60,7 +60,7 @@ class Seeds:
             # `version_digest` stays the digest before the first append.
             digest = entry.version_digest.hex()
             is_same_version = alert.document.position == entry.position or alert.document.digest == digest
-            if is_same_version and not entry.deleted:
+            if is_same_version:  # no deletion marker has the position or the digest of an alert
                 clusters.append((number, entry.position, document_number(alert.profile, alert.cluster_id)))
         index.set_clusters(clusters, self._fences)
         self.claims.clear()

@@ -9,9 +9,11 @@ from dataclasses import replace
 import pytest
 
 from streamdedup.daemon import batch, publisher
+from streamdedup.daemon.rebuild_seeds import Seeds
 from streamdedup.detection.detector import Detector
 from streamdedup.kafka.protocols import Message
-from tests.simulation.world import CLOCK, GROUP, Sent, World
+from streamdedup.wire import Alert, decode_alert
+from tests.simulation.world import CLOCK, DUPLICATES, GROUP, Sent, World
 
 DAY_MS = 86_400_000
 RETENTION_MS, LIFETIME_MS = 30 * DAY_MS, 31 * DAY_MS
@@ -27,7 +29,8 @@ class Months:
     def __init__(self, monkeypatch) -> None:
         self._now_ms = FIRST_MS
         self._options = {"lifetime_ms": LIFETIME_MS, "now_ms": lambda: float(self._now_ms)}
-        monkeypatch.setattr(batch, "now_ms", lambda: self._now_ms)
+        for module in (batch, publisher):
+            monkeypatch.setattr(module, "now_ms", lambda: self._now_ms)
         monkeypatch.setattr(publisher, "Message", self._message)
         self._world = World(
             [],
@@ -61,6 +64,10 @@ class Months:
             if world.index._fingerprint is not None and world.index.held_by() is None:
                 return
         raise AssertionError("the index is not rebuilt")
+
+    def alerts(self) -> list[Alert]:
+        """Published alerts, in order."""
+        return [decode_alert(record.value) for record in self._world.broker.records(DUPLICATES)]
 
     def alerted(self) -> list[int]:
         """How often each pair was alerted."""
@@ -122,3 +129,28 @@ def test_an_append_after_a_rebuild_alerts_no_pair_of_a_document_that_was_deleted
     months.lose_index()
     months.send(32.4, Sent("a", "zinc", 0, op="append"))
     assert months.alerted() == [1]
+
+
+#: The end of "a", and a pair of it with an earlier version of "b".
+END, EARLIER = Sent("a", "", 0, op="delete"), (Sent("a", TEXT, 0), Sent("b", f"{TEXT} jetty", 0))
+
+
+def test_a_document_whose_deletion_is_forgotten_has_its_first_incarnation_also_after_a_rebuild(months):
+    pair = toggled(0)
+    for day, records in (0, pair[:1]), (1, [END]), (2, EARLIER), (3, [END, replace(END, id="b")]), (130, pair):
+        months.send(day, *records)
+    months.lose_index()
+    months.send(131, Sent("a", OTHER, 0))
+    months.send(132, pair[0])
+    assert months.alerted() == [2]
+
+
+def test_the_incarnation_in_the_latest_alert_counts_in_whatever_order_partitions_are_read(months):
+    for day, records in enumerate((EARLIER[:1], [END], EARLIER, [END], toggled(0))):
+        months.send(day, *records)
+    in_order, backwards = Seeds(None, []), Seeds(None, [])
+    alerts = months.alerts()
+    for alert, other in zip(alerts, reversed(alerts), strict=True):
+        in_order.add(alert)
+        backwards.add(other)
+    assert in_order._incarnations == backwards._incarnations != {}
