@@ -227,7 +227,6 @@ class PartitionOwnership:
         assigned = source.assigned()
         is_known = assigned <= self._checked
         if is_known and not self._is_to_compare and self._clock() - self._compared_s < _COMPARE_S:
-            self._checked = assigned  # a revoked partition is checked again when it returns
             return []
         # Kafka first: attempts are announced before they are committed. An open transaction shows no loss yet.
         with self._asking_kafka():

@@ -126,7 +126,6 @@ class RebuildRun:
             self._check_connections()
             self._announce(fences, now_ms)
         self._check_connections()
-        self._staging.extend_lease()
         if self._gap is None:
             took_s = round(time.monotonic() - self._began_at_s, 1)
             self._staging.complete({**self._pipeline.fingerprint, REBUILT_S: took_s})
@@ -220,21 +219,18 @@ class RebuildRun:
         missing_count = sum(self._committed[partition].offset - start for partition, start in starts.items())
         replaced: set[int] = set()
         for batch in self._gap_batches(gap):
-            missing_count -= len(batch.records) + len(batch.unreadable)
+            missing_count -= len(batch.records)
             documents = decode_batch(batch, dict.fromkeys(self._target.topics, pipeline)).documents
             positions = {
                 document_number(pipeline.name, document.id): document.position
                 for document in documents.get(pipeline.name, ())
             }
             for number, entry in index.get_entries(list(positions)).items():
-                partition = entry.position.topic_partition
-                fence = fences.get(partition)
                 if entry.position != positions[number]:
                     replaced.add(number)
-                if fence is None or fence.incarnation != entry.position.incarnation:
-                    continue  # from another topic, or from an earlier incarnation, with other offsets
-                if entry.position.offset >= self._committed[partition].offset:
-                    return False
+                committed = self._committed.get(entry.position.topic_partition)
+                if committed is not None and entry.position.offset >= committed.offset:
+                    return False  # also by an entry from an earlier incarnation of the topic
         if replaced and self._is_matched(replaced, fences):
             return False
         return missing_count == 0 or self._history.keeps_all(starts)
@@ -292,9 +288,7 @@ class RebuildRun:
             if len(seeds.claims) >= SEED_PAIRS:
                 seeds.write()
         seeds.write()
-        # An index with a gap knows the incarnations, or learns them by the replay.
-        if self._gap is None:
-            seeds.restore_incarnations()
+        seeds.restore_incarnations()
 
     def _alerts(self, batch: Batch) -> Iterator[Alert]:
         for record in batch.records:

@@ -1,7 +1,7 @@
 """What a rebuild restores from the published alerts: claims, clusters and incarnations.
 
 ``rebuild`` adds each alert of the profile, writes whenever there are ``SEED_PAIRS`` claims, and restores the
-incarnations of a lost index at the end.
+incarnations at the end.
 """
 
 from collections.abc import Sequence

@@ -242,6 +242,13 @@ def test_a_switch_to_a_prepared_index_is_counted_as_such_and_never_shown_as_a_lo
     assert (last is new) is not interrupted
 
 
+def test_a_switch_replays_only_records_that_were_committed_after_the_index_was_built():
+    world, _ = a_switch("rebuild")
+    with capture_logs() as events:
+        world.send(Sent("f", OTHER_TEXT, 0)).run()
+    assert [event["records"] for event in events if event["event"] == "index_rebuilt"] == [2]
+
+
 def test_a_switch_whose_records_are_not_replayed_is_shown_as_a_loss():
     world, new = a_switch("continue")
     world.send(Sent("f", OTHER_TEXT, 0)).run()
@@ -497,6 +504,23 @@ def test_a_rebuild_ends_as_soon_as_a_connection_to_the_store_was_lost(monkeypatc
     with pytest.raises(StoreUnavailable, match="was lost"):
         several.rebuilder.rebuild("a", several.committed, 1, several.step, lose)
     assert progress == [0]
+
+
+def test_a_connection_that_is_lost_behind_the_last_record_is_noticed_before_the_attempts_are_announced(monkeypatch):
+    several = DraftsOfSeveral(monkeypatch)
+    several.rebuilder.begin("a")
+    attempt_id = f"{0:010d}.{1:010d}.{1:017d}"
+    committed = {partition: CommittedOffset(end.offset, attempt_id) for partition, end in several.committed.items()}
+    steps = []
+
+    def lose_at_the_end(what, _done, _total):
+        steps.append(what)
+        several.link.count += steps.count(DUPLICATES) == 2
+
+    with pytest.raises(StoreUnavailable, match="was lost"):
+        several.rebuilder.rebuild("a", committed, 1, several.step, lose_at_the_end)
+    assert steps[-2:] == [DUPLICATES] * 2
+    assert not several.world.server.index("a")._announced
 
 
 def test_losses_are_looked_for_under_the_lease(monkeypatch):

@@ -150,7 +150,8 @@ def a_world_in_a_backlog(*records):
 def test_a_rebuild_in_a_backlog_of_many_windows_recovers_the_documents_that_the_backlog_needs():
     other, third = "knoll lagoon amber jetty", "heath grove fjord ember"
     late, later = Sent("e", third, 0, time_ms=8 * DAY_MS), Sent("f", third, 0, time_ms=9 * DAY_MS)
-    world = a_world_in_a_backlog(Sent("a", TEXT, 0, time_ms=20 * DAY_MS), Sent("b", other, 1, time_ms=21 * DAY_MS), late)
+    before = Sent("a", TEXT, 0, time_ms=20 * DAY_MS), Sent("b", other, 1, time_ms=21 * DAY_MS)
+    world = a_world_in_a_backlog(*before, late)
     lose_index(world)
     world.send(Sent("c", TEXT, 0, time_ms=22 * DAY_MS), Sent("d", other, 1, time_ms=23 * DAY_MS), later)
     assert world.run().pairs() == [("a", "c"), ("b", "d"), ("e", "f")]
