@@ -204,7 +204,6 @@ class PartitionOwnership:
                 pipeline.index.finish(marks, positions, [fences[partition] for partition in partitions])
             except (StoreUnavailable, BatchRefused) as error:
                 log.info("mark_missed", reason=str(error))
-                self._fences.clear()
                 self._is_to_compare = True  # the refusal may be the only sign that the index has gone back
 
     def _by_pipeline(self, partitions: Iterable[Partition]) -> Iterator[tuple[Pipeline, list[Partition]]]:

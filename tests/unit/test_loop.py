@@ -625,6 +625,18 @@ def test_an_idle_daemon_raises_the_marks_that_were_missed_of_its_own_partitions(
         assert world.index._high_water_marks == marks
 
 
+def test_an_offset_that_was_set_ahead_by_hand_raises_no_mark_before_a_batch(world):
+    world.run().stop_all()
+    world.send(Sent("z", TEXT, 0))
+    for offset in (2, 1):  # ahead, and back
+        world.broker.commit(GROUP, {Partition(INPUT, 0): offset})
+        later = world.start("later")
+        for _ in range(3):
+            world.turn(later)
+        world.stop_all()
+    assert world.pairs() == [("x", "y"), ("x", "z"), ("y", "z")]
+
+
 def test_a_mark_that_was_missed_is_not_raised_beyond_the_end_of_a_topic_that_has_lost_its_end(world, daemon):
     world.run()
     marks = dict(world.index._high_water_marks)
