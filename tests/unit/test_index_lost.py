@@ -366,6 +366,20 @@ def test_a_rebuilt_index_alerts_what_an_index_would_that_was_never_lost():
     assert len(alerts[0]) > 4
 
 
+def test_a_rebuild_claims_the_pairs_of_its_profile_among_records_of_other_programs_and_profiles():
+    world = World(on_index_lost="rebuild")
+    world.broker.produce(DUPLICATES, b"no alert")
+    world.send(*BEFORE).run()
+    (alert,) = world.broker.records(DUPLICATES)[1:]
+    pair = decode_alert(alert.value).matches[0].pair
+    foreign = alert.value.replace(b'"profile":"articles"', b'"profile":"reviews"')
+    world.broker.produce(DUPLICATES, foreign.replace(pair.encode(), pair[::-1].encode()))
+    world.server.go_back(None)
+    world.start_later()
+    world.send(Sent("d", "heath grove fjord", 0)).run()
+    assert world.index.count_claims() == 1
+
+
 def test_a_daemon_that_is_asked_to_stop_gives_up_the_index_that_it_begins():
     world = World(BEFORE, on_index_lost="rebuild").run()
     world.server.go_back(None)
@@ -461,6 +475,32 @@ def test_of_two_rebuilds_of_which_one_could_not_begin_none_runs_before_the_group
         recovery.recovered(source, Batch())
     with pytest.raises(Rejoin):
         recovery.recovered(source, Batch())
+
+
+def test_after_a_failed_rebuild_the_others_that_have_begun_begin_again_because_their_losses_may_have_grown():
+    begun = set()
+
+    def begin(name, *_):
+        begun.add(name)
+        return True
+
+    def rebuild_one(*_, **__):
+        raise StoreUnavailable("made to fail")
+
+    rebuilder = SimpleNamespace(
+        begin=begin, has_begun=begun.__contains__, kind=lambda _: "gap", abandon=begun.clear, rebuild=rebuild_one
+    )
+    index = SimpleNamespace(connections_count=lambda: 0, open=lambda *_, **__: None)
+    pipelines = {name: SimpleNamespace(name=name, index=index, fingerprint={}) for name in "ab"}
+    losses = [Loss(Partition(name, 0), CommittedOffset(1), "lost") for name in "ab"]
+    source = SimpleNamespace(generation=lambda: 1, all_committed=dict, missing_topics=frozenset)
+    recovery = Recovery(pipelines, SimpleNamespace(losses=lambda _: losses), "rebuild", rebuilder)
+    with pytest.raises(Rejoin):
+        recovery.recovered(source, Batch())
+    rebuilder.begin = lambda *_: False
+    with pytest.raises(StoreUnavailable):
+        recovery.recovered(source, Batch())
+    assert not begun
 
 
 def test_a_daemon_without_partitions_which_compares_nothing_keeps_a_rebuild_that_it_has_begun():
@@ -599,6 +639,7 @@ def test_a_gap_without_some_of_its_records_is_rebuilt_as_a_whole(loses, is_gap):
     with capture_logs() as logs:
         world.send(Sent("z", TEXT, 1)).run()
     assert [log["event"] for log in logs if "gap" in log["event"]] == [] if is_gap else ["gap_given_up"]
+    assert [log["event"] for log in logs].count("index_rebuild_begun") == 1
     assert all("x" not in pair for pair in world.pairs())
 
 
