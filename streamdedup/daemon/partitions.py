@@ -75,7 +75,7 @@ class PartitionOwnership:
         self._fences: dict[Partition, Fence] = {}
         #: Offset that this process last committed under each fence; absent before the first commit.
         self._ends: dict[Partition, int] = {}
-        #: Assigned partitions that were checked for losses.
+        #: Partitions that were assigned at the last comparison of all partitions.
         self._checked: frozenset[Partition] = frozenset()
         self._compared_s = clock()  # the last comparison of all partitions
         #: Time of the last announcement by profile, and whether the next batch is to be compared, as after a pause.
@@ -218,10 +218,10 @@ class PartitionOwnership:
     def losses(self, source: Source) -> list[Loss]:
         """Return the committed offsets that the index does not know.
 
-        Compares after an assignment or a reset, for the first batch after a pause, and else after ``_COMPARE_S``.
-        Includes partitions of other daemons and those without records: documents in every partition may have to be
-        compared with a document that the index has lost. Without losses, raises high-water marks that ``finish`` of
-        this daemon or an earlier one has missed.
+        Compares after an assignment of further partitions or a reset, for the first batch after a pause, and else after
+        ``_COMPARE_S``. Includes partitions of other daemons and those without records: documents in every partition may
+        have to be compared with a document that the index has lost. Without losses, raises high-water marks that
+        ``finish`` of this daemon or an earlier one has missed.
         """
         assigned = source.assigned()
         is_known = assigned <= self._checked
