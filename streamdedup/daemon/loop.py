@@ -237,7 +237,7 @@ class Loop:
         """Raise the high-water marks of the index to the committed offsets, and count the batch.
 
         Records below a high-water mark emit nothing when they are read again. Losing this update costs nothing: the
-        next fence of a partition raises the high-water mark.
+        next comparison or fence of a partition raises the high-water mark.
         """
         self._slow_start.grow(sum(detected.replayed_count for detected in result.detected.values()))
         self._ownership.finish(batch.ends, fences, result.detected)

@@ -68,7 +68,7 @@ class PartitionOwnership:
         self._fences: dict[Partition, Fence] = {}
         #: Offset that this process last committed under each fence; absent before the first commit.
         self._ends: dict[Partition, int] = {}
-        #: Assigned partitions that were checked for losses.
+        #: Partitions that were assigned at the last comparison of all partitions.
         self._checked: frozenset[Partition] = frozenset()
         self._compared_s = clock()  # the last comparison of all partitions
         #: Time of the last announcement by profile, and whether the next batch is to be compared, as after a pause.
@@ -193,7 +193,6 @@ class PartitionOwnership:
                 pipeline.index.finish(marks, positions, [fences[partition] for partition in partitions])
             except (StoreUnavailable, BatchRefused) as error:
                 log.info("mark_missed", reason=str(error))
-                self._fences.clear()
                 self._is_to_compare = True  # the refusal may be the only sign that the index has gone back
 
     def _by_pipeline(self, partitions: Iterable[Partition]) -> Iterator[tuple[Pipeline, list[Partition]]]:
@@ -208,14 +207,13 @@ class PartitionOwnership:
     def losses(self, source: Source) -> list[Loss]:
         """Return the committed offsets that the index does not know, also in partitions of other daemons.
 
-        A document of any partition may have to be compared with a lost document. Compares after an assignment or a
-        reset, for the first batch after a pause, and else every ``_COMPARE_S``. Without losses, raises high-water marks
-        that ``finish`` of this daemon or an earlier one has missed.
+        A document of any partition may have to be compared with a lost document. Compares after a reset, after an
+        assignment of further partitions, for the first batch after a pause, and else every ``_COMPARE_S``. Without
+        losses, raises high-water marks that ``finish`` of this daemon or an earlier one has missed.
         """
         assigned = source.assigned()
         is_known = assigned <= self._checked
         if is_known and not self._is_to_compare and self._clock() - self._compared_s < _COMPARE_S:
-            self._checked = assigned  # a revoked partition is checked again when it returns
             return []
         # Kafka first: attempts are announced before they are committed. An open transaction shows no loss yet.
         with self._asking_kafka():

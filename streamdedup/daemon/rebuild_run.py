@@ -130,7 +130,6 @@ class RebuildRun:
 
     def _complete(self) -> None:
         self._check_connections()
-        self._staging.extend_lease()
         if self._gap is None:
             took_s = round(time.monotonic() - self._began_at_s, 1)
             self._staging.complete({**self._pipeline.fingerprint, REBUILT_S: took_s})
@@ -225,7 +224,7 @@ class RebuildRun:
         missing_count = sum(self._committed[partition].offset - start for partition, start in self._starts.items())
         replaced: set[int] = set()
         for batch in self._gap_batches():
-            missing_count -= len(batch.records) + len(batch.unreadable)
+            missing_count -= len(batch.records)
             decoded = decode_batch(batch, dict.fromkeys(self._target.topics, pipeline))
             positions = {
                 document_number(pipeline.name, document.id): document.position
@@ -233,14 +232,11 @@ class RebuildRun:
                 for document in chunk.documents
             }
             for number, entry in index.get_entries(list(positions)).items():
-                partition = entry.position.topic_partition
-                fence = fences.get(partition)
                 if entry.position != positions[number]:
                     replaced.add(number)
-                if fence is None or fence.incarnation != entry.position.incarnation:
-                    continue  # from another topic, or from an earlier incarnation, with other offsets
-                if entry.position.offset >= self._committed[partition].offset:
-                    return False
+                committed = self._committed.get(entry.position.topic_partition)
+                if committed is not None and entry.position.offset >= committed.offset:
+                    return False  # also by an entry from an earlier incarnation of the topic
         if replaced and self._are_matched(replaced, self._fence_uncommitted(fences)):
             return False
         return missing_count == 0 or self._history.keeps_all(self._starts)
@@ -294,7 +290,10 @@ class RebuildRun:
 
     def _seed(self, duplicates_topic: str, fences: list[Fence]) -> None:
         """Read published alerts, and write what they show of claims, clusters and incarnations."""
-        since_ms = None if self._gap is None else min(part.since_ms for part in self._gap.values()) - _CLOCKS_MS
+        since_ms = None
+        if self._gap is not None and self._target.kept_ms is None:
+            since_ms = min(part.since_ms for part in self._gap.values()) - _CLOCKS_MS
+        # Else also older alerts: the index may have lost a request that extended the life of their claims.
         seeds = Seeds(self._pipeline, fences)
         for batch in self._batches([duplicates_topic], since_ms, ends=None):
             for alert in self._alerts(batch):
@@ -302,8 +301,7 @@ class RebuildRun:
             if len(seeds.claims) >= SEED_PAIRS:
                 seeds.write()
         seeds.write()
-        # An index with a gap knows the incarnations, or learns them by the replay.
-        if self._gap is None:
+        if self._gap is None:  # an index with a gap knows the incarnations, or learns them by the replay
             seeds.restore_incarnations()
 
     def _alerts(self, batch: Batch) -> Iterator[Alert]:

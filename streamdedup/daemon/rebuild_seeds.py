@@ -1,7 +1,7 @@
 """What a rebuild restores from the published alerts: claims, clusters and incarnations.
 
 ``rebuild`` adds each alert of the profile, writes whenever there are ``SEED_PAIRS`` claims, and restores the
-incarnations of a lost index at the end.
+incarnations at the end.
 """
 
 from collections.abc import Sequence
@@ -59,6 +59,7 @@ class Seeds:
             # A new version leaves the cluster, an append does not. An append changes position and digest of the entry;
             # `version_digest` stays the digest before the first append.
             digest = entry.version_digest.hex()
+            # No deletion marker has the position or the digest of an alert.
             if alert.document.position == entry.position or alert.document.digest == digest:
                 clusters.append((number, entry.position, document_number(alert.profile, alert.cluster_id)))
         index.set_clusters(clusters, self._fences)

@@ -27,7 +27,7 @@ def test_an_id_follows_every_observed_id_although_the_clock_is_set_back(monkeypa
     monkeypatch.setattr(time, "time_ns", lambda: 2_000_000_000)
     observed = [first.next(), in_lineage(first.next(), 7), first.next()]
     monkeypatch.setattr(time, "time_ns", lambda: 1_000_000_000)
-    for attempt_id in ("", *observed):
+    for attempt_id in ("", *observed, observed[0]):
         second.observe(attempt_id)
     following = second.next()
     assert following > max(observed)

@@ -12,6 +12,7 @@ from streamdedup.daemon import rebuild
 from streamdedup.daemon.attempts import in_lineage
 from streamdedup.daemon.losses import Gap, Loss, find_losses
 from streamdedup.daemon.metrics import REBUILD_KINDS
+from streamdedup.daemon.partitions import PartitionOwnership
 from streamdedup.daemon.read_ahead import POLL_S
 from streamdedup.daemon.rebuild_run import RebuildRun, RebuildTarget
 from streamdedup.daemon.recovery import Recovery
@@ -27,6 +28,7 @@ from tests import turns
 from tests.entries import pending_of
 from tests.simulation.server import Connection, Link
 from tests.simulation.transport import MemoryHistory, MemorySource
+from tests.support.clock import ManualClock
 from tests.turns import (
     CLOCK,
     DUPLICATES,
@@ -82,6 +84,28 @@ def test_a_busy_daemon_compares_the_attempts_only_after_a_pause():
     assert asked == [False, False, True, False]
 
 
+def test_a_batch_of_two_profiles_is_compared_after_a_pause_of_either():
+    clock, asked = ManualClock(), []
+    indexes = {name: MemoryIndex() for name in "ab"}
+    for index in indexes.values():
+        index.open({})
+    fences = {name: {Partition(name, 0): index.fence(Partition(name, 0), 1, 0)} for name, index in indexes.items()}
+    pipelines = {name: SimpleNamespace(name=name, index=index) for name, index in indexes.items()}
+    ownership = PartitionOwnership(pipelines, clock=clock)
+
+    def committed_offsets(**_):
+        asked.append(clock())
+        return {}
+
+    source = SimpleNamespace(assigned=frozenset, generation=lambda: 1, committed_offsets=committed_offsets)
+    for pause_s, names in (0, "ab"), (5, "b"), (5, "b"), (1, "ab"):
+        clock.now_s += pause_s
+        batch_fences = {partition: fence for name in names for partition, fence in fences[name].items()}
+        ownership.announce(batch_fences, dict.fromkeys(batch_fences, 0))
+        ownership.losses(source)
+    assert asked == [100, 110, 111]
+
+
 def test_keys_put_back_are_noticed_by_an_idle_daemon_within_ten_seconds():
     world = World(BEFORE).run()
     world.server.save("copy")
@@ -130,6 +154,7 @@ def test_a_loss_that_is_accepted_is_logged_once_also_for_partitions_without_reco
     world.stop_all()
     world.server.go_back(copy)
     world.turn(world.start("later"))
+    assert world.index._announced[Partition(INPUT, 1)].start == 2  # a later gap begins behind the accepted records
     world.start_later(on_index_lost="fail")
     assert world.send(Sent("e", OTHER_TEXT, 0)).run().done
 
@@ -175,14 +200,15 @@ def test_a_loss_that_is_made_good_leaves_its_kind_in_a_counter(kind):
     assert [event["kind"] for event in events if event["event"] == "index_rebuilt"] == [kind]
 
 
-def test_a_gap_too_long_to_be_filled_counts_as_a_loss():
+def test_a_gap_that_begins_more_than_half_a_lifetime_ago_counts_as_a_loss():
     counted = []
-    for now_ms in (0, 10**15):
+    for age_ms in (500, 501):
         world = World(IN_TWO_BATCHES, on_index_lost="rebuild", batch_size=2, kept_ms=1_000).run()
         world.server.save("copy")
         world.send(Sent("d", OTHER_TEXT, 1)).run()
         world.server.go_back("copy")
-        world.now_ms = now_ms
+        committed = {partition: world.broker.committed_offset(GROUP, partition) for partition in world.ends}
+        world.now_ms = find_losses(world.index, committed)[0].gap.since_ms + age_ms
         world.send(Sent("e", OTHER_TEXT, 0)).run()
         counted.append(kinds(world.daemons[0]))
     assert counted == [{"gap": 1}, {"lost": 1}]
@@ -216,6 +242,13 @@ def test_a_switch_to_a_prepared_index_is_counted_as_such_and_never_shown_as_a_lo
     (last,) = world.daemons
     assert kinds(last) == {"switch": 1}
     assert (last is new) is not interrupted
+
+
+def test_a_switch_replays_only_records_that_were_committed_after_the_index_was_built():
+    world, _ = a_switch("rebuild")
+    with capture_logs() as events:
+        world.send(Sent("f", OTHER_TEXT, 0)).run()
+    assert [event["records"] for event in events if event["event"] == "index_rebuilt"] == [2]
 
 
 def test_a_switch_whose_records_are_not_replayed_is_shown_as_a_loss():
@@ -354,6 +387,20 @@ def test_a_rebuilt_index_alerts_what_an_index_would_that_was_never_lost():
     assert len(alerts[0]) > 4
 
 
+def test_a_rebuild_claims_the_pairs_of_its_profile_among_records_of_other_programs_and_profiles():
+    world = World(on_index_lost="rebuild")
+    world.broker.produce(DUPLICATES, b"no alert")
+    world.send(*BEFORE).run()
+    (alert,) = world.broker.records(DUPLICATES)[1:]
+    pair = decode_alert(alert.value).matches[0].pair
+    foreign = alert.value.replace(b'"profile":"articles"', b'"profile":"reviews"')
+    world.broker.produce(DUPLICATES, foreign.replace(pair.encode(), pair[::-1].encode()))
+    world.server.go_back(None)
+    world.start_later()
+    world.send(Sent("d", "heath grove fjord", 0)).run()
+    assert world.index.count_claims() == 1
+
+
 def test_a_daemon_that_is_asked_to_stop_gives_up_the_index_that_it_begins():
     world = World(BEFORE, on_index_lost="rebuild").run()
     world.server.go_back(None)
@@ -488,6 +535,44 @@ def test_a_rebuild_of_an_index_without_losses_gives_up_the_lease_and_deletes_not
     assert (calls, rebuilder.has_begun("articles")) == (["take", "abandon"], False)
 
 
+def test_after_a_failed_rebuild_the_others_that_have_begun_begin_again_because_their_losses_may_have_grown():
+    begun = set()
+
+    def begin(name, *_):
+        begun.add(name)
+        return True
+
+    def rebuild_one(*_, **__):
+        raise StoreUnavailable("made to fail")
+
+    rebuilder = SimpleNamespace(
+        begin=begin, has_begun=begun.__contains__, kind=lambda _: "gap", abandon=begun.clear, rebuild=rebuild_one
+    )
+    index = SimpleNamespace(connections_count=lambda: 0, open=lambda *_, **__: None)
+    pipelines = {name: SimpleNamespace(name=name, index=index, fingerprint={}) for name in "ab"}
+    losses = [Loss(Partition(name, 0), CommittedOffset(1), "lost") for name in "ab"]
+    source = SimpleNamespace(generation=lambda: 1, committed_offsets=dict, missing_topics=frozenset)
+    recovery = Recovery(pipelines, SimpleNamespace(losses=lambda _: losses), "rebuild", rebuilder)
+    with pytest.raises(Rejoin):
+        recovery.recover_if_lost(source)
+    rebuilder.begin = lambda *_: False
+    with pytest.raises(StoreUnavailable):
+        recovery.recover_if_lost(source)
+    assert not begun
+
+
+def test_a_daemon_without_partitions_which_compares_nothing_keeps_a_rebuild_that_it_has_begun():
+    calls = []
+    rebuilder = SimpleNamespace(has_begun=lambda _name: True, abandon=lambda: calls.append("abandon"))
+    index = SimpleNamespace(connections_count=lambda: 0)
+    source = SimpleNamespace(generation=lambda: 1, assigned=frozenset)
+    ownership = SimpleNamespace(losses=lambda _source: [])
+    pipelines = {"a": SimpleNamespace(name="a", index=index)}
+    recovery = Recovery(pipelines, ownership, "rebuild", rebuilder, lambda *shown: calls.append(shown))
+    assert not recovery.recover_if_lost(source)
+    assert calls == []
+
+
 def test_an_index_whose_rebuild_another_daemon_has_completed_is_used():
     world = World(BEFORE, on_index_lost="rebuild").run()
     world.server.go_back(None)
@@ -519,6 +604,35 @@ def test_a_rebuild_ends_as_soon_as_a_connection_to_the_store_was_lost(monkeypatc
     assert progress == [0]
 
 
+def test_a_connection_that_is_lost_behind_the_last_record_is_noticed_before_the_attempts_are_announced(monkeypatch):
+    several = DraftsOfSeveral(monkeypatch)
+    several.rebuilder.begin("a")
+    attempt_id = f"{0:010d}.{1:010d}.{1:017d}"
+    committed = {partition: CommittedOffset(end.offset, attempt_id) for partition, end in several.committed.items()}
+    steps = []
+
+    def lose_at_the_end(what, _done, _total):
+        steps.append(what)
+        several.link.count += steps.count(DUPLICATES) == 2
+
+    with pytest.raises(StoreUnavailable, match="was lost"):
+        several.rebuilder.rebuild("a", committed, 1, several.step, lose_at_the_end)
+    assert steps[-2:] == [DUPLICATES] * 2
+    assert not several.world.server.index("a")._announced
+
+
+def test_losses_are_looked_for_under_the_lease(monkeypatch):
+    several = DraftsOfSeveral(monkeypatch)
+    holders = []
+
+    def find_losses():
+        holders.append(several.world.server.index("a").held_by())
+        return []
+
+    assert not several.rebuilder.begin("a", find_losses)
+    assert holders == ["a"]
+
+
 def test_a_rebuild_that_another_process_has_taken_over_is_left_alone(monkeypatch):
     several = DraftsOfSeveral(monkeypatch)
     several.rebuilder.begin("a")
@@ -532,24 +646,25 @@ def test_a_rebuild_that_another_process_has_taken_over_is_left_alone(monkeypatch
 def test_a_gap_reaches_back_to_the_last_known_commit_and_not_to_an_announcement():
     index = MemoryIndex()
     index.open({})
-    ids = [f"{0:010d}.{at:010d}.{at * 1_000_000:017d}" for at in range(1, 5)]
+    ids = [f"{1:010d}.{at:010d}.{at * 1_000_000:017d}" for at in range(5)]
     lost, other = Partition("articles", 0), Partition("articles", 1)
-    index.announce(ids[0], [index.fence(lost, 1, 0)], {lost: 0})
-    index.announce(ids[1], [replace(index.fence(lost, 1, 3), attempt_id=ids[0])], {lost: 3})
-    committed = {lost: CommittedOffset(9, ids[2])}
+    index.announce(ids[1], [index.fence(lost, 1, 0)], {lost: 0})
+    index.announce(ids[2], [replace(index.fence(lost, 1, 3), attempt_id=ids[1])], {lost: 3})
+    index.announce(ids[0], [index.fence(other, 1, 0)], {other: 0}, is_committed=True)
+    committed = {lost: CommittedOffset(9, ids[3])}
     gap = Gap(3, 1_000)
     assert [loss.gap for loss in find_losses(index, committed)] == [gap]
     # A batch in progress of another partition, which is written after the index has gone back.
-    index.announce(ids[3], [index.fence(other, 1, 0)], {other: 0})
+    index.announce(ids[4], [index.fence(other, 1, 0, ids[0])], {other: 0})
     assert [loss.gap for loss in find_losses(index, committed | {other: CommittedOffset(0, "")})] == [gap]
     new = Partition("articles", 2)
     assert [
-        find_losses(index, {lost: committed[lost], new: CommittedOffset(5, known)})[1].gap for known in (ids[2], "")
+        find_losses(index, {lost: committed[lost], new: CommittedOffset(5, known)})[1].gap for known in (ids[3], "")
     ] == [Gap(0, 1_000), None]
     # Without topic ids: the attempt of an earlier topic, which began beyond the end of the present one.
     assert find_losses(index, {lost: CommittedOffset(2, ids[2])})[0].gap is None
     # A copy from before a complete rebuild lacks claims that the rebuild restored.
-    assert find_losses(index, {lost: CommittedOffset(9, in_lineage(ids[2], 1))})[0].gap is None
+    assert find_losses(index, {lost: CommittedOffset(9, in_lineage(ids[3], 2))})[0].gap is None
 
 
 @pytest.mark.parametrize(
@@ -583,7 +698,8 @@ def test_a_gap_without_some_of_its_records_is_rebuilt_as_a_whole(loses, is_gap):
     world.start_later()
     with capture_logs() as logs:
         world.send(Sent("z", TEXT, 1)).run()
-    assert [log["event"] for log in logs if "gap" in log["event"]] == [] if is_gap else ["gap_given_up"]
+    assert [log["event"] for log in logs if "gap" in log["event"]] == ([] if is_gap else ["gap_given_up"])
+    assert [log["event"] for log in logs].count("index_rebuild_begun") == 1
     assert all("x" not in pair for pair in world.pairs())
 
 

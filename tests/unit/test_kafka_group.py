@@ -3,6 +3,7 @@
 from contextlib import nullcontext
 from dataclasses import replace
 from types import SimpleNamespace
+from uuid import UUID
 
 import pytest
 from kafka.admin import MemberToRemove
@@ -52,6 +53,22 @@ def test_offset_0_is_a_committed_offset_and_a_partition_without_one_is_left_out(
     )
     monkeypatch.setattr(group_admin, "admin_client", lambda _options: nullcontext(admin))
     assert committed_if_listed(OPTIONS) == {Partition("a", 0): 0, Partition("a", 2): 5}
+
+
+def test_offsets_of_a_topic_that_is_gone_or_of_an_earlier_topic_of_its_name_are_no_offsets_for_a_command(monkeypatch):
+    present, earlier = UUID(int=1), UUID(int=2)
+    metadata = {TopicPartition("a", 0): f"note 3 {present}", TopicPartition("a", 1): f"note 3 {earlier}"}
+    metadata |= {TopicPartition("a", 2): "by hand", TopicPartition("b", 0): "", TopicPartition("gone", 0): ""}
+    offsets = {partition: OffsetAndMetadata(7, text, -1) for partition, text in metadata.items()}
+    topics = [{"name": "a", "error_code": 0, "topic_id": present}, {"name": "b", "error_code": 3, "topic_id": None}]
+    admin = SimpleNamespace(
+        list_group_offsets=lambda asked: dict.fromkeys(asked, offsets), describe_topics=lambda _names: topics
+    )
+    monkeypatch.setattr(group_admin, "admin_client", lambda _options: nullcontext(admin))
+    assert group_admin.committed_offsets(OPTIONS) == {
+        Partition("a", 0): CommittedOffset(7, "note", str(present), 3),
+        Partition("a", 2): CommittedOffset(7, "by hand"),
+    }
 
 
 def test_a_topic_whose_partitions_the_client_does_not_know_is_not_taken_for_one_without_commits():

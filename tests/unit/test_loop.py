@@ -24,6 +24,7 @@ from streamdedup.position import Partition
 from streamdedup.wire import Decoder
 from streamdedup.wire.dead_letters import read_headers
 from tests.floods import a_story, decoys
+from tests.simulation.transport import MemorySink
 from tests.turns import (
     CLOCK,
     DEAD_LETTERS,
@@ -303,14 +304,15 @@ def test_a_fence_of_a_later_generation_that_stays_ends_the_daemon_with_advice(wo
         world.run()
 
 
-def test_refusals_of_two_rebalances_far_apart_are_no_stale_fence(world, daemon):
-    world.plan = once("fence", batch_refused)
-    world.turn(daemon)
-    daemon.leave_group()
-    CLOCK.now_s += 3_600
-    world.plan = once("fence", batch_refused)
+@pytest.mark.parametrize("pause_s", [40, 3_600])
+def test_refusals_of_several_rebalances_are_no_stale_fence(world, daemon, pause_s):
+    for _ in range(3):
+        world.plan = once("fence", batch_refused)
+        world.turn(daemon)
+        daemon.leave_group()
+        CLOCK.now_s += pause_s
     assert world.run().pairs() == [("x", "y")]
-    assert daemon.metric("batches_refused_total") == 2
+    assert daemon.metric("batches_refused_total") == 3
 
 
 def test_a_fenced_producer_is_rebuilt_once_and_reports_a_twin_within_a_minute(world, daemon):
@@ -336,7 +338,7 @@ def test_a_producer_fenced_again_much_later_is_rebuilt_again(world, daemon):
     assert world.dead_letters() == [("0", number, "not_json") for number in range(1, 4)]
 
 
-@pytest.mark.parametrize("failure", ["fenced", "publication", "connection"])
+@pytest.mark.parametrize("failure", ["fenced", "publication", "connection", "both servers"])
 def test_a_daemon_whose_membership_another_process_holds_ends_instead_of_evicting_it(world, daemon, failure):
     world.turn(daemon)
     if failure == "fenced":
@@ -347,10 +349,13 @@ def test_a_daemon_whose_membership_another_process_holds_ends_instead_of_evictin
     def act(_world: World, moment: Moment) -> None:
         if failure == "publication" and moment.effect == "publish":
             raise errors.BrokerUnavailable("made to fail")
+        if failure == "both servers" and moment.effect == "insert_entries":
+            daemon.source._broken = "made to fail"
+            raise errors.StoreUnavailable("made to fail")
         if moment.effect == "confirm":
             raise errors.BrokerMisconfigured("another live member has our place")
 
-    world.broker.produce(INPUT, b"{", partition=0)
+    world.send(Sent("z", TEXT, 0))
     world.plan = lambda _number: act
     with pytest.raises(errors.BrokerMisconfigured, match="has our place"):
         world.turn(daemon)
@@ -631,6 +636,18 @@ def test_an_idle_daemon_raises_the_marks_that_were_missed_of_its_own_partitions(
         assert world.index._high_water_marks == marks
 
 
+def test_an_offset_that_was_set_ahead_by_hand_raises_no_mark_before_a_batch(world):
+    world.run().stop_all()
+    world.send(Sent("z", TEXT, 0))
+    for offset in (2, 1):  # ahead, and back
+        world.broker.commit(GROUP, {Partition(INPUT, 0): offset})
+        later = world.start("later")
+        for _ in range(3):
+            world.turn(later)
+        world.stop_all()
+    assert world.pairs() == [("x", "y"), ("x", "z"), ("y", "z")]
+
+
 def test_a_mark_that_was_missed_is_not_raised_beyond_the_end_of_a_topic_that_has_lost_its_end(world, daemon):
     world.run()
     marks = dict(world.index._high_water_marks)
@@ -706,6 +723,13 @@ def test_asked_to_stop_the_daemon_leaves_the_group_and_aborts_nothing_committed(
     assert world.broker.groups[GROUP].members == []
     assert len(world.broker.records(DUPLICATES)) == 1
     assert daemon.metric("rebuilds_total") == 1
+
+
+def test_the_sink_whose_transaction_may_be_open_is_closed_before_the_membership_ends(world, monkeypatch):
+    had_members = []
+    monkeypatch.setattr(MemorySink, "close", lambda _sink: had_members.append(any(world.broker.groups[GROUP].members)))
+    world.run().stop_all()
+    assert had_members == [True]
 
 
 def test_a_wait_for_the_store_ends_with_a_request_to_stop(world, daemon):

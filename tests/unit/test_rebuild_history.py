@@ -10,9 +10,11 @@ import pytest
 
 from streamdedup import clock
 from streamdedup.daemon import publisher
+from streamdedup.daemon.rebuild_seeds import Seeds
 from streamdedup.detection.detector import Detector
 from streamdedup.kafka.protocols import Message
-from tests.turns import CLOCK, GROUP, Sent, World
+from streamdedup.wire import Alert, decode_alert
+from tests.turns import CLOCK, DUPLICATES, GROUP, Sent, World
 
 DAY_MS = 86_400_000
 RETENTION_MS, LIFETIME_MS = 30 * DAY_MS, 31 * DAY_MS
@@ -62,6 +64,17 @@ class Months:
             if world.index._fingerprint is not None and world.index.held_by() is None:
                 return
         raise AssertionError("the index is not rebuilt")
+
+    def save_index(self) -> None:
+        self._world.server.save("copy")
+
+    def go_back(self) -> None:
+        """Restore the saved index; the next records show the gap."""
+        self._world.server.go_back("copy")
+
+    def alerts(self) -> list[Alert]:
+        """Published alerts, in order."""
+        return [decode_alert(record.value) for record in self._world.broker.records(DUPLICATES)]
 
     def alerted(self) -> list[int]:
         """How often each pair was alerted."""
@@ -123,3 +136,45 @@ def test_an_append_after_a_rebuild_alerts_no_pair_of_a_document_that_was_deleted
     months.lose_index()
     months.send(32.4, Sent("a", "zinc", 0, op="append"))
     assert months.alerted() == [1]
+
+
+@pytest.mark.parametrize("back_on", [None, 36, 44])
+def test_a_claim_whose_extension_was_lost_with_a_gap_lives_as_long_as_its_documents(months, back_on):
+    pair, changed = toggled(0), toggled(1)
+    last = (back_on or 44) - 1
+    months.send(0, *pair)
+    months.send(29.9, Sent("o", "zulu alpha bravo", 0))
+    months.save_index()
+    months.send(30.5, *changed)
+    months.send(last, *pair)  # asks for the claim of day 0, which would end on day 62
+    if back_on:
+        months.go_back()
+    months.send(last + 1, Sent("o2", "kilo lima mike", 0))  # the gap is filled
+    months.send(last + 28, changed[0])
+    months.send(last + 28.5, pair[0])
+    assert months.alerted() == [1]
+
+
+#: The end of "a", and a pair of it with an earlier version of "b".
+END, EARLIER = Sent("a", "", 0, op="delete"), (Sent("a", TEXT, 0), Sent("b", f"{TEXT} jetty", 0))
+
+
+def test_a_document_whose_deletion_is_forgotten_has_its_first_incarnation_also_after_a_rebuild(months):
+    pair = toggled(0)
+    for day, records in (0, pair[:1]), (1, [END]), (2, EARLIER), (3, [END, replace(END, id="b")]), (130, pair):
+        months.send(day, *records)
+    months.lose_index()
+    months.send(131, Sent("a", OTHER, 0))
+    months.send(132, pair[0])
+    assert months.alerted() == [2]
+
+
+def test_the_incarnation_in_the_latest_alert_counts_in_whatever_order_partitions_are_read(months):
+    for day, records in enumerate((EARLIER[:1], [END], EARLIER, [END], toggled(0))):
+        months.send(day, *records)
+    in_order, backwards = Seeds(None, []), Seeds(None, [])
+    alerts = months.alerts()
+    for alert, other in zip(alerts, reversed(alerts), strict=True):
+        in_order.add(alert)
+        backwards.add(other)
+    assert in_order._incarnations == backwards._incarnations != {}

@@ -156,11 +156,13 @@ def a_world_in_a_backlog(*records):
 
 
 def test_a_rebuild_in_a_backlog_of_many_windows_recovers_the_documents_that_the_backlog_needs():
-    other = "knoll lagoon amber jetty"
-    world = a_world_in_a_backlog(Sent("a", TEXT, 0, time_ms=20 * DAY_MS), Sent("b", other, 1, time_ms=21 * DAY_MS))
+    other, third = "knoll lagoon amber jetty", "heath grove fjord ember"
+    late, later = Sent("e", third, 0, time_ms=8 * DAY_MS), Sent("f", third, 0, time_ms=9 * DAY_MS)
+    before = Sent("a", TEXT, 0, time_ms=20 * DAY_MS), Sent("b", other, 1, time_ms=21 * DAY_MS)
+    world = a_world_in_a_backlog(*before, late)
     lose_index(world)
-    world.send(Sent("c", TEXT, 0, time_ms=22 * DAY_MS), Sent("d", other, 1, time_ms=23 * DAY_MS))
-    assert world.run().pairs() == [("a", "c"), ("b", "d")]
+    world.send(Sent("c", TEXT, 0, time_ms=22 * DAY_MS), Sent("d", other, 1, time_ms=23 * DAY_MS), later)
+    assert world.run().pairs() == [("a", "c"), ("b", "d"), ("e", "f")]
 
 
 def test_no_claim_is_lost_where_the_alert_was_published_before_the_window_that_is_counted_from_the_present():
