@@ -420,6 +420,18 @@ class TestDocuments:
         daemon.delete(daemon.document("late", "", op="delete"))
         assert world.reader.read_cluster(document_number("articles", "first")) == (ClusterCounts(1), [])
 
+    def test_a_first_document_that_was_continued_and_joined_another_cluster_leaves_both(self, world):
+        daemon, lookup = Daemon(world), IndexLookup(OPTIONS, world.reader)
+        more = " ".join(f"more{number}" for number in range(40))
+        daemon.index(daemon.document("long", f"{TEXT} {more}", 100, source="Hill"))
+        daemon.index(daemon.document("first", TEXT, 500, source="Tidewater"))
+        daemon.index(daemon.document("second", TEXT, 600, source="Coast"))
+        (detection,) = daemon.index(daemon.document("first", more, 700, op="append")).detections
+        assert detection.cluster_id == "long"
+        daemon.delete(daemon.document("first", "", op="delete"))
+        spreads = [lookup.cluster_of(lookup.document(name)[0]).spread for name in ("second", "long")]
+        assert spreads == [Spread(1, 600, 600, "second", "Coast"), Spread(1, 100, 100, "long", "Hill")]
+
     def test_a_cluster_without_sources_has_no_spread(self, world):
         daemon, lookup = Daemon(world), IndexLookup(OPTIONS, world.reader)
         daemon.index(daemon.document("first", TEXT))

@@ -2,6 +2,7 @@
 
 import contextlib
 import itertools
+import time
 from collections.abc import Callable, Iterator
 from dataclasses import replace
 from typing import Any, ClassVar
@@ -26,15 +27,17 @@ from streamdedup.index.documents import (
     deletion_marker,
 )
 from streamdedup.index.memory import MemoryIndex
+from streamdedup.index.redis import base
 from streamdedup.index.redis.base import RedisIndexOptions
 from streamdedup.index.redis.connection import connect, connect_cluster
 from streamdedup.index.redis.reader import RedisIndexReader
 from streamdedup.index.redis.servers import OneServer, Servers
-from streamdedup.index.redis.staging import RedisStagingIndex
+from streamdedup.index.redis.staging import LEASE_MS, RedisStagingIndex
 from streamdedup.index.redis.store import RedisIndex
 from streamdedup.index.values import (
     CLUSTER_SIZE_CAP,
     COPIES_CAP,
+    PUBLISHED,
     SHOWN_OF_FULL,
     BrokerState,
     ClusterCounts,
@@ -44,7 +47,7 @@ from streamdedup.index.values import (
     PartitionState,
 )
 from streamdedup.position import Partition, Position
-from tests.entries import content_of, pending_of
+from tests.entries import content_of, encode_entry, pending_of
 from tests.servers import wait_until
 from tests.thoroughness import examples
 from tests.versions import CASES
@@ -164,8 +167,11 @@ class TestFence:
     def test_the_high_water_mark_is_raised_to_what_is_committed_and_never_lowered(self, store):
         store.fence(PARTITION, 1, 40)
         assert store.fence(PARTITION, 2, 30).high_water_mark == 40
-        assert store.fence(PARTITION, 2, 50).high_water_mark == 50
-        assert store.fence(PARTITION, 2, 0).high_water_mark == 50
+        fence = store.fence(PARTITION, 2, 50)
+        assert fence.high_water_mark == 50
+        for offset in (60, 55):
+            store.finish({PARTITION: offset}, [], [fence])
+        assert store.fence(PARTITION, 2, 0).high_water_mark == 60
 
     def test_a_lower_generation_cannot_take_a_partition_back(self, store):
         store.fence(PARTITION, 5, 0)
@@ -263,6 +269,9 @@ class TestReadingEntries:
         assert 0 < len(few) <= 5 + parts
         assert len(most) == 60
         assert store.read_entries([], 1) == {}
+        first_bytes = heavy[0].content.size_bytes if parts == 1 else len(encode_entry(heavy[0]))
+        one_part = [0, 4 * BANDS, 8 * BANDS]
+        assert [len(store.read_entries(one_part, first_bytes + more)) for more in (0, 1)] == [1, 2]
 
     def test_a_marker_of_a_deletion_is_read_too(self, store, fence):
         marker = deletion_marker(7, Position(*PARTITION, 5), 50)
@@ -359,6 +368,21 @@ class TestLeaving:
         assert store.insert_copies([(3, b"a" * 16)], [fence]) == [[2]]
 
 
+def test_an_entry_is_not_replaced_where_the_removals_before_were_forgotten(cluster_servers, monkeypatch):
+    store, fence = fenced(redis_store(cluster_servers))
+    run, slot = store._run, 1
+    number_key = store._keys.fencing(slot, [], store._writer, slot)[-1]
+
+    def run_and_fail_over(calls):
+        replies = run(calls)
+        cluster_servers.ask(number_key, "UNLINK", number_key)
+        return replies
+
+    monkeypatch.setattr(store, "_run", run_and_fail_over)
+    with pytest.raises(StoreUnavailable, match="has forgotten a write"):
+        store.replace_entries([an_entry(slot)], [fence])
+
+
 def test_a_write_that_arrives_after_a_later_one_is_refused(redis_client):
     store, fence = fenced(redis_store(redis_client))
     sent: list[list[Any]] = []
@@ -401,7 +425,7 @@ class TestCopies:
         assert store.insert_copies([(6, b), (7, c)], [fence]) == [[2], [3]]
 
     def test_a_document_removed_since_it_was_found_is_not_inserted(self, store, fence):
-        a, b = b"a" * 16, b"bbbbbbbbbbbbbbbb"
+        a, b = bytes(range(16)), bytes(range(1, 17))
         found = FoundNearCapacity([(1, a), (2, b)], store.copy_removals())
         store.remove_copies([(1, a)], [fence])
         assert store.insert_copies([(3, a), (4, b)], [fence], found) == [[], [2]]
@@ -441,12 +465,14 @@ class TestPairs:
         assert store.save_pending_matches(later, [fence]) == saved
 
     def test_pending_matches_left_by_a_daemon_that_died_are_deleted_by_the_next_fence(self, store, fence):
-        committed, open_still = Position(*PARTITION, 3), Position(*PARTITION, 4)
-        pending = [(committed, pending_of([b"1" * 16])), (open_still, pending_of([b"2" * 16]))]
-        store.save_pending_matches(pending, [fence])
-        later = store.fence(PARTITION, 2, 4)
-        asked = [(committed, PendingMatches()), (open_still, PendingMatches())]
-        assert store.save_pending_matches(asked, [later]) == [PendingMatches(), pending_of([b"2" * 16])]
+        committed = [Position(*PARTITION, offset) for offset in (0, 3)]
+        uncommitted = [Position(*PARTITION, 4), Position(*OTHER_PARTITION, 0)]
+        found, nothing = pending_of([b"1" * 16]), PendingMatches()
+        fences = [fence, store.fence(OTHER_PARTITION, 1, 0)]
+        store.save_pending_matches([(position, found) for position in committed + uncommitted], fences)
+        fences[0] = store.fence(PARTITION, 2, 4)
+        asked = [(position, nothing) for position in committed + uncommitted]
+        assert store.save_pending_matches(asked, fences) == [nothing, nothing, found, found]
 
     def test_pending_matches_are_deleted_after_the_commit(self, store, fence):
         position = Position(*PARTITION, 3)
@@ -456,11 +482,23 @@ class TestPairs:
         assert store.save_pending_matches(asked, [fence]) == [PendingMatches(), PendingMatches()]
         assert store.fence(PARTITION, 1, 0).high_water_mark == 4
 
+    def test_pending_matches_of_a_clearing_that_failed_are_deleted_by_the_next_fence(self, redis_client, monkeypatch):
+        store, fence = fenced(redis_store(redis_client))
+        store.save_pending_matches([(START, pending_of([b"1" * 16]))], [fence])
+        with monkeypatch.context() as patch:
+            patch.setattr(store, "_drop_pending_matches", lambda _: {}["the connection is lost"])
+            with pytest.raises(KeyError):
+                store.finish({PARTITION: 1}, [START], [fence])
+        fence = store.fence(PARTITION, 1, 1)
+        assert store.save_pending_matches([(START, PendingMatches())], [fence]) == [PendingMatches()]
+
     def test_a_pair_belongs_to_the_position_that_asked_first(self, store, fence):
         first, second = Position(*PARTITION, 1), Position(*OTHER_PARTITION, 1)
         pair, other = b"p" * 16, b"q" * 16
         assert store.claim_pairs([(pair, first), (pair, second), (other, second)], [fence]) == [True, False, True]
         assert store.claim_pairs([(pair, first), (pair, second)], [fence]) == [True, False]
+        asked = [(pair, PUBLISHED), (pair, first), (pair, second), (pair, PUBLISHED)]
+        assert store.claim_pairs(asked, [fence]) == [True, False, False, True]
 
     def test_thousands_of_pairs_of_one_call_are_saved_and_claimed_in_their_order(self, store, fence):
         pairs = [n.to_bytes(16, "little") for n in range(5000)]
@@ -529,8 +567,9 @@ class TestClusterSizes:
 
     def test_a_set_expires_with_the_entry_of_the_last_document_that_joined(self, make_store):
         store, fence = fenced(make_store(lifetime_ms=200))
-        insert(store, fence, an_entry(1, offset=1))
-        assert self.join(store, fence, 1) == [2]
+        insert(store, fence, an_entry(1, offset=1), an_entry(2, offset=2))
+        assert self.join(store, fence, 1, 2) == [3, 3]
+        store.leave_clusters([(2, -9)], [fence])
         wait_until(lambda: self.join(store, fence, -9, cluster=-9) == [1] and not store.get_entries([1]))
 
 
@@ -734,13 +773,16 @@ class TestLoss:
 
 class TestExpiry:
     @pytest.mark.parametrize("lifetime_ms", [None, 40_000])
-    def test_a_marker_lives_for_four_lifetimes(self, redis_client, lifetime_ms):
+    def test_a_replaced_entry_lives_for_a_lifetime_and_a_marker_for_four(self, redis_client, lifetime_ms):
         store, fence = fenced(redis_store(redis_client, lifetime_ms=lifetime_ms))
-        before = set(redis_client.keys())
-        store.replace_entries([deletion_marker(7, Position(*PARTITION, 5), 50)], [fence])
-        (marker,) = [key for key in set(redis_client.keys()) - before if b"}r" in key]
-        rest_ms = redis_client.pttl(marker)
-        assert rest_ms == -1 if lifetime_ms is None else 4 * lifetime_ms - 10_000 < rest_ms <= 4 * lifetime_ms
+        store.replace_entries([an_entry(8), deletion_marker(7, Position(*PARTITION, 5), 50)], [fence])
+        for number, lifetimes in ((8, 1), (7, 4)):
+            rest_ms, expected_ms = redis_client.pttl(store._keys.entry(number)), lifetimes * (lifetime_ms or 0)
+            assert rest_ms == -1 if lifetime_ms is None else expected_ms - 10_000 < rest_ms <= expected_ms
+
+    def test_a_fence_lives_for_seven_days(self, redis_client):
+        fenced(redis_store(redis_client))
+        assert {round(redis_client.pttl(key) / 86_400_000, 1) for key in redis_client.keys("*}farticles*")} == {7}
 
     def test_all_keys_of_a_document_expire_after_its_lifetime(self, redis_client):
         store, fence = fenced(redis_store(redis_client, lifetime_ms=60))
@@ -959,6 +1001,10 @@ class TestAnnouncements:
             OTHER_PARTITION: PartitionState(None),
         }
 
+    def test_an_attempt_that_is_announced_as_committed_is_the_last_committed_one(self, store):
+        store.announce(EARLIER, [store.fence(PARTITION, 1, 0)], {PARTITION: 0}, is_committed=True)
+        assert store.partition_states([PARTITION])[PARTITION].committed_attempt == EARLIER
+
     def test_an_earlier_announcement_takes_the_place_of_no_later_one(self, store):
         fence = store.fence(PARTITION, 1, 0)
         store.announce(LATER, [fence], {PARTITION: 0})
@@ -971,6 +1017,8 @@ class TestAnnouncements:
         assert store.fence(PARTITION, 2, 5, EARLIER) == Fence(PARTITION, 2, 5, EARLIER)
         with pytest.raises(IndexLost, match="gone back"):
             store.fence(PARTITION, 3, 5, LATER)
+        with pytest.raises(BatchRefused):  # the fence is set
+            store.fence(PARTITION, 2, 5, EARLIER)
 
     def test_what_a_group_announced_that_was_deleted_stays_announced(self, store):
         store.announce(LATER, [store.fence(PARTITION, 9, 0)], {PARTITION: 0})
@@ -979,10 +1027,11 @@ class TestAnnouncements:
         assert store.partition_states([PARTITION])[PARTITION].announced == LATER
 
     def test_nothing_is_announced_where_what_is_committed_is_not_known(self, store):
-        fence = replace(store.fence(PARTITION, 1, 0), attempt_id=EARLIER)
+        first, second = store.fence(PARTITION, 1, 0), replace(store.fence(OTHER_PARTITION, 1, 0), attempt_id=EARLIER)
         with pytest.raises(IndexLost, match="gone back"):
-            store.announce(LATER, [fence], {PARTITION: 0})
-        assert store.partition_states([PARTITION])[PARTITION].announced == ""
+            store.announce(LATER, [first, second], {PARTITION: 0, OTHER_PARTITION: 0})
+        states = store.partition_states([OTHER_PARTITION])
+        assert states[OTHER_PARTITION].announced == ""
 
     def test_unfencing_keeps_the_announced_attempt(self, store):
         store.announce(LATER, [store.fence(PARTITION, 9, 0)], {PARTITION: 0})
@@ -1038,6 +1087,13 @@ class TestDrafts:
         assert store.fence(PARTITION, 3, 3, LATER) == Fence(PARTITION, 3, 3, LATER)
         assert list(store.get_entries([an_entry().number])) == [an_entry().number]
 
+    def test_a_fence_that_was_set_while_the_index_went_is_refused(self, store, staging, monkeypatch):
+        set_fences = store._set_fences
+        monkeypatch.setattr(store, "_set_fences", lambda *fence: (begin(staging), set_fences(*fence))[1])
+        with pytest.raises(IndexLost):
+            store.fence(PARTITION, 1, 7)
+        assert staging.store.partition_states([PARTITION])[PARTITION].high_water_mark is None
+
     def test_only_one_is_built_at_a_time_and_a_complete_index_stays(self, store, staging_indexes):
         staging, other = staging_indexes
         store.insert_entries([an_entry()], [store.fence(PARTITION, 1, 0)])
@@ -1048,13 +1104,15 @@ class TestDrafts:
         staging.abandon()
         assert list(store.get_entries([an_entry().number])) == [an_entry().number]
         begin(other)
+        other.store.insert_entries([an_entry(8)], [other.store.fence(PARTITION, 2, 0)])
+        staging.abandon()
         for late in (staging.extend_lease, staging.clear, lambda: staging.complete(FINGERPRINT)):
             with pytest.raises(BatchRefused):
                 late()
         other.complete(FINGERPRINT)
-        assert store.get_entries([an_entry().number]) == {}
+        assert list(store.get_entries([an_entry().number, 8])) == [8]
 
-    def test_while_the_old_index_is_deleted_it_is_being_rebuilt(self, store, staging):
+    def test_while_the_old_index_is_deleted_it_is_being_rebuilt(self, store, staging, redis_client):
         store.insert_entries([an_entry()], [store.fence(PARTITION, 1, 0)])
         refusals = []
 
@@ -1063,8 +1121,11 @@ class TestDrafts:
                 with pytest.raises(StoreUnavailable, match="is being rebuilt"):
                     store.open(FINGERPRINT, create=create)
                 refusals.append(create)
+            assert redis_client.pttl(lease) > LEASE_MS // 2
 
+        lease = staging._keys.staging
         staging.take_lease()
+        redis_client.pexpire(lease, LEASE_MS // 2)
         staging.clear(look)
         assert refusals
 
@@ -1082,6 +1143,8 @@ class TestDrafts:
             staging.clear(interrupt)
         staging.abandon()
         assert store.open(FINGERPRINT, create=False) is None
+        with pytest.raises(IndexMismatch, match="did not end"):
+            store.open(FINGERPRINT)
         begin(other)
         other.complete(FINGERPRINT)
         assert store.open(FINGERPRINT, create=False) == Opening(created=False)
@@ -1116,6 +1179,18 @@ class TestDrafts:
         assert store.open(FINGERPRINT) == Opening(created=False)
         assert list(store.get_entries([an_entry(8).number])) == [an_entry(8).number]
 
+    def test_on_a_cluster_a_process_that_has_lost_its_lease_deletes_nothing(self, cluster_servers):
+        RedisIndex(cluster_servers, self.PLACE).open(FINGERPRINT)
+        first, second = (
+            RedisStagingIndex(cluster_servers, RedisIndex(cluster_servers, self.PLACE, in_staging=True))
+            for _ in range(2)
+        )
+        second.take_lease()
+        with pytest.raises(BatchRefused, match="taken over"):
+            first.clear()
+        second.abandon()
+        assert RedisIndex(cluster_servers, self.PLACE).open(FINGERPRINT, create=False) == Opening(created=False)
+
     def test_the_gap_of_an_index_that_has_gone_back_is_filled_in_the_index_itself(self, store, staging, redis_client):
         store.insert_entries([an_entry()], [store.fence(PARTITION, 1, 0)])
         store.announce(EARLIER, [store.fence(PARTITION, 1, 0)], {PARTITION: 5})
@@ -1135,13 +1210,23 @@ class TestDrafts:
         state = store.partition_states([PARTITION])[PARTITION]
         assert (state.announced_start, state.committed_attempt) == (9, LATER)
 
-    def test_completion_may_be_repeated(self, store, staging):
+    def test_an_index_in_which_a_gap_was_being_filled_can_be_cleared(self, staging):
+        staging.take_lease()
+        staging.store.fence(PARTITION, 1, 0)
+        staging.clear()
+        assert staging.store.fence(PARTITION, 1, 0) == Fence(PARTITION, 1, 0)
+
+    def test_completion_may_be_repeated_until_another_process_has_the_lease(self, store, staging_indexes):
+        staging, other = staging_indexes
         begin(staging)
         staging.complete(FINGERPRINT)
         staging.complete(FINGERPRINT)
         with pytest.raises(BatchRefused):
             staging.complete({**FINGERPRINT, "other": 1})
         assert store.open(FINGERPRINT) == Opening(created=False)
+        other.take_lease()
+        with pytest.raises(BatchRefused):
+            staging.complete(FINGERPRINT)
 
     def test_a_server_that_went_back_does_not_look_as_if_it_had_not(self, store, staging, redis_client):
         store.announce(EARLIER, [store.fence(PARTITION, 1, 0)], {PARTITION: 0})
@@ -1159,6 +1244,28 @@ class TestDrafts:
             store.announce(EARLIER, [fence], {PARTITION: 0})
         with pytest.raises(StoreUnavailable, match="has forgotten a write"):
             store.announce(EARLIER, [fence], {PARTITION: 0})
+        store.announce(EARLIER, [fence], {PARTITION: 0})
+
+    def test_a_first_write_that_the_server_forgot_is_noticed(self, store, redis_client):
+        fence = store.fence(PARTITION, 1, 0)
+        redis_client.delete(*redis_client.keys("*}o*"))
+        with pytest.raises(StoreUnavailable, match="has forgotten a write"):
+            store.announce(EARLIER, [fence], {PARTITION: 0})
+
+    def test_a_number_that_has_expired_is_no_forgotten_write(self, store, redis_client, monkeypatch):
+        fence, later_s = store.fence(PARTITION, 1, 0), time.monotonic() + 3000
+        (number,) = redis_client.keys("*}o*")
+        assert redis_client.ttl(number) > 3000
+        redis_client.delete(number)
+        monkeypatch.setattr(base.time, "monotonic", lambda: later_s)
+        store.announce(EARLIER, [fence], {PARTITION: 0})
+
+    def test_a_write_that_never_reached_the_server_is_no_forgotten_one(self, store, monkeypatch):
+        fence = store.fence(PARTITION, 1, 0)
+        with monkeypatch.context() as patch:
+            patch.setattr(store._servers, "send", lambda _: {}["the connection is lost"])
+            with pytest.raises(KeyError):
+                store.announce(EARLIER, [fence], {PARTITION: 0})
         store.announce(EARLIER, [fence], {PARTITION: 0})
 
     def test_after_a_forgotten_write_no_slot_takes_a_step_that_relies_on_it(self, store, redis_client):

@@ -11,6 +11,7 @@ from hypothesis import strategies as st
 from streamdedup.index.memory import MemoryIndex
 from streamdedup.index.redis.base import RedisIndexOptions
 from streamdedup.index.redis.keys import Keys
+from streamdedup.index.redis.reader import RedisIndexReader
 from streamdedup.index.redis.servers import OneServer
 from streamdedup.index.redis.store import RedisIndex
 from streamdedup.index.values import SHOWN_OF_FULL
@@ -264,6 +265,8 @@ class TestGenerations:
     def test_members_are_found_for_one_generation_more(self, packed):
         packed.insert([1, 2], [7, 8])
         packed.shift(-1)
+        reader = RedisIndexReader(packed.server, packed.store.options)
+        assert reader.look_up([3], rows_of([7])).candidates == [{1: BANDS}]
         assert packed.insert([3], [7]).candidates == [{1: BANDS}]
         packed.shift(-1)
         assert packed.insert([4, 5], [7, 8]).candidates == [{3: BANDS}, {}]

@@ -154,6 +154,8 @@ def test_a_longer_retention_holds_at_once_and_a_shorter_one_from_the_next_genera
     long.pass_time(9 * LIFETIME_MS)
     assert short.ask(pairs(10), SECOND) == [False] * 10
     assert short.generations()[-1][3] == LIFETIME_MS
+    short.pass_time(2 * LIFETIME_MS)
+    assert short.ask(pairs(10, 40), SECOND) == [False] * 10
 
 
 def test_where_nothing_expires_there_is_one_generation(redis_client):

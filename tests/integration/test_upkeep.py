@@ -144,18 +144,22 @@ class TestDeleting:
         with pytest.raises(IndexLost):
             store.claim_pairs([(b"r" * 16, Position(*PARTITION, 9))], [fence])
 
-    def test_one_that_was_cut_short_is_not_opened_until_it_is_done(self, servers):
+    def test_one_that_was_cut_short_is_not_opened_until_it_is_done(self, servers, monkeypatch):
         connection, all_keys = servers
-        store, _ = fill(connection, documents_count=DOCUMENTS_COUNT)
+        store, _ = fill(connection)
         upkeep = RedisUpkeep(connection, "sd:articles")
 
-        def interrupt(count):
+        def interrupt():
             raise KeyboardInterrupt
 
-        with pytest.raises(KeyboardInterrupt):
-            upkeep.drop(interrupt)
+        with monkeypatch.context() as patch:
+            patch.setattr(upkeep, "_scan", interrupt)
+            with pytest.raises(KeyboardInterrupt):
+                upkeep.drop()
         assert all_keys()
         assert upkeep.is_half_dropped()
+        with pytest.raises(IndexLost):
+            store.fence(PARTITION, 8, 0)
         with pytest.raises(IndexMismatch, match="did not end"):
             store.open(FINGERPRINT)
         upkeep.drop()

@@ -275,8 +275,8 @@ class TestReplays:
         stream.fence(generation=2, committed=10)
         result = stream.index(a_document("a", TEXT, 8), a_document("b", TEXT, 9))
         assert (result.detections, result.silent_count) == ((), 2)
-        stream.index(a_document("c", TEXT, 10))
-        assert sorted(stream.pairs.elements()) == [("a", "c"), ("b", "c")]
+        stream.index(a_document("c", TEXT, 10), a_document("a", TEXT, 11))
+        assert sorted(stream.pairs.elements()) == [("a", "c"), ("b", "c")], "a redelivery is not compared"
 
     def test_matches_found_before_a_crash_are_emitted_although_they_have_changed_since(self, stream):
         stream.index(a_document("a", TEXT, 0))
@@ -345,9 +345,10 @@ class TestVersions:
         stream.index(a_document("a", TEXT, 0), a_document("a", f"{TEXT} inlet", 1))
         assert not stream.pairs
 
-    def test_of_two_versions_in_one_batch_only_the_later_is_in_the_index(self, stream):
-        result = stream.index(a_document("a", TEXT, 0), a_document("a", OTHER_TEXT, 1), a_document("b", TEXT, 2))
-        assert [why for _, why in result.skipped] == [Skip.SUPERSEDED]
+    def test_of_several_versions_in_one_batch_only_the_last_is_in_the_index(self, stream):
+        versions = [a_document("a", text, offset) for offset, text in enumerate((TEXT, OTHER_TEXT, "inlet " * 9))]
+        result = stream.index(*versions, a_document("b", TEXT, 3), a_document("c", OTHER_TEXT, 4))
+        assert [why for _, why in result.skipped] == [Skip.SUPERSEDED] * 2
         assert not stream.pairs
 
     def test_a_pair_alerted_before_is_not_alerted_again_on_return_to_the_old_content(self, stream):

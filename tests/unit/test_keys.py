@@ -286,6 +286,17 @@ def test_what_a_deletion_finds_is_the_same_when_the_batch_is_done_again(ids, exp
     assert outcome(stream.delete(again)) == (expected[0], 0, expected[2])
 
 
+@pytest.mark.parametrize("fails_at", ["before", "after"])
+def test_a_document_whose_deletion_failed_halfway_is_left_in_no_bucket(fails_at):
+    stream, document = Stream(store=Failing()), Document("known", TEXT, Position("articles", 0, 0), 5)
+    stream.index(document)
+    stream.store.fails_at = fails_at
+    with pytest.raises(StoreUnavailable):
+        stream.delete(tombstones(1, "known"))
+    stream.delete(tombstones(1, "known"))
+    assert stream.store.look_up([0], stream.detector.prepare([document]).band_keys).candidates == [{}]
+
+
 def test_a_document_that_comes_after_a_refused_deletion_does_not_change_the_outcome_of_a_replay():
     stream, batch = Stream(), tombstones(0, JSON_ID, "unknown")
     expected = (1, 1, [JSON_ID])
