@@ -178,4 +178,5 @@ def test_folded_variants_change_no_text_without_han():
 
 def test_letters_that_only_resemble_each_other_stay_different():
     assert normalise("кот ухо") != normalise("kot yxo")
-    assert normalise("ø ł đ", fold_marks=True) == "ø ł đ"
+    assert normalise("ø ł đ ٥") == "ø ł đ ٥"
+    assert normalise("ø ł đ ٥", fold_marks=True) == "o l d 5"
