@@ -7,11 +7,12 @@ index of one process; the world decides the fate of each of its calls.
 
 import copy
 from collections.abc import Callable, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass
 from functools import partial
 from typing import Any, NamedTuple
 
-from streamdedup.errors import BatchRefused, IndexLost, StoreUnavailable
+from streamdedup.errors import BatchRefused, IndexLost, StoreUnavailable, StreamdedupError
 from streamdedup.index.memory import MemoryIndex
 from streamdedup.index.values import UNKNOWN_BROKER_STATE, BrokerState, Fence, Fingerprint
 
@@ -150,10 +151,8 @@ class Server:
         self.epoch += restarts
 
     def arrive(self, number: int) -> None:
-        try:
+        with suppress(StreamdedupError):  # the answer reaches nobody
             self.late.pop(number % len(self.late))()
-        except (BatchRefused, IndexLost, StoreUnavailable):
-            return
 
 
 @dataclass
