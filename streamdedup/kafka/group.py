@@ -166,7 +166,7 @@ class TopicWatch:
             raise Rejoin(f"topic {self._recreated} was deleted and created again: the group is joined anew")
 
 
-class IndexWatch:
+class OtherIndexWatch:
     """Detects members that use indexes with another name, whenever this process has joined the group.
 
     A process that was frozen beyond its session joins again by itself; daemons with another index may have taken over

@@ -1,7 +1,7 @@
 """Questions about a consumer group to the admin client, without joining the group.
 
 They are asked by commands; ``refuse_other_indexes`` also by ``producer.KafkaTransport`` before it joins, and by
-``group.IndexWatch`` after. ``committed_offsets`` alone compares topic ids.
+``group.OtherIndexWatch`` after. ``committed_offsets`` alone compares topic ids.
 """
 
 import re
