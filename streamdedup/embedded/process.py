@@ -49,7 +49,7 @@ class MissingToolError(ServerError):
     """A program that an embedded server needs is not installed; the text contains the command to install it."""
 
 
-def accepts(port: int) -> bool:
+def accepts_connections(port: int) -> bool:
     """Return whether ``port`` of this machine accepts connections."""
     try:
         with socket.create_connection((LOOPBACK, port), timeout=1.0):
@@ -91,8 +91,8 @@ class ManagedProcess(Started):
     def __init__(self, name: str, directory: Path | None = None) -> None:
         self.name = name
         self.directory = Path(tempfile.mkdtemp(prefix=f"streamdedup-{name}-")) if directory is None else directory
-        self._private = directory is None
-        self.scratch = self.directory if self._private else None
+        self._is_private = directory is None
+        self.scratch = self.directory if self._is_private else None
         self.directory.mkdir(parents=True, exist_ok=True)
         #: The keeper of the last run, also after its end; None before the first start.
         self._keeper: subprocess.Popen[bytes] | None = None
@@ -101,7 +101,7 @@ class ManagedProcess(Started):
         #: Size of the log in bytes when the last run began.
         self._log_start = 0
         #: Whether the server has answered on its ports, which it then keeps: clients know them.
-        self._ports_settled = False
+        self._keeps_ports = False
 
     @abstractmethod
     def command(self) -> list[str]:
@@ -133,7 +133,7 @@ class ManagedProcess(Started):
     def start(self, deadline_s: float = START_DEADLINE_S) -> None:
         """Start the server, unless it runs, and wait until it answers, or kill it; each restart keeps its ports."""
         for attempt in range(1, PORT_ATTEMPTS + 1):
-            if not self._ports_settled:
+            if not self._keeps_ports:
                 self.choose_ports()
             try:
                 self.spawn()
@@ -141,10 +141,10 @@ class ManagedProcess(Started):
             except ServerError as error:
                 self.kill()
                 # The text of the error ends with the log of the server.
-                if self._ports_settled or PORT_TAKEN not in str(error) or attempt == PORT_ATTEMPTS:
+                if self._keeps_ports or PORT_TAKEN not in str(error) or attempt == PORT_ATTEMPTS:
                     raise
             else:
-                self._ports_settled = True
+                self._keeps_ports = True
                 return
 
     def spawn(self) -> None:
@@ -227,7 +227,7 @@ class ManagedProcess(Started):
     def close(self) -> None:
         """Stop the server and remove a private directory; may be called twice."""
         self.stop()
-        if self._private:
+        if self._is_private:
             shutil.rmtree(self.directory, ignore_errors=True)
 
     def log_tail(self) -> str:

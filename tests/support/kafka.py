@@ -24,7 +24,7 @@ from streamdedup.embedded.process import (
     ManagedProcess,
     ServerError,
     Started,
-    accepts,
+    accepts_connections,
 )
 from tests.support.ports import free_ports
 from tests.support.processes import find_tool
@@ -197,7 +197,7 @@ class KafkaBroker(ManagedProcess):
 
     def is_ready(self) -> bool:
         """Return whether the port accepts connections; ``KafkaServer.wait_ready`` checks more."""
-        return accepts(self.port)
+        return accepts_connections(self.port)
 
     def format_command(self, cluster_id: str) -> ToolRun:
         """Return the run that prepares the data folder of this node."""
