@@ -1,6 +1,7 @@
 """Questions about a consumer group to the admin client, without joining the group.
 
-They are asked by commands; ``refuse_other_indexes`` also by ``producer.KafkaTransport`` before it joins, and by
+Called by the commands ``check``, ``index`` and ``dlq replay``, and by ``cli.guards``. ``refuse_other_indexes`` is
+called by ``producer.KafkaTransport`` before it joins, and by
 ``group.OtherIndexWatch`` after. ``committed_offsets`` alone compares topic ids.
 """
 

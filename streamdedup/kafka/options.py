@@ -1,6 +1,7 @@
 """Kafka connection settings, and the client configurations made from them.
 
-``cli.assembly`` makes ``KafkaOptions`` from the settings; the other modules of ``kafka/`` build clients with them.
+``cli.assembly`` makes ``KafkaOptions`` from the settings (``settings.kafka``); the other modules of ``kafka/`` build
+clients with them. A new setting touches these three.
 Options that would break a guarantee (automatic commits, isolation level, acknowledgements, deserializers) do not exist.
 """
 

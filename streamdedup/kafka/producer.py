@@ -232,8 +232,8 @@ class Feeder:
         self._in_flight: deque[tuple[Any, str, int, str]] = deque()
         self._in_flight_bytes = 0
         self._sent_count = 0
-        self._closed = False
-        self._failed = False
+        self._is_closed = False
+        self._has_failed = False
         self.delivered_count = 0
         # "at-least-once" leaves out transactions, and also idempotence, which is added below.
         config = replace(options, delivery="at-least-once", transactional_id=None).producer()
@@ -269,7 +269,7 @@ class Feeder:
         except CLIENT_ERRORS as error:
             if self._leave_out_if_too_large(error, topic, name):
                 return
-            self._failed = True
+            self._has_failed = True
             _refuse_missing_topic(error, self._options, topic)
             raise self._failure(error, topic) from error
         self._sent_count += 1
@@ -287,18 +287,18 @@ class Feeder:
 
     def close(self) -> None:
         """Wait until every record is stored, and close the client; may be called twice. Raises as ``send``."""
-        if self._closed:
+        if self._is_closed:
             return
         try:
-            if not self._failed:
+            if not self._has_failed:
                 self.flush()
         finally:
             self.abandon()
 
     def abandon(self) -> None:
         """Close the client and drop unsent records; never raises, may be called twice."""
-        if not self._closed:
-            self._closed = True
+        if not self._is_closed:
+            self._is_closed = True
             close_at_once(self._producer, self._options)
 
     def _make_room(self, size_bytes: int) -> None:
@@ -317,7 +317,7 @@ class Feeder:
             future.get(timeout=self._options.delivery_timeout_s)
         except CLIENT_ERRORS as error:
             if not self._leave_out_if_too_large(error, topic, name):
-                self._failed = True
+                self._has_failed = True
                 raise self._failure(error, topic) from error
         # Last, so that after Ctrl-C during the wait, caught inside the `with` block, `close` counts the record.
         self._in_flight.popleft()
@@ -332,7 +332,7 @@ class Feeder:
         return True
 
     def _raise_if_unusable(self) -> None:
-        if self._failed or self._closed:
+        if self._has_failed or self._is_closed:
             raise BrokerUnavailable("this feeder is unusable: it was closed, or a record could not be delivered")
 
     def _failure(self, error: Exception, topic: str | None = None) -> StreamdedupError:
