@@ -1,9 +1,8 @@
 """The Python API: the detector and its index for programs, without Kafka.
 
-Called by programs; ``streamdedup/__init__.py`` exports ``LibraryIndex`` and ``LibraryProfile`` as ``Index`` and
-``Profile``. ``detection.writing`` writes the indexes of programs by the same stages as the daemon, so the pairs are
-those of ``streamdedup scan``; ``detection.lookup`` reads these indexes and those of daemons. The time of a call is the
-record time of its documents. A change of the interface also touches docs/library.md.
+Called by programs, for which the package exports ``LibraryIndex`` and ``LibraryProfile`` as ``Index`` and ``Profile``.
+``detection.writing`` writes their indexes by the stages of the daemon; ``detection.lookup`` reads these indexes and
+those of daemons. The time of a call is the record time of its documents. A change also touches docs/library.md.
 """
 
 import re
@@ -40,29 +39,22 @@ KEY_PREFIX = "streamdedup-library"
 _INDEX_NAME = re.compile(r"[a-z0-9_-]{1,32}")
 
 _Result = TypeVar("_Result")
-#: An id, a source or a scope.
-_IdOrField = str | int
-_DocumentTuple = (
-    tuple[_IdOrField, str]
-    | tuple[_IdOrField, str, _IdOrField | None]
-    | tuple[_IdOrField, str, _IdOrField | None, _IdOrField | None]
-)
+#: Id, source or scope of a document.
+_Field = str | int
+_AsTuple = tuple[_Field, str] | tuple[_Field, str, _Field | None] | tuple[_Field, str, _Field | None, _Field | None]
 
 
 class _Document(msgspec.Struct, array_like=True, forbid_unknown_fields=True):
     """A document as a program passes it, in a tuple; the types are those of a record."""
 
-    id: _IdOrField
+    id: _Field
     text: str
-    source: _IdOrField | None = None
-    scope: _IdOrField | None = None
+    source: _Field | None = None
+    scope: _Field | None = None
 
 
 class ProfileKeys(TypedDict, total=False):
-    """The keys of a profile that are not about records of Kafka; bounds and defaults: docs/settings.md.
-
-    A new key of ``settings.profile`` is added here too.
-    """
+    """The keys of ``settings.profile`` that are not about records of Kafka; bounds and defaults: docs/settings.md."""
 
     shingle_unit: Literal["word", "char"]
     shingle_size: int
@@ -221,7 +213,7 @@ class LibraryIndex:
         options, fingerprint = detector_options(name, section), {**section.fingerprint(), **MAINTAINED_BY_PROGRAMS}
         return cls(section, options, reader, fingerprint, IndexWriter(options, store, fingerprint))
 
-    def add(self, documents: Iterable[_DocumentTuple]) -> list[Matches]:
+    def add(self, documents: Iterable[_AsTuple]) -> list[Matches]:
         """Insert documents and find their near-duplicates among those that were inserted before.
 
         Each pair is returned once, for the document that is inserted later, also within one call. A document whose id
@@ -253,8 +245,8 @@ class LibraryIndex:
         self,
         texts: Iterable[str],
         *,
-        sources: Iterable[_IdOrField | None] | None = None,
-        scopes: Iterable[_IdOrField | None] | None = None,
+        sources: Iterable[_Field | None] | None = None,
+        scopes: Iterable[_Field | None] | None = None,
     ) -> list[Matches]:
         """Find the near-duplicates of texts without inserting them; the texts do not find each other.
 
@@ -287,7 +279,7 @@ class LibraryIndex:
                     matches.append(Matches(result.matches, complete=result.complete))
             return matches
 
-    def cluster(self, document_id: _IdOrField) -> StoredCluster | None:
+    def cluster(self, document_id: _Field) -> StoredCluster | None:
         """Return the cluster of a document: its documents, and how many sources they have since when.
 
         None where the index does not have the document; ``spread`` is None without sources or labels. Errors: as for
@@ -298,9 +290,9 @@ class LibraryIndex:
             stored = self._lookup.document(valid) if self._check() else None
             return None if stored is None else self._lookup.cluster_of(stored[0])
 
-    def remove(self, ids: Iterable[_IdOrField]) -> None:
+    def remove(self, ids: Iterable[_Field]) -> None:
         """Remove documents; ids that the index does not have are ignored. Errors: as for ``add``, and ``TypeError``."""
-        valid = [self._valid_id(document_id) for document_id in _converted("ids", ids, _IdOrField)]
+        valid = [self._valid_id(document_id) for document_id in _converted("ids", ids, _Field)]
         with self._lock:
             self._write(lambda writer: writer.remove(valid))
 
@@ -324,10 +316,7 @@ class LibraryIndex:
         return write(self._writer)
 
     def _check(self) -> bool:
-        """Return whether the index exists; raise as ``lookup`` unless it can be read.
-
-        An index of a program does not exist before the first ``add``.
-        """
+        """Return whether the index exists, which the first ``add`` of a program creates; raise as ``lookup``."""
         opening = self._reader.check(self._fingerprint)
         if opening is None and self._writer is None:
             raise StoreUnavailable(
@@ -341,7 +330,7 @@ class LibraryIndex:
         text = self._valid_text(document_id, document.text)
         return document_id, text, _valid_field("source", document.source), scope
 
-    def _valid_id(self, value: _IdOrField) -> str:
+    def _valid_id(self, value: _Field) -> str:
         document_id = str(value)
         try:
             mistake = id_mistake(document_id, len(document_id.encode()))
@@ -361,7 +350,6 @@ class LibraryIndex:
 
 
 def _check_index_name(name: str) -> None:
-    """Raise ``SettingsError`` for a text that is not the name of an index."""
     if not _INDEX_NAME.fullmatch(name):
         raise SettingsError(f"name: {name!r} is not the name of an index; allowed: 1 to 32 of a-z, 0-9, _ and -")
 
@@ -383,14 +371,14 @@ def _converted(argument: str, values: Iterable[object], kind: Any) -> Iterator[A
             raise (ValueError if "length" in reason else TypeError)(f"{place}: {reason}") from None
 
 
-def _column(noun: str, fields: Iterable[_IdOrField | None] | None, texts: Sequence[str]) -> Iterable[str | None]:
-    """Return the source or scope of each text, or None for each; the caller's ``zip`` finds a wrong number of them."""
+def _column(noun: str, fields: Iterable[_Field | None] | None, texts: Sequence[str]) -> Iterable[str | None]:
+    """Return the source or scope of each text, or None for each; the caller's ``zip`` finds a wrong number."""
     if fields is None:
         return [None] * len(texts)
-    return [_valid_field(noun, field) for field in _converted(f"{noun}s", fields, _IdOrField | None)]
+    return [_valid_field(noun, field) for field in _converted(f"{noun}s", fields, _Field | None)]
 
 
-def _valid_field(noun: str, value: _IdOrField | None) -> str | None:
+def _valid_field(noun: str, value: _Field | None) -> str | None:
     """Return a source or a scope, repaired as in a record."""
     if value is None:
         return None

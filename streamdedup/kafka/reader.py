@@ -313,11 +313,9 @@ class _ProgressReader(SpanReader):
         self._searched: Counter[Partition] = Counter()
 
     def progress(self) -> dict[Partition, ReadProgress]:
-        with_records = {
-            partition for partition, beginning in self.beginnings.items() if beginning < self.ends[partition]
-        }
-        at_end = {partition for partition in with_records if self._offsets[partition] >= self.ends[partition]}
-        unread = with_records - at_end
+        nonempty = {partition for partition, beginning in self.beginnings.items() if beginning < self.ends[partition]}
+        at_end = {partition for partition in nonempty if self._offsets[partition] >= self.ends[partition]}
+        unread = nonempty - at_end
         self._search({partition: self._offsets[partition] for partition in unread}, of_next=True)  # 1.
         # The unread offsets of a partition may all be markers of transactions, or records that were compacted away.
         at_end |= {partition for partition in unread if not self._searched[partition]}
@@ -325,9 +323,7 @@ class _ProgressReader(SpanReader):
             {partition: max(self.beginnings[partition], self.ends[partition] - LOOK_BACK) for partition in at_end},
             of_next=False,
         )
-        return {
-            partition: ReadProgress(partition in at_end, self._times_ms.get(partition)) for partition in with_records
-        }
+        return {partition: ReadProgress(partition in at_end, self._times_ms.get(partition)) for partition in nonempty}
 
     def _search(self, starts: Mapping[Partition, int], *, of_next: bool) -> None:
         """Store by partition the time of the first record from ``starts`` on with ``of_next``, else of the last."""
@@ -345,7 +341,7 @@ class _ProgressReader(SpanReader):
                         self._consumer.seek(TopicPartition(*partition), self.ends[partition])
 
     def _has_credible_time(self, partition: Partition) -> bool:
-        """Return whether a time was stored that is not in the future, and so does not count as now."""
+        """Return whether the stored time lies in the past; a time in the future was stored as now."""
         return self._times_ms.get(partition, self._now_ms) < self._now_ms
 
 
