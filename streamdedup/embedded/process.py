@@ -96,7 +96,7 @@ class ManagedProcess(Started):
         self.directory.mkdir(parents=True, exist_ok=True)
         #: The keeper of the last run, also after its end; None before the first start.
         self._keeper: subprocess.Popen[bytes] | None = None
-        #: Process id of the server, which the keeper prints; None before the first start and after ``_release``.
+        #: Process id of the server, which the keeper prints; None before the first start and after ``_await_keeper``.
         self._pid: int | None = None
         #: Size of the log in bytes when the last run began.
         self._log_start = 0
@@ -151,7 +151,7 @@ class ManagedProcess(Started):
         """Start the process, unless it is running, without waiting until it answers; ``ServerError`` if it cannot."""
         if self.is_running():
             return
-        self._release()  # the keeper of an earlier run
+        self._await_keeper()  # the keeper of an earlier run
         # -I keeps environment variables and the folder of the script out of the imports, -S makes the start quick.
         keeper = [sys.executable, "-I", "-S", str(_KEEPER), str(os.getpid()), str(self.scratch or "")]
         with self.log_path.open("ab") as log:
@@ -171,10 +171,10 @@ class ManagedProcess(Started):
             # Interrupted, as by Ctrl-C, without the process id: closing the pipe makes the keeper end the server.
             assert self._keeper.stdin is not None
             self._keeper.stdin.close()
-            self._release()
+            self._await_keeper()
             raise
         if not line.strip().isdigit():
-            self._release()
+            self._await_keeper()
             raise ServerError(f"{self.name} could not be started{self.log_tail()}")
         self._pid = int(line)
 
@@ -217,12 +217,12 @@ class ManagedProcess(Started):
         self.ask_to_stop()
         if not self.wait_exit(deadline_s):
             self.kill()
-        self._release()
+        self._await_keeper()
 
     def kill(self) -> None:
         """End the server with SIGKILL, as a crash would, and wait until it has ended."""
         self._signal(signal.SIGKILL)
-        self._release()
+        self._await_keeper()
 
     def close(self) -> None:
         """Stop the server and remove a private directory; may be called twice."""
@@ -244,7 +244,7 @@ class ManagedProcess(Started):
             with contextlib.suppress(ProcessLookupError):
                 os.kill(self._pid, number)
 
-    def _release(self) -> None:
+    def _await_keeper(self) -> None:
         """Wait for the keeper, which ends right after the server, and close the pipes to it."""
         if self._keeper is None:
             return
