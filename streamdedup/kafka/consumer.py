@@ -322,7 +322,7 @@ class KafkaSource:
                 "move the group's offset behind them"
             )
         message = "Stepping past records that the Kafka client cannot parse"
-        self._repeats.error("unreadable_skipped", message=message, starts=_named(starts), ends=_named(ends))
+        self._repeats.error("unreadable_skipped", message=message, starts=_by_text(starts), ends=_by_text(ends))
 
     def _raise_if_broken(self) -> None:
         if self._broken is not None:
@@ -455,7 +455,7 @@ def _count(polled: Polled) -> int:
     return sum(map(len, polled.values()))
 
 
-def _named(offsets: Mapping[Partition, int]) -> dict[str, int]:
+def _by_text(offsets: Mapping[Partition, int]) -> dict[str, int]:
     return {str(partition): offset for partition, offset in offsets.items()}
 
 

@@ -65,7 +65,7 @@ def may_be_accepted_later(error: Exception) -> bool:
 
 
 class KafkaLogin(AbstractTokenProvider):  # type: ignore[misc]  # the client is untyped
-    """A password or token that ``read`` returns for each login, or raises ``SettingsError``.
+    """A login whose password or token may change: ``read`` returns it at each login, or raises ``SettingsError``.
 
     ``source`` is the key of the setting, for error texts.
     """
@@ -110,7 +110,7 @@ class _TokenAnswer(msgspec.Struct):
 
 
 class TokenLogin(KafkaLogin):
-    """Tokens of an endpoint.
+    """A login by tokens, which a thread fetches from an endpoint before the last one expires.
 
     Args:
         fetch: Returns a new token and its lifetime in seconds. Raises ``TokenRefused``; any other exception means that

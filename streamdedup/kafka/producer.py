@@ -46,7 +46,7 @@ MAX_IN_FLIGHT_BYTES = 16 * 1_048_576
 class KafkaTransport:
     """Sources and sinks over Kafka.
 
-    ``wrap_source`` and ``wrap_producer`` wrap each source, and each producer of the client, to observe the calls.
+    ``wrap_source`` and ``wrap_producer`` wrap each source and each producer of the client (``daemon.crash_points``).
     """
 
     def __init__(
@@ -169,9 +169,9 @@ class TransactionalSink(_ProducerSink):
     def _commit(self, batch: Batch) -> None:
         """Steps 4 and 5, within a time limit.
 
-        The thread that is abandoned at the time limit may still complete the transaction. This is harmless: before the
-        next batch is read, a new producer of the same transactional id has made the coordinator complete or abort the
-        transaction and refuse the old producer, and a new consumer has read the offsets that are committed then.
+        After the time limit, the thread of ``call_within`` may still complete the transaction. This is harmless: before
+        the next batch is read, a new producer of the same transactional id has made the coordinator complete or abort
+        the transaction and refuse the old producer, and a new consumer has read the offsets that are committed then.
         """
 
         def commit() -> None:
