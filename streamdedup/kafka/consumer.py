@@ -158,7 +158,7 @@ class KafkaSource:
         return batch
 
     def rewind(self, batch: Batch) -> None:
-        """Seek to the starts of the batch, which a rebalance since the poll has not moved."""
+        """Seek to the starts of the batch; a rebalance alone moves no position back."""
         self.seek(batch.starts)
 
     def first_since(self, times_ms: Mapping[Partition, int]) -> dict[Partition, int]:

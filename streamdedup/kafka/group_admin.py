@@ -1,8 +1,8 @@
 """Questions about a consumer group to the admin client, without joining the group.
 
-Called by the commands ``check``, ``index`` and ``dlq replay``, and by ``cli.guards``. ``refuse_other_indexes`` is
-called by ``producer.KafkaTransport`` before it joins, and by
-``group.OtherIndexWatch`` after. ``committed_offsets`` alone compares topic ids.
+Called by the commands ``check``, ``index`` and ``dlq replay``, and by ``cli.guards``; ``refuse_other_indexes`` also by
+``producer.KafkaTransport`` before it joins, and by ``group.OtherIndexWatch`` after. Of all functions that return
+committed offsets, ``committed_offsets`` alone leaves out those of deleted topics.
 """
 
 import re
@@ -121,7 +121,7 @@ def committed_if_listed(options: KafkaOptions) -> dict[Partition, int]:
     """Return the group's committed offsets, and change nothing at a Kafka that has never had a group.
 
     A request for a group coordinator makes Kafka create its internal topic of offsets. A group with offsets is listed,
-    so only for a listed group is the coordinator looked up.
+    so this function asks the coordinator of a listed group only.
     """
     with admin_client(options) as admin:
         if not any(listed["group_id"] == options.group_id for listed in admin.list_groups()):
