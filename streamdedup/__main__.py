@@ -1,4 +1,4 @@
-"""Entry point of the command line, also as ``python -m streamdedup``."""
+"""Entry point of the program ``streamdedup`` (pyproject.toml) and of ``python -m streamdedup``; calls ``cli.main``."""
 
 import os
 import signal
@@ -7,12 +7,12 @@ from types import FrameType
 
 
 def main() -> None:
-    """Run a command; a signal that comes before the daemon or the service handles signals is a stop without work.
+    """Run a command; until ``run`` and ``serve`` handle signals themselves, a signal ends the process with code 0.
 
-    Imports take the first half second. The default action would end the process with another exit code, and process 1
-    of a container has no default action: the signal would be lost.
+    The imports before that take half a second. The default action of a signal has another exit code, and process 1 of a
+    container has no default action: the signal would be lost.
     """
-    # prometheus-client would keep all metrics in files of this folder, which nobody reads, and refuse some operations.
+    # By these, prometheus-client keeps all metrics in files, which nobody reads, and refuses some operations.
     for name in ("PROMETHEUS_MULTIPROC_DIR", "prometheus_multiproc_dir"):
         os.environ.pop(name, None)  # noqa: TID251  no setting
     if sys.argv[1:2] in (["run"], ["serve"]):

@@ -1,4 +1,4 @@
-"""The wall clock; callers name the module (``clock.now_ms()``), in which tests set the time."""
+"""The wall clock of daemon, detection, index and library; called as ``clock.now_ms()``, which tests replace."""
 
 import time
 

@@ -1,4 +1,7 @@
-"""All errors in the project, sorted by the daemon's reaction, not by their source.
+"""All errors in the project, sorted by the daemon's reaction, not by their source; and all exit codes.
+
+All folders raise them. ``daemon.loop`` and ``daemon.recovery`` react; ``cli.main`` and ``cli.fatal`` turn errors into
+exit codes. A new exit code also touches ``EXIT_CODES`` of ``cli.main`` and docs/commands.md.
 
     StreamdedupError
     ├── SettingsError            refuse to start, exit 2
@@ -6,7 +9,7 @@
     │   ├── DecodeError
     │   └── DocumentTooLarge
     ├── CorpusError              a file cannot be read as a corpus; commands report it, exit 1
-    │   └── UnknownFormat        its format is none that is read, exit 2
+    │   └── UnknownFormat        the format of the file is not supported, exit 2
     ├── TransientError           undo the batch, back off, repeat it:
     │   ├── StoreUnavailable
     │   ├── RegistryUnavailable
@@ -63,7 +66,7 @@ class CorpusError(StreamdedupError):
 
 
 class UnknownFormat(CorpusError):
-    """A file's format is none that is read, or is not recognised; the text names a way to convert it."""
+    """A file's format is not supported or not recognised; the text names a way to convert the file."""
 
 
 class MessageError(StreamdedupError):
@@ -151,7 +154,10 @@ class BrokerMisconfigured(FatalError):
 
 
 class RegistryMisconfigured(FatalError):
-    """The schema registry denies access or is none, its schemas lack configured fields, or protoc cannot run."""
+    """The schema registry denies access, its schemas lack configured fields, or protoc cannot run.
+
+    Or the server at the URL is not a schema registry.
+    """
 
 
 class CodecMissing(FatalError):

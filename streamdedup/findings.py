@@ -1,7 +1,8 @@
 """Findings: check results, each with a remedy: ok, a warning, or a failure that keeps the daemon from working.
 
-A check yields findings instead of raising, so that one failure does not hide the next. ``streamdedup check`` prints
-all; ``streamdedup run`` raises one error for the failures (``warnings_of``) and logs the warnings.
+The checks of ``cli.checks``, ``kafka.admin`` and ``index.redis.checks`` yield findings instead of raising, so that a
+failure does not hide the next. ``streamdedup check`` prints all; ``streamdedup run`` raises one error for the failures
+(``warnings_of``) and logs the warnings.
 """
 
 from collections.abc import Iterable

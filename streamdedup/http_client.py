@@ -1,24 +1,29 @@
 """Requests to HTTP servers that are not trusted: a deadline and a bound for each whole answer, and no redirects.
 
-The client of the schema registry and of the token endpoint. ``http.client`` suffices: a redirect, which could carry a
-secret away, is an answer like any other, and an encoded body is not decoded.
+Called by ``wire.schema_registry`` and, for the token endpoint, by ``kafka.login``. ``http.client`` suffices: a
+redirect, which could carry a secret away, is an answer like any other, and an encoded body is not decoded.
 """
 
 import io
 import ssl
 import time
 from collections.abc import Callable
-from contextlib import nullcontext, suppress
+from contextlib import suppress
 from http.client import HTTPConnection, HTTPException, HTTPResponse, HTTPSConnection, IncompleteRead
 from typing import Any, Final, Self
 from urllib.parse import quote, urlsplit
 
-#: Bytes that the head of an answer and the framing of its body may have besides its bound.
+#: Bytes that the head of an answer, and the framing of its chunks, may have besides twice the bound of the body: chunks
+#: of a few bytes have about as many bytes of framing.
 _OVERHEAD_BYTES: Final = 256 * 1024
 
 
 class HttpSession:
-    """Requests of one thread over one connection; ``timeout_s`` is for a request and its answer together."""
+    """Requests of one thread over one connection, to the host of ``url``.
+
+    ``timeout_s`` is for a request and its answer together; connecting may take it once more for each further address of
+    the host. ``most_bytes`` is the bound of the body. ``tls`` loads certificates, and is called for https only.
+    """
 
     def __init__(self, url: str, timeout_s: float, most_bytes: int, tls: Callable[[], ssl.SSLContext]) -> None:
         self._parts = urlsplit(url)
@@ -34,14 +39,17 @@ class HttpSession:
         self.close()
 
     def request(self, method: str, path: str, headers: dict[str, str], body: bytes | None = None) -> tuple[int, bytes]:
-        """Return status and body, at most ``most_bytes`` + 1; ``OSError`` or ``HTTPException`` without an answer."""
-        is_used = self._connection is not None and self._connection.sock is not None
+        """Return status and body, at most ``most_bytes`` + 1; ``OSError`` or ``HTTPException`` without an answer.
+
+        A request that fails on the connection of an earlier one is sent again, also a POST that the server has read.
+        """
+        is_reused = self._connection is not None and self._connection.sock is not None
         ends_at = time.monotonic() + self._timeout_s
         try:
-            # The server may have closed a connection that was used before.
-            with suppress(OSError, HTTPException) if is_used else nullcontext():
-                return self._answer(ends_at, method, path, headers, body)
-            self.close()
+            if is_reused:
+                with suppress(OSError, HTTPException):  # the server may have closed the connection meanwhile
+                    return self._answer(ends_at, method, path, headers, body)
+                self.close()
             return self._answer(ends_at, method, path, headers, body)
         except (OSError, HTTPException) as error:
             self.close()
@@ -82,15 +90,16 @@ class HttpSession:
 
 
 class _BoundedSocket(io.RawIOBase):
-    """Bytes of a socket up to a deadline and a bound, which ``http.client`` has neither for a whole answer.
+    """Reads a socket up to a deadline and a number of bytes; ``http.client`` has neither limit for a whole answer.
 
-    ``http.client`` of Python 3.11 reads a chunk of the size -1 to the end of the connection, and any number of interim
-    answers and trailers.
+    ``http.client`` of Python 3.11 reads any number of interim answers and trailers, and takes a chunk of size -1 as one
+    that ends with the connection.
     """
 
     def __init__(self, sock: Any, ends_at: float, most_bytes: int) -> None:
         self._sock = sock
-        self._raw = sock.makefile("rb", buffering=0)  # keeps a connection open that the client closes too early
+        # Stays open where `http.client` closes the connection after the head of an answer, before its body is read.
+        self._raw = sock.makefile("rb", buffering=0)
         self._ends_at = ends_at
         self._left = most_bytes
 

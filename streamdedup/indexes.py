@@ -1,6 +1,8 @@
 """Turns settings into detector options, index parameters and the store of the indexes.
 
-Only this module opens indexes in Redis. Indexes in memory are constructed by ``library`` and ``cli.collection``.
+Called by ``library`` and by commands, those of the daemon by ``cli.assembly``. Only this module opens indexes in Redis;
+``library`` and ``cli.collection`` construct indexes in memory. A new setting of a profile that detection needs is added
+to ``detector_options`` and to ``detection.model.DetectorOptions``.
 """
 
 from collections.abc import Callable, Mapping
@@ -66,7 +68,7 @@ def connect_backend(settings: Settings, *, from_replicas: bool = False) -> Backe
 
 
 def redis_backend(settings: Settings, connections: Servers) -> RedisBackend:
-    """Return the store of the indexes that daemons maintain, over the caller's connections."""
+    """Return the store of the daemons' indexes over ``connections``, which tests construct."""
     redis = settings.redis
     options = RedisOptions(
         prefix=redis.key_prefix,

@@ -1,8 +1,8 @@
 """The Python API: the detector and its index for programs, without Kafka.
 
-Programs write their own indexes (``detection.writing``) by the same stages as the daemon, and get the same pairs as
-``streamdedup scan``. They look up these indexes and those of daemons (``detection.lookup``). The time of a call is the
-record time of its documents. The package exports ``LibraryIndex`` and ``LibraryProfile`` as ``Index`` and ``Profile``.
+Called by programs, for which the package exports ``LibraryIndex`` and ``LibraryProfile`` as ``Index`` and ``Profile``.
+``detection.writing`` writes their indexes by the stages of the daemon; ``detection.lookup`` reads these indexes and
+those of daemons. The time of a call is the record time of its documents. A change also touches docs/library.md.
 """
 
 import re
@@ -35,26 +35,26 @@ __all__ = ["LibraryIndex", "LibraryProfile", "Match", "ProfileKeys"]
 
 #: Beginning of the keys of indexes that programs write.
 KEY_PREFIX = "streamdedup-library"
-#: Name of an index: part of keys in Redis.
-_NAME = re.compile(r"[a-z0-9_-]{1,32}")
+#: Name of an index, which is a part of keys in Redis.
+_INDEX_NAME = re.compile(r"[a-z0-9_-]{1,32}")
 
 _Result = TypeVar("_Result")
-#: An id, a source or a scope.
-_Name = str | int
-_Tuple = tuple[_Name, str] | tuple[_Name, str, _Name | None] | tuple[_Name, str, _Name | None, _Name | None]
+#: Id, source or scope of a document.
+_Field = str | int
+_AsTuple = tuple[_Field, str] | tuple[_Field, str, _Field | None] | tuple[_Field, str, _Field | None, _Field | None]
 
 
 class _Document(msgspec.Struct, array_like=True, forbid_unknown_fields=True):
     """A document as a program passes it, in a tuple; the types are those of a record."""
 
-    id: _Name
+    id: _Field
     text: str
-    source: _Name | None = None
-    scope: _Name | None = None
+    source: _Field | None = None
+    scope: _Field | None = None
 
 
 class ProfileKeys(TypedDict, total=False):
-    """The keys of a profile that are not about records of Kafka; bounds and defaults: docs/settings.md."""
+    """The keys of ``settings.profile`` that are not about records of Kafka; bounds and defaults: docs/settings.md."""
 
     shingle_unit: Literal["word", "char"]
     shingle_size: int
@@ -157,7 +157,7 @@ class LibraryIndex:
             StoreMisconfigured: The server is too old, refuses the client, or drops keys when it is full.
             IndexMismatch: The index was built with another profile.
         """
-        _check_name(name)
+        _check_index_name(name)
         section = profile.section
         with ExitStack() as stack:
             backend = stack.enter_context(backend_at(url, KEY_PREFIX, {name: index_parameters(section)}))
@@ -174,10 +174,10 @@ class LibraryIndex:
         A program that has the index open gets ``IndexLost`` at its next ``add`` or ``remove``. If the call fails,
         repeat it: until then no program can open the index, of which a part may be left.
 
-        Arguments and errors are those of ``connect``, but ``IndexMismatch``; and ``IndexNotWritable`` for an index that
-        daemons maintain.
+        Arguments and errors are those of ``connect``, except ``IndexMismatch``. ``IndexNotWritable`` means that daemons
+        maintain the index.
         """
-        _check_name(name)
+        _check_index_name(name)
         with backend_at(url, KEY_PREFIX, {}) as backend:
             upkeep = backend.upkeep(name)
             fingerprint = upkeep.fingerprint()
@@ -213,7 +213,7 @@ class LibraryIndex:
         options, fingerprint = detector_options(name, section), {**section.fingerprint(), **MAINTAINED_BY_PROGRAMS}
         return cls(section, options, reader, fingerprint, IndexWriter(options, store, fingerprint))
 
-    def add(self, documents: Iterable[_Tuple]) -> list[Matches]:
+    def add(self, documents: Iterable[_AsTuple]) -> list[Matches]:
         """Insert documents and find their near-duplicates among those that were inserted before.
 
         Each pair is returned once, for the document that is inserted later, also within one call. A document whose id
@@ -245,8 +245,8 @@ class LibraryIndex:
         self,
         texts: Iterable[str],
         *,
-        sources: Iterable[_Name | None] | None = None,
-        scopes: Iterable[_Name | None] | None = None,
+        sources: Iterable[_Field | None] | None = None,
+        scopes: Iterable[_Field | None] | None = None,
     ) -> list[Matches]:
         """Find the near-duplicates of texts without inserting them; the texts do not find each other.
 
@@ -279,7 +279,7 @@ class LibraryIndex:
                     matches.append(Matches(result.matches, complete=result.complete))
             return matches
 
-    def cluster(self, document_id: _Name) -> StoredCluster | None:
+    def cluster(self, document_id: _Field) -> StoredCluster | None:
         """Return the cluster of a document: its documents, and how many sources they have since when.
 
         None where the index does not have the document; ``spread`` is None without sources or labels. Errors: as for
@@ -290,9 +290,9 @@ class LibraryIndex:
             stored = self._lookup.document(valid) if self._check() else None
             return None if stored is None else self._lookup.cluster_of(stored[0])
 
-    def remove(self, ids: Iterable[_Name]) -> None:
+    def remove(self, ids: Iterable[_Field]) -> None:
         """Remove documents; ids that the index does not have are ignored. Errors: as for ``add``, and ``TypeError``."""
-        valid = [self._valid_id(document_id) for document_id in _converted("ids", ids, _Name)]
+        valid = [self._valid_id(document_id) for document_id in _converted("ids", ids, _Field)]
         with self._lock:
             self._write(lambda writer: writer.remove(valid))
 
@@ -316,7 +316,7 @@ class LibraryIndex:
         return write(self._writer)
 
     def _check(self) -> bool:
-        """Raise as ``lookup`` unless the index can be read; tell whether it exists: a program may not have added."""
+        """Return whether the index exists, which the first ``add`` of a program creates; raise as ``lookup``."""
         opening = self._reader.check(self._fingerprint)
         if opening is None and self._writer is None:
             raise StoreUnavailable(
@@ -326,12 +326,12 @@ class LibraryIndex:
 
     def _valid_document(self, document: _Document) -> tuple[str, str, str | None, str | None]:
         document_id = self._valid_id(document.id)
-        scope = query_scope(self._options, _valid_name("scope", document.scope))
+        scope = query_scope(self._options, _valid_field("scope", document.scope))
         text = self._valid_text(document_id, document.text)
-        return document_id, text, _valid_name("source", document.source), scope
+        return document_id, text, _valid_field("source", document.source), scope
 
-    def _valid_id(self, name: _Name) -> str:
-        document_id = str(name)
+    def _valid_id(self, value: _Field) -> str:
+        document_id = str(value)
         try:
             mistake = id_mistake(document_id, len(document_id.encode()))
         except UnicodeEncodeError:
@@ -340,53 +340,53 @@ class LibraryIndex:
             raise DecodeError(ErrorCode.INVALID_ID, f"a document id {mistake}")
         return document_id
 
-    def _valid_text(self, name: str, text: str) -> str:
+    def _valid_text(self, document: str, text: str) -> str:
+        """Return a repaired text; ``document`` names it in the error for a text that is too long."""
         text, length = _repaired(text)
         if length > self._max_text_bytes:
             limit = f"max_text_bytes is {self._max_text_bytes:,}"
-            raise DocumentTooLarge(ErrorCode.TOO_LARGE, f"the text of {name} is {length:,} bytes long; {limit}")
+            raise DocumentTooLarge(ErrorCode.TOO_LARGE, f"the text of {document} is {length:,} bytes long; {limit}")
         return text
 
 
-def _check_name(name: str) -> None:
-    """Raise ``SettingsError`` for a text that is not the name of an index, which is a part of keys."""
-    if not _NAME.fullmatch(name):
+def _check_index_name(name: str) -> None:
+    if not _INDEX_NAME.fullmatch(name):
         raise SettingsError(f"name: {name!r} is not the name of an index; allowed: 1 to 32 of a-z, 0-9, _ and -")
 
 
 def _converted(argument: str, values: Iterable[object], kind: Any) -> Iterator[Any]:
-    """Yield the items of an argument; ``TypeError`` or ``ValueError`` names the first of another kind."""
+    """Yield the items of an argument as ``kind``; ``TypeError`` or ``ValueError`` names the first wrong item."""
     if isinstance(values, (str, bytes)):  # would be taken as the list of its characters
         raise TypeError(f"{argument}: a list of texts is needed, not one text")
     for at, value in enumerate(values):
         try:
             yield msgspec.convert(value, kind)
-        except msgspec.ValidationError as error:
+        except msgspec.ValidationError as error:  # such as: Expected `str`, got `null` - at `$[1]`
             reason, _, path = str(error).replace("null", "None").replace("`array`", "tuple").partition(" - at `$")
             reason = reason.replace("`object`", f"`{type(value).__name__}`")  # msgspec calls a dict so
             place = f"{argument}[{at}]"
-            if path and isinstance(value, (tuple, list)):  # of an item of a document, such as [1]
+            if path and isinstance(value, (tuple, list)):  # an item of a document: `path` begins with [1]
                 id_text = "" if path[1] == "0" else f" (id {value[0]!r:.40})"
                 place = f"the {_Document.__struct_fields__[int(path[1])]} of {place}{id_text}"
             raise (ValueError if "length" in reason else TypeError)(f"{place}: {reason}") from None
 
 
-def _column(noun: str, names: Iterable[_Name | None] | None, texts: Sequence[str]) -> Iterable[str | None]:
-    """Return the sources or scopes of texts, or None for each text; a wrong number is found by the caller's ``zip``."""
-    if names is None:
+def _column(noun: str, fields: Iterable[_Field | None] | None, texts: Sequence[str]) -> Iterable[str | None]:
+    """Return the source or scope of each text, or None for each; the caller's ``zip`` finds a wrong number."""
+    if fields is None:
         return [None] * len(texts)
-    return [_valid_name(noun, name) for name in _converted(f"{noun}s", names, _Name | None)]
+    return [_valid_field(noun, field) for field in _converted(f"{noun}s", fields, _Field | None)]
 
 
-def _valid_name(noun: str, name: _Name | None) -> str | None:
+def _valid_field(noun: str, value: _Field | None) -> str | None:
     """Return a source or a scope, repaired as in a record."""
-    if name is None:
+    if value is None:
         return None
-    name, length = _repaired(str(name))
+    text, length = _repaired(str(value))
     if length > MAX_ID_BYTES:
         limit = f"at most {MAX_ID_BYTES:,} are allowed"
         raise DecodeError(ErrorCode.INVALID_FIELD, f"a {noun} is {length:,} bytes long; {limit}")
-    return name
+    return text
 
 
 def _repaired(text: str) -> tuple[str, int]:

@@ -1,4 +1,7 @@
-"""Declarations of metrics, each with what an operator does, for ``daemon.metrics`` and ``serve.metrics``."""
+"""Base of ``daemon.metrics`` and ``serve.metrics``: metrics as declarations, each with an action of the operator.
+
+A new metric is declared there; docs/architecture.md has the recipe.
+"""
 
 from collections.abc import Callable
 from typing import Any, ClassVar, Generic, TypeVar
@@ -13,7 +16,7 @@ Kind = TypeVar("Kind")
 
 
 class DeclaredMetric(Generic[Kind]):
-    """Declares a metric in a ``MetricSet``; ``action`` says what an operator does about which value."""
+    """Declares a metric in a ``MetricSet``; ``action`` says which values need an operator, and what to do."""
 
     def __init__(self, kind: Callable[..., Kind], text: str, action: str, *labels: str, **options: Any) -> None:
         self.kind = kind
@@ -43,7 +46,7 @@ class MetricSet:
     def __init__(self) -> None:
         self.registry = CollectorRegistry()
         ProcessCollector(registry=self.registry)
-        # The first use of an attribute creates its metric (``DeclaredMetric.__get__``): a scrape shows all at once.
+        # The first use of an attribute creates its metric (``DeclaredMetric.__get__``): the first scrape shows all.
         for name in self.declared():
             getattr(self, name)
 

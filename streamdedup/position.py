@@ -1,4 +1,7 @@
-"""Partitions, their incarnations, and positions: the coordinates of Kafka records, used by all layers."""
+"""Partitions, their incarnations, and positions: the coordinates of Kafka records, used by all layers.
+
+The text forms of ``PartitionIncarnation`` and ``Position.key`` are stored in the index.
+"""
 
 from functools import lru_cache
 from typing import NamedTuple, Self
@@ -17,8 +20,8 @@ class Partition(NamedTuple):
 class PartitionIncarnation(NamedTuple):
     """A partition in one incarnation of its topic: the identity of a partition in the index.
 
-    A topic that is deleted and created again begins at offset 0 again. The index counts the incarnations of each
-    partition from 0, which is also used everywhere outside an index. Topic names contain neither a colon nor an at
+    A topic that is deleted and created again begins at offset 0 again, so the index counts the incarnations of each
+    partition, from 0. Positions outside an index have incarnation 0. Topic names contain neither a colon nor an at
     sign, so the text form can be parsed.
     """
 

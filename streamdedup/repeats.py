@@ -1,8 +1,8 @@
 """A limit on log lines that are written once per record, so that a thousand bad records do not fill the log.
 
-For each level, event and code the first lines in a period are written, of warnings the first one alone. The others are
-counted, and the count is one line after the period. Lines and counts add up to the event count. ``daemon.statistics``
-and ``kafka.consumer`` use it.
+Called by ``daemon.statistics`` and ``kafka.consumer``. For each level, event and code the first lines in a period are
+written, of warnings the first line only. The other lines are counted, and one line has their number after the period,
+so the log shows how often each event happened.
 """
 
 import time
@@ -70,7 +70,10 @@ class RepeatLimit:
             period.last_fields = line_fields
 
     def write_counts(self) -> None:
-        """Write the counts for the periods that have ended. Log calls do so; callers do so while there are none."""
+        """Write the counts for the periods that have ended.
+
+        Each log call does so; callers call this method while they log nothing.
+        """
         now_s = self._clock()
         for key, period in list(self._periods.items()):
             if now_s - period.began_at_s >= PERIOD_S:

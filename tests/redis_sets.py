@@ -10,7 +10,7 @@ from pathlib import Path
 import redis
 
 from streamdedup.embedded import ManagedProcess, RedisServer, find_redis
-from streamdedup.embedded.process import LOOPBACK, accepts
+from streamdedup.embedded.process import LOOPBACK, accepts_connections
 from tests.canaries import TLS
 from tests.servers import make_redis, wait_until
 from tests.support.ports import free_ports
@@ -258,7 +258,7 @@ class TlsServer(RedisServer):
         return [*super().command(), "--port", "0", "--tls-port", str(self.port)]
 
     def is_ready(self) -> bool:
-        return accepts(self.port)
+        return accepts_connections(self.port)
 
 
 def let_in(client: redis.Redis, user: str, *rules: str) -> None:

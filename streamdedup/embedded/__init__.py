@@ -1,4 +1,4 @@
-"""Private servers of ``streamdedup demo``: on free ports of this machine, and ended with the process that started them.
+"""Private servers of ``streamdedup demo`` (``cli.demo_servers``): on free ports, and ended with their parent process.
 
 ``RedisServer`` is a real Redis-compatible server. ``MockBroker`` is the in-memory broker of librdkafka, sufficient for
 a demonstration only. No server here is for production. Tests and benchmarks use the same classes, and have a real

@@ -18,7 +18,7 @@ import sys
 from collections.abc import Mapping
 from pathlib import Path
 
-from streamdedup.embedded.process import ManagedProcess, MissingToolError, accepts
+from streamdedup.embedded.process import ManagedProcess, MissingToolError, accepts_connections
 
 #: Protocol version for kafka-python, which cannot negotiate it with this broker.
 MOCK_API_VERSION = (2, 3)
@@ -58,4 +58,4 @@ class MockBroker(ManagedProcess):
 
     def is_ready(self) -> bool:
         address = self.bootstrap_servers
-        return bool(address) and accepts(int(address.rpartition(":")[2]))
+        return bool(address) and accepts_connections(int(address.rpartition(":")[2]))

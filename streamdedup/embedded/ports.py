@@ -1,4 +1,4 @@
-"""Free ports of this machine for embedded servers."""
+"""Free ports of this machine, for ``embedded.redis``, ``cli.demo_servers`` and servers of tests."""
 
 import contextlib
 import random

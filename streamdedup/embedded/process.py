@@ -49,7 +49,7 @@ class MissingToolError(ServerError):
     """A program that an embedded server needs is not installed; the text contains the command to install it."""
 
 
-def accepts(port: int) -> bool:
+def accepts_connections(port: int) -> bool:
     """Return whether ``port`` of this machine accepts connections."""
     try:
         with socket.create_connection((LOOPBACK, port), timeout=1.0):
@@ -91,17 +91,17 @@ class ManagedProcess(Started):
     def __init__(self, name: str, directory: Path | None = None) -> None:
         self.name = name
         self.directory = Path(tempfile.mkdtemp(prefix=f"streamdedup-{name}-")) if directory is None else directory
-        self._private = directory is None
-        self.scratch = self.directory if self._private else None
+        self._is_private = directory is None
+        self.scratch = self.directory if self._is_private else None
         self.directory.mkdir(parents=True, exist_ok=True)
         #: The keeper of the last run, also after its end; None before the first start.
         self._keeper: subprocess.Popen[bytes] | None = None
-        #: Process id of the server, which the keeper prints; None before the first start and after ``_release``.
+        #: Process id of the server, which the keeper prints; None before the first start and after ``_await_keeper``.
         self._pid: int | None = None
         #: Size of the log in bytes when the last run began.
         self._log_start = 0
         #: Whether the server has answered on its ports, which it then keeps: clients know them.
-        self._ports_settled = False
+        self._keeps_ports = False
 
     @abstractmethod
     def command(self) -> list[str]:
@@ -133,7 +133,7 @@ class ManagedProcess(Started):
     def start(self, deadline_s: float = START_DEADLINE_S) -> None:
         """Start the server, unless it runs, and wait until it answers, or kill it; each restart keeps its ports."""
         for attempt in range(1, PORT_ATTEMPTS + 1):
-            if not self._ports_settled:
+            if not self._keeps_ports:
                 self.choose_ports()
             try:
                 self.spawn()
@@ -141,17 +141,17 @@ class ManagedProcess(Started):
             except ServerError as error:
                 self.kill()
                 # The text of the error ends with the log of the server.
-                if self._ports_settled or PORT_TAKEN not in str(error) or attempt == PORT_ATTEMPTS:
+                if self._keeps_ports or PORT_TAKEN not in str(error) or attempt == PORT_ATTEMPTS:
                     raise
             else:
-                self._ports_settled = True
+                self._keeps_ports = True
                 return
 
     def spawn(self) -> None:
         """Start the process, unless it is running, without waiting until it answers; ``ServerError`` if it cannot."""
         if self.is_running():
             return
-        self._release()  # the keeper of an earlier run
+        self._await_keeper()  # the keeper of an earlier run
         # -I keeps environment variables and the folder of the script out of the imports, -S makes the start quick.
         keeper = [sys.executable, "-I", "-S", str(_KEEPER), str(os.getpid()), str(self.scratch or "")]
         with self.log_path.open("ab") as log:
@@ -171,10 +171,10 @@ class ManagedProcess(Started):
             # Interrupted, as by Ctrl-C, without the process id: closing the pipe makes the keeper end the server.
             assert self._keeper.stdin is not None
             self._keeper.stdin.close()
-            self._release()
+            self._await_keeper()
             raise
         if not line.strip().isdigit():
-            self._release()
+            self._await_keeper()
             raise ServerError(f"{self.name} could not be started{self.log_tail()}")
         self._pid = int(line)
 
@@ -217,17 +217,17 @@ class ManagedProcess(Started):
         self.ask_to_stop()
         if not self.wait_exit(deadline_s):
             self.kill()
-        self._release()
+        self._await_keeper()
 
     def kill(self) -> None:
         """End the server with SIGKILL, as a crash would, and wait until it has ended."""
         self._signal(signal.SIGKILL)
-        self._release()
+        self._await_keeper()
 
     def close(self) -> None:
         """Stop the server and remove a private directory; may be called twice."""
         self.stop()
-        if self._private:
+        if self._is_private:
             shutil.rmtree(self.directory, ignore_errors=True)
 
     def log_tail(self) -> str:
@@ -244,7 +244,7 @@ class ManagedProcess(Started):
             with contextlib.suppress(ProcessLookupError):
                 os.kill(self._pid, number)
 
-    def _release(self) -> None:
+    def _await_keeper(self) -> None:
         """Wait for the keeper, which ends right after the server, and close the pipes to it."""
         if self._keeper is None:
             return

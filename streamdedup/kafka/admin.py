@@ -1,7 +1,8 @@
 """Topics: looking up, creating and checking; and all checks of Kafka before the first record.
 
-``topics create`` calls ``create_topics``; readers, producers and commands such as ``dlq`` call ``check_topics``.
-``check`` and ``run`` call ``check_kafka`` (by ``cli.checks``). A new check yields a ``Finding``.
+``topics create`` calls ``create_topics``; readers, producers, ``dlq``, ``index`` and ``serve`` call ``check_topics``;
+``kafka.group_admin`` uses ``admin_client``. ``check`` and ``run`` call ``check_kafka`` (by ``cli.checks``). A new check
+yields a ``Finding``.
 
 The checks change nothing. Rights on the group and on the transactional id are checked with requests whose content names
 no member and no producer. Without the right, the broker refuses such a request before reading the content; with the
@@ -89,7 +90,10 @@ def latest_offsets(options: KafkaOptions, partitions: Collection[Partition]) -> 
 
 
 def may_be_compacted(options: KafkaOptions) -> bool:
-    """Tell whether Kafka compacts an input topic, or does not say so: the right is missing, or the broker too old."""
+    """Return whether an input topic may be compacted: it is, or its settings cannot be read.
+
+    The settings are not requested with ``api_version``, and not returned without DESCRIBE_CONFIGS.
+    """
     if options.api_version is not None:
         return True
     resources = [ConfigResource(ConfigResourceType.TOPIC, name, {CLEANUP: None}) for name in options.topics]
@@ -142,7 +146,8 @@ def create_topics(
 ) -> CreatedTopics:
     """Create the missing topics, and wait until the new ones can be used.
 
-    ``configs`` has the settings by topic, such as ``{"max.message.bytes": "4194304"}``.
+    ``configs`` has the settings by topic, such as ``{"max.message.bytes": "4194304"}``; ``kept_ms`` the least retention
+    in milliseconds, which replaces a shorter default of the broker.
     """
     created: list[str] = []
     existed: list[str] = []
@@ -261,7 +266,7 @@ def _check_transactions(admin: Any, options: KafkaOptions) -> Finding:
 
 
 def _broker_limits(admin: Any, options: KafkaOptions, names: Sequence[str]) -> dict[str, int]:
-    """Return the settings of the first broker as a sample of all, if the user may read them; else none."""
+    """Return settings of the first broker, as a sample of all; empty if the user may not read them."""
     if options.api_version is not None:
         return {}
     broker = str(admin.describe_cluster()["brokers"][0]["broker_id"])
@@ -361,7 +366,7 @@ def _check_size(options: KafkaOptions, need: TopicNeed, settings: Mapping[str, s
         f"topic {need.name} takes messages of {limit_bytes} bytes, the daemon may send {need.message_bytes}: raise its "
         f"{SIZE_LIMIT}, or lower kafka.max_message_bytes"
     )
-    command = alter_topic(options, need.name, {SIZE_LIMIT: str(need.message_bytes)})
+    command = alter_topic_command(options, need.name, {SIZE_LIMIT: str(need.message_bytes)})
     yield Finding.failure("topic_size", error, command)
 
 
@@ -371,7 +376,7 @@ def _check_cleanup(options: KafkaOptions, need: TopicNeed, settings: Mapping[str
     error = BrokerMisconfigured(
         f"topic {need.name} is compacted, which {need.compaction_loss}: set its {CLEANUP} to delete"
     )
-    command = alter_topic(options, need.name, {CLEANUP: "delete"})
+    command = alter_topic_command(options, need.name, {CLEANUP: "delete"})
     yield Finding.failure("topic_cleanup", error, command)
 
 
@@ -392,7 +397,7 @@ def _check_retention(options: KafkaOptions, need: TopicNeed, settings: Mapping[s
             f"topic {need.name} keeps records {' and '.join(lacks)}; a rebuild of the index needs all records of the "
             f"last {duration_text(need.kept_ms)}"
         )
-        command = alter_topic(options, need.name, changes)
+        command = alter_topic_command(options, need.name, changes)
         yield Finding.warning("topic_retention", text, command)
 
 
@@ -419,7 +424,7 @@ def duration_text(duration_ms: int) -> str:
     return f"{duration_ms:,} ms"
 
 
-def alter_topic(options: KafkaOptions, topic: str, configs: Mapping[str, str]) -> str:
+def alter_topic_command(options: KafkaOptions, topic: str, configs: Mapping[str, str]) -> str:
     """Return Kafka's command line that changes topic settings."""
     words: Sequence[str] = ("kafka-configs.sh", "--bootstrap-server", options.bootstrap_servers)
     if options.security_protocol != "PLAINTEXT":

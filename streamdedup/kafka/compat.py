@@ -45,7 +45,8 @@ logger = logging.getLogger(__name__)
 
 #: Longest error text of an unreadable record, in characters.
 MAX_REASON_CHARS = 200
-#: Bytes of records beyond which a poll begins no further record batch: 2,000 records, the default batch, of 16 kB each.
+#: Decompressed bytes after which a poll begins no further record batch: 2,000 records of 16 kB. A poll returns at most
+#: 2,000 records by default.
 POLL_BYTES = 32 * 2**20
 
 
@@ -93,7 +94,7 @@ def build(kind: Callable[..., Any], config: dict[str, Any], options: KafkaOption
 
     def factory(**configs: Any) -> Any:
         networks.append(KafkaNetClient(**configs))
-        _record_refusals(networks[-1], reasons)
+        _stop_at_final_refusal(networks[-1], reasons)
         return networks[-1]
 
     try:
@@ -111,12 +112,12 @@ def build(kind: Callable[..., Any], config: dict[str, Any], options: KafkaOption
             raise not_connected(reason, doing, options.secrets()) from None
         raise
     for network in networks:
-        # Ends `_record_refusals`: the method of the class is in effect again. A connected client retries by itself.
+        # Ends `_stop_at_final_refusal`: the client's own method again, because a connected client retries by itself.
         del network._manager.get_connection
     return client
 
 
-def _record_refusals(network: Any, reasons: list[Exception]) -> None:
+def _stop_at_final_refusal(network: Any, reasons: list[Exception]) -> None:
     """Append to ``reasons`` why connections fail, and stop connecting after the first permanent reason.
 
     The client drops a refused login after logging it. Without this function a wrong password is tried again until the
@@ -212,36 +213,37 @@ def step_past_unreadable(consumer: Any, max_offsets: int) -> list[UnreadableRang
         need not search the records of the poll for ranges.
     """
     ranges: list[UnreadableRange] = []
-    bound = SimpleNamespace(left_bytes=POLL_BYTES)
+    budget = SimpleNamespace(left_bytes=POLL_BYTES)  # of the present poll
     fetched_records = consumer._fetcher.fetched_records
 
-    def bounded_records(*arguments: Any, **options: Any) -> Any:
-        bound.left_bytes = POLL_BYTES
+    def records_within_budget(*arguments: Any, **options: Any) -> Any:
+        budget.left_bytes = POLL_BYTES
         return fetched_records(*arguments, **options)
 
-    consumer._fetcher.fetched_records = bounded_records
-    consumer._fetcher.PartitionRecords = partial(_PartitionRecords, ranges, max_offsets, bound)
+    consumer._fetcher.fetched_records = records_within_budget
+    consumer._fetcher.PartitionRecords = partial(_PartitionRecords, ranges, max_offsets, budget)
     return ranges
 
 
 class _RecordBatches:
     """The record batches of one fetch, with the one that is being parsed as ``current``.
 
-    A poll takes fetched records up to a number: of record batches of 64 MiB, some kilobytes when compressed, a fetch
-    has hundreds. Beyond ``POLL_BYTES`` in a poll they seem to end, and the next fetch begins behind the last one.
+    The client limits a poll by the number of records only, and one fetch may have hundreds of record batches that
+    decompress from some kilobytes to 64 MiB. After ``POLL_BYTES`` in one poll ``next_batch`` returns None, as at the
+    end of the fetch, and the next fetch begins behind the last parsed record batch.
 
     Test: ``test_a_poll_begins_no_record_batch_beyond_its_bytes``.
     """
 
-    def __init__(self, records: Any, bound: Any) -> None:
+    def __init__(self, records: Any, budget: Any) -> None:
         self._records = records
-        self._bound = bound
+        self._budget = budget
         self.current: Any = None
 
     def next_batch(self) -> Any:
         if self.current is not None:
-            self._bound.left_bytes -= len(self.current._buffer)  # decompressed by now
-        self.current = self._records.next_batch() if self._bound.left_bytes > 0 else None
+            self._budget.left_bytes -= len(self.current._buffer)  # decompressed by now
+        self.current = self._records.next_batch() if self._budget.left_bytes > 0 else None
         return self.current
 
 
@@ -249,12 +251,12 @@ class _PartitionRecords(Fetcher.PartitionRecords):  # type: ignore[misc]  # the 
     """The client's parser of one fetched partition; adds nothing to the work per record."""
 
     def __init__(
-        self, ranges: list[UnreadableRange], max_offsets: int, bound: Any, *fetch: Any, **options: Any
+        self, ranges: list[UnreadableRange], max_offsets: int, budget: Any, *fetch: Any, **options: Any
     ) -> None:
         offset, partition, records = fetch
         self._ranges = ranges
         self._max_offsets = max_offsets
-        self._batches = _RecordBatches(records, bound)
+        self._batches = _RecordBatches(records, budget)
         super().__init__(offset, partition, self._batches, **options)
 
     def take(self, n: int | None = None) -> list[Any]:
@@ -407,8 +409,8 @@ def fetch_committed_offsets(
 ) -> Mapping[Any, Any]:
     """Return the committed offset of each partition that has one; ``KafkaConsumer.committed`` takes one partition.
 
-    A coordinator that reads committed messages waits for the end of transactions that commit offsets; a dead process
-    leaves such a transaction for its time-out. Without ``stable`` the offsets committed before are returned.
+    With ``stable`` the request waits until no open transaction commits offsets; the transaction of a dead process stays
+    open until its time-out. Without ``stable`` the answer has the offsets from before such transactions.
 
     Tests: ``test_committed_offsets_are_fetched_for_all_partitions_of_all_topics``,
     ``test_the_offsets_before_an_open_transaction_are_read_without_waiting_for_its_end``.

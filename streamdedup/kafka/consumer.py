@@ -1,7 +1,8 @@
 """The consumer of the group as a ``kafka.protocols.Source``.
 
-``producer.KafkaTransport`` opens a ``KafkaSource``; the loop polls it, rewinds it and keeps its membership, all in one
-thread. ``group`` has the checks of the membership and of the topics, ``FreshPoll`` the poll.
+``producer.KafkaTransport`` opens a ``KafkaSource``; ``daemon.loop`` polls it, rewinds it and keeps its membership, all
+in one thread. ``kafka.group`` has the checks of the membership and of the topics, ``FreshPoll`` the poll.
+``kafka.reader`` uses ``unpack``.
 """
 
 import logging
@@ -20,7 +21,7 @@ from streamdedup.errors import BrokerUnavailable, FatalError, MembershipEnded, S
 from streamdedup.kafka import compat
 from streamdedup.kafka.compat import UnreadableRange
 from streamdedup.kafka.errors import CLIENT_ERRORS, close_quietly, is_retriable, translated
-from streamdedup.kafka.group import FencingWatch, IndexWatch, SilenceWatch, TopicWatch
+from streamdedup.kafka.group import FencingWatch, OtherIndexWatch, SilenceWatch, TopicWatch
 from streamdedup.kafka.offsets import fetch_committed, offsets_of, partitions_of
 from streamdedup.kafka.options import KafkaOptions
 from streamdedup.kafka.protocols import Batch, CommittedOffset, Record, SourceStats, Unreadable
@@ -41,10 +42,11 @@ ENDS_MS = 1_000
 
 #: Longest wait of ``FreshPoll``'s second poll, in seconds. A broker that has records answers within a few milliseconds.
 SECOND_POLL_S = 0.01
-#: The second poll is left out if the first poll and the last result of ``FreshPoll`` have fewer records together: as a
-#: rule the broker then holds no further records, and the wait would delay those of the first poll.
+#: With fewer records in the first poll and the previous result of ``FreshPoll`` together, the second poll is left out:
+#: as a rule the broker then holds no further records, and the wait would delay those of the first poll.
 FEW_RECORDS = 4
-#: The second poll is left out if the first has this many bytes of values; so a batch is at most this and one fetch.
+#: With this many bytes of values in the first poll the second is left out, so a batch has at most these bytes and those
+#: of one fetch.
 ENOUGH_BYTES = 1_048_576
 
 #: Records by partition, as the client returns them. An ``UnreadableRange``, which has the attributes ``offset`` and
@@ -69,7 +71,7 @@ class KafkaSource:
         #: Unreadable ranges. The parser of the client fills the list during a poll; `_poll` empties it before.
         self._unreadable = compat.step_past_unreadable(consumer, options.max_poll_records)
         self._topics = TopicWatch(consumer, options)
-        self._indexes = IndexWatch(consumer, options)
+        self._other_indexes = OtherIndexWatch(consumer, options)
         #: Partitions whose position belongs to the present topic.
         self._verified: frozenset[Partition] = frozenset()
         #: Why this source is unusable; None while it is usable.
@@ -90,7 +92,11 @@ class KafkaSource:
         return source
 
     def poll(self, timeout_s: float, max_records: int | None = None) -> Batch:
-        """Raises ``FatalError`` also without a codec, or for an unreadable record with ``halt``."""
+        """Poll, check topics and membership, and leave out records of deleted topics.
+
+        Raises ``FatalError`` also for a codec that is not installed, and with ``on_unreadable = "halt"`` for an
+        unreadable record.
+        """
         self._raise_if_broken()
         self._repeats.write_counts()
         fetched = self._poll(timeout_s, max_records)
@@ -123,16 +129,19 @@ class KafkaSource:
         except Exception as error:  # noqa: BLE001  sorted below
             self._retry_or_break("poll_retried", error, "A poll failed and is repeated", RETRY_PAUSE_S)
             return Batch()
-        compat.finish_rebalance(self._consumer)  # which the client forgets if it ends between two polls
+        compat.finish_rebalance(self._consumer)  # the client forgets a rebalance that ends between two polls
         records, unreadable = unpack(polled, self._unreadable)
         if unreadable:
-            self._report(unreadable)
+            self._report_or_halt(unreadable)
         return self._under_membership(records, unreadable)
 
     def _in_present_topics(self, batch: Batch) -> Batch:
-        """Return the batch; an empty one, after a seek to the oldest record, where a commit is of a deleted topic."""
+        """Return the batch, unless the committed offset of a new partition belongs to a deleted topic of this name.
+
+        Then move these partitions to their oldest records, rewind the others, and return an empty batch.
+        """
         self._topics.check()
-        self._indexes.check()
+        self._other_indexes.check()
         assigned = self.assigned()
         new_partitions = assigned - self._verified
         if new_partitions:
@@ -142,17 +151,18 @@ class KafkaSource:
                 self._consumer.seek_to_beginning(*(TopicPartition(*partition) for partition in outdated))
                 names = sorted(map(str, outdated))
                 event = {"event": "committed_for_earlier_topic", "partitions": names}
-                logger.warning("The committed offset belongs to a deleted topic; reading restarts at 0", extra=event)
+                text = "The committed offset belongs to a deleted topic; reading restarts at the oldest record"
+                logger.warning(text, extra=event)
                 batch = Batch()
         self._verified = assigned
         return batch
 
     def rewind(self, batch: Batch) -> None:
-        """A rebalance alone moves no position."""
+        """Seek to the starts of the batch; a rebalance alone moves no position back."""
         self.seek(batch.starts)
 
     def first_since(self, times_ms: Mapping[Partition, int]) -> dict[Partition, int]:
-        """Ask for the ends before the times: a record that arrives in between is found, or is behind the end.
+        """Ask for the ends first, so that a record that arrives meanwhile is either found or behind the end.
 
         kafka-python 3 returns no offset for a partition without such a record; the end takes its place.
         """
@@ -186,7 +196,7 @@ class KafkaSource:
             self._keep_step(min(remaining_s, KEEP_STEP_S))
 
     def _keep_step(self, timeout_s: float) -> None:
-        """Poll once, which keeps the membership; rewind records of partitions that were not paused yet."""
+        """Poll once, which keeps the membership; rewind partitions that were not paused yet."""
         try:
             polled = self._consumer.poll(timeout_ms=round(timeout_s * 1000))
         except Exception as error:  # noqa: BLE001  sorted below
@@ -273,7 +283,7 @@ class KafkaSource:
         )
 
     def _under_membership(self, records: tuple[Record, ...], unreadable: tuple[Unreadable, ...]) -> Batch:
-        """Return the batch; rewind and return an empty one without membership, or if a partition was revoked since."""
+        """Return the batch; without membership, or if a partition was revoked since, rewind and return an empty one."""
         if not records and not unreadable:
             return Batch()
         # Read directly after the poll: once heartbeats have stopped the membership is empty, and a broker accepts a
@@ -287,7 +297,7 @@ class KafkaSource:
         return Batch()
 
     def _retry_or_break(self, event: str, error: Exception, message: str, pause_s: float) -> None:
-        """Log and wait after a retriable error of a poll; raise any other, and refuse further polls."""
+        """Log and wait after a retriable error of a poll; raise any other error, and refuse further polls."""
         if not is_retriable(error):
             self._broken = "a poll failed"  # the client may keep an exhausted fetch, and spin on it in the next poll
             if isinstance(error, (StreamdedupError, MemoryError)):
@@ -296,8 +306,8 @@ class KafkaSource:
         self._repeats.info(event, message=message, error=repr(error))
         time.sleep(pause_s)
 
-    def _report(self, unreadable: tuple[Unreadable, ...]) -> None:
-        """Log the positions of unreadable records; with ``on_unreadable = "halt"`` raise."""
+    def _report_or_halt(self, unreadable: tuple[Unreadable, ...]) -> None:
+        """Log the positions of unreadable records; with ``on_unreadable = "halt"`` raise instead."""
         batch = Batch(unreadable=unreadable)
         starts, ends = batch.starts, batch.ends
         if self._options.on_unreadable == "halt":
@@ -312,7 +322,7 @@ class KafkaSource:
                 "move the group's offset behind them"
             )
         message = "Stepping past records that the Kafka client cannot parse"
-        self._repeats.error("unreadable_skipped", message=message, starts=_named(starts), ends=_named(ends))
+        self._repeats.error("unreadable_skipped", message=message, starts=_by_text(starts), ends=_by_text(ends))
 
     def _raise_if_broken(self) -> None:
         if self._broken is not None:
@@ -445,7 +455,7 @@ def _count(polled: Polled) -> int:
     return sum(map(len, polled.values()))
 
 
-def _named(offsets: Mapping[Partition, int]) -> dict[str, int]:
+def _by_text(offsets: Mapping[Partition, int]) -> dict[str, int]:
     return {str(partition): offset for partition, offset in offsets.items()}
 
 

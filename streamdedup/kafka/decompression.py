@@ -1,9 +1,9 @@
 """Decoders for Kafka's codecs with a size limit; ``compat.bound_decompression`` gives them to the Kafka client.
 
-Libraries are imported on first use. Without the library the Kafka client refuses a record batch before it calls the
-decoder, and the daemon names the package (``errors.codec_missing``). For a payload that is cut or damaged the decoders
-raise an error of their library. ``unzstd`` returns the part before a cut, in which the client then finds fewer records
-than the batch declares. Each decoder raises ``DecompressedTooLarge`` above ``max_bytes``.
+Each decoder raises ``DecompressedTooLarge`` above ``max_bytes``, and an error of its library for a payload that is cut
+or damaged; but ``unzstd`` returns the part before a cut, in which the client finds fewer records than the batch
+declares. Libraries are imported on first use. Without the library the Kafka client refuses a record batch before it
+calls the decoder (``errors.codec_missing``). A new codec also touches ``_LIBRARIES`` of ``kafka.errors``.
 """
 
 import gzip
@@ -81,8 +81,8 @@ def _snappy_blocks(payload: bytes) -> Iterator[bytes]:
 def _declared_bytes(block: bytes) -> int:
     """Return the decompressed length that a block declares: a varint of at most five bytes at its beginning."""
     length = 0
-    for index, byte in enumerate(block[:5]):
-        length |= (byte & 0x7F) << (7 * index)
+    for place, byte in enumerate(block[:5]):
+        length |= (byte & 0x7F) << (7 * place)
         if byte < 0x80:
             break
     return length

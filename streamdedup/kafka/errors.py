@@ -1,9 +1,9 @@
 """Kafka client errors as errors from ``streamdedup.errors``, and calls with a time limit.
 
-The other modules of ``kafka/`` catch ``CLIENT_ERRORS`` and raise ``translated``. The type of a client error does not
-tell the state of the client: a producer is unusable after any error. So errors are sorted by one question: do new
-clients solve the problem (``BrokerUnavailable``), or must an operator (``BrokerMisconfigured``; ``_advice`` has a
-text)? A lost membership, a fenced producer, a missing codec and a lost offset have errors of their own.
+The other modules of ``kafka/`` catch ``CLIENT_ERRORS`` and raise the error that ``translated`` returns. An error that
+new clients may solve becomes ``BrokerUnavailable``, because after it the state of a client is unknown. An error that an
+operator must solve becomes ``BrokerMisconfigured``, with advice; a new one is a row of ``ADVICE``. A lost membership, a
+fenced producer, a missing codec and a lost offset have errors of their own.
 """
 
 import logging
@@ -39,7 +39,7 @@ FENCED = (kafka_errors.ProducerFencedError, kafka_errors.InvalidProducerEpochErr
 #: The group has gone on without the membership under which a commit was made.
 MEMBERSHIP_ENDED = (kafka_errors.CommitFailedError, kafka_errors.RebalanceInProgressError)
 
-_LACKING = "Kafka refuses us: the user lacks rights"
+_LACKS_RIGHTS = "Kafka refuses us: the user lacks rights"
 
 #: Errors of a login that will be refused again.
 LOGIN_REFUSED = (
@@ -85,17 +85,17 @@ _LIBRARIES = {"snappy": "python-snappy", "lz4": "lz4", "zstd": "zstandard"}
 ADVICE: tuple[tuple[type[Exception], str], ...] = (
     (
         kafka_errors.TopicAuthorizationFailedError,
-        f"{_LACKING}; grant READ on the input topics, WRITE on the duplicates and dead-letter topics",
+        f"{_LACKS_RIGHTS}; grant READ on the input topics, WRITE on the duplicates and dead-letter topics",
     ),
     (
         kafka_errors.GroupAuthorizationFailedError,
-        f"{_LACKING}; grant READ on the consumer group (kafka.group_id)",
+        f"{_LACKS_RIGHTS}; grant READ on the consumer group (kafka.group_id)",
     ),
     (
         kafka_errors.TransactionalIdAuthorizationFailedError,
-        f"{_LACKING}; grant WRITE on transactional ids that begin with streamdedup-<kafka.group_id>-",
+        f"{_LACKS_RIGHTS}; grant WRITE on transactional ids that begin with streamdedup-<kafka.group_id>-",
     ),
-    (kafka_errors.AuthorizationError, f"{_LACKING} on the cluster"),
+    (kafka_errors.AuthorizationError, f"{_LACKS_RIGHTS} on the cluster"),
     (
         kafka_errors.SaslAuthenticationFailedError,
         "Kafka refuses us: check kafka.sasl_username and its password, or the token",
@@ -165,7 +165,7 @@ def translated(
             f"group's offset, or allow going on at the earliest record [{text}]"
         )
     # A login that changes, and was accepted before, may be accepted again.
-    advice = None if login.may_pass(error) else _advice(error, text)
+    advice = None if login.may_be_accepted_later(error) else _advice(error, text)
     if advice is not None:
         return BrokerMisconfigured(f"cannot {doing}{suffix}: {advice} [{text}]")
     return BrokerUnavailable(f"cannot {doing}{suffix}: {text}")
@@ -212,7 +212,7 @@ def _advice(error: Exception, text: str) -> str | None:
 
 def is_final(error: Exception) -> bool:
     """Return whether connecting again will always fail with ``error``."""
-    if login.may_pass(error):
+    if login.may_be_accepted_later(error):
         return False
     return isinstance(error, LOGIN_REFUSED) or UNTRUSTED in str(error) or _is_tls_alert(str(error))
 

@@ -1,7 +1,8 @@
-"""Four watches over the membership of ``consumer.KafkaSource`` in its group.
+"""Four watches over the membership of ``consumer.KafkaSource``, which constructs them and calls ``check``.
 
-They detect that Kafka does not answer, that the membership is lost, that topics are missing or were created again, and
-that other members use other indexes.
+They detect that Kafka does not answer (``SilenceWatch``), that another process took over the static membership
+(``FencingWatch``), that topics are missing or were created again (``TopicWatch``), and that other members use other
+indexes (``OtherIndexWatch``).
 """
 
 import logging
@@ -146,7 +147,7 @@ class TopicWatch:
         return self._missing
 
     def _observe(self, topic: Any) -> None:
-        """Compare a topic in new metadata with the earlier metadata; on the network thread, so ``check`` raises."""
+        """Compare a topic in new metadata with the earlier metadata; on the network thread, where nothing may raise."""
         name, topic_id = topic.name, topic_id_of(topic.topic_id)
         if name not in self._options.topics:
             return
@@ -166,7 +167,7 @@ class TopicWatch:
             raise Rejoin(f"topic {self._recreated} was deleted and created again: the group is joined anew")
 
 
-class IndexWatch:
+class OtherIndexWatch:
     """Detects members that use indexes with another name, whenever this process has joined the group.
 
     A process that was frozen beyond its session joins again by itself; daemons with another index may have taken over

@@ -1,7 +1,8 @@
 """Questions about a consumer group to the admin client, without joining the group.
 
-They are asked by commands; ``refuse_other_indexes`` also by ``producer.KafkaTransport`` before it joins, and by
-``group.IndexWatch`` after. ``committed_offsets`` alone compares topic ids.
+Called by the commands ``check``, ``index`` and ``dlq replay``, and by ``cli.guards``; ``refuse_other_indexes`` also by
+``producer.KafkaTransport`` before it joins, and by ``group.OtherIndexWatch`` after. Of all functions that return
+committed offsets, ``committed_offsets`` alone leaves out those of deleted topics.
 """
 
 import re
@@ -60,7 +61,7 @@ def committed_offsets(options: KafkaOptions) -> dict[Partition, CommittedOffset]
     """Return the group's committed offsets in the existing input topics, by partition."""
     with admin_client(options) as admin:
         doing = f"look up the group {options.group_id}"
-        committed = _retrying(options, doing, lambda: _committed_offsets(admin, options.group_id))
+        committed = _retrying(options, doing, lambda: _commits_of(admin, options.group_id))
         topics = {topic["name"]: topic for topic in admin.describe_topics(list(options.topics))}
     offsets = {}
     for partition, commit in committed.items():
@@ -80,7 +81,7 @@ def refuse_other_indexes(options: KafkaOptions) -> None:
     is a part of the client id (``KafkaOptions.member_client_id``); a member without a name may use any index, or be
     another program.
 
-    The static member that this process replaces is removed if its name is another one: Kafka would keep its client id.
+    A static member that this process replaces is removed if its index name is another: Kafka would keep its client id.
     """
     if not options.index_name or options.api_version is not None:
         return  # brokers without negotiation of versions may not describe groups
@@ -88,13 +89,13 @@ def refuse_other_indexes(options: KafkaOptions) -> None:
 
         def strangers_after_removal() -> list[str]:
             group = admin.describe_groups([options.group_id])[options.group_id]
-            _raise_error(group.get("error"))
+            _raise_if_failed(group.get("error"))
             strangers = [member for member in group["members"] if member["client_id"] != options.member_client_id]
             own_id = options.group_instance_id  # brokers before 2.4 do not tell the ids of members
             replaced = [member for member in strangers if own_id and member.get("group_instance_id") == own_id]
             if replaced:
                 admin.remove_group_members(options.group_id, [MemberToRemove(group_instance_id=own_id)])
-            return [_named(member) for member in strangers if member not in replaced]
+            return [_member_text(member) for member in strangers if member not in replaced]
 
         strangers = _retrying(options, f"look up the group {options.group_id}", strangers_after_removal)
     if strangers:
@@ -111,7 +112,7 @@ def members_of_index(options: KafkaOptions, *, unnamed: bool) -> tuple[str, ...]
     return tuple(
         member
         for member in describe_group(options).members
-        if member.startswith((f"{options.member_client_id} ", f"{options.member_client_id},"))  # see `_named`
+        if member.startswith((f"{options.member_client_id} ", f"{options.member_client_id},"))  # see `_member_text`
         or (unnamed and not member.startswith(prefix))
     )
 
@@ -120,17 +121,17 @@ def committed_if_listed(options: KafkaOptions) -> dict[Partition, int]:
     """Return the group's committed offsets, and change nothing at a Kafka that has never had a group.
 
     A request for a group coordinator makes Kafka create its internal topic of offsets. A group with offsets is listed,
-    so the coordinator is looked up for a listed group only.
+    so this function asks the coordinator of a listed group only.
     """
     with admin_client(options) as admin:
         if not any(listed["group_id"] == options.group_id for listed in admin.list_groups()):
             return {}
         doing = f"look up the group {options.group_id}"
-        committed = _retrying(options, doing, lambda: _committed_offsets(admin, options.group_id))
+        committed = _retrying(options, doing, lambda: _commits_of(admin, options.group_id))
     return {partition: commit.offset for partition, commit in committed.items()}
 
 
-def _committed_offsets(
+def _commits_of(
     admin: Any, group: str, partitions: Collection[Partition] | None = None
 ) -> dict[Partition, CommittedOffset]:
     client_partitions = None if partitions is None else [TopicPartition(*partition) for partition in partitions]
@@ -144,8 +145,8 @@ def _committed_offsets(
 
 def _describe(admin: Any, options: KafkaOptions) -> GroupState:
     group = admin.describe_groups([options.group_id])[options.group_id]
-    _raise_error(group.get("error"))
-    committed = _committed_offsets(admin, options.group_id)
+    _raise_if_failed(group.get("error"))
+    committed = _commits_of(admin, options.group_id)
     topics = admin.describe_topics(list(options.topics))
     latest = {
         TopicPartition(topic["name"], partition["partition_index"]): OffsetSpec.LATEST
@@ -154,7 +155,7 @@ def _describe(admin: Any, options: KafkaOptions) -> GroupState:
         if partition["leader_id"] >= 0
     }
     return GroupState(
-        members=tuple(sorted(map(_named, group["members"]))),
+        members=tuple(sorted(map(_member_text, group["members"]))),
         committed={partition: commit.offset for partition, commit in committed.items()},
         topic_ids={topic["name"]: topic_id for topic in topics if (topic_id := topic_id_of(topic["topic_id"]))},
         missing_topics=frozenset(topic["name"] for topic in topics if is_missing(topic["error_code"])),
@@ -162,7 +163,7 @@ def _describe(admin: Any, options: KafkaOptions) -> GroupState:
     )
 
 
-def _named(member: Mapping[str, Any]) -> str:
+def _member_text(member: Mapping[str, Any]) -> str:
     """Return a text that names a member, for the operator; brokers before 2.4 return no ``group.instance.id``.
 
     ``members_of_index`` relies on the beginning of the text: the client id, then a blank or a comma.
@@ -172,7 +173,8 @@ def _named(member: Mapping[str, Any]) -> str:
     return f"{member['client_id']}{static} at {member['client_host']}"
 
 
-def _raise_error(text: str | None) -> None:
+def _raise_if_failed(text: str | None) -> None:
+    """Raise the client's error that ``text`` names, if any, except for a group that does not exist."""
     if not text:
         return
     number = _ERROR_NUMBER.search(text)
@@ -197,7 +199,7 @@ class GroupOffsets:
 
     def read(self, partitions: Collection[Partition]) -> dict[Partition, CommittedOffset]:
         doing = f"read the offsets of the consumer group {self._group}"
-        return _retrying(self._options, doing, lambda: _committed_offsets(self._admin, self._group, partitions))
+        return _retrying(self._options, doing, lambda: _commits_of(self._admin, self._group, partitions))
 
     def write(self, offsets: Mapping[Partition, CommittedOffset]) -> None:
         """Commit offsets; those of other partitions stay. Raise ``BrokerUnavailable`` also if the group has members."""

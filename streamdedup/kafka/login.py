@@ -1,9 +1,10 @@
 """Logins that change while a process runs: passwords and tokens in files, and tokens of a token endpoint.
 
-``cli.assembly`` makes the ``KafkaLogin`` of the process, which all clients share. Importing this module replaces the
-mechanisms of the client (``_register``). The client logs in on its network thread: for each new connection, and before
-the end of a session (KIP-368). Files are read at that time. Tokens of an endpoint are fetched by a separate thread at
-``RENEW_SHARE`` of their lifetime, because a request would hold the network thread up.
+``cli.assembly`` makes the ``KafkaLogin`` of the process, which all clients share by ``KafkaOptions.sasl_login``.
+Importing this module replaces the login mechanisms of the client (``_register``). The client logs in on its network
+thread: for each new connection, and before the end of a session (KIP-368). Files are read at that time. A separate
+thread fetches tokens of an endpoint at ``RENEW_SHARE`` of their lifetime, because a request would block the network
+thread.
 
 After a broker has accepted a login that can change, a refusal is no longer final: the next password or token may be
 accepted.
@@ -45,7 +46,7 @@ MAX_TOKEN_BYTES: Final = 524_288
 MAX_LIFETIME_S: Final = 86_400.0
 #: Lifetime of a token where the endpoint does not tell it, in seconds.
 DEFAULT_LIFETIME_S: Final = 300.0
-#: Reason for no token while the last request was successful and the next one has no answer yet.
+#: Error text for an expired token while the request for the next token has no answer yet.
 _EXPIRED: Final = "the token has expired"
 #: Form of a token (RFC 6750, section 2.1), which brokers demand.
 _TOKEN: Final = re.compile(r"[A-Za-z0-9._~+/-]+=*")
@@ -58,13 +59,13 @@ _CHANGING = frozenset({"OAUTHBEARER", "AWS_MSK_IAM", "GSSAPI"})
 _accepted = threading.Event()
 
 
-def may_pass(error: Exception) -> bool:
+def may_be_accepted_later(error: Exception) -> bool:
     """Return whether a refused login may be accepted later, because it changes and was accepted before."""
     return isinstance(error, SaslAuthenticationFailedError) and _accepted.is_set()
 
 
 class KafkaLogin(AbstractTokenProvider):  # type: ignore[misc]  # the client is untyped
-    """A password or token that ``read`` returns for each login, or raises ``SettingsError``.
+    """A login whose password or token may change: ``read`` returns it at each login, or raises ``SettingsError``.
 
     ``source`` is the key of the setting, for error texts.
     """
@@ -109,7 +110,7 @@ class _TokenAnswer(msgspec.Struct):
 
 
 class TokenLogin(KafkaLogin):
-    """Tokens of an endpoint.
+    """A login by tokens, which a thread fetches from an endpoint before the last one expires.
 
     Args:
         fetch: Returns a new token and its lifetime in seconds. Raises ``TokenRefused``; any other exception means that
@@ -190,12 +191,12 @@ def client_credentials(
         headers = {"Authorization": f"Basic {login}", "Content-Type": "application/x-www-form-urlencoded"}
         tls = partial(ssl.create_default_context, cafile=ca_file)
         with HttpSession(url, TOKEN_TIMEOUT_S, MAX_TOKEN_BYTES, tls) as session:
-            return _token(*session.request("POST", path, headers, body))
+            return _token_of_answer(*session.request("POST", path, headers, body))
 
     return fetch
 
 
-def _token(status: int, body: bytes) -> tuple[str, float]:
+def _token_of_answer(status: int, body: bytes) -> tuple[str, float]:
     """Return token and lifetime in an answer; no part of the answer is in an error, except a code of RFC 6749."""
     if len(body) > MAX_TOKEN_BYTES:
         raise NoToken(f"the answer is longer than {MAX_TOKEN_BYTES:,} bytes")

@@ -1,7 +1,8 @@
-"""The committed offsets of the group: their metadata, and how ``consumer`` and ``producer`` use them.
+"""The committed offsets of the group and their metadata; called by ``consumer``, ``producer`` and ``group_admin``.
 
-The metadata of a committed offset is the attempt id (``daemon.attempts``), the topic incarnation and the topic id. A
-deleted topic may leave its offsets to a new topic of the same name; and an index that is lost counts incarnations anew.
+The metadata of a committed offset is the attempt id (``daemon.attempts``), the topic incarnation and the topic id. The
+topic id shows offsets that a deleted topic has left to a new topic of the same name. The incarnation is for an index
+that is lost, which would count incarnations anew. A change of this form also touches docs/delivery.md.
 """
 
 import re

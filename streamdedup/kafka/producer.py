@@ -1,7 +1,7 @@
 """The producer: a whole batch in one transaction or at least once, and many records outside transactions.
 
-``streamdedup run`` gives a ``KafkaTransport`` to the loop, which opens a source and a sink with it. Commands that send
-records (``produce``, ``dlq replay``, ``demo``) use a ``Feeder``.
+``run`` makes a ``KafkaTransport``, which opens a source and a sink for the loop (``daemon.clients``); ``index rebuild``
+joins the group by one. Commands that send records (``produce``, ``dlq replay``, ``demo``) use a ``Feeder``.
 """
 
 import contextlib
@@ -46,7 +46,7 @@ MAX_IN_FLIGHT_BYTES = 16 * 1_048_576
 class KafkaTransport:
     """Sources and sinks over Kafka.
 
-    ``wrap_source`` and ``wrap_producer`` wrap each source, and each producer of the client, to observe the calls.
+    ``wrap_source`` and ``wrap_producer`` wrap each source and each producer of the client (``daemon.crash_points``).
     """
 
     def __init__(
@@ -68,7 +68,7 @@ class KafkaTransport:
         try:
             source = self._wrap_source(KafkaSource.open(self._options))
         except BaseException:
-            abandon(producer, self._options)
+            close_at_once(producer, self._options)
             raise
         if self._options.delivery == "at-least-once":
             return source, PlainSink(producer, self._options, source)
@@ -83,7 +83,7 @@ class KafkaTransport:
             try:
                 call_within(limit_s, "open transactions", producer.init_transactions)
             except BaseException as error:
-                abandon(producer, options)
+                close_at_once(producer, options)
                 if isinstance(error, CLIENT_ERRORS):
                     raise translated(error, "open transactions", options.secrets()) from error
                 raise
@@ -101,7 +101,7 @@ class _ProducerSink(ABC):
     def close(self) -> None:
         """Close the client without waiting for unsent messages; takes at most ``close_timeout_s``, never raises."""
         self._unusable_reason = "closed"
-        abandon(self._producer, self._options)
+        close_at_once(self._producer, self._options)
 
     def publish(self, messages: Sequence[Message], batch: Batch) -> None:
         """Publish and commit; a failure ends the use of the sink.
@@ -169,9 +169,9 @@ class TransactionalSink(_ProducerSink):
     def _commit(self, batch: Batch) -> None:
         """Steps 4 and 5, within a time limit.
 
-        The thread that is abandoned at the time limit may still complete the transaction. This is harmless: before the
-        next batch is read, a new producer of the same transactional id has made the coordinator complete or abort the
-        transaction and refuse the old producer, and a new consumer has read the offsets that are committed then.
+        After the time limit, the thread of ``call_within`` may still complete the transaction. This is harmless: before
+        the next batch is read, a new producer of the same transactional id has made the coordinator complete or abort
+        the transaction and refuse the old producer, and a new consumer has read the offsets that are committed then.
         """
 
         def commit() -> None:
@@ -198,19 +198,21 @@ class PlainSink(_ProducerSink):
 
 
 class Feeder:
-    """Sends many records outside any transaction, each at least once; exactly once if the broker has producer ids.
+    """Sends many records outside any transaction, each at least once.
+
+    With ``delivery = "exactly-once"`` and without ``on_too_large`` the producer is idempotent: each record is stored
+    exactly once.
 
     The queue of the client has no bound, so a fast file reader would fill the memory in front of a slow broker. The
     feeder therefore waits at a number of unacknowledged records or bytes, and checks every delivery. The end of a
     ``with`` block flushes and closes; an exception in the block drops unsent records. Used from one thread.
 
     Args:
-        options: How to connect, and the limits of the producer. With ``exactly-once`` as ``delivery`` the producer is
-            idempotent, otherwise not, because the broker may lack producer ids. Group, input topics and transactional
-            id are not used.
+        options: How to connect, and the limits of the producer. A broker for ``at-least-once`` may lack the producer
+            ids of idempotence. Group, input topics and transactional id are not used.
         max_in_flight_bytes: Limit of unacknowledged bytes of keys, values and headers; a longer record goes alone.
-        on_too_large: Called with name and reason for a record that is too large, which then is no error. Needs a
-            producer that is not idempotent: after a refused record, that of kafka-python 3.0 fails all further ones.
+        on_too_large: Called with name and reason for a record that is too large, which then is no error. The idempotent
+            producer of kafka-python 3.0 would fail all records after the refused one.
     """
 
     def __init__(
@@ -230,10 +232,10 @@ class Feeder:
         self._in_flight: deque[tuple[Any, str, int, str]] = deque()
         self._in_flight_bytes = 0
         self._sent_count = 0
-        self._closed = False
-        self._failed = False
+        self._is_closed = False
+        self._has_failed = False
         self.delivered_count = 0
-        # Always without transactions, by this value of `delivery`; producer ids are added below if the broker has them.
+        # "at-least-once" leaves out transactions, and also idempotence, which is added below.
         config = replace(options, delivery="at-least-once", transactional_id=None).producer()
         if options.delivery == "exactly-once" and on_too_large is None:
             # A request that is repeated after a timeout is stored once, and in order, with up to 5 requests in flight.
@@ -265,9 +267,9 @@ class Feeder:
                 topic, value=value, key=key, headers=list(headers), partition=partition, timestamp_ms=timestamp_ms
             )
         except CLIENT_ERRORS as error:
-            if self._is_left_out(error, topic, name):
+            if self._leave_out_if_too_large(error, topic, name):
                 return
-            self._failed = True
+            self._has_failed = True
             _refuse_missing_topic(error, self._options, topic)
             raise self._failure(error, topic) from error
         self._sent_count += 1
@@ -285,19 +287,19 @@ class Feeder:
 
     def close(self) -> None:
         """Wait until every record is stored, and close the client; may be called twice. Raises as ``send``."""
-        if self._closed:
+        if self._is_closed:
             return
         try:
-            if not self._failed:
+            if not self._has_failed:
                 self.flush()
         finally:
             self.abandon()
 
     def abandon(self) -> None:
         """Close the client and drop unsent records; never raises, may be called twice."""
-        if not self._closed:
-            self._closed = True
-            abandon(self._producer, self._options)
+        if not self._is_closed:
+            self._is_closed = True
+            close_at_once(self._producer, self._options)
 
     def _make_room(self, size_bytes: int) -> None:
         """Wait until another ``size_bytes`` may be in flight; also check the oldest records that are stored already."""
@@ -314,23 +316,23 @@ class Feeder:
         try:
             future.get(timeout=self._options.delivery_timeout_s)
         except CLIENT_ERRORS as error:
-            if not self._is_left_out(error, topic, name):
-                self._failed = True
+            if not self._leave_out_if_too_large(error, topic, name):
+                self._has_failed = True
                 raise self._failure(error, topic) from error
         # Last, so that after Ctrl-C during the wait, caught inside the `with` block, `close` counts the record.
         self._in_flight.popleft()
         self._in_flight_bytes -= size_bytes
         self.delivered_count += future.succeeded()
 
-    def _is_left_out(self, error: Exception, topic: str, name: str) -> bool:
-        """Report a record that is too large, and return whether the feeder goes on without it."""
+    def _leave_out_if_too_large(self, error: Exception, topic: str, name: str) -> bool:
+        """Report a record that is too large; return False for another error, or without ``on_too_large``."""
         if self._on_too_large is None or not isinstance(error, TOO_LARGE):
             return False
         self._on_too_large(name, str(translated(error, "send it", topic=topic)))
         return True
 
     def _raise_if_unusable(self) -> None:
-        if self._failed or self._closed:
+        if self._has_failed or self._is_closed:
             raise BrokerUnavailable("this feeder is unusable: it was closed, or a record could not be delivered")
 
     def _failure(self, error: Exception, topic: str | None = None) -> StreamdedupError:
@@ -357,7 +359,7 @@ def _refuse_missing_topic(error: Exception, options: KafkaOptions, topic: str) -
         check_topics(options, {topic: "DESCRIBE"})  # needs the fewest rights
 
 
-def abandon(producer: Any, options: KafkaOptions) -> None:
-    """Close ``producer`` without sending anything more, by force where ``close`` fails or hangs; never raises."""
+def close_at_once(producer: Any, options: KafkaOptions) -> None:
+    """Close ``producer`` and drop unsent records, by force where ``close`` fails or hangs; never raises."""
     if not close_quietly("close the producer", lambda: producer.close(timeout=0), options.close_timeout_s):
         compat.force_close(producer)

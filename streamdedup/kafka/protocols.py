@@ -2,7 +2,8 @@
 
 A ``Transport`` opens a ``Source`` of batches and a ``Sink`` that publishes each batch as a whole; only the thread of
 the loop uses these two. A rebuild reads topics by ``History``, the feeds of ``serve`` by ``TopicFollower``; neither has
-a group. ``consumer``, ``producer`` and ``reader`` implement the Protocols on Kafka, ``tests/support`` in memory.
+a group. ``consumer``, ``producer`` and ``reader`` implement the Protocols on Kafka, ``tests/simulation/transport.py``
+and ``tests/event_stream.py`` in memory; a change of a Protocol touches both, and ``tests/contract/test_transport.py``.
 """
 
 from collections.abc import Iterator, Mapping, Sequence
@@ -300,7 +301,7 @@ class History(Protocol):
         """
 
     def keeps_all(self, starts: Mapping[Partition, int]) -> bool:
-        """Tell whether topics that are not compacted still have all records from offsets on."""
+        """Return whether the topics are not compacted and still have all records from ``starts`` on."""
 
     def open(
         self,

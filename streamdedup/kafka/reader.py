@@ -2,10 +2,10 @@
 
 Nothing is committed and no partition of a group is taken. Only committed records are returned.
 
-``TopicReader`` follows topics (``tail``). ``SpanReader`` reads them to their present ends (``dlq``), or follows them
-with known ends (``serve``); ``KafkaSpan`` begins at a time (commands on topics; rebuilds, by ``KafkaHistory``).
-``RecordFetcher`` fetches records by position (``kafka.texts``, ``dlq replay``). Opening a reader of topics raises
-``FatalError`` also if a topic does not exist.
+``TopicReader`` follows topics (``tail``, ``demo``). ``SpanReader`` reads them to their present ends (``dlq``,
+``produce``), or follows them (``serve.feed``). ``KafkaSpan`` begins at a time (``cli.topic_reading``, ``check``, and
+rebuilds by ``KafkaHistory``). ``RecordFetcher`` fetches records by position (``kafka.texts``, ``dlq replay``). Opening
+a reader of topics raises ``FatalError`` also if a topic does not exist.
 """
 
 import time
@@ -120,9 +120,10 @@ class TopicReader(_Reader):
 
 
 class SpanReader(TopicReader):
-    """Reads all committed records that the topics hold when it is constructed, any number of times.
+    """Reads all committed records that the topics hold at its construction, any number of times.
 
-    ``beginnings`` and ``ends`` are the first offsets and the offsets behind the last committed records, both then.
+    ``beginnings`` and ``ends`` are the first offsets, and the offsets behind the last committed records, at that time.
+    ``batches`` ends there. ``serve.feed`` calls ``poll``, which reads on, and compares the positions with ``ends``.
     """
 
     def __init__(self, options: KafkaOptions) -> None:
@@ -140,19 +141,19 @@ class SpanReader(TopicReader):
     def batches(self) -> Iterator[Batch]:
         return self._read(self._options.fetch_timeout_s, "Kafka sent nothing")
 
-    def _read(self, patience_s: float, trouble: str, *, shows_waits: bool = False) -> Iterator[Batch]:
-        """Yield the records before the ends; ``trouble`` explains a wait of more than ``patience_s`` in the error."""
+    def _read(self, longest_wait_s: float, wait_reason: str, *, yields_empty_batches: bool = False) -> Iterator[Batch]:
+        """Yield the records before the ends; raise after ``longest_wait_s`` without any, with ``wait_reason``."""
         positions, moved_at = self.positions(), time.monotonic()
         while any(positions[partition] < end for partition, end in self.ends.items()):
             batch = self._before_ends(self.poll(STEP_S))
-            if batch or shows_waits:
+            if batch or yields_empty_batches:
                 yield batch
             positions_before, positions = positions, self.positions()
             if positions != positions_before or batch:  # positions also move over invisible records
                 moved_at = time.monotonic()
-            elif time.monotonic() - moved_at > patience_s:
+            elif time.monotonic() - moved_at > longest_wait_s:
                 topics = ", ".join(self._options.topics)
-                raise BrokerUnavailable(f"cannot read {topics} to the end: {trouble} for {patience_s:g} s")
+                raise BrokerUnavailable(f"cannot read {topics} to the end: {wait_reason} for {longest_wait_s:g} s")
 
     def _before_ends(self, batch: Batch) -> Batch:
         """Drop the records from the ends on, such as those that were written after construction."""
@@ -178,7 +179,7 @@ class SpanReader(TopicReader):
 
 
 class KafkaHistory:
-    """Reads topics; the options say how to connect."""
+    """Implements ``protocols.History`` for ``daemon.rebuild``; the options say how to connect."""
 
     def __init__(self, options: KafkaOptions) -> None:
         self._options = options
@@ -205,16 +206,16 @@ class KafkaHistory:
     ) -> "KafkaSpan":
         options = replace(self._options, topics=tuple(topics))
         if ends is None:
-            return WholeSpan(options, since_ms)  # only spans with ends have `starts`
+            return AwaitingSpan(options, since_ms)  # only spans with ends have `starts`
         return KafkaSpan(options, since_ms, ends, starts=starts)
 
 
 class KafkaSpan(SpanReader):
-    """The records of topics from given times on.
+    """The records of topics between start and end offsets; implements ``protocols.Span``.
 
-    ``since_ms``, ``ends`` and ``starts`` are as for ``History.open``; None for the oldest record, the present ends,
-    and starts by ``since_ms``. ``most_count`` is the largest number of offsets to read, the newest ones; the same
-    percentage of each partition. Group, delivery and transactional id of the options are not used.
+    ``since_ms``, ``ends`` and ``starts`` are as for ``History.open``; without ``ends``, the span does not wait for open
+    transactions. ``most_count`` is the largest number of offsets to read: the newest ones, the same percentage of each
+    partition. Group, delivery and transactional id of the options are not used.
     """
 
     def __init__(
@@ -271,8 +272,8 @@ class KafkaSpan(SpanReader):
         )
 
 
-class WholeSpan(KafkaSpan):
-    """The records of topics from given times to the ends, with those of transactions that are open at construction.
+class AwaitingSpan(KafkaSpan):
+    """The records of topics from given times to the ends; waits for the transactions that are open at construction.
 
     A reader of committed records stops at the first open transaction, and behind it other transactions may be
     committed. The broker ends each transaction within the time-out of its producer.
@@ -286,14 +287,18 @@ class WholeSpan(KafkaSpan):
         self.total_count = self._count_to(self.ends)
 
     def batches(self) -> Iterator[Batch]:
-        trouble = "a transaction has been open, which `kafka-transactions.sh abort` can end,"
-        return self._read(OPEN_TRANSACTION_S, trouble, shows_waits=True)
+        reason = "a transaction has been open, which `kafka-transactions.sh abort` can end,"
+        return self._read(OPEN_TRANSACTION_S, reason, yields_empty_batches=True)
 
 
 class _ProgressReader(SpanReader):
     """Determines how far a group has read, for ``History.progress``.
 
-    A time in the future is not credible: it counts as now, and the search goes on with the next record.
+    1. In each partition with unread offsets, search forward for the time of the next record.
+    2. In each other partition, and where step 1 has read no record, search the last ``LOOK_BACK`` offsets for the time
+       of the last record.
+
+    A time in the future is not credible: it counts as now, and step 1 goes on with the next record.
     """
 
     def __init__(self, options: KafkaOptions, offsets: Mapping[Partition, int], now_ms: int) -> None:
@@ -302,45 +307,46 @@ class _ProgressReader(SpanReader):
             partition: max(first, offsets.get(partition, first)) for partition, first in self.beginnings.items()
         }
         self._now_ms = now_ms
-        #: Record time by partition; partitions in which `_search` has found none are absent.
+        #: Record time by partition; absent where no search has found a record with a time.
         self._times_ms: dict[Partition, int] = {}
-        #: Number of records that the searches have read.
+        #: Number of records that the searches have read, by partition.
         self._searched: Counter[Partition] = Counter()
 
     def progress(self) -> dict[Partition, ReadProgress]:
-        filled = {partition for partition, beginning in self.beginnings.items() if beginning < self.ends[partition]}
-        at_end = {partition for partition in filled if self._offsets[partition] >= self.ends[partition]}
-        self._search({partition: self._offsets[partition] for partition in filled - at_end}, of_next=True)
+        nonempty = {partition for partition, beginning in self.beginnings.items() if beginning < self.ends[partition]}
+        at_end = {partition for partition in nonempty if self._offsets[partition] >= self.ends[partition]}
+        unread = nonempty - at_end
+        self._search({partition: self._offsets[partition] for partition in unread}, of_next=True)  # 1.
         # The unread offsets of a partition may all be markers of transactions, or records that were compacted away.
-        at_end |= {partition for partition in filled - at_end if not self._searched[partition]}
-        self._search(
+        at_end |= {partition for partition in unread if not self._searched[partition]}
+        self._search(  # 2.
             {partition: max(self.beginnings[partition], self.ends[partition] - LOOK_BACK) for partition in at_end},
             of_next=False,
         )
-        return {partition: ReadProgress(partition in at_end, self._times_ms.get(partition)) for partition in filled}
+        return {partition: ReadProgress(partition in at_end, self._times_ms.get(partition)) for partition in nonempty}
 
     def _search(self, starts: Mapping[Partition, int], *, of_next: bool) -> None:
-        """Store a record time by partition, from ``starts`` on: the first one with ``of_next``, otherwise the last."""
+        """Store by partition the time of the first record from ``starts`` on with ``of_next``, else of the last."""
         self.start_at(self.ends | dict(starts))  # at their ends, partitions that are not in `starts` return nothing
         for batch in self.batches():
             self._searched.update(position.topic_partition for position in batch.positions())
             for record in batch.records:
                 partition, time_ms = record.position.topic_partition, record.timestamp_ms
-                if time_ms >= 0 and not (of_next and self._is_found(partition)):
+                if time_ms >= 0 and not (of_next and self._has_credible_time(partition)):
                     self._times_ms[partition] = min(time_ms, self._now_ms)
             if of_next:
                 for partition in {position.topic_partition for position in batch.positions()}:
-                    if self._is_found(partition) or self._searched[partition] >= MAX_SEARCHED:
+                    if self._has_credible_time(partition) or self._searched[partition] >= MAX_SEARCHED:
                         # Ends the search of this partition.
                         self._consumer.seek(TopicPartition(*partition), self.ends[partition])
 
-    def _is_found(self, partition: Partition) -> bool:
-        """Return whether a credible time is known; a time in the future, which counts as now, is not."""
+    def _has_credible_time(self, partition: Partition) -> bool:
+        """Return whether the stored time lies in the past; a time in the future was stored as now."""
         return self._times_ms.get(partition, self._now_ms) < self._now_ms
 
 
 class RecordFetcher(_Reader):
-    """Fetches single records by position; only the options of the connection count. Used from one thread."""
+    """Fetches single records by position; uses only the options of the connection. Used from one thread."""
 
     def __init__(self, options: KafkaOptions) -> None:
         super().__init__(
@@ -373,7 +379,7 @@ class RecordFetcher(_Reader):
             raise self._failure(error, f"fetch {position}") from error
 
     def _await(self, partition: Any, position: Position) -> Record | None:
-        """Poll until the record, a later one, or the end of the partition arrives."""
+        """Poll until the record arrives, or a later record or the end of the partition shows that it is gone."""
         deadline = time.monotonic() + self._options.fetch_timeout_s
         while True:
             self._unreadable.clear()

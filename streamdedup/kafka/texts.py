@@ -1,6 +1,6 @@
-"""The text of a stored document, fetched from its record in Kafka; for ``serve``, ``tail`` and other commands.
+"""The text of a stored document, fetched from its record in Kafka; called by ``serve.texts`` and ``cli.topic_reading``.
 
-The index and alerts do not hold texts. They hold the position of each document's record, and the id and the digest with
+The index and alerts hold no texts, but the position of each document's record. They also hold its id and digest, with
 which the record is compared, because another record may have this position by now.
 """
 
@@ -11,7 +11,7 @@ from streamdedup.wire import Decoder, content_digest
 
 
 class TextMissingError(Exception):
-    """The text of a document cannot be shown; the message is the reason, for people."""
+    """The text of a document cannot be shown; the error text is the reason, for people."""
 
 
 def fetch_text(fetcher: RecordFetcher, decoder: Decoder, document_id: str, digest: str, position: Position) -> str:

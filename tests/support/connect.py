@@ -2,7 +2,7 @@
 
 from pathlib import Path
 
-from streamdedup.embedded.process import LOOPBACK, ManagedProcess, accepts
+from streamdedup.embedded.process import LOOPBACK, ManagedProcess, accepts_connections
 from tests.support.kafka import FAST_START, HEAP, KAFKA_VERSION, SLF4J, fetch_jars
 from tests.support.ports import free_ports
 from tests.support.processes import find_tool
@@ -67,4 +67,4 @@ class ConnectWorker(ManagedProcess):
 
     def is_ready(self) -> bool:
         """Return whether the API answers."""
-        return accepts(self.port)
+        return accepts_connections(self.port)

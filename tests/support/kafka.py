@@ -24,7 +24,7 @@ from streamdedup.embedded.process import (
     ManagedProcess,
     ServerError,
     Started,
-    accepts,
+    accepts_connections,
 )
 from tests.support.ports import free_ports
 from tests.support.processes import find_tool
@@ -95,7 +95,7 @@ class ToolRun(ManagedProcess):
         if not self.wait_exit(deadline_s):
             self.kill()
             raise ServerError(f"{self.name} took more than {deadline_s:g} s{self.log_tail()}")
-        self._release()
+        self._await_keeper()
         if self.exit_code:
             raise ServerError(f"{self.name} ended with code {self.exit_code}{self.log_tail()}")
 
@@ -197,7 +197,7 @@ class KafkaBroker(ManagedProcess):
 
     def is_ready(self) -> bool:
         """Return whether the port accepts connections; ``KafkaServer.wait_ready`` checks more."""
-        return accepts(self.port)
+        return accepts_connections(self.port)
 
     def format_command(self, cluster_id: str) -> ToolRun:
         """Return the run that prepares the data folder of this node."""

@@ -139,9 +139,10 @@ def test_a_redirect_is_an_answer_like_any_other():
     assert answered(b"HTTP/1.1 307 No\r\nLocation: http://127.0.0.1:1/\r\n\r\n") == (307, b"")
 
 
-def test_one_connection_serves_all_requests_and_is_opened_again_once():
+@pytest.mark.parametrize("failure", [b"", b"nonsense\r\n\r\n"])
+def test_one_connection_serves_all_requests_and_is_opened_again_once(failure):
     full = OK + b"Content-Length: 1\r\n\r\na"
-    with served(full, full, b"", full, full) as (url, heads), session(url) as http:
+    with served(full, full, failure, full, full) as (url, heads), session(url) as http:
         for _ in range(4):
             assert http.request("GET", "/x", {}) == (200, b"a")
         http.close()

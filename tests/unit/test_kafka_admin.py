@@ -15,7 +15,7 @@ from streamdedup.kafka.admin import (
     TopicNeed,
     _missing_topic_findings,
     _not_created,
-    alter_topic,
+    alter_topic_command,
     duration_text,
     judge_topic,
 )
@@ -115,7 +115,7 @@ def test_the_command_mends_all_that_is_too_short_and_nothing_else():
 
 def test_a_listener_with_a_login_needs_a_file_of_the_administrators():
     options = replace(OPTIONS, security_protocol="SASL_SSL", sasl_password="canary")
-    command = alter_topic(options, "t", {"cleanup.policy": "delete"})
+    command = alter_topic_command(options, "t", {"cleanup.policy": "delete"})
     assert "--command-config admin.properties" in command
     assert "canary" not in command
     assert shlex.split(command)[-1] == "cleanup.policy=delete"

@@ -59,6 +59,13 @@ def test_only_compat_uses_private_parts_of_the_client(module):
     assert bool(private + imports) == (module.stem == "compat"), private + imports
 
 
+def test_each_test_that_compat_names_exists():
+    named = set(re.findall(r"``(test_\w+|Test\w+)``", Path(compat.__file__).read_text(encoding="utf-8")))
+    sources = "".join(path.read_text(encoding="utf-8") for path in TESTS.rglob("test_*.py"))
+    assert named
+    assert named <= set(re.findall(r"\b(?:def|class) (\w+)", sources))
+
+
 def test_each_connection_reads_the_files_of_its_certificate_again(tmp_path):
     files = {"ssl_certfile": tmp_path / "certificate.pem", "ssl_keyfile": tmp_path / "key.pem"}
     for certificate, key in (("certificate.pem", "plain.key"), ("other.pem", "other.key")):

@@ -13,7 +13,7 @@ from streamdedup.cli import guards
 from streamdedup.cli import index as index_commands
 from streamdedup.errors import BrokerUnavailable, SettingsError, StreamdedupError
 from streamdedup.kafka import group_admin
-from streamdedup.kafka.group_admin import GroupState, _named, committed_if_listed
+from streamdedup.kafka.group_admin import GroupState, _member_text, committed_if_listed
 from streamdedup.kafka.offsets import fetch_committed, partitions_of
 from streamdedup.kafka.options import KafkaOptions
 from streamdedup.kafka.protocols import CommittedOffset
@@ -78,10 +78,10 @@ def test_a_topic_whose_partitions_the_client_does_not_know_is_not_taken_for_one_
 
 def test_a_member_is_named_by_its_client_its_static_id_and_its_host():
     dynamic = {"client_id": "streamdedup", "client_host": "/10.0.0.7", "group_instance_id": None}
-    assert _named(dynamic) == "streamdedup at /10.0.0.7"
-    assert _named(dynamic | {"group_instance_id": "a-0"}) == "streamdedup, group_instance_id a-0, at /10.0.0.7"
+    assert _member_text(dynamic) == "streamdedup at /10.0.0.7"
+    assert _member_text(dynamic | {"group_instance_id": "a-0"}) == "streamdedup, group_instance_id a-0, at /10.0.0.7"
     del dynamic["group_instance_id"]
-    assert _named(dynamic) == "streamdedup at /10.0.0.7"
+    assert _member_text(dynamic) == "streamdedup at /10.0.0.7"
 
 
 @pytest.fixture

@@ -119,8 +119,9 @@ def source(consumer):
     return source
 
 
-def test_beside_a_topic_that_was_created_again_no_record_of_a_healthy_topic_is_skipped(source):
+def test_beside_a_topic_that_was_created_again_no_record_of_a_healthy_topic_is_skipped(source, caplog):
     assert not source.poll(0.0)
+    assert caplog.messages == ["The committed offset belongs to a deleted topic; reading restarts at the oldest record"]
     assert source.poll(0.0).starts == {Partition("deleted", 0): 0, Partition("healthy", 0): 40}
 
 
@@ -177,7 +178,7 @@ def test_the_incarnation_and_the_id_of_the_topic_are_committed_behind_the_attemp
 
 class TestOtherIndexes:
     def test_after_each_joining_the_group_is_asked_once_for_members_with_other_indexes(self, consumer, monkeypatch):
-        asked, watch = [], group.IndexWatch(consumer, OPTIONS)
+        asked, watch = [], group.OtherIndexWatch(consumer, OPTIONS)
         monkeypatch.setattr(group, "refuse_other_indexes", asked.append)
         for member_id, state, count in (
             ("first", MemberState.STABLE, 1),
