@@ -80,7 +80,7 @@ class Readiness:
         self._logged: Awaited | None = None
         self._overdue_logged_at: float | None = None  # the beginning of the last overdue request
         self._awaited_since_s = clock()
-        metrics.observe_readiness(self.waiting_for, lambda: self.problem() is None)
+        metrics.connect_readiness(self.waiting_for, lambda: self.problem() is None)
 
     @contextmanager
     def asking_kafka(self) -> Iterator[None]:

@@ -95,7 +95,7 @@ class Loop:
         self._slow_start = SlowStart(options.batch_records)
         self._clients = KafkaClients(transport, clock)
         self.readiness = Readiness(metrics, clock, self._clients.missing_topics)
-        metrics.observe_topics(pipelines, self._clients.missing_topics)
+        metrics.connect_missing_topics(pipelines, self._clients.missing_topics)
         self._ownership = PartitionOwnership(pipelines, self.readiness.asking_kafka, statistics.topic_recreated, clock)
         self._recovery = Recovery(
             pipelines, self._ownership, options.on_index_lost, rebuilder, statistics.index_lost, self._rebuild_step

@@ -12,13 +12,13 @@ from streamdedup.wire import Decoder
 
 
 def rebuild_window(
-    progress: Mapping[Partition, ReadProgress], kept_ms: int, now_ms: int
+    progress: Mapping[Partition, ReadProgress], lifetime_ms: int, now_ms: int
 ) -> dict[Partition, int | None]:
     """Return the record time by partition at which the window begins, milliseconds since the epoch; None for no limit.
 
     An unread record forms pairs only with documents that are at most one retention period older. If the window were
-    counted from the present, and the backlog were longer than ``kept_ms``, a rebuild would read none of these
-    documents. A topic is therefore read from ``kept_ms`` before the earliest among
+    counted from the present, and the backlog were longer than ``lifetime_ms``, a rebuild would read none of these
+    documents. A topic is therefore read from ``lifetime_ms`` before the earliest among
 
     - the present;
     - the next record in the profile's slowest partition: the record is compared with documents from all topics;
@@ -35,7 +35,7 @@ def rebuild_window(
             starts[partition] = None
             continue
         reference = min(slowest, _latest_read(progress, partition.topic, now_ms))
-        starts[partition] = max(0, reference - kept_ms)  # Kafka looks up no negative time
+        starts[partition] = max(0, reference - lifetime_ms)  # Kafka looks up no negative time
     return starts
 
 

@@ -206,7 +206,7 @@ class Recovery:
             self._rebuilder.abandon()
             raise
         for name in begun:
-            log.warning("index_rebuild_begun", profile=name, gap=self._rebuilder.kind(name) != "lost")
+            log.warning("index_rebuild_begun", profile=name, gap=self._rebuilder.kind_of(name) != "lost")
         return bool(begun)
 
     def _rebuild(self, names: Sequence[str], source: Source, generation: int) -> None:
@@ -216,7 +216,7 @@ class Recovery:
         try:
             for name in names:
                 if self._rebuilder.has_begun(name):
-                    kind = self._rebuilder.kind(name)
+                    kind = self._rebuilder.kind_of(name)
                     count = self._rebuilder.rebuild(name, committed, generation, step, missing_topics=missing)
                     log.warning("index_rebuilt", profile=name, records=count, kind=kind)
                     self._on_lost(name, False, kind)

@@ -480,7 +480,7 @@ def test_of_two_rebuilds_of_which_one_could_not_begin_none_runs_before_the_group
 
     class Rebuilds:
         has_begun = begun.__contains__
-        kind = staticmethod(lambda _name: "lost")
+        kind_of = staticmethod(lambda _name: "lost")
         abandon = begun.clear
 
         def begin(self, name, losses, _tick):
@@ -506,7 +506,7 @@ def test_an_index_with_a_loss_beside_the_gap_of_a_switch_is_shown_as_lost():
     losses, shown = [gap, Loss(Partition("a", 1), CommittedOffset(1), "lost")], []
     index = SimpleNamespace(open=lambda *_, **__: None, connections_count=lambda: 0)
     pipelines = {"a": SimpleNamespace(name="a", index=index, fingerprint={})}
-    rebuilder = SimpleNamespace(has_begun=lambda _name: False, begin=lambda *_: True, kind=lambda _name: "lost")
+    rebuilder = SimpleNamespace(has_begun=lambda _name: False, begin=lambda *_: True, kind_of=lambda _name: "lost")
     ownership = SimpleNamespace(losses=lambda _source: losses)
     recovery = Recovery(pipelines, ownership, "rebuild", rebuilder, lambda name, lost: shown.append((name, lost)))
     source = SimpleNamespace(generation=lambda: 1, assigned=frozenset)
@@ -529,7 +529,7 @@ def test_the_command_keeps_an_index_with_gaps_and_replaces_one_that_lacks_more_o
 def test_a_rebuild_of_an_index_without_losses_gives_up_the_lease_and_deletes_nothing():
     calls = []
     staging = SimpleNamespace(take_lease=lambda: calls.append("take"), abandon=lambda: calls.append("abandon"))
-    target = SimpleNamespace(staging=staging, alerts=SimpleNamespace(ping=lambda: None), kept_ms=None)
+    target = SimpleNamespace(staging=staging, alerts=SimpleNamespace(ping=lambda: None), lifetime_ms=None)
     rebuilder = rebuild.Rebuilder(lambda _name: target, None, "duplicates")
     assert not rebuilder.begin("articles", list)
     assert (calls, rebuilder.has_begun("articles")) == (["take", "abandon"], False)
@@ -546,7 +546,7 @@ def test_after_a_failed_rebuild_the_others_that_have_begun_begin_again_because_t
         raise StoreUnavailable("made to fail")
 
     rebuilder = SimpleNamespace(
-        begin=begin, has_begun=begun.__contains__, kind=lambda _: "gap", abandon=begun.clear, rebuild=rebuild_one
+        begin=begin, has_begun=begun.__contains__, kind_of=lambda _: "gap", abandon=begun.clear, rebuild=rebuild_one
     )
     index = SimpleNamespace(connections_count=lambda: 0, open=lambda *_, **__: None)
     pipelines = {name: SimpleNamespace(name=name, index=index, fingerprint={}) for name in "ab"}

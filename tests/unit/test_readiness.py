@@ -104,7 +104,7 @@ def test_a_wait_for_partitions_that_was_logged_with_its_reason_is_not_explained(
 def test_a_topic_that_does_not_exist_is_reported_beside_a_wait(metrics, clock):
     missing: set[str] = set()
     readiness = Readiness(metrics, clock=clock, missing_topics=lambda: frozenset(missing))
-    metrics.observe_topics(["a", "b", "c"], lambda: frozenset(missing))
+    metrics.connect_missing_topics(["a", "b", "c"], lambda: frozenset(missing))
     readiness.at_work()
     assert (readiness.problem(), shown(metrics, "ready"), shown(metrics, "topic_missing", topic="b")) == (None, 1, 0)
     missing |= {"c", "b"}
