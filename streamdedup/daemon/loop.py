@@ -259,23 +259,23 @@ class Loop:
 
     def _succeeded(self, source: Source) -> None:
         """Reset the retry delay after a turn without an error; end the wait once partitions were assigned."""
-        self.readiness.end_failures()
+        self.readiness.forget_failures()
         if self.readiness.awaited is None:
             return
         # A daemon without partitions is also at work once it has seen an assignment: a group may have more members than
         # partitions.
         if source.assigned() or source.stats().rebalances_count:
             log.info("at_work", partitions=sorted(str(partition) for partition in source.assigned()))
-            self.readiness.at_work()
+            self.readiness.end_wait()
         else:
-            self.readiness.wait_for(Awaited.PARTITIONS)
+            self.readiness.set_awaited(Awaited.PARTITIONS)
             self.readiness.log_joining()
 
     # Kafka clients
 
     def _open_clients(self) -> tuple[Source, Sink]:
         if self._clients.source is None and self.readiness.awaited is not Awaited.GROUP:
-            self.readiness.wait_for(Awaited.KAFKA)
+            self.readiness.set_awaited(Awaited.KAFKA)
         return self._clients.open()
 
     def _close_clients(self) -> None:
@@ -290,7 +290,7 @@ class Loop:
         if isinstance(error, (MembershipEnded, ProducerFenced)):
             self._shrink_batches(batch)
         awaited = next((awaited for kind, awaited in _AWAITED.items() if isinstance(error, kind)), Awaited.KAFKA)
-        self.readiness.wait_for(awaited)  # before closing, which takes seconds
+        self.readiness.set_awaited(awaited)  # before closing, which takes seconds
         # Raises if another process has replaced this one under the same static membership: new clients would evict it.
         self._clients.confirm_membership()
         self._close_clients()
@@ -338,7 +338,7 @@ class Loop:
     def _rebuild_step(self) -> None:
         """Tick, report the wait for the index, and end the rebuild when asked to stop."""
         self._tick()
-        self.readiness.wait_for(Awaited.INDEX)
+        self.readiness.set_awaited(Awaited.INDEX)
         self._statistics.waiting(self._clients.source)
         if self._stop.stopping:
             # Undoes the turn without a fatal error; `run` then sees the request to stop.
@@ -346,7 +346,7 @@ class Loop:
 
     def _wait(self, awaited: Awaited, error: Exception) -> None:
         """Wait before the next try, longer after each failure; keep the group membership if there is one."""
-        delay_s = self.readiness.retry_delay_s(awaited, error)
+        delay_s = self.readiness.record_failure(awaited, error)
         source = self._clients.source
         self._statistics.waiting(None if awaited is Awaited.KAFKA else source)
         if source is None:

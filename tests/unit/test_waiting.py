@@ -253,7 +253,7 @@ def test_a_killed_daemon_leaves_its_lag_to_the_next(world):
 
 def test_a_daemon_whose_group_assigns_nothing_says_so(world, daemon):
     daemon.loop._close_clients()
-    daemon.loop.readiness.wait_for(Awaited.KAFKA)
+    daemon.loop.readiness.set_awaited(Awaited.KAFKA)
     source, _ = daemon.loop._open_clients()
     source.inner.assigned, source.inner.stats = frozenset, SourceStats
     with capture_logs() as logged:
