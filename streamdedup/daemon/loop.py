@@ -4,7 +4,7 @@
 batch, ``Loop._turn`` the reactions to errors.
 
 A batch is either published and committed as a whole, or undone as a whole and read again. Undoing a batch
-(``Loop._reset``) also drops the batch that was read ahead and forgets all fences.
+(``Loop._undo``) also drops the batch that was read ahead and forgets all fences.
 
 The class of an error (``errors``) decides the reaction:
 
@@ -101,9 +101,9 @@ class Loop:
             pipelines, self._ownership, options.on_index_lost, rebuilder, statistics.index_lost, self._rebuild_step
         )
         self._processor = BatchProcessor(pipelines, statistics.timed, tick)
-        self._reader = ReadAhead(self._processor, self._slow_start, self._ownership.held, statistics.timed)
+        self._reader = ReadAhead(self._processor, self._slow_start, self._ownership.held_fences, statistics.timed)
         self._publisher = Publisher(options, pipelines)
-        self._window_start = WindowStart(pipelines, self._ownership.held, self.readiness.asking_kafka)
+        self._window_start = WindowStart(pipelines, self._ownership.held_fences, self.readiness.asking_kafka)
 
     def run(self) -> None:
         """Process batches until asked to stop; raise ``FatalError`` where continuing would lose or double pairs."""
@@ -132,27 +132,27 @@ class Loop:
             # Also asks the indexes at intervals, and raises if they do not answer.
             self._statistics.observe(source, batch)
             if self._recovery.recover_if_lost(source):
-                self._reset(batch)  # the fences belong to the index that was lost
+                self._undo(batch)  # the fences belong to the index that was lost
             elif batch:
                 self._recovery.refuse_revoked(batch)
                 self._process(batch, source, sink)
-            self._succeeded(source)
+            self._record_success(source)
         except StoreUnavailable as error:
-            self._reset(batch)
+            self._undo(batch)
             self._await_indexes(error)
         except BatchRefused as error:
             self._shrink_batches(batch)
-            self._reset(batch)
+            self._undo(batch)
             self._await_assignment(batch, error)
         except IndexLost as error:
-            self._reset(batch)
+            self._undo(batch)
             self._recovery.report_loss(error)
         except DeadLetterBurst as error:
-            self._reset(batch)
+            self._undo(batch)
             self._halt(error)
         except (BrokerSilent, RegistryUnavailable) as error:
             # Before the clause for BrokerUnavailable, a base class of BrokerSilent.
-            self._reset(batch)
+            self._undo(batch)
             self._await_server(error)
         except (BrokerUnavailable, ProducerFenced, Rejoin) as error:
             self._replace_clients(batch, error)
@@ -173,17 +173,17 @@ class Loop:
         6. finish      index: high-water marks          statistics
         =============  ===============================  ================================================
         """
-        if self._skipped_to_window(batch, source):
+        if self._skip_to_window(batch, source):
             return
         batch, fences = self._take_over(batch, source)
-        decoded, ahead = self._reader.prepared(batch)  # `index` prepares the chunks that were not prepared ahead
+        decoded, ahead = self._reader.take_prepared(batch)  # `index` prepares the chunks that were not prepared ahead
         # In a backlog this thread polls the next batch, and a second thread prepares it.
         if self._reader.may_read_ahead(source, batch):
             self._reader.poll_ahead(source)
             if source.generation() != batch.generation:
                 # The group has rebalanced: Kafka would refuse to commit this batch.
                 self._shrink_batches(batch)
-                self._reset(batch)
+                self._undo(batch)
                 return
             self._reader.prepare_ahead()
         result = self._processor.index(decoded, ahead, fences)
@@ -193,13 +193,13 @@ class Loop:
         attempt_id = self._announce(batch, fences, source)
         self._publish(batch, messages, attempt_id, sink)
         self._finish(batch, fences, result, dead_letters)
-        self._statistics.lags.observe(source, self._reader.ahead())
+        self._statistics.lags.observe(source, self._reader.batch_ahead())
 
-    def _skipped_to_window(self, batch: Batch, source: Source) -> bool:
+    def _skip_to_window(self, batch: Batch, source: Source) -> bool:
         """Undo the batch and seek where a partition is to begin later (``window_start``); tell whether it did so."""
         starts = self._window_start.offsets(batch, source)
         if starts:
-            self._reset(batch)
+            self._undo(batch)
             source.seek(starts)  # after the reset, which rewinds these partitions to the batch
         return bool(starts)
 
@@ -244,20 +244,20 @@ class Loop:
         self._publisher.count_dead_letters(batch, dead_letters)
         self._statistics.count_batch(result, dead_letters)
 
-    def _reset(self, batch: Batch | None) -> None:
+    def _undo(self, batch: Batch | None) -> None:
         """Undo the polled batch, whose publishing has not begun, and the batch ahead; forget all fences."""
         batch_ahead = self._reader.discard()
         # The last rewind of a partition decides, and the current batch begins at lower offsets than the batch ahead.
         self._clients.rewind([undone for undone in (batch_ahead, batch) if undone is not None])
         self._statistics.lags.rewound()
-        self._ownership.reset()
+        self._ownership.forget_fences()
 
     def _shrink_batches(self, batch: Batch | None) -> None:
         """Begin with small batches again, because the undone batch may have taken too long."""
         if batch:
             self._slow_start.restart(len(batch.records))
 
-    def _succeeded(self, source: Source) -> None:
+    def _record_success(self, source: Source) -> None:
         """Reset the retry delay after a turn without an error; end the wait once partitions were assigned."""
         self.readiness.forget_failures()
         if self.readiness.awaited is None:
@@ -282,7 +282,7 @@ class Loop:
         if self._clients.source is not None:
             self._clients.close()
             self._reader.close()
-            self._ownership.reset()
+            self._ownership.forget_fences()
             self._statistics.clients_closed()
 
     def _replace_clients(self, batch: Batch | None, error: BrokerUnavailable | ProducerFenced | Rejoin) -> None:

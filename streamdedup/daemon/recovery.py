@@ -58,7 +58,7 @@ class Recovery:
         #: For each index, how many connections were ever opened, at the last check; None before a check.
         self._connection_counts: tuple[int, ...] | None = None
         #: Whether a write has detected a lost index since the last check.
-        self._loss_found = False
+        self._has_found_loss = False
         #: Generation in which the parameters of the open indexes were last compared.
         self._compared_generation: int | None = None
 
@@ -76,7 +76,7 @@ class Recovery:
         if opening is None:
             return
         self._opened.add(name)
-        if opening.created and self._loss_found:
+        if opening.created and self._has_found_loss:
             # A write has detected the loss, but no committed offset shows it, because nothing is committed yet.
             self._on_lost(name, True)
         log.info("index_open", profile=name, created=opening.created)
@@ -105,10 +105,10 @@ class Recovery:
         # Before the first call to an index, so that a connection that is opened during this check causes another check.
         self._connection_counts = self._connection_counts_now()
         self._compare_parameters(generation)
-        losses = self._ownership.losses(source)
+        losses = self._ownership.check_for_losses(source)
         if losses:
             self._recover(losses, source, generation)
-            self._loss_found = False
+            self._has_found_loss = False
             return True
         if source.assigned():
             # Nothing is lost any more: another daemon may have completed a rebuild that this daemon has begun.
@@ -118,7 +118,7 @@ class Recovery:
                     self._on_lost(name, False)
         for name in {self._by_topic[partition.topic].name for partition in source.assigned()} - self._opened:
             self._open(name, create=True)
-        self._loss_found = False
+        self._has_found_loss = False
         return False
 
     def refuse_revoked(self, batch: Batch) -> None:
@@ -132,7 +132,7 @@ class Recovery:
         Called when a batch is announced. The connections alone do not show keys that are put back under a running
         daemon.
         """
-        if losses := self._ownership.losses(source):
+        if losses := self._ownership.check_for_losses(source):
             raise Rejoin(f"{losses[0].reason}: the group is joined anew, and the index is checked")
         self.check_connections()
 
@@ -197,7 +197,7 @@ class Recovery:
         """Begin the rebuilds that this daemon has not begun; tell whether there were any."""
 
         def losses_of(name: str) -> list[Loss]:
-            return self._by_profile(self._ownership.losses(source)).get(name, [])
+            return self._by_profile(self._ownership.check_for_losses(source)).get(name, [])
 
         try:
             begun = [name for name in names if self._rebuilder.begin(name, partial(losses_of, name), self._tick)]
@@ -228,5 +228,5 @@ class Recovery:
         if self._policy == "fail":
             raise IndexLost(f"{error}. {_ADVICE}") from error
         log.warning("index_lost", reason=str(error))
-        self._loss_found = True
+        self._has_found_loss = True
         self._opened.clear()  # the next turn opens the indexes again, or creates them

@@ -26,17 +26,17 @@ log = structlog.get_logger("streamdedup.loop")  # one name for all modules of th
 class WindowStart:
     """Finds the offsets at which partitions begin instead of their oldest records.
 
-    ``held`` is ``PartitionOwnership.held``; ``asking_kafka`` marks each request to Kafka for readiness.
+    ``held_fences`` is ``PartitionOwnership.held_fences``; ``asking_kafka`` marks each request to Kafka for readiness.
     """
 
     def __init__(
         self,
         pipelines: Mapping[str, Pipeline],
-        held: Callable[[Iterable[Partition], int], Mapping[Partition, Fence]],
+        held_fences: Callable[[Iterable[Partition], int], Mapping[Partition, Fence]],
         asking_kafka: Callable[[], AbstractContextManager[None]] = nullcontext,
     ) -> None:
         self._pipelines = pipelines
-        self._held = held
+        self._held_fences = held_fences
         self._asking_kafka = asking_kafka
 
     def offsets(self, batch: Batch, source: Source) -> dict[Partition, int]:
@@ -45,7 +45,7 @@ class WindowStart:
         Only for partitions without a fence and without a committed offset, whose first record in the batch is too old
         or unreadable. A record without a time counts as young. For most batches the result is empty without a request.
         """
-        fenced = self._held(batch.starts, batch.generation)
+        fenced = self._held_fences(batch.starts, batch.generation)
         earliest_ms = self._earliest_times(batch, batch.starts.keys() - fenced.keys())
         if not earliest_ms:
             return {}

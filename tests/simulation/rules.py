@@ -143,9 +143,9 @@ RULES: dict[str, Sequence[Break]] = {
 BRANCHES: dict[str, Sequence[Break]] = {
     "append-to-nothing": [(appending, "missing_at_first_attempt", _at_present)],
     "batch-ahead-undone": [(read_ahead.ReadAhead, "discard", _returns_none)],
-    "dead-letter-set-back": [(publisher.Publisher, "_is_published", _always(True))],
+    "dead-letter-set-back": [(publisher.Publisher, "_is_to_publish", _always(True))],
     "frozen-at-rebuild": [
-        (partitions, "_confirm_index", _does_nothing),
+        (partitions, "_require_index", _does_nothing),
         (recovery.Recovery, "_compare_parameters", _does_nothing),
     ],
     "gap-of-removed-records": [(rebuild_run.RebuildRun, "_is_fillable", _always(True))],

@@ -102,7 +102,7 @@ def test_a_batch_of_two_profiles_is_compared_after_a_pause_of_either():
         clock.now_s += pause_s
         batch_fences = {partition: fence for name in names for partition, fence in fences[name].items()}
         ownership.announce(batch_fences, dict.fromkeys(batch_fences, 0))
-        ownership.losses(source)
+        ownership.check_for_losses(source)
     assert asked == [100, 110, 111]
 
 
@@ -325,7 +325,7 @@ def test_an_index_that_is_new_after_the_loss_of_another_one_is_not_shown_as_lost
 
     index = SimpleNamespace(open=open_index, connections_count=lambda: 0)
     pipelines = {n: SimpleNamespace(name=n, index=index, fingerprint={}, silent_until_ms=None) for n in "ab"}
-    ownership = SimpleNamespace(losses=lambda _source: tuple(losses), accept_losses=lambda *_: losses.clear())
+    ownership = SimpleNamespace(check_for_losses=lambda _source: tuple(losses), accept_losses=lambda *_: losses.clear())
     source = SimpleNamespace(generation=lambda: 1, assigned=lambda: assigned)
     rebuilder = rebuild.Rebuilder(pipelines.get, None, DUPLICATES)
     recovery = Recovery(pipelines, ownership, "continue", rebuilder, lambda name, lost: shown.append((name, lost)))
@@ -492,7 +492,9 @@ def test_of_two_rebuilds_of_which_one_could_not_begin_none_runs_before_the_group
 
     index = SimpleNamespace(open=lambda *_, **__: None, connections_count=lambda: 0)
     pipelines = {n: SimpleNamespace(name=n, index=index, fingerprint={}) for n in lost}
-    ownership = SimpleNamespace(losses=lambda _: [Loss(Partition(n, 0), CommittedOffset(1), "lost") for n in lost])
+    ownership = SimpleNamespace(
+        check_for_losses=lambda _: [Loss(Partition(n, 0), CommittedOffset(1), "lost") for n in lost]
+    )
     source = SimpleNamespace(generation=lambda: 1, assigned=frozenset)
     recovery = Recovery(pipelines, ownership, "rebuild", Rebuilds())
     with pytest.raises(StoreUnavailable):
@@ -507,7 +509,7 @@ def test_an_index_with_a_loss_beside_the_gap_of_a_switch_is_shown_as_lost():
     index = SimpleNamespace(open=lambda *_, **__: None, connections_count=lambda: 0)
     pipelines = {"a": SimpleNamespace(name="a", index=index, fingerprint={})}
     rebuilder = SimpleNamespace(has_begun=lambda _name: False, begin=lambda *_: True, kind_of=lambda _name: "lost")
-    ownership = SimpleNamespace(losses=lambda _source: losses)
+    ownership = SimpleNamespace(check_for_losses=lambda _source: losses)
     recovery = Recovery(pipelines, ownership, "rebuild", rebuilder, lambda name, lost: shown.append((name, lost)))
     source = SimpleNamespace(generation=lambda: 1, assigned=frozenset)
     with pytest.raises(Rejoin):
@@ -552,7 +554,7 @@ def test_after_a_failed_rebuild_the_others_that_have_begun_begin_again_because_t
     pipelines = {name: SimpleNamespace(name=name, index=index, fingerprint={}) for name in "ab"}
     losses = [Loss(Partition(name, 0), CommittedOffset(1), "lost") for name in "ab"]
     source = SimpleNamespace(generation=lambda: 1, committed_offsets=dict, missing_topics=frozenset)
-    recovery = Recovery(pipelines, SimpleNamespace(losses=lambda _: losses), "rebuild", rebuilder)
+    recovery = Recovery(pipelines, SimpleNamespace(check_for_losses=lambda _: losses), "rebuild", rebuilder)
     with pytest.raises(Rejoin):
         recovery.recover_if_lost(source)
     rebuilder.begin = lambda *_: False
@@ -566,7 +568,7 @@ def test_a_daemon_without_partitions_which_compares_nothing_keeps_a_rebuild_that
     rebuilder = SimpleNamespace(has_begun=lambda _name: True, abandon=lambda: calls.append("abandon"))
     index = SimpleNamespace(connections_count=lambda: 0)
     source = SimpleNamespace(generation=lambda: 1, assigned=frozenset)
-    ownership = SimpleNamespace(losses=lambda _source: [])
+    ownership = SimpleNamespace(check_for_losses=lambda _source: [])
     pipelines = {"a": SimpleNamespace(name="a", index=index)}
     recovery = Recovery(pipelines, ownership, "rebuild", rebuilder, lambda *shown: calls.append(shown))
     assert not recovery.recover_if_lost(source)
