@@ -1,7 +1,7 @@
 """The loop of the daemon: poll, decode, detect, publish, commit, and the reaction to each kind of failure.
 
-``streamdedup run`` (``cli.run``) constructs one ``Loop`` and calls ``Loop.run``. ``Loop._process`` has the stages of a
-batch, ``Loop._turn`` the reactions to errors.
+Called by ``cli.run`` (``streamdedup run``), which makes one ``Loop`` and calls ``Loop.run``. ``Loop._process`` has the
+stages of a batch, ``Loop._turn`` the reactions to errors; a new class of error also touches ``errors``.
 
 A batch is either published and committed as a whole, or undone as a whole and read again. Undoing a batch
 (``Loop._undo``) also drops the batch that was read ahead and forgets all fences.
@@ -18,7 +18,7 @@ The class of an error (``errors``) decides the reaction:
 - ``BrokerUnavailable``, ``MembershipEnded``, ``ProducerFenced``: the batch may be committed or not, so no rewind is
   safe. Open new clients, which read from the committed offset. A second ``ProducerFenced`` within a minute ends.
 - ``Rejoin``: an index may have gone back in time, a rebuild begins, or a topic was created again. Open new clients: the
-  group begins a new generation, so Kafka refuses to commit the batches that daemons indexed in the old generation.
+  group begins a new generation, and Kafka refuses to commit batches that daemons indexed in the old one.
 - ``FatalError``: end.
 
 ``BatchRefused``, ``MembershipEnded``, ``ProducerFenced`` and a rebalance during a batch may mean that the batch took
@@ -125,11 +125,11 @@ class Loop:
             source, sink = self._open_clients()
             if self.readiness.halted is not None:
                 source.keep_membership(POLL_S)  # keeps the partitions, and fetches nothing
-                self._statistics.waiting(source)
+                self._statistics.observe_wait(source)
                 return
             # Shorter polls while the daemon waits, such as for its first partitions, finish joining the group sooner.
             batch = self._reader.poll(source, POLL_S if self.readiness.awaited is None else JOINING_POLL_S)
-            # Also asks the indexes at intervals, and raises if they do not answer.
+            # Asks the indexes at intervals, also in an idle daemon, and raises if they do not answer.
             self._statistics.observe(source, batch)
             if self._recovery.recover_if_lost(source):
                 self._undo(batch)  # the fences belong to the index that was lost
@@ -196,11 +196,11 @@ class Loop:
         self._statistics.lags.observe(source, self._reader.batch_ahead())
 
     def _skip_to_window(self, batch: Batch, source: Source) -> bool:
-        """Undo the batch and seek where a partition is to begin later (``window_start``); tell whether it did so."""
-        starts = self._window_start.offsets(batch, source)
+        """Undo the batch and seek if a partition is to begin later (``window_start``); tell whether it did so."""
+        starts = self._window_start.later_starts(batch, source)
         if starts:
             self._undo(batch)
-            source.seek(starts)  # after the reset, which rewinds these partitions to the batch
+            source.seek(starts)  # last, because `_undo` rewinds these partitions to the batch
         return bool(starts)
 
     def _take_over(self, batch: Batch, source: Source) -> tuple[Batch, Mapping[Partition, Fence]]:
@@ -209,12 +209,10 @@ class Loop:
         return batch.in_incarnations({partition: fence.incarnation for partition, fence in fences.items()}), fences
 
     def _announce(self, batch: Batch, fences: Mapping[Partition, Fence], source: Source) -> str:
-        """Store the attempt id in every slot of the index, now that the batch is completely written.
+        """Store the attempt id in every slot of the index, now that the batch is completely written; return the id.
 
-        The commit carries the same id. An index that lacks a committed attempt id has gone back in time.
-
-        Raises ``Rejoin`` if the index lacks a committed attempt, or a connection to the store was opened during the
-        batch: the server may have forgotten a part of the batch.
+        The commit carries the same id. Raises ``Rejoin`` if the index lacks a committed id, because it has gone back in
+        time, or if a connection to the store was opened during the batch: the server may have forgotten a part of it.
         """
         with self._statistics.timed("index"):
             attempt_id = self._ownership.announce(fences, batch.starts)
@@ -236,8 +234,8 @@ class Loop:
     ) -> None:
         """Raise the high-water marks of the index to the committed offsets, and count the batch.
 
-        Records below a high-water mark emit nothing when they are read again. Losing this update costs nothing: the
-        next comparison or fence of a partition raises the high-water mark.
+        Records below a high-water mark emit nothing when they are read again. If this update is lost, the next
+        comparison or fence of a partition raises the high-water mark.
         """
         self._slow_start.grow(sum(detected.replayed_count for detected in result.detected.values()))
         self._ownership.finish(batch.ends, fences, result.detected)
@@ -249,7 +247,7 @@ class Loop:
         batch_ahead = self._reader.discard()
         # The last rewind of a partition decides, and the current batch begins at lower offsets than the batch ahead.
         self._clients.rewind([undone for undone in (batch_ahead, batch) if undone is not None])
-        self._statistics.lags.rewound()
+        self._statistics.lags.forget_batch()
         self._ownership.forget_fences()
 
     def _shrink_batches(self, batch: Batch | None) -> None:
@@ -339,7 +337,7 @@ class Loop:
         """Tick, report the wait for the index, and end the rebuild when asked to stop."""
         self._tick()
         self.readiness.set_awaited(Awaited.INDEX)
-        self._statistics.waiting(self._clients.source)
+        self._statistics.observe_wait(self._clients.source)
         if self._stop.stopping:
             # Undoes the turn without a fatal error; `run` then sees the request to stop.
             raise StoreUnavailable("the rebuild of the index was interrupted; the next start begins it again")
@@ -348,7 +346,7 @@ class Loop:
         """Wait before the next try, longer after each failure; keep the group membership if there is one."""
         delay_s = self.readiness.record_failure(awaited, error)
         source = self._clients.source
-        self._statistics.waiting(None if awaited is Awaited.KAFKA else source)
+        self._statistics.observe_wait(None if awaited is Awaited.KAFKA else source)
         if source is None:
             self._stop.wait(delay_s)
             return
