@@ -59,7 +59,7 @@ _FIRST_FIELDS: Final = ("timestamp", "level", "event", "logger")
 
 
 class ClientRepeats(logging.Filter):
-    """Passes equal lines of clients once in ``REPEAT_S``, their ``_USELESS_LINES`` never, and all other lines.
+    """Passes equal lines of clients once in ``REPEAT_S``, their ``_USELESS_LINES`` never, and all lines of others.
 
     Two lines are equal if they have the same logger, level and unformatted message, apart from digits.
     """

@@ -1,7 +1,8 @@
 """The loop of the daemon: poll, decode, detect, publish, commit, and the reaction to each kind of failure.
 
 Called by ``cli.run`` (``streamdedup run``), which makes one ``Loop`` and calls ``Loop.run``. ``Loop._process`` has the
-stages of a batch, ``Loop._turn`` the reactions to errors; a new class of error also touches ``errors``.
+stages of a batch, ``Loop._turn`` the reactions to errors. A new stage also touches ``docs/architecture.md``, a new
+reaction ``errors`` and ``docs/delivery.md``.
 
 A batch is either published and committed as a whole, or undone as a whole and read again. Undoing a batch
 (``Loop._undo``) also drops the batch that was read ahead and forgets all fences.

@@ -58,7 +58,7 @@ def find_losses(index: PartitionStore, committed: Mapping[Partition, CommittedOf
 
 
 class _KnownCommits(NamedTuple):
-    """What an index knows of commits: the latest lineage of an announced attempt, the time of the latest commit."""
+    """Traces of commits in an index: the latest lineage of an announced attempt, the time of the latest commit."""
 
     lineage: int = 0
     latest_ms: int | None = None
@@ -109,7 +109,7 @@ def _gap(committed: CommittedOffset, state: PartitionState, commits: _KnownCommi
 
     * It knows of no commit.
     * Another program has committed the offset, without an attempt id.
-    * The index is from before a rebuild of the whole index, and lacks the claims that the rebuild restored.
+    * The index is from before a rebuild of the whole index: its claims are older than those that the rebuild restored.
     * The announced attempt belongs to an earlier incarnation of the topic; without topic ids, a committed offset below
       the start of the attempt shows that.
     """

@@ -135,7 +135,7 @@ class PartitionOwnership:
         # The high-water mark is raised to the start: the committed offset, or the first record that exists after it;
         # without a commit, the beginning of the group. `fence` compares attempt ids again, atomically with the fencing.
         # After the fence is set, `fence` calls `_confirm_membership`, which raises if this process has lost its
-        # membership, and with it the partition. Before, it would prove nothing: the process may be frozen in between.
+        # membership, and with it the partition. An earlier call proves nothing: the process may be frozen after it.
         fence = index.fence(
             partition, generation, start, attempt_id_of(committed), in_kafka, lambda: self._confirm_membership(source)
         )

@@ -89,7 +89,7 @@ class ReadAhead:
         return self._polled if isinstance(self._polled, Batch) else None
 
     def take_prepared(self, batch: Batch) -> tuple[DecodedBatch, deque[Chunk]]:
-        """Return the decoded batch and the chunks that were prepared ahead; decode it now if it was not ahead.
+        """Return the decoded batch and the chunks that were prepared ahead; decode it now if it was not decoded ahead.
 
         Raises an error of the preparation ahead.
         """

@@ -1,7 +1,7 @@
 """Shutdown: stop signals, and two threads that end a stuck process.
 
 Called by ``cli.run``, which opens all three contexts, and by ``loop``, which asks ``StopSignals`` between batches and
-while waiting. A change of a limit also touches the grace periods in ``deploy/``.
+while waiting. A longer ``STOP_TIMEOUT_S`` may touch the grace periods in ``deploy/`` and ``docker-compose.yml``.
 
 A signal handler interrupts the main thread at any point, even while the main thread holds a lock of ``threading`` or
 ``logging``. The handlers of this module therefore use only a flag and a ``SimpleQueue``, whose ``put`` is reentrant,

@@ -111,7 +111,7 @@ def reused_producer(_on_point: OnPoint) -> None:
 
     producer.TransactionalSink.publish = publish_or_abort
     # It never opens new clients, continues at the rewound position, and believes its old fences.
-    PartitionOwnership.reset = lambda _self: None
+    PartitionOwnership.forget_fences = lambda _self: None
 
 
 def no_fence(_on_point: OnPoint) -> None:

@@ -154,7 +154,7 @@ BRANCHES: dict[str, Sequence[Break]] = {
     "mark-of-an-idle-partition": [(partitions, "_is_behind", _always(False))],
     "recreated-rebuild": [(lifecycle, "with_incarnation", lambda _original: lambda entry, _stored: entry)],
     "restart-between-batches": [(recovery.Recovery, "check_connections", _does_nothing)],
-    "stale-end": [(partitions.PartitionOwnership, "_confirm", _does_nothing)],
+    "stale-end": [(partitions.PartitionOwnership, "_confirm_membership", _does_nothing)],
     "static-clock": [(attempts.AttemptIds, "observe", _does_nothing)],
 }
 
