@@ -74,22 +74,22 @@ class Readiness:
         self.awaited: Awaited | None = Awaited.STORE  # the first server that `cli.run` waits for
         self._clock = clock
         self._missing_topics = missing_topics
-        self._request_began_at: float | None = None
+        self._request_began_at_s: float | None = None
         self._failures_count = 0
         #: The wait that was logged last.
         self._logged: Awaited | None = None
-        self._overdue_logged_at: float | None = None  # the beginning of the last overdue request
+        self._logged_request_s: float | None = None  # the beginning of the overdue request that was logged last
         self._awaited_since_s = clock()
         metrics.connect_readiness(self.waiting_for, lambda: self.problem() is None)
 
     @contextmanager
     def asking_kafka(self) -> Iterator[None]:
         """Mark a request to Kafka while the context is open."""
-        self._request_began_at = self._clock()
+        self._request_began_at_s = self._clock()
         try:
             yield
         finally:
-            self._request_began_at = None
+            self._request_began_at_s = None
 
     def set_awaited(self, awaited: Awaited) -> None:
         """Show a wait for a server or event, until ``end_wait``; returns at once."""
@@ -128,10 +128,10 @@ class Readiness:
         """Return ``awaited``, or Kafka during an overdue request, which is logged; None while at work or halted."""
         if self.halted is not None:
             return None
-        began_at = self._request_began_at
-        if self.awaited is None and began_at is not None and self._clock() - began_at > OVERDUE_S:
-            if began_at != self._overdue_logged_at:  # the loop logs the outage only when the request fails
-                self._overdue_logged_at = began_at
+        began_at_s = self._request_began_at_s
+        if self.awaited is None and began_at_s is not None and self._clock() - began_at_s > OVERDUE_S:
+            if began_at_s != self._logged_request_s:  # the loop logs the outage only when the request fails
+                self._logged_request_s = began_at_s
                 log.warning(
                     "waiting", what=Awaited.KAFKA.value, reason=f"a request has had no answer for {OVERDUE_S:g} s"
                 )

@@ -101,7 +101,7 @@ class Recovery:
         generation = source.generation()
         if generation is None:
             return False  # no partitions are assigned
-        self.check_connections()
+        self._check_connections()
         # Before the first call to an index, so that a connection that is opened during this check causes another check.
         self._connection_counts = self._connection_counts_now()
         self._compare_parameters(generation)
@@ -133,7 +133,7 @@ class Recovery:
         """
         if losses := self._ownership.check_for_losses(source):
             raise Rejoin(f"{losses[0].reason}: the group is joined anew, and the index is checked")
-        self.check_connections()
+        self._check_connections()
 
     def _compare_parameters(self, generation: int) -> None:
         """In a new generation raise ``IndexMismatch`` if an open index has other parameters by now.
@@ -150,7 +150,7 @@ class Recovery:
     def _connection_counts_now(self) -> tuple[int, ...]:
         return tuple(pipeline.index.connections_count() for pipeline in self._by_name.values())
 
-    def check_connections(self) -> None:
+    def _check_connections(self) -> None:
         """Raise ``Rejoin`` if a connection to an index was opened since the last check.
 
         A server that was restarted or replaced may have forgotten acknowledged writes: a part of the current batch, or

@@ -47,7 +47,7 @@ class StopSignals:
     def __init__(self, on_stop: Callable[[], None] | None = None, clock: Callable[[], float] = time.monotonic) -> None:
         self._on_stop = on_stop
         self._clock = clock
-        self._requested_at = 0.0
+        self._requested_at_s = 0.0
         self._earlier_handlers: dict[signal.Signals, Any] = {}
         self._stopping = False
         self._wakeups: queue.SimpleQueue[None] = queue.SimpleQueue()
@@ -69,7 +69,7 @@ class StopSignals:
     def stop(self) -> None:
         """Request a stop, as a first signal does; from any thread."""
         if not self._stopping:
-            self._requested_at = self._clock()
+            self._requested_at_s = self._clock()
             self._stopping = True
             self._wakeups.put(None)
             if self._on_stop is not None:
@@ -85,7 +85,7 @@ class StopSignals:
     def _handle(self, _number: int, _frame: FrameType | None) -> None:
         if not self._stopping:
             self.stop()
-        elif self._clock() - self._requested_at >= SAME_REQUEST_S:
+        elif self._clock() - self._requested_at_s >= SAME_REQUEST_S:
             for number in self._earlier_handlers:
                 signal.signal(number, signal.SIG_DFL)
             self._earlier_handlers.clear()

@@ -49,11 +49,11 @@ class Statistics:
         #: Limits the lines that are written once for each dead letter or hidden document.
         self._repeats = RepeatLimit(log)
         self._summary: Counter[str] = Counter()  # counts since the last summary
-        self._summary_at = time.monotonic()
+        self._summary_at_s = time.monotonic()
         #: Documents that have reached limits, by profile; logged by ``close``.
         self._limits: dict[str, ReachedLimits] = {}
         self.lags = Lags(metrics, clock)
-        self._stats_at = 0.0  # the first `observe` asks the index
+        self._stats_at_s = 0.0  # the first `observe` asks the index
         self._rebalances_count = 0  # rebalances of the present source that are in the metric
         self._nearly_full = False
         #: Topics and incarnations that ``topic_recreated``, called for each partition of a topic, has counted.
@@ -150,8 +150,8 @@ class Statistics:
         self.lags.observe(source, batch)
         self._repeats.write_counts()
         now_s = time.monotonic()
-        if now_s - self._stats_at >= _STATS_S:
-            self._stats_at = now_s
+        if now_s - self._stats_at_s >= _STATS_S:
+            self._stats_at_s = now_s
             self._observe_indexes()
         self._log_summary()
 
@@ -163,8 +163,8 @@ class Statistics:
 
     def _log_summary(self) -> None:
         now_s = time.monotonic()
-        if now_s - self._summary_at >= _SUMMARY_S:
-            self._summary_at = now_s
+        if now_s - self._summary_at_s >= _SUMMARY_S:
+            self._summary_at_s = now_s
             log.info("summary", **self._summary, lag=sum(self.lags.shown.values()))
             self._summary.clear()
 

@@ -153,7 +153,7 @@ BRANCHES: dict[str, Sequence[Break]] = {
     "live-restore-before-a-batch": [(recovery.Recovery, "confirm_index", _does_nothing)],
     "mark-of-an-idle-partition": [(partitions, "_is_behind", _always(False))],
     "recreated-rebuild": [(lifecycle, "with_incarnation", lambda _original: lambda entry, _stored: entry)],
-    "restart-between-batches": [(recovery.Recovery, "check_connections", _does_nothing)],
+    "restart-between-batches": [(recovery.Recovery, "_check_connections", _does_nothing)],
     "stale-end": [(partitions.PartitionOwnership, "_confirm_membership", _does_nothing)],
     "static-clock": [(attempts.AttemptIds, "observe", _does_nothing)],
 }
