@@ -209,7 +209,7 @@ def rebuilder(settings: Settings, backend: Backend, on_keys: Callable[[int], Non
             staging=staging,
             pipeline=pipeline(settings, name, staging.store),
             topics=profile.topics,
-            kept_ms=lifetime_ms(profile),
+            lifetime_ms=lifetime_ms(profile),
             markers_ms=marker_lifetime(lifetime_ms(profile)),  # the markers of deletions live longer than entries
             alerts=alerts,
         )

@@ -165,15 +165,15 @@ def _await_servers(
     )
     steps += [(check.server, partial(log_warnings, check)) for check in CHECKS if check.server is not None]
     for server, step in steps:
-        loop.readiness.wait_for(server)
+        loop.readiness.set_awaited(server)
         while not stop.stopping:
             pulse.tick()
             try:
                 step()
             except TransientError as error:
-                stop.wait(loop.readiness.retry_delay_s(server, error))
+                stop.wait(loop.readiness.record_failure(server, error))
             else:
-                loop.readiness.end_failures()
+                loop.readiness.forget_failures()
                 break
 
 

@@ -1,11 +1,14 @@
 """Attempt ids: the names of attempts at batches, announced in the index and committed with the offsets (rule 11).
 
-An id has the form ``LINEAGE.SEQUENCE.TIME``, digits of fixed lengths, so that ids compare as texts:
+Called by ``partitions``, which makes ids with ``AttemptIds``, and by ``losses`` and ``rebuild_run``, which read them.
+A change of the form also touches the scripts ``set_fence`` and ``announce_attempt``, which compare ids as texts.
+
+An id has the form ``LINEAGE.SEQUENCE.TIME``, digits of fixed lengths, so that the order of texts is that of attempts:
 
 =========  ======  ==========================================================================================
 part       digits  content
 =========  ======  ==========================================================================================
-lineage    10      second of the last complete rebuild before the attempt; 0 before the first rebuild
+lineage    10      second of the last rebuild of the whole index before the attempt; 0 before the first rebuild
 sequence   10      greater than that of any earlier attempt at a partition in the batch
 time       17      clock of the daemon, microseconds since the epoch
 =========  ======  ==========================================================================================
@@ -28,14 +31,14 @@ _LATEST_S = 2**32
 
 
 class AttemptIds:
-    """Makes attempt ids, each greater than the ids before and than all observed ids."""
+    """Makes attempt ids; each is greater than all earlier and all observed ids."""
 
     def __init__(self) -> None:
         self._lineage = 0
         self._sequence = 0
 
     def observe(self, attempt_id: str) -> None:
-        """Continue after the id of another process; an empty text is no id."""
+        """Make the next ids greater than this id of another process; an empty text is no id."""
         if attempt_id:
             self._lineage = max(self._lineage, lineage_of(attempt_id))
             self._sequence = max(self._sequence, int(attempt_id[11:21]))
@@ -56,7 +59,7 @@ def lineage_of(attempt_id: str) -> int:
 
 
 def new_lineage(attempt_ids: Iterable[str], now_ms: int) -> int:
-    """Return the lineage that a complete rebuild begins: later than those of the committed attempts."""
+    """Return the lineage that a rebuild of the whole index begins: later than those of the committed attempts."""
     return max([min(now_ms // 1000, _LATEST_S), *(lineage_of(attempt_id) + 1 for attempt_id in attempt_ids)])
 
 
@@ -66,4 +69,5 @@ def in_lineage(attempt_id: str, lineage: int) -> str:
 
 
 def attempt_ms(attempt_id: str) -> int:
+    """Return the time of an attempt, milliseconds since the epoch."""
     return int(attempt_id[22:]) // 1000

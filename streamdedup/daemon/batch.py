@@ -1,8 +1,8 @@
 """The stages of a batch: decode the records, prepare the documents in chunks, index the chunks.
 
-``loop`` calls ``index``, and ``read_ahead`` calls ``decode`` and ``prepare``: these two have no effect outside the
-process, so they may be repeated and may run in another thread. ``rebuild`` takes records of the past through the same
-stages.
+``loop`` calls ``BatchProcessor.index``. ``read_ahead`` calls ``decode`` and ``prepare``, which have no effect outside
+the process: they may be repeated, and may run in another thread. ``rebuild_run`` takes records of the past through the
+same stages. ``cli.assembly`` makes the ``Pipeline`` of each profile.
 """
 
 from collections import deque
@@ -35,12 +35,12 @@ CHUNK_CHARACTERS = 4 * 2**20
 
 @dataclass(frozen=True, slots=True)
 class Pipeline:
-    """Decoder, detector and index of one profile; constructed by ``cli.assembly``.
+    """Decoder, detector and index of one profile.
 
     Attributes:
         threshold: Least similarity that is published.
-        silent_until_ms: Records with earlier times emit no dead letters; by the same setting of the detector they form
-            no pairs with each other. Milliseconds since the epoch; None for no such records.
+        silent_until_ms: Records with earlier times emit no dead letters. The detector has the same option, by which
+            they form no pairs with each other. Milliseconds since the epoch; None for no such records.
         max_start_age_ms: In a partition without a committed offset, records older than this are skipped
             (``window_start``). Milliseconds; None for no limit.
         containment_threshold: Least containment for a pair below ``threshold`` to be published; None without a rule.
@@ -80,7 +80,7 @@ class Chunk:
 
     Attributes:
         documents: Either deletions only, or no deletion; includes the documents of ``failures``.
-        prepared: None before the preparation, and for deletions.
+        prepared: The documents without those of ``failures``; None before the preparation, and for deletions.
         failures: Records whose documents cannot be prepared.
     """
 
@@ -156,8 +156,8 @@ class BatchProcessor:
     def index(self, decoded: DecodedBatch, ahead: deque[Chunk], fences: Mapping[Partition, Fence]) -> BatchResult:
         """Index a batch, chunk by chunk.
 
-        ``ahead`` has the first chunks, prepared; each is taken out, which frees its memory after it is indexed. Further
-        chunks are prepared here.
+        ``ahead`` has the chunks that are prepared, from the first on. Each is taken out, so that its memory is free
+        once it is indexed. Further chunks are prepared here.
 
         Raises ``MemoryError`` where the memory is too small for the batch; a batch of one record is a failure instead.
         """
@@ -186,7 +186,7 @@ class BatchProcessor:
             record, *others = batch.records
             if others:
                 raise
-        failures = [FailedRecord(record, _too_large())]
+        failures = [FailedRecord(record, _too_large_failure())]
         return replace(chunk, prepared=self._by_name[chunk.profile].detector.prepare([]), failures=failures)
 
     def _index_chunk(self, chunk: Chunk, fences: Mapping[Partition, Fence]) -> DetectionResult:
@@ -218,7 +218,7 @@ def decode_batch(
         return _decode_records(batch, pipelines, tick, is_ahead=is_ahead)
 
 
-def _too_large() -> Failure:
+def _too_large_failure() -> Failure:
     error = DocumentTooLarge(ErrorCode.TOO_LARGE, "the record alone needs more memory than the process has")
     return Failure.of(error, Stage.SIZE)
 
@@ -246,11 +246,11 @@ def _decode_records(
             raise  # the record is not to blame
         except Exception as error:  # includes defects that only this record triggers
             if not isinstance(error, MemoryError):
-                failure = Failure.of(error, _decode_stage(error))
+                failure = Failure.of(error, _stage_of(error))
             elif is_ahead or len(batch.records) > 1:
                 raise
             else:
-                failure = _too_large()
+                failure = _too_large_failure()
             failures.append(FailedRecord(record, failure))
             kinds.append((topic, INVALID))
             continue
@@ -274,7 +274,7 @@ def _decode_records(
     return DecodedBatch(batch, chunks, failures, kinds, future_count, flawed)
 
 
-def _decode_stage(error: Exception) -> Stage:
+def _stage_of(error: Exception) -> Stage:
     is_too_large = isinstance(error, MessageError) and error.code == ErrorCode.TOO_LARGE
     return Stage.SIZE if is_too_large else Stage.DECODE
 
@@ -283,11 +283,11 @@ def split_documents(documents: Sequence[Document], size: int, characters: int) -
     """Split documents into chunks, in order.
 
     A chunk has either deletions only, or no deletion: a deleted document matches the documents before the deletion and
-    none after it. A chunk has one version of a document; redeliveries of the same text and scope in the same partition
-    may follow it. Of several versions, each has to be compared and its pairs claimed, because an earlier attempt at the
-    batch may have inserted a version and ended before the pairs of the version were claimed.
+    none after it. A chunk has one version of a document, and its redeliveries with the same text and scope in the same
+    partition. Each version is compared, also one that a later version replaces: an earlier attempt at the batch may
+    have ended after it had inserted the version, and before it had claimed the pairs of the version.
 
-    A chunk has at most ``size`` documents, and several only up to so many ``characters``.
+    A chunk has at most ``size`` documents and, if it has more than one document, at most ``characters`` characters.
     """
     chunk: list[Document] = []
     length = 0
@@ -295,11 +295,11 @@ def split_documents(documents: Sequence[Document], size: int, characters: int) -
     for document in documents:
         earlier = last_versions.get(document.id)
         is_deletion = document.op == "delete"
-        # A deletion after a version is no new version here: `is_other_kind` ends the chunk.
+        # A deletion after a version is no new version here: `is_mixed` ends the chunk.
         is_new_version = earlier is not None and not (is_deletion or _is_redelivery(document, earlier))
         is_full = len(chunk) == size or length + len(document.text) > characters
-        is_other_kind = bool(chunk) and is_deletion != (chunk[0].op == "delete")
-        if chunk and (is_full or is_new_version or is_other_kind):
+        is_mixed = bool(chunk) and is_deletion != (chunk[0].op == "delete")
+        if chunk and (is_full or is_new_version or is_mixed):
             yield chunk
             chunk, last_versions, length = [], {}, 0
         chunk.append(document)
@@ -328,15 +328,15 @@ def _prepared_chunk(chunk: Chunk, detector: Detector, batch: Batch) -> Chunk:
     except MemoryError:
         raise
     except Exception:  # noqa: BLE001  raised again below unless single documents are the cause
-        alone = {document.position: _failure_alone(detector, document) for document in chunk.documents}
-    failures = [
-        FailedRecord(record, failure) for record in batch.records if (failure := alone.get(record.position)) is not None
-    ]
-    preparable = [document for document in chunk.documents if alone[document.position] is None]
+        outcomes = {document.position: _failure_alone(detector, document) for document in chunk.documents}
+    causes = {position: failure for position, failure in outcomes.items() if failure is not None}
+    failures = [FailedRecord(record, causes[record.position]) for record in batch.records if record.position in causes]
+    preparable = [document for document in chunk.documents if document.position not in causes]
     return replace(chunk, prepared=detector.prepare(preparable), failures=failures)
 
 
 def _failure_alone(detector: Detector, document: Document) -> Failure | None:
+    """Prepare one document; return its failure, None if it can be prepared."""
     try:
         detector.prepare([document])
     except MemoryError:

@@ -1,6 +1,7 @@
 """The dead-letter breaker: halts the daemon when too many records of a topic would become dead letters.
 
-``publisher`` calls ``check`` before a batch is published, and ``count`` after its commit; ``loop`` halts.
+Called by ``publisher``: ``check`` before a batch is published, and ``count`` after its commit. ``loop`` halts when
+``check`` raises.
 """
 
 from collections import Counter, defaultdict, deque
@@ -15,12 +16,12 @@ from streamdedup.position import Position
 
 @dataclass(frozen=True, slots=True)
 class BreakerOptions:
-    """When to halt.
+    """The limit, made from the settings by ``cli.assembly``.
 
     Attributes:
-        limit: Most dead letters among a topic's last records; None for no limit.
-        last_records: Number of these last records, greater than ``limit``. The default is half the default batch size:
-            a lasting fault halts the daemon within a batch, and a short fault of a producer passes.
+        limit: Most dead letters among the last ``last_records`` records of a topic; None for no limit.
+        last_records: Greater than ``limit``. The default is half the default batch size: a lasting fault halts the
+            daemon within a batch, and a short fault of a producer passes.
     """
 
     limit: int | None = 500
@@ -36,10 +37,10 @@ class DeadLetterBreaker:
         self._recent: dict[str, deque[bool]] = defaultdict(lambda: deque(maxlen=options.last_records))
 
     def check(self, batch: Batch, dead_letters: Sequence[FailedRecord]) -> None:
-        """Check a batch and its records that would become dead letters, before they are published.
+        """Check a batch before it is published; ``dead_letters`` are its records that would become dead letters.
 
-        Raises ``DeadLetterBurst`` if at a record of this batch more than ``limit`` of its topic's last records would be
-        dead letters.
+        Raises ``DeadLetterBurst`` if, counted up to any record of this batch, more than ``limit`` of the last
+        ``last_records`` records of its topic would be dead letters.
         """
         limit = self._options.limit
         if limit is None or not dead_letters:
@@ -64,6 +65,7 @@ class DeadLetterBreaker:
                 )
 
     def count(self, batch: Batch, dead_letters: Sequence[FailedRecord]) -> None:
+        """Remember which records of a committed batch became dead letters."""
         if self._options.limit is None:
             return
         failed = {letter.record.position for letter in dead_letters}
@@ -71,7 +73,7 @@ class DeadLetterBreaker:
             self._recent[position.topic].append(position in failed)
 
     def _largest_count(self, topic: str, batch: Batch, failed: Collection[Position]) -> int:
-        """Return the largest number of dead letters among the last records, counted at each record of this batch."""
+        """Return the largest count of dead letters among a topic's last records, up to any record of this batch."""
         recent = self._recent[topic].copy()
         largest = count = sum(recent)
         for position in batch.positions():

@@ -1,4 +1,4 @@
-"""The Kafka clients of the loop; only ``loop`` uses this module.
+"""The Kafka clients of the loop: opens, replaces and closes them. Called by ``loop`` only.
 
 Source and sink are replaced together: after a failed transaction, a new sink resolves the transaction, and a new source
 reads from the offsets that are committed then.
@@ -26,7 +26,7 @@ class KafkaClients:
         self._sink: Sink | None = None
         self._transport = transport
         self._clock = clock
-        #: Time of the last fencing. A single one is no conflict: the broker also fences when a transaction times out.
+        #: Time of the last fencing. A single fencing is no conflict: the broker also fences after a timeout.
         self._fenced_at_s: float | None = None
 
     def open(self) -> tuple[Source, Sink]:
@@ -37,7 +37,7 @@ class KafkaClients:
         return self.source, self._sink
 
     def missing_topics(self) -> frozenset[str]:
-        """Return the missing input topics by the open source, else by the last one; may be called from any thread."""
+        """Return the missing input topics as the open source, or else the last one, knows them; from any thread."""
         source = self.source
         return self._missing_topics if source is None else source.missing_topics()
 

@@ -2,9 +2,9 @@
 
 Each call of the loop to Kafka or the index, except questions about the state of a server, is a step with two points,
 ``before_<step>`` and ``after_<step>``. Wrappers around index, source and producer report the points. ``cli.assembly``
-makes a ``StepObserver`` of the wrappers only if an environment variable sets a crash point; without one nothing is
-wrapped. The loop and the detector do not know the wrappers. A new method of the index that writes or reads entries gets
-a row in ``STORE_STEPS``.
+makes their ``StepObserver`` only if an environment variable sets a crash point, and ``cli.run`` wraps source and
+producer; without a crash point nothing is wrapped. The loop and the detector do not know the wrappers. A new method of
+the index that writes or reads entries gets a row in ``STORE_STEPS``.
 """
 
 import os
@@ -67,7 +67,7 @@ CRASH_POINTS = tuple(
 
 
 class _Wrapper:
-    """Delegates to an object; calls ``on_point`` before each step of ``steps``, by method, and after success."""
+    """Delegates to an object; calls ``on_point`` before each method in ``steps``, and after its success."""
 
     def __init__(self, inner: object, steps: Mapping[str, str], on_point: OnPoint) -> None:
         # Not by assignment, which `__setattr__` passes on to the inner object.
@@ -110,8 +110,8 @@ class StepObserver:
 class CrashPoint:
     """Ends the process at one point, without any cleanup.
 
-    ``text`` is the name of the point; ``POINT:N`` ends the process the Nth time. Raises ``SettingsError`` if there is
-    no such point.
+    ``text`` is the name of the point, or ``POINT:N`` to end at the Nth passage. Raises ``SettingsError`` if there is no
+    such point.
     """
 
     def __init__(self, text: str, end: Callable[[], None] | None = None) -> None:

@@ -1,9 +1,9 @@
 """Readiness of the daemon, and the HTTP server of ``/metrics``, ``/livez`` and ``/readyz``.
 
-``loop`` sets ``Readiness``; ``cli.run`` starts a ``HealthServer`` with the checks of both probes. Liveness shows
-whether the loop makes progress. A server that is away does not end liveness, so no supervisor restarts the daemon
-because of an absent server. Readiness shows whether the daemon is at work for all of its topics: it has joined the
-group and awaits no server. The HTTP server runs in separate threads.
+``loop`` and, until the loop runs, ``cli.run`` set ``Readiness``; ``cli.run`` starts a ``HealthServer`` with the checks
+of both probes. Liveness shows whether the loop makes progress, also while a server is away, so that no supervisor
+restarts the daemon for that. Readiness shows whether the daemon is at work for all of its topics: it has joined the
+group and awaits no server. The HTTP server runs in threads of its own.
 """
 
 import random
@@ -28,7 +28,7 @@ from streamdedup.daemon.metrics import Awaited, Metrics
 OVERDUE_S = 5.0
 #: Time without partitions after which the reason is logged, in seconds.
 JOINING_S = 3.0
-_JOINING = (
+_JOINING_REASON = (
     "the group assigns partitions once all its members have answered; one that was killed counts as a member for "
     "kafka.session_timeout. The members: streamdedup index status"
 )
@@ -57,8 +57,8 @@ class Readiness:
     """Readiness of the daemon; set by the loop, read from any thread.
 
     The loop sets a wait when a call has failed. A call of the Kafka client may take until the transaction timeout to
-    fail, so the loop also marks the beginning and the end of its requests, and an overdue request counts as a wait.
-    Polls are not marked (``kafka.group.SilenceWatch`` watches them), nor are computing and writing to the index.
+    fail, so the loop also marks its requests (``asking_kafka``), and a request without an answer for ``OVERDUE_S``
+    counts as a wait. Polls are not marked: ``kafka.group.SilenceWatch`` watches them.
 
     ``awaited`` is the server or event that the loop awaits; None while the daemon is at work. ``waiting_for`` also
     reports an overdue request. ``halted`` says why nothing further is published.
@@ -74,24 +74,25 @@ class Readiness:
         self.awaited: Awaited | None = Awaited.STORE  # the first server that `cli.run` waits for
         self._clock = clock
         self._missing_topics = missing_topics
-        self._request_began_at: float | None = None
+        self._request_began_at_s: float | None = None
         self._failures_count = 0
         #: The wait that was logged last.
         self._logged: Awaited | None = None
-        self._overdue_logged_at: float | None = None  # the beginning of the last overdue request
+        self._logged_request_s: float | None = None  # the beginning of the overdue request that was logged last
         self._awaited_since_s = clock()
-        metrics.observe_readiness(self.waiting_for, lambda: self.problem() is None)
+        metrics.connect_readiness(self.waiting_for, lambda: self.problem() is None)
 
     @contextmanager
     def asking_kafka(self) -> Iterator[None]:
-        self._request_began_at = self._clock()
+        """Mark a request to Kafka while the context is open."""
+        self._request_began_at_s = self._clock()
         try:
             yield
         finally:
-            self._request_began_at = None
+            self._request_began_at_s = None
 
-    def wait_for(self, awaited: Awaited) -> None:
-        """Begin to wait for a server or event."""
+    def set_awaited(self, awaited: Awaited) -> None:
+        """Show a wait for a server or event, until ``end_wait``; returns at once."""
         if awaited != self.awaited:
             self._awaited_since_s = self._clock()
         self.awaited = awaited
@@ -100,26 +101,26 @@ class Readiness:
         """Log once why the daemon has no partitions yet, ``JOINING_S`` after it began to wait for them."""
         if self._logged is not Awaited.PARTITIONS and self._clock() - self._awaited_since_s >= JOINING_S:
             self._logged = Awaited.PARTITIONS
-            log.info("waiting", what=Awaited.PARTITIONS.value, reason=_JOINING)
+            log.info("waiting", what=Awaited.PARTITIONS.value, reason=_JOINING_REASON)
 
-    def at_work(self) -> None:
+    def end_wait(self) -> None:
         """End the wait: the daemon has partitions, or has seen an assignment without any for it."""
         self.awaited = self._logged = None
 
-    def retry_delay_s(self, awaited: Awaited, error: Exception) -> float:
-        """Record a failure and the wait that follows, log the first failure of each wait, and return the delay.
+    def record_failure(self, awaited: Awaited, error: Exception) -> float:
+        """Record a failure and the wait that follows, log the first failure of each wait, and return the retry delay.
 
-        The delay doubles with each failure, and has a random part that spreads the tries of several daemons.
+        The delay, in seconds, doubles with each failure. A random part spreads the tries of several daemons.
         """
         if self._logged != awaited:
             log.warning("waiting", what=awaited.value, reason=str(error))
             self._logged = awaited
-        self.wait_for(awaited)
+        self.set_awaited(awaited)
         longest_s = min(_LONGEST_DELAY_S, _FIRST_DELAY_S * 2.0**self._failures_count)
         self._failures_count = min(self._failures_count + 1, _MOST_DOUBLINGS)
         return longest_s * random.uniform(0.5, 1.0)  # noqa: S311  no secret depends on it
 
-    def end_failures(self) -> None:
+    def forget_failures(self) -> None:
         """Begin again with the shortest delay, after a turn without an error; a wait for partitions may go on."""
         self._failures_count = 0
 
@@ -127,10 +128,10 @@ class Readiness:
         """Return ``awaited``, or Kafka during an overdue request, which is logged; None while at work or halted."""
         if self.halted is not None:
             return None
-        began_at = self._request_began_at
-        if self.awaited is None and began_at is not None and self._clock() - began_at > OVERDUE_S:
-            if began_at != self._overdue_logged_at:  # the loop logs the outage only when the request fails
-                self._overdue_logged_at = began_at
+        began_at_s = self._request_began_at_s
+        if self.awaited is None and began_at_s is not None and self._clock() - began_at_s > OVERDUE_S:
+            if began_at_s != self._logged_request_s:  # the loop logs the outage only when the request fails
+                self._logged_request_s = began_at_s
                 log.warning(
                     "waiting", what=Awaited.KAFKA.value, reason=f"a request has had no answer for {OVERDUE_S:g} s"
                 )
@@ -150,15 +151,15 @@ class Readiness:
 
 
 class HealthServer:
-    """Serves metrics and health until closed, with port 0 at any free port; ``OSError`` if the port cannot be bound."""
+    """Serves metrics and probes until closed; port 0 takes any free port. ``OSError`` if the port cannot be bound."""
 
     def __init__(self, host: str, port: int, registry: CollectorRegistry, *, live: Check, ready: Check) -> None:
         def metrics() -> tuple[int, str, bytes]:
             return 200, CONTENT_TYPE_LATEST, generate_latest(registry)
 
-        routes = {"/metrics": metrics, "/livez": _answer(live), "/readyz": _answer(ready)}
+        routes = {"/metrics": metrics, "/livez": _probe_route(live), "/readyz": _probe_route(ready)}
         self._server = _ProbeServer(host, port, partial(_ProbeHandler, routes))
-        # Ten times a second: `Readiness` then logs an overdue request, also where nobody asks.
+        # Called ten times a second: `Readiness` logs an overdue request when it is asked, and probes may be absent.
         self._server.service_actions = ready  # type: ignore[assignment, method-assign]
         serve = partial(self._server.serve_forever, poll_interval=_CLOSE_S)
         self._thread = Thread(target=serve, name="health", daemon=True)
@@ -184,12 +185,12 @@ class _ProbeServer(ThreadingHTTPServer):
         super().__init__((host, port), handler)
 
     def handle_error(self, request: Any, client_address: Any) -> None:
-        """Print the traceback of a defect; a client that leaves during its request or the answer is none."""
+        """Print the traceback of a defect; nothing for a client that leaves before it has its answer."""
         if not isinstance(sys.exc_info()[1], OSError):
             super().handle_error(request, client_address)
 
 
-def _answer(check: Check) -> _Route:
+def _probe_route(check: Check) -> _Route:
     def answer() -> tuple[int, str, bytes]:
         problem = check()
         return (200, "text/plain", b"ok\n") if problem is None else (503, "text/plain", f"{problem}\n".encode())

@@ -1,5 +1,7 @@
 """Lag of each assigned partition: its end offset less the first offset that is not committed.
 
+Called by ``loop`` and ``statistics``: ``observe`` after each poll and commit, ``refresh`` while the daemon waits.
+
 Offsets without a record (ends of transactions, aborted and compacted records) have no commit. So without a batch in
 progress the offset to read next counts as the first one that is not committed.
 """
@@ -34,12 +36,12 @@ class Lags:
         self._starts = {} if in_progress is None else in_progress.starts
         self._show(source)
 
-    def rewound(self) -> None:
+    def forget_batch(self) -> None:
         """Forget the batch in progress, which the source will return again."""
         self._starts = {}
 
     def refresh(self, source: Source) -> None:
-        """Ask for the ends, at most every ``REFRESH_S``, and show the lags; while the daemon waits it fetches none."""
+        """Ask for the ends, at most every ``REFRESH_S``, and show the lags: without polls no ends arrive."""
         now_s = self._clock()
         if now_s - self._asked_at_s >= REFRESH_S:
             self._asked_at_s = now_s

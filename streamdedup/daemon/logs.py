@@ -1,16 +1,16 @@
 """Logging of the process: structured events, readable on a terminal and as JSON lines elsewhere.
 
-``streamdedup run`` and ``serve`` call ``configure`` once. ``cli.run`` writes ``last_line`` before it ends a stuck
-process.
+``streamdedup run`` and ``serve`` call ``configure`` once, and ``cli.fatal`` asks for the form of the log. ``cli.run``
+writes ``last_line`` before it ends a stuck process. Events and their fields are listed in ``docs/metrics.md``.
 
 An event is a stable name with fields, ``log.info("batch_committed", records=500)`` with structlog or
 ``logger.info("A sentence", extra={"event": "batch_committed", "records": 500})`` with the standard library; the output
 of both is the same. A log record of a library, which names no event, is the event ``library_message``.
 
-The clients of Kafka and Redis log requests at debug level, with passwords and documents. Log records of the clients
-below ``warning`` never pass, at any configured level. While a server is away the clients log the same warning several
-times a second. Of equal warnings one passes in a minute; its field ``left_out`` counts those left out since the last.
-Errors of the network, and of Kafka as a server, come without their traceback.
+The clients of Kafka and Redis log requests at debug level, with passwords and documents: below ``warning`` none of
+their log records pass, at any configured level. While a server is away the clients log the same warning several times a
+second: of equal warnings one passes in a minute, with the count of the others in its field ``left_out``. Errors of the
+network, and of Kafka as a server, come without their traceback.
 """
 
 import json
@@ -59,12 +59,13 @@ _FIRST_FIELDS: Final = ("timestamp", "level", "event", "logger")
 
 
 class ClientRepeats(logging.Filter):
-    """Passes equal lines of clients once in ``REPEAT_S``, ``_USELESS_LINES`` never, lines of other loggers always.
+    """Passes equal lines of clients once in ``REPEAT_S``, their ``_USELESS_LINES`` never, and all lines of others.
 
     Two lines are equal if they have the same logger, level and unformatted message, apart from digits.
     """
 
-    #: Set by a signal handler when the process stops: clients that are closed log errors about their last requests.
+    #: Drops all lines of clients. Set by a signal handler when the process stops: clients that are closed log errors
+    #: about their last requests.
     is_stopping = False
 
     def __init__(self, clock: Callable[[], float] = time.monotonic) -> None:

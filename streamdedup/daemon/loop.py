@@ -1,10 +1,11 @@
 """The loop of the daemon: poll, decode, detect, publish, commit, and the reaction to each kind of failure.
 
-``streamdedup run`` (``cli.run``) constructs one ``Loop`` and calls ``Loop.run``. ``Loop._process`` has the stages of a
-batch, ``Loop._turn`` the reactions to errors.
+Called by ``cli.run`` (``streamdedup run``), which makes one ``Loop`` and calls ``Loop.run``. ``Loop._process`` has the
+stages of a batch, ``Loop._turn`` the reactions to errors. A new stage also touches ``docs/architecture.md``, a new
+reaction ``errors`` and ``docs/delivery.md``.
 
 A batch is either published and committed as a whole, or undone as a whole and read again. Undoing a batch
-(``Loop._reset``) also drops the batch that was read ahead and forgets all fences.
+(``Loop._undo``) also drops the batch that was read ahead and forgets all fences.
 
 The class of an error (``errors``) decides the reaction:
 
@@ -18,7 +19,7 @@ The class of an error (``errors``) decides the reaction:
 - ``BrokerUnavailable``, ``MembershipEnded``, ``ProducerFenced``: the batch may be committed or not, so no rewind is
   safe. Open new clients, which read from the committed offset. A second ``ProducerFenced`` within a minute ends.
 - ``Rejoin``: an index may have gone back in time, a rebuild begins, or a topic was created again. Open new clients: the
-  group begins a new generation, so Kafka refuses to commit the batches that daemons indexed in the old generation.
+  group begins a new generation, and Kafka refuses to commit batches that daemons indexed in the old one.
 - ``FatalError``: end.
 
 ``BatchRefused``, ``MembershipEnded``, ``ProducerFenced`` and a rebalance during a batch may mean that the batch took
@@ -95,15 +96,15 @@ class Loop:
         self._slow_start = SlowStart(options.batch_records)
         self._clients = KafkaClients(transport, clock)
         self.readiness = Readiness(metrics, clock, self._clients.missing_topics)
-        metrics.observe_topics(pipelines, self._clients.missing_topics)
+        metrics.connect_missing_topics(pipelines, self._clients.missing_topics)
         self._ownership = PartitionOwnership(pipelines, self.readiness.asking_kafka, statistics.topic_recreated, clock)
         self._recovery = Recovery(
             pipelines, self._ownership, options.on_index_lost, rebuilder, statistics.index_lost, self._rebuild_step
         )
         self._processor = BatchProcessor(pipelines, statistics.timed, tick)
-        self._reader = ReadAhead(self._processor, self._slow_start, self._ownership.held, statistics.timed)
+        self._reader = ReadAhead(self._processor, self._slow_start, self._ownership.held_fences, statistics.timed)
         self._publisher = Publisher(options, pipelines)
-        self._window_start = WindowStart(pipelines, self._ownership.held, self.readiness.asking_kafka)
+        self._window_start = WindowStart(pipelines, self._ownership.held_fences, self.readiness.asking_kafka)
 
     def run(self) -> None:
         """Process batches until asked to stop; raise ``FatalError`` where continuing would lose or double pairs."""
@@ -125,34 +126,34 @@ class Loop:
             source, sink = self._open_clients()
             if self.readiness.halted is not None:
                 source.keep_membership(POLL_S)  # keeps the partitions, and fetches nothing
-                self._statistics.waiting(source)
+                self._statistics.observe_wait(source)
                 return
             # Shorter polls while the daemon waits, such as for its first partitions, finish joining the group sooner.
             batch = self._reader.poll(source, POLL_S if self.readiness.awaited is None else JOINING_POLL_S)
-            # Also asks the indexes at intervals, and raises if they do not answer.
+            # Asks the indexes at intervals, also in an idle daemon, and raises if they do not answer.
             self._statistics.observe(source, batch)
             if self._recovery.recover_if_lost(source):
-                self._reset(batch)  # the fences belong to the index that was lost
+                self._undo(batch)  # the fences belong to the index that was lost
             elif batch:
                 self._recovery.refuse_revoked(batch)
                 self._process(batch, source, sink)
-            self._succeeded(source)
+            self._record_success(source)
         except StoreUnavailable as error:
-            self._reset(batch)
+            self._undo(batch)
             self._await_indexes(error)
         except BatchRefused as error:
             self._shrink_batches(batch)
-            self._reset(batch)
+            self._undo(batch)
             self._await_assignment(batch, error)
         except IndexLost as error:
-            self._reset(batch)
+            self._undo(batch)
             self._recovery.report_loss(error)
         except DeadLetterBurst as error:
-            self._reset(batch)
+            self._undo(batch)
             self._halt(error)
         except (BrokerSilent, RegistryUnavailable) as error:
             # Before the clause for BrokerUnavailable, a base class of BrokerSilent.
-            self._reset(batch)
+            self._undo(batch)
             self._await_server(error)
         except (BrokerUnavailable, ProducerFenced, Rejoin) as error:
             self._replace_clients(batch, error)
@@ -173,17 +174,17 @@ class Loop:
         6. finish      index: high-water marks          statistics
         =============  ===============================  ================================================
         """
-        if self._skipped_to_window(batch, source):
+        if self._skip_to_window(batch, source):
             return
         batch, fences = self._take_over(batch, source)
-        decoded, ahead = self._reader.prepared(batch)  # `index` prepares the chunks that were not prepared ahead
+        decoded, ahead = self._reader.take_prepared(batch)  # `index` prepares the chunks that were not prepared ahead
         # In a backlog this thread polls the next batch, and a second thread prepares it.
         if self._reader.may_read_ahead(source, batch):
             self._reader.poll_ahead(source)
             if source.generation() != batch.generation:
                 # The group has rebalanced: Kafka would refuse to commit this batch.
                 self._shrink_batches(batch)
-                self._reset(batch)
+                self._undo(batch)
                 return
             self._reader.prepare_ahead()
         result = self._processor.index(decoded, ahead, fences)
@@ -193,14 +194,14 @@ class Loop:
         attempt_id = self._announce(batch, fences, source)
         self._publish(batch, messages, attempt_id, sink)
         self._finish(batch, fences, result, dead_letters)
-        self._statistics.lags.observe(source, self._reader.ahead())
+        self._statistics.lags.observe(source, self._reader.batch_ahead())
 
-    def _skipped_to_window(self, batch: Batch, source: Source) -> bool:
-        """Undo the batch and seek where a partition is to begin later (``window_start``); tell whether it did so."""
-        starts = self._window_start.offsets(batch, source)
+    def _skip_to_window(self, batch: Batch, source: Source) -> bool:
+        """Undo the batch and seek if a partition is to begin later (``window_start``); tell whether it did so."""
+        starts = self._window_start.later_starts(batch, source)
         if starts:
-            self._reset(batch)
-            source.seek(starts)  # after the reset, which rewinds these partitions to the batch
+            self._undo(batch)
+            source.seek(starts)  # last, because `_undo` rewinds these partitions to the batch
         return bool(starts)
 
     def _take_over(self, batch: Batch, source: Source) -> tuple[Batch, Mapping[Partition, Fence]]:
@@ -209,12 +210,10 @@ class Loop:
         return batch.in_incarnations({partition: fence.incarnation for partition, fence in fences.items()}), fences
 
     def _announce(self, batch: Batch, fences: Mapping[Partition, Fence], source: Source) -> str:
-        """Store the attempt id in every slot of the index, now that the batch is completely written.
+        """Store the attempt id in every slot of the index, now that the batch is completely written; return the id.
 
-        The commit carries the same id. An index that lacks a committed attempt id has gone back in time.
-
-        Raises ``Rejoin`` if the index lacks a committed attempt, or a connection to the store was opened during the
-        batch: the server may have forgotten a part of the batch.
+        The commit carries the same id. Raises ``Rejoin`` if the index lacks a committed id, because it has gone back in
+        time, or if a connection to the store was opened during the batch: the server may have forgotten a part of it.
         """
         with self._statistics.timed("index"):
             attempt_id = self._ownership.announce(fences, batch.starts)
@@ -236,53 +235,53 @@ class Loop:
     ) -> None:
         """Raise the high-water marks of the index to the committed offsets, and count the batch.
 
-        Records below a high-water mark emit nothing when they are read again. Losing this update costs nothing: the
-        next comparison or fence of a partition raises the high-water mark.
+        Records below a high-water mark emit nothing when they are read again. If this update is lost, the next
+        comparison or fence of a partition raises the high-water mark.
         """
         self._slow_start.grow(sum(detected.replayed_count for detected in result.detected.values()))
         self._ownership.finish(batch.ends, fences, result.detected)
         self._publisher.count_dead_letters(batch, dead_letters)
         self._statistics.count_batch(result, dead_letters)
 
-    def _reset(self, batch: Batch | None) -> None:
+    def _undo(self, batch: Batch | None) -> None:
         """Undo the polled batch, whose publishing has not begun, and the batch ahead; forget all fences."""
         batch_ahead = self._reader.discard()
         # The last rewind of a partition decides, and the current batch begins at lower offsets than the batch ahead.
         self._clients.rewind([undone for undone in (batch_ahead, batch) if undone is not None])
-        self._statistics.lags.rewound()
-        self._ownership.reset()
+        self._statistics.lags.forget_batch()
+        self._ownership.forget_fences()
 
     def _shrink_batches(self, batch: Batch | None) -> None:
         """Begin with small batches again, because the undone batch may have taken too long."""
         if batch:
             self._slow_start.restart(len(batch.records))
 
-    def _succeeded(self, source: Source) -> None:
+    def _record_success(self, source: Source) -> None:
         """Reset the retry delay after a turn without an error; end the wait once partitions were assigned."""
-        self.readiness.end_failures()
+        self.readiness.forget_failures()
         if self.readiness.awaited is None:
             return
         # A daemon without partitions is also at work once it has seen an assignment: a group may have more members than
         # partitions.
         if source.assigned() or source.stats().rebalances_count:
             log.info("at_work", partitions=sorted(str(partition) for partition in source.assigned()))
-            self.readiness.at_work()
+            self.readiness.end_wait()
         else:
-            self.readiness.wait_for(Awaited.PARTITIONS)
+            self.readiness.set_awaited(Awaited.PARTITIONS)
             self.readiness.log_joining()
 
     # Kafka clients
 
     def _open_clients(self) -> tuple[Source, Sink]:
         if self._clients.source is None and self.readiness.awaited is not Awaited.GROUP:
-            self.readiness.wait_for(Awaited.KAFKA)
+            self.readiness.set_awaited(Awaited.KAFKA)
         return self._clients.open()
 
     def _close_clients(self) -> None:
         if self._clients.source is not None:
             self._clients.close()
             self._reader.close()
-            self._ownership.reset()
+            self._ownership.forget_fences()
             self._statistics.clients_closed()
 
     def _replace_clients(self, batch: Batch | None, error: BrokerUnavailable | ProducerFenced | Rejoin) -> None:
@@ -290,7 +289,7 @@ class Loop:
         if isinstance(error, (MembershipEnded, ProducerFenced)):
             self._shrink_batches(batch)
         awaited = next((awaited for kind, awaited in _AWAITED.items() if isinstance(error, kind)), Awaited.KAFKA)
-        self.readiness.wait_for(awaited)  # before closing, which takes seconds
+        self.readiness.set_awaited(awaited)  # before closing, which takes seconds
         # Raises if another process has replaced this one under the same static membership: new clients would evict it.
         self._clients.confirm_membership()
         self._close_clients()
@@ -338,17 +337,17 @@ class Loop:
     def _rebuild_step(self) -> None:
         """Tick, report the wait for the index, and end the rebuild when asked to stop."""
         self._tick()
-        self.readiness.wait_for(Awaited.INDEX)
-        self._statistics.waiting(self._clients.source)
+        self.readiness.set_awaited(Awaited.INDEX)
+        self._statistics.observe_wait(self._clients.source)
         if self._stop.stopping:
             # Undoes the turn without a fatal error; `run` then sees the request to stop.
             raise StoreUnavailable("the rebuild of the index was interrupted; the next start begins it again")
 
     def _wait(self, awaited: Awaited, error: Exception) -> None:
         """Wait before the next try, longer after each failure; keep the group membership if there is one."""
-        delay_s = self.readiness.retry_delay_s(awaited, error)
+        delay_s = self.readiness.record_failure(awaited, error)
         source = self._clients.source
-        self._statistics.waiting(None if awaited is Awaited.KAFKA else source)
+        self._statistics.observe_wait(None if awaited is Awaited.KAFKA else source)
         if source is None:
             self._stop.wait(delay_s)
             return

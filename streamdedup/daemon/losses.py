@@ -1,7 +1,8 @@
 """Losses: committed offsets that an index does not know, and the gap that such an offset leaves (rule 11).
 
-``partitions``, the commands ``index`` and ``rebuild`` compare the committed offsets of a group with the partition
-states of an index. The committed offsets must be read first: attempts are announced before they are committed.
+Called by ``partitions`` and ``cli.index``, which compare the committed offsets of a group with the partition states of
+an index; ``recovery`` and ``rebuild`` react to the ``Loss`` values. The committed offsets must be read first: attempts
+are announced before they are committed.
 """
 
 from collections.abc import Iterable, Mapping
@@ -19,9 +20,9 @@ class Gap(NamedTuple):
 
     Attributes:
         start: Offset from which on records may be missing; all earlier ones are in the index.
-        since_ms: Time of the latest commit, of any partition, that the index knows, milliseconds since the epoch. All
-            earlier writes are in the index. An announced attempt without a commit does not prove this: a batch in
-            progress may be announced after the index has gone back, and is then not published.
+        since_ms: Time of the latest commit, of any partition, that the index knows, milliseconds since the epoch: all
+            earlier writes are in the index. The time of an attempt without a commit proves nothing: a batch in progress
+            may be announced after the index has gone back, and is then not published.
     """
 
     start: int
@@ -33,7 +34,7 @@ class Loss(NamedTuple):
 
     Attributes:
         gap: The missing records; None where the index as a whole is lost.
-        is_switch: Whether the gap is of an index that no daemon has used since it was built, as by ``index prepare``.
+        is_switch: Whether the gap is in an index that no daemon has used yet, as ``index prepare`` leaves it.
     """
 
     partition: Partition
@@ -52,12 +53,12 @@ def gap_by_partition(losses: Iterable[Loss]) -> dict[Partition, Gap]:
 
 
 def find_losses(index: PartitionStore, committed: Mapping[Partition, CommittedOffset]) -> list[Loss]:
-    """Return the committed offsets that an index does not know."""
-    return compare(committed, index.partition_states(sorted(committed)))
+    """Read the partition states of an index, and return the committed offsets that it does not know."""
+    return losses_between(committed, index.partition_states(sorted(committed)))
 
 
 class _KnownCommits(NamedTuple):
-    """The latest lineage of an announced attempt, and the time of the latest attempt that is known to be committed."""
+    """Traces of commits in an index: the latest lineage of an announced attempt, the time of the latest commit."""
 
     lineage: int = 0
     latest_ms: int | None = None
@@ -66,8 +67,10 @@ class _KnownCommits(NamedTuple):
 _NO_COMMITS = _KnownCommits()
 
 
-def compare(committed: Mapping[Partition, CommittedOffset], states: Mapping[Partition, PartitionState]) -> list[Loss]:
-    """Return the committed offsets that an index does not know, from its states of the same partitions."""
+def losses_between(
+    committed: Mapping[Partition, CommittedOffset], states: Mapping[Partition, PartitionState]
+) -> list[Loss]:
+    """Return the committed offsets that an index does not know; ``states`` are its states of the same partitions."""
     commits = _KnownCommits(
         max((lineage_of(state.announced) for state in states.values()), default=0),
         max(
@@ -84,7 +87,7 @@ def describe_loss(
 ) -> Loss | None:
     """Describe how the index shows that a committed offset was lost; None without a loss.
 
-    Without ``commits`` the loss has no gap, as in the check before a fence, which only needs the reason.
+    Without ``commits`` the loss has no gap: the check before a fence needs only the reason.
     """
     if not committed.offset:
         return None  # nothing was read: an operator has set the offset to 0
@@ -101,12 +104,12 @@ def describe_loss(
 def _gap(committed: CommittedOffset, state: PartitionState, commits: _KnownCommits) -> Gap | None:
     """Return the gap; None if the index as a whole is lost.
 
-    The gap begins with the last announced attempt, or at the beginning of a partition without such an attempt, because
-    the index has gone back to a time before the partition was read. The whole index is lost in these cases:
+    The gap begins with the last announced attempt. Without such an attempt it begins at offset 0, because the index has
+    gone back to a time before the partition was read. The whole index is lost in these cases:
 
     * It knows of no commit.
     * Another program has committed the offset, without an attempt id.
-    * The index is from before a complete rebuild: its claims are older than those that the rebuild restored.
+    * The index is from before a rebuild of the whole index: its claims are older than those that the rebuild restored.
     * The announced attempt belongs to an earlier incarnation of the topic; without topic ids, a committed offset below
       the start of the attempt shows that.
     """

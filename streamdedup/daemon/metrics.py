@@ -1,7 +1,8 @@
-"""The daemon's metrics: help text, advice to the operator about the values (for ``docs/metrics.md``), label names.
+"""The daemon's metrics: each with help text, advice to the operator about its values, and label names.
 
-``MetricSet`` creates the metric of each ``DeclaredMetric``. ``cli.run`` makes one ``Metrics``; ``statistics`` sets most
-values. A change here also touches ``docs/metrics.md``, which a test compares with the declarations.
+``cli.run`` makes one ``Metrics``; ``statistics`` sets most values, ``loop``, ``health`` and ``lags`` the others. A new
+metric also touches ``docs/metrics.md`` and ``deploy/grafana/panels.toml`` ("Add a metric" in ``docs/architecture.md``).
+``Awaited`` names the servers and events for which the daemon waits, in metrics, log and readiness.
 """
 
 import math
@@ -34,7 +35,10 @@ REBUILD_KINDS = ("lost", "gap", "switch")
 
 
 class Awaited(StrEnum):
-    """What the daemon waits for: the value is its name in the log, the name in lower case the label of the metric."""
+    """A server or event for which the daemon waits.
+
+    The value is its name in the log and in ``/readyz``; the member's name in lower case is the label of the metric.
+    """
 
     STORE = "the store"
     KAFKA = "Kafka"
@@ -45,10 +49,10 @@ class Awaited(StrEnum):
 
 
 class BatchHistogram(Collector):
-    """A histogram with one label; it observes many values at once, ``prometheus_client.Histogram`` one at a time.
+    """A histogram that observes many values in one call, where ``prometheus_client.Histogram`` needs a call for each.
 
-    ``labels`` is a tuple, as ``MetricSet`` passes label names; ``buckets`` are upper bounds, ascending, and a bucket
-    without a bound follows.
+    It has one label, whose name is the only item of ``labels``. ``buckets`` are upper bounds, ascending; a bucket
+    without a bound follows them.
     """
 
     def __init__(
@@ -293,7 +297,7 @@ class Metrics(MetricSet):
         "Any: [a topic was created again](operating.md#a-topic-was-created-again).",
         "topic",
     )
-    rebuilds = DeclaredMetric(
+    rebuilds = DeclaredMetric(  # of clients; `index_rebuilds` counts those of indexes
         Counter,
         "Times that the Kafka clients were closed and opened again.",
         "Rises: [the clients are rebuilt](operating.md#the-clients-are-rebuilt-again-and-again).",
@@ -381,8 +385,15 @@ class Metrics(MetricSet):
         reasons: Iterable[str],
         rules: Iterable[str],
     ) -> None:
-        """Create all series with known labels, because a rate does not see the first value of a new series."""
-        of_topic = [(self.records, tuple(kinds)), (self.dead_letters, tuple(codes))]  # tuples: read for each topic
+        """Create all series with known labels, because a rate does not see the first value of a new series.
+
+        ``profile_of`` has the profile by input topic; the others are values of the labels ``kind`` of ``records``,
+        ``code``, ``reason`` of ``skipped`` and ``rule``.
+        """
+        of_topic = [
+            (self.records, tuple(kinds)),
+            (self.dead_letters, tuple(codes)),
+        ]  # an iterator would end at one topic
         of_profile = [
             (self.skipped, tuple(reasons)),
             (self.suppressed, tuple(rules)),
@@ -403,8 +414,8 @@ class Metrics(MetricSet):
                 if declared.kind is Counter and declared.labels == ("profile",):
                     getattr(self, name).labels(profile)  # creates the series
 
-    def observe_readiness(self, waiting_for: Callable[[], Awaited | None], is_ready: Callable[[], bool]) -> None:
-        """Connect the readiness gauges to functions."""
+    def connect_readiness(self, waiting_for: Callable[[], Awaited | None], is_ready: Callable[[], bool]) -> None:
+        """Read ``ready`` and ``waiting`` from these functions at each scrape."""
 
         def is_awaited(awaited: Awaited) -> Callable[[], float]:
             return lambda: float(waiting_for() == awaited)
@@ -413,8 +424,8 @@ class Metrics(MetricSet):
         for awaited in Awaited:
             self.waiting.labels(awaited.name.lower()).set_function(is_awaited(awaited))
 
-    def observe_topics(self, topics: Iterable[str], missing: Callable[[], frozenset[str]]) -> None:
-        """Read at each scrape which of the input topics do not exist."""
+    def connect_missing_topics(self, topics: Iterable[str], missing: Callable[[], frozenset[str]]) -> None:
+        """Read ``topic_missing`` from ``missing`` at each scrape, for all input topics."""
 
         def is_missing(topic: str) -> Callable[[], float]:
             return lambda: float(topic in missing())

@@ -1,4 +1,7 @@
-"""The options of the loop that do not depend on a profile."""
+"""The options of the loop that do not depend on a profile.
+
+``cli.assembly`` makes them from the settings; ``loop`` and ``publisher`` read them.
+"""
 
 from collections.abc import Callable
 from dataclasses import dataclass, field
@@ -11,11 +14,11 @@ from streamdedup.wire.dead_letters import DaemonInfo
 
 @dataclass(frozen=True, slots=True)
 class LoopOptions:
-    """Options of loop and publisher; ``cli.assembly`` makes them from the settings.
+    """Options of loop and publisher.
 
     Attributes:
         daemon: Group, instance and version that dead letters name.
-        on_index_lost: With "continue" pairs with the lost documents are missed.
+        on_index_lost: Reaction to a lost index (``recovery``); "continue" misses pairs with the lost documents.
         copy_headers: Names of the record headers to copy to alerts; a dead letter that is too large drops them last.
     """
 

@@ -3,7 +3,8 @@
 Carries out the rules 6, 7 and 11 of ``index.contract``: high-water mark, fence and announce.
 
 For each batch ``loop`` calls ``take_over`` before the writes, then ``announce``, ``remember_commit`` and ``finish``;
-after failures it calls ``count_refusal`` and ``reset``. ``recovery`` calls ``losses`` and ``accept_losses``.
+after failures it calls ``count_refusal`` and ``forget_fences``. ``recovery`` calls ``check_for_losses`` and
+``accept_losses``. A change here also touches "The life of a partition" in ``docs/architecture.md``.
 """
 
 import time
@@ -16,7 +17,7 @@ import structlog
 
 from streamdedup.daemon.attempts import AttemptIds, attempt_id_of
 from streamdedup.daemon.batch import Pipeline
-from streamdedup.daemon.losses import Loss, compare, describe_loss
+from streamdedup.daemon.losses import Loss, describe_loss, losses_between
 from streamdedup.detection.model import DetectionResult
 from streamdedup.errors import BatchRefused, IndexLost, StaleFence, StoreUnavailable
 from streamdedup.index.contract import PartitionStore
@@ -24,10 +25,11 @@ from streamdedup.index.values import BrokerState, Fence, PartitionState
 from streamdedup.kafka.protocols import Batch, CommittedOffset, Source
 from streamdedup.position import Partition
 
-#: Interval in which a daemon that publishes nothing looks for losses, in seconds. After such a pause it also looks
-#: before it publishes; without a pause the index refuses its calls (rule 10), except in a copy younger than the pause.
+#: Interval at which a daemon that publishes nothing looks for losses, in seconds. After a pause of this length it also
+#: looks before it publishes. Without such a pause it need not look: an index that has gone back by more than this time
+#: refuses its calls (rule 10).
 _COMPARE_S = 10.0
-#: Refusals for longer than this, in seconds, are no rebalance in progress: the later generation in the fence belongs to
+#: Refusals for longer than this, in seconds, are no rebalance in progress: the later generation in the fence is that of
 #: a consumer group that was deleted, and generations count from 1 again.
 _STALE_FENCE_S = 60.0
 
@@ -66,29 +68,29 @@ class PartitionOwnership:
         self._on_recreated = on_recreated
         self._clock = clock
         self._fences: dict[Partition, Fence] = {}
-        #: Offset that this process last committed under each fence; absent before the first commit.
+        #: Offset that this process last committed under each fence.
         self._ends: dict[Partition, int] = {}
-        #: Partitions that were assigned at the last comparison of all partitions.
-        self._checked: frozenset[Partition] = frozenset()
-        self._compared_s = clock()  # the last comparison of all partitions
-        #: Time of the last announcement by profile, and whether the next batch is to be compared, as after a pause.
+        #: Partitions that were assigned at the last comparison for losses, and the time of this comparison.
+        self._compared: frozenset[Partition] = frozenset()
+        self._compared_s = clock()
+        #: Time of the last announcement by profile, and whether to compare before the next batch, as after a pause.
         self._announced_s: dict[str, float] = {}
-        self._is_to_compare = False
+        self._is_comparison_due = False
         #: None after a batch that was not refused.
         self._refusals: _Refusals | None = None
         self._attempt_ids = AttemptIds()
 
-    def reset(self) -> None:
-        """Forget all fences: fence every partition again before its next batch, and check for losses again."""
+    def forget_fences(self) -> None:
+        """Forget all fences: fence every partition again before its next batch, and compare for losses again."""
         self._fences.clear()
-        self._checked = frozenset()
+        self._compared = frozenset()
 
     # Fences
 
     def take_over(self, batch: Batch, source: Source) -> dict[Partition, Fence]:
-        """Fence each batch partition that has no fence under the batch generation; return the fences of all.
+        """Fence each partition of a batch that has no fence in its generation; return the fences of all.
 
-        Raises ``IndexLost`` also if the index does not know a committed offset, and ``IndexMismatch`` if the index was
+        Raises ``IndexLost`` if the index is gone or does not know a committed offset, and ``IndexMismatch`` if it was
         rebuilt with other parameters than those of this process.
         """
         starts = batch.starts
@@ -99,48 +101,49 @@ class PartitionOwnership:
             if not self._is_held(partition, batch.generation) or start < self._ends.get(partition, 0)
         ]
         for partition in unfenced:
-            state = BrokerState(topic_id=batch.topic_ids.get(partition.topic, ""), end=source.end(partition))
-            self._fences[partition] = self._fence(partition, batch.generation, starts[partition], source, state)
+            in_kafka = BrokerState(topic_id=batch.topic_ids.get(partition.topic, ""), end=source.end(partition))
+            self._fences[partition] = self._fence(partition, batch.generation, starts[partition], source, in_kafka)
         if unfenced:
             for pipeline, _ in self._by_pipeline(unfenced):
-                _confirm_index(pipeline)
+                _require_index(pipeline)
         self._refusals = None  # further refusals are not consecutive
         return {partition: self._fences[partition] for partition in starts}
 
-    def held(self, partitions: Iterable[Partition], generation: int) -> dict[Partition, Fence]:
-        """Return the fences that partitions have under a generation."""
+    def held_fences(self, partitions: Iterable[Partition], generation: int) -> dict[Partition, Fence]:
+        """Return the fences of a generation that this process holds for some of the partitions."""
         return {partition: self._fences[partition] for partition in partitions if self._is_held(partition, generation)}
 
     def _is_held(self, partition: Partition, generation: int) -> bool:
         fence = self._fences.get(partition)
         return fence is not None and fence.generation == generation
 
-    def _fence(self, partition: Partition, generation: int, start: int, source: Source, state: BrokerState) -> Fence:
-        """Compare the committed offset with the start of the batch and with the index; then fence the partition."""
+    def _fence(self, partition: Partition, generation: int, start: int, source: Source, in_kafka: BrokerState) -> Fence:
+        """Fence a partition from ``start`` on; raise ``IndexLost`` if the index lacks its committed offset."""
         with self._asking_kafka():
             committed = source.committed_offset(partition)
-        if committed is not None and not state.topic_id and state.end is not None and state.end < committed.offset:
+        end = in_kafka.end
+        if committed is not None and not in_kafka.topic_id and end is not None and end < committed.offset:
             # The offset is of an earlier incarnation of the topic. Where topic ids are known, `source` compares them.
             committed = None
         self._ends.pop(partition, None)  # belongs to the earlier fence
         index = self._pipelines[partition.topic].index
-        state_in_index = index.partition_states([partition])[partition]
-        self._attempt_ids.observe(state_in_index.announced)
-        loss = None if committed is None else describe_loss(partition, committed, state_in_index)
+        in_index = index.partition_states([partition])[partition]
+        self._attempt_ids.observe(in_index.announced)
+        loss = None if committed is None else describe_loss(partition, committed, in_index)
         if loss is not None:
             raise IndexLost(loss.reason)
         # The high-water mark is raised to the start: the committed offset, or the first record that exists after it;
         # without a commit, the beginning of the group. `fence` compares attempt ids again, atomically with the fencing.
-        # `_confirm` raises if this process has lost its membership, and with it the partition. `fence` calls it after
-        # the fence is set: between an earlier answer and the fence, the process may be frozen.
+        # After the fence is set, `fence` calls `_confirm_membership`, which raises if this process has lost its
+        # membership, and with it the partition. An earlier call proves nothing: the process may be frozen after it.
         fence = index.fence(
-            partition, generation, start, attempt_id_of(committed), state, lambda: self._confirm(source)
+            partition, generation, start, attempt_id_of(committed), in_kafka, lambda: self._confirm_membership(source)
         )
         if fence.recreated:
             self._on_recreated(fence)
         return replace(fence, has_commit=committed is not None)
 
-    def _confirm(self, source: Source) -> None:
+    def _confirm_membership(self, source: Source) -> None:
         with self._asking_kafka():
             source.confirm()
 
@@ -164,17 +167,17 @@ class PartitionOwnership:
     # Attempts at batches
 
     def announce(self, fences: Mapping[Partition, Fence], starts: Mapping[Partition, int]) -> str:
-        """Announce to the indexes that a batch from ``starts`` on is completely written; return the attempt id."""
+        """Announce to the indexes that the batch from ``starts`` on is completely written; return its attempt id."""
         attempt_id = self._attempt_ids.next()
         now_s = self._clock()
         for pipeline, partitions in self._by_pipeline(fences):
-            self._is_to_compare |= now_s - self._announced_s.get(pipeline.name, -_COMPARE_S) >= _COMPARE_S
+            self._is_comparison_due |= now_s - self._announced_s.get(pipeline.name, -_COMPARE_S) >= _COMPARE_S
             self._announced_s[pipeline.name] = now_s
             pipeline.index.announce(attempt_id, [fences[partition] for partition in partitions], starts)
         return attempt_id
 
     def remember_commit(self, ends: Mapping[Partition, int], attempt_id: str) -> None:
-        """Store committed offsets and their attempt id in the fences; the next ``announce`` stores the id."""
+        """Remember committed offsets, and their attempt id in the fences, from which the next ``announce`` takes it."""
         for partition, end in ends.items():
             self._fences[partition] = replace(self._fences[partition], attempt_id=attempt_id)
             self._ends[partition] = end
@@ -193,7 +196,7 @@ class PartitionOwnership:
                 pipeline.index.finish(marks, positions, [fences[partition] for partition in partitions])
             except (StoreUnavailable, BatchRefused) as error:
                 log.info("mark_missed", reason=str(error))
-                self._is_to_compare = True  # the refusal may be the only sign that the index has gone back
+                self._is_comparison_due = True  # the refusal may be the only sign that the index has gone back
 
     def _by_pipeline(self, partitions: Iterable[Partition]) -> Iterator[tuple[Pipeline, list[Partition]]]:
         groups: dict[str, tuple[Pipeline, list[Partition]]] = {}
@@ -204,32 +207,32 @@ class PartitionOwnership:
 
     # Losses
 
-    def losses(self, source: Source) -> list[Loss]:
+    def check_for_losses(self, source: Source) -> list[Loss]:
         """Return the committed offsets that the index does not know, also in partitions of other daemons.
 
-        A document of any partition may have to be compared with a lost document. Compares after a reset, after an
-        assignment of further partitions, for the first batch after a pause, and else every ``_COMPARE_S``. Without
-        losses, raises high-water marks that ``finish`` of this daemon or an earlier one has missed.
+        A document of any partition may have to be compared with a lost document. Compares after ``forget_fences``,
+        after an assignment of further partitions, for the first batch after a pause, and else every ``_COMPARE_S``;
+        between comparisons the result is empty. Without losses, raises high-water marks that a ``finish`` has missed.
         """
         assigned = source.assigned()
-        is_known = assigned <= self._checked
-        if is_known and not self._is_to_compare and self._clock() - self._compared_s < _COMPARE_S:
+        is_compared = assigned <= self._compared
+        if is_compared and not self._is_comparison_due and self._clock() - self._compared_s < _COMPARE_S:
             return []
         # Kafka first: attempts are announced before they are committed. An open transaction shows no loss yet.
         with self._asking_kafka():
-            committed = source.committed_offsets(stable=not is_known)
+            committed = source.committed_offsets(stable=not is_compared)
         losses: list[Loss] = []
         behind: list[tuple[Partition, CommittedOffset]] = []
         for pipeline, partitions in self._by_pipeline(committed):
             states = pipeline.index.partition_states(sorted(partitions))
             for state in states.values():
                 self._attempt_ids.observe(state.announced)
-            losses += compare({partition: committed[partition] for partition in partitions}, states)
+            losses += losses_between({partition: committed[partition] for partition in partitions}, states)
             behind += [(p, committed[p]) for p in assigned & states.keys() if _is_behind(states[p], committed[p])]
         generation = source.generation()
         if not losses and generation is not None:
             self._raise_marks(behind, generation, source)
-            self._checked, self._compared_s, self._is_to_compare = assigned, self._clock(), False
+            self._compared, self._compared_s, self._is_comparison_due = assigned, self._clock(), False
         return losses
 
     def _raise_marks(
@@ -247,8 +250,8 @@ class PartitionOwnership:
             partition, offset = loss.partition, loss.committed.offset
             index: PartitionStore = self._pipelines[partition.topic].index
             # Without the attempt id: `fence` raises IndexLost for an id that was not announced. `announce` stores it.
-            state = BrokerState(loss.committed.topic_id, incarnation=loss.committed.incarnation)
-            fence = index.fence(partition, generation, offset, state=state)
+            in_kafka = BrokerState(loss.committed.topic_id, incarnation=loss.committed.incarnation)
+            fence = index.fence(partition, generation, offset, state=in_kafka)
             attempt_id = attempt_id_of(loss.committed)
             if attempt_id:
                 index.announce(attempt_id, [fence], {partition: offset}, is_committed=True)
@@ -260,7 +263,7 @@ def _is_behind(state: PartitionState, committed: CommittedOffset) -> bool:
     return is_same_topic and (state.high_water_mark or 0) < committed.offset
 
 
-def _confirm_index(pipeline: Pipeline) -> None:
+def _require_index(pipeline: Pipeline) -> None:
     """Raise ``IndexLost`` or ``IndexMismatch`` if another process has deleted or rebuilt the index meanwhile."""
     if pipeline.index.open(pipeline.fingerprint, create=False) is None:
         raise IndexLost("the index is gone")

@@ -1,7 +1,7 @@
 """Turns batch results into messages: alerts and dead letters.
 
-After a batch is indexed, ``loop`` calls ``dead_letters`` and ``messages``, sends the messages, and calls
-``count_dead_letters``.
+Called by ``loop``: ``dead_letters`` and ``messages`` after a batch is indexed, ``count_dead_letters`` after its commit.
+A new field of an alert is filled in ``_alert_messages`` ("Add a field of an alert" in ``docs/architecture.md``).
 """
 
 from collections.abc import Mapping, Sequence
@@ -31,10 +31,11 @@ class Publisher:
     def dead_letters(self, result: BatchResult, fences: Mapping[Partition, Fence]) -> list[FailedRecord]:
         """Return the failed records that get a dead letter.
 
-        A failed record below the high-water mark gets no dead letter, because an earlier batch, whose commit raised the
-        mark, has published it. A record from before ``Pipeline.silent_until_ms`` gets no dead letter either.
+        A failed record below the high-water mark gets none, because an earlier batch, whose commit raised the mark, has
+        published it; a record from before ``Pipeline.silent_until_ms`` gets none either. Raises ``DeadLetterBurst`` for
+        too many (``breaker``).
         """
-        dead_letters = [failed for failed in result.failures if self._is_published(failed, fences)]
+        dead_letters = [failed for failed in result.failures if self._is_to_publish(failed, fences)]
         self._breaker.check(result.decoded.batch, dead_letters)
         return dead_letters
 
@@ -56,7 +57,7 @@ class Publisher:
         """Count committed dead letters towards the limit of ``LoopOptions.breaker``."""
         self._breaker.count(batch, dead_letters)
 
-    def _is_published(self, failed: FailedRecord, fences: Mapping[Partition, Fence]) -> bool:
+    def _is_to_publish(self, failed: FailedRecord, fences: Mapping[Partition, Fence]) -> bool:
         position = failed.record.position
         is_warm_up = self._by_topic[position.topic].is_warm_up(failed.record)
         return position.offset >= fences[position.topic_partition].high_water_mark and not is_warm_up

@@ -1,6 +1,6 @@
 """Reads one batch ahead in a backlog: a thread prepares the next batch while the current one is indexed.
 
-For each batch ``loop`` calls ``poll`` and ``prepared``, and in a backlog (``may_read_ahead``) ``poll_ahead`` and
+For each batch ``loop`` calls ``poll`` and ``take_prepared``, and in a backlog (``may_read_ahead``) ``poll_ahead`` and
 ``prepare_ahead``; when it undoes a batch it calls ``discard``.
 
 The thread only calls the decoders and ``Detector.prepare``, which have no effect outside the process. All requests to
@@ -48,7 +48,7 @@ class ReadAhead:
     """Polls and prepares batches, at most one ahead of the current batch.
 
     Args:
-        held: Returns the fences held for partitions under a generation, as ``PartitionOwnership.held``.
+        held_fences: ``PartitionOwnership.held_fences``.
         timed: Measures a stage: ``poll``, ``prepare`` (the loop waits for the thread) or ``ahead`` (the thread).
     """
 
@@ -56,18 +56,18 @@ class ReadAhead:
         self,
         processor: BatchProcessor,
         slow_start: SlowStart,
-        held: Callable[[Iterable[Partition], int], Mapping[Partition, Fence]],
+        held_fences: Callable[[Iterable[Partition], int], Mapping[Partition, Fence]],
         timed: Callable[[str], AbstractContextManager[None]],
     ) -> None:
         self._processor = processor
         self._slow_start = slow_start
-        self._held = held
+        self._held_fences = held_fences
         self._timed = timed
         #: Set to end the computation before its next chunk.
         self._is_discarded = threading.Event()
         #: The batch ahead, or the error that its poll has raised.
         self._polled: Batch | StreamdedupError | None = None
-        #: The batch ahead, and the chunks of it that are prepared.
+        #: Becomes the decoded batch ahead, and those of its chunks that are prepared.
         self._computation: Future[tuple[DecodedBatch, deque[Chunk]]] | None = None
         #: Starts its thread with the first batch and keeps it: the loop would wait for the start of a new one.
         self._thread = ThreadPoolExecutor(1, THREAD_NAME)
@@ -85,11 +85,14 @@ class ReadAhead:
             return polled
         raise polled
 
-    def ahead(self) -> Batch | None:
+    def batch_ahead(self) -> Batch | None:
         return self._polled if isinstance(self._polled, Batch) else None
 
-    def prepared(self, batch: Batch) -> tuple[DecodedBatch, deque[Chunk]]:
-        """Return the decoded batch and the chunks that were prepared ahead; raise an error of that preparation."""
+    def take_prepared(self, batch: Batch) -> tuple[DecodedBatch, deque[Chunk]]:
+        """Return the decoded batch and the chunks that were prepared ahead; decode it now if it was not decoded ahead.
+
+        Raises an error of the preparation ahead.
+        """
         computation, self._computation = self._computation, None
         if computation is not None:
             with self._timed("prepare"), suppress(MemoryError):  # too small for two batches; one alone may fit
@@ -121,10 +124,10 @@ class ReadAhead:
 
     def prepare_ahead(self) -> None:
         """Begin to prepare the batch ahead in the thread, if memory suffices and all of its partitions have a fence."""
-        polled = self.ahead()
+        polled = self.batch_ahead()
         if polled is None or _bytes_of(polled) > MOST_BYTES:
             return
-        fences = self._held(polled.starts, polled.generation)
+        fences = self._held_fences(polled.starts, polled.generation)
         # Positions are complete only with the incarnation of the topic, which is in the fence.
         if fences.keys() == polled.starts.keys():
             batch = polled.in_incarnations({partition: fence.incarnation for partition, fence in fences.items()})

@@ -1,18 +1,21 @@
 """Rebuilds a lost index, or fills the gap of an index that has gone back: replays committed records, publishes nothing.
 
-``recovery`` (policy ``rebuild``) and ``streamdedup index rebuild`` call ``begin`` for each profile, then ``rebuild``.
+Called by ``recovery`` (policy ``rebuild``) and ``cli.index``: ``begin`` for each profile, then ``rebuild``. ``index
+prepare`` builds an index beside daemons at work: it skips step 2, and passes generation 0.
+
 Until a rebuild ends no daemon takes over a partition: a document that is compared with half of an index would never
 find its pairs with the other half. A lost index is built anew as a staging index (``index.staging``), which no daemon
 can open. An index with a gap keeps its entries; its announced attempts are earlier than the committed ones, and show
-the gap to every daemon until all of it is replayed.
+the gap to every daemon until all of it is replayed. The lease on the staging index is the right to rebuild: a process
+that does not extend its lease for a minute loses it.
 
 Steps, for each profile (3 to 5: ``rebuild_run``):
-    1. ``begin``: take the lease, and look for the losses under it. Delete an index that is lost as a whole.
+    1. ``begin``: take the lease, and look for the losses under it. Delete the index unless it has a fillable gap.
     2. The caller joins the group anew, so that Kafka refuses to commit batches that were indexed before step 1.
     3. ``rebuild``: take over all partitions, with the committed offsets as high-water marks. Replay the topics up to
        these offsets, silently. A gap is replayed from the starts of the last announced attempts. A lost index is
-       replayed from one retention period before the next record (``rebuild_window``), with deletions from as far back
-       as deletion markers live.
+       replayed from one lifetime before the next record (``rebuild_window``), with deletions from as far back as
+       deletion markers live.
     4. Seed claims (rule 8), clusters and incarnations from all alerts: each request for a claim extends its life, so
        claims may be much older than their documents, and a gap may have lost such requests. Where documents do not
        expire, a gap needs only the alerts from the last commit on that the index knows.
@@ -32,18 +35,18 @@ from streamdedup.position import Partition
 #: Interval and duration of the calls that keep the group membership, in seconds.
 _MEMBERSHIP_EVERY_S, _MEMBERSHIP_S = 1.0, 0.01
 #: Interval at which the leases on staging indexes that wait for their turn are extended, in seconds. A lease lasts 60.
-_KEEP_EVERY_S = 10.0
+_LEASES_EVERY_S = 10.0
 
 
 @dataclass(frozen=True, slots=True)
 class _Begun:
-    """A rebuild that has begun: its target, and the missing records by partition, None if the whole index is lost.
+    """A rebuild that has begun: its target, and the gaps to fill by partition, None to rebuild the whole index.
 
     ``kind`` is one of ``metrics.REBUILD_KINDS``.
     """
 
     target: RebuildTarget
-    gap: Mapping[Partition, Gap] | None
+    gaps: Mapping[Partition, Gap] | None
     kind: str
 
 
@@ -69,14 +72,14 @@ class Rebuilder:
         find_losses: Callable[[], Sequence[Loss]] | None = None,
         tick: Callable[[], None] = lambda: None,
     ) -> bool:
-        """Take the lease on a profile's index, and delete the index unless it has a gap only.
+        """Take the lease on a profile's index, and delete the index unless it has a fillable gap.
 
         ``find_losses`` returns the losses of the index, and is called under the lease; None to rebuild the whole index
         in any case.
 
         Returns whether this call has begun a rebuild: no rebuild had begun before, and the index has losses. Raises
-        ``StoreUnavailable`` also where another process rebuilds the index, and ``RegistryUnavailable``: alerts may need
-        the schema registry.
+        ``StoreUnavailable`` also where another process has the lease, and ``RegistryUnavailable``: alerts may need the
+        schema registry.
         """
         if name in self._begun:
             return False
@@ -88,17 +91,17 @@ class Rebuilder:
             if losses is not None and not losses:  # another process has completed a rebuild meanwhile
                 target.staging.abandon()
                 return False
-            gap = None if losses is None else self._fillable_gap(losses, target.kept_ms)
-            if gap is None:
-                target.staging.clear(self._keeping_others(tick))
+            gaps = None if losses is None else self._fillable_gaps(losses, target.lifetime_ms)
+            if gaps is None:
+                target.staging.clear(self._extending_leases(tick))
         except BaseException:
             target.staging.abandon()
             raise
-        is_switch = all(loss.is_switch for loss in losses or ())
-        self._begun[name] = _Begun(target, gap, "lost" if gap is None else "switch" if is_switch else "gap")
+        is_switch = all(loss.is_switch for loss in losses or ())  # the index is new, made by `index prepare`
+        self._begun[name] = _Begun(target, gaps, "lost" if gaps is None else "switch" if is_switch else "gap")
         return True
 
-    def _fillable_gap(self, losses: Sequence[Loss], kept_ms: int | None) -> Mapping[Partition, Gap] | None:
+    def _fillable_gaps(self, losses: Sequence[Loss], lifetime_ms: int | None) -> Mapping[Partition, Gap] | None:
         """Return the gap by partition; None if the whole index is to be rebuilt.
 
         A gap that begins more than half a lifetime ago is not filled: the index has lost requests that extended claims,
@@ -106,12 +109,13 @@ class Rebuilder:
         """
         if is_lost_as_a_whole(losses):
             return None
-        gap = gap_by_partition(losses)
-        begin_ms = min(part.since_ms for part in gap.values())
-        return None if kept_ms is not None and begin_ms < self._now_ms() - kept_ms // 2 else gap
+        gaps = gap_by_partition(losses)
+        begin_ms = min(gap.since_ms for gap in gaps.values())
+        is_too_old = lifetime_ms is not None and begin_ms < self._now_ms() - lifetime_ms // 2
+        return None if is_too_old else gaps
 
-    def kind(self, name: str) -> str:
-        """Return the kind of the rebuild that has begun for a profile."""
+    def kind_of(self, name: str) -> str:
+        """Return the kind of the rebuild that has begun for a profile, one of ``metrics.REBUILD_KINDS``."""
         return self._begun[name].kind
 
     def has_begun(self, name: str) -> bool:
@@ -137,43 +141,43 @@ class Rebuilder:
         """
         begun = self._begun.pop(name)
         target = replace(begun.target, topics=[topic for topic in begun.target.topics if topic not in missing_topics])
-        step = self._keeping_others(tick)
+        step = self._extending_leases(tick)
         try:
-            run = RebuildRun(target, begun.gap, self._history, committed, generation, step, progress)
+            run = RebuildRun(target, begun.gaps, self._history, committed, generation, step, progress)
             return run.run(self._duplicates_topic, self._now_ms())
         except BaseException:
             target.staging.abandon()
             raise
 
-    def _keeping_others(self, tick: Callable[[], None]) -> Callable[[], None]:
+    def _extending_leases(self, tick: Callable[[], None]) -> Callable[[], None]:
         """Return a tick that also extends the leases of the rebuilds that wait for their turn."""
 
-        def keep() -> None:
+        def extend() -> None:
             for begun in self._begun.values():
                 begun.target.staging.extend_lease()
 
-        return _with_keeping(tick, keep, _KEEP_EVERY_S)
+        return _at_intervals(tick, extend, _LEASES_EVERY_S)
 
     def abandon(self) -> None:
-        """Abandon all rebuilds that have begun; never raises."""
+        """Give up the leases of all rebuilds that have begun; never raises."""
         while self._begun:
             self._begun.popitem()[1].target.staging.abandon()
 
 
 def keeping_membership(source: Source, tick: Callable[[], None]) -> Callable[[], None]:
     """Return a tick that also keeps the group membership."""
-    return _with_keeping(tick, lambda: source.keep_membership(_MEMBERSHIP_S), _MEMBERSHIP_EVERY_S)
+    return _at_intervals(tick, lambda: source.keep_membership(_MEMBERSHIP_S), _MEMBERSHIP_EVERY_S)
 
 
-def _with_keeping(tick: Callable[[], None], keep: Callable[[], None], interval_s: float) -> Callable[[], None]:
-    """Return a tick that also calls ``keep`` at intervals."""
-    kept_at = time.monotonic()
+def _at_intervals(tick: Callable[[], None], action: Callable[[], None], interval_s: float) -> Callable[[], None]:
+    """Return a tick that also calls ``action`` at intervals."""
+    acted_at_s = time.monotonic()
 
     def step() -> None:
-        nonlocal kept_at
+        nonlocal acted_at_s
         tick()
-        if time.monotonic() - kept_at > interval_s:
-            keep()
-            kept_at = time.monotonic()
+        if time.monotonic() - acted_at_s > interval_s:
+            action()
+            acted_at_s = time.monotonic()
 
     return step

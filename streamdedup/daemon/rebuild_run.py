@@ -1,4 +1,9 @@
-"""The run of a rebuild: steps 3 to 5 of ``daemon.rebuild``, for one profile."""
+"""The run of a rebuild: steps 3 to 5 of ``daemon.rebuild``, for one profile.
+
+Called by ``rebuild`` only; ``cli.assembly`` makes the ``RebuildTarget``. ``rebuild_window`` has the choice of the
+records to replay, ``rebuild_seeds`` the use of alerts. A change of what is written here also touches "The life of a
+partition" in ``docs/architecture.md``.
+"""
 
 import time
 from collections import Counter, deque
@@ -50,15 +55,14 @@ class RebuildTarget:
 
     Attributes:
         pipeline: Pipeline on the staging index.
-        kept_ms: The lifetime in milliseconds: how much older than the next record a replayed document may be; None
-            for no limit.
-        markers_ms: How much older a replayed deletion may be: the life of a deletion marker; None for no limit.
+        lifetime_ms: How much older than the next record a replayed document may be, in milliseconds; None for no limit.
+        markers_ms: The same for a replayed deletion: the life of a deletion marker.
     """
 
     staging: StagingIndex
     pipeline: Pipeline
     topics: Sequence[str]
-    kept_ms: int | None
+    lifetime_ms: int | None
     markers_ms: int | None
     alerts: AlertReader = field(default_factory=AlertReader)
 
@@ -66,21 +70,21 @@ class RebuildTarget:
 class RebuildRun:
     """Replays, seeds and announces, under the lease on ``target``.
 
-    ``gap`` has the missing records by partition; None if the whole index is lost. ``committed`` has the committed
-    offsets in all topics, ``generation`` is that of the group, 0 beside daemons at work.
+    ``gaps`` has the gap to fill by partition; None to rebuild the whole index. ``committed`` has the committed offsets
+    in all topics, ``generation`` is that of the group, 0 beside daemons at work.
     """
 
     def __init__(
         self,
         target: RebuildTarget,
-        gap: Mapping[Partition, Gap] | None,
+        gaps: Mapping[Partition, Gap] | None,
         history: History,
         committed: Mapping[Partition, CommittedOffset],
         generation: int,
         tick: Callable[[], None],
         progress: Progress,
     ) -> None:
-        self._gap = gap
+        self._gaps = gaps
         self._staging = target.staging
         self._pipeline = target.pipeline
         self._target = target
@@ -94,9 +98,7 @@ class RebuildRun:
             for partition, offset in self._committed.items()
         }
         #: Where the gap begins, in the partitions that still have a committed offset.
-        self._starts = {
-            partition: part.start for partition, part in (gap or {}).items() if partition in self._committed
-        }
+        self._starts = {partition: gap.start for partition, gap in (gaps or {}).items() if partition in self._committed}
         self._generation = generation
         self._tick = tick
         self._progress = progress
@@ -110,9 +112,12 @@ class RebuildRun:
         fences = self._fence_committed()
         count = 0
         if fences:  # otherwise nothing is committed, and nothing is to be replayed
-            if self._gap is not None and not self._is_fillable(fences):
-                fences = self._give_up_gap()
-            count = self._replay(fences, now_ms) if self._gap is None else self._index(self._gap_batches(), fences)
+            if self._gaps is not None and not self._is_fillable(fences):
+                fences = self._give_up_gaps()
+            if self._gaps is None:
+                count = self._replay_window(fences, now_ms)
+            else:
+                count = self._replay(self._gap_batches(), fences)
             # 4. Seed.
             self._seed(duplicates_topic, list(fences.values()))
             # 5. Announce and complete. After the announcement no process sees a gap.
@@ -121,20 +126,20 @@ class RebuildRun:
         self._complete()
         return count
 
-    def _give_up_gap(self) -> dict[Partition, Fence]:
+    def _give_up_gaps(self) -> dict[Partition, Fence]:
         """Delete the index, to rebuild it as a whole; return new fences, because the old ones are deleted too."""
         log.warning("gap_given_up", profile=self._pipeline.name)
-        self._gap = None
+        self._gaps = None
         self._staging.clear(self._tick)
         return self._fence_committed()
 
     def _complete(self) -> None:
         self._check_connections()
-        if self._gap is None:
+        if self._gaps is None:
             took_s = round(time.monotonic() - self._began_at_s, 1)
             self._staging.complete({**self._pipeline.fingerprint, REBUILT_S: took_s})
         else:
-            self._staging.abandon()  # gives up the lease only: the gap was filled in the index itself
+            self._staging.abandon()  # gives up the lease only: the gaps were filled in the index itself
 
     def _fence_committed(self) -> dict[Partition, Fence]:
         """Fence all partitions with a committed offset, which becomes the high-water mark."""
@@ -145,22 +150,22 @@ class RebuildRun:
             # `fence` would refuse the committed attempt, which is later than the announced one. The announced attempt
             # stays: it shows the gap to the next process if this process ends now.
             announced = states[partition].announced
-            state = BrokerState(committed.topic_id, incarnation=committed.incarnation)
-            fences[partition] = index.fence(partition, self._generation, committed.offset, announced, state)
+            in_kafka = BrokerState(committed.topic_id, incarnation=committed.incarnation)
+            fences[partition] = index.fence(partition, self._generation, committed.offset, announced, in_kafka)
         return fences
 
     def _announce(self, fences: Mapping[Partition, Fence], now_ms: int) -> None:
         """Announce the committed attempts of the replayed partitions.
 
-        A complete rebuild begins a lineage, unless it runs beside daemons (generation 0), which go on to commit
-        attempts of the present lineage.
+        A rebuild of the whole index begins a lineage, unless it runs beside daemons (generation 0), which go on to
+        commit attempts of the present lineage.
         """
         committed_ids = {partition: attempt_id_of(committed) for partition, committed in self._committed.items()}
         lineage = new_lineage(committed_ids.values(), now_ms)
         for partition, committed in self._committed.items():
             attempt_id = committed_ids[partition]
-            if attempt_id and (self._gap is None or partition in self._gap):
-                if self._gap is None and self._generation:
+            if attempt_id and (self._gaps is None or partition in self._gaps):
+                if self._gaps is None and self._generation:
                     attempt_id = in_lineage(attempt_id, lineage)
                 starts = {partition: committed.offset}  # all earlier records are in the index
                 self._pipeline.index.announce(attempt_id, [fences[partition]], starts, is_committed=True)
@@ -173,13 +178,13 @@ class RebuildRun:
 
     def _window(self, now_ms: int) -> Mapping[Partition, int | None]:
         """Return the record time by partition at which the window begins; None or absent for the oldest record."""
-        if self._target.kept_ms is None:
+        if self._target.lifetime_ms is None:
             return {}
         offsets = {partition: committed.offset for partition, committed in self._committed.items()}
         progress = self._history.progress(self._target.topics, offsets, now_ms)
         if self._pipeline.max_start_age_ms is not None:  # `auto_offset_reset = "window"`
             progress = with_earliest_start(progress, offsets, now_ms - self._pipeline.max_start_age_ms)
-        return rebuild_window(progress, self._target.kept_ms, now_ms)
+        return rebuild_window(progress, self._target.lifetime_ms, now_ms)
 
     def _batches(
         self,
@@ -199,25 +204,25 @@ class RebuildRun:
                 yield batch
                 self._progress(names, span.done_count(), span.total_count)
 
-    def _replay(self, fences: Mapping[Partition, Fence], now_ms: int) -> int:
+    def _replay_window(self, fences: Mapping[Partition, Fence], now_ms: int) -> int:
         """Replay the window, and older deletions; return the number of records."""
         window = self._window(now_ms)
         window_filter = WindowFilter(window, self._pipeline.decoder)  # of the older records, keeps deletions only
         # How long before the window deletions are read. Without limits (None) `window` is empty, and all is read.
-        older_ms = (self._target.markers_ms or 0) - (self._target.kept_ms or 0)
+        older_ms = (self._target.markers_ms or 0) - (self._target.lifetime_ms or 0)
         since = {partition: None if start is None else max(0, start - older_ms) for partition, start in window.items()}
         ends = {partition: committed.offset for partition, committed in self._committed.items()}
-        return self._index(map(window_filter.filtered, self._batches(self._target.topics, since, ends)), fences)
+        return self._replay(map(window_filter.filtered, self._batches(self._target.topics, since, ends)), fences)
 
     def _is_fillable(self, fences: Mapping[Partition, Fence]) -> bool:
-        """Tell whether a replay of the gap makes the index whole.
+        """Tell whether a replay of the gaps makes the index whole.
 
-        It does not in these cases. Batches in progress are those that were uncommitted when the store went back.
+        Not in these cases, where a batch in progress is one that was uncommitted when the store went back:
 
-        * A document of the gap has an entry from a batch in progress. The batch may have appended to an older version,
+        * A document of a gap has an entry from a batch in progress. The batch may have appended to an older version,
           or missed a deletion, and an entry is only replaced by a version from a later position.
-        * A batch in progress has matched a version that the gap replaces.
-        * Kafka has deleted records of the gap: the deletion of a document may be among them. Offsets without a record
+        * A batch in progress has matched a version that a gap replaces.
+        * Kafka has deleted records of a gap: the deletion of a document may be among them. Offsets without a record
           may also be markers of transactions.
         """
         index, pipeline = self._pipeline.index, self._pipeline
@@ -268,12 +273,12 @@ class RebuildRun:
         return False
 
     def _gap_batches(self) -> Iterator[Batch]:
-        """Yield the missing records of each partition."""
+        """Yield the records of the gaps."""
         ends = {partition: self._committed[partition].offset for partition in self._starts}
         topics = sorted({partition.topic for partition in ends})
         return self._batches(topics, since_ms=None, ends=ends, starts=self._starts)
 
-    def _index(self, batches: Iterator[Batch], fences: Mapping[Partition, Fence]) -> int:
+    def _replay(self, batches: Iterator[Batch], fences: Mapping[Partition, Fence]) -> int:
         """Index the records silently, and return their number; failures are logged only, their dead letters exist."""
         processor = BatchProcessor(dict.fromkeys(self._target.topics, self._pipeline), nullcontext, self._tick)
         count = 0
@@ -291,9 +296,9 @@ class RebuildRun:
     def _seed(self, duplicates_topic: str, fences: list[Fence]) -> None:
         """Read published alerts, and write what they show of claims, clusters and incarnations."""
         since_ms = None
-        if self._gap is not None and self._target.kept_ms is None:
-            since_ms = min(part.since_ms for part in self._gap.values()) - _CLOCKS_MS
-        # Else also older alerts: the index may have lost a request that extended the life of their claims.
+        if self._gaps is not None and self._target.lifetime_ms is None:
+            since_ms = min(gap.since_ms for gap in self._gaps.values()) - _CLOCKS_MS
+        # Else older alerts too: the index may have lost a request that extended the life of their claims.
         seeds = Seeds(self._pipeline, fences)
         for batch in self._batches([duplicates_topic], since_ms, ends=None):
             for alert in self._alerts(batch):
@@ -301,7 +306,7 @@ class RebuildRun:
             if len(seeds.claims) >= SEED_PAIRS:
                 seeds.write()
         seeds.write()
-        if self._gap is None:  # an index with a gap knows the incarnations, or learns them by the replay
+        if self._gaps is None:  # an index with gaps knows the incarnations, or learns them by the replay
             seeds.restore_incarnations()
 
     def _alerts(self, batch: Batch) -> Iterator[Alert]:

@@ -1,7 +1,7 @@
 """What a rebuild restores from the published alerts: claims, clusters and incarnations.
 
-``rebuild`` adds each alert of the profile, writes whenever there are ``SEED_PAIRS`` claims, and restores the
-incarnations at the end.
+Called by ``rebuild_run``, which adds each alert of the profile, writes whenever there are ``SEED_PAIRS`` claims, and
+restores the incarnations at the end. ``wire.alerts`` has the fields that are read.
 """
 
 from collections.abc import Sequence
@@ -16,7 +16,7 @@ from streamdedup.index.values import PUBLISHED, Fence
 from streamdedup.position import Position
 from streamdedup.wire import Alert, AlertDocument, Match
 
-#: Number of claims at which ``rebuild`` writes; the alerts of one poll may exceed it.
+#: Number of claims at which ``rebuild_run`` writes; the alerts of one poll may exceed it.
 SEED_PAIRS = 5_000
 #: Largest number of index entries in one request of ``restore_incarnations``.
 _MOST_ENTRIES = 5_000
@@ -30,8 +30,8 @@ class Seeds:
         self._fences = fences
         self.claims: dict[bytes, Position] = {}  # position by pair key
         self._alerts: dict[int, Alert] = {}  # the last alert by document number, since the last `write`
-        #: Time and incarnation of the last alert with a document, by document number. Documents that have the first
-        #: incarnation in all alerts are absent.
+        #: Time and incarnation of the last alert that names a document, by document number; without the documents that
+        #: have the first incarnation in all alerts.
         self._incarnations: dict[int, tuple[int, str]] = {}
 
     def add(self, alert: Alert) -> None:
@@ -45,10 +45,11 @@ class Seeds:
             number = document_number(name, version.id)
             # The first incarnation, an empty text, is stored only where it may replace another of an earlier alert.
             if version.incarnation or number in self._incarnations:
-                named = (alert.detected_at_ms, version.incarnation)
-                self._incarnations[number] = max(self._incarnations.get(number, named), named)  # the later alert
+                dated = (alert.detected_at_ms, version.incarnation)
+                self._incarnations[number] = max(self._incarnations.get(number, dated), dated)  # the later alert
 
     def write(self) -> None:
+        """Write claims and clusters of the alerts since the last call, and forget these alerts."""
         if not self.claims:
             return
         index = self._pipeline.index
@@ -56,8 +57,8 @@ class Seeds:
         clusters = []
         for number, entry in index.get_entries(list(self._alerts)).items():
             alert = self._alerts[number]
-            # A new version leaves the cluster, an append does not. An append changes position and digest of the entry;
-            # `version_digest` stays the digest before the first append.
+            # A new version leaves the cluster, an append does not: it changes position and digest of the entry, and
+            # leaves `version_digest`, the digest before the first append.
             digest = entry.version_digest.hex()
             # No deletion marker has the position or the digest of an alert.
             if alert.document.position == entry.position or alert.document.digest == digest:

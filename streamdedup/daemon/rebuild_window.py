@@ -1,4 +1,7 @@
-"""The window that ``rebuild`` replays: the record times at which it begins, and the records in it."""
+"""The window that a rebuild replays: the record times at which it begins, and the records in it.
+
+Called by ``rebuild_run`` only, for a lost index; ``with_credible_times`` also for gaps.
+"""
 
 from collections.abc import Collection, Iterable, Iterator, Mapping
 from dataclasses import replace
@@ -12,13 +15,13 @@ from streamdedup.wire import Decoder
 
 
 def rebuild_window(
-    progress: Mapping[Partition, ReadProgress], kept_ms: int, now_ms: int
+    progress: Mapping[Partition, ReadProgress], lifetime_ms: int, now_ms: int
 ) -> dict[Partition, int | None]:
     """Return the record time by partition at which the window begins, milliseconds since the epoch; None for no limit.
 
     An unread record forms pairs only with documents that are at most one retention period older. If the window were
-    counted from the present, and the backlog were longer than ``kept_ms``, a rebuild would read none of these
-    documents. A topic is therefore read from ``kept_ms`` before the earliest among
+    counted from the present, and the backlog were longer than ``lifetime_ms``, a rebuild would read none of these
+    documents. A topic is therefore read from ``lifetime_ms`` before the earliest among
 
     - the present;
     - the next record in the profile's slowest partition: the record is compared with documents from all topics;
@@ -35,7 +38,7 @@ def rebuild_window(
             starts[partition] = None
             continue
         reference = min(slowest, _latest_read(progress, partition.topic, now_ms))
-        starts[partition] = max(0, reference - kept_ms)  # Kafka looks up no negative time
+        starts[partition] = max(0, reference - lifetime_ms)  # Kafka looks up no negative time
     return starts
 
 
@@ -61,10 +64,10 @@ def _latest_read(progress: Mapping[Partition, ReadProgress], topic: str, now_ms:
 
 
 def with_credible_times(batches: Iterable[Batch], committed_ms: Mapping[Partition, int]) -> Iterator[Batch]:
-    """Replace missing times, and times after the last commit of the partition: when read, they were in the future.
+    """Replace missing times, and times after the last commit of the partition, which were in the future when read.
 
-    The daemon that read such a record took the time of the reading. The latest time of the records before comes close;
-    without such a record the time of the last commit counts.
+    The daemon that read such a record took the time of the reading. The closest time is the latest one of the earlier
+    records; without an earlier record, that of the last commit.
     """
     latest_ms: dict[Partition, int] = {}
     for batch in batches:
@@ -89,8 +92,8 @@ class WindowFilter:
 
     def __init__(self, window: Mapping[Partition, int | None], decoder: Decoder) -> None:
         self._decoder = decoder
-        #: Beginning of the window, for each partition of which no record of the window was seen yet.
-        self._outside = {partition: start_ms for partition, start_ms in window.items() if start_ms is not None}
+        #: Beginning of the window, for each partition of which no record in the window was read yet.
+        self._before = {partition: start_ms for partition, start_ms in window.items() if start_ms is not None}
 
     def filtered(self, batch: Batch) -> Batch:
         """Return the batch without records from before the window, except deletions.
@@ -98,15 +101,15 @@ class WindowFilter:
         Until the windows of all partitions have begun, unreadable records, which have no times, are dropped in all
         partitions: ``rebuild`` would only count them.
         """
-        if not self._outside:
+        if not self._before:
             return batch
         return replace(batch, records=tuple(filter(self._keeps, batch.records)), unreadable=())
 
     def _keeps(self, record: Record) -> bool:
         partition = record.position.topic_partition
-        start_ms = self._outside.get(partition)
+        start_ms = self._before.get(partition)
         if start_ms is None or record.timestamp_ms >= start_ms:
-            self._outside.pop(partition, None)
+            self._before.pop(partition, None)
             return True
         return self._is_deletion(record)
 

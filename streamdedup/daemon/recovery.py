@@ -1,7 +1,8 @@
 """Opens the indexes, and reacts to a lost index: one that is gone or has gone back to an earlier time.
 
-In each turn ``loop`` calls ``open`` before the poll and ``recover_if_lost`` after it, which finds losses by the
-committed offsets. Where a write shows a loss first, ``loop`` calls ``report_loss``, and the next turn recovers.
+Called by ``loop``: in each turn ``open`` before the poll and ``recover_if_lost`` after it, which finds losses by the
+committed offsets; ``confirm_index`` before a batch is published. Where a write shows a loss first, ``loop`` calls
+``report_loss``, and the next turn recovers. ``rebuild`` does the rebuilds.
 """
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
@@ -33,9 +34,8 @@ log = structlog.get_logger("streamdedup.loop")  # one name for all modules of th
 class Recovery:
     """Opens the index of each profile, and follows the policy when an index is lost.
 
-    ``policy`` is the reaction to a loss; only the policy ``rebuild`` uses ``rebuilder``. ``on_lost`` gets the name
-    of a profile, whether its index is lost (true) or complete again (false), and after a rebuild by this daemon its
-    kind. ``tick`` is called at every step of a rebuild.
+    ``on_lost`` gets the name of a profile, whether its index is lost (true) or complete again (false), and after a
+    rebuild by this daemon the kind of the rebuild. ``tick`` is called at every step of a rebuild.
     """
 
     def __init__(
@@ -55,10 +55,10 @@ class Recovery:
         self._on_lost = on_lost
         self._tick = tick
         self._opened: set[str] = set()
-        #: For each index, how many connections were ever opened, at the last check; None before a check.
+        #: Number of connections that each index had ever opened at the last check; None before a check.
         self._connection_counts: tuple[int, ...] | None = None
         #: Whether a write has detected a lost index since the last check.
-        self._loss_found = False
+        self._has_found_loss = False
         #: Generation in which the parameters of the open indexes were last compared.
         self._compared_generation: int | None = None
 
@@ -76,8 +76,8 @@ class Recovery:
         if opening is None:
             return
         self._opened.add(name)
-        if opening.created and self._loss_found:
-            # A write has detected the loss, but no committed offset shows it, because nothing is committed yet.
+        if opening.created and self._has_found_loss:
+            # A write has detected the loss, which no committed offset shows, because nothing is committed yet.
             self._on_lost(name, True)
         log.info("index_open", profile=name, created=opening.created)
         if pipeline.silent_until_ms is not None:
@@ -101,14 +101,14 @@ class Recovery:
         generation = source.generation()
         if generation is None:
             return False  # no partitions are assigned
-        self.check_connections()
+        self._check_connections()
         # Before the first call to an index, so that a connection that is opened during this check causes another check.
         self._connection_counts = self._connection_counts_now()
         self._compare_parameters(generation)
-        losses = self._ownership.losses(source)
+        losses = self._ownership.check_for_losses(source)
         if losses:
             self._recover(losses, source, generation)
-            self._loss_found = False
+            self._has_found_loss = False
             return True
         if source.assigned():
             # Nothing is lost any more: another daemon may have completed a rebuild that this daemon has begun.
@@ -118,7 +118,7 @@ class Recovery:
                     self._on_lost(name, False)
         for name in {self._by_topic[partition.topic].name for partition in source.assigned()} - self._opened:
             self._open(name, create=True)
-        self._loss_found = False
+        self._has_found_loss = False
         return False
 
     def refuse_revoked(self, batch: Batch) -> None:
@@ -129,12 +129,11 @@ class Recovery:
     def confirm_index(self, source: Source) -> None:
         """Raise ``Rejoin`` if the index lacks a commit, or a connection was opened since the last check.
 
-        Called when a batch is announced. The connections alone do not show keys that are put back under a running
-        daemon.
+        The connections alone do not show keys that are put back under a running daemon.
         """
-        if losses := self._ownership.losses(source):
+        if losses := self._ownership.check_for_losses(source):
             raise Rejoin(f"{losses[0].reason}: the group is joined anew, and the index is checked")
-        self.check_connections()
+        self._check_connections()
 
     def _compare_parameters(self, generation: int) -> None:
         """In a new generation raise ``IndexMismatch`` if an open index has other parameters by now.
@@ -151,11 +150,11 @@ class Recovery:
     def _connection_counts_now(self) -> tuple[int, ...]:
         return tuple(pipeline.index.connections_count() for pipeline in self._by_name.values())
 
-    def check_connections(self) -> None:
+    def _check_connections(self) -> None:
         """Raise ``Rejoin`` if a connection to an index was opened since the last check.
 
         A server that was restarted or replaced may have forgotten acknowledged writes: a part of the current batch, or
-        documents of other daemons. Joining the group anew makes Kafka refuse the batches that other daemons indexed
+        documents of other daemons. When the group is joined anew, Kafka refuses the batches that other daemons indexed
         before the restart, and the indexes are checked again.
         """
         if self._connection_counts is not None and self._connection_counts_now() != self._connection_counts:
@@ -163,19 +162,19 @@ class Recovery:
             raise Rejoin("a connection to the store was lost: the group is joined anew, and the index is checked")
 
     def _recover(self, losses: Sequence[Loss], source: Source, generation: int) -> None:
-        """React to losses as the policy says; a rebuild needs two turns, with a new generation in between."""
-        rebuilds = self._policy == "rebuild"
+        """React to losses by the policy; a rebuild needs two turns, with a new generation in between."""
+        is_rebuild = self._policy == "rebuild"
         by_profile = self._by_profile(losses)
         names = sorted(by_profile)
         for name in names:
             # A new index, as of `index prepare`, is not lost: a rebuild completes it.
-            if not (rebuilds and all(loss.is_switch for loss in by_profile[name])):
+            if not (is_rebuild and all(loss.is_switch for loss in by_profile[name])):
                 self._on_lost(name, True)
             # Raises if another process rebuilds the index, or has rebuilt it with other parameters.
             self._open(name, create=False)
         if self._policy == "fail":
             raise IndexLost(losses[0].reason)  # `loop` passes it to `report_loss`, which adds the remedies
-        if rebuilds:
+        if is_rebuild:
             if self._begin_rebuilds(names, source):
                 # In the next turn nothing is left to begin, and the rebuild follows.
                 raise Rejoin("the group is joined anew before the index is rebuilt")
@@ -194,10 +193,10 @@ class Recovery:
         return groups
 
     def _begin_rebuilds(self, names: Sequence[str], source: Source) -> bool:
-        """Begin the rebuilds that this daemon has not begun; tell whether there were any."""
+        """Begin the rebuilds that this daemon has not begun; tell whether it has begun any."""
 
         def losses_of(name: str) -> list[Loss]:
-            return self._by_profile(self._ownership.losses(source)).get(name, [])
+            return self._by_profile(self._ownership.check_for_losses(source)).get(name, [])
 
         try:
             begun = [name for name in names if self._rebuilder.begin(name, partial(losses_of, name), self._tick)]
@@ -206,7 +205,7 @@ class Recovery:
             self._rebuilder.abandon()
             raise
         for name in begun:
-            log.warning("index_rebuild_begun", profile=name, gap=self._rebuilder.kind(name) != "lost")
+            log.warning("index_rebuild_begun", profile=name, gap=self._rebuilder.kind_of(name) != "lost")
         return bool(begun)
 
     def _rebuild(self, names: Sequence[str], source: Source, generation: int) -> None:
@@ -216,7 +215,7 @@ class Recovery:
         try:
             for name in names:
                 if self._rebuilder.has_begun(name):
-                    kind = self._rebuilder.kind(name)
+                    kind = self._rebuilder.kind_of(name)
                     count = self._rebuilder.rebuild(name, committed, generation, step, missing_topics=missing)
                     log.warning("index_rebuilt", profile=name, records=count, kind=kind)
                     self._on_lost(name, False, kind)
@@ -228,5 +227,5 @@ class Recovery:
         if self._policy == "fail":
             raise IndexLost(f"{error}. {_ADVICE}") from error
         log.warning("index_lost", reason=str(error))
-        self._loss_found = True
+        self._has_found_loss = True
         self._opened.clear()  # the next turn opens the indexes again, or creates them

@@ -1,6 +1,7 @@
 """Shutdown: stop signals, and two threads that end a stuck process.
 
-``cli.run`` opens all three contexts; ``loop`` asks ``StopSignals`` between batches and while waiting.
+Called by ``cli.run``, which opens all three contexts, and by ``loop``, which asks ``StopSignals`` between batches and
+while waiting. A longer ``STOP_TIMEOUT_S`` may touch the grace periods in ``deploy/`` and ``docker-compose.yml``.
 
 A signal handler interrupts the main thread at any point, even while the main thread holds a lock of ``threading`` or
 ``logging``. The handlers of this module therefore use only a flag and a ``SimpleQueue``, whose ``put`` is reentrant,
@@ -26,7 +27,7 @@ STOP_TIMEOUT_S = 8.0
 #: Number of checks of the watchdog within its limit. The watchdog counts checks, not seconds, so a process that was
 #: frozen (SIGSTOP, a suspended laptop) gets the full limit again.
 WATCHDOG_CHECKS = 10
-#: Signals within this time of the first signal are the same request, in seconds: a wrapper may signal the process and
+#: Signals within this time after the first one are the same request, in seconds: a wrapper may signal the process and
 #: its group.
 SAME_REQUEST_S = 0.5
 #: Largest number of calls that are shown of a thread.
@@ -46,7 +47,7 @@ class StopSignals:
     def __init__(self, on_stop: Callable[[], None] | None = None, clock: Callable[[], float] = time.monotonic) -> None:
         self._on_stop = on_stop
         self._clock = clock
-        self._requested_at = 0.0
+        self._requested_at_s = 0.0
         self._earlier_handlers: dict[signal.Signals, Any] = {}
         self._stopping = False
         self._wakeups: queue.SimpleQueue[None] = queue.SimpleQueue()
@@ -68,7 +69,7 @@ class StopSignals:
     def stop(self) -> None:
         """Request a stop, as a first signal does; from any thread."""
         if not self._stopping:
-            self._requested_at = self._clock()
+            self._requested_at_s = self._clock()
             self._stopping = True
             self._wakeups.put(None)
             if self._on_stop is not None:
@@ -84,7 +85,7 @@ class StopSignals:
     def _handle(self, _number: int, _frame: FrameType | None) -> None:
         if not self._stopping:
             self.stop()
-        elif self._clock() - self._requested_at >= SAME_REQUEST_S:
+        elif self._clock() - self._requested_at_s >= SAME_REQUEST_S:
             for number in self._earlier_handlers:
                 signal.signal(number, signal.SIG_DFL)
             self._earlier_handlers.clear()
@@ -94,16 +95,16 @@ class StopSignals:
 class Watchdog:
     """Calls ``action`` when ``tick`` was not called for ``limit_s``, while the context is open.
 
-    The watchdog covers waits without a time limit: a client that spins, or blocks forever. The thread of the watchdog
-    runs even then. The action may end the process at any point, because an interrupted batch is read again. The action
-    gets one line of text, in that thread. The limit is exceeded by at most a tenth.
+    The watchdog covers waits without a time limit: a client that spins, or blocks forever. ``action`` gets one line of
+    text, in the thread of the watchdog, at most a tenth of the limit late. It may end the process at any point, because
+    an interrupted batch is read again.
     """
 
     def __init__(self, limit_s: float, action: Callable[[str], None]) -> None:
         self._limit_s = limit_s
         self._action = action
-        self._ticked = False
-        #: Number of the thread that opens the context, whose present call the action names.
+        self._has_ticked = False  # since the last check
+        #: Identifier of the thread that opens the context; the action gets the present call of this thread.
         self._watched = threading.get_ident()
         self._end = threading.Event()
         self._thread = threading.Thread(target=self._watch, name="watchdog", daemon=True)
@@ -119,13 +120,13 @@ class Watchdog:
 
     def tick(self) -> None:
         """Report progress; cheap."""
-        self._ticked = True
+        self._has_ticked = True
 
     def _watch(self) -> None:
         idle_checks = 0
         while not self._end.wait(self._limit_s / WATCHDOG_CHECKS):
-            idle_checks = 0 if self._ticked else idle_checks + 1
-            self._ticked = False
+            idle_checks = 0 if self._has_ticked else idle_checks + 1
+            self._has_ticked = False
             if idle_checks >= WATCHDOG_CHECKS:
                 frame = _frames().get(self._watched)
                 call = "a thread that has ended" if frame is None else _calls(frame)[0]

@@ -1,7 +1,8 @@
 """Loop statistics: turns events and committed batches into metrics and log lines.
 
-``loop`` constructs one ``Statistics``, calls ``observe`` after each poll and ``committed`` after each commit, and gives
-other methods to its parts as callbacks. A new metric is declared in ``metrics`` and set here.
+Called by ``loop``: ``observe`` after each poll, ``count_batch`` after each commit; ``timed``, ``topic_recreated`` and
+``index_lost`` are callbacks of its parts. A new metric is declared in ``metrics`` and set here; a new log event is
+described in ``docs/metrics.md``.
 """
 
 import time
@@ -48,12 +49,12 @@ class Statistics:
         #: Limits the lines that are written once for each dead letter or hidden document.
         self._repeats = RepeatLimit(log)
         self._summary: Counter[str] = Counter()  # counts since the last summary
-        self._summary_at = time.monotonic()
+        self._summary_at_s = time.monotonic()
         #: Documents that have reached limits, by profile; logged by ``close``.
         self._limits: dict[str, ReachedLimits] = {}
         self.lags = Lags(metrics, clock)
-        self._stats_at = 0.0  # the first `observe` asks the index
-        self._rebalances_count = 0  # counted so far, of the present source
+        self._stats_at_s = 0.0  # the first `observe` asks the index
+        self._rebalances_count = 0  # rebalances of the present source that are in the metric
         self._nearly_full = False
         #: Topics and incarnations that ``topic_recreated``, called for each partition of a topic, has counted.
         self._recreated: set[tuple[str, int]] = set()
@@ -62,7 +63,7 @@ class Statistics:
 
     @contextmanager
     def timed(self, stage: str) -> Iterator[None]:
-        """Measure a stage; the time of a failed one is not counted."""
+        """Measure a stage in ``batch_seconds``, unless it fails."""
         start = time.perf_counter()
         yield
         self._metrics.batch_seconds.labels(stage).observe(time.perf_counter() - start)
@@ -70,6 +71,7 @@ class Statistics:
     # Committed batches
 
     def count_batch(self, result: BatchResult, dead_letters: Sequence[FailedRecord]) -> None:
+        """Count a committed batch; ``dead_letters`` are those of its failures that were published."""
         metrics, decoded = self._metrics, result.decoded
         metrics.batch_records.observe(len(decoded.kinds))
         for (topic, kind), count in Counter(decoded.kinds).items():
@@ -148,21 +150,21 @@ class Statistics:
         self.lags.observe(source, batch)
         self._repeats.write_counts()
         now_s = time.monotonic()
-        if now_s - self._stats_at >= _STATS_S:
-            self._stats_at = now_s
+        if now_s - self._stats_at_s >= _STATS_S:
+            self._stats_at_s = now_s
             self._observe_indexes()
         self._log_summary()
 
-    def waiting(self, source: Source | None) -> None:
-        """Refresh the lags while the daemon waits, unless for Kafka (None); log the summary when it is due."""
+    def observe_wait(self, source: Source | None) -> None:
+        """Refresh the lags while the daemon waits (for Kafka: None, no refresh); log the summary when it is due."""
         if source is not None:
             self.lags.refresh(source)
         self._log_summary()
 
     def _log_summary(self) -> None:
         now_s = time.monotonic()
-        if now_s - self._summary_at >= _SUMMARY_S:
-            self._summary_at = now_s
+        if now_s - self._summary_at_s >= _SUMMARY_S:
+            self._summary_at_s = now_s
             log.info("summary", **self._summary, lag=sum(self.lags.shown.values()))
             self._summary.clear()
 
@@ -189,7 +191,7 @@ class Statistics:
         self._repeats.close()
 
     def close(self) -> None:
-        """Log at the end how often events were repeated, and which limits documents have reached."""
+        """Log how often events were repeated, and which limits documents have reached; at the end of the loop."""
         self._repeats.close()
         for profile, reached in self._limits.items():
             if reached.documents:
@@ -203,13 +205,14 @@ class Statistics:
             self._metrics.topics_recreated.labels(topic).inc()
             log.warning("topic_recreated", topic=topic, partition=fence.partition.partition, mark=fence.high_water_mark)
 
-    def index_lost(self, profile: str, lost: bool, rebuilt: str | None = None) -> None:
+    def index_lost(self, profile: str, is_lost: bool, rebuild_kind: str | None = None) -> None:
         """Record that a profile's index is lost, or complete again; count a rebuild by its kind."""
-        self._metrics.index_lost_timestamp_seconds.labels(profile).set(clock.now_ms() / 1000 if lost else 0)
-        if rebuilt:
-            self._metrics.index_rebuilds.labels(profile, rebuilt).inc()
+        self._metrics.index_lost_timestamp_seconds.labels(profile).set(clock.now_ms() / 1000 if is_lost else 0)
+        if rebuild_kind:
+            self._metrics.index_rebuilds.labels(profile, rebuild_kind).inc()
 
     def clients_closed(self) -> None:
+        """Record that the Kafka clients were closed."""
         self._metrics.rebuilds.inc()
         self._metrics.partitions_assigned.set(0)
         self._rebalances_count = 0  # new clients count from 0

@@ -1,9 +1,9 @@
 """The start of a partition without a committed offset, with ``auto_offset_reset = "window"``.
 
 Such a partition begins at its first record that is younger than a lifetime (``retention`` plus ``retention_slack`` of
-its profile), by the clock of the daemon that takes the partition over. ``loop`` asks for the offset of this record
-before it fences the partitions of a batch, undoes the batch, and seeks to the offset; then the fence makes the offset
-the high-water mark. Earlier records are passed over and form no pairs. Until the first commit each takeover counts the
+its profile), by the clock of the daemon that takes the partition over. Called by ``loop`` before it fences the
+partitions of a batch: it undoes the batch, and seeks to the offset of this record, which the fence then makes the
+high-water mark. Earlier records are passed over and form no pairs. Until the first commit each takeover counts the
 lifetime anew: after a crash the partition begins later by the time that has passed.
 
 A topic that was created again is read from its oldest record: producers may send old records to it once more.
@@ -26,26 +26,26 @@ log = structlog.get_logger("streamdedup.loop")  # one name for all modules of th
 class WindowStart:
     """Finds the offsets at which partitions begin instead of their oldest records.
 
-    ``held`` is ``PartitionOwnership.held``; ``asking_kafka`` marks each request to Kafka for readiness.
+    ``held_fences`` is ``PartitionOwnership.held_fences``; ``asking_kafka`` marks each request to Kafka for readiness.
     """
 
     def __init__(
         self,
         pipelines: Mapping[str, Pipeline],
-        held: Callable[[Iterable[Partition], int], Mapping[Partition, Fence]],
+        held_fences: Callable[[Iterable[Partition], int], Mapping[Partition, Fence]],
         asking_kafka: Callable[[], AbstractContextManager[None]] = nullcontext,
     ) -> None:
         self._pipelines = pipelines
-        self._held = held
+        self._held_fences = held_fences
         self._asking_kafka = asking_kafka
 
-    def offsets(self, batch: Batch, source: Source) -> dict[Partition, int]:
+    def later_starts(self, batch: Batch, source: Source) -> dict[Partition, int]:
         """Return the offset to begin at for each partition that is to begin later than the batch does.
 
-        Only for partitions without a fence and without a committed offset, whose first record in the batch is too old
-        or unreadable. A record without a time counts as young. For most batches the result is empty without a request.
+        These are partitions without a fence and without a committed offset, whose first record in the batch is too old
+        or unreadable. A record without a time counts as young. For most batches no request is needed.
         """
-        fenced = self._held(batch.starts, batch.generation)
+        fenced = self._held_fences(batch.starts, batch.generation)
         earliest_ms = self._earliest_times(batch, batch.starts.keys() - fenced.keys())
         if not earliest_ms:
             return {}

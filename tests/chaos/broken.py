@@ -111,7 +111,7 @@ def reused_producer(_on_point: OnPoint) -> None:
 
     producer.TransactionalSink.publish = publish_or_abort
     # It never opens new clients, continues at the rewound position, and believes its old fences.
-    PartitionOwnership.reset = lambda _self: None
+    PartitionOwnership.forget_fences = lambda _self: None
 
 
 def no_fence(_on_point: OnPoint) -> None:
@@ -151,7 +151,7 @@ def half_window(_on_point: OnPoint) -> None:
 
     def later_batches(self: Any, topics: Any, since_ms: Any, ends: Any, starts: Any = None) -> Any:
         # Of all topics, only that of the alerts has no end.
-        late_ms = clock.now_ms() - self._target.kept_ms // 2 if ends is None else since_ms
+        late_ms = clock.now_ms() - self._target.lifetime_ms // 2 if ends is None else since_ms
         return batches(self, topics, late_ms, ends, starts)
 
     rebuild_run.RebuildRun._batches = later_batches

@@ -143,9 +143,9 @@ RULES: dict[str, Sequence[Break]] = {
 BRANCHES: dict[str, Sequence[Break]] = {
     "append-to-nothing": [(appending, "missing_at_first_attempt", _at_present)],
     "batch-ahead-undone": [(read_ahead.ReadAhead, "discard", _returns_none)],
-    "dead-letter-set-back": [(publisher.Publisher, "_is_published", _always(True))],
+    "dead-letter-set-back": [(publisher.Publisher, "_is_to_publish", _always(True))],
     "frozen-at-rebuild": [
-        (partitions, "_confirm_index", _does_nothing),
+        (partitions, "_require_index", _does_nothing),
         (recovery.Recovery, "_compare_parameters", _does_nothing),
     ],
     "gap-of-removed-records": [(rebuild_run.RebuildRun, "_is_fillable", _always(True))],
@@ -153,8 +153,8 @@ BRANCHES: dict[str, Sequence[Break]] = {
     "live-restore-before-a-batch": [(recovery.Recovery, "confirm_index", _does_nothing)],
     "mark-of-an-idle-partition": [(partitions, "_is_behind", _always(False))],
     "recreated-rebuild": [(lifecycle, "with_incarnation", lambda _original: lambda entry, _stored: entry)],
-    "restart-between-batches": [(recovery.Recovery, "check_connections", _does_nothing)],
-    "stale-end": [(partitions.PartitionOwnership, "_confirm", _does_nothing)],
+    "restart-between-batches": [(recovery.Recovery, "_check_connections", _does_nothing)],
+    "stale-end": [(partitions.PartitionOwnership, "_confirm_membership", _does_nothing)],
     "static-clock": [(attempts.AttemptIds, "observe", _does_nothing)],
 }
 

@@ -192,7 +192,7 @@ class TestStart:
         monkeypatch.setattr(checks, "check_kafka", lambda *_arguments: answer([FINE, WARNED]))
         loop = SimpleNamespace(readiness=Readiness(Metrics()))
         awaited = []
-        monkeypatch.setattr(loop.readiness, "wait_for", awaited.append)
+        monkeypatch.setattr(loop.readiness, "set_awaited", awaited.append)
         backend = SimpleNamespace(findings=lambda **_rebuilds: answer([Finding.warning("redis_memory", "nearly full")]))
         stop, pulse = SimpleNamespace(stopping=False), SimpleNamespace(tick=lambda: None)
         with capture_logs() as lines:

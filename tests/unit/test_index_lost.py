@@ -102,7 +102,7 @@ def test_a_batch_of_two_profiles_is_compared_after_a_pause_of_either():
         clock.now_s += pause_s
         batch_fences = {partition: fence for name in names for partition, fence in fences[name].items()}
         ownership.announce(batch_fences, dict.fromkeys(batch_fences, 0))
-        ownership.losses(source)
+        ownership.check_for_losses(source)
     assert asked == [100, 110, 111]
 
 
@@ -325,7 +325,7 @@ def test_an_index_that_is_new_after_the_loss_of_another_one_is_not_shown_as_lost
 
     index = SimpleNamespace(open=open_index, connections_count=lambda: 0)
     pipelines = {n: SimpleNamespace(name=n, index=index, fingerprint={}, silent_until_ms=None) for n in "ab"}
-    ownership = SimpleNamespace(losses=lambda _source: tuple(losses), accept_losses=lambda *_: losses.clear())
+    ownership = SimpleNamespace(check_for_losses=lambda _source: tuple(losses), accept_losses=lambda *_: losses.clear())
     source = SimpleNamespace(generation=lambda: 1, assigned=lambda: assigned)
     rebuilder = rebuild.Rebuilder(pipelines.get, None, DUPLICATES)
     recovery = Recovery(pipelines, ownership, "continue", rebuilder, lambda name, lost: shown.append((name, lost)))
@@ -480,7 +480,7 @@ def test_of_two_rebuilds_of_which_one_could_not_begin_none_runs_before_the_group
 
     class Rebuilds:
         has_begun = begun.__contains__
-        kind = staticmethod(lambda _name: "lost")
+        kind_of = staticmethod(lambda _name: "lost")
         abandon = begun.clear
 
         def begin(self, name, losses, _tick):
@@ -492,7 +492,9 @@ def test_of_two_rebuilds_of_which_one_could_not_begin_none_runs_before_the_group
 
     index = SimpleNamespace(open=lambda *_, **__: None, connections_count=lambda: 0)
     pipelines = {n: SimpleNamespace(name=n, index=index, fingerprint={}) for n in lost}
-    ownership = SimpleNamespace(losses=lambda _: [Loss(Partition(n, 0), CommittedOffset(1), "lost") for n in lost])
+    ownership = SimpleNamespace(
+        check_for_losses=lambda _: [Loss(Partition(n, 0), CommittedOffset(1), "lost") for n in lost]
+    )
     source = SimpleNamespace(generation=lambda: 1, assigned=frozenset)
     recovery = Recovery(pipelines, ownership, "rebuild", Rebuilds())
     with pytest.raises(StoreUnavailable):
@@ -506,8 +508,8 @@ def test_an_index_with_a_loss_beside_the_gap_of_a_switch_is_shown_as_lost():
     losses, shown = [gap, Loss(Partition("a", 1), CommittedOffset(1), "lost")], []
     index = SimpleNamespace(open=lambda *_, **__: None, connections_count=lambda: 0)
     pipelines = {"a": SimpleNamespace(name="a", index=index, fingerprint={})}
-    rebuilder = SimpleNamespace(has_begun=lambda _name: False, begin=lambda *_: True, kind=lambda _name: "lost")
-    ownership = SimpleNamespace(losses=lambda _source: losses)
+    rebuilder = SimpleNamespace(has_begun=lambda _name: False, begin=lambda *_: True, kind_of=lambda _name: "lost")
+    ownership = SimpleNamespace(check_for_losses=lambda _source: losses)
     recovery = Recovery(pipelines, ownership, "rebuild", rebuilder, lambda name, lost: shown.append((name, lost)))
     source = SimpleNamespace(generation=lambda: 1, assigned=frozenset)
     with pytest.raises(Rejoin):
@@ -529,7 +531,7 @@ def test_the_command_keeps_an_index_with_gaps_and_replaces_one_that_lacks_more_o
 def test_a_rebuild_of_an_index_without_losses_gives_up_the_lease_and_deletes_nothing():
     calls = []
     staging = SimpleNamespace(take_lease=lambda: calls.append("take"), abandon=lambda: calls.append("abandon"))
-    target = SimpleNamespace(staging=staging, alerts=SimpleNamespace(ping=lambda: None), kept_ms=None)
+    target = SimpleNamespace(staging=staging, alerts=SimpleNamespace(ping=lambda: None), lifetime_ms=None)
     rebuilder = rebuild.Rebuilder(lambda _name: target, None, "duplicates")
     assert not rebuilder.begin("articles", list)
     assert (calls, rebuilder.has_begun("articles")) == (["take", "abandon"], False)
@@ -546,13 +548,13 @@ def test_after_a_failed_rebuild_the_others_that_have_begun_begin_again_because_t
         raise StoreUnavailable("made to fail")
 
     rebuilder = SimpleNamespace(
-        begin=begin, has_begun=begun.__contains__, kind=lambda _: "gap", abandon=begun.clear, rebuild=rebuild_one
+        begin=begin, has_begun=begun.__contains__, kind_of=lambda _: "gap", abandon=begun.clear, rebuild=rebuild_one
     )
     index = SimpleNamespace(connections_count=lambda: 0, open=lambda *_, **__: None)
     pipelines = {name: SimpleNamespace(name=name, index=index, fingerprint={}) for name in "ab"}
     losses = [Loss(Partition(name, 0), CommittedOffset(1), "lost") for name in "ab"]
     source = SimpleNamespace(generation=lambda: 1, committed_offsets=dict, missing_topics=frozenset)
-    recovery = Recovery(pipelines, SimpleNamespace(losses=lambda _: losses), "rebuild", rebuilder)
+    recovery = Recovery(pipelines, SimpleNamespace(check_for_losses=lambda _: losses), "rebuild", rebuilder)
     with pytest.raises(Rejoin):
         recovery.recover_if_lost(source)
     rebuilder.begin = lambda *_: False
@@ -566,7 +568,7 @@ def test_a_daemon_without_partitions_which_compares_nothing_keeps_a_rebuild_that
     rebuilder = SimpleNamespace(has_begun=lambda _name: True, abandon=lambda: calls.append("abandon"))
     index = SimpleNamespace(connections_count=lambda: 0)
     source = SimpleNamespace(generation=lambda: 1, assigned=frozenset)
-    ownership = SimpleNamespace(losses=lambda _source: [])
+    ownership = SimpleNamespace(check_for_losses=lambda _source: [])
     pipelines = {"a": SimpleNamespace(name="a", index=index)}
     recovery = Recovery(pipelines, ownership, "rebuild", rebuilder, lambda *shown: calls.append(shown))
     assert not recovery.recover_if_lost(source)

@@ -264,7 +264,7 @@ def test_the_awaited_server_is_shown_until_it_answers(metrics):
 
 def test_a_daemon_that_has_halted_is_not_ready(metrics):
     readiness = Readiness(metrics)
-    readiness.at_work()
+    readiness.end_wait()
     readiness.halted = "too many dead letters"
     Statistics(metrics, {}).halted()
     assert (value(metrics, "ready"), value(metrics, "halted")) == (0, 1)

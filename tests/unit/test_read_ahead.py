@@ -155,7 +155,7 @@ def read_on(ahead: ReadAhead, source: SimpleNamespace, batch: Batch) -> None:
 
 def prepared_chunks(ahead: ReadAhead, batch: Batch) -> Iterator[list[Position]]:
     """Take the chunks out of a batch, as the index does."""
-    for chunk in ahead._processor.prepared_chunks(*ahead.prepared(batch)):
+    for chunk in ahead._processor.prepared_chunks(*ahead.take_prepared(batch)):
         yield chunk.prepared
 
 
@@ -234,7 +234,7 @@ def test_a_batch_ahead_of_large_records_is_prepared_when_memory_holds_it_alone(m
         polled = of_bytes(count)
         read_on(ahead, source_of(polled), FULL)
         assert ahead.poll(source_of(Batch())) is polled
-        ahead.prepared(polled)
+        ahead.take_prepared(polled)
         assert sorted(seen.stages) == stages_of
 
 

@@ -21,7 +21,7 @@ def metrics():
 @pytest.fixture
 def readiness(metrics, clock):
     readiness = Readiness(metrics, clock=clock)
-    readiness.at_work()
+    readiness.end_wait()
     return readiness
 
 
@@ -52,7 +52,7 @@ def test_computing_is_no_wait_however_long_it_takes(readiness, clock):
 
 
 def test_a_wait_set_by_the_loop_is_reported_during_any_request_to_kafka(readiness, clock):
-    readiness.wait_for(Awaited.STORE)
+    readiness.set_awaited(Awaited.STORE)
     with readiness.asking_kafka():
         clock.now_s += 10 * OVERDUE_S
         assert readiness.problem() == "waiting for the store"
@@ -72,31 +72,31 @@ def test_an_overdue_request_is_logged_once_when_readiness_turns(readiness, clock
                 assert (line["event"], line["what"], line["log_level"]) == ("waiting", "Kafka", "warning")
                 assert "no answer for 5 s" in line["reason"]
             logged.clear()
-        readiness.retry_delay_s(Awaited.KAFKA, OSError("cannot commit"))
+        readiness.record_failure(Awaited.KAFKA, OSError("cannot commit"))
     assert [line["reason"] for line in logged] == ["cannot commit"]
 
 
 def test_a_wait_for_partitions_is_explained_once_after_three_seconds(readiness, clock):
     with capture_logs() as logged:
         for _ in range(10):
-            readiness.wait_for(Awaited.PARTITIONS)
+            readiness.set_awaited(Awaited.PARTITIONS)
             readiness.log_joining()
             clock.now_s += 0.5
             assert len(logged) == (clock.now_s - 0.5 - (readiness._awaited_since_s) >= JOINING_S)
         (line,) = logged
         assert (line["event"], line["what"], line["log_level"]) == ("waiting", "partitions", "info")
         assert "kafka.session_timeout" in line["reason"]
-        readiness.at_work()
-        readiness.wait_for(Awaited.PARTITIONS)
+        readiness.end_wait()
+        readiness.set_awaited(Awaited.PARTITIONS)
         readiness.log_joining()
     assert len(logged) == 1
 
 
 def test_a_wait_for_partitions_that_was_logged_with_its_reason_is_not_explained(readiness, clock):
     with capture_logs() as logged:
-        readiness.retry_delay_s(Awaited.PARTITIONS, OSError("joined anew"))
+        readiness.record_failure(Awaited.PARTITIONS, OSError("joined anew"))
         clock.now_s += 10 * JOINING_S
-        readiness.wait_for(Awaited.PARTITIONS)
+        readiness.set_awaited(Awaited.PARTITIONS)
         readiness.log_joining()
     assert [line["reason"] for line in logged] == ["joined anew"]
 
@@ -104,20 +104,20 @@ def test_a_wait_for_partitions_that_was_logged_with_its_reason_is_not_explained(
 def test_a_topic_that_does_not_exist_is_reported_beside_a_wait(metrics, clock):
     missing: set[str] = set()
     readiness = Readiness(metrics, clock=clock, missing_topics=lambda: frozenset(missing))
-    metrics.observe_topics(["a", "b", "c"], lambda: frozenset(missing))
-    readiness.at_work()
+    metrics.connect_missing_topics(["a", "b", "c"], lambda: frozenset(missing))
+    readiness.end_wait()
     assert (readiness.problem(), shown(metrics, "ready"), shown(metrics, "topic_missing", topic="b")) == (None, 1, 0)
     missing |= {"c", "b"}
     assert (readiness.problem(), shown(metrics, "ready")) == ("no such topic: b, c", 0)
     assert [shown(metrics, "topic_missing", topic=topic) for topic in "abc"] == [0, 1, 1]
-    readiness.wait_for(Awaited.KAFKA)
+    readiness.set_awaited(Awaited.KAFKA)
     assert readiness.problem() == "waiting for Kafka; no such topic: b, c"
     readiness.halted = "too many"
     assert readiness.problem() == "halted: too many"
 
 
 def test_a_halted_daemon_reports_it_and_waits_for_nothing(readiness, metrics):
-    readiness.wait_for(Awaited.KAFKA)
+    readiness.set_awaited(Awaited.KAFKA)
     readiness.halted = "too many"
     assert (readiness.problem(), readiness.waiting_for()) == ("halted: too many", None)
     assert (shown(metrics, "ready"), shown(metrics, "waiting", what="kafka")) == (0, 0)

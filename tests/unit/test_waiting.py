@@ -86,7 +86,7 @@ def test_the_records_of_a_batch_in_progress_are_part_of_the_lag_until_their_comm
 def test_the_records_of_a_batch_ahead_are_part_of_the_lag(world, daemon):
     world.send(*documents(12, first=3))
     world.turn(daemon)
-    assert daemon.loop._reader.ahead() is not None
+    assert daemon.loop._reader.batch_ahead() is not None
     assert lags(daemon)["0"] == 8
 
 
@@ -253,11 +253,11 @@ def test_a_killed_daemon_leaves_its_lag_to_the_next(world):
 
 def test_a_daemon_whose_group_assigns_nothing_says_so(world, daemon):
     daemon.loop._close_clients()
-    daemon.loop.readiness.wait_for(Awaited.KAFKA)
+    daemon.loop.readiness.set_awaited(Awaited.KAFKA)
     source, _ = daemon.loop._open_clients()
     source.inner.assigned, source.inner.stats = frozenset, SourceStats
     with capture_logs() as logged:
         for _ in range(10):
-            daemon.loop._succeeded(source)
+            daemon.loop._record_success(source)
             CLOCK.now_s += 1
     assert [(line["event"], line["what"]) for line in logged] == [("waiting", "partitions")]
