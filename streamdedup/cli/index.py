@@ -1,4 +1,8 @@
-"""``streamdedup index``: operate on the indexes in Redis."""
+"""``streamdedup index``: operate on the indexes in Redis.
+
+``index_status`` collects and renders the status, ``guards`` refuses a command while daemons run, and ``daemon.rebuild``
+builds an index for ``rebuild`` and ``prepare``.
+"""
 
 import json
 import time
@@ -76,13 +80,13 @@ def status(
     settings = load_settings(config, assignments)
     names = chosen_profiles(settings, profile)
     with connect_backend(settings) as backend, counting("counting keys") as on_keys:
-        state = collect_status(settings, names, backend, on_keys if exact else None)
+        collected = collect_status(settings, names, backend, on_keys if exact else None)
     if as_json:
-        typer.echo(json.dumps(state, indent=2))
+        typer.echo(json.dumps(collected, indent=2))
     else:
-        for line in render_status(state, with_same_settings("topics", "create")):
+        for line in render_status(collected, with_same_settings("topics", "create")):
             tell(line)
-    if is_lost(state):
+    if is_lost(collected):
         raise typer.Exit(EXIT_INDEX_LOST)
 
 
@@ -181,8 +185,9 @@ def _is_gap(losses: Sequence[Loss]) -> bool:
 
 
 def _fits(backend: Backend, name: str) -> bool:
-    stored = backend.upkeep(name).fingerprint()
-    return stored is not None and not mismatches(stored, backend.configured(name))
+    """Tell whether a profile has an index, built with the parameters of the settings."""
+    fingerprint = backend.upkeep(name).fingerprint()
+    return fingerprint is not None and not mismatches(fingerprint, backend.configured(name))
 
 
 def _rebuild(
@@ -203,7 +208,7 @@ def _rebuild(
             # `begin` takes a function, because a daemon finds the losses under the lease of the rebuild.
             builder.begin(name, find_losses=partial(list, index_losses) if _is_gap(index_losses) else None)
         # Joined after `begin`: the fence has the new generation, and refuses a batch that an earlier member processes.
-        with _group_membership(settings) as (source, generation):
+        with _joined_group(settings) as (source, generation):
             committed = source.committed_offsets()
             tick = keeping_membership(source, tick=lambda: None)
             missing = source.missing_topics()
@@ -281,7 +286,7 @@ def _prepare(settings: Settings, names: Sequence[str], backend: Backend, progres
 
 
 @contextmanager
-def _group_membership(settings: Settings) -> Iterator[tuple[KafkaSource, int]]:
+def _joined_group(settings: Settings) -> Iterator[tuple[KafkaSource, int]]:
     """Join the consumer group; yield the source and the group generation."""
     # A static member would stay in the group after the end of this process.
     options = replace(kafka_options(settings), group_instance_id=None)
@@ -303,7 +308,7 @@ def _group_membership(settings: Settings) -> Iterator[tuple[KafkaSource, int]]:
 
 @index.command()
 def unfence(config: ConfigOption = None, assignments: SetOption = None, yes: YesOption = False) -> None:
-    """Let a consumer group write to the index again after it was deleted, which resets its generations.
+    """Let a consumer group write to the index again after the group was deleted, which resets its generations.
 
     Stop all daemons of the group first: the index could not tell a running daemon from its successor. The command
     refuses while the group has members.
@@ -313,7 +318,7 @@ def unfence(config: ConfigOption = None, assignments: SetOption = None, yes: Yes
     settings = load_settings(config, assignments)
     require_confirmable("lets a daemon that still runs write beside its successor", yes=yes)
     partition_counts = check_topics(kafka_options(settings))
-    refuse_members(settings, "There is no way around: the index could not tell it from its successor")
+    refuse_members(settings, "There is no way around: the index could not tell a daemon from its successor")
     confirm(f"Let the group {settings.kafka.group_id} write to its index again, with generations from 1?", yes=yes)
     with connect_backend(settings) as backend:
         for name, profile in settings.profiles.items():
