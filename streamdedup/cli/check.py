@@ -1,4 +1,7 @@
-"""``streamdedup check``: verify settings and live servers before the first start."""
+"""``streamdedup check``: verify settings and live servers before the first start.
+
+Prints the findings of ``CHECKS`` (``cli.checks``, which ``run`` asks too) and derives the exit code from the failures.
+"""
 
 import json
 import shutil

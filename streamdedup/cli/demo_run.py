@@ -1,4 +1,8 @@
-"""One run of ``streamdedup demo``: sends the sample, shows alerts and dead letters, and accounts for every record."""
+"""One run of ``streamdedup demo``: sends the sample, shows alerts and dead letters, and accounts for every record.
+
+Called by ``cli.demo``. Reads counters of the daemon's metrics by their names (``daemon.metrics``), and the sample in
+``streamdedup/sample``.
+"""
 
 import csv
 import time
@@ -35,7 +39,7 @@ from streamdedup.wire.dead_letters import DeadLetter
 _METRICS_INTERVAL_S = 0.1
 #: Time limit for fetching a text, in seconds.
 _FETCH_TIMEOUT_S = 10.0
-#: Longest wait for alerts, in seconds.
+#: Longest wait of one poll for alerts and dead letters, in seconds.
 _POLL_S = 0.05
 #: Time without any change after which the demo fails, in seconds; the time between two records is added.
 _STALL_S = 60.0

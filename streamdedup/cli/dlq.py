@@ -1,4 +1,7 @@
-"""``streamdedup dlq``: inspect the dead-letter topic, and replay dead letters after their cause is fixed."""
+"""``streamdedup dlq``: inspect the dead-letter topic, and replay dead letters after their cause is fixed.
+
+``dlq_replay`` replays, ``rendering.dead_letters`` makes lines and JSON, ``wire.dead_letters`` parses a dead letter.
+"""
 
 from collections import Counter
 from collections.abc import Iterable, Iterator
@@ -155,8 +158,8 @@ def _show(letters: Iterable[DeadLetter], decoders: dict[str, Decoder], *, as_jso
 
 def _count(letters: Iterable[DeadLetter]) -> int:
     counts = Counter((letter.topic, letter.code) for letter in letters)
-    for (topic, code), number in counts.most_common():
-        tell(f"{number:>10,}  {escaped(f'{topic}  {code}', 500)}")
+    for (topic, code), count in counts.most_common():
+        tell(f"{count:>10,}  {escaped(f'{topic}  {code}', 500)}")
     return counts.total()
 
 

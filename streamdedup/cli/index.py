@@ -17,7 +17,7 @@ import typer
 from streamdedup.cli.assembly import kafka_options, rebuilder
 from streamdedup.cli.guards import YesOption, confirm, refuse_members, refuse_while_daemons_run, require_confirmable
 from streamdedup.cli.index_status import collect_status, is_lost, render_status
-from streamdedup.cli.output import counting, measuring, tell
+from streamdedup.cli.output import showing_keys, showing_parts, tell
 from streamdedup.cli.settings_options import ConfigOption, SetOption, load_settings, with_same_settings
 from streamdedup.daemon.losses import Loss, find_losses, is_lost_as_a_whole
 from streamdedup.daemon.rebuild import keeping_membership
@@ -79,7 +79,7 @@ def status(
     """
     settings = load_settings(config, assignments)
     names = chosen_profiles(settings, profile)
-    with connect_backend(settings) as backend, counting("counting keys") as on_keys:
+    with connect_backend(settings) as backend, showing_keys("counting keys") as on_keys:
         collected = collect_status(settings, names, backend, on_keys if exact else None)
     if as_json:
         typer.echo(json.dumps(collected, indent=2))
@@ -118,7 +118,7 @@ def drop(
         indexes = ", ".join(f"{name} (about {counted(count, 'document')})" for name, count in counts.items())
         confirm(f"Delete the index of {indexes} at {backend.address}?", yes=yes)
         for name in names:
-            with counting(f"deleting {name}") as on_keys:
+            with showing_keys(f"deleting {name}") as on_keys:
                 deleted = backend.upkeep(name).drop(on_keys)
             tell(f"{name}: {counted(deleted, 'key')} deleted" if deleted else f"{name}: there was no index")
     group = settings.kafka.group_id
@@ -161,7 +161,7 @@ def rebuild(
         if replaced:
             require_confirmable("replaces an index", yes=yes)
             confirm(f"Replace the index of {', '.join(replaced)} at {backend.address}?", yes=yes)
-        with counting("deleting") as on_keys, measuring("offsets") as progress:
+        with showing_keys("deleting") as on_keys, showing_parts("offsets") as progress:
             counts = _rebuild(settings, losses, backend, on_keys, progress)
     for name, count in counts.items():
         tell(f"{name}: {'rebuilt' if name in rebuilt else 'gap filled'} from {counted(count, 'record')}")
@@ -252,7 +252,7 @@ def prepare(config: ConfigOption = None, assignments: SetOption = None, profile:
                 )
         if not committed_offsets(options):
             raise SettingsError(f"kafka.group_id: the group {options.group_id} has no committed offsets to prepare for")
-        with measuring("offsets") as progress:
+        with showing_parts("offsets") as progress:
             left_s = _prepare(settings, names, backend, progress)
     tell(f"ready: records committed until the switch are replayed then; those of the last round took {left_s:.0f} s")
     tell(f"Now stop the daemons of the group {options.group_id}, and start those with these settings.")

@@ -1,4 +1,7 @@
-"""Options ``--config``, ``--set`` and ``--since`` of the commands that read settings, and the loading of settings."""
+"""Options ``--config``, ``--set`` and ``--since`` of the commands that read settings, and the loading of settings.
+
+Called by all commands with servers; the commands on files have ``cli.options`` instead.
+"""
 
 import shlex
 import time

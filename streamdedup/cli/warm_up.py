@@ -1,4 +1,4 @@
-"""Work that daemon and HTTP service do before the first document or request, so that none waits for it.
+"""Work before the first document or request, so that none waits for it; called by ``cli.run`` and ``cli.serve``.
 
 The first text beyond ASCII builds the Unicode tables (0.2 s), and makes NumPy import modules that it imports late (for
 ``np.unique``). A full garbage collection visits all modules, classes and settings (40 ms). Lua scripts need no warm-up:
