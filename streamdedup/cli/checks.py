@@ -165,7 +165,7 @@ def record_findings(check_run: CheckRun) -> Iterator[Finding]:
     settings = check_run.settings
     for name, profile in settings.profiles.items():
         options = replace(kafka_options(settings), topics=tuple(profile.topics))
-        decoder, count, foreign_count, text_count, html_count = topic_decoder(settings, profile), 0, 0, 0, 0
+        decoder, keyed_count, foreign_count, text_count, html_count = topic_decoder(settings, profile), 0, 0, 0, 0
         with (
             suppress(TransientError, FatalError),  # of Kafka or the registry: other findings report them
             KafkaSpan(options, since_ms=None, ends=None, most_count=_SAMPLE_RECORDS) as span,
@@ -174,15 +174,15 @@ def record_findings(check_run: CheckRun) -> Iterator[Finding]:
             for record in chain.from_iterable(batch.records for batch in span.batches()):
                 with suppress(MessageError):  # the daemon makes a dead letter of it
                     document = decoder.decode(record.position, 0, record.key, record.value, record.headers)
-                    count += record.key is not None
+                    keyed_count += record.key is not None
                     foreign_count += document.doubtful or "key" in decoder.flaws(document, record.key, record.headers)
                     text_count += document.op != "delete"
                     html_count += has_html(document.text)
-        records = f"the newest {counted(count, 'record')} with keys of profile {name}"
+        records = f"the newest {counted(keyed_count, 'record')} with keys of profile {name}"
         if foreign_count:
             text = f"{foreign_count:,} of {records} have the key of another document: set key_format, or key by id"
             yield Finding.warning("keys", text)
-        elif count:
+        elif keyed_count:
             yield Finding.ok("keys", f"{records} have the keys of their documents")
         if warning := html_warning(html_count, text_count):
             yield Finding.warning("text", f"profile {name}: {warning}")

@@ -247,8 +247,8 @@ class DemoRun:
     def _is_complete(self) -> bool:
         sent, consumed, pairs, dead_letters = self._state()
         # More may be shown than counted, because the counters are those of the last reading of the metrics.
-        shown = pairs >= self._counters.pairs and dead_letters >= self._counters.dead_letters.total()
-        return self._feed.is_finished and consumed >= sent and shown
+        are_shown = pairs >= self._counters.pairs and dead_letters >= self._counters.dead_letters.total()
+        return self._feed.is_finished and consumed >= sent and are_shown
 
     def _update_counters(self) -> None:
         """Check the servers and read the metrics, at most every 0.1 seconds."""

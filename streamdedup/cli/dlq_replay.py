@@ -1,8 +1,8 @@
 """Dead-letter replay for ``cli.dlq``: restores failed records, sends them to their topics, and commits the progress.
 
 The dead-letter topic is read without a consumer group; a separate group (``group_of``) stores only the progress: the
-offset before which all dead letters of a partition are done. A run with a filter begins there and stores nothing,
-because it leaves dead letters out that one offset cannot name.
+offset before which all dead letters of a partition are done. A run with a filter begins there, but stores
+nothing: one offset cannot tell which of the dead letters before it were left out.
 """
 
 import time
@@ -194,6 +194,7 @@ class DeadLetterReplay:
                     yield letter, outcome
 
     def _message_or_reason(self, letter: DeadLetter) -> Message | LeftOut:
+        """Return the record to send, or why the dead letter is left out."""
         if not self._accepted.accepts(letter):
             return LeftOut.FILTERED
         if reason := reason_to_leave_out(letter, self._partition_counts):
@@ -201,7 +202,7 @@ class DeadLetterReplay:
         return self._fetched_message_or_reason(letter) if letter.is_unread else message_of(letter, _origin(letter))
 
     def _fetched_message_or_reason(self, letter: DeadLetter) -> Message | LeftOut:
-        """Do the same for a dead letter without bytes, whose record is fetched from its topic."""
+        """Return the same for a dead letter without bytes, with the record fetched from its topic."""
         origin = _origin(letter)
         if self._fetcher is None:
             self._fetcher = self._stack.enter_context(RecordFetcher(self._options))

@@ -52,9 +52,9 @@ def refuse_while_daemons_run(
 ) -> None:
     """Raise ``StreamdedupError`` if the consumer group has members or Kafka does not answer.
 
-    ``force_advice`` is a sentence about ``--force``, empty for a command without it. ``wait``: until the members'
-    sessions end (``await_no_members``). ``of_index``, not together with ``wait``: only members that use the indexes of
-    the settings (``redis.key_prefix``), or do not tell which.
+    ``force_advice`` is a sentence about ``--force``, empty for a command without it. With ``wait``, it first waits for
+    the members' sessions to end (``await_no_members``). With ``of_index``, which excludes ``wait``, only those members
+    count that use the indexes of the settings (``redis.key_prefix``), or do not tell which they use.
     """
     try:
         if wait:

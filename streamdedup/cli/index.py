@@ -214,7 +214,7 @@ def _rebuild(
             missing = source.missing_topics()
             return {name: builder.rebuild(name, committed, generation, tick, progress, missing) for name in losses}
     finally:
-        builder.abandon()  # those that were begun and not rebuilt, as if the group cannot be joined
+        builder.abandon()  # those begun and not rebuilt, as when the group cannot be joined
 
 
 @index.command()

@@ -1,7 +1,7 @@
 """The status of the indexes for ``index status`` (``cli.index``): collected as JSON values, and rendered as lines.
 
-An index is lost here if it has never seen a committed partition. One that has gone back to an earlier time is shown as
-"behind" its offsets; ``daemon.losses``, of the daemons and ``index rebuild``, recognises it.
+An index is lost here if it has never seen a partition with a committed offset. An index that has gone back to an
+earlier time is shown as "behind" its offsets; ``daemon.losses``, of the daemons and ``index rebuild``, recognises it.
 """
 
 from collections.abc import Callable, Iterator, Mapping, Sequence

@@ -92,7 +92,7 @@ def output_to(path: str | None, inputs: Iterable[str | Path | None] = (), option
 
 
 def _is_same_file(path: str, input_path: str | Path) -> bool:
-    """Return whether ``path`` is a regular file that is ``input_path``, or is in this folder and read."""
+    """Return whether ``path`` is a regular file that is read: ``input_path``, or a file of this folder."""
     try:
         output_status = Path(path).stat()
         input_files = (

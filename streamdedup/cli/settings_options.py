@@ -1,6 +1,7 @@
 """Options ``--config``, ``--set`` and ``--since`` of the commands that read settings, and the loading of settings.
 
-Called by all commands with servers; the commands on files have ``cli.options`` instead.
+Called by the commands with servers, ``config`` and ``stop-shingles --from-topic``; the commands on files read a profile
+alone, with ``cli.options``.
 """
 
 import shlex

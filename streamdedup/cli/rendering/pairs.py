@@ -84,7 +84,7 @@ INCOMPLETE: Final = (
 
 @dataclass(frozen=True, slots=True)
 class AlertView:
-    """Prints alerts; ``fetch`` fetches the texts, which are shown side by side, and None shows no texts."""
+    """Prints alerts; with ``fetch``, which fetches a text, both texts of each match are shown side by side."""
 
     console: Console
     fetch: Fetch | None = None
