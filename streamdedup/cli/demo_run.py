@@ -114,6 +114,7 @@ def sample_records() -> list[tuple[str, Entry]]:
 
 
 def known_pairs() -> frozenset[tuple[str, ...]]:
+    """Return the pairs of sorted ids that the daemon must find in the sample."""
     with (SAMPLE / "expected_pairs.tsv").open(encoding="utf-8", newline="") as lines:
         rows = csv.DictReader(lines, delimiter="\t")
         return frozenset(tuple(sorted((row["id1"], row["id2"]))) for row in rows)

@@ -124,9 +124,11 @@ class DeadLetterReplay:
     void where the offset is after the end of the partition.
     """
 
-    def __init__(self, options: KafkaOptions, accepted: DeadLetterFilter, partition_counts: Mapping[str, int]) -> None:
+    def __init__(
+        self, options: KafkaOptions, letter_filter: DeadLetterFilter, partition_counts: Mapping[str, int]
+    ) -> None:
         self._options = options
-        self._accepted = accepted
+        self._filter = letter_filter
         self._partition_counts = partition_counts
         self._fetcher: RecordFetcher | None = None  # opened for the first dead letter without bytes
         self.is_recreated = False
@@ -195,7 +197,7 @@ class DeadLetterReplay:
 
     def _message_or_reason(self, letter: DeadLetter) -> Message | LeftOut:
         """Return the record to send, or why the dead letter is left out."""
-        if not self._accepted.accepts(letter):
+        if not self._filter.accepts(letter):
             return LeftOut.FILTERED
         if reason := reason_to_leave_out(letter, self._partition_counts):
             return reason
@@ -226,7 +228,7 @@ class DeadLetterReplay:
 
     def _commit(self, feeder: Feeder) -> None:
         feeder.flush()
-        if self._accepted.accepts_all:
+        if self._filter.accepts_all:
             self._offsets.write({partition: CommittedOffset(offset) for partition, offset in self._done.items()})
 
 

@@ -156,15 +156,15 @@ def rebuild(
     with connect_backend(settings) as backend:
         backend.check()
         losses = _losses(settings, names, backend)
-        rebuilt = {name for name in names if not _is_gap(losses[name])}
-        replaced = [name for name in names if name in rebuilt and backend.upkeep(name).fingerprint() is not None]
-        if replaced:
+        to_rebuild = {name for name in names if not _is_gap(losses[name])}
+        to_replace = [name for name in names if name in to_rebuild and backend.upkeep(name).fingerprint() is not None]
+        if to_replace:
             require_confirmable("replaces an index", yes=yes)
-            confirm(f"Replace the index of {', '.join(replaced)} at {backend.address}?", yes=yes)
+            confirm(f"Replace the index of {', '.join(to_replace)} at {backend.address}?", yes=yes)
         with showing_keys("deleting") as on_keys, showing_parts("offsets") as progress:
             counts = _rebuild(settings, losses, backend, on_keys, progress)
     for name, count in counts.items():
-        tell(f"{name}: {'rebuilt' if name in rebuilt else 'gap filled'} from {counted(count, 'record')}")
+        tell(f"{name}: {'rebuilt' if name in to_rebuild else 'gap filled'} from {counted(count, 'record')}")
 
 
 def _losses(settings: Settings, names: Sequence[str], backend: Backend) -> dict[str, list[Loss]]:
