@@ -152,12 +152,7 @@ def _serve_health(settings: Settings, metrics: Metrics, loop: Loop, pulse: _Puls
 
 
 def _await_servers(
-    settings: Settings,
-    backend: Backend,
-    alert_writer: AvroAlerts | None,
-    stop: StopSignals,
-    pulse: _Pulse,
-    loop: Loop,
+    settings: Settings, backend: Backend, writer: AvroAlerts | None, stop: StopSignals, pulse: _Pulse, loop: Loop
 ) -> None:
     """Register the schema of alerts and check the servers, one after the other; wait for each until it answers.
 
@@ -170,7 +165,7 @@ def _await_servers(
             log.warning(check.event, reason=warning.sentence)
 
     steps: list[tuple[Awaited, Callable[[], object]]] = (
-        [] if alert_writer is None else [(Awaited.SCHEMA_REGISTRY, alert_writer.register)]
+        [] if writer is None else [(Awaited.SCHEMA_REGISTRY, writer.register)]
     )
     steps += [(check.server, partial(report, check)) for check in CHECKS if check.server is not None]
     for server, step in steps:
