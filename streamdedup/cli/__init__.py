@@ -1,1 +1,1 @@
-"""One module for each command of the command line."""
+"""The command line: a module for each command, which ``main`` imports when it is called, and what commands share."""

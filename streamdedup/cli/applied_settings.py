@@ -1,7 +1,7 @@
-"""Writes recommended settings into a settings file, for ``streamdedup tune --apply`` (``cli.tune``).
+"""Writes recommended settings into a settings file, for ``streamdedup tune --apply``.
 
-``check_target`` runs before the study and ``apply_section`` after it. Only the section of one profile is replaced, as
-text, so that comments and other sections stay.
+Called by ``cli.tune``: ``check_target`` before the study, ``apply_section`` after it. Only the section of one profile
+is replaced, as text, so that comments and other sections stay. ``tuning.results`` makes the section.
 """
 
 import itertools
@@ -38,7 +38,7 @@ def check_target(path: Path, profile: str, config: Path | None) -> None:
         raise SettingsError(f"--apply {path}: give the profile a section of its own, [profiles.{profile}]")
     if not has_profile:
         text = with_section(text, profile, f'[profiles.{profile}]\ntopics = ["{profile}"]')
-    # A trial: the file, with a minimal section for a new profile, is written beside the target, validated and deleted.
+    # The file, for a new profile with a minimal section, is written beside the target, validated and deleted.
     with _temporary_file(path, text) as temporary:
         Settings.load(temporary, has_servers=False)
 

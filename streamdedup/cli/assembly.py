@@ -1,6 +1,7 @@
 """Builds the daemon's parts from settings, with the indexes and detectors of ``streamdedup.indexes``.
 
-``cli.run`` builds the daemon with it; other commands use single functions, such as ``kafka_options``.
+``cli.run`` builds the daemon with it; other modules of ``cli`` use single functions, such as ``kafka_options``. A new
+setting is passed on here.
 """
 
 from collections.abc import Callable
@@ -54,7 +55,7 @@ def kafka_login(kafka: Kafka) -> KafkaLogin | None:
     Cached, because the login by ``sasl_token_url`` has a thread, which renews the one token of the process.
     """
 
-    def read(key: str) -> Callable[[], str]:
+    def reader(key: str) -> Callable[[], str]:
         # Read at each login, because the secret may be in a file that changes. The settings have the secrets and the
         # client id that a login needs; `or ""` is for the type.
         return lambda: kafka.secret(key) or ""
@@ -71,7 +72,7 @@ def kafka_login(kafka: Kafka) -> KafkaLogin | None:
         fetch = client_credentials(
             kafka.sasl_token_url,
             kafka.sasl_client_id or "",
-            read("sasl_client_secret"),
+            reader("sasl_client_secret"),
             kafka.sasl_token_scope,
             kafka.sasl_token_ca_file,
         )
@@ -79,7 +80,7 @@ def kafka_login(kafka: Kafka) -> KafkaLogin | None:
     if kafka.sasl_token_file is not None:
         token_file = kafka.sasl_token_file
         return KafkaLogin("kafka.sasl_token_file", lambda: bearer_token(read_secret(token_file)))
-    return None if kafka.sasl_password_file is None else KafkaLogin("kafka.sasl_password_file", read("sasl_password"))
+    return None if kafka.sasl_password_file is None else KafkaLogin("kafka.sasl_password_file", reader("sasl_password"))
 
 
 def kafka_options(settings: Settings) -> KafkaOptions:

@@ -1,4 +1,7 @@
-"""``streamdedup check``: verify settings and live servers before the first start."""
+"""``streamdedup check``: verify settings and live servers before the first start.
+
+Prints the findings of ``CHECKS`` (``cli.checks``, which ``run`` asks too) and derives the exit code from the failures.
+"""
 
 import json
 import shutil
@@ -12,7 +15,7 @@ from typing import Annotated, Any
 
 import typer
 
-from streamdedup.cli.checks import CHECKS, Installation
+from streamdedup.cli.checks import CHECKS, CheckRun
 from streamdedup.cli.output import tell
 from streamdedup.cli.settings_options import ConfigOption, SetOption, load_settings
 from streamdedup.errors import EXIT_FAILED, EXIT_FATAL, EXIT_OK, EXIT_USAGE, FatalError, SettingsError
@@ -72,9 +75,9 @@ def _findings(config: Path | None, assignments: list[str] | None) -> Iterator[Fi
     for hint in settings.hints():
         yield Finding.warning("settings", hint)
     with connect_backend(settings) as backend:
-        installation = Installation(settings, backend)
+        check_run = CheckRun(settings, backend)
         for server_check in CHECKS:
-            yield from server_check.findings(installation)
+            yield from server_check.findings(check_run)
 
 
 def exit_code_of(findings: Iterable[Finding]) -> int:

@@ -1,7 +1,7 @@
-"""Checks of live servers for ``run`` and ``check``: the requirements of the daemon in one list, ``CHECKS``.
+"""Checks of live servers: the requirements of the daemon in one list, ``CHECKS``. Read-only; no finding holds a secret.
 
-``check`` prints all findings. ``run`` asks the checks with a ``server``, logs their warnings and raises their failures,
-before it starts the loop. ``topics`` uses ``duplicates_kept_ms``. Checks are read-only, and no finding holds a secret.
+Called by ``cli.check``, which prints all findings, and by ``cli.run``, which asks the checks with a ``server``, logs
+their warnings and raises their failures before the loop starts. ``cli.topics`` uses ``duplicates_kept_ms``.
 """
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -39,11 +39,17 @@ from streamdedup.wire import RegistryFormat
 
 #: Records of a profile whose keys are checked.
 _SAMPLE_RECORDS = 1_000
+#: Cure of a lost index, by ``service.on_index_lost``.
+_LOSS_CURES = {
+    "fail": "call streamdedup index rebuild",
+    "rebuild": "the first daemon rebuilds it from the topics",
+    "continue": "the first daemon goes on without the lost documents",
+}
 
 
 @dataclass(slots=True)
-class Installation:
-    """The servers that are checked; ``failed`` are the checks whose server did not answer or refused the client."""
+class CheckRun:
+    """One run of the checks; ``failed`` are those whose server did not answer or refused the client."""
 
     settings: Settings
     backend: Backend
@@ -63,19 +69,19 @@ class Check:
     """
 
     label: str
-    ask: Callable[[Installation], Iterator[Finding]]
+    ask: Callable[[CheckRun], Iterator[Finding]]
     server: Awaited | None = None
     event: str = ""
     needs: "Check | None" = None
 
-    def findings(self, installation: Installation) -> Iterator[Finding]:
+    def findings(self, check_run: CheckRun) -> Iterator[Finding]:
         """Yield the findings, the error that ends the check as the last."""
-        if self.needs in installation.failed:
+        if self.needs in check_run.failed:
             return
         try:
-            yield from self.ask(installation)
+            yield from self.ask(check_run)
         except (TransientError, FatalError) as error:
-            installation.failed.add(self)
+            check_run.failed.add(self)
             yield Finding.failure(self.label, error)
 
 
@@ -109,18 +115,18 @@ def duplicates_kept_ms(settings: Settings) -> int:
     return max(lifetime_ms(profile) for profile in settings.profiles.values())
 
 
-def kafka_findings(installation: Installation) -> Iterator[Finding]:
-    settings = installation.settings
+def kafka_findings(check_run: CheckRun) -> Iterator[Finding]:
+    settings = check_run.settings
     return check_kafka(kafka_options(settings), topic_needs(settings))
 
 
-def store_findings(installation: Installation) -> Iterator[Finding]:
-    return installation.backend.findings(rebuilds=installation.settings.service.on_index_lost == "rebuild")
+def store_findings(check_run: CheckRun) -> Iterator[Finding]:
+    return check_run.backend.findings(rebuilds=check_run.settings.service.on_index_lost == "rebuild")
 
 
-def registry_findings(installation: Installation) -> Iterator[Finding]:
+def registry_findings(check_run: CheckRun) -> Iterator[Finding]:
     """Yield the findings about the schema registry: the newest schema of each topic whose values have schemas."""
-    settings = installation.settings
+    settings = check_run.settings
     for profile in settings.profiles.values():
         value_format = topic_decoder(settings, profile).value_format
         if isinstance(value_format, RegistryFormat):
@@ -131,11 +137,12 @@ def registry_findings(installation: Installation) -> Iterator[Finding]:
 
 
 def _alerts_finding(subject: str, schema_id: int | None) -> Finding:
-    """Return the finding about the subject of the alerts; the id is that of ``AvroAlerts.registered_id``."""
+    """Return the finding about the subject of the alerts, from ``AvroAlerts.registered_id``."""
     if schema_id:
         return Finding.ok("schema", f"newest schema of {subject} is that of alerts")
-    has = "no schema" if schema_id is None else "another schema"
-    return Finding.warning("schema", f"{subject} has {has}; topics create or a start registers that of alerts")
+    newest = "no schema" if schema_id is None else "another schema"
+    cure = "the start of a daemon, or streamdedup topics create, registers the schema of alerts"
+    return Finding.warning("schema", f"{subject} has {newest}; {cure}")
 
 
 def _subject_finding(subject: str, value_format: RegistryFormat, text_fields: Sequence[str]) -> Finding:
@@ -153,12 +160,12 @@ def _subject_finding(subject: str, value_format: RegistryFormat, text_fields: Se
     return Finding.ok("schema", f"newest schema of {subject} has the text fields{missing_optional}")
 
 
-def record_findings(installation: Installation) -> Iterator[Finding]:
+def record_findings(check_run: CheckRun) -> Iterator[Finding]:
     """Yield for each profile whether recent records have the keys of their documents, and a warning about HTML."""
-    settings = installation.settings
+    settings = check_run.settings
     for name, profile in settings.profiles.items():
         options = replace(kafka_options(settings), topics=tuple(profile.topics))
-        decoder, count, foreign_count, text_count, html_count = topic_decoder(settings, profile), 0, 0, 0, 0
+        decoder, keyed_count, foreign_count, text_count, html_count = topic_decoder(settings, profile), 0, 0, 0, 0
         with (
             suppress(TransientError, FatalError),  # of Kafka or the registry: other findings report them
             KafkaSpan(options, since_ms=None, ends=None, most_count=_SAMPLE_RECORDS) as span,
@@ -167,26 +174,26 @@ def record_findings(installation: Installation) -> Iterator[Finding]:
             for record in chain.from_iterable(batch.records for batch in span.batches()):
                 with suppress(MessageError):  # the daemon makes a dead letter of it
                     document = decoder.decode(record.position, 0, record.key, record.value, record.headers)
-                    count += record.key is not None
+                    keyed_count += record.key is not None
                     foreign_count += document.doubtful or "key" in decoder.flaws(document, record.key, record.headers)
                     text_count += document.op != "delete"
                     html_count += has_html(document.text)
-        records = f"the newest {counted(count, 'record')} with keys of profile {name}"
+        records = f"the newest {counted(keyed_count, 'record')} with keys of profile {name}"
         if foreign_count:
             text = f"{foreign_count:,} of {records} have the key of another document: set key_format, or key by id"
             yield Finding.warning("keys", text)
-        elif count:
+        elif keyed_count:
             yield Finding.ok("keys", f"{records} have the keys of their documents")
         if warning := html_warning(html_count, text_count):
             yield Finding.warning("text", f"profile {name}: {warning}")
 
 
-def index_findings(installation: Installation) -> Iterator[Finding]:
+def index_findings(check_run: CheckRun) -> Iterator[Finding]:
     """Yield the state of each index, also of a lost one."""
-    settings, committed = installation.settings, _committed_offsets(installation)
+    settings, committed = check_run.settings, _committed_offsets(check_run)
     for name in settings.profiles:
         try:
-            yield _index_finding(settings, name, installation.backend, committed)
+            yield _index_finding(settings, name, check_run.backend, committed)
         except (StoreUnavailable, StoreMisconfigured, IndexMismatch, IndexLost) as error:
             yield Finding.failure("index", type(error)(f"index of {name}: {error}"))
             if isinstance(error, StoreUnavailable):
@@ -196,8 +203,8 @@ def index_findings(installation: Installation) -> Iterator[Finding]:
 def _index_finding(
     settings: Settings, name: str, backend: Backend, committed: Mapping[Partition, int] | None
 ) -> Finding:
-    """Return the finding about the index of a profile; a failure is raised as the error that the daemon would have."""
-    profile = settings.profiles[name]
+    """Return the finding about the index of a profile; raises the error with which the daemon would end."""
+    topics = settings.profiles[name].topics
     upkeep = backend.upkeep(name)
     if upkeep.is_half_dropped():
         raise IndexMismatch("half deleted; call streamdedup index drop again")  # the daemon raises the same
@@ -210,22 +217,26 @@ def _index_finding(
         if opening.advisories:
             return Finding.warning("index", f"index of {name}: fits, but {'; '.join(opening.advisories)}")
         return Finding.ok("index", f"index of {name}: fits the settings")
-    orphaned = sorted(partition for partition in committed or () if partition.topic in profile.topics)
-    if orphaned:
-        raise IndexLost(
-            f"lost: the group {settings.kafka.group_id} has committed offsets of {', '.join(map(str, orphaned[:3]))}"
-            f"{' ...' if len(orphaned) > 3 else ''}, and there is no index at {backend.where(name)}; restore "
-            "these settings if they have changed, else: streamdedup index rebuild"
+    # Offset 0 was set by an operator: no record was read, so nothing is lost.
+    lost = sorted(partition for partition, offset in (committed or {}).items() if offset and partition.topic in topics)
+    if lost:
+        text = (
+            f"lost: the group {settings.kafka.group_id} has committed offsets of {', '.join(map(str, lost[:3]))}"
+            f"{' ...' if len(lost) > 3 else ''}, and there is no index at {backend.where(name)}; restore "
+            f"these settings if they have changed, else {_LOSS_CURES[settings.service.on_index_lost]}"
         )
+        if settings.service.on_index_lost == "fail":
+            raise IndexLost(text)
+        return Finding.warning("index", f"index of {name}: {text}")
     unknown = "" if committed is not None else " (whether one was lost is not known without Kafka)"
     return Finding.ok("index", f"index of {name}: none yet; the first daemon begins one{unknown}")
 
 
-def _committed_offsets(installation: Installation) -> dict[Partition, int] | None:
+def _committed_offsets(check_run: CheckRun) -> dict[Partition, int] | None:
     """Return the committed offsets of the group; None if Kafka does not answer or refuses the client."""
-    if KAFKA not in installation.failed:
+    if KAFKA not in check_run.failed:
         with suppress(BrokerUnavailable, BrokerMisconfigured):
-            return committed_if_listed(kafka_options(installation.settings))
+            return committed_if_listed(kafka_options(check_run.settings))
     return None
 
 

@@ -1,4 +1,7 @@
-"""The entries of files, documents without repeated ids, and an empty index in memory, for the commands on files."""
+"""The entries of files, documents without repeated ids, and an empty index in memory, for the commands on files.
+
+Called by ``scan``, ``neighbours``, ``evaluate``, ``stop-shingles``, ``tune`` and ``produce``, and by ``cli.options``.
+"""
 
 from collections.abc import Iterable, Iterator
 from typing import TypeVar
@@ -17,18 +20,18 @@ from streamdedup.wire import Document
 Versioned = TypeVar("Versioned", Entry, Document)
 #: Documents that the commands compare at once.
 BATCH_DOCUMENTS = 500
-#: Lines at the beginning of each file whose ids are compared with those of other files, of any number and size.
+#: Lines at the beginning of each file whose ids are compared with those of other files; the limit bounds the memory.
 _COMPARED_LINES = 1_000
 
 
 class FileEntries:
-    """The entries of a command's files; reports malformed lines, which it counts, and ids that two files have."""
+    """Reads the files of a command; reports malformed lines, counted in ``malformed``, and ids that two files have."""
 
     def __init__(self) -> None:
         self.malformed = Reports("no document")
-        self._shared = Reports("same id")
+        self._shared_ids = Reports("same id")
         self._document_count = 0
-        self._files: dict[str, str] = {}  # by id
+        self._file_by_id: dict[str, str] = {}
 
     def read(self, file: str, reader: CorpusReader) -> Iterator[Entry]:
         for number, entry in enumerate(read_with_progress(reader, file)):
@@ -36,9 +39,9 @@ class FileEntries:
                 self.malformed.report(f"{entry.file}:{entry.line}", entry.problem)
             else:
                 self._document_count += 1
-                if number < _COMPARED_LINES and (first := self._files.setdefault(entry.id, file)) != file:
+                if number < _COMPARED_LINES and (first := self._file_by_id.setdefault(entry.id, file)) != file:
                     text = f"{printable(entry.id)} is an id in {first} too, so both are one document"
-                    self._shared.report(f"{file}:{entry.line}", text)
+                    self._shared_ids.report(f"{file}:{entry.line}", text)
             yield entry
 
     def require_document(self) -> None:
@@ -48,7 +51,7 @@ class FileEntries:
 
 
 def first_versions(entries: Iterable[Versioned]) -> Iterator[Versioned]:
-    """Yield the first document of each id; print the number of dropped ones on standard error."""
+    """Yield the first document of each id; print the number of dropped documents on standard error."""
     seen_ids: set[str] = set()
     repeated_count = 0
     for entry in entries:

@@ -1,4 +1,7 @@
-"""``streamdedup config``: check settings, show the effective ones, or print an example."""
+"""``streamdedup config``: check settings, show the effective ones, or print an example; needs no server.
+
+The texts come from the package ``settings``; ``streamdedup check`` also asks the servers.
+"""
 
 from typing import Annotated
 

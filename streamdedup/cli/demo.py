@@ -64,14 +64,14 @@ def run_demo(options: DemoOptions, console: Console) -> None:
                 tempfile.TemporaryDirectory(prefix="streamdedup-demo-", ignore_cleanup_errors=True)
             )
             servers = stack.enter_context(running_servers(Path(directory)))
-            run = DemoRun(options, console, servers, stack)
+            demo_run = DemoRun(options, console, servers, stack)
             _introduce(options, console, servers)
             if options.open_page:
                 _open_page(console, servers)
             with _progress_bar(console) as progress:
-                task = progress.add_task("", total=1.0, counts="")  # 1: `run` reports the consumed share
-                duration_s = run.run(progress, task)
-            run.summarise(duration_s)
+                task = progress.add_task("", total=1.0, counts="")  # 1: `demo_run` reports the consumed share
+                duration_s = demo_run.run(progress, task)
+            demo_run.summarise(duration_s)
             if options.keep:
                 _wait_for_user(console, servers)
         finally:

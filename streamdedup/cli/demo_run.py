@@ -1,4 +1,8 @@
-"""One run of ``streamdedup demo``: sends the sample, shows alerts and dead letters, and accounts for every record."""
+"""One run of ``streamdedup demo``: sends the sample, shows alerts and dead letters, and accounts for every record.
+
+Called by ``cli.demo``. Reads counters of the daemon's metrics by their names (``daemon.metrics``), and the sample in
+``streamdedup/sample``.
+"""
 
 import csv
 import time
@@ -35,7 +39,7 @@ from streamdedup.wire.dead_letters import DeadLetter
 _METRICS_INTERVAL_S = 0.1
 #: Time limit for fetching a text, in seconds.
 _FETCH_TIMEOUT_S = 10.0
-#: Longest wait for alerts, in seconds.
+#: Longest wait of one poll for alerts and dead letters, in seconds.
 _POLL_S = 0.05
 #: Time without any change after which the demo fails, in seconds; the time between two records is added.
 _STALL_S = 60.0
@@ -110,6 +114,7 @@ def sample_records() -> list[tuple[str, Entry]]:
 
 
 def known_pairs() -> frozenset[tuple[str, ...]]:
+    """Return the pairs of sorted ids that the daemon must find in the sample."""
     with (SAMPLE / "expected_pairs.tsv").open(encoding="utf-8", newline="") as lines:
         rows = csv.DictReader(lines, delimiter="\t")
         return frozenset(tuple(sorted((row["id1"], row["id2"]))) for row in rows)
@@ -243,8 +248,8 @@ class DemoRun:
     def _is_complete(self) -> bool:
         sent, consumed, pairs, dead_letters = self._state()
         # More may be shown than counted, because the counters are those of the last reading of the metrics.
-        shown = pairs >= self._counters.pairs and dead_letters >= self._counters.dead_letters.total()
-        return self._feed.is_finished and consumed >= sent and shown
+        are_shown = pairs >= self._counters.pairs and dead_letters >= self._counters.dead_letters.total()
+        return self._feed.is_finished and consumed >= sent and are_shown
 
     def _update_counters(self) -> None:
         """Check the servers and read the metrics, at most every 0.1 seconds."""

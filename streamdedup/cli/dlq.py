@@ -1,4 +1,7 @@
-"""``streamdedup dlq``: inspect the dead-letter topic, and replay dead letters after their cause is fixed."""
+"""``streamdedup dlq``: inspect the dead-letter topic, and replay dead letters after their cause is fixed.
+
+``dlq_replay`` replays, ``rendering.dead_letters`` makes lines and JSON, ``wire.dead_letters`` parses a dead letter.
+"""
 
 from collections import Counter
 from collections.abc import Iterable, Iterator
@@ -68,21 +71,21 @@ def inspect(
     """
     if as_json and count:
         raise SettingsError("--json and --count: give one of them")
-    accepted = conditions.filter()
+    letter_filter = conditions.filter()
     settings = load_settings(config, assignments)
     options = reading_options(settings, settings.kafka.dead_letter_topic)
     with SpanReader(options) as reader:
-        letters = islice(filter(accepted.accepts, _letters(reader)), limit)
+        letters = islice(filter(letter_filter.accepts, _letters(reader)), limit)
         if count:
             shown_count = _count(letters)
         else:
             # JSON has the whole value, and needs no decoder.
             shown_count = _show(letters, {} if as_json else decoders_of(settings), as_json=as_json)
     if not shown_count:
-        if accepted.topics:
+        if letter_filter.topics:
             # A misspelt name must not look like a topic without failures: the call raises if a topic does not exist.
             # The error proposes no command to create it.
-            needed_operations = dict.fromkeys(accepted.topics, "DESCRIBE")
+            needed_operations = dict.fromkeys(letter_filter.topics, "DESCRIBE")
             check_topics(replace(options, create_command=None), needed_operations)
         tell_prefixed("no dead letters, or none that the options accept")
 
@@ -106,16 +109,16 @@ def replay(
     Example:  streamdedup dlq replay --config streamdedup.toml --code too_large --dry-run
     """
     settings = load_settings(config, assignments)
-    accepted = conditions.filter()
+    letter_filter = conditions.filter()
     options = kafka_options(settings)
-    if unknown := sorted(accepted.topics.difference(options.topics)):
+    if unknown := sorted(letter_filter.topics.difference(options.topics)):
         existing = ", ".join(options.topics)
         raise SettingsError(f"--topic {unknown[0]}: no profile has this topic; the settings name {existing}")
     if not dry_run:
         require_confirmable("sends records to input topics", yes=yes)
     partition_counts = check_topics(options)
-    source = replace(options, topics=(settings.kafka.dead_letter_topic,))
-    with DeadLetterReplay(source, accepted, partition_counts) as replayer:
+    topic_options = replace(options, topics=(settings.kafka.dead_letter_topic,))
+    with DeadLetterReplay(topic_options, letter_filter, partition_counts) as replayer:
         if replayer.is_recreated:
             topic = settings.kafka.dead_letter_topic
             tell_prefixed(f"{topic} was created again since the last replay; all of it is read")
@@ -129,7 +132,7 @@ def replay(
             confirm("Replay them?", yes=yes)
             total = tally.replayed_count
         _report("replayed", _run(replayer, total))
-    if accepted.accepts_all:
+    if letter_filter.accepts_all:
         tell_prefixed(f"the consumer group {group_of(options.group_id)} stores the progress")
     else:
         tell_prefixed("--code, --topic and --since store no progress: the next replay sends these dead letters again")
@@ -155,8 +158,8 @@ def _show(letters: Iterable[DeadLetter], decoders: dict[str, Decoder], *, as_jso
 
 def _count(letters: Iterable[DeadLetter]) -> int:
     counts = Counter((letter.topic, letter.code) for letter in letters)
-    for (topic, code), number in counts.most_common():
-        tell(f"{number:>10,}  {escaped(f'{topic}  {code}', 500)}")
+    for (topic, code), count in counts.most_common():
+        tell(f"{count:>10,}  {escaped(f'{topic}  {code}', 500)}")
     return counts.total()
 
 

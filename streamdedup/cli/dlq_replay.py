@@ -1,8 +1,8 @@
 """Dead-letter replay for ``cli.dlq``: restores failed records, sends them to their topics, and commits the progress.
 
 The dead-letter topic is read without a consumer group; a separate group (``group_of``) stores only the progress: the
-offset before which all dead letters of a partition are done. A run with a filter begins there and stores nothing,
-because it leaves dead letters out that one offset cannot name.
+offset before which all dead letters of a partition are done. A run with a filter begins there, but stores
+nothing: one offset cannot tell which of the dead letters before it were left out.
 """
 
 import time
@@ -124,9 +124,11 @@ class DeadLetterReplay:
     void where the offset is after the end of the partition.
     """
 
-    def __init__(self, options: KafkaOptions, accepted: DeadLetterFilter, partition_counts: Mapping[str, int]) -> None:
+    def __init__(
+        self, options: KafkaOptions, letter_filter: DeadLetterFilter, partition_counts: Mapping[str, int]
+    ) -> None:
         self._options = options
-        self._accepted = accepted
+        self._filter = letter_filter
         self._partition_counts = partition_counts
         self._fetcher: RecordFetcher | None = None  # opened for the first dead letter without bytes
         self.is_recreated = False
@@ -194,14 +196,15 @@ class DeadLetterReplay:
                     yield letter, outcome
 
     def _message_or_reason(self, letter: DeadLetter) -> Message | LeftOut:
-        if not self._accepted.accepts(letter):
+        """Return the record to send, or why the dead letter is left out."""
+        if not self._filter.accepts(letter):
             return LeftOut.FILTERED
         if reason := reason_to_leave_out(letter, self._partition_counts):
             return reason
         return self._fetched_message_or_reason(letter) if letter.is_unread else message_of(letter, _origin(letter))
 
     def _fetched_message_or_reason(self, letter: DeadLetter) -> Message | LeftOut:
-        """Do the same for a dead letter without bytes, whose record is fetched from its topic."""
+        """Return the same for a dead letter without bytes, with the record fetched from its topic."""
         origin = _origin(letter)
         if self._fetcher is None:
             self._fetcher = self._stack.enter_context(RecordFetcher(self._options))
@@ -225,7 +228,7 @@ class DeadLetterReplay:
 
     def _commit(self, feeder: Feeder) -> None:
         feeder.flush()
-        if self._accepted.accepts_all:
+        if self._filter.accepts_all:
             self._offsets.write({partition: CommittedOffset(offset) for partition, offset in self._done.items()})
 
 

@@ -1,4 +1,8 @@
-"""``streamdedup evaluate``: a profile's recall and precision on files."""
+"""``streamdedup evaluate``: a profile's recall and precision on files.
+
+Runs the detector over the files, finds the true pairs without it, and compares the two with ``streamdedup.evaluation``.
+``rendering.evaluation_lines`` and ``evaluation_json`` render the result.
+"""
 
 import json
 import time
@@ -10,7 +14,7 @@ import typer
 
 from streamdedup.cli.collection import BATCH_DOCUMENTS, empty_index, first_versions
 from streamdedup.cli.options import ComparisonOptions, OutputOption, chosen_profile, with_options
-from streamdedup.cli.output import batches, output_to, steps
+from streamdedup.cli.output import batches, output_to, showing_share
 from streamdedup.cli.pairs_file import read_pairs
 from streamdedup.cli.rendering.evaluation_json import as_object
 from streamdedup.cli.rendering.evaluation_lines import as_lines
@@ -65,7 +69,7 @@ def evaluate_documents(
 
 def _joined_pairs(sets: ShingleSets, options: DetectorOptions) -> Pairs:
     """Return all near-duplicates of the options by an exact join, whose pairs the containment rule then filters."""
-    with steps("comparing all pairs", len(sets.sizes)) as progress:
+    with showing_share("comparing all pairs", len(sets.sizes)) as progress:
         joined = join(sets.hashes, sets.offsets, joined_from(options), progress, options.measure)
         pairs = gathered(block.within(sets.scopes) for block in joined)
     return pairs.where(near_duplicates(pairs, options, sets))

@@ -12,7 +12,7 @@ from streamdedup.errors import EXIT_FAILED, StreamdedupError, exit_code
 
 @contextmanager
 def fatal_errors_logged(log: structlog.stdlib.BoundLogger) -> Iterator[None]:
-    """Log an error that ends the process as ``fatal``; without JSON the command line reports a project error."""
+    """Log an error as the event ``fatal``, and exit; without a JSON log, ``cli.main`` prints project errors instead."""
     try:
         yield
     except StreamdedupError as error:

@@ -1,4 +1,7 @@
-"""Guards for commands that change data (``index``, ``dlq replay``): confirmation by the user, no running daemons."""
+"""Guards of the commands ``index`` and ``dlq replay``, which change data: the user confirms, and no daemon runs.
+
+``kafka.group_admin`` lists the members of the group.
+"""
 
 import sys
 import time
@@ -8,7 +11,7 @@ from typing import Annotated
 import typer
 
 from streamdedup.cli.assembly import kafka_options
-from streamdedup.cli.output import measuring, tell_prefixed
+from streamdedup.cli.output import showing_parts, tell_prefixed
 from streamdedup.errors import BrokerUnavailable, SettingsError, StreamdedupError
 from streamdedup.kafka.group_admin import describe_group, members_of_index
 from streamdedup.settings import Settings
@@ -49,9 +52,9 @@ def refuse_while_daemons_run(
 ) -> None:
     """Raise ``StreamdedupError`` if the consumer group has members or Kafka does not answer.
 
-    ``force_advice`` is a sentence about ``--force``, empty for a command without it. ``wait``: until the members'
-    sessions end (``await_no_members``). ``of_index``, not together with ``wait``: only members that use the indexes of
-    the settings (``redis.key_prefix``), or do not tell which.
+    ``force_advice`` is a sentence about ``--force``, empty for a command without it. With ``wait``, it first waits for
+    the members' sessions to end (``await_no_members``). With ``of_index``, which excludes ``wait``, only those members
+    count that use the indexes of the settings (``redis.key_prefix``), or do not tell which they use.
     """
     try:
         if wait:
@@ -94,7 +97,7 @@ def await_no_members(
         f"the group {settings.kafka.group_id} has members: {', '.join(members)}; waiting at most "
         f"{limit_s:g} s for their sessions to end"
     )
-    with measuring("seconds") as show:
+    with showing_parts("seconds") as show:
         while members:
             waited_s = clock() - started
             if waited_s >= limit_s:

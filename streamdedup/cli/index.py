@@ -1,4 +1,8 @@
-"""``streamdedup index``: operate on the indexes in Redis."""
+"""``streamdedup index``: operate on the indexes in Redis.
+
+``index_status`` collects and renders the status, ``guards`` refuses a command while daemons run, and ``daemon.rebuild``
+builds an index for ``rebuild`` and ``prepare``.
+"""
 
 import json
 import time
@@ -13,7 +17,7 @@ import typer
 from streamdedup.cli.assembly import kafka_options, rebuilder
 from streamdedup.cli.guards import YesOption, confirm, refuse_members, refuse_while_daemons_run, require_confirmable
 from streamdedup.cli.index_status import collect_status, is_lost, render_status
-from streamdedup.cli.output import counting, measuring, tell
+from streamdedup.cli.output import showing_keys, showing_parts, tell
 from streamdedup.cli.settings_options import ConfigOption, SetOption, load_settings, with_same_settings
 from streamdedup.daemon.losses import Loss, find_losses, is_lost_as_a_whole
 from streamdedup.daemon.rebuild import keeping_membership
@@ -75,14 +79,14 @@ def status(
     """
     settings = load_settings(config, assignments)
     names = chosen_profiles(settings, profile)
-    with connect_backend(settings) as backend, counting("counting keys") as on_keys:
-        state = collect_status(settings, names, backend, on_keys if exact else None)
+    with connect_backend(settings) as backend, showing_keys("counting keys") as on_keys:
+        collected = collect_status(settings, names, backend, on_keys if exact else None)
     if as_json:
-        typer.echo(json.dumps(state, indent=2))
+        typer.echo(json.dumps(collected, indent=2))
     else:
-        for line in render_status(state, with_same_settings("topics", "create")):
+        for line in render_status(collected, with_same_settings("topics", "create")):
             tell(line)
-    if is_lost(state):
+    if is_lost(collected):
         raise typer.Exit(EXIT_INDEX_LOST)
 
 
@@ -114,7 +118,7 @@ def drop(
         indexes = ", ".join(f"{name} (about {counted(count, 'document')})" for name, count in counts.items())
         confirm(f"Delete the index of {indexes} at {backend.address}?", yes=yes)
         for name in names:
-            with counting(f"deleting {name}") as on_keys:
+            with showing_keys(f"deleting {name}") as on_keys:
                 deleted = backend.upkeep(name).drop(on_keys)
             tell(f"{name}: {counted(deleted, 'key')} deleted" if deleted else f"{name}: there was no index")
     group = settings.kafka.group_id
@@ -152,15 +156,15 @@ def rebuild(
     with connect_backend(settings) as backend:
         backend.check()
         losses = _losses(settings, names, backend)
-        rebuilt = {name for name in names if not _is_gap(losses[name])}
-        replaced = [name for name in names if name in rebuilt and backend.upkeep(name).fingerprint() is not None]
-        if replaced:
+        to_rebuild = {name for name in names if not _is_gap(losses[name])}
+        to_replace = [name for name in names if name in to_rebuild and backend.upkeep(name).fingerprint() is not None]
+        if to_replace:
             require_confirmable("replaces an index", yes=yes)
-            confirm(f"Replace the index of {', '.join(replaced)} at {backend.address}?", yes=yes)
-        with counting("deleting") as on_keys, measuring("offsets") as progress:
+            confirm(f"Replace the index of {', '.join(to_replace)} at {backend.address}?", yes=yes)
+        with showing_keys("deleting") as on_keys, showing_parts("offsets") as progress:
             counts = _rebuild(settings, losses, backend, on_keys, progress)
     for name, count in counts.items():
-        tell(f"{name}: {'rebuilt' if name in rebuilt else 'gap filled'} from {counted(count, 'record')}")
+        tell(f"{name}: {'rebuilt' if name in to_rebuild else 'gap filled'} from {counted(count, 'record')}")
 
 
 def _losses(settings: Settings, names: Sequence[str], backend: Backend) -> dict[str, list[Loss]]:
@@ -181,8 +185,9 @@ def _is_gap(losses: Sequence[Loss]) -> bool:
 
 
 def _fits(backend: Backend, name: str) -> bool:
-    stored = backend.upkeep(name).fingerprint()
-    return stored is not None and not mismatches(stored, backend.configured(name))
+    """Tell whether a profile has an index, built with the parameters of the settings."""
+    fingerprint = backend.upkeep(name).fingerprint()
+    return fingerprint is not None and not mismatches(fingerprint, backend.configured(name))
 
 
 def _rebuild(
@@ -203,13 +208,13 @@ def _rebuild(
             # `begin` takes a function, because a daemon finds the losses under the lease of the rebuild.
             builder.begin(name, find_losses=partial(list, index_losses) if _is_gap(index_losses) else None)
         # Joined after `begin`: the fence has the new generation, and refuses a batch that an earlier member processes.
-        with _group_membership(settings) as (source, generation):
+        with _joined_group(settings) as (source, generation):
             committed = source.committed_offsets()
             tick = keeping_membership(source, tick=lambda: None)
             missing = source.missing_topics()
             return {name: builder.rebuild(name, committed, generation, tick, progress, missing) for name in losses}
     finally:
-        builder.abandon()  # those that were begun and not rebuilt, as if the group cannot be joined
+        builder.abandon()  # those begun and not rebuilt, as when the group cannot be joined
 
 
 @index.command()
@@ -247,7 +252,7 @@ def prepare(config: ConfigOption = None, assignments: SetOption = None, profile:
                 )
         if not committed_offsets(options):
             raise SettingsError(f"kafka.group_id: the group {options.group_id} has no committed offsets to prepare for")
-        with measuring("offsets") as progress:
+        with showing_parts("offsets") as progress:
             left_s = _prepare(settings, names, backend, progress)
     tell(f"ready: records committed until the switch are replayed then; those of the last round took {left_s:.0f} s")
     tell(f"Now stop the daemons of the group {options.group_id}, and start those with these settings.")
@@ -281,7 +286,7 @@ def _prepare(settings: Settings, names: Sequence[str], backend: Backend, progres
 
 
 @contextmanager
-def _group_membership(settings: Settings) -> Iterator[tuple[KafkaSource, int]]:
+def _joined_group(settings: Settings) -> Iterator[tuple[KafkaSource, int]]:
     """Join the consumer group; yield the source and the group generation."""
     # A static member would stay in the group after the end of this process.
     options = replace(kafka_options(settings), group_instance_id=None)
@@ -303,7 +308,7 @@ def _group_membership(settings: Settings) -> Iterator[tuple[KafkaSource, int]]:
 
 @index.command()
 def unfence(config: ConfigOption = None, assignments: SetOption = None, yes: YesOption = False) -> None:
-    """Let a consumer group write to the index again after it was deleted, which resets its generations.
+    """Let a consumer group write to the index again after the group was deleted, which resets its generations.
 
     Stop all daemons of the group first: the index could not tell a running daemon from its successor. The command
     refuses while the group has members.
@@ -313,7 +318,7 @@ def unfence(config: ConfigOption = None, assignments: SetOption = None, yes: Yes
     settings = load_settings(config, assignments)
     require_confirmable("lets a daemon that still runs write beside its successor", yes=yes)
     partition_counts = check_topics(kafka_options(settings))
-    refuse_members(settings, "There is no way around: the index could not tell it from its successor")
+    refuse_members(settings, "There is no way around: the index could not tell a daemon from its successor")
     confirm(f"Let the group {settings.kafka.group_id} write to its index again, with generations from 1?", yes=yes)
     with connect_backend(settings) as backend:
         for name, profile in settings.profiles.items():

@@ -1,4 +1,8 @@
-"""State of the indexes for ``index status`` (``cli.index``): collected as JSON values, and rendered as lines."""
+"""The status of the indexes for ``index status`` (``cli.index``): collected as JSON values, and rendered as lines.
+
+An index is lost here if it has never seen a partition with a committed offset. An index that has gone back to an
+earlier time is shown as "behind" its offsets; ``daemon.losses``, of the daemons and ``index rebuild``, recognises it.
+"""
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import asdict
@@ -14,7 +18,7 @@ from streamdedup.kafka.group_admin import GroupState, describe_group
 from streamdedup.position import Partition
 from streamdedup.settings import Settings
 
-#: Explanations of the states of a high-water mark compared with the committed offset.
+#: Explanations of the states of a partition (``_partition_state``).
 _STATE_TEXTS = {
     "lost": "offsets are committed, but the index has never seen this partition: it was lost, or it is another one; "
     "restore the settings of the store or the name of the profile if they changed, else: streamdedup index rebuild",
@@ -27,7 +31,7 @@ _STATE_TEXTS = {
 def collect_status(
     settings: Settings, names: Sequence[str], backend: Backend, on_keys: Callable[[int], None] | None
 ) -> dict[str, Any]:
-    """Return the state of profiles as JSON values, None where unknown; ``on_keys`` gets the count of scanned keys."""
+    """Return the status of profiles as JSON values, None where unknown; ``on_keys`` gets the count of scanned keys."""
     servers = backend.servers()
     group, problem = _group(settings)
     return {
@@ -53,17 +57,17 @@ def _profile(
     settings: Settings, name: str, backend: Backend, group: GroupState | None, on_keys: Callable[[int], None] | None
 ) -> dict[str, Any]:
     upkeep, index = backend.upkeep(name), backend.index(name)
-    stored = upkeep.fingerprint()
-    deviations = {} if stored is None else differences(stored, backend.configured(name))
+    fingerprint = upkeep.fingerprint()
+    all_differences = {} if fingerprint is None else differences(fingerprint, backend.configured(name))
     survey = None if on_keys is None else upkeep.survey(on_keys)
     missing = None if group is None else sorted(group.missing_topics.intersection(settings.profiles[name].topics))
     return {
         "name": name,
-        "exists": stored is not None,
+        "exists": fingerprint is not None,
         "half_dropped": upkeep.is_half_dropped(),
-        # A daemon works in spite of the differences in advisory parameters.
-        "differences": [text for parameter, text in deviations.items() if parameter not in ADVISORY_PARAMETERS],
-        "advisories": [text for parameter, text in deviations.items() if parameter in ADVISORY_PARAMETERS],
+        # Differences in advisory parameters do not keep a daemon from working.
+        "differences": [text for parameter, text in all_differences.items() if parameter not in ADVISORY_PARAMETERS],
+        "advisories": [text for parameter, text in all_differences.items() if parameter in ADVISORY_PARAMETERS],
         "documents": index.count_documents(),
         "claims": index.count_claims(),
         "exact_documents": None if survey is None else survey.documents_count,
@@ -79,30 +83,32 @@ def _partitions(
     settings: Settings, name: str, upkeep: IndexUpkeep, group: GroupState | None
 ) -> Iterator[dict[str, Any]]:
     topics = settings.profiles[name].topics
-    offsets = {} if group is None else group.committed
-    committed = {partition: offset for partition, offset in offsets.items() if partition.topic in topics}
-    stored = upkeep.partitions(topics, committed)  # those of the topics, and also the partitions of `committed`
+    group_offsets = {} if group is None else group.committed
+    offsets = {partition: offset for partition, offset in group_offsets.items() if partition.topic in topics}
+    facts_by_partition = upkeep.partitions(topics, offsets)  # those of the topics, and also the partitions of `offsets`
     is_running = group is not None and bool(group.members)
-    for partition in sorted(stored.keys() | committed.keys()):
-        facts = stored.get(partition, PartitionFacts(high_water_mark=None, generation=None))
-        offset, end = committed.get(partition), None if group is None else group.ends.get(partition)
+    for partition in sorted(facts_by_partition.keys() | offsets.keys()):
+        facts = facts_by_partition.get(partition, PartitionFacts(high_water_mark=None, generation=None))
+        committed = offsets.get(partition)
+        end = None if group is None else group.ends.get(partition)
         topic_id = "" if group is None else group.topic_ids.get(partition.topic, "")
         yield {
             "topic": partition.topic,
             "partition": partition.partition,
             "mark": facts.high_water_mark,
-            "committed": offset,
+            "committed": committed,
             "end": end,
-            "lag": None if offset is None or end is None else max(0, end - offset),
+            "lag": None if committed is None or end is None else max(0, end - committed),
             "generation": facts.generation,
-            "state": _partition_state(facts, offset, topic_id, is_running=is_running),
+            "state": _partition_state(facts, committed, topic_id, is_running=is_running),
         }
 
 
 def _partition_state(facts: PartitionFacts, committed: int | None, topic_id: str, *, is_running: bool) -> str | None:
     """Return the unusual state of a partition, a key of ``_STATE_TEXTS``, or None.
 
-    While daemons run, high-water mark and committed offset may differ, because they are read by two requests.
+    While daemons run, a difference of high-water mark and committed offset means nothing: a batch may be committed
+    between the two requests that read them.
     """
     high_water = facts.high_water_mark
     # By the topic ids alone: the end of the partition, by which `is_recreated` also judges, is not read here.
@@ -118,20 +124,20 @@ def _partition_state(facts: PartitionFacts, committed: int | None, topic_id: str
     return "behind" if high_water < committed else "ahead"
 
 
-def is_lost(state: Mapping[str, Any]) -> bool:
-    return any(row["state"] == "lost" for profile in state["profiles"] for row in profile["partitions"])
+def is_lost(status: Mapping[str, Any]) -> bool:
+    return any(row["state"] == "lost" for profile in status["profiles"] for row in profile["partitions"])
 
 
-def render_status(state: Mapping[str, Any], create_command: str) -> Iterator[str]:
-    """Yield the state of ``collect_status`` as lines; ``create_command`` creates missing topics."""
-    store, group = state["store"], state["group"]
+def render_status(status: Mapping[str, Any], create_command: str) -> Iterator[str]:
+    """Yield the status of ``collect_status`` as lines; ``create_command`` creates missing topics."""
+    store, group = status["store"], status["group"]
     yield f"store    {store['address']}"
     for master in store["masters"]:
         address = f"{master['address']}: " if store["mode"] != "single" else ""
         yield f"         {address}{master['software']}, {_memory(master)}, maxmemory-policy {master['eviction_policy']}"
     members = f"unknown: {group['problem']}" if group["members"] is None else _members(group["members"])
     yield f"group    {group['id']}, members: {members}"
-    for profile in state["profiles"]:
+    for profile in status["profiles"]:
         yield ""
         yield from _profile_lines(profile, committed_is_known=group["members"] is not None)
         if profile["missing_topics"]:

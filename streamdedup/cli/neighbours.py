@@ -1,4 +1,4 @@
-"""``streamdedup neighbours``: the documents nearest to one document in files."""
+"""``streamdedup neighbours``: the documents nearest to one document in files; ``evaluation.nearest`` compares them."""
 
 import json
 from collections.abc import Iterable

@@ -82,7 +82,10 @@ class CorpusOptions:
         return tuple(map(shown_name, [*self.files, *(word for option in options for word in option)]))
 
     def entries(self, profile: Profile, command: str) -> Iterator[Entry]:
-        """Yield the files' documents, with a progress bar; malformed lines are reported and left out."""
+        """Yield the files' documents, with a progress bar; malformed lines are reported and left out.
+
+        ``command`` is the name of the command, for messages.
+        """
         # `tables_only=False`: the same options name fields of JSON.
         columns = Columns(self.id_field, tuple(self.text_fields or ()), self.source_field, tables_only=False)
         decoder, files = decoder_of(profile), FileEntries()

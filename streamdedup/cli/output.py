@@ -1,4 +1,7 @@
-"""Output of the commands: files, messages, progress bars on standard error, and the report about malformed lines."""
+"""Output of the commands: files, messages, progress bars on standard error, and reports about repeated mistakes.
+
+Called by nearly all modules of ``cli``. ``rendering`` makes the texts.
+"""
 
 import io
 import os
@@ -89,7 +92,7 @@ def output_to(path: str | None, inputs: Iterable[str | Path | None] = (), option
 
 
 def _is_same_file(path: str, input_path: str | Path) -> bool:
-    """Return whether ``path`` is a regular file that is ``input_path``, or is in this folder and read."""
+    """Return whether ``path`` is a regular file that is read: ``input_path``, or a file of this folder."""
     try:
         output_status = Path(path).stat()
         input_files = (
@@ -140,7 +143,7 @@ def read_with_progress(reader: CorpusReader, title: str) -> Iterator[Entry]:
 
 
 @contextmanager
-def counting(title: str) -> Iterator[Callable[[int], None]]:
+def showing_keys(title: str) -> Iterator[Callable[[int], None]]:
     """Show a key count, from the first key on; yield a function that adds to the count."""
     with progress_bar(_TITLE, TextColumn("{task.completed:,.0f} keys")) as progress:
         task = progress.add_task(title, total=None, visible=False)
@@ -148,7 +151,7 @@ def counting(title: str) -> Iterator[Callable[[int], None]]:
 
 
 @contextmanager
-def steps(title: str, total: int) -> Iterator[Callable[[int], None]]:
+def showing_share(title: str, total: int) -> Iterator[Callable[[int], None]]:
     """Show the done share of ``total`` steps; yield a function that adds to the done steps."""
     with progress_bar(_TITLE, BarColumn(), TaskProgressColumn(), TimeRemainingColumn()) as progress:
         task = progress.add_task(title, total=total)
@@ -156,7 +159,7 @@ def steps(title: str, total: int) -> Iterator[Callable[[int], None]]:
 
 
 @contextmanager
-def measuring(unit: str) -> Iterator[Callable[[str, int, int], None]]:
+def showing_parts(unit: str) -> Iterator[Callable[[str, int, int], None]]:
     """Show a bar for each part of the work; the yielded function gets its title, the units done, and the total."""
     amount = TextColumn("{task.completed:,.0f} of {task.total:,.0f} " + unit)
     tasks: dict[str, TaskID] = {}

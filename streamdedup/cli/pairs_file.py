@@ -1,4 +1,4 @@
-"""Reads id pairs from a file, written by ``scan`` or judged by people, for ``evaluate --truth``."""
+"""Reads id pairs from a file, written by ``scan`` or judged by people, for ``evaluate --truth`` (``cli.evaluate``)."""
 
 from collections.abc import Iterator, Mapping
 from pathlib import Path
@@ -10,21 +10,21 @@ from streamdedup.corpora.sources import ByteStream, Lines, open_file, unzipped
 from streamdedup.errors import CorpusError
 
 
-def read_pairs(path: Path, numbers: Mapping[str, int]) -> tuple[NDArray[np.int64], int]:
+def read_pairs(path: Path, number_by_id: Mapping[str, int]) -> tuple[NDArray[np.int64], int]:
     """Read pairs of ids with a tab between them; the file may be gzip-compressed, and further columns are not read.
 
-    ``numbers`` has the number of each known document. Returns the numbers of pairs, each once, the smaller number
-    first, int64 (2, n); and the count of lines with an unknown id, which are left out.
+    ``number_by_id`` has the documents that were read. Returns the numbers of pairs, each pair once, the smaller number
+    first, int64 (2, n); and the count of lines with an id that no document has, which are left out.
     """
     pairs: dict[tuple[int, int], None] = {}
     unknown_count = 0
-    for number, line in _lines(path):
+    for line_number, line in _lines(path):
         ids = line.split("\t")[:2]
         if len(set(ids)) != 2:
-            raise CorpusError(f"{path}:{number}: not a pair: wanted are two different ids with a tab between them")
-        pair_numbers = sorted(numbers[name] for name in ids if name in numbers)
-        if len(pair_numbers) == 2:
-            pairs[pair_numbers[0], pair_numbers[1]] = None
+            raise CorpusError(f"{path}:{line_number}: not a pair: wanted are two different ids with a tab between them")
+        numbers = sorted(number_by_id[document_id] for document_id in ids if document_id in number_by_id)
+        if len(numbers) == 2:
+            pairs[numbers[0], numbers[1]] = None
         else:
             unknown_count += 1
     return np.array(list(pairs), np.int64).reshape(-1, 2).T, unknown_count  # reshaped, because there may be no pair
@@ -32,9 +32,9 @@ def read_pairs(path: Path, numbers: Mapping[str, int]) -> tuple[NDArray[np.int64
 
 def _lines(path: Path) -> Iterator[tuple[int, str]]:
     with open_file(str(path)) as stored:
-        for number, line in Lines(unzipped(ByteStream(stored.read1, str(path)))).filled():
+        for line_number, line in Lines(unzipped(ByteStream(stored.read1, str(path)))).filled():
             try:
                 text = line.decode()
             except UnicodeDecodeError as error:
-                raise CorpusError(f"{path}:{number}: not UTF-8 text") from error
-            yield number, text
+                raise CorpusError(f"{path}:{line_number}: not UTF-8 text") from error
+            yield line_number, text

@@ -1,4 +1,7 @@
-"""``streamdedup produce``: send a corpus into a topic."""
+"""``streamdedup produce``: send a corpus into a topic, or with ``--erase-scope`` the tombstones of a scope.
+
+Reads files with ``streamdedup.corpora``, writes keys and values with ``streamdedup.wire`` and sends with ``Feeder``.
+"""
 
 import json
 import time
@@ -85,13 +88,14 @@ def produce(  # noqa: PLR0913  one argument per option
     readers = [
         (file, CorpusReader(file, format=corpus_format, decoder=decoder, columns=columns)) for file in files or ()
     ]
-    inputs, skips = FileEntries(), skip_unreadable or writers.value is not None  # a malformed line fits no schema
-    records = islice(_records(readers, inputs, decoder, writers, skip_unreadable=skips), limit)
+    inputs = FileEntries()
+    skips_malformed = skip_unreadable or writers.value is not None  # a malformed line fits no schema
+    records = islice(_records(readers, inputs, decoder, writers, skip_unreadable=skips_malformed), limit)
     started = time.monotonic()
     sent_count, large_count, is_interrupted = _send(kafka_options(settings), topic, records, Pace(rate))
     end = ", until the interruption" if is_interrupted else ""
     if count := inputs.malformed.count:
-        end += f"; {counted(count, 'line')} {'left out' if skips else 'sent'}: no documents"
+        end += f"; {counted(count, 'line')} {'left out' if skips_malformed else 'sent'}: no documents"
     if large_count:
         end += f"; {counted(large_count, 'record')} left out: too large"
     tell(f"{counted(sent_count, 'record')} sent to {topic} in {time.monotonic() - started:.1f} s{end}", err=True)
@@ -104,7 +108,10 @@ def produce(  # noqa: PLR0913  one argument per option
 def _send(
     options: KafkaOptions, topic: str, records: Iterable[tuple[str, bytes | None, bytes | None]], pace: Pace
 ) -> tuple[int, int, bool]:
-    """Send records (name, key, value); return how many are stored and too large, and whether Ctrl-C ended the work."""
+    """Send records (name for messages, key, value).
+
+    Returns the count of records stored, the count of those too large, and whether Ctrl-C ended the work.
+    """
     is_interrupted, too_large = False, Reports("too large")
     with Feeder(options, on_too_large=too_large.report) as feeder:
         try:
@@ -117,6 +124,7 @@ def _send(
 
 
 def _erase(settings: Settings, profile: Profile, topic: str, scope: str) -> None:
+    """Send a tombstone for each document of a topic whose last version is in a scope."""
     if profile.scope_field is None:
         raise SettingsError(f"--erase-scope: the profile of {topic} has no scope_field")
     scopes: dict[str, str | None] = {}
@@ -136,9 +144,12 @@ def _erase(settings: Settings, profile: Profile, topic: str, scope: str) -> None
                         keys[document.id] = record.key, record.headers
     with Feeder(kafka_options(settings)) as feeder:
         for document_id in [name for name, document_scope in scopes.items() if document_scope == scope]:
-            key, headers = keys.get(document_id) or (_registered(decoder.key_writer, f"{topic}-key")(document_id), ())
-            schema_id = [(name, value) for name, value in headers if name == KEY_ID_HEADER and value is not None]
-            feeder.send(topic, key, None, headers=schema_id)
+            key, headers = keys.get(document_id) or (
+                _registered_writer(decoder.key_writer, f"{topic}-key")(document_id),
+                (),
+            )
+            schema_header = [(name, value) for name, value in headers if name == KEY_ID_HEADER and value is not None]
+            feeder.send(topic, key, None, headers=schema_header)
     tell(f"{counted(feeder.delivered_count, 'tombstone')} sent to {topic}", err=True)
 
 
@@ -150,8 +161,8 @@ def _topic_profile(settings: Settings, topic: str) -> Profile:
     raise SettingsError(f"--topic {topic}: no profile has this topic; the settings name {existing}")
 
 
-def _registered(make: Callable[[str], _Writer | None], subject: str) -> _Writer:
-    """Return a writer of keys or values, with the newest schema of a subject if it needs any."""
+def _registered_writer(make: Callable[[str], _Writer | None], subject: str) -> _Writer:
+    """Return the writer of keys or values from ``make``, with the newest schema of a subject if it needs a schema."""
     try:
         write = make(subject)
     except DecodeError as error:
@@ -169,9 +180,9 @@ class _Writers(NamedTuple):
 
 
 def _writers(decoder: Decoder, topic: str) -> _Writers:
-    key, value = _registered(decoder.key_writer, f"{topic}-key"), None
+    key, value = _registered_writer(decoder.key_writer, f"{topic}-key"), None
     if isinstance(decoder.value_format, RegistryFormat):
-        value = _registered(decoder.value_format.writer, f"{topic}-value")
+        value = _registered_writer(decoder.value_format.writer, f"{topic}-value")
     return _Writers(key, value)
 
 
@@ -183,7 +194,7 @@ def _records(
     *,
     skip_unreadable: bool,
 ) -> Iterator[tuple[str, bytes | None, bytes | None]]:
-    """Yield name, key and value of the record of each entry; malformed entries are reported, or left out too.
+    """Yield name, key and value of the record of each entry; malformed entries are reported, and may be left out.
 
     Raises ``CorpusError`` if a document does not fit the topic's schemas.
     """

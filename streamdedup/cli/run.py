@@ -1,6 +1,7 @@
 """``streamdedup run``: builds the daemon's loop and its parts (``cli.assembly``), waits for the servers, runs the loop.
 
-Stop signals, stop timer, watchdog and health server already work while the servers are awaited.
+Called by ``cli.main``. Stop signals, stop timer, watchdog and health server already work while the servers are awaited.
+The loop itself is ``daemon.loop``, the checks of the servers are in ``cli.checks``.
 """
 
 import gc
@@ -14,7 +15,7 @@ import structlog
 
 from streamdedup import __version__
 from streamdedup.cli import assembly
-from streamdedup.cli.checks import CHECKS, Check, Installation
+from streamdedup.cli.checks import CHECKS, Check, CheckRun
 from streamdedup.cli.fatal import fatal_errors_logged
 from streamdedup.cli.rendering.terminal import fitted_to_stderr
 from streamdedup.cli.settings_options import ConfigOption, SetOption, load_settings
@@ -82,11 +83,11 @@ def run_daemon(settings: Settings) -> None:
         observer = assembly.crash_observer()  # None in service: only tests set a crash point
         transport = _kafka_transport(settings, observer)
         pipelines = assembly.pipelines(settings, backend, observer)
-        alerts = assembly.alert_writer(settings)
+        alert_writer = assembly.alert_writer(settings)
         loop = Loop(
             transport=transport,
             pipelines=pipelines,
-            options=assembly.loop_options(settings, alert_json if alerts is None else alerts.encode),
+            options=assembly.loop_options(settings, alert_json if alert_writer is None else alert_writer.encode),
             metrics=metrics,
             stop=stop,
             tick=pulse.tick,
@@ -95,11 +96,11 @@ def run_daemon(settings: Settings) -> None:
         metrics.loop_age_seconds.set_function(pulse.age_s)
         health = _serve_health(settings, metrics, loop, pulse)
         stack.callback(health.close)
-        log.info("started", version=__version__, metrics_port=health.port, **_servers(settings))
+        log.info("started", version=__version__, metrics_port=health.port, **_started_facts(settings))
         for hint in settings.hints():
             log.warning("settings_hint", reason=hint)
         warm_up(detector_options(name, profile) for name, profile in settings.profiles.items())
-        _await_servers(settings, backend, alerts, stop, pulse, loop)
+        _await_servers(settings, backend, alert_writer, stop, pulse, loop)
         freeze_heap()  # last, when all long-lived objects exist
         loop.run()
         log.info("stopped")
@@ -132,7 +133,7 @@ def _new_metrics(settings: Settings) -> Metrics:
     return metrics
 
 
-def _servers(settings: Settings) -> dict[str, object]:
+def _started_facts(settings: Settings) -> dict[str, object]:
     return {
         "kafka": ",".join(settings.kafka.bootstrap_servers),
         "redis": settings.redis.shown_url,
@@ -151,19 +152,22 @@ def _serve_health(settings: Settings, metrics: Metrics, loop: Loop, pulse: _Puls
 
 
 def _await_servers(
-    settings: Settings, backend: Backend, alerts: AvroAlerts | None, stop: StopSignals, pulse: _Pulse, loop: Loop
+    settings: Settings, backend: Backend, writer: AvroAlerts | None, stop: StopSignals, pulse: _Pulse, loop: Loop
 ) -> None:
-    """Register the schema of alerts, and check the servers once, each as soon as it answers."""
-    installation = Installation(settings, backend)
+    """Register the schema of alerts and check the servers, one after the other; wait for each until it answers.
 
-    def log_warnings(check: Check) -> None:
-        for warning in warnings_of(_ticking(check.findings(installation), pulse)):
+    Warnings of a check are logged, failures that waiting does not cure are raised.
+    """
+    check_run = CheckRun(settings, backend)
+
+    def report(check: Check) -> None:
+        for warning in warnings_of(_ticking(check.findings(check_run), pulse)):
             log.warning(check.event, reason=warning.sentence)
 
     steps: list[tuple[Awaited, Callable[[], object]]] = (
-        [] if alerts is None else [(Awaited.SCHEMA_REGISTRY, alerts.register)]
+        [] if writer is None else [(Awaited.SCHEMA_REGISTRY, writer.register)]
     )
-    steps += [(check.server, partial(log_warnings, check)) for check in CHECKS if check.server is not None]
+    steps += [(check.server, partial(report, check)) for check in CHECKS if check.server is not None]
     for server, step in steps:
         loop.readiness.set_awaited(server)
         while not stop.stopping:

@@ -1,4 +1,7 @@
-"""``streamdedup scan``: all near-duplicate pairs in files, without any server."""
+"""``streamdedup scan``: all near-duplicate pairs in files, without any server.
+
+Runs the daemon's detector over an index in memory (``evaluation.trial``); ``rendering.pairs`` writes the pairs.
+"""
 
 import time
 from collections.abc import Iterable, Iterator
@@ -18,7 +21,7 @@ from streamdedup.wire import Document, Match
 
 
 def find_pairs(run: DetectorRun, documents: Iterable[Document]) -> Iterator[Pair]:
-    """Yield a document stream's pairs as they are found; only the index is kept."""
+    """Yield the pairs of documents as they are found; documents are not kept, apart from the index of ``run``."""
     for batch in batches(documents, BATCH_DOCUMENTS):
         for detection in run.index(batch).detections:
             yield from (_pair(detection.document.id, match) for match in detection.matches)
@@ -69,13 +72,13 @@ def scan(
     )
     started = time.perf_counter()
     with output_to(output, options.inputs(profile)) as target:
-        detection = detector_options("scan", profile)
-        run = DetectorRun(detection, empty_index(profile))
+        detector = detector_options("scan", profile)
+        run = DetectorRun(detector, empty_index(profile))
         pairs = list(find_pairs(run, documents))
         write_pairs(pairs, target, as_json=as_json, with_containment=profile.containment_threshold is not None)
-    suppressed = f", suppressed: {listed_counts(run.suppressed)}" if detection.suppression is not None else ""
-    is_below = detection.threshold < detection.recall_from
-    chosen_for = f", chosen for pairs from {detection.recall_from:g} on" if is_below else ""
+    suppressed = f", suppressed: {listed_counts(run.suppressed)}" if detector.suppression is not None else ""
+    is_below = detector.threshold < detector.recall_from
+    chosen_for = f", chosen for pairs from {detector.recall_from:g} on" if is_below else ""
     tell(
         f"{counted(run.documents_count, 'document')}, skipped: {listed_counts(run.skipped)}; "
         f"{counted(len(pairs), 'pair')} with similarity of at least {profile.threshold:g}"

@@ -1,4 +1,4 @@
-"""``streamdedup schema``: message JSON Schemas, for validators and code generators."""
+"""``streamdedup schema``: print the JSON Schema of a message (``wire/schemas``), for validators and code generators."""
 
 from typing import Annotated, Literal
 

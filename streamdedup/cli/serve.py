@@ -1,4 +1,7 @@
-"""``streamdedup serve``: builds the parts of the HTTP service (``streamdedup.serve``) from settings, and runs it."""
+"""``streamdedup serve``: builds the parts of the HTTP service (``streamdedup.serve``) from settings, and runs it.
+
+The HTTP application is ``serve.app``; ``cli.assembly`` and ``cli.topic_reading`` make the parts that read Kafka.
+"""
 
 import signal
 import socket

@@ -1,4 +1,8 @@
-"""Options ``--config``, ``--set`` and ``--since`` of the commands that read settings, and the loading of settings."""
+"""Options ``--config``, ``--set`` and ``--since`` of the commands that read settings, and the loading of settings.
+
+Called by the commands with servers, ``config`` and ``stop-shingles --from-topic``; the commands on files read a profile
+alone, with ``cli.options``.
+"""
 
 import shlex
 import time

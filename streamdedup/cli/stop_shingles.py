@@ -1,4 +1,7 @@
-"""``streamdedup stop-shingles``: learn boilerplate shingles from a sample, and write them to a file."""
+"""``streamdedup stop-shingles``: learn boilerplate shingles from a sample, and write them to a file.
+
+``text.stop_shingles`` learns and encodes them, ``tuning.passages`` finds the passages that are shown.
+"""
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass

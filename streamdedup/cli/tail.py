@@ -1,4 +1,4 @@
-"""``streamdedup tail``: follow alerts as lines, as JSON, or with both texts side by side."""
+"""``streamdedup tail``: follow alerts as lines, as JSON, or with both texts side by side (``rendering.pairs``)."""
 
 import sys
 from collections.abc import Iterator
@@ -63,7 +63,7 @@ def tail(
 
 
 def _alerts(reader: TopicReader, alerts: AlertReader) -> Iterator[tuple[bytes, Alert]]:
-    """Yield each alert, and its JSON."""
+    """Yield the JSON of each alert, and the alert; unreadable alerts are reported. Never ends by itself."""
     while True:
         batch = reader.poll(_POLL_S)
         for unreadable in batch.unreadable:

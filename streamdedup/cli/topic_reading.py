@@ -7,7 +7,7 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field, replace
 
 from streamdedup.cli.assembly import kafka_options, topic_decoder
-from streamdedup.cli.output import steps, tell_prefixed
+from streamdedup.cli.output import showing_share, tell_prefixed
 from streamdedup.cli.rendering.pairs import Side
 from streamdedup.errors import MessageError
 from streamdedup.kafka.options import KafkaOptions
@@ -25,6 +25,7 @@ def reading_options(settings: Settings, topic: str) -> KafkaOptions:
 
 
 def decoders_of(settings: Settings) -> dict[str, Decoder]:
+    """Return the decoder by input topic."""
     decoders: dict[str, Decoder] = {}
     for profile in settings.profiles.values():
         decoders |= dict.fromkeys(profile.topics, topic_decoder(settings, profile))
@@ -45,7 +46,10 @@ def newest_documents(settings: Settings, profile: Profile, since_s: float, most_
     title, since_ms = ", ".join(profile.topics), round(since_s * 1000)
     passed_over = done_count = 0
     # Without `ends` the span ends where the topics end now.
-    with KafkaSpan(options, since_ms, ends=None, most_count=most_count) as span, steps(title, span.total_count) as step:
+    with (
+        KafkaSpan(options, since_ms, ends=None, most_count=most_count) as span,
+        showing_share(title, span.total_count) as step,
+    ):
         for batch in span.batches():
             passed_over += len(batch.unreadable)
             for record in batch.records:

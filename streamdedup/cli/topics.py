@@ -1,4 +1,4 @@
-"""``streamdedup topics``: create the topics of the daemon."""
+"""``streamdedup topics``: create the topics of the daemon; ``cli.checks`` verifies what is created here."""
 
 from typing import Annotated
 

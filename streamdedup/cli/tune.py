@@ -16,7 +16,7 @@ import typer
 from streamdedup.cli.applied_settings import apply_section, check_target
 from streamdedup.cli.collection import first_versions
 from streamdedup.cli.options import CorpusOptions, chosen_profile, with_options
-from streamdedup.cli.output import json_text, output_to, steps
+from streamdedup.cli.output import json_text, output_to, showing_share
 from streamdedup.cli.rendering.tuning_tables import tables_text
 from streamdedup.errors import CorpusError, SettingsError
 from streamdedup.settings import Profile, Redis, Settings
@@ -71,7 +71,7 @@ def tune(
     Example:  streamdedup tune articles.jsonl.gz --documents-per-day 200000 --report tuning.html
     """
     question = _question(options, study, apply)
-    page = None if report is None else _report_page()
+    render_page = None if report is None else _report_page()
     if apply is not None:
         check_target(apply, options.profile_name, options.config)
     with contextlib.ExitStack() as stack:
@@ -83,11 +83,11 @@ def tune(
         # A file that cannot be written is reported before the work.
         inputs = options.inputs(question.profile)
         report_file = None if report is None else stack.enter_context(output_to(str(report), inputs, "--report"))
-        results = results_of(compare_in_time(question, sample, steps, study.time_s), steps)
+        results = results_of(compare_in_time(question, sample, showing_share, study.time_s), showing_share)
         sys.stdout.write(json_text(results) if as_json else tables_text(results, sys.stdout))
         sys.stdout.flush()
-        if report_file is not None and page is not None:
-            report_file.write(page(results, sample))
+        if report_file is not None and render_page is not None:
+            report_file.write(render_page(results, sample))
     if apply is not None:
         if results["proposed"] is None:
             raise SettingsError(f"--apply {apply}: nothing is written: {results['warnings'][0]}")

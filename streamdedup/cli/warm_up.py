@@ -1,4 +1,4 @@
-"""Work that daemon and HTTP service do before the first document or request, so that none waits for it.
+"""Work before the first document or request, so that none waits for it; called by ``cli.run`` and ``cli.serve``.
 
 The first text beyond ASCII builds the Unicode tables (0.2 s), and makes NumPy import modules that it imports late (for
 ``np.unique``). A full garbage collection visits all modules, classes and settings (40 ms). Lua scripts need no warm-up:
@@ -19,9 +19,9 @@ from streamdedup.wire import Document
 _TEXT: Final = "Die Fähre cafe\u0301 a\u0308\u0323 q\u0307\u0323 ﷺ co\u00adoperate \u1112\u1161\u11ab 渡し船は 𠀀"
 
 
-def warm_up(profiles: Iterable[DetectorOptions]) -> None:
+def warm_up(options_of_profiles: Iterable[DetectorOptions]) -> None:
     """Prepare one document for each profile, whose options decide which tables are built; needs no server."""
-    for options in profiles:
+    for options in options_of_profiles:
         Preparer(options).prepare([Document("0", _TEXT, Position("", 0, 0), 0)])
 
 

@@ -1,4 +1,4 @@
-"""Corpora: document files, read one document at a time.
+"""Corpora: document files, read one document at a time, for commands on files, ``produce``, ``demo`` and benchmarks.
 
 Formats: JSON lines, tables with named columns (CSV, TSV), plain text with one document per line, and the SGML of
 Reuters-21578 (a file, a folder of ``.sgm`` files, or a tar archive). Every format may be gzip-compressed, which is

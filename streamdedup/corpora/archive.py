@@ -31,7 +31,7 @@ def sgml_members(archive: ByteStream) -> Iterator[ByteStream]:
 
 
 class _Member:
-    """One member's content: the next ``size`` bytes in the archive."""
+    """The content of a member: the next ``size`` bytes in the archive."""
 
     def __init__(self, archive: ByteStream, size: int) -> None:
         self._archive = archive

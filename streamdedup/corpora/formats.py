@@ -1,7 +1,7 @@
 """The table of file formats, the detection of a file's format, and the parsers for JSON lines and plain text.
 
-``CorpusReader`` detects the format of each file and calls its parser. A format is one parser and one row in
-``FORMATS``. Detection uses a file's first bytes, then its name.
+Called by ``CorpusReader``, which detects the format of each file and calls its parser. A format is one parser, one name
+in ``Format`` and one row in ``FORMATS``. Detection uses a file's first bytes, then its name.
 """
 
 import re
@@ -100,7 +100,10 @@ _JSON: Final = {
 
 
 def detect_format(stream: ByteStream, requested: Format) -> Format:
-    """Return a file's format: the requested one, or the detected one for "auto"."""
+    """Return a file's format: the requested format, or for "auto" the detected one.
+
+    Raises ``UnknownFormat``, with a way to convert the file, for content that no parser reads.
+    """
     head = stream.head()
     _refuse(stream.name, head, _BINARY)
     name = _detected(stream.name, head) if requested == "auto" else requested
@@ -110,7 +113,7 @@ def detect_format(stream: ByteStream, requested: Format) -> Format:
 
 
 def _detected(file: str, head: bytes) -> Format:
-    """Return the format by first bytes or name; errors as for ``detect_format``."""
+    """Return the format by first bytes or name; raises as ``detect_format``."""
     by_start = next((name for name, form in FORMATS.items() if text_start(head).startswith(form.starts)), None)
     if by_start is not None:
         return by_start

@@ -1,4 +1,7 @@
-"""Opens files and standard input, decompresses gzip, limits lines; read errors are ``CorpusError`` with the file."""
+"""Opens files and standard input, decompresses gzip, limits lines; read errors are ``CorpusError`` with the file.
+
+Called by the other modules of ``corpora``, and by ``cli.pairs_file``.
+"""
 
 import gzip
 import io
@@ -58,16 +61,18 @@ def text_start(head: bytes) -> bytes:
 class ByteStream(io.RawIOBase):
     """A byte stream whose beginning can be examined before it is read; every read error is a ``CorpusError``.
 
-    ``read`` is best the ``read1`` of a file, which returns the bytes that are there instead of waiting for all.
-    ``count`` is called after each ``read`` with the length; ``CorpusReader`` counts the bytes before decompression.
+    ``read_some`` is best the ``read1`` of a file, which returns the bytes that are there instead of waiting for all.
+    ``on_read`` is called after each call with the length; ``CorpusReader`` counts the bytes before decompression.
     """
 
-    def __init__(self, read: Callable[[int], bytes], name: str, count: Callable[[int], None] | None = None) -> None:
+    def __init__(
+        self, read_some: Callable[[int], bytes], name: str, on_read: Callable[[int], None] | None = None
+    ) -> None:
         super().__init__()
-        self._read = read
-        self._count = count
+        self._read_some = read_some
+        self._on_read = on_read
         self._head: bytes | None = None
-        # Bytes that ``head`` took from ``read``, and that ``readinto`` has not returned yet.
+        # Bytes that ``head`` took from ``read_some``, and that ``readinto`` has not returned yet.
         self._pending = b""
         self.name = shown_name(name)
 
@@ -97,17 +102,17 @@ class ByteStream(io.RawIOBase):
         return len(piece)
 
     def _take(self, size: int) -> bytes:
-        """Call ``read`` and count the bytes; turn its errors into ``CorpusError``."""
+        """Call ``read_some`` and report the length; turn its errors into ``CorpusError``."""
         try:
-            piece = self._read(size)
+            piece = self._read_some(size)
         except EOFError:
             raise CorpusError(f"{self.name}: cut short: the compressed data ends too early") from None
         except (gzip.BadGzipFile, zlib.error) as error:
             raise CorpusError(f"{self.name}: damaged compressed data: {error}") from error
         except OSError as error:
             raise CorpusError(f"{self.name}: {error.strerror or error}") from error
-        if self._count is not None:
-            self._count(len(piece))
+        if self._on_read is not None:
+            self._on_read(len(piece))
         return piece
 
 

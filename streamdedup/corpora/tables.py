@@ -27,7 +27,7 @@ _EXPLANATIONS: Final = (
 #: Characters between fields that a header is tried with, and the line before it that some programs write.
 _DELIMITERS: Final = (",", ";", "\t", "|")
 _SEPARATOR_LINE: Final = re.compile(rb'"?sep=([^"\r\n])"?', re.IGNORECASE)
-#: So many lines in one row, each with the field count of a row, are rows: no text has as many by chance.
+#: More further lines of one row than this, each with the delimiters of a row, are rows: no text has as many by chance.
 _SWALLOWED_LINES: Final = 10
 #: Error code of a malformed row, the same as the daemon's: `produce` sends the bytes of the row, which are no JSON.
 _MALFORMED: Final = ErrorCode.NOT_JSON
@@ -72,7 +72,7 @@ def read_table(
         feed.begin_row()
         try:
             cells = next(parser)  # reads as many lines from ``feed`` as the row has
-            problem, code = _problem(cells, header)
+            problem, code = _row_problem(cells, header)
         except StopIteration:
             break
         except csv.Error as error:
@@ -83,7 +83,7 @@ def read_table(
             if not _SEPARATOR_LINE.fullmatch(feed.raw):
                 header = _read_header(feed, cells, problem, columns, decoder)
             continue
-        if unclosed := _unclosed_text(feed.raw, delimiter, header.width):
+        if unclosed := _unclosed_quote(feed.raw, delimiter, header.width):
             problem, code = unclosed, _MALFORMED
         if problem is None:
             yield decode_entry(decoder, stream.name, feed.line, encode_fields(header.document(cells)))
@@ -154,13 +154,13 @@ class _Header:
     def document(self, cells: list[str]) -> dict[str, str]:
         """Return the fields in a row without empty ones; there is at least one text field."""
         fields = {field: cells[column] for field, column in self.single.items() if cells[column]}
-        joined = {field: "\n".join(cells[c] for c in columns if cells[c]) for field, columns in self.texts.items()}
+        joined = {field: "\n".join(cells[n] for n in numbers if cells[n]) for field, numbers in self.texts.items()}
         texts = {field: text for field, text in joined.items() if text}
         # A row without any text has an empty text, which is skipped, and not a missing one, which is an error.
         return fields | (texts or dict.fromkeys(list(joined)[:1], ""))
 
 
-def _problem(cells: list[str], header: _Header | None) -> tuple[str | None, ErrorCode | None]:
+def _row_problem(cells: list[str], header: _Header | None) -> tuple[str | None, ErrorCode | None]:
     """Return why a row is malformed, and its error code; twice None for a good or blank row."""
     try:
         # Invalid UTF-8 was decoded to lone surrogates, which cannot be encoded.
@@ -168,11 +168,11 @@ def _problem(cells: list[str], header: _Header | None) -> tuple[str | None, Erro
     except UnicodeEncodeError:
         return "not UTF-8", ErrorCode.NOT_UTF8
     if header is not None and not _is_blank(cells) and len(cells) != header.width:
-        return f"{_fields(len(cells))}, but the header has {_fields(header.width)}", _MALFORMED
+        return f"{_field_count(len(cells))}, but the header has {_field_count(header.width)}", _MALFORMED
     return None, None
 
 
-def _unclosed_text(row: bytes, delimiter: str, width: int) -> str | None:
+def _unclosed_quote(row: bytes, delimiter: str, width: int) -> str | None:
     """Return the problem of a row whose further lines are rows themselves; None for any other row."""
     lines = row.split(b"\n")[1:]
     # The last line closes the quotation mark by one of its own, or by the end of the file.
@@ -186,7 +186,7 @@ def _is_blank(cells: list[str]) -> bool:
     return not any(cell.strip() for cell in cells)
 
 
-def _fields(count: int) -> str:
+def _field_count(count: int) -> str:
     return f"{count} field" if count == 1 else f"{count} fields"
 
 

@@ -6,7 +6,7 @@ import pytest
 import redis
 
 from streamdedup.cli import checks as server_checks
-from streamdedup.cli.checks import STORE, Installation, index_findings
+from streamdedup.cli.checks import STORE, CheckRun, index_findings
 from streamdedup.embedded.process import LOOPBACK
 from streamdedup.errors import IndexLost, IndexMismatch, StoreMisconfigured, StoreUnavailable
 from streamdedup.findings import Level
@@ -37,7 +37,7 @@ def settings_for(url, **changes):
 def checked(settings):
     """Return the findings about the store by the name of the check."""
     with connect_backend(settings) as backend:
-        return {finding.check: finding for finding in STORE.findings(Installation(settings, backend))}
+        return {finding.check: finding for finding in STORE.findings(CheckRun(settings, backend))}
 
 
 def let_in(client, *rules):
@@ -207,7 +207,7 @@ class TestIndex:
         def found(settings, committed=()):
             monkeypatch.setattr(server_checks, "committed_if_listed", lambda _options: committed)
             with connect_backend(settings) as backend:
-                (finding,) = index_findings(Installation(settings, backend))
+                (finding,) = index_findings(CheckRun(settings, backend))
             return finding
 
         return found
@@ -216,12 +216,23 @@ class TestIndex:
         assert look(settings, {}).level is Level.OK
         assert redis_client.dbsize() == 0
 
-    def test_none_beside_committed_offsets_is_a_loss(self, look, settings):
-        lost = look(settings, {PARTITION: 7})
-        assert lost.error is IndexLost
+    @pytest.mark.parametrize(
+        ("on_index_lost", "error", "cure"),
+        [
+            ("fail", IndexLost, "streamdedup index rebuild"),
+            ("rebuild", None, "the first daemon rebuilds it"),
+            ("continue", None, "goes on without the lost documents"),
+        ],
+    )
+    def test_a_loss_is_a_failure_only_where_the_daemon_would_end(self, look, redis_url, on_index_lost, error, cure):
+        lost = look(settings_for(redis_url, service__on_index_lost=on_index_lost), {PARTITION: 7})
+        assert (lost.level, lost.error) == (Level.FAILED if error else Level.WARNING, error)
+        assert "index of articles: lost: " in lost.text
         assert "articles:0" in lost.text
-        assert "streamdedup index rebuild" in lost.text
-        assert look(settings, {Partition("of-others", 0): 7}).level is Level.OK
+        assert cure in lost.text
+
+    def test_none_beside_offsets_of_other_topics_or_an_offset_set_to_0_is_no_loss(self, look, settings):
+        assert look(settings, {Partition("of-others", 0): 7, PARTITION: 0}).level is Level.OK
 
     def test_one_that_fits_and_one_that_differs_are_told_by_parameter(self, look, settings, redis_url):
         with connect_backend(settings) as backend:

@@ -139,6 +139,6 @@ PATCHES: Mapping[str, Any] = {
     "require_confirmable": _nothing,
     "confirm": _nothing,
     "tell": _nothing,
-    "counting": _silently,
-    "measuring": _silently,
+    "showing_keys": _silently,
+    "showing_parts": _silently,
 }

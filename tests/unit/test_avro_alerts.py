@@ -286,7 +286,7 @@ def test_a_registry_that_is_away_or_busy_is_waited_for(memory):
 
 def test_check_compares_the_schema_with_the_subject(memory):
     def finding():
-        (found,) = checks.registry_findings(checks.Installation(settings_of(), None))
+        (found,) = checks.registry_findings(checks.CheckRun(settings_of(), None))
         return str(found.level), found.text.partition(SUBJECT)[2].partition(":")[0].partition(";")[0]
 
     assert finding() == ("warning", " has no schema")
@@ -295,10 +295,10 @@ def test_check_compares_the_schema_with_the_subject(memory):
     in_avro().register()
     assert finding() == ("ok", " is that of alerts")
     memory.is_away = True
-    (found,) = checks.REGISTRY.findings(checks.Installation(settings_of(), None))
+    (found,) = checks.REGISTRY.findings(checks.CheckRun(settings_of(), None))
     assert found.error is RegistryUnavailable
     in_json = settings_of(**{"kafka.alert_format": "json"})
-    assert not list(checks.registry_findings(checks.Installation(in_json, None)))
+    assert not list(checks.registry_findings(checks.CheckRun(in_json, None)))
 
 
 def test_topics_create_registers_the_schema(memory, monkeypatch, capsys):

@@ -228,6 +228,6 @@ class TestNeeds:
 
     def test_no_finding_of_a_store_that_is_away_shows_the_password(self, settings):
         with connect_backend(settings) as backend:
-            (failed,) = checks.STORE.findings(checks.Installation(settings, backend))
+            (failed,) = checks.STORE.findings(checks.CheckRun(settings, backend))
         assert failed.level is Level.FAILED
         assert "canary" not in failed.sentence

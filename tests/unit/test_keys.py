@@ -425,7 +425,7 @@ def checked(monkeypatch):
             return nullcontext(SimpleNamespace(batches=lambda: iter([Batch(tuple(records)), Batch()])))
 
         monkeypatch.setattr(checks, "KafkaSpan", opened)
-        findings = checks.record_findings(checks.Installation(load(changes or {}), None))
+        findings = checks.record_findings(checks.CheckRun(load(changes or {}), None))
         return [(finding.check, finding.level, finding.text) for finding in findings]
 
     return run

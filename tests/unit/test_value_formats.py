@@ -26,7 +26,7 @@ from confluent_kafka.serialization import MessageField, SerializationContext
 from google.protobuf.descriptor_pb2 import FieldDescriptorProto, FileDescriptorProto
 
 from streamdedup.cli.assembly import registry_of, topic_decoder
-from streamdedup.cli.checks import REGISTRY, Installation
+from streamdedup.cli.checks import REGISTRY, CheckRun
 from streamdedup.daemon.batch import decode_batch
 from streamdedup.errors import DecodeError, RegistryMisconfigured, RegistryUnavailable, SettingsError
 from streamdedup.kafka.protocols import Batch, Record
@@ -1055,7 +1055,7 @@ def test_a_password_in_clear_to_another_machine_is_pointed_out():
 
 def test_check_names_registry_subjects_and_fields(answers, url):
     def findings():
-        found = REGISTRY.findings(Installation(settings_with(url), None))
+        found = REGISTRY.findings(CheckRun(settings_with(url), None))
         return [(str(finding.level), finding.text) for finding in found]
 
     answers["/api/subjects/a-value/versions/latest"] = (200, answers.add(7, record("A", title="string", id="long")))

@@ -1,1 +1,1 @@
-"""Output for people: terminal-safe text, pairs, differences of two texts, dead letters, tables and charts."""
+"""Forms of the commands' output: terminal-safe text, pairs, differences of texts, dead letters, tables, charts."""

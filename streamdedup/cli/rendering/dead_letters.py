@@ -17,6 +17,7 @@ _PART_CHARS = 300
 
 
 def dead_letter_line(letter: DeadLetter, fields: bytes | None = None) -> Text:
+    """Return the line for ``dlq inspect``; ``fields``, of the value as JSON, are shown instead of its bytes."""
     attempts = f"  (failed {letter.attempts} times)" if letter.attempts > 1 else ""
     return Text.assemble(
         (local_time(letter.time_s, TIME_FORMAT), "dim"),
@@ -28,6 +29,7 @@ def dead_letter_line(letter: DeadLetter, fields: bytes | None = None) -> Text:
 
 
 def dead_letter_notice(letter: DeadLetter) -> Text:
+    """Return the line for ``demo``."""
     return Text.assemble(
         (local_time(letter.time_s, CLOCK_FORMAT), "dim"),
         "  ",

@@ -1,4 +1,7 @@
-"""The ``streamdedup evaluate --json`` result as one JSON object; ``evaluation_lines`` has the form for people."""
+"""The ``streamdedup evaluate --json`` result as one JSON object; ``evaluation_lines`` has the form for people.
+
+Called by ``cli.evaluate``.
+"""
 
 from dataclasses import asdict
 from typing import Any

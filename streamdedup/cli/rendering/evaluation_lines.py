@@ -1,4 +1,7 @@
-"""The ``streamdedup evaluate`` result as lines for people, which ``docs/tuning.md`` explains."""
+"""The ``streamdedup evaluate`` result as lines for people, which ``docs/tuning.md`` explains.
+
+Called by ``cli.evaluate``; ``evaluation_json`` has the same for programs.
+"""
 
 from collections.abc import Iterator
 
@@ -31,8 +34,8 @@ def _conditions(evaluation: Evaluation) -> Iterator[str]:
             f"suppressed: {listed_counts(run.suppressed)}; "
             f"of the truth {counted(evaluation.suppressed_count, 'pair')}, not counted below"
         )
-    if reached := run.limits.sentence():
-        yield reached
+    if limits_text := run.limits.sentence():  # empty unless documents reached a limit for storms
+        yield limits_text
 
 
 def _settings_line(options: DetectorOptions) -> str:
@@ -49,7 +52,7 @@ def _comparison_method(options: DetectorOptions) -> str:
     if options.exact_limit is None:
         return "every pair is compared exactly"
     error = options.measure.standard_error(options.threshold, options.permutations)
-    estimates = f"estimates have a standard error of {error:.3f} there"
+    estimates = f"estimates have a standard error of {error:.3f} at the threshold"
     if options.exact_limit == 0:
         return estimates
     return f"exact up to {options.exact_limit:,} shingles, beyond that {estimates}"
@@ -58,8 +61,9 @@ def _comparison_method(options: DetectorOptions) -> str:
 def _rates(evaluation: Evaluation) -> Iterator[str]:
     scores = evaluation.scores
     yield f"{'':<28}{'hits':>12}{'of':>12}{'share':>9}"
-    promised = "" if evaluation.truth_file else f" from {evaluation.options.recall_from:g}"
-    yield _rate_line(f"recall{promised}", scores.recall)
+    # The recall is promised from `recall_from` on; pairs of a file may have any similarity.
+    recall_range = "" if evaluation.truth_file else f" from {evaluation.options.recall_from:g}"
+    yield _rate_line(f"recall{recall_range}", scores.recall)
     yield _rate_line("precision", scores.precision)
     if evaluation.options.containment is not None:
         yield _rate_line("recall by containment", scores.containment_recall)
@@ -68,7 +72,7 @@ def _rates(evaluation: Evaluation) -> Iterator[str]:
 
 
 def _rate_line(name: str, rate: Rate) -> str:
-    if rate.share is None:
+    if rate.share is None:  # of no pairs or documents
         return f"{name:<28}{0:>12}{0:>12}{'-':>9}"
     return f"{name:<28}{rate.hits:>12,}{rate.total:>12,}{rate.share:>9.4f}"
 

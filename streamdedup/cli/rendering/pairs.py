@@ -84,7 +84,7 @@ INCOMPLETE: Final = (
 
 @dataclass(frozen=True, slots=True)
 class AlertView:
-    """Prints alerts; ``fetch`` fetches the texts, which are shown side by side, and None shows no texts."""
+    """Prints alerts; with ``fetch``, which fetches a text, both texts of each match are shown side by side."""
 
     console: Console
     fetch: Fetch | None = None
@@ -132,12 +132,12 @@ def match_line(alert: Alert, match: Match, time_format: str = TIME_FORMAT) -> Te
         "  ",
         (f"{match.similarity:.4f}", "green"),
         f" {method}",
-        _containment(match),
-        (f"  cluster {printable(alert.cluster_id)}{_size(alert.cluster_size)}", "dim"),
+        _containment_text(match),
+        (f"  cluster {printable(alert.cluster_id)}{_cluster_size_text(alert.cluster_size)}", "dim"),
     )
 
 
-def _size(cluster_size: int | None) -> str:
+def _cluster_size_text(cluster_size: int | None) -> str:
     if cluster_size is None:
         return ""
     return f" ({cluster_size}{'+' if cluster_size >= CLUSTER_SIZE_CAP else ''})"
@@ -158,7 +158,7 @@ def _caption_line(name: str, document: AlertDocument | Match) -> Text:
     return Text.assemble((f"          {name}  ", "dim"), printable(document.label), (f"  {origin}".rstrip(), "dim"))
 
 
-def _containment(match: Match) -> str:
+def _containment_text(match: Match) -> str:
     if match.containment is None or match.contained is None:
         return ""
     error = f" ±{match.containment_error:.3f}" if match.containment_error else ""
@@ -173,7 +173,7 @@ def side_by_side(new: Side, old: Side, *, coloured: bool) -> Table:
         heading = Text.assemble((printable(side.id), "bold"), (f"  {side.position}", "dim"))
         table.add_column(heading, ratio=1, overflow="fold")
     if new.text is None or old.text is None:
-        table.add_row(_single(new), _single(old))
+        table.add_row(_lone_text(new), _lone_text(old))
         return table
     comparison = compare(new.text, old.text)
     table.add_row(_marked(comparison.left, _NEW, coloured=coloured), _marked(comparison.right, _OLD, coloured=coloured))
@@ -184,7 +184,7 @@ def side_by_side(new: Side, old: Side, *, coloured: bool) -> Table:
     return table
 
 
-def _single(side: Side) -> Text:
+def _lone_text(side: Side) -> Text:
     if side.text is None:
         return Text("no longer in Kafka (retention), or the offset holds another record now", "yellow")
     # The comparison with itself only shortens and cleans the text: nothing differs, so no highlight is used.

@@ -1,5 +1,6 @@
-"""Safe text, sizes and times for terminals, for the output of commands; texts of any sender may hold control codes.
+"""Safe text, sizes and times for the terminal, because texts of any sender may hold control codes.
 
+Called by commands and the other modules of ``rendering``; ``serve/static/dom.js`` has the same patterns for the page.
 ``printable`` is for ids, labels and other names, ``escaped`` for the content of dead letters, in an unknown encoding.
 ``visible`` is for texts that are compared, after ``differences`` has replaced the control characters.
 """

@@ -1,7 +1,8 @@
 """The report of ``streamdedup tune --report``: one HTML file with charts that needs no other file.
 
-Texts come from arbitrary senders: the template (``tuning_report.html``) escapes every value, and the content security
-policy of the page forbids scripts and requests.
+Called by ``cli.tune``; needs the extra "report". Tables and sentences are those of ``tuning_tables``. Texts come from
+arbitrary senders: the template (``tuning_report.html``) escapes every value, and the content security policy of the
+page forbids scripts and requests.
 """
 
 import base64

@@ -1,6 +1,7 @@
 """The results of ``streamdedup tune`` as tables and sentences, for a terminal and the report.
 
-``tuning.results`` makes the results and explains their keys; the captions of the tables explain the columns.
+Called by ``cli.tune`` and ``tuning_report``. ``tuning.results`` makes the results and explains their keys; the captions
+of the tables explain the columns.
 """
 
 import io
@@ -36,10 +37,10 @@ class TableData(NamedTuple):
     best: int | None = None
 
 
-def share_text(value: float | None, counted_of: int | None = None) -> str:
-    """Return a share as text, None is one of no pairs; of few pairs, without decimals that the number does not bear."""
-    digits = 4 if counted_of is None else min(len(str(counted_of)), 4)
-    return "none" if value is None else f"{value:.{digits}f}"
+def share_text(value: float | None, pair_count: int | None = None) -> str:
+    """Return a share as text, "none" for None. A share of few pairs has one decimal per digit of ``pair_count``."""
+    decimals = 4 if pair_count is None else min(len(str(pair_count)), 4)
+    return "none" if value is None else f"{value:.{decimals}f}"
 
 
 def count_text(value: float | None) -> str:
@@ -185,7 +186,7 @@ def proposals_table(results: dict[str, Any]) -> TableData:
 
 
 def across_text(share: float | None) -> str:
-    """Return the share of the pairs across sources; None is no pair of known sources."""
+    """Return the share of the pairs across sources as text; "none" for None, without a pair of known sources."""
     return "none" if share is None else f"{share:.0%}"
 
 
@@ -204,7 +205,7 @@ def tables_text(results: dict[str, Any], target: TextIO) -> str:
             console.print()
     _print_table(console, recalls_table(results))
     _print_thresholds(console, results)
-    for line in _recommendation(results):
+    for line in _recommendation_lines(results):
         print_line(console, line)
     for warning in results["warnings"]:
         print_line(console, Text(f"warning: {printable(warning)}", "yellow"))
@@ -295,7 +296,7 @@ def _print_pairs(console: Console, pairs: Sequence[Mapping[str, Any]]) -> None:
         print_line(console, line)
 
 
-def _recommendation(results: dict[str, Any]) -> Iterator[Text]:
+def _recommendation_lines(results: dict[str, Any]) -> Iterator[Text]:
     row, demand = results["recommendation"], results["demand"]
     lines = {
         "because": f"{row['reason']}; the cheapest bands that reach a recall of {row['min_recall']:g} at "
