@@ -195,7 +195,7 @@ def test_missed_pairs_are_named_with_the_reason(run, tmp_path):
     code, out, _ = run("evaluate", corpus, *settings_with(tmp_path, "min_words = 3"))
     assert code == 0
     assert "3 documents, skipped: 2 too_few_words" in out
-    assert "1  document passed over\n       1.0000  one  two" in out
+    assert "1  document skipped or refused\n       1.0000  one  two" in out
 
 
 def test_the_truth_may_come_from_a_file(results, corpus, tmp_path):
