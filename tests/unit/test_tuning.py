@@ -291,7 +291,7 @@ class TestMemory:
             bytes_per_document(row._replace(limits=StormLimits(None, most)), load, "sets", None) for most in (None, 7)
         ]
         assert row.candidates.matches.expected(40) == pytest.approx(39, rel=0.05)
-        assert sizes[0] - sizes[1] == pytest.approx(90 * (row.candidates.matches.expected(40) - 7))
+        assert sizes[0] - sizes[1] == pytest.approx(30 * 2.5 * (row.candidates.matches.expected(40) - 7))
 
     def test_texts_without_words_take_an_entry(self):
         study = Study(WORDS, ["...", "!!!"], FAMILY, floor=0.5)
