@@ -7,7 +7,7 @@ from typing import Any
 from pydantic import BaseModel
 from pydantic.fields import FieldInfo
 
-from streamdedup.settings.base import fields_of, is_secret, key_of, kind_of, names_file
+from streamdedup.settings.base import fields_of, is_file_path, is_secret, key_of, kind_of
 from streamdedup.settings.kafka import Kafka
 from streamdedup.settings.profile import Profile
 from streamdedup.settings.redis import Redis
@@ -80,7 +80,7 @@ def _lines(section: BaseModel) -> Iterator[str]:
 
 def _with_absolute_path(field: FieldInfo, value: Any) -> Any:
     """Return a path as absolute, which a settings file in any folder may name, and any other value unchanged."""
-    if names_file(field, value):
+    if is_file_path(field, value):
         return Path(value).absolute()
     return value
 

@@ -17,7 +17,7 @@ from pathlib import Path
 from typing import Any
 
 from streamdedup.errors import SettingsError
-from streamdedup.settings.base import names_file, read_secret, secrets_of
+from streamdedup.settings.base import is_file_path, read_secret, secrets_of
 from streamdedup.settings.schema import PREFIX, SEPARATOR, KeyPath, describe_unknown, field_at, tables
 from streamdedup.settings.units import read_utf8
 
@@ -119,7 +119,7 @@ def _read_file(sources: Sources, path: Path) -> None:
         sources.is_unread = True
     for key_path, value in list(_leaves(sources.tree)):
         declared = field_at(key_path)
-        if declared is not None and isinstance(value, str) and names_file(declared, value):
+        if declared is not None and isinstance(value, str) and is_file_path(declared, value):
             # A relative path is relative to the folder of the settings file.
             sources.assign(key_path, str(path.parent / value))
 

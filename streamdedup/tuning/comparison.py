@@ -146,7 +146,7 @@ def compare_settings(
         permutations=profile.permutations,
         most_permutations=question.most_permutations,
         limits=StormLimits(profile.bucket_cap, profile.max_candidates),
-        recall_from=profile.least_recall_from(),
+        recall_from=profile.configured_recall_from(),
     )
     kinds = question.kinds if earlier is None else (earlier.recommendation.row.options,)
     rows: list[TuningRow] = []
