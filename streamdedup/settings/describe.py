@@ -1,4 +1,4 @@
-"""Settings as text, for the ``config`` commands and ``tune``: settings as TOML, bandings and rules in sentences."""
+"""Settings as TOML, bandings and rules as sentences, for ``cli.config`` and ``tuning.advice``."""
 
 from collections.abc import Iterator, Sequence
 from pathlib import Path
@@ -68,7 +68,7 @@ def _lines(section: BaseModel) -> Iterator[str]:
     reasons = _unused(section)
     for name, field in fields_of(type(section)).items():
         key, value = key_of(name), getattr(section, name)
-        if value in {None, ()} and value == field.default:  # else None is a value, "none" in the file
+        if value in {None, ()} and value == field.default:  # an absent key; another None is the word "none"
             continue
         if name not in section.model_fields_set and name in reasons:
             yield f"# {key}: {reasons[name]}"

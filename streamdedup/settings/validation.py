@@ -76,7 +76,7 @@ def read_profile(keywords: Mapping[str, object], allowed_keys: Collection[str]) 
 
 def report_contradictions(sources: Sources, section: Section, above: KeyPath = ()) -> None:
     """Report the contradictions within a section at the path ``above``, if ``sources`` checks it."""
-    if sources.checks(above):
+    if sources.is_checked(above):
         for key, text in section.contradictions():
             sources.report((*above, *key.split(".")), text)  # ``Settings`` names keys by section and key
 
