@@ -33,19 +33,19 @@ BAND_LIFETIMES: Final = {"sets": 1.0, "packed": 1.5}
 
 
 def bytes_per_document(
-    row: TuningRow, workload: Workload, layout: str, exact_limit: int | None, *, captions: bool = False
+    row: TuningRow, workload: Workload, layout: str, exact_limit: int | None, *, has_captions: bool = False
 ) -> float:
     """Return one document's memory in the steady state, in bytes.
 
     ``layout``: name of the bucket layout. ``exact_limit``: distinct shingles up to which a document is stored as a set;
-    None for any number. ``captions``: whether the index keeps captions.
+    None for any number. ``has_captions``: whether the index keeps captions.
     """
     # A pair has one claim and is a match of its later document. Only the collection shows how many versions a text has.
     matches = row.candidates.matches.expected(min(workload.index_size, workload.collection_size))
     if row.limits.max_candidates is not None:
         matches = min(matches, row.limits.max_candidates)
     bands = row.banding.bands * BAND_LIFETIMES[layout] * BAND_BYTES[layout]
-    entry = ENTRY_BYTES + (CAPTION_BYTES if captions else 0)
+    entry = ENTRY_BYTES + (CAPTION_BYTES if has_captions else 0)
     return entry + _sketch_bytes(row, exact_limit) + bands + matches * CLAIM_LIFETIMES * CLAIM_BYTES
 
 

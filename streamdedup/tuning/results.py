@@ -1,8 +1,10 @@
 """The results of ``streamdedup tune`` as plain values: ``--json`` prints them, ``cli/rendering`` shows them.
 
+``cli.tune`` calls ``results_of``. A new value also has a place in ``cli/rendering/tuning_tables.py`` or the report.
+
 A row of the table (``rows.TuningRow``) is a banding for a shingle kind, a threshold and a minimum recall. Its ``study``
 has the similar pairs of the sample. Documents with equal shingles share a set, and the pairs are pairs of sets; each
-represents a number of document pairs. A value that is unknown is None.
+represents a number of document pairs. An unknown value is None.
 """
 
 import math
@@ -36,7 +38,7 @@ _CURVE_BINS: Final = 40
 def results_of(compared: ComparedSettings, progress: Progress) -> dict[str, Any]:
     """Compute proposals for the recommended shingles and threshold, and return all results."""
     question, sample, row = compared.question, compared.sample, compared.recommendation.row
-    studies = {row.options: row.study for row in (*compared.kinds, *compared.rows)}
+    studies = {row.options: row.study for row in (*compared.kind_rows, *compared.rows)}
     proposals = study_proposals(compared, progress)
     return {
         "sample": {
@@ -53,7 +55,7 @@ def results_of(compared: ComparedSettings, progress: Progress) -> dict[str, Any]
             "documents_kept": question.documents_kept,
         },
         "rows": [_row(compared, row) for row in compared.rows],
-        "kinds": [{**_row(compared, row), "documents": row.study.documents_count} for row in compared.kinds],
+        "kinds": [{**_row(compared, row), "documents": row.study.documents_count} for row in compared.kind_rows],
         "recalls": list(_recalls(compared)),
         "thresholds": list(_thresholds(compared)),
         "recommendation": _recommendation(compared),
@@ -84,9 +86,9 @@ def _refusal(documents_count: int) -> Iterator[str]:
 
 
 def _proposals(compared: ComparedSettings, proposals: Proposals) -> dict[str, Any]:
-    """Return the recommendation with the proposals that change it, and the settings with all advised proposals.
+    """Return ``proposals``: the recommendation and the proposals; and ``proposed``: the settings that are advised.
 
-    Without proposals the first list is empty; with too few documents there are no settings (None).
+    ``proposals`` is empty without any proposal, ``proposed`` is None with too few documents.
     """
     recommendation, *advised = proposals.measured
     is_enough = recommendation.row.study.indexed_count >= LEAST_DOCUMENTS
@@ -160,7 +162,7 @@ def _row(compared: ComparedSettings, row: TuningRow) -> dict[str, Any]:
         # least min_recall.
         "found_at_recall_from": row.chance,
         "found_recall": row.found_share,
-        "recall_reached": row.reached,
+        "recall_reached": row.reaches_recall,
         # With the bands alone, of pairs of different sets: of edited texts.
         "edited_pairs": row.recall.edited.total,
         "edited_pairs_found": row.recall.edited.hits,
@@ -183,7 +185,7 @@ def _row(compared: ComparedSettings, row: TuningRow) -> dict[str, Any]:
 
 def _document_bytes(compared: ComparedSettings, row: TuningRow, layout: str) -> float:
     profile = compared.question.profile
-    return bytes_per_document(row, compared.workload, layout, profile.exact_limit, captions=profile.label_bytes > 0)
+    return bytes_per_document(row, compared.workload, layout, profile.exact_limit, has_captions=profile.label_bytes > 0)
 
 
 def _recommendation(compared: ComparedSettings) -> dict[str, Any]:

@@ -1,6 +1,6 @@
 """The rows of the table of ``tune``: the cheapest banding for each shingle kind, threshold and minimum recall.
 
-``comparison`` and ``proposals`` call ``rows_of`` with a study. A ``TuningRow`` is a row of the table; ``rows`` are the
+``comparison`` and ``meter`` call ``rows_of`` with a study. A ``TuningRow`` is a row of the table; ``rows`` are the
 rows r of a banding. A banding qualifies if P(s), its chance to find a pair with the similarity s (``lsh``), is at least
 the minimum recall; s is ``recall_from`` of the profile, or the threshold where it is higher. The cost of a banding is
 counted in bands, as in ``lsh``, but with the false candidates of the sample instead of those of Reuters-21578, and with
@@ -12,8 +12,8 @@ F(b, r) is a new document's false candidate count in an index with N documents, 
 ``PERMUTATION_WEIGHT``. The limits for storms (``capped``) hide some candidates, so the cheapest bandings are judged
 with these limits: first with the profile's, then with higher ones. A banding that misses the recall is judged once more
 with more bands. The first banding that reaches the recall, and whose limits hide at most ``MOST_HIDDEN`` of the pairs,
-is chosen; ``reached`` is False where none reaches the recall. Where a sample is too small to show false candidates,
-bandings within the profile's signature length are tried before longer ones.
+is chosen; ``reaches_recall`` is False where none reaches the recall. Where a sample is too small to show false
+candidates, bandings within the profile's signature length are tried before longer ones.
 """
 
 import math
@@ -144,12 +144,12 @@ class TuningRow(NamedTuple):
         return self.study.options
 
     @property
-    def reached(self) -> bool:
+    def reaches_recall(self) -> bool:
         """Whether ``chance`` is at least the minimum recall."""
         return self.chance >= self.min_recall
 
     @property
-    def hidden(self) -> float:
+    def hidden_share(self) -> float:
         """Share of the sample's pairs that the limits hide: candidates that are not compared."""
         if self.found_share is None or self.recall.measured is None:  # without pairs both are None
             return 0.0
@@ -264,16 +264,16 @@ class _Search:
                 row = self._judged(priced, limits)
                 tried.append(row)
                 # More bands do not help where no candidate is compared, because there are too many to list.
-                if not row.reached and row.chance > 0.0:
+                if not row.reaches_recall and row.chance > 0.0:
                     row = self._with_more_bands(row)
                     tried.append(row)
-                if row.reached and row.hidden <= MOST_HIDDEN:
+                if row.reaches_recall and row.hidden_share <= MOST_HIDDEN:
                     return row
             if limits == (None, None):
                 break  # a factor changes nothing without limits
-        reaching = [row for row in tried if row.reached]
+        reaching = [row for row in tried if row.reaches_recall]
         if reaching:
-            return min(reaching, key=lambda row: row.hidden)
+            return min(reaching, key=lambda row: row.hidden_share)
         return max(tried, key=lambda row: row.chance)
 
     def _judged(self, priced: _Priced, limits: StormLimits) -> TuningRow:

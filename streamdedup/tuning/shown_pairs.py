@@ -1,6 +1,7 @@
 """Pairs of a sample as ``tune`` shows them: sources, families of one template, and what two texts have in common.
 
-``results`` shows pairs that a lower threshold adds, ``proposals`` pairs that a changed setting gains.
+``results`` calls ``shown_pairs`` for pairs that a lower threshold adds or a changed setting gains, ``meter`` the other
+functions. ``cli/rendering/tuning_tables.py`` shows the pairs.
 """
 
 from collections import Counter

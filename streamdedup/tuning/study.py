@@ -1,6 +1,6 @@
 """A study: all pairs of a sample in one kind of shingles, and from them the recall and the candidates of any banding.
 
-``comparison`` makes one study for each shingle kind, ``proposals`` one for each changed profile; ``rows`` searches
+``comparison`` makes one study for each shingle kind, ``meter`` one for each changed profile; ``rows`` searches
 bandings with it. The true pairs come from the exact join, the candidates from the real band keys. The texts are
 shingled and signed once, the sets joined once, and the band keys computed once for each row count.
 """
@@ -125,7 +125,7 @@ class Study:
         self.sign_s = (time.perf_counter() - started) * self.indexed_count / max(distinct_count, 1)
         no_pair = np.zeros(len(self.pairs.left), np.bool_)
         self._by_rule = no_pair if rule is None else self.distinct.contained(self.pairs, rule)
-        # By row count: the first band that each kept pair shares, or the number of all bands if it shares none.
+        # The first band that each kept pair shares, or the number of all bands if it shares none, by row count.
         self._first_shared = cache(self._compute_first_shared)
         # The row count of the last ``_compute_first_shared``, and its keys: those of all bands for which the signature
         # has room. While bandings with these rows are judged, ``band_keys`` takes a part of them. It computes the keys

@@ -225,7 +225,7 @@ class TestContainment:
             assert Banding(row.banding.bands - 1, row.banding.rows).probability(similarity) < row.min_recall
             assert row.chance == pytest.approx(row.banding.probability(similarity))
             assert row.recall == with_rule.recall(row.banding, similarity)
-            assert row.reached
+            assert row.reaches_recall
 
 
 class TestRows:
@@ -413,11 +413,11 @@ class TestLimits:
         wide = workload(index_size=60_000.0, collection_size=2_000, most_permutations=512)
         for row in rows_of(study, wide, [0.6, 0.8], [0.95]):
             assert row.chance <= row.banding.probability(row.threshold) + 1e-9
-            assert row.reached == (row.chance >= row.min_recall)
+            assert row.reaches_recall == (row.chance >= row.min_recall)
             assert row.permutations == max(128, row.banding.permutations)
         tight = workload(index_size=60_000.0, collection_size=2_000, limits=StormLimits(2, 2))
         (row,) = rows_of(study, tight, [0.6], [0.95])
-        assert not row.reached
+        assert not row.reaches_recall
         assert row.chance < 0.95
 
 
@@ -774,7 +774,7 @@ class TestCaps:
         (row,) = rows_of(
             study, workload(index_size=260.0, collection_size=260, limits=StormLimits(10, 10)), [0.8], [0.9]
         )
-        assert row.reached
+        assert row.reaches_recall
         assert row.limits.max_candidates > 10
         assert row.recall.measured - row.found_share <= MOST_HIDDEN
 
