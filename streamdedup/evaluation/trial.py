@@ -90,8 +90,8 @@ class Trial:
         for detection in result.detections:
             number = detection.document.position.offset  # as ``document_at`` sets it
             for match in detection.matches:
-                ends = sorted((number, match.position.offset))
-                self._pairs.append((ends[0], ends[1], match.similarity))
+                left, right = sorted((number, match.position.offset))
+                self._pairs.append((left, right, match.similarity))
         self._skipped += [document.position.offset for document, _ in (*result.skipped, *result.refused)]
         self._full_bucket += [position.offset for position in result.full_bucket_positions]
         self._over_candidates += [position.offset for position in result.over_candidates_positions]

@@ -1,8 +1,8 @@
 """The sections ``[profiles.NAME]``: topics, the format of their documents, and the rules for near-duplicates.
 
 ``Profile`` also derives from the keys the shingle options, the banding and the index fingerprint; ``indexes`` makes the
-options of the detector from them. The tables of docs/settings.md are generated from the keys; a key that changes what
-the index stores belongs into ``fingerprint``.
+options of the detector from them. A new key that changes stored data belongs in ``fingerprint``; one that programs may
+set, in ``library`` too. The tables of docs/settings.md are generated.
 """
 
 import unicodedata

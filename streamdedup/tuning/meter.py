@@ -139,7 +139,7 @@ class ProposalMeter:
         study, lowest, alerted = self._row.study, None, self._row.study.alerted(self._row.threshold)
         lower = [threshold for threshold in self._compared.question.thresholds if threshold < self._row.threshold]
         for threshold in sorted(lower, reverse=True):
-            added = study.first_of(study.pairs.where(study.alerted(threshold) & ~alerted))
+            added = study.as_text_pairs(study.pairs.where(study.alerted(threshold) & ~alerted))
             if len(added.left) >= SHOWN_COUNT:
                 share = across_share(self._sources, added)
                 if share is None or share < _LEAST_ACROSS:
@@ -249,7 +249,7 @@ def _alerted_pairs(study: Study, threshold: float) -> tuple[Pairs, NDArray[np.fl
     copied = np.flatnonzero(copies > 1)
     pairs = gathered([study.pairs.where(alerted), Pairs(copied, copied, np.ones(len(copied)))])
     copy_pairs = copies[copied] * (copies[copied] - 1) / 2
-    return study.first_of(pairs), np.concatenate((study.counts[alerted, ALL_PAIRS], copy_pairs))
+    return study.as_text_pairs(pairs), np.concatenate((study.counts[alerted, ALL_PAIRS], copy_pairs))
 
 
 def _alerts(study: Study, pairs: Pairs, threshold: float) -> NDArray[np.bool_]:

@@ -77,8 +77,8 @@ def study_proposals(compared: ComparedSettings, progress: Progress) -> Proposals
     base = tuned_profile(question.profile, row)
     recommended = meter.as_proposal("as recommended", base, None, row)
     changes = dict(_changes(base, row.study, meter))
-    count = row.study.documents_count
-    with progress("proposals", len(changes) * count) as step:
+    document_count = row.study.documents_count
+    with progress("proposals", len(changes) * document_count) as step:
         measured = [
             meter.measure(name, base.model_copy(update=change), step, learns_stops=name == STOPS)
             for name, change in changes.items()
@@ -86,13 +86,17 @@ def study_proposals(compared: ComparedSettings, progress: Progress) -> Proposals
     reached = [proposal for proposal in measured if proposal is not None]
     helpful = _helpful(reached, recommended)
     names = {proposal.name for proposal in helpful}
-    rejected = [trial for trial in reached if trial.name not in names and _is_helpful(trial, recommended, FAMILIES)]
+    rejected = [
+        proposal
+        for proposal in reached
+        if proposal.name not in names and _is_helpful(proposal, recommended, ignored=FAMILIES)
+    ]
     if len(helpful) < 2:  # nothing to put together
         return Proposals([recommended, *helpful], rejected, meter.warnings)
     update = {key: value for proposal in helpful for key, value in changes[proposal.name].items()}
-    with progress(ALL, count) as step:
-        stops = any(proposal.learnt is not None for proposal in helpful)
-        together = meter.measure(ALL, base.model_copy(update=update), step, learns_stops=stops)
+    with progress(ALL, document_count) as step:
+        learns_stops = any(proposal.learnt is not None for proposal in helpful)
+        together = meter.measure(ALL, base.model_copy(update=update), step, learns_stops=learns_stops)
     if together is None:
         meter.warnings.append("all proposals together reach the minimum recall with no bands")
     return Proposals([recommended, *helpful, *([together] if together else [])], rejected, meter.warnings)

@@ -142,8 +142,8 @@ class Study:
         """Number in the sample of the first text with each distinct set, int64 (n_sets,)."""
         return self.text_numbers[self.distinct.first_documents]
 
-    def first_of(self, pairs: Pairs) -> Pairs:
-        """Return pairs of distinct sets as pairs of the first used texts with these sets."""
+    def as_text_pairs(self, pairs: Pairs) -> Pairs:
+        """Return pairs of distinct sets as pairs of used texts: of the first text with each set."""
         documents = self.distinct.first_documents
         return pairs._replace(left=documents[pairs.left], right=documents[pairs.right])
 
@@ -196,7 +196,7 @@ class Study:
         self._first_shared(banding.rows)  # for its side effect: it keeps the keys of these rows for ``band_keys``
         return candidate_counts(self.band_keys(banding), self.distinct)
 
-    def alerted_pairs(self, threshold: float) -> float:
+    def alerted_count(self, threshold: float) -> float:
         """Return the number of alerted document pairs, equal sets included."""
         return float(self.counts[self.alerted(threshold), ALL_PAIRS].sum() + self.distinct.copy_pairs()[ALL_PAIRS])
 

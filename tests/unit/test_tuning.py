@@ -139,7 +139,7 @@ class TestStudy:
                 true += 1
                 found += bool((keys_of[a] == keys_of[b]).any())
         recall = study.recall(Banding(4, 6), 0.7)
-        assert study.alerted_pairs(0.7) == true
+        assert study.alerted_count(0.7) == true
         assert recall.measured == pytest.approx(found / true)
         assert 0 < recall.edited.total < true
 
@@ -196,8 +196,8 @@ class TestContainment:
         without = Study(WORDS, self.texts(), FAMILY, floor=0.5)
         similar, by_rule = self.expected(0.8)
         few, many = Banding(6, 6), Banding(35, 3)
-        assert without.alerted_pairs(0.8) == len(similar)
-        assert with_rule.alerted_pairs(0.8) == len(similar | by_rule)
+        assert without.alerted_count(0.8) == len(similar)
+        assert with_rule.alerted_count(0.8) == len(similar | by_rule)
         assert with_rule.recall(few, 0.8) == without.recall(few, 0.8)
         assert with_rule.recall(few, 0.5).measured < 0.8 < with_rule.recall(many, 0.5).measured
         shares = np.ones((len(with_rule.distinct.first_documents), few.bands + 1))
