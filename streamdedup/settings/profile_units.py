@@ -1,4 +1,7 @@
-"""Kinds and defaults of values that only profiles have: fields, sources, formats, operations, lists of stop words."""
+"""Kinds and defaults of values that only profiles have: fields, sources, formats, operations, lists of stop words.
+
+Used by ``profile``; ``cli.options`` takes the words for lists of stop words.
+"""
 
 from operator import attrgetter
 from typing import Annotated, Any, Final, NamedTuple

@@ -1,6 +1,7 @@
 """Proposals of ``streamdedup tune``: settings that change which documents are near-duplicates, alone and together.
 
-``results`` calls ``study_proposals``; ``meter`` measures each proposal.
+``results`` calls ``study_proposals`` and ``learning_command``, ``cli.tune`` calls ``stops_file``; ``meter`` measures
+each proposal.
 """
 
 import re

@@ -28,7 +28,7 @@ from streamdedup.tuning.study import BINS, Study
 #: Mean load of a daemon, as a share of its speed; the rest is for busy hours and backlogs.
 _LOAD: Final = 0.5
 #: Fewest compared documents for which something is recommended.
-LEAST_DOCUMENTS: Final = 1_000
+LEAST_COMPARED: Final = 1_000
 #: Pairs nearest to the threshold that the report lists.
 _BORDERLINE_COUNT: Final = 10
 #: Bins of similarity for which the recall is drawn.
@@ -81,8 +81,8 @@ def results_of(compared: ComparedSettings, progress: Progress) -> dict[str, Any]
 
 
 def _too_few_documents(documents_count: int) -> Iterator[str]:
-    if documents_count < LEAST_DOCUMENTS:
-        yield f"nothing is recommended: of {documents_count:,} documents compared, {LEAST_DOCUMENTS:,} are the least"
+    if documents_count < LEAST_COMPARED:
+        yield f"nothing is recommended: of {documents_count:,} documents compared, {LEAST_COMPARED:,} are the least"
 
 
 def _proposals(compared: ComparedSettings, proposals: Proposals) -> dict[str, Any]:
@@ -91,7 +91,7 @@ def _proposals(compared: ComparedSettings, proposals: Proposals) -> dict[str, An
     ``proposals`` is empty without any proposal, ``proposed`` is None with too few documents.
     """
     recommendation, *advised = proposals.measured
-    is_enough = recommendation.row.study.indexed_count >= LEAST_DOCUMENTS
+    is_enough = recommendation.row.study.indexed_count >= LEAST_COMPARED
     shown = [(recommendation, True)]
     shown += [(proposal, False) for proposal in proposals.rejected]
     shown += [(proposal, True) for proposal in advised]

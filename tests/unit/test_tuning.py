@@ -502,7 +502,7 @@ class TestProposals:
 
     def test_the_printed_section_has_all_proposals_as_the_applied_one(self, monkeypatch):
         texts = [*["ok thanks"] * 5, *self.OTHERS, f"{self.OTHERS[0]} end"]
-        monkeypatch.setattr("streamdedup.tuning.results.LEAST_DOCUMENTS", len(texts))
+        monkeypatch.setattr("streamdedup.tuning.results.LEAST_COMPARED", len(texts))
         results = tuned(texts, ShingleOptions("char", 5))
         proposed = results["proposed"]
         assert "min_words = 3\n" in proposed["toml"]
@@ -647,7 +647,7 @@ class TestSources:
 
     @pytest.mark.parametrize(("count", "is_family"), [(9, False), (12, True)])
     def test_gained_families_of_a_template_are_named_and_left_out(self, count, is_family, monkeypatch):
-        monkeypatch.setattr("streamdedup.tuning.results.LEAST_DOCUMENTS", 100)
+        monkeypatch.setattr("streamdedup.tuning.results.LEAST_COMPARED", 100)
         template = words(44, 7)
         texts = [f"{template} {words(8, 100 + at)}" for at in range(count)]
         texts += [*TestProposals.OTHERS, *(words(40, 5_000 + at) for at in range(250)), *["ok thanks"] * 5]
