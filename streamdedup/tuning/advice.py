@@ -44,9 +44,10 @@ class Recommendation(NamedTuple):
 
 
 def recommend(rows: Sequence[TuningRow], preferred: ShingleOptions) -> Recommendation:
-    """Recommend the row of the profile's shingle kind, or of one that suits shorter texts.
+    """Recommend the row of the profile's shingle kind, or of the kind that suits the shortest texts.
 
-    The latter if half of the texts are so short that a pair falls below the threshold when one word differs.
+    A kind for the shortest texts is recommended only if half of the texts are so short that a pair falls below the
+    threshold when one word differs.
 
     ``rows``: at least one; one for each compared shingle kind that reaches the minimum recall, all with one threshold
     and one minimum recall. ``preferred``: the profile's kind. If ``rows`` lacks it, because the user named other kinds
