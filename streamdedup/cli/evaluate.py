@@ -63,7 +63,7 @@ def evaluate_documents(
         truth_seconds=truth_seconds,
         unknown_count=unknown_count,
         suppressed_count=len(pairs.left) - len(alerted.left),
-        scores=score(alerted, findings, options, sets, ids, computed=truth_file is None),
+        scores=score(alerted, findings, options, sets, ids, is_computed=truth_file is None),
     )
 
 

@@ -1,6 +1,6 @@
 """Quality of the pairs that the product finds: a truth computed without signatures, and the scores against it.
 
 ``join`` finds all pairs of a collection that are similar enough, without signatures, bands, buckets or a store, in the
-shingle sets of ``pairs``; ``trial`` runs the same documents through the detector; ``scores`` compares the two, and
-``misses`` explains every missed pair. ``nearest`` compares one document with all others.
+shingle sets of ``pairs``; ``trial`` runs the same documents through the detector; ``scores`` compares the two with
+``rates``, and ``misses`` explains every missed pair. ``nearest`` compares one document with all others.
 """

@@ -1,8 +1,8 @@
 """The exact join: all pairs of shingle sets that are similar enough, without comparing all pairs.
 
-``evaluate`` and ``tune`` judge the product by these pairs, so the join shares nothing with it: no signature, no band,
-no bucket. It is a prefix-filter join (C. Xiao, W. Wang, X. Lin, J. X. Yu, "Efficient similarity joins for near
-duplicate detection", 2008):
+Called by ``cli.evaluate`` and ``tuning.study``, which judge the product by these pairs, so the join shares nothing with
+it: no signature, no band, no bucket. It is a prefix-filter join (C. Xiao, W. Wang, X. Lin, J. X. Yu, "Efficient
+similarity joins for near duplicate detection", 2008):
 
 1. Documents with equal sets form a group; one set per group is compared (``_grouped``).
 2. Every set's elements are sorted by frequency, the rarest first (``_ranked``).
@@ -11,20 +11,22 @@ duplicate detection", 2008):
 5. Candidates are compared in full (``_compared``).
 6. Similar sets become document pairs (``_expanded``).
 
-With Jaccard similarity J(x, y) >= t, x the larger set, prefixes are as long as these bounds require:
+Let x be the larger and y the smaller set of a pair with Jaccard similarity J(x, y) >= t. Then
 
     |y| >= t |x|                                                                       (length filter)
     |x and y| >= t / (1 + t) (|x| + |y|) >= max(t |x|, 2 t / (1 + t) |y|)
-    n elements in common among the first |x| - ceil(t |x|) + n of x
-        and the first |y| - ceil(2 t / (1 + t) |y|) + n of y                           (prefix filter)
 
-for any n up to |x and y|. The classical n is 1; a larger n (J. Wang, G. Li, J. Feng, "Can we beat the prefix
-filtering?", 2012) drops the pairs of large sets that share a few elements by chance. Here n is 1 and a sixteenth of
-|y|. Elements that occur in one set only come first and are skipped, frequent ones come last, so few candidates remain.
+and for any n up to |x and y| the two prefixes have n elements in common, if their lengths are
+
+    |x| - ceil(t |x|) + n of x,  |y| - ceil(2 t / (1 + t) |y|) + n of y                (prefix filter)
+
+The classical n is 1; a larger n (J. Wang, G. Li, J. Feng, "Can we beat the prefix filtering?", 2012) drops the pairs of
+large sets that share a few elements by chance. Here n is 1 + |y| / 16, rounded down. Elements that occur in one set
+only come first and are skipped, frequent ones come last, so few candidates remain.
 62,773 Chinese reviews (3 million shingles) take 1 to 2 seconds at t = 0.8 and 0.5.
 
-Memory: about 30 bytes for each element of the sets, and a block of pairs; never all pairs. Of ``text.runs``,
-``offsets_of(counts)`` is 0 and the running sums, ``ranges(first, length)`` the numbers of all ranges in one array.
+Memory: about 30 bytes for each element of the sets, and a block of pairs; never all pairs. From ``text.runs``:
+``offsets_of([3, 0, 2])`` is [0, 3, 3, 5], ``ranges([7, 1], [2, 3])`` is [7, 8, 1, 2, 3].
 """
 
 from collections.abc import Callable, Iterable, Iterator
@@ -41,11 +43,11 @@ from streamdedup.text.runs import offsets_of, ranges
 _STEP_ELEMENTS: Final = 1 << 22
 #: Sets of one step that are looked up, at most.
 _LOOKUP_SETS: Final = 1 << 10
-#: A pair must share one more element in the prefixes for each 16 elements of the smaller set (n in the docstring).
+#: A pair must share one more element in the prefixes for each 16 elements of the smaller set (n, module docstring).
 #: Measured on articles as character 5-shingles, whose large sets share many elements by chance.
 _ELEMENTS_PER_NEED: Final = 16
-#: ``_frequent`` sorts the occurrences of sets where their number is less than 1/16 of the number of sets; otherwise it
-#: counts them in an array with a counter for each set.
+#: ``_sharing_enough`` sorts the occurrences of sets if they are fewer than 1/16 of the sets; otherwise it counts them
+#: in an array with a counter for each set.
 _SETS_PER_OCCURRENCE: Final = 16
 #: Least number of pairs in a block, except the last block.
 _BLOCK_PAIRS: Final = 1 << 16
@@ -54,7 +56,10 @@ _ROUNDING: Final = 1e-9
 
 
 class _Groups(NamedTuple):
-    """Documents with equal sets: group i has members[offsets[i] : offsets[i + 1]], ascending; int64."""
+    """Documents with equal sets: group i has members[offsets[i] : offsets[i + 1]], ascending; int64.
+
+    Groups are numbered by the size of their set, the smallest first.
+    """
 
     members: NDArray[np.int64]
     offsets: NDArray[np.int64]
@@ -64,7 +69,7 @@ class _Groups(NamedTuple):
 
 
 class _RankedSets(NamedTuple):
-    """Each group's set, the smallest first: set i has ranks[offsets[i] : offsets[i + 1]], ascending.
+    """The set of each group: set i, of group i, has ranks[offsets[i] : offsets[i + 1]], ascending.
 
     Ranks are int64; 0 is the rarest element of all. The lowest ``single_count`` ranks are elements of one set only.
     """
@@ -98,8 +103,8 @@ def join(
     """Yield all document pairs whose sets have at least the threshold's similarity, in blocks, each pair once.
 
     Document i has the elements hashes[offsets[i] : offsets[i + 1]], uint32, strictly ascending; without elements it is
-    in no pair. ``threshold`` is above 0 and at most 1. ``progress`` is called with the newly done documents' count;
-    equal documents count once.
+    in no pair. ``threshold`` is above 0 and at most 1. ``progress`` is called with the number of sets joined since its
+    last call; documents with equal sets count once.
     """
     if not 0.0 < threshold <= 1.0:
         raise ValueError(f"the threshold must be above 0 and at most 1, not {threshold}")
@@ -166,12 +171,12 @@ class _Prefixes:
         sizes = sets.sizes
         self._sets = sets
         self._single_counts = _single_counts(sets)
-        # Least elements in common with a larger set; for Jaccard 2 t / (1 + t) |y| (module docstring).
+        # Least number of elements in common with a larger set; for Jaccard 2 t / (1 + t) |y| (module docstring).
         least_common = _least_counts(bounds.of_smaller, sizes)
-        # n of the module docstring, by the smaller set of a pair: elements that a pair must share within the prefixes.
+        # n (module docstring) of each set as the smaller one of a pair.
         self._needed = np.minimum(1 + sizes // _ELEMENTS_PER_NEED, least_common)
         self._postings = self._posted(sizes - least_common + self._needed)
-        # Length of a prefix that is looked up, with n of the looked-up set, which is at least n of any smaller set.
+        # Length of the prefix that is looked up. It has n of the looked-up set, which is at least n of any smaller set.
         self._lookup_lengths = np.minimum(sizes - _least_counts(bounds.of_larger, sizes) + self._needed, sizes)
         # Number of the first set that is large enough to be similar to each set: the length filter.
         self._first_large_enough = np.searchsorted(sizes, _least_counts(bounds.size, sizes))
@@ -188,25 +193,25 @@ class _Prefixes:
         sets, single_counts = self._sets, self._single_counts[low:high]
         counts = np.maximum(self._lookup_lengths[low:high] - single_counts, 0)
         ranks = sets.ranks[ranges(sets.offsets[low:high] + single_counts, counts)] << 32
-        # Of the postings of each element: the stretch of sets that are large enough and before the looked-up set.
+        # Of each element the stretch of postings whose sets are large enough and have a lower number.
         begins = np.searchsorted(self._postings, ranks + np.repeat(self._first_large_enough[low:high], counts))
         lengths = np.searchsorted(self._postings, ranks + np.repeat(np.arange(low, high), counts)) - begins
-        bounds = offsets_of(counts)
+        offsets = offsets_of(counts)
         # ``reduceat`` needs an element for a last set without elements, and gives no 0 for an empty range.
-        totals = np.add.reduceat(np.append(lengths, 0), bounds[:-1]) * (counts > 0)
+        totals = np.add.reduceat(np.append(lengths, 0), offsets[:-1]) * (counts > 0)
         for place in np.flatnonzero(totals).tolist():
-            elements = slice(bounds[place], bounds[place + 1])
-            frequent = self._frequent(begins[elements], lengths[elements])
-            if frequent.size:
-                yield low + place, frequent
+            elements = slice(offsets[place], offsets[place + 1])
+            candidates = self._sharing_enough(begins[elements], lengths[elements])
+            if candidates.size:
+                yield low + place, candidates
 
-    def _frequent(self, begins: NDArray[np.int64], lengths: NDArray[np.int64]) -> NDArray[np.int64]:
-        """Return the sets that occur often enough in stretches of the postings, each once, ascending."""
+    def _sharing_enough(self, begins: NDArray[np.int64], lengths: NDArray[np.int64]) -> NDArray[np.int64]:
+        """Return the sets that occur at least ``_needed`` times in stretches of the postings, each once, ascending."""
         needed = self._needed
         if lengths.sum() < len(needed) // _SETS_PER_OCCURRENCE:
             numbers, counts = np.unique(self._postings[ranges(begins, lengths)] & 0xFFFFFFFF, return_counts=True)
-            frequent: NDArray[np.int64] = numbers[counts >= needed[numbers]]
-            return frequent
+            sharing: NDArray[np.int64] = numbers[counts >= needed[numbers]]
+            return sharing
         counts = np.zeros(len(needed), np.int64)
         for low, high in _steps(lengths):
             numbers = self._postings[ranges(begins[low:high], lengths[low:high])] & 0xFFFFFFFF  # the sets
@@ -252,17 +257,18 @@ def _steps(sizes: NDArray[np.int64], max_items: int | None = None) -> Iterator[t
     A run has at most ``max_items`` items (None: any number) and ``_STEP_ELEMENTS`` elements. An item with more elements
     is a run alone.
     """
-    bounds = offsets_of(sizes)
+    offsets = offsets_of(sizes)
     low = 0
     while low < len(sizes):
-        high = int(np.searchsorted(bounds, bounds[low] + _STEP_ELEMENTS, side="right")) - 1  # the last within the limit
+        # The last within the limit.
+        high = int(np.searchsorted(offsets, offsets[low] + _STEP_ELEMENTS, side="right")) - 1
         high = max(min(high, low + (max_items or len(sizes))), low + 1)  # one item at least
         yield low, high
         low = high
 
 
 def _expanded(groups: _Groups, similar_sets: Iterator[_Similar]) -> Iterator[Pairs]:
-    """Yield the document pairs within each group, and between the groups of similar sets."""
+    """Yield the document pairs within each group, and between the groups of similar sets (set i is of group i)."""
     sizes = np.diff(groups.offsets)
     for group in np.flatnonzero(sizes > 1).tolist():
         documents = groups.documents_of(group)

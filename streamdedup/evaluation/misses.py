@@ -1,4 +1,8 @@
-"""The miss classifier, for ``scores``: names the first reason why a trial (``trial.Findings``) missed a pair."""
+"""Names the reason why a trial missed a pair, and has the rule by which a pair is a near-duplicate.
+
+``scores`` calls both, ``cli.evaluate`` calls ``near_duplicates``. A new reason is a member of ``Miss`` and a row of the
+table in docs/tuning.md.
+"""
 
 from enum import StrEnum
 
@@ -19,10 +23,10 @@ _BATCH_PAIRS = 512
 
 
 class Miss(StrEnum):
-    """Why a pair was missed, in the order in which the reasons are checked."""
+    """Why a pair was missed; if several reasons apply, the first of them counts."""
 
     #: A document was skipped (no text, too short, too few words) or refused.
-    SKIPPED = "document passed over"
+    SKIPPED = "document skipped or refused"
     #: Compared exactly, and below the threshold; only a file of true pairs has such pairs.
     DISSIMILAR = "similarity below the threshold"
     #: Fewer common band keys than ``min_shared_bands``: the pair is no candidate.
@@ -54,13 +58,13 @@ class MissClassifier:
         # ``right`` is the later document, whose look-up should have found the pair.
         findings, options, (left, right, _) = self._findings, self._options, pairs
         signatures = self._signatures(left), self._signatures(right)
-        # Without scopes: both documents of a pair have the same one, which changes their band keys alike.
+        # Without scopes: the documents of a pair have one scope, which changes their band keys alike.
         shared = shared_bands(*map(options.banding.band_keys, signatures))
-        stored = keeps_hashes(self._sets.sizes, options.exact_limit)
-        exact = stored[left] & stored[right]
+        keeps = keeps_hashes(self._sets.sizes, options.exact_limit)
+        is_exact = keeps[left] & keeps[right]
         # Computed anew, because a file of true pairs may have rounded similarities.
         recomputed = pairs._replace(similarities=similarities(self._sets, left, right, options.measure))
-        near = near_duplicates(recomputed, options, self._sets)
+        is_near = near_duplicates(recomputed, options, self._sets)
         estimates = Similarities(
             options.measure.estimate(*signatures),
             np.zeros(len(left), np.bool_),  # none is exact
@@ -69,17 +73,17 @@ class MissClassifier:
         )
         conditions = {
             Miss.SKIPPED: findings.skipped[left] | findings.skipped[right],
-            Miss.DISSIMILAR: exact & ~near,
+            Miss.DISSIMILAR: is_exact & ~is_near,
             Miss.NO_SHARED_BAND: shared < options.min_shared_bands,
-            Miss.ESTIMATE: ~exact & ~options.near(estimates),
-            # A full bucket of the earlier document explains the miss only if the later one dropped no candidate.
+            Miss.ESTIMATE: ~is_exact & ~options.near(estimates),
+            # A full bucket of the later document always explains the miss; one of the earlier document only if the
+            # later document dropped no candidate.
             Miss.FULL_BUCKET: findings.full_bucket[right]
             | (findings.full_bucket[left] & ~findings.over_candidates[right]),
             Miss.CANDIDATE_CAP: findings.over_candidates[right],
         }
-        # The number of the first condition that is true, else the number of UNEXPLAINED, which follows the last.
-        numbers = np.select(list(conditions.values()), range(len(conditions)), len(conditions))
-        reasons = [*conditions, Miss.UNEXPLAINED]
+        reasons = list(Miss)  # UNEXPLAINED, the last, has no condition
+        numbers = np.select([conditions[reason] for reason in reasons[:-1]], range(len(conditions)), len(conditions))
         return [reasons[number] for number in numbers.tolist()]
 
     def _signatures(self, documents: NDArray[np.int64]) -> NDArray[np.uint32]:
@@ -89,8 +93,8 @@ class MissClassifier:
 
 def near_duplicates(pairs: Pairs, options: DetectorOptions, sets: ShingleSets) -> NDArray[np.bool_]:
     """Return whether pairs are near-duplicates by ``pairs.similarities`` or by their exact containment, bool (n,)."""
-    near: NDArray[np.bool_] = pairs.similarities >= options.threshold
+    is_near: NDArray[np.bool_] = pairs.similarities >= options.threshold
     if options.containment is not None:
-        below = np.flatnonzero(~near)
-        near[below] = contained(sets, pairs.left[below], pairs.right[below], options.containment)
-    return near
+        below = np.flatnonzero(~is_near)
+        is_near[below] = contained(sets, pairs.left[below], pairs.right[below], options.containment)
+    return is_near

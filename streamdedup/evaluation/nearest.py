@@ -9,7 +9,7 @@ from streamdedup.evaluation.pairs import ShingleSets
 from streamdedup.similarity.containment import Contained, Overlaps
 from streamdedup.similarity.measures import Measure
 
-#: The smaller one of the target document and its neighbour; both where their sizes are equal.
+#: Which of the target document and its neighbour is the smaller one; both where their sizes are equal.
 ContainedDocument = Literal["document", "neighbour", "both"]
 _DOCUMENT_BY_SIDE: Final[Mapping[Contained, ContainedDocument]] = {
     "left": "document",
@@ -30,9 +30,9 @@ class Neighbour(NamedTuple):
 class NearestDocuments:
     """The documents of a stream that are most similar to a target document, compared chunk by chunk.
 
-    ``target`` is one document; only documents of its scope count. A neighbour shares at least one shingle, at any
-    threshold. ``nearest`` has the most similar first, equally similar ones by id; ``near_count`` documents so far reach
-    the threshold, in ``nearest`` or not.
+    ``target`` holds one document; only documents of its scope are compared. A neighbour shares at least one shingle and
+    reaches the threshold, which may be 0. ``nearest``: at most ``max_neighbours``, the most similar first, equally
+    similar ones by id. ``near_count``: all neighbours so far.
     """
 
     def __init__(self, target: ShingleSets, max_neighbours: int, threshold: float, measure: Measure) -> None:

@@ -1,7 +1,7 @@
 """Shingle sets of documents, and document pairs with exact similarities, as arrays for whole collections.
 
-``evaluate``, ``tune``, ``neighbours`` and ``stop-shingles`` compute with them. ``shingle_sets`` makes the sets; the
-pairs come from ``join`` or from a file.
+Used by all modules of this folder, by ``tuning``, and by the commands ``evaluate`` and ``neighbours``. ``shingle_sets``
+makes the sets; the pairs come from ``join``, from ``trial`` or from a file.
 """
 
 from collections.abc import Iterable, Sequence
@@ -44,7 +44,7 @@ class ShingleSets(NamedTuple):
 
 
 def shingle_sets(shingler: Shingler, texts: Sequence[str], scopes: Sequence[str | None] = ()) -> ShingleSets:
-    """Return texts as shingle sets; ``scopes``: scope of each text, or nothing without scopes."""
+    """Return texts as shingle sets; ``scopes``: scope of each text, empty without scopes."""
     batch = shingler.shingle(texts)
     # ``scope_key`` returns the 8 stored bytes of a scope, and without a scope no bytes, which become 0.
     keys = np.array([int.from_bytes(scope_key(scope), "little") for scope in scopes or [None] * len(texts)], np.uint64)
@@ -64,9 +64,9 @@ class Pairs(NamedTuple):
     right: NDArray[np.int64]
     similarities: NDArray[np.float64]
 
-    def where(self, mask: NDArray[np.bool_] | NDArray[np.int64] | slice) -> "Pairs":
-        """Return the pairs for which ``mask``, bool (n,), is true, or those at some places or in a slice."""
-        return Pairs(self.left[mask], self.right[mask], self.similarities[mask])
+    def where(self, selected: NDArray[np.bool_] | NDArray[np.int64] | slice) -> "Pairs":
+        """Return some of the pairs; ``selected``: a mask, bool (n,), or places in the arrays, or a slice of them."""
+        return Pairs(self.left[selected], self.right[selected], self.similarities[selected])
 
     def within(self, scopes: NDArray[np.uint64]) -> "Pairs":
         """Return the pairs whose documents have the same scope; ``scopes`` has that of each document."""

@@ -1,4 +1,4 @@
-"""Shares with bounds of 95 %, for ``scores`` and ``tune``."""
+"""Shares with bounds of 95 %, for ``scores``, ``tuning.study`` and the output of ``evaluate`` and ``tune``."""
 
 import math
 from dataclasses import dataclass

@@ -37,9 +37,9 @@ class MissedPair(NamedTuple):
 class Scores(NamedTuple):
     """Scores of a trial, by pairs.
 
-    ``containment_recall`` and ``containment_precision`` are of pairs below the threshold. ``missed`` are counts by
-    reason, ``examples`` the most similar missed pairs of each. ``without_match`` is of documents: those with promised
-    pairs of which none was found.
+    ``containment_recall`` and ``containment_precision`` are of pairs below the threshold. ``missed`` counts the missed
+    pairs by reason, ``examples`` has the most similar ones of each reason. ``without_match`` is of documents: of those
+    with promised pairs the share of which no promised pair was found.
     """
 
     recall: Rate
@@ -53,10 +53,10 @@ class Scores(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class Evaluation:
-    """The ``streamdedup evaluate`` result.
+    """The result of ``streamdedup evaluate``.
 
-    ``truth_file`` is None for an exact join. ``unknown_count`` are pairs in the file of which a document was not read,
-    ``suppressed_count`` true pairs that rules of the profile suppress; neither are part of the scores.
+    ``truth_file`` is None for an exact join. The scores leave out ``unknown_count`` pairs of the file of which a
+    document was not read, and ``suppressed_count`` true pairs that rules of the profile suppress.
     """
 
     options: DetectorOptions
@@ -105,22 +105,29 @@ def without_suppressed(
 
 
 def score(
-    expected: Pairs, findings: Findings, options: DetectorOptions, sets: ShingleSets, ids: list[str], *, computed: bool
+    expected: Pairs,
+    findings: Findings,
+    options: DetectorOptions,
+    sets: ShingleSets,
+    ids: list[str],
+    *,
+    is_computed: bool,
 ) -> Scores:
-    """Compare the findings of a trial with true pairs; ``sets`` and ``ids``: those of all documents, by number.
+    """Compare the findings of a trial with the true pairs ``expected``; ``sets`` and ``ids``: by document number.
 
-    Of ``computed`` pairs, from the exact join, those from ``recall_from`` on are promised, and a found pair is right if
-    it is a near-duplicate by its exact similarity. Of a file, all are promised, and a found pair is right if it has it.
+    - If ``is_computed``, the true pairs are from the exact join: those from ``recall_from`` on are promised, and a
+      found pair is right if it is a near-duplicate by its exact similarity.
+    - Else they are from a file: all are promised, and a found pair is right if it is in the file.
     """
     reported = findings.pairs
     is_found = np.isin(_codes(expected, ids), _codes(reported, ids))
-    is_promised = (expected.similarities >= options.recall_from) | (not computed)
+    is_promised = (expected.similarities >= options.recall_from) | (not is_computed)
     promised, is_promise_kept = expected.where(is_promised), is_found[is_promised]
     is_below = expected.similarities < options.threshold
     missed = expected.where(~is_found)
     reasons = MissClassifier(options, sets, findings).reasons(missed)
     reason_counts = Counter(reasons)
-    if computed:
+    if is_computed:
         recomputed = reported._replace(similarities=similarities(sets, reported.left, reported.right, options.measure))
         is_right = near_duplicates(recomputed, options, sets)
     else:
@@ -137,6 +144,7 @@ def score(
 
 
 def _without_match(pairs: Pairs, is_found: NDArray[np.bool_], document_count: int) -> Rate:
+    """Return the rate of the documents without a found pair among those with pairs."""
     ends = np.stack((pairs.left, pairs.right))
     totals = np.bincount(ends.reshape(-1), minlength=document_count)
     missed = np.bincount(ends[:, ~is_found].reshape(-1), minlength=document_count)

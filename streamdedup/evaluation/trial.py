@@ -1,6 +1,7 @@
 """Sends documents of files through the detector, as the daemon does, and collects the pairs that the detector finds.
 
-``scan`` uses a ``DetectorRun``; ``evaluate`` uses a ``Trial``, and ``scores`` compares its ``Findings`` with a truth.
+``cli.scan`` uses a ``DetectorRun``; ``cli.evaluate`` uses a ``Trial``, and ``scores`` compares its ``Findings`` with a
+truth.
 """
 
 import time
@@ -46,7 +47,7 @@ class DetectorRun:
         self.seconds = 0.0
 
     def index(self, documents: Sequence[Document]) -> DetectionResult:
-        """Index documents of ``document_at``, numbered without gaps; raise ``StoreUnavailable`` as the index."""
+        """Index documents from ``document_at``, numbered without gaps; the index may raise ``StoreUnavailable``."""
         started = time.perf_counter()
         result = self._detector.index(self._detector.prepare(documents), {PARTITION: self._fence})
         # Deletes the pending matches, which serve only a replay. Without a replay no high-water mark is needed.
@@ -62,10 +63,10 @@ class DetectorRun:
 
 
 class Findings(NamedTuple):
-    """The pairs found, each once, and which documents have a property, bool (n_documents,).
+    """The pairs found, each once, and three masks of documents, bool (n_documents,).
 
-    ``skipped`` or refused documents are in no bucket. ``over_candidates``: more than ``max_candidates`` candidates and
-    no full bucket.
+    ``skipped``: skipped or refused, so in no bucket. ``full_bucket``: met a full bucket. ``over_candidates``: more than
+    ``max_candidates`` candidates and no full bucket.
     """
 
     pairs: Pairs
@@ -89,8 +90,8 @@ class Trial:
         for detection in result.detections:
             number = detection.document.position.offset  # as ``document_at`` sets it
             for match in detection.matches:
-                ends = sorted((number, match.position.offset))
-                self._pairs.append((ends[0], ends[1], match.similarity))
+                left, right = sorted((number, match.position.offset))
+                self._pairs.append((left, right, match.similarity))
         self._skipped += [document.position.offset for document, _ in (*result.skipped, *result.refused)]
         self._full_bucket += [position.offset for position in result.full_bucket_positions]
         self._over_candidates += [position.offset for position in result.over_candidates_positions]

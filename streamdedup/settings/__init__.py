@@ -9,9 +9,9 @@
     root        all sections, and contradictions between them
     describe    ``config show``; ``examples``: ``config example``; ``presets``: profiles without a settings file
 
-``Settings.load`` collects every mistake and names each key in full. Each key is declared once, with its unit, bounds,
-default and description; messages, ``config show`` and the tables of the documentation are derived from the declaration.
-Secrets are never shown.
+``Settings.load`` collects every mistake and names each key in full. Each key is declared once, as an attribute with its
+unit, bounds, default and description; messages, ``config show`` and docs/settings.md (``docs/settings_tables.py``) are
+derived from the declaration. Secrets are never shown.
 """
 
 from streamdedup.settings.describe import describe_banding, describe_suppression, profile_lines, show

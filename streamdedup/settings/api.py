@@ -1,4 +1,4 @@
-"""The section ``[api]``: address and access of the HTTP service ``streamdedup serve``."""
+"""The section ``[api]``: address and access of the HTTP service. Read by ``cli.serve``; the daemon does not use it."""
 
 from collections.abc import Iterator
 from typing import Annotated, Literal
@@ -11,22 +11,22 @@ from streamdedup.settings.tls import tls_file_mistakes
 from streamdedup.settings.units import LISTED, File, Flag, Host, Kind, Whole, parse_list, read_host, write_list
 
 
-def _check_host(host: str) -> str:
-    """Read a host as ``read_host``; ``ValueError`` for a zone, which no client sends."""
+def _host_without_zone(host: str) -> str:
+    """Read a host as ``read_host``, but refuse an IPv6 zone (``fe80::1%eth0``), which no client sends."""
     if "%" in host:
         raise ValueError(f"{host} has a zone")
     return read_host(host)
 
 
 Hosts = Annotated[
-    tuple[Annotated[str, AfterValidator(_check_host)], ...],
+    tuple[Annotated[str, AfterValidator(_host_without_zone)], ...],
     BeforeValidator(parse_list),
     Kind(f"host names or addresses without a port, {LISTED}", write_list),
 ]
 
 
 class Api(Section):
-    """Address and access of the HTTP service; a daemon reads none of them."""
+    """Address and access of the HTTP service."""
 
     host: Host = "127.0.0.1"
     """Address of the service; `0.0.0.0` for all addresses of this machine."""
@@ -47,8 +47,8 @@ class Api(Section):
     ssl_key_file: File = None
     """Private key (PEM) of `ssl_cert_file`, without a password."""
     read_from: Literal["master", "replica"] = "master"
-    """Servers of a cluster, or of Sentinels, that are read; a master without a replica is read itself. A single server
-    is read at `redis.url`, master or replica. Replicas answer from a moment ago."""
+    """Which servers of a cluster, or of Sentinels, to read; with `replica` a master without a replica is read itself.
+    A single server is read at `redis.url`, whether master or replica. A replica may lack the newest documents."""
 
     # The base class calls each ``_check_...``, which yields key and text of each mistake.
     def _check_access(self) -> Iterator[tuple[str, str]]:

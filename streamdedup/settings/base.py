@@ -1,6 +1,8 @@
 """The base class of all sections, and functions that describe a section's keys from their declarations.
 
-An attribute has the name of its key, except that a time has the suffix of its unit: ``timeout_s`` for ``timeout``.
+Called by all sections, ``validation``, ``sources``, ``schema``, ``describe``, ``cli.settings_options`` and
+``docs/settings_tables.py``. An attribute has the name of its key, except that a time has the suffix of its unit:
+``timeout_s`` for ``timeout``.
 """
 
 import inspect
@@ -16,14 +18,14 @@ from streamdedup.errors import SettingsError
 from streamdedup.settings.units import WORD, Kind, read_utf8, write_text
 
 #: Delimiter of a TOML string.
-QUOTE = '"'
+_QUOTE = '"'
 #: Suffixes of attributes that hold a time. Their keys have no suffix, because in a file the value has a unit.
-UNIT_SUFFIXES = ("_ms", "_s")
+_UNIT_SUFFIXES = ("_ms", "_s")
 
 
 def key_of(name: str) -> str:
     """Return an attribute's key: its name without the unit."""
-    for suffix in UNIT_SUFFIXES:
+    for suffix in _UNIT_SUFFIXES:
         name = name.removesuffix(suffix)
     return name
 
@@ -34,17 +36,17 @@ class Section(BaseModel):
     model_config = ConfigDict(alias_generator=key_of, frozen=True, extra="forbid", hide_input_in_errors=True)
 
     def contradictions(self) -> Iterator[tuple[str, str]]:
-        """Yield key and text for each contradiction between valid values, found by all methods called ``_check_...``.
+        """Call all methods named ``_check_...``; yield key and text for each contradiction between valid values.
 
-        ``validation`` also calls this method on a section from which the wrong values are missing. A check that needs
-        a missing value ends with an AttributeError.
+        ``validation`` removes wrong values from the section beforehand. A check that needs a removed value raises
+        AttributeError, which ends this check alone.
         """
-        # The checks of base classes come first; ``vars`` has those that the class itself defines.
+        # The checks of base classes come first. No class overrides a check of its base: it would be called twice.
         sections = [model for model in reversed(type(self).__mro__) if issubclass(model, Section)]
         for name in (name for model in sections for name in vars(model) if name.startswith("_check_")):
             try:
                 yield from getattr(self, name)()
-            except AttributeError as error:  # for a missing value; any other AttributeError is a defect
+            except AttributeError as error:  # of a removed value; any other AttributeError is a defect
                 if not isinstance(error.obj, Section) or error.name not in type(error.obj).model_fields:
                     raise
 
@@ -88,17 +90,18 @@ def is_secret(field: FieldInfo) -> bool:
 
 
 def kind_of(field: FieldInfo) -> Kind:
-    """Return a field's kind; ``WORD`` for a field without a kind, which is a Literal of words."""
+    """Return how a field's value is described and written; ``WORD`` for a Literal of words, which declares no Kind."""
     return next((item for item in field.metadata if isinstance(item, Kind)), WORD)
 
 
-def names_file(field: FieldInfo, value: object) -> bool:
-    """Return whether a field's value is a file path, and not a word that is allowed instead."""
+def is_file_path(field: FieldInfo, value: object) -> bool:
+    """Return whether a field's value is a file path, and not a word that is allowed instead of one."""
     kind = kind_of(field)
     return kind.is_path and bool(value) and value not in kind.words
 
 
 def describe_allowed(field: FieldInfo) -> str:
+    """Return the allowed values of a field as text, such as ``a whole number from 1 up to 64``."""
     kind = kind_of(field)
     if kind is WORD:
         # The annotation is a Literal, or ``Literal[...] | None``.
@@ -112,5 +115,5 @@ def _bounds(field: FieldInfo, kind: Kind) -> Iterator[str]:
         for item in field.metadata:
             if isinstance(item, bound):
                 # As in a settings file, but "1s" without quotes, and 1 for 1.0.
-                text = kind.write(getattr(item, name)).strip(QUOTE)
+                text = kind.write(getattr(item, name)).strip(_QUOTE)
                 yield f"{word} {text.removesuffix('.0')}"

@@ -1,4 +1,4 @@
-"""Settings as text, for the ``config`` commands and ``tune``: settings as TOML, bandings and rules in sentences."""
+"""Settings as TOML, bandings and rules as sentences, for ``cli.config`` and ``tuning.advice``."""
 
 from collections.abc import Iterator, Sequence
 from pathlib import Path
@@ -7,7 +7,7 @@ from typing import Any
 from pydantic import BaseModel
 from pydantic.fields import FieldInfo
 
-from streamdedup.settings.base import fields_of, is_secret, key_of, kind_of, names_file
+from streamdedup.settings.base import fields_of, is_file_path, is_secret, key_of, kind_of
 from streamdedup.settings.kafka import Kafka
 from streamdedup.settings.profile import Profile
 from streamdedup.settings.redis import Redis
@@ -68,7 +68,7 @@ def _lines(section: BaseModel) -> Iterator[str]:
     reasons = _unused(section)
     for name, field in fields_of(type(section)).items():
         key, value = key_of(name), getattr(section, name)
-        if value in {None, ()} and value == field.default:  # else None is a value, "none" in the file
+        if value in {None, ()} and value == field.default:  # an absent key; another None is the word "none"
             continue
         if name not in section.model_fields_set and name in reasons:
             yield f"# {key}: {reasons[name]}"
@@ -80,7 +80,7 @@ def _lines(section: BaseModel) -> Iterator[str]:
 
 def _with_absolute_path(field: FieldInfo, value: Any) -> Any:
     """Return a path as absolute, which a settings file in any folder may name, and any other value unchanged."""
-    if names_file(field, value):
+    if is_file_path(field, value):
         return Path(value).absolute()
     return value
 

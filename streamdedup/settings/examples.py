@@ -1,7 +1,7 @@
 """Example profiles for kinds of texts, printed by ``streamdedup config example`` and listed in ``docs/tuning.md``.
 
-``measured`` counts the pairs that ``scan`` finds in open data sets, with the defaults (shingles of 3 words, threshold
-and containment 0.8) and with the example. ``presets`` has ``news`` for commands on files.
+Called by ``cli.config``; ``presets`` takes the keys of ``news``. ``measured`` compares the pairs that ``scan`` finds in
+open data sets with the example and with the defaults (shingles of 3 words, threshold and containment 0.8).
 """
 
 from collections.abc import Mapping
@@ -9,7 +9,7 @@ from typing import Final, NamedTuple
 
 
 class ExampleProfile(NamedTuple):
-    """An example; ``keys`` are as in a settings file, ``measured`` compares its pairs with those of the defaults."""
+    """An example; ``texts`` says for which texts, ``keys`` are as in a settings file."""
 
     texts: str
     keys: Mapping[str, str]

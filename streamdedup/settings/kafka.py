@@ -1,4 +1,7 @@
-"""The section ``[kafka]``: connection, topics and delivery."""
+"""The section ``[kafka]``: connection, topics and delivery. ``cli.assembly`` makes the options of all clients from it.
+
+A login by tokens or by a password file also has a part in ``cli.assembly.kafka_login`` and ``kafka.login``.
+"""
 
 import re
 import uuid
@@ -40,7 +43,8 @@ _ZSTD_SINCE = (2, 1)
 ALLOW_PLAINTEXT = "set allow_plaintext = true if the network is safe"
 
 
-def _check_server(server: str) -> str:
+def _valid_server(server: str) -> str:
+    """Return a server unchanged; ``ValueError`` without a name and a port."""
     match = _SERVER.fullmatch(server)
     if match is None or not 0 < int(match[2]) < 65536:
         raise ValueError("not a server")
@@ -57,8 +61,8 @@ def is_loopback(host: str) -> bool:
     return name in {"localhost", "::1"} or re.fullmatch(r"127(\.[0-9]{1,3}){3}", name) is not None
 
 
-def check_url(url: str | None) -> str | None:
-    """Accept URLs without login, query and fragment, and None; ``ValueError`` for anything else."""
+def valid_url(url: str | None) -> str | None:
+    """Return a URL without login, query and fragment, or None, unchanged; ``ValueError`` for anything else."""
     if url is not None:
         parts = urlsplit(url)
         # ``port`` and ``encode`` raise ValueError themselves for a port or a name that cannot exist; b"" is no name.
@@ -70,11 +74,12 @@ def check_url(url: str | None) -> str | None:
 
 Topic = Annotated[str, Field(pattern=_TOPIC), Kind(TOPIC_ALLOWED)]
 Servers = Annotated[
-    tuple[Annotated[str, AfterValidator(_check_server)], ...],
+    tuple[Annotated[str, AfterValidator(_valid_server)], ...],
     BeforeValidator(parse_list),
     Kind(f"{SERVERS_ALLOWED}, {LISTED}", write_list),
 ]
-#: A comma separates names in a variable, so no name has one. ``streamdedup.dlq.`` begins the dead letters' headers.
+#: A comma separates names in an environment variable, so no name has one. ``streamdedup.dlq.`` begins the names of the
+#: headers that dead letters have anyway.
 HeaderNames = Annotated[
     tuple[Annotated[str, Field(pattern=re.compile(r"^(?!streamdedup\.dlq\.)[^,\x00-\x1f]{1,256}$"))], ...],
     BeforeValidator(parse_list),
@@ -90,7 +95,7 @@ _CLIENT = ("sasl_client_id", "sasl_client_secret")
 _TOKENS = ("sasl_token_file", "sasl_token_url", *_CLIENT, "sasl_token_scope", "sasl_token_ca_file")
 #: Keys of the login by mechanism; ``_PASSWORD`` for mechanisms that are not listed, and without a mechanism.
 _LOGINS: dict[str, tuple[str, ...]] = {"OAUTHBEARER": _TOKENS, "AWS_MSK_IAM": (), "GSSAPI": ()}
-#: Texts of mistakes about a login, to be completed with the protocol.
+#: Texts of mistakes about a login; ``{}`` becomes the protocol.
 _MISSING = "is missing; security_protocol = {} needs it"
 _UNUSED = "is given, but security_protocol = {} does not log in"
 
@@ -168,7 +173,7 @@ class Kafka(TlsSection):
     sasl_token_file: File = None
     """File that holds a token for `OAUTHBEARER`."""
     sasl_token_url: Annotated[
-        str | None, AfterValidator(check_url), Kind('a URL without a login, such as "https://HOST/token"')
+        str | None, AfterValidator(valid_url), Kind('a URL without a login, such as "https://HOST/token"')
     ] = None
     """Endpoint of tokens for `OAUTHBEARER`."""
     sasl_client_id: OptionalText = None
@@ -187,18 +192,18 @@ class Kafka(TlsSection):
     """Allow `SASL_PLAINTEXT` to other machines, although the network between can read the password."""
 
     @property
-    def exactly_once(self) -> bool:
+    def _is_exactly_once(self) -> bool:
         """Whether alerts and offsets are committed in transactions."""
         return self.delivery == "exactly-once"
 
     @property
     def transactional_id(self) -> str | None:
         """Name of this daemon's transactions at the broker, or None for delivery without them."""
-        return f"streamdedup-{self.group_id}-{self.instance_id}" if self.exactly_once else None
+        return f"streamdedup-{self.group_id}-{self.instance_id}" if self._is_exactly_once else None
 
     @property
     def request_timeout_s(self) -> float:
-        """Time limit for a request to a broker: two tries fit into the time of the transaction that waits for them."""
+        """Time limit of a request to a broker: two tries of a request fit into a transaction."""
         return self.transaction_timeout_s / 3
 
     @property
@@ -206,7 +211,7 @@ class Kafka(TlsSection):
         return self.security_protocol.endswith("SSL")
 
     def security(self) -> dict[str, Any]:
-        """Return the transport's options for TLS and login, in clear; ``kafka.login`` has tokens and password files."""
+        """Return the options of the Kafka client for TLS and login, with the password in clear."""
         options: dict[str, Any] = {"security_protocol": self.security_protocol}
         if self.sasl_mechanism is not None:
             options["sasl_mechanism"] = self.sasl_mechanism
@@ -222,12 +227,12 @@ class Kafka(TlsSection):
             yield "dead_letter_topic", "is the duplicates_topic too; alerts and dead letters need a topic each"
 
     def _check_instance(self) -> Iterator[tuple[str, str]]:
-        if self.group_instance_id is not None and self.exactly_once and "instance_id" not in self.model_fields_set:
+        if self.group_instance_id is not None and self._is_exactly_once and "instance_id" not in self.model_fields_set:
             yield "instance_id", "is missing; without it the partitions of group_instance_id wait after a crash"
 
     def _check_version(self) -> Iterator[tuple[str, str]]:
         if self.api_version is not None:
-            if self.exactly_once and self.api_version < _TRANSACTIONS_SINCE:
+            if self._is_exactly_once and self.api_version < _TRANSACTIONS_SINCE:
                 yield "api_version", 'is below 2.5, which delivery = "exactly-once" needs'
             if self.api_version < _ZSTD_SINCE:
                 yield "api_version", "is below 2.1, which alerts compressed by zstd need"

@@ -1,4 +1,7 @@
-"""Profiles for commands on files, such as ``scan``, ``evaluate`` and ``tune``: from a settings file, or built in."""
+"""Profiles for commands on files, such as ``scan``, ``evaluate`` and ``tune``: from a settings file, or built in.
+
+Called by ``cli.options`` and the benchmarks.
+"""
 
 from collections.abc import Mapping
 from pathlib import Path
@@ -19,7 +22,7 @@ _PRESETS: Final[Mapping[str, Mapping[str, object]]] = {
 
 
 def default_profile(config: Path | None) -> str:
-    """Return the name of the profile where none is named: ``articles``, or the only one of a settings file."""
+    """Return the profile's name for a command without ``--profile``: the only one of the settings file, or articles."""
     tree = {} if config is None else read_sources(config, None, None, has_servers=False).tree  # not validated yet
     profiles = tree.get("profiles")
     return next(iter(profiles)) if isinstance(profiles, dict) and len(profiles) == 1 else "articles"

@@ -1,6 +1,8 @@
 """The sections ``[profiles.NAME]``: topics, the format of their documents, and the rules for near-duplicates.
 
-``Profile`` also computes from the keys the shingle options, the banding and the index fingerprint, for the detector.
+``Profile`` also derives from the keys the shingle options, the banding and the index fingerprint; ``indexes`` makes the
+options of the detector from them. A new key that changes stored data belongs in ``fingerprint``; one that programs may
+set, in ``library`` too. The tables of docs/settings.md are generated.
 """
 
 import unicodedata
@@ -60,7 +62,10 @@ DEFAULT_RECALL_FROM: Final = 0.8
 
 
 class Profile(Section):
-    """One namespace in the index, and the rules for comparing its documents; durations are in seconds here."""
+    """One namespace in the index, and the rules for comparing its documents.
+
+    A key for a time lacks the unit of its attribute: ``retention`` for ``retention_s``.
+    """
 
     topics: Topics
     """Input topics of this profile."""
@@ -177,11 +182,11 @@ class Profile(Section):
     """Seed of the hash functions of the signatures."""
 
     def shingle_options(self) -> ShingleOptions:
-        """Return the shingle options, with the stop shingles left out: those with which documents are compared."""
-        return replace(self.every_shingle(), stop_shingles=self._stop_shingles)
+        """Return the shingle options that leave stop shingles out: those with which documents are compared."""
+        return replace(self.options_with_stop_shingles(), stop_shingles=self._stop_shingles)
 
-    def every_shingle(self) -> ShingleOptions:
-        """Return the shingle options that leave no stop shingles out: those with which stop shingles are learnt."""
+    def options_with_stop_shingles(self) -> ShingleOptions:
+        """Return the shingle options that keep stop shingles: those with which stop shingles are learnt."""
         return ShingleOptions(
             unit=self.shingle_unit,
             size=self.shingle_size,
@@ -208,8 +213,8 @@ class Profile(Section):
         min_shingles = MIN_SHINGLES if self.exact_limit is None else min(MIN_SHINGLES, self.exact_limit + 1)
         return ContainmentRule(self.containment_threshold, min_shingles)
 
-    def least_recall_from(self) -> float:
-        """Return ``recall_from`` without regard to the threshold, where it is a default."""
+    def configured_recall_from(self) -> float:
+        """Return ``recall_from`` if it is set, else 0.8 even where the threshold is higher; for ``tune``."""
         return self.recall_from if "recall_from" in self.model_fields_set else DEFAULT_RECALL_FROM
 
     def recall(self, similarity: float) -> float:
@@ -226,11 +231,11 @@ class Profile(Section):
         An index may be continued with another profile exactly if both fingerprints are equal, apart from ``unicode``:
         another version of Unicode changes few characters, and causes a warning only.
 
-        - Included for a reason that is not obvious: ``exact_limit``, because otherwise the same two texts would be
-          compared exactly or by estimate, depending on the time of their insertion; ``scope_field``, because stored
-          documents would be in wrong scopes.
+        - Included although sketches and band keys of a text do not show it: ``exact_limit``, because otherwise the time
+          of insertion would decide whether two texts are compared exactly or by estimate; ``scope_field``, because
+          stored documents would be in wrong scopes.
         - Excluded, because nothing stored depends on them: ``threshold``, ``containment_threshold``, ``recall_from``
-          and ``min_recall`` (but bands and rows, which may follow from them, are included), ``min_words``,
+          and ``min_recall`` (bands and rows, which may follow from them, are included), ``min_words``,
           ``min_shared_bands``, the rules of suppression, the names of fields, ``label_bytes``, retention and caps.
         """
         banding = self.banding()
@@ -271,7 +276,7 @@ class Profile(Section):
         if self.stop_shingles == NO_STOPS:
             return frozenset()
         stops = parse_stop_shingles(read_utf8(Path(self.stop_shingles)))
-        if wrong := differences(stops, self.every_shingle()):
+        if wrong := differences(stops, self.options_with_stop_shingles()):
             raise ValueError(f"holds other shingles than those of the profile: {', '.join(wrong)}")
         return stops.hashes
 
@@ -283,7 +288,7 @@ class Profile(Section):
         return choose_banding(jaccard, self.min_recall, self.permutations, self.min_shared_bands)
 
     def hints(self) -> Iterator[tuple[str, str]]:
-        """Yield key and text of a warning: ``max_candidates`` cuts pairs."""
+        """Yield key and text of a warning if a document has more false candidates than ``max_candidates``."""
         banding = self.banding()
         candidates = false_candidates(banding, self.least_jaccard(self.threshold), unit=self.shingle_unit)
         # For characters the estimate was measured with shingles of 5; longer shingles have fewer candidates.
@@ -346,7 +351,7 @@ class Profile(Section):
     def _check_stop_lists(self) -> Iterator[tuple[str, str]]:
         if self.shingle_unit == "char" and self.stop_words != NO_STOPS:
             yield "stop_words", 'is for shingle_unit = "word" only'
-        # The stop shingles were learnt with the stop words, so a mistake in the stop words ends the check.
+        # ``_stop_shingles`` needs ``_stop_words``, so a mistake in the stop words ends the check.
         for key, noun in (("stop_words", "word"), ("stop_shingles", "shingle")):
             path = getattr(self, key)
             try:
@@ -358,20 +363,20 @@ class Profile(Section):
                 yield key, f"{path} holds no {noun}"
                 return
 
-    def _check_names(self) -> Iterator[tuple[str, str]]:
+    def _check_field_names(self) -> Iterator[tuple[str, str]]:
         keys_by_field = dict.fromkeys(self.text_fields, "text_fields")
         for key in ("id_field", "published_at_field", "source_field", "op_field", "scope_field", "deleted_field"):
-            name = getattr(self, key)
-            if name is not None and name in keys_by_field:
-                yield key, f"is {name}, which {keys_by_field[name]} names already; each needs a field of its own"
-            keys_by_field.setdefault(name, key)
+            field = getattr(self, key)
+            if field is not None and field in keys_by_field:
+                yield key, f"is {field}, which {keys_by_field[field]} names already; each needs a field of its own"
+            keys_by_field.setdefault(field, key)
         if self.default_scope is not None and self.scope_field is None:
             yield "default_scope", "needs scope_field"
         if self.key_field is not None and self.key_format not in {"json", "registry"}:
             yield "key_field", 'needs key_format = "json" or "registry"'
 
     def _explicit_banding_mistakes(self, banding: Banding) -> Iterator[tuple[str, str]]:
-        """Yield mistakes of ``bands`` and ``rows``; they may miss a recall for which no key asks."""
+        """Yield mistakes of ``bands`` and ``rows``; a recall that they miss is one if a key asks for a recall."""
         banding_text = f"{banding.bands} bands of {banding.rows} rows"
         if banding.permutations > self.permutations:
             yield "bands", f"{banding_text} need {banding.permutations} permutations; there are {self.permutations}"

@@ -1,4 +1,7 @@
-"""Kinds and defaults of values that only profiles have: fields, sources, formats, operations, lists of stop words."""
+"""Kinds and defaults of values that only profiles have: fields, sources, formats, operations, lists of stop words.
+
+Used by ``profile``; ``cli.options`` takes the words for lists of stop words.
+"""
 
 from operator import attrgetter
 from typing import Annotated, Any, Final, NamedTuple
@@ -40,14 +43,14 @@ def default_by_unit(key: str, *, le: float, gt: float | None = None, ge: float |
     )
 
 
-def _check_format(name: str) -> str:
+def _valid_format(name: str) -> str:
     if name not in FORMATS:
         raise ValueError("not a format")
     return name
 
 
 FieldName = Annotated[str, Field(pattern=r'^[^"\\\x00-\x1f]+$'), Kind(f"the name of a field, {_NAME_ALLOWED}")]
-FormatName = Annotated[str, AfterValidator(_check_format), Kind(" or ".join(f'"{name}"' for name in FORMATS))]
+FormatName = Annotated[str, AfterValidator(_valid_format), Kind(" or ".join(f'"{name}"' for name in FORMATS))]
 #: As ``FieldName``, or None: not all profiles use this field.
 OptionalFieldName = Annotated[
     str | None, Field(pattern=r'^[^"\\\x00-\x1f]+$'), Kind(f"the name of a field, {_NAME_ALLOWED}")

@@ -1,4 +1,4 @@
-"""The section ``[redis]``: the servers that hold the index."""
+"""The section ``[redis]``: the servers that hold the index. ``indexes`` connects to them with it."""
 
 import importlib
 from collections.abc import Iterator
@@ -21,10 +21,10 @@ CONNECT_TIMEOUT_S = 1.0
 URL_ALLOWED = '"redis://HOST:PORT/DB", "rediss://HOST:PORT/DB" or "unix:///PATH?db=DB"'
 
 
-def _check_url(url: SecretStr) -> SecretStr:
-    """Accept URLs of the Redis client without query options except ``db``; ``ValueError`` for others.
+def _valid_url(url: SecretStr) -> SecretStr:
+    """Return a URL of Redis unchanged if its query has no other option than ``db``, else raise ``ValueError``.
 
-    The options that the client reads from a query are keys of their own here. The error names the refused part.
+    The Redis client reads further options from a query; here they are keys. The error names the refused part.
     """
     text = url.get_secret_value()
     try:
@@ -68,7 +68,7 @@ def redact_url(url: str) -> str:
     return parts._replace(netloc=f"{parts.username or ''}:***@{address}").geturl()
 
 
-def _credentials(username: str, password: str) -> tuple[str, ...]:
+def _auth_arguments(username: str, password: str) -> tuple[str, ...]:
     """Return the arguments of the command AUTH; none without user and password."""
     if username:
         return (username, password)
@@ -87,7 +87,7 @@ def _provider_mistakes(name: str) -> Iterator[tuple[str, str]]:
 
 
 #: A URL of Redis; never shown, because it may hold a password.
-Url = Annotated[SecretStr | None, AfterValidator(_check_url), Kind(URL_ALLOWED, lambda _value: '"***"')]
+Url = Annotated[SecretStr | None, AfterValidator(_valid_url), Kind(URL_ALLOWED, lambda _value: '"***"')]
 KeyPrefix = Annotated[
     str,
     Field(pattern=r"^[A-Za-z0-9_.-]{1,32}$"),
@@ -167,16 +167,19 @@ class Redis(TlsSection):
         return parts._replace(netloc=parts.netloc.rpartition("@")[2]).geturl()
 
     def login(self) -> tuple[str, ...]:
-        """Return password, or user and password, or nothing, in clear; files are read again (``read_secret``)."""
+        """Return the arguments of AUTH in clear: password, user and password, or none; files are read again."""
         password = self.secret("password")
         parts = urlsplit(self.secret("url") or "")
-        return _credentials(self.username or unquote(parts.username or ""), password or unquote(parts.password or ""))
+        return _auth_arguments(
+            self.username or unquote(parts.username or ""), password or unquote(parts.password or "")
+        )
 
     def sentinel_login(self) -> tuple[str, ...]:
         """Return the login to the Sentinels; form and errors as for ``login``."""
-        return _credentials(self.sentinel_username or "", self.secret("sentinel_password") or "")
+        return _auth_arguments(self.sentinel_username or "", self.secret("sentinel_password") or "")
 
     def tls_arguments(self) -> dict[str, Any]:
+        """Return the arguments of the Redis client for TLS."""
         if not self.uses_tls:
             return {}
         # For a single server the scheme of the URL selects TLS.

@@ -1,4 +1,8 @@
-"""All settings together: commands load them with ``Settings.load``, which also reports contradictions of sections."""
+"""All settings together: ``Settings.load`` reads them and reports all mistakes, also contradictions between sections.
+
+Called by ``cli.settings_options`` for the commands, and by ``presets``. A new section is an attribute of ``Settings``
+and a row of ``schema.SECTIONS``.
+"""
 
 import re
 from collections.abc import Iterator, Mapping
@@ -43,15 +47,17 @@ class Settings(Section):
         *,
         has_servers: bool = True,
     ) -> Self:
-        """Read settings from a file, below the environment, below overrides; all mistakes are one error.
+        """Read settings from a file, the environment and overrides; ``SettingsError`` names all mistakes.
+
+        The environment replaces values of the file, overrides replace both.
 
         ``path``: None for the file that STREAMDEDUP_CONFIG names, if any. ``overrides``: by dotted key
         (``{"kafka.batch_records": 100}``) or nested; None values count as absent. Without ``has_servers`` the sections
         of servers may be absent or lack keys.
         """
         sources = read_sources(path, overrides, environ, has_servers=has_servers)
-        # Without validation: ``read_sections`` has validated each value, so that no mistake hides another. None means
-        # that the sections passed here are those that count as set.
+        # Without validation: ``read_sections`` has validated each value, so that no mistake hides another. With None
+        # the sections that are passed here count as set.
         settings = cls.model_construct(None, **read_sections(sources))
         report_contradictions(sources, settings)
         if sources.mistakes:

@@ -1,7 +1,7 @@
 """The schema of the settings: the model of each table.
 
-``sources`` and ``validation`` look keys up here; a new section needs a row in ``SECTIONS`` and an attribute of
-``Settings``.
+``sources``, ``validation`` and ``cli.settings_options`` look keys up here; ``describe`` and ``docs/settings_tables.py``
+list the sections. A new section is a row of ``SECTIONS`` and an attribute of ``root.Settings``.
 """
 
 from collections.abc import Iterator, Mapping

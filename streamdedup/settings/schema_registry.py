@@ -1,4 +1,7 @@
-"""The section ``[schema_registry]``: the server with the schemas of Avro, JSON Schema and Protobuf values."""
+"""The section ``[schema_registry]``: the server with the schemas of Avro, JSON Schema and Protobuf values.
+
+``cli.assembly`` makes a ``wire.schema_registry.Registry`` from it.
+"""
 
 from base64 import b64encode
 from collections.abc import Iterator
@@ -8,7 +11,7 @@ from urllib.parse import urlsplit
 from pydantic import AfterValidator, Field
 
 from streamdedup.errors import SettingsError
-from streamdedup.settings.kafka import check_url, is_loopback
+from streamdedup.settings.kafka import is_loopback, valid_url
 from streamdedup.settings.tls import TlsSection
 from streamdedup.settings.units import Duration, File, Kind, OptionalText, Secret
 
@@ -17,7 +20,7 @@ class SchemaRegistry(TlsSection):
     """Server, login and TLS of the schema registry, for profiles whose `format` has schemas, and for alerts in Avro."""
 
     url: Annotated[
-        str | None, AfterValidator(check_url), Kind('a URL without a login, such as "https://HOST:PORT"')
+        str | None, AfterValidator(valid_url), Kind('a URL without a login, such as "https://HOST:PORT"')
     ] = None
     """Address of the API of Confluent's Schema Registry; other registries serve this API below a path, such as
     `http://HOST:PORT/apis/ccompat/v7`."""

@@ -1,4 +1,7 @@
-"""The section ``[service]``: metrics and logs of the daemon, and its reactions to dead letters and a lost index."""
+"""The section ``[service]``: metrics and logs of the daemon, and its reactions to dead letters and a lost index.
+
+Read by ``cli.assembly`` and the commands ``run``, ``serve``, ``index`` and ``check``.
+"""
 
 from typing import Literal
 
@@ -9,7 +12,7 @@ from streamdedup.settings.units import Host, Limit, Whole
 
 
 class Service(Section):
-    """Metrics, logs, and what to do about dead letters and a lost index."""
+    """Metrics, logs, and reactions to dead letters and a lost index."""
 
     metrics_host: Host = "127.0.0.1"
     """Address of `/metrics`, `/livez` and `/readyz`; `0.0.0.0` for all addresses of this machine."""

@@ -1,8 +1,8 @@
 """Reads settings from one TOML file, the environment and the command line; the later source replaces the earlier.
 
-The only module that takes settings from the environment. ``Settings.load`` calls ``read_sources``. The resulting
+The only module that takes settings from the environment. ``root`` and ``presets`` call ``read_sources``. The resulting
 ``Sources`` holds a tree of plain values and the mistakes so far; ``validation`` then checks the values, and adds its
-mistakes. ``KeyPath`` and the table of all keys are in ``schema``.
+mistakes.
 
 pydantic-settings 2.16 does not replace this module: it ignores unknown variables and an absent settings file, and has
 neither profiles with a hyphen in their name nor secrets in named files.
@@ -17,7 +17,7 @@ from pathlib import Path
 from typing import Any
 
 from streamdedup.errors import SettingsError
-from streamdedup.settings.base import names_file, read_secret, secrets_of
+from streamdedup.settings.base import is_file_path, read_secret, secrets_of
 from streamdedup.settings.schema import PREFIX, SEPARATOR, KeyPath, describe_unknown, field_at, tables
 from streamdedup.settings.units import read_utf8
 
@@ -35,9 +35,9 @@ _NO_FILE = f"no settings file; name one with --config or {CONFIG_VARIABLE}"
 class Sources:
     """The values from all sources together, and their mistakes, one line each.
 
-    ``tree`` has the values by section and key, not checked yet. ``settled`` are keys with a mistake, whose further
-    mistakes are left out. ``is_unread``: the file could not be read; its content is unknown, so absent keys are no
-    mistakes. Without ``has_servers`` the sections of servers may lack keys, and no secret is read.
+    ``tree`` has the values by section and key, not checked yet. ``settled`` are keys of which no further mistake is
+    reported. ``is_unread``: the file could not be read, so absent keys are no mistakes. Without ``has_servers`` the
+    sections of servers may lack keys, and no secret is read.
     """
 
     tree: dict[str, Any] = field(default_factory=dict)
@@ -47,7 +47,7 @@ class Sources:
     is_unread: bool = False
     has_servers: bool = True
 
-    def checks(self, path: KeyPath) -> bool:
+    def is_checked(self, path: KeyPath) -> bool:
         """Return whether absent keys and contradictions of a table, or of the whole tree, are mistakes."""
         return not self.is_unread and (self.has_servers or path[:1] == ("profiles",))
 
@@ -67,8 +67,8 @@ class Sources:
             self.report_line(f"{'.'.join(path)}{item}: {text}")
 
     def report_missing(self, path: KeyPath, needed: str) -> None:
-        """Add the mistake for an absent key, if it is ``checks`` for its table."""
-        if not self.checks(path):
+        """Add the mistake for an absent key, unless absent keys of its table are no mistakes."""
+        if not self.is_checked(path):
             return
         if not self.has_file and _NO_FILE not in self.mistakes:
             self.mistakes.insert(0, _NO_FILE)
@@ -112,14 +112,14 @@ def read_sources(
 
 def _read_file(sources: Sources, path: Path) -> None:
     try:
-        sources.tree = tomllib.loads(read_utf8(path, is_regular=False))
+        sources.tree = tomllib.loads(read_utf8(path, must_be_regular=False))
     except ValueError as error:
         text = f"is not TOML: {error}" if isinstance(error, tomllib.TOMLDecodeError) else error
         sources.report_line(f"{path}: {text}")
         sources.is_unread = True
     for key_path, value in list(_leaves(sources.tree)):
         declared = field_at(key_path)
-        if declared is not None and isinstance(value, str) and names_file(declared, value):
+        if declared is not None and isinstance(value, str) and is_file_path(declared, value):
             # A relative path is relative to the folder of the settings file.
             sources.assign(key_path, str(path.parent / value))
 
@@ -149,7 +149,7 @@ def _read_environment(sources: Sources, environ: Mapping[str, str]) -> None:
 
 
 def _path_of(name: str, tree: Mapping[str, Any]) -> KeyPath:
-    """Return the path that a variable names; there may be no such key."""
+    """Return the path that a variable names; a key of this path need not exist."""
     section, *steps = name.removeprefix(PREFIX).lower().split(SEPARATOR)
     if section == "profiles" and len(steps) > 1:
         return section, _profile_of(SEPARATOR.join(steps[:-1]), tree), steps[-1]  # a name may contain the separator

@@ -44,7 +44,7 @@ class TlsSection(Section):
         return context
 
     def tls_contradictions(self, reason_unused: str | None) -> Iterator[tuple[str, str]]:
-        """Yield key and text for each TLS key without use (``reason_unused``) or companion, and each unusable file."""
+        """Yield key and text for each TLS key that is unused (``reason_unused``) or lacks its companion or its file."""
         for name in ("ssl_ca_file", "ssl_cert_file", "ssl_key_file"):
             if reason_unused is not None and getattr(self, name) is not None:
                 yield name, f"is given, but {reason_unused}"
@@ -75,13 +75,13 @@ def tls_file_mistakes(ca: Path | None, cert: Path | None, key: Path | None) -> I
 
 def _unusable_files(ca: Path | None, cert: Path | None, key: Path | None) -> Iterator[tuple[str, str]]:
     """Yield key and text for each TLS file with wrong content; the key is checked if the other files are usable."""
-    usable = True
+    are_usable = True
     for name, path in (("ssl_ca_file", ca), ("ssl_cert_file", cert)):
         reason = None if path is None else _certificate_mistake(path)
         if reason is not None:
-            usable = False
+            are_usable = False
             yield name, f"{reason}: {path}"
-    if usable and cert is not None and key is not None:
+    if are_usable and cert is not None and key is not None:
         reason = _key_mistake(cert, key)
         if reason is not None:
             yield "ssl_key_file", f"{reason}: {key}"

@@ -5,8 +5,8 @@ the reader; ``base`` and ``describe`` take the ``Kind`` from the field's metadat
 
 A value is typed (from TOML) or text (from the environment or the command line). Readers (``parse_...``) accept both,
 never guess (no number without its unit, no truth value for a number), and raise ``ValueError`` for anything else,
-without repeating the value. Readers of optional keys accept None, which code may pass. A settings file states the None
-of ``OptionalNumber`` and ``Limit`` as ``"none"``; the None of other kinds means an absent key.
+without repeating the value. Readers of optional keys accept None, which code may pass. In a settings file the None of
+``OptionalNumber`` and ``Limit`` is written as ``"none"``; the None of other kinds is an absent key.
 
 Two types of pydantic 2.14 guess, so no key has them: ``ByteSize`` reads "1,5MiB" and ``True`` as 1 byte, "32.120kB" as
 32,119 bytes; ``AwareDatetime`` reads "20260501" as seconds (August 1970), and not "20260501T060000Z".
@@ -57,9 +57,9 @@ def write_text(value: object) -> str:
 class Kind:
     """The kind of a key's value: how messages describe it, and how a settings file writes it.
 
-    ``write`` makes TOML that reads as the same value; it gets None only where None is the value ``"none"``, because an
-    absent key is not written (``describe``). ``hint`` follows the noun and the bounds. ``words`` are allowed instead of
-    a path, such as ``"none"`` for the list of stop words.
+    ``write`` makes TOML that reads as the same value; ``describe`` writes None only for kinds with the word ``"none"``.
+    In messages ``hint`` follows ``noun`` and the bounds. ``words`` are allowed instead of a path, such as ``"none"``
+    for the list of stop words.
     """
 
     noun: str
@@ -139,14 +139,14 @@ def parse_flag(value: object) -> bool:
 
 
 def parse_list(value: object) -> object:
-    """Read one text with commas between the items; pydantic checks a list and anything else."""
+    """Split a text at its commas; return any other value unchanged, which pydantic checks."""
     if isinstance(value, str):
         return [item.strip() for item in value.split(",")]
     return value
 
 
 def parse_pairs(value: object) -> object:
-    """Read text pairs that are written as JSON or as a table; pydantic checks a list and anything else."""
+    """Return pairs from JSON text or from a table as a list; any other value unchanged, which pydantic checks."""
     if isinstance(value, str):
         try:
             value = json.loads(value)
@@ -202,13 +202,13 @@ def read_host(host: str) -> str:
     return address
 
 
-def read_utf8(path: Path, *, is_regular: bool = True) -> str:
+def read_utf8(path: Path, *, must_be_regular: bool = True) -> str:
     """Read a text file, without a byte order mark; the text of a ``ValueError`` follows the file name in messages.
 
-    A pipe or a device, which may never end, is unreadable unless ``is_regular`` is false.
+    A pipe or a device, which may never end, is unreadable unless ``must_be_regular`` is false.
     """
     try:
-        may_be_read = not is_regular or stat.S_ISREG(path.stat().st_mode)
+        may_be_read = not must_be_regular or stat.S_ISREG(path.stat().st_mode)
         text = path.read_bytes().decode("utf-8") if may_be_read else None
     except OSError as error:
         raise ValueError(f"cannot be read: {error.strerror}") from None

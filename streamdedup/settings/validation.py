@@ -1,10 +1,10 @@
-"""Validates one table after the other, so that no mistake hides another, and describes the mistakes.
+"""Validates the settings, one table after the other, and reports every mistake to a ``Sources``.
 
-``Settings.load`` calls ``read_sections``, ``library`` calls ``read_profile``. A pydantic model of all settings would
-look for contradictions in a section only when every value in it is valid, and between sections only when all values
-are. Here the model of a section checks single values alone; wrong values are reported and left out, and
-``report_contradictions`` checks all other values. The mistakes go to a ``Sources``. No text repeats a secret, the value
-of an unknown key, or a password inside an address.
+``root`` calls ``read_sections``, ``report_contradictions`` and ``shown``; ``library`` calls ``read_profile``.
+
+In each table pydantic checks the single values. Wrong values are reported and removed; then the remaining values are
+checked for contradictions. So no mistake hides another, as it would if pydantic also looked for contradictions: it does
+so only when all values are valid. No text repeats a secret, the value of an unknown key, or a password in an address.
 """
 
 import re
@@ -22,7 +22,8 @@ from streamdedup.settings.schema import KeyPath, describe_unknown, tables
 from streamdedup.settings.sources import Sources
 from streamdedup.settings.units import write_text
 
-#: Placeholders for absent or wrong keys without default. ``_without`` removes them again, ``read_profile`` does not.
+#: Valid values for keys without default that are absent or wrong: a model is built from valid values only. ``_without``
+#: removes them from the section; ``read_profile`` keeps the topic, which a program does not use.
 _PLACEHOLDERS = {"bootstrap_servers": "localhost:9092", "topics": "topic"}
 #: Longest part of a wrong value that a message repeats.
 _SHOWN_CHARACTERS = 60
@@ -54,7 +55,10 @@ def read_sections(sources: Sources) -> dict[str, Any]:
 
 
 def read_profile(keywords: Mapping[str, object], allowed_keys: Collection[str]) -> Profile:
-    """Return a profile that a program defines; keys that are not ``allowed_keys`` are about Kafka records."""
+    """Return a profile that a program defines; ``SettingsError`` names every mistake.
+
+    Keys of a profile that are not ``allowed_keys`` are refused: they are about records of Kafka.
+    """
     path = ("profiles", "NAME")
     sources = Sources(has_file=True)  # a missing file is no mistake of a program
     for key in keywords.keys() & (keys_of(Profile).keys() - set(allowed_keys)):
@@ -71,42 +75,42 @@ def read_profile(keywords: Mapping[str, object], allowed_keys: Collection[str]) 
 
 
 def report_contradictions(sources: Sources, section: Section, above: KeyPath = ()) -> None:
-    """Report the contradictions within a section, if ``sources`` checks it."""
-    if sources.checks(above):
+    """Report the contradictions within a section at the path ``above``, if ``sources`` checks it."""
+    if sources.is_checked(above):
         for key, text in section.contradictions():
             sources.report((*above, *key.split(".")), text)  # ``Settings`` names keys by section and key
 
 
 def _read_section(sources: Sources, path: KeyPath, model: type[_AnySection], content: object) -> _AnySection:
-    """Return a section that lacks the attributes whose value is wrong; its mistakes are reported."""
+    """Report the mistakes of a table; return it as a section that lacks the attributes whose value is wrong."""
     if not isinstance(content, Mapping):
         sources.report(path, f"is {shown(content)}, not a table; needed: keys under [{'.'.join(path)}]")
         return _without(model, {}, set(keys_of(model)))
     try:
         section = model.model_validate(content)
     except ValidationError as error:
-        section = _without(model, content, _report_values(sources, path, model, error))
+        section = _without(model, content, _report_mistakes(sources, path, model, error))
     report_contradictions(sources, section, path)
     return section
 
 
-def _report_values(sources: Sources, path: KeyPath, model: type[Section], failed: ValidationError) -> set[str]:
+def _report_mistakes(sources: Sources, path: KeyPath, model: type[Section], failed: ValidationError) -> set[str]:
     """Report a table's wrong, unknown and missing keys, and return them."""
     fields = keys_of(model)
     keys: set[str] = set()
     for error in failed.errors(include_url=False):
         key, *inside = map(str, error["loc"])
+        is_default_of_wrong_value = error["type"] == "default_factory_not_called"
         if error["type"] == "missing":
             sources.report_missing((*path, key), describe_allowed(fields[key]))
         elif key not in fields:
             sources.report((*path, key), describe_unknown((*path, key)))
-        elif inside or (key not in keys and error["type"] != "default_factory_not_called"):
-            # Each wrong item of a list (`inside`), or one mistake for a value; none for a default that is derived from
-            # a wrong value.
+        elif inside or (key not in keys and not is_default_of_wrong_value):
+            # Each wrong item of a list (`inside`), or one mistake for a value.
             index, text = _describe_value(fields[key], error)
             sources.report((*path, key), text, index)
         keys.add(key)
-    # A contradiction with a reported key would be a second mistake about it: ``report`` leaves out settled keys.
+    # A contradiction would be a second mistake about such a key: ``report`` leaves out settled keys.
     sources.settled.update((*path, key) for key in keys)
     return keys
 

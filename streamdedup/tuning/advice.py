@@ -1,7 +1,7 @@
 """The recommended row of ``tune``, its section of the settings file, and warnings about the sample and the forecast.
 
-``comparison`` calls ``recommend``; ``results`` and ``proposals`` use the other functions, and ``cli.applied_settings``
-uses ``SERVERS``. The documents are those of a ``Study``: the texts of the sample that it uses.
+``comparison`` calls ``recommend``, ``results`` calls ``warnings``, ``proposals`` the functions for profiles;
+``cli.applied_settings`` uses ``SERVERS``. "Documents" are those of a ``Study``: the texts of the sample that it uses.
 """
 
 import math
@@ -23,7 +23,8 @@ _LEAST_PAIRS: Final = 100
 _EMPTY_SHARE, _SHORT_SHARE, _ESTIMATED_SHARE = 0.01, 0.02, 0.10
 #: A forecast for more than this many times the documents of the study has a warning.
 _FAR: Final = 50
-#: Settings that the printed section has even with their default values; it always has those without a fixed default.
+#: Attributes whose keys the printed section has even with their default values. It also has each key without a fixed
+#: default.
 _ALWAYS: Final = ("shingle_unit", "threshold", "min_recall", "bands", "rows", "exact_limit", "retention_s")
 #: Servers for a settings file that has none yet.
 SERVERS: Final = """# Your servers:
@@ -43,14 +44,14 @@ class Recommendation(NamedTuple):
 
 
 def recommend(rows: Sequence[TuningRow], preferred: ShingleOptions) -> Recommendation:
-    """Recommend a shingle kind.
+    """Recommend the row of the profile's shingle kind, or of the kind that suits the shortest texts.
 
-    The profile's kind is recommended, unless half of the texts are so short that a pair falls below the threshold
-    when one word differs. Then the kind that suits the shortest texts is recommended; it may be the profile's.
+    A kind for the shortest texts is recommended only if half of the texts are so short that a pair falls below the
+    threshold when one word differs.
 
     ``rows``: at least one; one for each compared shingle kind that reaches the minimum recall, all with one threshold
-    and one minimum recall. ``preferred``: the profile's kind. Where ``rows`` lacks it, because the user named other
-    kinds or it misses the recall, the first row is used instead.
+    and one minimum recall. ``preferred``: the profile's kind. If ``rows`` lacks it, because the user named other kinds
+    or it misses the recall, the kind of the first row takes its place.
     """
     row = next((row for row in rows if row.options == preferred), rows[0])
     threshold, name, needed = row.threshold, _kind_name(row), _words_needed(row)

@@ -1,22 +1,23 @@
 """Counts the pairs, candidates and buckets of a sample, for ``study`` and ``capped``, and their growth, for ``rows``.
 
 Documents with equal shingle sets are not compared: each distinct set has its document count. A *pair count* is a
-float64 array with two values: all document pairs, and the pairs across, which have one document in each half of the
-sample, in the order of arrival. The second value tells how the pairs grow with the index, because pairs are of two
+float64 array with two values: all document pairs, and the pairs *across*, which have one document in each half of the
+sample (halves by order of arrival). The second value tells how the pairs grow with the index, because pairs are of two
 kinds:
 
 - Neighbours in time, such as one report sent three times in an hour: a new document has l in an index of any size.
 - Chance pairs of any two documents: a new document has g for each document in the index.
 
-In a sample of n documents only chance pairs are across, so l and g follow from the pair count:
+Of a sample with n documents, pairs of neighbours are hardly ever across, chance pairs half of the time. So l and g
+follow from the pair count:
 
     all pairs = n l + g n^2 / 2,  pairs across = g n^2 / 4    =>    g = 4 across / n^2,  l = (all - 2 across) / n
 
 A new document has l + g N candidates in an index with N documents.
 
-With r rows, a banding of b bands uses the first b bands of the signature, so the first band that a pair shares tells
-for every band count whether the pair is a candidate. A set pair is coded as one number, smaller set number * n_sets +
-larger set number.
+With r rows, a banding of b bands uses the first b bands of the signature. So the number of the first band that a pair
+shares tells for every b whether the pair is a candidate. A set pair is coded as one number, smaller set number * n_sets
++ larger set number.
 """
 
 from collections.abc import Iterator
@@ -189,7 +190,7 @@ def shared_pairs(keys: NDArray[np.uint32], sets: DistinctSets) -> tuple[NDArray[
 
 
 def largest_bucket_of_each(keys: NDArray[np.uint32], sets: DistinctSets) -> NDArray[np.int64]:
-    """Return the document count of each set's largest bucket, int64 (n_sets,); arguments: see ``candidate_counts``."""
+    """Return the document count of each set's largest bucket, int64 (n_sets,); arguments as ``candidate_counts``."""
     largest = np.zeros(len(keys), np.int64)
     for band in _buckets_by_band(keys, sets):
         bucket_sizes = np.repeat(band.document_counts, band.set_counts)

@@ -1,8 +1,9 @@
 """The chance that a candidate is compared in spite of ``bucket_cap`` and ``max_candidates``, in an index of any size.
 
-``rows`` judges bandings by it, through ``study``. The daemon compares a document with at most ``max_candidates``
-candidates, those with the most shared bands first, and with ``STORM_CANDIDATES`` if one of the document's buckets is
-full. With c_j candidates that share j bands, a candidate that shares j bands is compared with the chance
+``study`` calls ``compared_shares``; ``rows`` calls ``find_chance`` and judges bandings by it. The daemon compares a
+document with at most ``max_candidates`` candidates, those with the most shared bands first, and with
+``STORM_CANDIDATES`` if one of the document's buckets is full. With c_j candidates that share j bands, a candidate that
+shares j bands is compared with the chance
 
     S(j) = (limit - sum of c_i over i > j) / c_j,    within 0 .. 1
 

@@ -5,8 +5,8 @@
 3. Of the rows at the profile's threshold and minimum recall, one is recommended (``advice``).
 4. The recommended kind alone is studied on more texts.
 
-The time of the command bounds the characters of both parts, and no clock is read: the same sample has the same results
-on any machine.
+``cli.tune`` calls ``compare_in_time`` and passes the result to ``results``. Its time limit is converted to a number of
+characters, and no clock is read: the same sample has the same results on any machine.
 """
 
 from collections.abc import Callable, Iterator, Sequence
@@ -52,7 +52,8 @@ class Question:
         kinds: Shingle kinds to try.
         thresholds: Each above 0, at most 1.
         recalls: Minimum recalls, each above 0, below 1.
-        documents_per_day, bucket_layout: For the forecasts of index size and memory.
+        documents_per_day: For the forecasts of index size, memory and daemons.
+        bucket_layout: For the forecast of memory.
         arguments: Command-line arguments that name the corpus and the profile, for the commands that results print.
         has_servers: Whether there is a settings file, which names the servers.
         stops_path: File for learnt stop shingles, which the printed section names.
@@ -97,8 +98,8 @@ class ComparedSettings(NamedTuple):
         question, sample: The compared settings, and the documents on which they were compared.
         workload: Index size, and the settings that all rows share.
         rows: All rows, one shingle kind after the other, on the same documents.
-        kinds: A row for each shingle kind, with the recommendation's threshold and minimum recall, on the documents of
-            the last comparison with all kinds.
+        kind_rows: A row for each shingle kind, with the recommendation's threshold and minimum recall, on the documents
+            of the last comparison with all kinds.
         recommendation: One of the rows, with the reason.
         share: Share of the usable texts on which the recommended kind was studied; below 1 where time was short.
     """
@@ -107,13 +108,16 @@ class ComparedSettings(NamedTuple):
     sample: Sample
     workload: Workload
     rows: list[TuningRow]
-    kinds: list[TuningRow]
+    kind_rows: list[TuningRow]
     recommendation: Recommendation
     share: float = 1.0
 
 
 def compare_in_time(question: Question, sample: Sample, progress: Progress, time_s: float = TIME_S) -> ComparedSettings:
-    """Compare all kinds of shingles on a part of a sample, and the recommended kind on more; raises as the next one."""
+    """Compare all kinds of shingles on a part of a sample, and the recommended kind on more of it.
+
+    Raises as ``compare_settings``.
+    """
     rate = CHARACTERS_PER_S if len(question.kinds) == 1 else KINDS_CHARACTERS_PER_S
     compared = compare_settings(question, sample, progress, _share(question.kinds, sample, time_s * rate))
     best = compared.recommendation.row
@@ -124,7 +128,7 @@ def compare_in_time(question: Question, sample: Sample, progress: Progress, time
 
 
 def _share(kinds: Sequence[ShingleOptions], sample: Sample, characters: float) -> float:
-    """Return the share of a sample's usable characters that are at most ``characters``."""
+    """Return the share of a sample's usable characters that ``characters`` are, at most 1."""
     return min(1.0, characters / max(used_characters(sample.texts, {kind.unit for kind in kinds}), 1))
 
 
@@ -146,17 +150,17 @@ def compare_settings(
         permutations=profile.permutations,
         most_permutations=question.most_permutations,
         limits=StormLimits(profile.bucket_cap, profile.max_candidates),
-        recall_from=profile.least_recall_from(),
+        recall_from=profile.configured_recall_from(),
     )
     kinds = question.kinds if earlier is None else (earlier.recommendation.row.options,)
     rows: list[TuningRow] = []
     for study in _studies(question, kinds, sample, progress, share):
         with progress(f"{study.options.unit} {study.options.size}: bands", question.most_permutations - 1) as step:
             rows += rows_of(study, workload, question.thresholds, question.recalls, step)
-    recommendation, compared = _recommended(question, workload, rows), _at_target(question, rows)
+    recommendation, kind_rows = _recommended(question, workload, rows), _at_target(question, rows)
     if earlier is not None:
-        recommendation, compared = recommendation._replace(reason=earlier.recommendation.reason), earlier.kinds
-    return ComparedSettings(question, sample, workload, rows, compared, recommendation, share)
+        recommendation, kind_rows = recommendation._replace(reason=earlier.recommendation.reason), earlier.kind_rows
+    return ComparedSettings(question, sample, workload, rows, kind_rows, recommendation, share)
 
 
 def _studies(
@@ -184,9 +188,9 @@ def _studies(
 def _recommended(question: Question, workload: Workload, rows: Sequence[TuningRow]) -> Recommendation:
     """Recommend one of the rows with ``question``'s threshold and minimum recall; raises as ``compare_settings``."""
     eligible = _at_target(question, rows)
-    reaching = [row for row in eligible if row.reached]
+    reaching = [row for row in eligible if row.reaches_recall]
     if not reaching:
-        raise SettingsError(_refusal(question, workload, eligible))
+        raise SettingsError(_why_none_reaches(question, workload, eligible))
     return recommend(reaching, question.profile.shingle_options())
 
 
@@ -195,7 +199,7 @@ def _at_target(question: Question, rows: Sequence[TuningRow]) -> list[TuningRow]
     return [row for row in rows if (row.threshold, row.min_recall) == (question.threshold, question.min_recall)]
 
 
-def _refusal(question: Question, workload: Workload, rows: Sequence[TuningRow]) -> str:
+def _why_none_reaches(question: Question, workload: Workload, rows: Sequence[TuningRow]) -> str:
     """Return the reason why no row is recommended, with the remedies."""
     reason = (
         f"no bands within {question.most_permutations} permutations reach a recall of {question.min_recall:g} at "

@@ -1,10 +1,11 @@
-"""Forecasts the index memory in Redis for a row of ``tune``, from one measured constant for each part.
+"""Forecasts the index memory in Redis for a row of ``tune``, from measured constants. Called by ``results``.
 
-    bytes per document = entry + caption + sketch + bands x lifetimes x band + matches x claim
+    bytes per document = entry + caption + sketch + bands x band lifetimes x band + matches x claim lifetimes x claim
 
-The constants were measured on Redis 7.0.15; ``tests/integration/test_index_memory.py`` compares them with a server.
-They count data alone: buffers for replication, fragmentation and snapshot copies come on top. A bucket with several
-members takes less than as many buckets with one, so collections full of near-duplicates take less.
+The constants were measured on Redis 7.0.15. ``tests/integration/test_index_memory.py`` compares bands, claims and a
+whole document with a server; docs/tuning.md, docs/redis.md and docs/deployment.md state the same numbers. Buffers for
+replication, fragmentation and snapshot copies come on top. A bucket with several members takes less than as many
+buckets with one, so collections full of near-duplicates take less.
 """
 
 from typing import Final
@@ -22,28 +23,30 @@ CAPTION_BYTES: Final = 110
 #: Bytes of a stored shingle hash, and of a value of a stored signature.
 SHINGLE_BYTES: Final = 3.3
 VALUE_BYTES: Final = 4.0
-#: Bytes of a claim: 36, for 2.5 lifetimes in the mean: a page of claims is filled during one lifetime and kept for two.
-CLAIM_BYTES: Final = 90
+#: Bytes of a claim, and lifetimes of an entry for which it is stored, mean: a page of claims is filled during one
+#: lifetime and kept for two more.
+CLAIM_BYTES: Final = 30
+CLAIM_LIFETIMES: Final = 2.5
 #: Lifetimes for which a bucket member is stored in the steady state, mean. Pages of the layout "packed" are deleted as
 #: a whole: the index has one full page generation and, in the mean, half of the current one.
 BAND_LIFETIMES: Final = {"sets": 1.0, "packed": 1.5}
 
 
 def bytes_per_document(
-    row: TuningRow, workload: Workload, layout: str, exact_limit: int | None, *, captions: bool = False
+    row: TuningRow, workload: Workload, layout: str, exact_limit: int | None, *, has_captions: bool = False
 ) -> float:
     """Return one document's memory in the steady state, in bytes.
 
     ``layout``: name of the bucket layout. ``exact_limit``: distinct shingles up to which a document is stored as a set;
-    None for any number. ``captions``: whether the index keeps captions.
+    None for any number. ``has_captions``: whether the index keeps captions.
     """
-    # Each match is a pair with one claim. Matches do not grow beyond the collection (``rows.Candidates``).
+    # A pair has one claim and is a match of its later document. Only the collection shows how many versions a text has.
     matches = row.candidates.matches.expected(min(workload.index_size, workload.collection_size))
     if row.limits.max_candidates is not None:
         matches = min(matches, row.limits.max_candidates)
     bands = row.banding.bands * BAND_LIFETIMES[layout] * BAND_BYTES[layout]
-    entry = ENTRY_BYTES + (CAPTION_BYTES if captions else 0)
-    return entry + _sketch_bytes(row, exact_limit) + bands + matches * CLAIM_BYTES
+    entry = ENTRY_BYTES + (CAPTION_BYTES if has_captions else 0)
+    return entry + _sketch_bytes(row, exact_limit) + bands + matches * CLAIM_LIFETIMES * CLAIM_BYTES
 
 
 def _sketch_bytes(row: TuningRow, exact_limit: int | None) -> float:
@@ -51,6 +54,6 @@ def _sketch_bytes(row: TuningRow, exact_limit: int | None) -> float:
     shingle_counts = np.diff(distinct.offsets)
     if not shingle_counts.size:
         return 0.0
-    exact = keeps_hashes(shingle_counts, exact_limit)
-    sizes = np.where(exact, shingle_counts * SHINGLE_BYTES, row.permutations * VALUE_BYTES)
+    keeps = keeps_hashes(shingle_counts, exact_limit)
+    sizes = np.where(keeps, shingle_counts * SHINGLE_BYTES, row.permutations * VALUE_BYTES)
     return float(np.average(sizes, weights=distinct.copies))

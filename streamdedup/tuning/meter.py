@@ -1,9 +1,12 @@
 """Measures a changed profile on the texts of the recommended study, for ``proposals``.
 
-Each is measured like the recommended row: by an exact join of the same documents (``study``), and with its own cheapest
-bands (``rows``). A pair is *boilerplate* if more than half of the word shingles that its two texts share are stop
-shingles, which are learnt from the whole sample. A pair is of a *family* if pairs link its texts with others of the
-same source (``shown_pairs``): they are made from one template.
+Each profile is measured like the recommended row: by an exact join of the same documents (``study``), and with its own
+cheapest bands (``rows``).
+
+- A pair is *boilerplate* if more than half of the word shingles that its two texts share are stop shingles, which are
+  learnt from the whole sample.
+- A pair is of a *family*, of texts made from one template, if pairs link its texts with others of the same source
+  (``shown_pairs``).
 """
 
 from collections.abc import Callable, Iterator
@@ -41,14 +44,15 @@ class MeasuredProposal(NamedTuple):
     """A changed profile, measured.
 
     Attributes:
-        name: The change, for people; ``STOPS`` or ``ALL``, or the lines of the settings file.
+        name: The change, for people: the changed keys, or ``STOPS`` or ``ALL`` of ``proposals``.
         profile: The changed profile, without the learnt stop shingles.
         learnt: Stop shingles that the change adds; None if it adds none.
         row: The cheapest bands for the changed profile.
         pairs: Alerted document pairs.
         gained: Alerted pairs that the recommendation does not alert.
         lost: Pairs that only the recommendation alerts.
-        boilerplate: Alerted pairs that are boilerplate; None if none is, but a source has too few documents to tell.
+        boilerplate: Alerted pairs that are boilerplate; None if no pair is known to be, but some sources have too few
+            documents to tell.
         families: Alerted pairs of families.
         gained_pairs: Gained pairs of different texts, by numbers of the used texts.
         across: Share of ``gained_pairs`` that are of two sources; None without such pairs or without sources.
@@ -135,7 +139,7 @@ class ProposalMeter:
         study, lowest, alerted = self._row.study, None, self._row.study.alerted(self._row.threshold)
         lower = [threshold for threshold in self._compared.question.thresholds if threshold < self._row.threshold]
         for threshold in sorted(lower, reverse=True):
-            added = study.first_of(study.pairs.where(study.alerted(threshold) & ~alerted))
+            added = study.as_text_pairs(study.pairs.where(study.alerted(threshold) & ~alerted))
             if len(added.left) >= SHOWN_COUNT:
                 share = across_share(self._sources, added)
                 if share is None or share < _LEAST_ACROSS:
@@ -144,14 +148,14 @@ class ProposalMeter:
         return lowest
 
     def measure(
-        self, name: str, profile: Profile, progress: Callable[[int], None], *, stops: bool
+        self, name: str, profile: Profile, progress: Callable[[int], None], *, learns_stops: bool
     ) -> MeasuredProposal | None:
         """Measure a changed profile; None where no bands reach the minimum recall.
 
-        ``stops``: whether to learn stop shingles with the changed options, and to leave them out.
+        ``learns_stops``: whether to learn stop shingles with the changed options, and to leave them out.
         """
         options = replace(self._row.options, **{key: getattr(profile, key) for key in _TEXT_KEYS})
-        learnt = _if_any(self._learn(options)) if stops else None
+        learnt = _if_any(self._learn(options)) if learns_stops else None
         if learnt is not None:
             options = _with_stops(options, learnt.stops.hashes)
         sample, study = self._compared.sample, self._row.study
@@ -176,7 +180,7 @@ class ProposalMeter:
         if changed.sets is study.sets:
             changed.shingle_s = study.shingle_s  # the daemon would shingle the texts in both cases
         rows = rows_of(changed, workload, (profile.threshold,), (self._row.min_recall,))
-        if not rows or not rows[0].reached:  # at most one row: one threshold and one minimum recall
+        if not rows or not rows[0].reaches_recall:  # at most one row: one threshold and one minimum recall
             return None
         return self.as_proposal(name, profile, learnt, rows[0])
 
@@ -215,7 +219,10 @@ class ProposalMeter:
         return None if not count and is_unjudged else count
 
     def _made_equal(self, study: Study) -> Pairs:
-        """Return pairs of texts that are equal in a study and different in the recommended one, a chain of each."""
+        """Return pairs of texts that are equal in a study and different in the recommended one.
+
+        Of n equal texts n - 1 pairs: each text with the next.
+        """
         firsts = self._row.study.distinct.first_documents
         numbers = study.distinct.set_numbers[firsts]
         order = np.argsort(numbers, kind="stable")
@@ -242,15 +249,15 @@ def _alerted_pairs(study: Study, threshold: float) -> tuple[Pairs, NDArray[np.fl
     copied = np.flatnonzero(copies > 1)
     pairs = gathered([study.pairs.where(alerted), Pairs(copied, copied, np.ones(len(copied)))])
     copy_pairs = copies[copied] * (copies[copied] - 1) / 2
-    return study.first_of(pairs), np.concatenate((study.counts[alerted, ALL_PAIRS], copy_pairs))
+    return study.as_text_pairs(pairs), np.concatenate((study.counts[alerted, ALL_PAIRS], copy_pairs))
 
 
 def _alerts(study: Study, pairs: Pairs, threshold: float) -> NDArray[np.bool_]:
     """Return whether a study alerts document pairs, bool (n,), computed anew: the study may have dropped the pairs."""
     sets, left, right = study.sets, pairs.left, pairs.right
-    alerted = similarities(sets, left, right) >= threshold
+    is_alerted = similarities(sets, left, right) >= threshold
     if study.rule is not None:
-        alerted |= contained(sets, left, right, study.rule)
+        is_alerted |= contained(sets, left, right, study.rule)
     has_enough_words = sets.token_counts >= study.min_words
-    alerted &= has_enough_words[left] & has_enough_words[right]
-    return alerted
+    is_alerted &= has_enough_words[left] & has_enough_words[right]
+    return is_alerted

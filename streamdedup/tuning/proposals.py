@@ -1,6 +1,7 @@
 """Proposals of ``streamdedup tune``: settings that change which documents are near-duplicates, alone and together.
 
-``results`` calls ``study_proposals``; ``meter`` measures each proposal.
+``results`` calls ``study_proposals`` and ``learning_command``, ``cli.tune`` calls ``stops_file``; ``meter`` measures
+each proposal.
 """
 
 import re
@@ -46,9 +47,9 @@ class Proposals(NamedTuple):
     """Measured proposals.
 
     Attributes:
-        measured: The recommendation and the helpful proposals; last, if several help and bands reach the minimum recall
-            with all of them, all together. The last is what ``tune`` advises.
-        rejected: Proposals that would help, if the pairs that they gain were not of families.
+        measured: First the recommendation, then the helpful proposals, then, if several help and some bands reach the
+            minimum recall with all of them, all together. ``tune`` advises the last.
+        rejected: Proposals that would help if the pairs that they gain were not of families.
         warnings: Reasons for missing proposals, and passages that sources would tell apart.
     """
 
@@ -77,28 +78,32 @@ def study_proposals(compared: ComparedSettings, progress: Progress) -> Proposals
     base = tuned_profile(question.profile, row)
     recommended = meter.as_proposal("as recommended", base, None, row)
     changes = dict(_changes(base, row.study, meter))
-    count = row.study.documents_count
-    with progress("proposals", len(changes) * count) as step:
+    document_count = row.study.documents_count
+    with progress("proposals", len(changes) * document_count) as step:
         measured = [
-            meter.measure(name, base.model_copy(update=change), step, stops=name == STOPS)
+            meter.measure(name, base.model_copy(update=change), step, learns_stops=name == STOPS)
             for name, change in changes.items()
         ]
     reached = [proposal for proposal in measured if proposal is not None]
     helpful = _helpful(reached, recommended)
     names = {proposal.name for proposal in helpful}
-    rejected = [trial for trial in reached if trial.name not in names and _is_helpful(trial, recommended, FAMILIES)]
+    rejected = [
+        proposal
+        for proposal in reached
+        if proposal.name not in names and _is_helpful(proposal, recommended, ignored=FAMILIES)
+    ]
     if len(helpful) < 2:  # nothing to put together
         return Proposals([recommended, *helpful], rejected, meter.warnings)
     update = {key: value for proposal in helpful for key, value in changes[proposal.name].items()}
-    with progress(ALL, count) as step:
-        stops = any(proposal.learnt is not None for proposal in helpful)
-        together = meter.measure(ALL, base.model_copy(update=update), step, stops=stops)
+    with progress(ALL, document_count) as step:
+        learns_stops = any(proposal.learnt is not None for proposal in helpful)
+        together = meter.measure(ALL, base.model_copy(update=update), step, learns_stops=learns_stops)
     if together is None:
         meter.warnings.append("all proposals together reach the minimum recall with no bands")
     return Proposals([recommended, *helpful, *([together] if together else [])], rejected, meter.warnings)
 
 
-def _changes(base: Profile, study: Study, meter: "ProposalMeter") -> Iterator[tuple[str, dict[str, object]]]:
+def _changes(base: Profile, study: Study, meter: ProposalMeter) -> Iterator[tuple[str, dict[str, object]]]:
     """Yield name and changed keys of each proposal to measure; ``measure`` adds the stop shingles of ``STOPS``."""
     if base.shingle_unit == "word" and base.stop_shingles == "none" and meter.learnt is not None:
         yield STOPS, {}
@@ -123,19 +128,22 @@ def _changes(base: Profile, study: Study, meter: "ProposalMeter") -> Iterator[tu
 
 
 def _helpful(measured: Sequence[MeasuredProposal], recommended: MeasuredProposal) -> list[MeasuredProposal]:
-    """Return the improvements. If stop shingles are one of them, they remove boilerplate that other proposals gain."""
+    """Return the helpful proposals. If stop shingles are one, they remove boilerplate that others gain."""
     learns = any(proposal.learnt is not None and _is_helpful(proposal, recommended) for proposal in measured)
     ignored = BOILERPLATE if learns else ""
     return [proposal for proposal in measured if _is_helpful(proposal, recommended, ignored)]
 
 
 def _is_helpful(proposal: MeasuredProposal, recommended: MeasuredProposal, ignored: str = "") -> bool:
-    """Tell whether a proposal is an improvement that concerns at least ``_LEAST_CHANGE`` of the recommended pairs.
+    """Tell whether a proposal changes at least ``_LEAST_CHANGE`` of the recommended pairs for the better.
 
-    - ``stop_shingles``: counts the boilerplate pairs that disappear; at least half of the lost pairs must be such.
-    - ``min_words``: counts the lost pairs.
-    - Other proposals: count gained minus lost pairs, minus two for each pair of boilerplate or of families gained. So
-      fewer than half of the gained pairs may be such. ``ignored``: the kind that does not count.
+    Pairs that count as such a change:
+
+    - ``stop_shingles``: the boilerplate pairs that disappear, if they are at least half of the lost pairs.
+    - ``min_words``: the lost pairs.
+    - Other proposals: gained minus lost pairs, minus two for each unwanted pair that is gained. So fewer than half of
+      the gained pairs may be unwanted: boilerplate or of families, of which the larger number counts. The kind
+      ``ignored`` is not unwanted.
     """
     boilerplate = (proposal.boilerplate or 0) - (recommended.boilerplate or 0)
     if proposal.name == STOPS:

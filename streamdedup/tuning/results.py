@@ -1,8 +1,10 @@
 """The results of ``streamdedup tune`` as plain values: ``--json`` prints them, ``cli/rendering`` shows them.
 
+``cli.tune`` calls ``results_of``. A new value also has a place in ``cli/rendering/tuning_tables.py`` or the report.
+
 A row of the table (``rows.TuningRow``) is a banding for a shingle kind, a threshold and a minimum recall. Its ``study``
 has the similar pairs of the sample. Documents with equal shingles share a set, and the pairs are pairs of sets; each
-represents a number of document pairs. A value that is unknown is None.
+represents a number of document pairs. An unknown value is None.
 """
 
 import math
@@ -26,7 +28,7 @@ from streamdedup.tuning.study import BINS, Study
 #: Mean load of a daemon, as a share of its speed; the rest is for busy hours and backlogs.
 _LOAD: Final = 0.5
 #: Fewest compared documents for which something is recommended.
-LEAST_DOCUMENTS: Final = 1_000
+LEAST_COMPARED: Final = 1_000
 #: Pairs nearest to the threshold that the report lists.
 _BORDERLINE_COUNT: Final = 10
 #: Bins of similarity for which the recall is drawn.
@@ -35,14 +37,14 @@ _CURVE_BINS: Final = 40
 
 def results_of(compared: ComparedSettings, progress: Progress) -> dict[str, Any]:
     """Compute proposals for the recommended shingles and threshold, and return all results."""
-    question, sample, row = compared.question, compared.sample, compared.recommendation.row
-    studies = {row.options: row.study for row in (*compared.kinds, *compared.rows)}
+    question, sample, best = compared.question, compared.sample, compared.recommendation.row
+    studies = {row.options: row.study for row in (*compared.kind_rows, *compared.rows)}
     proposals = study_proposals(compared, progress)
     return {
         "sample": {
             "documents": len(sample.ids),
             "read": sample.read_count,
-            "median_words": row.study.median_words,
+            "median_words": best.study.median_words,
             "cut_by_time": compared.share < 1.0,
             "looked_at": {f"{kind.unit} {kind.size}": study.documents_count for kind, study in studies.items()},
         },
@@ -52,44 +54,44 @@ def results_of(compared: ComparedSettings, progress: Progress) -> dict[str, Any]
             "retention_slack_s": question.profile.retention_slack_s,
             "documents_kept": question.documents_kept,
         },
-        "rows": [_row(compared, row) for row in compared.rows],
-        "kinds": [{**_row(compared, row), "documents": row.study.documents_count} for row in compared.kinds],
+        "rows": [_row_values(compared, row) for row in compared.rows],
+        "kinds": [{**_row_values(compared, row), "documents": row.study.documents_count} for row in compared.kind_rows],
         "recalls": list(_recalls(compared)),
         "thresholds": list(_thresholds(compared)),
         "recommendation": _recommendation(compared),
         "warnings": [
-            *_refusal(row.study.indexed_count),
-            *warnings(row, question.documents_kept, question.profile.exact_limit, is_cut_by_time=compared.share < 1.0),
+            *_too_few_documents(best.study.indexed_count),
+            *warnings(best, question.documents_kept, question.profile.exact_limit, is_cut_by_time=compared.share < 1.0),
             *proposals.warnings,
             *filter(None, [html_warning(sum(map(has_html, sample.texts)), len(sample.texts))]),
         ],
         "similarities": [
             {"from": (end - 1) / BINS, "to": end / BINS, "pairs": round(float(count))}
-            for end, count in enumerate(row.study.histogram, 1)
+            for end, count in enumerate(best.study.histogram, 1)
             # Only bins that end above the lowest threshold; 1e-9 for a rounded edge.
             if end / BINS > min(question.thresholds) + 1e-9
         ],
         "curve": [
             {"similarity": middle, "found": rate.hits, "pairs": rate.total}
-            for middle, rate in row.study.found_by_similarity(row.banding, _CURVE_BINS)
+            for middle, rate in best.study.found_by_similarity(best.banding, _CURVE_BINS)
         ],
         **_proposals(compared, proposals),
         "borderline": _borderline(compared),
     }
 
 
-def _refusal(documents_count: int) -> Iterator[str]:
-    if documents_count < LEAST_DOCUMENTS:
-        yield f"nothing is recommended: of {documents_count:,} documents compared, {LEAST_DOCUMENTS:,} are the least"
+def _too_few_documents(documents_count: int) -> Iterator[str]:
+    if documents_count < LEAST_COMPARED:
+        yield f"nothing is recommended: of {documents_count:,} documents compared, {LEAST_COMPARED:,} are the least"
 
 
 def _proposals(compared: ComparedSettings, proposals: Proposals) -> dict[str, Any]:
-    """Return the recommendation with the proposals that change it, and the settings with all advised proposals.
+    """Return ``proposals``: the recommendation and the proposals; and ``proposed``: the settings that are advised.
 
-    Without proposals the first list is empty; with too few documents there are no settings (None).
+    ``proposals`` is empty without any proposal, ``proposed`` is None with too few documents.
     """
     recommendation, *advised = proposals.measured
-    is_enough = recommendation.row.study.indexed_count >= LEAST_DOCUMENTS
+    is_enough = recommendation.row.study.indexed_count >= LEAST_COMPARED
     shown = [(recommendation, True)]
     shown += [(proposal, False) for proposal in proposals.rejected]
     shown += [(proposal, True) for proposal in advised]
@@ -116,18 +118,17 @@ def _advised(question: Question, proposals: Proposals) -> dict[str, Any]:
 
 def _proposal(compared: ComparedSettings, proposal: MeasuredProposal) -> dict[str, Any]:
     """Return the pair counts and examples of a proposal, and those values of its row that it may change."""
-    row, study = _row(compared, proposal.row), proposal.row.study
-    gained = proposal.gained_pairs
+    row_values = _row_values(compared, proposal.row)
     pair_keys = ("name", "pairs", "gained", "lost", "boilerplate", "families", "across")
     row_keys = ("bands", "rows", "bytes_per_document", "candidates_that_stay", "candidates_forecast", "documents_per_s")
     return {
         **{key: getattr(proposal, key) for key in pair_keys},
-        **{key: row[key] for key in row_keys},
-        "examples": _shown(compared, study, gained),
+        **{key: row_values[key] for key in row_keys},
+        "examples": _examples(compared, proposal.row.study, proposal.gained_pairs),
     }
 
 
-def _shown(compared: ComparedSettings, study: Study, pairs: Pairs) -> list[dict[str, Any]]:
+def _examples(compared: ComparedSettings, study: Study, pairs: Pairs) -> list[dict[str, Any]]:
     """Return some of the pairs with their texts, for people; ``pairs`` name the texts by their numbers in the study."""
     numbers = study.text_numbers
     return shown_pairs(
@@ -135,7 +136,7 @@ def _shown(compared: ComparedSettings, study: Study, pairs: Pairs) -> list[dict[
     )
 
 
-def _row(compared: ComparedSettings, row: TuningRow) -> dict[str, Any]:
+def _row_values(compared: ComparedSettings, row: TuningRow) -> dict[str, Any]:
     """Return the values of one row of the table."""
     candidates, index_size = row.candidates, compared.question.documents_kept
     document_bytes = _document_bytes(compared, row, compared.question.bucket_layout)
@@ -146,7 +147,7 @@ def _row(compared: ComparedSettings, row: TuningRow) -> dict[str, Any]:
         "min_recall": row.min_recall,
         "bands": row.banding.bands,
         "rows": row.banding.rows,
-        "pairs": round(row.study.alerted_pairs(row.threshold)),
+        "pairs": round(row.study.alerted_count(row.threshold)),
         "recall_from": row.recall_from,
         # With the bands alone, of pairs from the similarity recall_from on: the least chance that a pair becomes a
         # candidate; the mean chance over the sample's pairs; the share of these that are candidates.
@@ -160,7 +161,7 @@ def _row(compared: ComparedSettings, row: TuningRow) -> dict[str, Any]:
         # least min_recall.
         "found_at_recall_from": row.chance,
         "found_recall": row.found_share,
-        "recall_reached": row.reached,
+        "recall_reached": row.reaches_recall,
         # With the bands alone, of pairs of different sets: of edited texts.
         "edited_pairs": row.recall.edited.total,
         "edited_pairs_found": row.recall.edited.hits,
@@ -183,14 +184,14 @@ def _row(compared: ComparedSettings, row: TuningRow) -> dict[str, Any]:
 
 def _document_bytes(compared: ComparedSettings, row: TuningRow, layout: str) -> float:
     profile = compared.question.profile
-    return bytes_per_document(row, compared.workload, layout, profile.exact_limit, captions=profile.label_bytes > 0)
+    return bytes_per_document(row, compared.workload, layout, profile.exact_limit, has_captions=profile.label_bytes > 0)
 
 
 def _recommendation(compared: ComparedSettings) -> dict[str, Any]:
     question, (row, reason) = compared.question, compared.recommendation
     documents_per_s = question.documents_per_day / DAY_S
     return {
-        **_row(compared, row),
+        **_row_values(compared, row),
         "reason": reason,
         "daemons": max(1, math.ceil(documents_per_s / (_LOAD * row.documents_per_s))),
         "bucket_layout": question.bucket_layout,
@@ -205,7 +206,10 @@ def _recalls(compared: ComparedSettings) -> Iterator[dict[str, Any]]:
     best = compared.recommendation.row
     for row in compared.rows:
         if (row.options, row.threshold) == (best.options, best.threshold):
-            yield {**_row(compared, row), "unlucky_documents": row.study.unlucky_share(row.banding, row.recall_from)}
+            yield {
+                **_row_values(compared, row),
+                "unlucky_documents": row.study.unlucky_share(row.banding, row.recall_from),
+            }
 
 
 def _thresholds(compared: ComparedSettings) -> Iterator[dict[str, Any]]:
@@ -225,7 +229,7 @@ def _thresholds(compared: ComparedSettings) -> Iterator[dict[str, Any]]:
         alerted = study.alerted(threshold)
         pairs = round(copy_pairs + float(weights[alerted].sum()))
         is_added = alerted & ~previous
-        weight, added = float(weights[is_added].sum()), study.first_of(study.pairs.where(is_added))
+        weight, added = float(weights[is_added].sum()), study.as_text_pairs(study.pairs.where(is_added))
         yield {
             "threshold": threshold,
             "pairs": pairs,
@@ -234,7 +238,7 @@ def _thresholds(compared: ComparedSettings) -> Iterator[dict[str, Any]]:
             # Share that the bands find of the added pairs of different texts.
             "found": float(weights[is_added] @ is_candidate[is_added]) / weight if weight else None,
             "across": across_share(sources, added),
-            "examples": _shown(compared, study, added) if threshold < row.threshold else [],
+            "examples": _examples(compared, study, added) if threshold < row.threshold else [],
         }
         previous_pairs, previous = pairs, alerted
 

@@ -1,19 +1,24 @@
 """The rows of the table of ``tune``: the cheapest banding for each shingle kind, threshold and minimum recall.
 
-``comparison`` and ``proposals`` call ``rows_of`` with a study. A ``TuningRow`` is a row of the table; ``rows`` are the
-rows r of a banding. A banding qualifies if P(s), its chance to find a pair with the similarity s (``lsh``), is at least
-the minimum recall; s is ``recall_from`` of the profile, or the threshold where it is higher. The cost of a banding is
-counted in bands, as in ``lsh``, but with the false candidates of the sample instead of those of Reuters-21578, and with
-a price for signature values beyond the profile's:
+``comparison`` and ``meter`` call ``rows_of`` with a study. A ``TuningRow`` is a row of the table; ``rows`` are the
+rows r of a banding.
 
-    cost(b, r) = b + w F(b, r) + v max(b r - permutations, 0)
+1. For each r, the fewest bands b are taken with which P(s), the chance to find a pair with the similarity s (``lsh``),
+   is at least the minimum recall; s is ``recall_from`` of the profile, or the threshold where it is higher.
+2. These bandings are ordered by cost. It is counted in bands, as in ``lsh``, but with the false candidates of the
+   sample instead of those of Reuters-21578, and with a price for signature values beyond the profile's:
 
-F(b, r) is a new document's false candidate count in an index with N documents, w is ``FALSE_CANDIDATE_WEIGHT``, v is
-``PERMUTATION_WEIGHT``. The limits for storms (``capped``) hide some candidates, so the cheapest bandings are judged
-with these limits: first with the profile's, then with higher ones. A banding that misses the recall is judged once more
-with more bands. The first banding that reaches the recall, and whose limits hide at most ``MOST_HIDDEN`` of the pairs,
-is chosen; ``reached`` is False where none reaches the recall. Where a sample is too small to show false candidates,
-bandings within the profile's signature length are tried before longer ones.
+       cost(b, r) = b + w F(b, r) + v max(b r - permutations, 0)
+
+   F(b, r) is a new document's false candidate count in an index with N documents, w is ``FALSE_CANDIDATE_WEIGHT``, v is
+   ``PERMUTATION_WEIGHT``.
+3. The cheapest are judged with the limits for storms (``capped``), which hide some candidates: first with the profile's
+   limits, then with higher ones. A banding that misses the recall with them is judged once more with more bands.
+4. The first banding that reaches the recall, and whose limits hide at most ``MOST_HIDDEN`` of the pairs, is chosen;
+   ``reaches_recall`` is False where none reaches the recall.
+
+Where a sample is too small to show false candidates, bandings within the profile's signature length are tried before
+longer ones.
 """
 
 import math
@@ -31,7 +36,7 @@ from streamdedup.tuning.capped import Scales, StormLimits, find_chance
 from streamdedup.tuning.study import Recall, Study
 
 #: Fewest documents that show false candidates. With fewer, a banding costs at least as much as on Reuters-21578.
-LEAST_DOCUMENTS: Final = 2_000
+LEAST_PRICED: Final = 2_000
 #: Microseconds of look-up and insert for a band and for a candidate, Python and Redis together, and of Kafka for a
 #: document in the daemon. Measured for docs/measurements.md and ``lsh`` on one machine, not on the user's.
 BAND_US: Final = 5.3
@@ -144,12 +149,12 @@ class TuningRow(NamedTuple):
         return self.study.options
 
     @property
-    def reached(self) -> bool:
+    def reaches_recall(self) -> bool:
         """Whether ``chance`` is at least the minimum recall."""
         return self.chance >= self.min_recall
 
     @property
-    def hidden(self) -> float:
+    def hidden_share(self) -> float:
         """Share of the sample's pairs that the limits hide: candidates that are not compared."""
         if self.found_share is None or self.recall.measured is None:  # without pairs both are None
             return 0.0
@@ -232,14 +237,14 @@ class _Search:
             matches=estimate_growth(matches, document_count, share),
             collection_size=workload.collection_size,
         )
-        false = candidates.expected_false(workload.index_size)
-        if document_count < LEAST_DOCUMENTS:
-            false = max(false, false_candidates(banding, self._threshold, round(workload.index_size)))
-        cost = banding.bands + FALSE_CANDIDATE_WEIGHT * false
+        false_count = candidates.expected_false(workload.index_size)
+        if document_count < LEAST_PRICED:
+            false_count = max(false_count, false_candidates(banding, self._threshold, round(workload.index_size)))
+        cost = banding.bands + FALSE_CANDIDATE_WEIGHT * false_count
         cost += PERMUTATION_WEIGHT * max(banding.permutations - workload.permutations, 0)
-        judged = workload.judged_index_size(study)
-        judged_unrelated = candidates.unrelated.expected(judged)
-        judged_related = candidates.related.expected(min(judged, workload.collection_size))
+        judged_size = workload.judged_index_size(study)
+        judged_unrelated = candidates.unrelated.expected(judged_size)
+        judged_related = candidates.related.expected(min(judged_size, workload.collection_size))
         scales = Scales(
             unrelated=_scale(judged_unrelated, pairs[ALL_PAIRS] - related[ALL_PAIRS], document_count),
             related=_scale(judged_related, related[ALL_PAIRS], document_count),
@@ -254,7 +259,7 @@ class _Search:
         """
         ordered = sorted(self.priced, key=lambda priced: (priced.cost, priced.banding.permutations))
         cheapest = ordered[:MOST_TRIED]
-        if self._study.documents_count < LEAST_DOCUMENTS:  # too few to justify a longer signature
+        if self._study.documents_count < LEAST_PRICED:  # too few to justify a longer signature
             short = [priced for priced in ordered if priced.banding.permutations <= self._workload.permutations]
             cheapest = [*short[:MOST_TRIED], *(priced for priced in cheapest if priced not in short)]
         tried: list[TuningRow] = []
@@ -264,16 +269,16 @@ class _Search:
                 row = self._judged(priced, limits)
                 tried.append(row)
                 # More bands do not help where no candidate is compared, because there are too many to list.
-                if not row.reached and row.chance > 0.0:
+                if not row.reaches_recall and row.chance > 0.0:
                     row = self._with_more_bands(row)
                     tried.append(row)
-                if row.reached and row.hidden <= MOST_HIDDEN:
+                if row.reaches_recall and row.hidden_share <= MOST_HIDDEN:
                     return row
             if limits == (None, None):
                 break  # a factor changes nothing without limits
-        reaching = [row for row in tried if row.reached]
+        reaching = [row for row in tried if row.reaches_recall]
         if reaching:
-            return min(reaching, key=lambda row: row.hidden)
+            return min(reaching, key=lambda row: row.hidden_share)
         return max(tried, key=lambda row: row.chance)
 
     def _judged(self, priced: _Priced, limits: StormLimits) -> TuningRow:

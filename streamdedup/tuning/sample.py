@@ -1,7 +1,6 @@
 """Bounded samples of a stream of texts.
 
-``draw_sample``, for ``tune``, bounds the documents; ``BoundedTexts``, for ``stop-shingles``, bounds the characters.
-
+``draw_sample``, for ``cli.tune``, bounds the documents; ``BoundedTexts``, for ``cli.stop_shingles``, the characters.
 ``comparison`` uses a part of a sample: ``used_characters``, ``used_text_numbers``.
 """
 

@@ -1,6 +1,7 @@
 """Pairs of a sample as ``tune`` shows them: sources, families of one template, and what two texts have in common.
 
-``results`` shows pairs that a lower threshold adds, ``proposals`` pairs that a changed setting gains.
+``results`` calls ``shown_pairs`` for pairs that a lower threshold adds or a changed setting gains, ``meter`` the other
+functions. ``cli/rendering/tuning_tables.py`` shows the pairs.
 """
 
 from collections import Counter
@@ -72,10 +73,11 @@ def _ends(pairs: Pairs) -> list[tuple[int, int]]:
 
 def _shown(sample: Sample, shingler: Shingler, left: int, right: int, similarity: float) -> dict[str, Any]:
     earlier, later = sorted((left, right))
+    # The later document is shown on the left.
     new, old = shingler.in_order(sample.texts[later]), shingler.in_order(sample.texts[earlier])
-    left_words, right_words = new.hashes.tolist(), old.hashes.tolist()
-    common = sum((Counter(left_words) & Counter(right_words)).values())
-    searched = left_words[:_SEARCHED_WORDS], right_words[:_SEARCHED_WORDS]
+    new_words, old_words = new.hashes.tolist(), old.hashes.tolist()
+    common = sum((Counter(new_words) & Counter(old_words)).values())
+    searched = new_words[:_SEARCHED_WORDS], old_words[:_SEARCHED_WORDS]
     matcher = SequenceMatcher(None, *searched, autojunk=False)
     start, _, length = matcher.find_longest_match()
     passage = new.text(start, start + length) if length else ""
@@ -83,10 +85,10 @@ def _shown(sample: Sample, shingler: Shingler, left: int, right: int, similarity
         "similarity": similarity,
         "left": sample.ids[later],
         "left_source": sample.sources[later],
-        "left_words": len(left_words),
+        "left_words": len(new_words),
         "right": sample.ids[earlier],
         "right_source": sample.sources[earlier],
-        "right_words": len(right_words),
+        "right_words": len(old_words),
         "common_words": common,
         "passage_words": length,
         "passage": passage if len(passage) <= _PASSAGE_CHARS else f"{passage[:_PASSAGE_CHARS]}...",

@@ -1,6 +1,6 @@
 """A study: all pairs of a sample in one kind of shingles, and from them the recall and the candidates of any banding.
 
-``comparison`` makes one study for each shingle kind, ``proposals`` one for each changed profile; ``rows`` searches
+``comparison`` makes one study for each shingle kind, ``meter`` one for each changed profile; ``rows`` searches
 bandings with it. The true pairs come from the exact join, the candidates from the real band keys. The texts are
 shingled and signed once, the sets joined once, and the band keys computed once for each row count.
 """
@@ -125,7 +125,7 @@ class Study:
         self.sign_s = (time.perf_counter() - started) * self.indexed_count / max(distinct_count, 1)
         no_pair = np.zeros(len(self.pairs.left), np.bool_)
         self._by_rule = no_pair if rule is None else self.distinct.contained(self.pairs, rule)
-        # By row count: the first band that each kept pair shares, or the number of all bands if it shares none.
+        # The first band that each kept pair shares, or the number of all bands if it shares none, by row count.
         self._first_shared = cache(self._compute_first_shared)
         # The row count of the last ``_compute_first_shared``, and its keys: those of all bands for which the signature
         # has room. While bandings with these rows are judged, ``band_keys`` takes a part of them. It computes the keys
@@ -142,8 +142,8 @@ class Study:
         """Number in the sample of the first text with each distinct set, int64 (n_sets,)."""
         return self.text_numbers[self.distinct.first_documents]
 
-    def first_of(self, pairs: Pairs) -> Pairs:
-        """Return pairs of distinct sets as pairs of the first used texts with these sets."""
+    def as_text_pairs(self, pairs: Pairs) -> Pairs:
+        """Return pairs of distinct sets as pairs of used texts: of the first text with each set."""
         documents = self.distinct.first_documents
         return pairs._replace(left=documents[pairs.left], right=documents[pairs.right])
 
@@ -196,7 +196,7 @@ class Study:
         self._first_shared(banding.rows)  # for its side effect: it keeps the keys of these rows for ``band_keys``
         return candidate_counts(self.band_keys(banding), self.distinct)
 
-    def alerted_pairs(self, threshold: float) -> float:
+    def alerted_count(self, threshold: float) -> float:
         """Return the number of alerted document pairs, equal sets included."""
         return float(self.counts[self.alerted(threshold), ALL_PAIRS].sum() + self.distinct.copy_pairs()[ALL_PAIRS])
 

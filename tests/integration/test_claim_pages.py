@@ -1,4 +1,4 @@
-"""Claims in Redis: how they are spread over pages, how pages follow their number and expire, and what they take.
+"""Claims in Redis: how they are spread over pages, and how pages follow their number and expire.
 
 Time passes by what the catalogue says: its times are moved back, as if the claims had been asked for so much earlier.
 """
@@ -79,14 +79,6 @@ def test_pages_follow_the_number_of_claims_and_stay_lists(lab):
     assert lab.ask(pairs(count), SECOND) == [False] * count
     assert lab.ask(pairs(count)) == [True] * count
     assert lab.store.count_claims() == count
-
-
-def test_a_claim_takes_at_most_sixty_bytes(lab):
-    warm_up, count = 5_000, 20_000
-    lab.ask(pairs(warm_up))
-    before = lab.client.info("memory")["used_memory"]
-    lab.ask(pairs(count, warm_up))
-    assert (lab.client.info("memory")["used_memory"] - before) / count <= 60
 
 
 def test_a_claim_that_is_asked_for_now_and_then_never_expires(lab):

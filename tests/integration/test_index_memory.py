@@ -1,5 +1,6 @@
 """The constants that users' forecasts of memory are made of, against what a server says that it uses."""
 
+import hashlib
 import random
 import shutil
 
@@ -7,12 +8,15 @@ import pytest
 import redis
 
 from streamdedup.detection.detector import Detector
+from streamdedup.index.redis.base import RedisIndexOptions
 from streamdedup.index.redis.buckets import LAYOUTS
+from streamdedup.index.redis.servers import OneServer
+from streamdedup.index.redis.store import RedisIndex
 from streamdedup.indexes import connect_backend, detector_options
 from streamdedup.position import Partition, Position
 from streamdedup.settings import Settings
 from streamdedup.similarity.lsh import BAND_BYTES
-from streamdedup.tuning.memory import CAPTION_BYTES, ENTRY_BYTES, SHINGLE_BYTES
+from streamdedup.tuning.memory import CAPTION_BYTES, CLAIM_BYTES, ENTRY_BYTES, SHINGLE_BYTES
 from streamdedup.wire import Document
 from tests import servers
 
@@ -65,15 +69,42 @@ def test_each_layout_has_a_price():
     assert list(BAND_BYTES) == list(LAYOUTS)
 
 
-@pytest.mark.parametrize("layout", LAYOUTS)
-@pytest.mark.parametrize(
+#: A server, and bounds of its share of the constants: Valkey, of the wheel, takes less than Redis 7, whose figures the
+#: constants are.
+SERVERS = pytest.mark.parametrize(
     ("program", "least", "most"),
-    # Valkey, of the wheel, takes less than Redis 7, whose figures the constants are.
     [(None, 0.7, 1.1), pytest.param("redis-server", 0.88, 1.12, marks=pytest.mark.long)],
 )
-def test_a_band_takes_the_bytes_that_users_are_told(program, least, most, layout):
+
+
+def need(program: str | None) -> None:
     if program is not None and shutil.which(program) is None:
         servers.unavailable(FileNotFoundError(f"{program}: make tools installs it"))
+
+
+@SERVERS
+def test_a_claim_takes_the_bytes_that_users_are_told(program, least, most):
+    need(program)
+    warm_up, count = 2_000, 40_000
+    claims = [
+        (hashlib.blake2b(b"%d" % number, digest_size=16).digest(), Position(*PARTITION, number))
+        for number in range(warm_up + count)
+    ]
+    with servers.make_redis(program) as server, redis.Redis.from_url(server.url) as client:
+        store = RedisIndex(OneServer(client), RedisIndexOptions(namespace="claims", bands=9, lifetime_ms=3_600_000))
+        store.open({})
+        fences = [store.fence(PARTITION, 1, 0)]
+        store.claim_pairs(claims[:warm_up], fences, ())
+        before = used_bytes(client)
+        for low in range(warm_up, len(claims), 1_000):
+            store.claim_pairs(claims[low : low + 1_000], fences, ())
+        assert least < (used_bytes(client) - before) / count / CLAIM_BYTES < most
+
+
+@pytest.mark.parametrize("layout", LAYOUTS)
+@SERVERS
+def test_a_band_takes_the_bytes_that_users_are_told(program, least, most, layout):
+    need(program)
     few, many = (bytes_per_document(program, layout, *banding) for banding in ((9, 4), (35, 3)))
     assert least < (many - few) / (35 - 9) / BAND_BYTES[layout] < most
 
@@ -81,7 +112,6 @@ def test_a_band_takes_the_bytes_that_users_are_told(program, least, most, layout
 @pytest.mark.long
 @pytest.mark.parametrize("layout", LAYOUTS)
 def test_a_document_takes_the_bytes_that_tune_forecasts(layout):
-    if shutil.which("redis-server") is None:
-        servers.unavailable(FileNotFoundError("redis-server: make tools installs it"))
+    need("redis-server")
     forecast = ENTRY_BYTES + CAPTION_BYTES + (WORDS - 2) * SHINGLE_BYTES + 9 * BAND_BYTES[layout]
     assert bytes_per_document("redis-server", layout, 9, 4) == pytest.approx(forecast, rel=0.12)

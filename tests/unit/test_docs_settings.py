@@ -12,6 +12,7 @@ from streamdedup.index.redis.checks import PROBES, REBUILD_PROBES
 from streamdedup.settings import Profile
 from streamdedup.settings.base import keys_of
 from streamdedup.settings.schema import SECTIONS
+from streamdedup.tuning.memory import CLAIM_BYTES, CLAIM_LIFETIMES
 from tests import redis_sets
 from tests.guarded import rights_of
 
@@ -63,6 +64,20 @@ def table_of_redis(heading):
 def test_every_kind_of_key_is_listed():
     listed = re.findall(r"^\| `\{\.\.\}(\w)`", table_of_redis("key"), re.MULTILINE)
     assert set(listed) == {letter.decode() for letter in KINDS} | {"h"}
+
+
+@pytest.mark.parametrize(
+    ("name", "text"),
+    [
+        ("tuning.md", "{claim}, for two and a half lifetimes: {mean} |"),
+        ("redis.md", "a claim takes {claim} bytes on Redis 7.0"),
+        ("deployment.md", "| {claim} bytes for each pair that was published, for two to three times `retention`"),
+        ("deployment.md", "in the mean {mean} bytes for each pair"),
+    ],
+)
+def test_every_page_states_the_memory_of_a_claim_that_tune_forecasts(name, text):
+    stated = text.format(claim=CLAIM_BYTES, mean=round(CLAIM_BYTES * CLAIM_LIFETIMES))
+    assert stated in (DOCS / name).read_text(encoding="utf-8")
 
 
 def test_the_rights_on_redis_are_those_that_the_check_tries():

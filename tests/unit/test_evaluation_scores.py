@@ -43,7 +43,7 @@ def evaluated(texts, options=OPTIONS, *, bucket_cap=None, truth=None):
     sets = shingle_sets(Shingler(options.shingles), texts)
     joined = gathered(join(sets.hashes, sets.offsets, joined_from(options)))
     true = truth or joined.where(near_duplicates(joined, options, sets))
-    scores = score(true, trial.findings(), options, sets, ids, computed=truth is None)
+    scores = score(true, trial.findings(), options, sets, ids, is_computed=truth is None)
     return scores, trial.findings()
 
 
@@ -165,7 +165,7 @@ def test_a_wrong_pair_lowers_precision():
     pairs = Pairs(np.array([0, 1]), np.array([1, 2]), np.array([1.0, 0.9]))
     findings = Findings(pairs, none, none, none)
     truth = Pairs(np.array([0]), np.array([1]), np.array([1.0]))
-    scores = score(truth, findings, OPTIONS, sets, ["a", "b", "c"], computed=True)
+    scores = score(truth, findings, OPTIONS, sets, ["a", "b", "c"], is_computed=True)
     assert scores.precision == Rate(1, 2)
 
 

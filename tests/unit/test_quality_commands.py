@@ -109,7 +109,7 @@ def test_a_recommendation_is_applied_to_a_file_without_servers(run, corpus, tmp_
     code, _, err = run("tune", corpus, "--time", "1", "--config", config, "--apply", config)
     assert (code, config.read_text(encoding="utf-8")) == (EXIT_USAGE, before)
     assert "nothing is recommended: of 5 documents compared, 1,000 are the least" in " ".join(err.split())
-    monkeypatch.setattr("streamdedup.tuning.results.LEAST_DOCUMENTS", 5)
+    monkeypatch.setattr("streamdedup.tuning.results.LEAST_COMPARED", 5)
     assert run("tune", corpus, "--time", "1", "--config", config, "--apply", config)[0] == 0
     assert "bands = " in config.read_text(encoding="utf-8")
 
@@ -195,7 +195,7 @@ def test_missed_pairs_are_named_with_the_reason(run, tmp_path):
     code, out, _ = run("evaluate", corpus, *settings_with(tmp_path, "min_words = 3"))
     assert code == 0
     assert "3 documents, skipped: 2 too_few_words" in out
-    assert "1  document passed over\n       1.0000  one  two" in out
+    assert "1  document skipped or refused\n       1.0000  one  two" in out
 
 
 def test_the_truth_may_come_from_a_file(results, corpus, tmp_path):

@@ -446,9 +446,11 @@ def test_the_preset_for_news_is_the_example_and_finds_pairs_from_its_recall_from
     articles = named_profile(None, "articles", {})
     assert (articles.threshold, articles.containment_threshold, articles.recall_from) == (0.8, 0.8, 0.8)
     assert (
-        articles.least_recall_from() == named_profile(None, "articles", {"threshold": 0.9}).least_recall_from() == 0.8
+        articles.configured_recall_from()
+        == named_profile(None, "articles", {"threshold": 0.9}).configured_recall_from()
+        == 0.8
     )
-    assert news.least_recall_from() == 0.6
+    assert news.configured_recall_from() == 0.6
 
 
 def test_a_built_in_profile_keeps_what_no_option_changes():

@@ -139,7 +139,7 @@ class TestStudy:
                 true += 1
                 found += bool((keys_of[a] == keys_of[b]).any())
         recall = study.recall(Banding(4, 6), 0.7)
-        assert study.alerted_pairs(0.7) == true
+        assert study.alerted_count(0.7) == true
         assert recall.measured == pytest.approx(found / true)
         assert 0 < recall.edited.total < true
 
@@ -196,8 +196,8 @@ class TestContainment:
         without = Study(WORDS, self.texts(), FAMILY, floor=0.5)
         similar, by_rule = self.expected(0.8)
         few, many = Banding(6, 6), Banding(35, 3)
-        assert without.alerted_pairs(0.8) == len(similar)
-        assert with_rule.alerted_pairs(0.8) == len(similar | by_rule)
+        assert without.alerted_count(0.8) == len(similar)
+        assert with_rule.alerted_count(0.8) == len(similar | by_rule)
         assert with_rule.recall(few, 0.8) == without.recall(few, 0.8)
         assert with_rule.recall(few, 0.5).measured < 0.8 < with_rule.recall(many, 0.5).measured
         shares = np.ones((len(with_rule.distinct.first_documents), few.bands + 1))
@@ -225,7 +225,7 @@ class TestContainment:
             assert Banding(row.banding.bands - 1, row.banding.rows).probability(similarity) < row.min_recall
             assert row.chance == pytest.approx(row.banding.probability(similarity))
             assert row.recall == with_rule.recall(row.banding, similarity)
-            assert row.reached
+            assert row.reaches_recall
 
 
 class TestRows:
@@ -291,7 +291,7 @@ class TestMemory:
             bytes_per_document(row._replace(limits=StormLimits(None, most)), load, "sets", None) for most in (None, 7)
         ]
         assert row.candidates.matches.expected(40) == pytest.approx(39, rel=0.05)
-        assert sizes[0] - sizes[1] == pytest.approx(90 * (row.candidates.matches.expected(40) - 7))
+        assert sizes[0] - sizes[1] == pytest.approx(30 * 2.5 * (row.candidates.matches.expected(40) - 7))
 
     def test_texts_without_words_take_an_entry(self):
         study = Study(WORDS, ["...", "!!!"], FAMILY, floor=0.5)
@@ -413,11 +413,11 @@ class TestLimits:
         wide = workload(index_size=60_000.0, collection_size=2_000, most_permutations=512)
         for row in rows_of(study, wide, [0.6, 0.8], [0.95]):
             assert row.chance <= row.banding.probability(row.threshold) + 1e-9
-            assert row.reached == (row.chance >= row.min_recall)
+            assert row.reaches_recall == (row.chance >= row.min_recall)
             assert row.permutations == max(128, row.banding.permutations)
         tight = workload(index_size=60_000.0, collection_size=2_000, limits=StormLimits(2, 2))
         (row,) = rows_of(study, tight, [0.6], [0.95])
-        assert not row.reached
+        assert not row.reaches_recall
         assert row.chance < 0.95
 
 
@@ -502,7 +502,7 @@ class TestProposals:
 
     def test_the_printed_section_has_all_proposals_as_the_applied_one(self, monkeypatch):
         texts = [*["ok thanks"] * 5, *self.OTHERS, f"{self.OTHERS[0]} end"]
-        monkeypatch.setattr("streamdedup.tuning.results.LEAST_DOCUMENTS", len(texts))
+        monkeypatch.setattr("streamdedup.tuning.results.LEAST_COMPARED", len(texts))
         results = tuned(texts, ShingleOptions("char", 5))
         proposed = results["proposed"]
         assert "min_words = 3\n" in proposed["toml"]
@@ -647,7 +647,7 @@ class TestSources:
 
     @pytest.mark.parametrize(("count", "is_family"), [(9, False), (12, True)])
     def test_gained_families_of_a_template_are_named_and_left_out(self, count, is_family, monkeypatch):
-        monkeypatch.setattr("streamdedup.tuning.results.LEAST_DOCUMENTS", 100)
+        monkeypatch.setattr("streamdedup.tuning.results.LEAST_COMPARED", 100)
         template = words(44, 7)
         texts = [f"{template} {words(8, 100 + at)}" for at in range(count)]
         texts += [*TestProposals.OTHERS, *(words(40, 5_000 + at) for at in range(250)), *["ok thanks"] * 5]
@@ -774,7 +774,7 @@ class TestCaps:
         (row,) = rows_of(
             study, workload(index_size=260.0, collection_size=260, limits=StormLimits(10, 10)), [0.8], [0.9]
         )
-        assert row.reached
+        assert row.reaches_recall
         assert row.limits.max_candidates > 10
         assert row.recall.measured - row.found_share <= MOST_HIDDEN
 
