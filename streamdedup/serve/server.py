@@ -16,7 +16,7 @@ import uvicorn
 import uvloop
 from uvicorn.protocols.http.h11_impl import H11Protocol
 
-from streamdedup.serve.access import App, Limits, Receive, Scope, Send, problem_response
+from streamdedup.serve.access import App, AsgiScope, Limits, Receive, Send, problem_response
 from streamdedup.serve.problems import RequestProblem
 
 #: Longest head of a request, and longest trailers, in bytes, checked after each read from the socket, which returns at
@@ -66,7 +66,7 @@ class LimitedProtocol(H11Protocol):
             self._head_began = True
             self._await_head()
 
-    async def answer(self, app: App, scope: Scope, receive: Receive, send: Send) -> None:
+    async def answer(self, app: App, scope: AsgiScope, receive: Receive, send: Send) -> None:
         """Let the application answer a request of this connection; the application limits the time."""
         self._end_head()
         self._requests_count += 1
@@ -130,7 +130,7 @@ class StreamServer(uvicorn.Server):
 def create_server(app: App, on_stop: Callable[[], None], limits: Limits, options: dict[str, Any]) -> StreamServer:
     """Return a server for an application; ``options`` are further arguments of ``uvicorn.Config``."""
 
-    async def answer(scope: Scope, receive: Receive, send: Send) -> None:
+    async def answer(scope: AsgiScope, receive: Receive, send: Send) -> None:
         await scope["state"][_CONNECTION].answer(app, scope, receive, send)
 
     protocol: Any = functools.partial(LimitedProtocol, limits=limits, opened=set())  # one set for all connections
