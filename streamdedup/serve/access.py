@@ -13,8 +13,8 @@ heads and trailers) calls the gate for each request, and the gate goes through t
     7. Deadline: 408 where the body has not arrived in time, 503 where no answer has begun; an answer that has begun is
        cut off, unless it is a stream.
 
-The gate adds security headers to each response, and counts route, status and time. A new probe is a row in ``PROBES``,
-a new stream in ``_STREAMS``.
+The gate adds security headers to each response, and counts route, status and time. A new probe is added to ``PROBES``,
+a new stream to ``_STREAMS``.
 """
 
 import asyncio

@@ -26,8 +26,8 @@ from streamdedup.wire import Decoder, content_digest
 
 T = TypeVar("T")
 
-#: Limits of one pass, in texts and characters. A pass with 128 short articles takes about 30 ms, for which a text that
-#: arrives meanwhile waits.
+#: Limits of one pass, in texts and characters. A pass with 128 short articles takes about 30 ms; a text that arrives
+#: meanwhile waits until its end.
 PASS_LIMITS = PassLimits(count=128, weight=1_048_576)
 #: Duration of a call after which all waiting requests are told that Redis does not answer, in seconds. A call to a
 #: silent Redis fails only after three time-outs of the client, and other calls wait behind it: without this limit, such

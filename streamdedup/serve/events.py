@@ -45,9 +45,10 @@ class FeedEvent(NamedTuple):
 
 
 class StreamStart(NamedTuple):
-    """Where a stream begins: at ``last``, topic and offsets of the client's last id; else before the ends.
+    """Where a stream begins.
 
-    ``recent_count`` is the distance to the ends, of all partitions together.
+    ``last``: Topic and offsets of the client's last event id, from which the stream resumes; None for a new stream,
+    which begins ``recent_count`` offsets before the ends, counted over all partitions.
     """
 
     last: tuple[str, Offsets] | None = None
@@ -79,7 +80,8 @@ def plan_resume(client_offsets: Offsets, beginnings: Offsets, ends: Offsets) -> 
     A partition that was added later has no offset of the client, and is read from its beginning. Gaps:
         ``expired``: Kafka has deleted missed records; the stream resumes at the first ones that are left.
         ``too-many``: More than ``MAX_MISSED`` offsets were missed; the stream resumes at the ends.
-        ``unknown``: The client is ahead of the ends, as when the topic was created again; it resumes at the ends.
+        ``unknown``: The client is ahead of the ends, because the topic was created again; the stream resumes at the
+            ends.
     """
     if len(client_offsets) > len(ends) or any(offset > end for offset, end in zip(client_offsets, ends, strict=False)):
         return ResumePlan(ends, "unknown")
@@ -91,7 +93,7 @@ def plan_resume(client_offsets: Offsets, beginnings: Offsets, ends: Offsets) -> 
 
 
 def before_ends(ends: Offsets, count: int) -> Offsets:
-    """Return offsets with a sum of about ``count`` less than the ends, equally many less in each partition."""
+    """Return an offset before each end: their distances are equal, and add up to ``count`` or a little more."""
     share = -(-count // len(ends)) if ends else 0  # rounded up
     return tuple(max(0, end - share) for end in ends)
 

@@ -135,7 +135,10 @@ def _as_offsets(offsets: Mapping[Partition, int]) -> Offsets:
 
 
 def _reason(error: Exception | None) -> str:
-    """Return why a topic cannot be read, for a client; empty for a defect. None: the reader was not open in time."""
+    """Return why a topic cannot be read, for clients; empty for a defect.
+
+    ``error`` is None if the reader was not open in time.
+    """
     if isinstance(error, RegistryUnavailable):
         return "the schema registry does not answer"
     if isinstance(error, FatalError):

@@ -88,8 +88,8 @@ class IndexAbsentError(StreamdedupError):
 def problem_of(error: Exception) -> RequestProblem:  # noqa: PLR0911  one for each kind of error
     """Return the problem that reports an error of a request.
 
-    Texts of store errors may name servers and users, and are not sent, except that of an ``IndexMismatch``, which names
-    parameters only. A ``MessageError`` of a look-up is about the scope (``detection.scope.query_scope``), or an
+    Texts of store errors may name servers and users, so they are not sent; that of an ``IndexMismatch`` is, because it
+    names parameters only. A ``MessageError`` of a look-up is about the scope (``detection.scope.query_scope``), or an
     ``ID_COLLISION``.
     """
     match error:

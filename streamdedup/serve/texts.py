@@ -98,7 +98,7 @@ class TextAligner:
     ) -> list[str] | TextMissingError | StreamdedupError:
         """Fetch the texts, in one of the threads.
 
-        An expected error is returned and not raised: when a request has given up, nothing would take the exception.
+        An expected error is returned and not raised, because a request that has given up no longer awaits the call.
         """
         thread = threading.get_ident()
         try:

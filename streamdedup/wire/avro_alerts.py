@@ -1,6 +1,6 @@
 """Alerts in Avro, framed for a schema registry. Reader and writer need the extra ``registry``.
 
-``cli.assembly`` and ``cli.run`` build ``AvroAlerts``, which the daemon, ``serve`` and commands use.
+``cli.assembly`` builds ``AvroAlerts``; the daemon writes with it, and rebuilds, ``serve`` and commands read with it.
 
 ``_record`` makes the schema from the classes of ``alerts``: a new field of a class is a field of the record, with its
 default. A field that JSON may leave out is null, a ``Time`` is a number, and a ``Literal`` of texts is a text, so that

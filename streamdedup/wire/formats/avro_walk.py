@@ -3,7 +3,7 @@
 A leaf is a part of a value that becomes the content of a document field. A schema becomes a tree of steps, each of
 which returns the position behind its part of a value. Skipped parts become no objects, and the walk stops behind the
 last leaf. A position may pass the end of the value: the next read raises ``IndexError``, or ``avro`` compares. fastavro
-1.13.1 reads whole values, and takes any time for arrays whose items have no bytes.
+1.13.1 reads whole values, and without any bound on the time for arrays whose items have no bytes.
 """
 
 import sys

@@ -1,9 +1,10 @@
 """The document fields, as each value format returns them.
 
-``wire.documents.Decoder`` makes one ``Schema`` of a profile's field names, and each format returns instances of
-``Schema.struct``. Every attribute may be None. The text fields and ``op`` are texts, ``deleted`` is a text or a truth
-value, ``source`` and ``published_at`` may be anything, and all other fields are texts or whole numbers. ``msgspec``
-checks the types, when it reads JSON (``json``, ``json_schema``) or converts a mapping (``Schema.from_mapping``).
+``wire.documents.Decoder`` makes one ``Schema`` of a profile's field names and one for its keys. Each format returns
+instances of ``Schema.struct``. Every attribute may be None. The text fields and ``op`` are texts, ``deleted`` is a text
+or a truth value, ``source`` and ``published_at`` may be anything, and all other fields are texts or whole numbers.
+``msgspec`` checks the types, when it reads JSON (``json``, ``json_schema``) or converts a mapping
+(``Schema.from_mapping``).
 """
 
 import sys
@@ -34,7 +35,7 @@ class Schema:
         names: Field name by attribute; an empty name is the whole value, such as a key.
         types: Type by attribute.
         paths: Paths by field name: the name itself and, for a name with dots, its parts; the first with a value counts.
-        most_text_bytes: Longest text that formats have to decode.
+        most_text_bytes: Longest text that formats have to decode, in bytes of UTF-8.
 
     Raises ``ValueError`` for a name used twice, or one with quotes, backslashes or control characters.
     """

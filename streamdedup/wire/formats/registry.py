@@ -35,8 +35,8 @@ class CompiledSchema(NamedTuple):
     names: Collection[str]
 
 
-#: Makes a value from the fields of a JSON object. That of a compiler makes no frame, that of ``RegistryFormat.writer``
-#: makes the frame too.
+#: Makes a value from the fields of a JSON object: from a ``SchemaCompiler`` without the frame, from
+#: ``RegistryFormat.writer`` with the frame.
 Write = Callable[[Mapping[str, Any]], bytes]
 
 
