@@ -3,8 +3,9 @@
 Litestar is the framework because it validates and encodes with msgspec, which the wire formats use already, and
 generates the OpenAPI document from the same types; FastAPI would add a second model of every body in pydantic.
 
-``access`` is an ASGI layer around the framework: tokens, limits, deadlines, security headers, metrics. ``requests``
-decodes bodies, ``app`` has the routes, ``engine`` the one thread that talks to the index, ``gathering`` brings
-concurrent requests together, and ``feed`` distributes the events of streams. Nothing here writes to an index, and no
-text reaches a log.
+``cli.serve`` builds and runs the service. ``server`` has the connections, and ``access`` is an ASGI layer around the
+framework: tokens, limits, deadlines, security headers. ``app`` has the routes; ``requests`` decodes bodies, ``bodies``
+makes responses. ``engine`` is the one thread that talks to the index, ``gathering`` brings concurrent requests
+together, ``texts`` reads texts from Kafka, and ``feed`` distributes the events of streams. Nothing here writes to an
+index, and no text reaches a log.
 """

@@ -1,7 +1,7 @@
 """The ASGI layer around the application: who may ask, how much, and for how long.
 
-``cli.serve`` wraps the application of ``app`` in ``Gate``. The server (``server``) calls the gate for each request, and
-the gate goes through these steps in this order:
+``cli.serve`` wraps the application of ``app`` in ``Gate``. The server (``server``, which limits connections, request
+heads and trailers) calls the gate for each request, and the gate goes through these steps in this order:
     1. Path: routes match the percent-encoded path, so that an id may contain a slash (``%2F``).
     2. Body: a ``GET`` has none, and a body has one length.
     3. Host: without tokens, only requests that name an allowed host are answered. Otherwise a web page could reach the
@@ -13,9 +13,8 @@ the gate goes through these steps in this order:
     7. Deadline: 408 where the body has not arrived in time, 503 where no answer has begun; an answer that has begun is
        cut off, unless it is a stream.
 
-``server`` limits connections, request heads and trailers.
-
-Each response gets the security headers; route, status and time are counted.
+The gate adds security headers to each response, and counts route, status and time. A new probe is added to ``PROBES``,
+a new stream to ``_STREAMS``.
 """
 
 import asyncio
@@ -39,10 +38,10 @@ from streamdedup.errors import SettingsError
 from streamdedup.serve.metrics import ServeMetrics
 from streamdedup.serve.problems import MEDIA_TYPE, RequestProblem
 
-Scope = MutableMapping[str, Any]
-Message = MutableMapping[str, Any]
-Receive = Callable[[], Awaitable[Message]]
-Send = Callable[[Message], Awaitable[None]]
+AsgiScope = MutableMapping[str, Any]
+AsgiMessage = MutableMapping[str, Any]
+Receive = Callable[[], Awaitable[AsgiMessage]]
+Send = Callable[[AsgiMessage], Awaitable[None]]
 App = Callable[[Any, Any, Any], Awaitable[None]]
 
 #: Paths of probes, which need no token and do not count as requests in progress.
@@ -74,7 +73,7 @@ _FileState = tuple[int, int, int] | None
 
 
 class Tokens:
-    """Bearer tokens, kept as digests; read again when the file's state, taken before reading, has changed."""
+    """Bearer tokens, kept as digests; the file is read again when its state has changed since the last reading."""
 
     def __init__(self, tokens: Collection[str], path: Path | None = None, state: _FileState = None) -> None:
         self._digests = _digests(tokens)
@@ -211,7 +210,7 @@ class Gate:
         self._in_progress = 0
         self._bodies_bytes = 0
 
-    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+    async def __call__(self, scope: AsgiScope, receive: Receive, send: Send) -> None:
         """Answer one request; pass the messages of the lifespan on."""
         if scope["type"] == "lifespan":
             await self._app(scope, receive, send)
@@ -219,7 +218,7 @@ class Gate:
             await self._answer(scope, receive, _Response(send))
         # A web socket is never accepted: returning closes it.
 
-    async def _answer(self, scope: Scope, receive: Receive, response: "_Response") -> None:
+    async def _answer(self, scope: AsgiScope, receive: Receive, response: "_Response") -> None:
         began_at = time.monotonic()
         try:
             self._route_by_encoded_path(scope)
@@ -235,16 +234,16 @@ class Gate:
             # request was cancelled before an answer, as when the service stops.
             route = str(scope.get("path_template") or "none")
             self._metrics.requests.labels(route, str(response.status or "none")).inc()
-            # The time of a stream is that of its beginning, because a stream has no end of its own.
+            # The time of a stream ends with its beginning, because the client decides when a stream ends.
             answered_at = response.stream_began_at or time.monotonic()
             self._metrics.request_seconds.labels(route).observe(answered_at - began_at)
 
     @staticmethod
-    def _route_by_encoded_path(scope: Scope) -> None:
+    def _route_by_encoded_path(scope: AsgiScope) -> None:
         # The server has decoded `path`, and routes read it. A raw path is ASCII, so Latin-1 decodes it.
         scope["path"] = bytes(scope.get("raw_path") or b"/").partition(b"?")[0].decode("latin-1")
 
-    def _refusal(self, scope: Scope) -> RequestProblem | None:
+    def _refusal(self, scope: AsgiScope) -> RequestProblem | None:
         """Return the problem that refuses the request by its head (steps 2 to 5), or None."""
         headers = {bytes(name).lower(): bytes(value) for name, value in scope["headers"]}
         length, is_chunked = headers.get(b"content-length"), b"transfer-encoding" in headers
@@ -264,7 +263,7 @@ class Gate:
             return RequestProblem("too-many-requests", retry_after_s=1)
         return None
 
-    async def _answer_counted(self, scope: Scope, receive: Receive, response: "_Response") -> None:
+    async def _answer_counted(self, scope: AsgiScope, receive: Receive, response: "_Response") -> None:
         self._in_progress += 1
         self._metrics.in_flight.set(self._in_progress)
         try:
@@ -273,10 +272,10 @@ class Gate:
             self._in_progress -= 1
             self._metrics.in_flight.set(self._in_progress)
 
-    async def _answer_in_time(self, scope: Scope, receive: Receive, response: "_Response") -> None:
+    async def _answer_in_time(self, scope: AsgiScope, receive: Receive, response: "_Response") -> None:
         body = _Body(receive, self._count_bytes)
         if any(name == b"transfer-encoding" for name, _ in scope["headers"]):
-            response.chunks = body
+            response.chunked_request = body
         try:
             async with asyncio.timeout(self._limits.timeout_s) as deadline:
                 if scope["path"] in _STREAMS:
@@ -291,12 +290,12 @@ class Gate:
             if not response.has_begun:
                 await response.send_problem(RequestProblem("internal"))
         finally:
-            if body.is_cut_off:
-                response.status = 0  # the framework has answered, and nobody has got the answer
+            if body.is_abandoned:
+                response.status = 0  # the framework answers all the same, but no client receives the answer
             self._bodies_bytes -= body.size_bytes
 
     def _count_bytes(self, received_bytes: int) -> None:
-        """Count bytes of a body; a ``RequestProblem``, with which ``app`` answers, if all are too many."""
+        """Count bytes of a body; raise a ``RequestProblem`` for ``app`` if all bodies together are too long."""
         self._bodies_bytes += received_bytes
         if self._bodies_bytes > self._limits.max_bodies_bytes:
             detail = f"the bodies of all requests in progress exceed {self._limits.max_bodies_bytes:,} bytes"
@@ -309,7 +308,11 @@ class Gate:
 
 
 class _Body:
-    """The body of one request; if the application awaits a part at the deadline, the client is slow."""
+    """The body of one request, as the application receives it.
+
+    ``is_awaited``: the application waits for a part of the body, so at the deadline the client is slow.
+    ``is_abandoned``: the client has disconnected before the end of the body.
+    """
 
     def __init__(self, receive: Receive, count: Callable[[int], None]) -> None:
         self._receive = receive
@@ -317,9 +320,9 @@ class _Body:
         self.size_bytes = 0
         self.is_complete = False
         self.is_awaited = False
-        self.is_cut_off = False
+        self.is_abandoned = False
 
-    async def receive(self) -> Message:
+    async def receive(self) -> AsgiMessage:
         self.is_awaited = not self.is_complete  # after the last part, the application waits for a disconnection
         message = await self._receive()
         self.is_awaited = False
@@ -329,23 +332,23 @@ class _Body:
             self.size_bytes += part_bytes
             self._count(part_bytes)
         elif not self.is_complete:
-            self.is_cut_off = True
+            self.is_abandoned = True
         return message
 
 
 class _Response:
     """The response to one request; ``status`` is 0 before it begins.
 
-    ``chunks`` is the chunked body of a request: an answer before its end closes the connection, because h11 takes a
-    second for a megabyte of small chunks, also of those that the application does not read. ``deadline`` is that of a
-    stream, lifted at ``stream_began_at``, when a response with status 200 begins; None for another request, whose
-    deadline covers the whole response.
+    ``chunked_request`` is a request body in chunks, else None. A response before the end of this body closes the
+    connection: h11 would still parse the rest, which takes a second for a megabyte of small chunks.
+    ``deadline`` is set for streams alone. The beginning of a stream (status 200) removes the time limit, and sets
+    ``stream_began_at``.
     """
 
     def __init__(self, send: Send) -> None:
         self._send = send
         self.status = 0
-        self.chunks: _Body | None = None
+        self.chunked_request: _Body | None = None
         self.deadline: asyncio.Timeout | None = None
         self.stream_began_at: float | None = None
 
@@ -353,7 +356,7 @@ class _Response:
     def has_begun(self) -> bool:
         return self.status != 0
 
-    async def send(self, message: Message) -> None:
+    async def send(self, message: AsgiMessage) -> None:
         """Send a message of the application; the first one gets the security headers."""
         if message["type"] == "http.response.start":
             self.status = message["status"]
@@ -363,7 +366,7 @@ class _Response:
             headers = list(message.get("headers", ()))
             names = {bytes(name).lower() for name, _ in headers}
             headers += [(name, value) for name, value in _SECURITY_HEADERS.items() if name not in names]
-            if self.chunks is not None and not self.chunks.is_complete and b"connection" not in names:
+            if self.chunked_request is not None and not self.chunked_request.is_complete and b"connection" not in names:
                 headers.append((b"connection", b"close"))
             message = {**message, "headers": headers}
         await self._send(message)

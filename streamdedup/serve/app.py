@@ -1,9 +1,9 @@
 """The Litestar application: its routes, and how an exception becomes a problem.
 
 ``cli.serve`` calls ``create_app`` and wraps the application in ``access.Gate``. A handler decodes the request with
-``requests``, calls ``engine``, ``batches``, ``texts`` or ``feed``, and makes the response with ``bodies``. The
-docstring of a handler is the description of its operation in the OpenAPI document. Functions that are passed to
-``engine.call`` run in the thread of the index.
+``requests``, calls ``engine``, ``batches``, ``texts`` or ``feed``, and makes the response with ``bodies``; a function
+that it passes to ``engine.call`` runs in the thread of the index. The docstring of a handler is the description of its
+operation in the OpenAPI document. A new route also needs a row in ``docs/http.md``.
 """
 
 import asyncio
@@ -64,7 +64,7 @@ from streamdedup.serve.schemas import (
 from streamdedup.serve.streaming import EventStream
 from streamdedup.serve.texts import TextAligner
 
-#: Names of the problems that the framework reports by an ``HTTPException``, by status; any other status is a defect.
+#: Problem by the status of an ``HTTPException``, which the framework raises; any other status is a defect.
 _FRAMEWORK_PROBLEMS: Final = {
     400: "invalid-request",
     404: "not-found",
@@ -72,7 +72,7 @@ _FRAMEWORK_PROBLEMS: Final = {
     413: "too-large",
     415: "unsupported-media-type",
 }
-#: Error text of Litestar 2.25 for a missing parameter; no field of the error has the name of the parameter.
+#: Error text of Litestar 2.25 for a missing parameter: the name of the parameter is in this text alone.
 _MISSING_PARAMETER: Final = re.compile(r"Missing required \w+ parameter '([\w-]+)' ")
 #: Content type of metrics; the framework adds the character set.
 _METRICS_TYPE: Final = CONTENT_TYPE_LATEST.partition("; charset")[0]
@@ -101,10 +101,10 @@ async def look_up(request: _Request, profile: FromPath[str], engine: NamedDepend
 
     The matches are those that a daemon would find if the text arrived now.
     """
-    served = _profile(engine, profile)
+    served = _served_profile(engine, profile)
     check_content_type(request.headers.get("content-type", ""))
     lookup = decode_lookup(await request.body(), served.max_text_bytes)
-    # `limit` is a whole number, decoded as a float.
+    # A `limit` has no fraction, but is a float, so that JSON may also write it as 1.0 (`schemas.LookupRequest`).
     return lookup_body(await engine.look_up(served, query_of(lookup)), int(lookup.limit))
 
 
@@ -113,7 +113,7 @@ async def look_up_batch(
     request: _Request, profile: FromPath[str], engine: NamedDependency[Engine], batches: NamedDependency[BatchLookup]
 ) -> LookupBatchBody:
     """Find the near-duplicates of up to 500 texts, each for itself; a problem with a text is reported in its place."""
-    served = _profile(engine, profile)
+    served = _served_profile(engine, profile)
     check_content_type(request.headers.get("content-type", ""))
     return LookupBatchBody(await batches.look_up(served, decode_batch(await request.body())))
 
@@ -124,8 +124,8 @@ async def look_up_batch(
 @get("/v1/profiles/{profile:str}/documents/{document_id:str}", responses=_problems(404, 422))
 async def document(profile: FromPath[str], document_id: _DocumentId, engine: NamedDependency[Engine]) -> DocumentBody:
     """Return a document of the index, without its text; the id is percent-encoded."""
-    served, decoded_id = _profile(engine, profile), decode_path_id(document_id)
-    return _document_body(served, await engine.call(served, lambda: served.document(decoded_id)))
+    served, decoded_id = _served_profile(engine, profile), decode_path_id(document_id)
+    return _body_of_stored(served, await engine.call(served, lambda: served.document(decoded_id)))
 
 
 @get("/v1/profiles/{profile:str}/documents/{document_id:str}/matches", responses=_problems(404, 422))
@@ -133,14 +133,14 @@ async def document_matches(
     profile: FromPath[str], document_id: _DocumentId, engine: NamedDependency[Engine]
 ) -> DocumentMatchesBody:
     """Return the near-duplicates of a document of the index, and its cluster."""
-    served, decoded_id = _profile(engine, profile), decode_path_id(document_id)
+    served, decoded_id = _served_profile(engine, profile), decode_path_id(document_id)
 
-    def find() -> DocumentMatchesBody:
+    def find_matches() -> DocumentMatchesBody:
         entry, cluster_id = served.document(decoded_id)
         cluster = cluster_body(cluster_id, served.lookup.cluster_of(entry))
         return document_matches_body(entry, cluster, served.lookup.matches_of(entry))
 
-    return await engine.call(served, find)
+    return await engine.call(served, find_matches)
 
 
 @get("/v1/profiles/{profile:str}/compare", responses=_problems(404, 422))
@@ -152,17 +152,17 @@ async def compare(
     b: Annotated[str, QueryParameter(description="Id of another document.", schema_extra=ID_SCHEMA)],
 ) -> CompareBody:
     """Compare two documents of the index, and align their texts where Kafka still has both."""
-    served = _profile(engine, profile)
+    served = _served_profile(engine, profile)
     check_id(a, "a")
     check_id(b, "b")
 
-    def find() -> tuple[StoredDocument, StoredDocument, DocumentComparison]:
+    def compare_stored() -> tuple[StoredDocument, StoredDocument, DocumentComparison]:
         stored_a, stored_b = served.document(a, "a"), served.document(b, "b")
         return stored_a, stored_b, served.lookup.compare(stored_a.entry, stored_b.entry)
 
-    stored_a, stored_b, comparison = await engine.call(served, find)
+    stored_a, stored_b, comparison = await engine.call(served, compare_stored)
     alignment = await aligner.align(served.decoder, stored_a.entry, stored_b.entry)
-    return compare_body(_document_body(served, stored_a), _document_body(served, stored_b), comparison, alignment)
+    return compare_body(_body_of_stored(served, stored_a), _body_of_stored(served, stored_b), comparison, alignment)
 
 
 @post("/v1/profiles/{profile:str}/compare", status_code=200, responses=_problems(404, 409, 413, 415, 422))
@@ -170,26 +170,26 @@ async def compare_text(
     request: _Request, profile: FromPath[str], engine: NamedDependency[Engine], aligner: NamedDependency[TextAligner]
 ) -> CompareBody:
     """Compare a text with a document of the index, and align it where Kafka still has the text of the document."""
-    served = _profile(engine, profile)
+    served = _served_profile(engine, profile)
     check_content_type(request.headers.get("content-type", ""))
     request_body = decode_compare(await request.body(), served.max_text_bytes)
 
-    def find() -> tuple[StoredDocument, DocumentComparison]:
+    def compare_text_with_stored() -> tuple[StoredDocument, DocumentComparison]:
         stored = served.document(request_body.id, "id")
         return stored, served.lookup.compare_text(query_of(request_body), stored.entry, int(engine.now_ms()))
 
-    stored, comparison = await engine.call(served, find)
+    stored, comparison = await engine.call(served, compare_text_with_stored)
     alignment = await aligner.align(served.decoder, request_body.text, stored.entry)
-    return compare_body(None, _document_body(served, stored), comparison, alignment)
+    return compare_body(None, _body_of_stored(served, stored), comparison, alignment)
 
 
-def _document_body(served: ServedProfile, stored: StoredDocument) -> DocumentBody:
+def _body_of_stored(served: ServedProfile, stored: StoredDocument) -> DocumentBody:
     return document_body(stored.entry, stored.cluster_id, served.label_bytes)
 
 
 @route("/v1/profiles/{profile:str}/compare", http_method="OPTIONS", status_code=204, include_in_schema=False)
 async def compare_options(profile: FromPath[str]) -> Response[None]:  # noqa: ARG001  a part of the path
-    """Name the methods of the path: Litestar 2.25 would name only those of one of its two handlers."""
+    """Name the methods of the path: Litestar 2.25 would name the method of only one of its handlers."""
     return Response(None, headers={"allow": "GET, OPTIONS, POST"})
 
 
@@ -220,7 +220,7 @@ async def alerts(
 ) -> ASGIResponse:
     """Follow the committed alerts of all daemons, without end; an event `alert` has the JSON of an alert as data."""
     if profile is not None:
-        _profile(engine, profile)  # raises if there is no such profile
+        _served_profile(engine, profile)  # raises if there is no such profile
     return EventStream(feeds.alerts, profile, _stream_start(recent, last_event_id))
 
 
@@ -245,11 +245,11 @@ def _stream_start(recent_count: int, last_event_id: str | None) -> StreamStart:
 @get("/v1/profiles", responses=_problems())
 async def profiles(engine: NamedDependency[Engine]) -> ProfilesBody:
     """Return all profiles with the states of their indexes."""
-    bodies = (_profile_body(engine, served) for served in engine.profiles.values())
+    bodies = (_body_with_state(engine, served) for served in engine.profiles.values())
     return ProfilesBody(await asyncio.gather(*bodies))
 
 
-async def _profile_body(engine: Engine, served: ServedProfile) -> ProfileBody:
+async def _body_with_state(engine: Engine, served: ServedProfile) -> ProfileBody:
     try:
         documents_count = await engine.call(served, served.reader.count_documents)
     except StreamdedupError as error:
@@ -281,7 +281,7 @@ async def show_metrics(metrics: NamedDependency[ServeMetrics]) -> Response[bytes
     return Response(generate_latest(metrics.registry), media_type=_METRICS_TYPE)
 
 
-def _profile(engine: Engine, name: str) -> ServedProfile:
+def _served_profile(engine: Engine, name: str) -> ServedProfile:
     served = engine.profiles.get(name)
     if served is None:
         raise RequestProblem("unknown-profile", field="profile")

@@ -32,9 +32,9 @@ class BatchLookup:
         self._engine = engine
         self._batches = asyncio.Semaphore(BATCHES)
 
-    async def look_up(self, served: ServedProfile, texts: Sequence[bytes]) -> list[LookupBatchResult]:
-        """Return a result for each text, which is a ``LookupRequest`` as JSON; a problem if it cannot be looked up."""
-        requests = [_decoded(text, served.max_text_bytes) for text in texts]
+    async def look_up(self, served: ServedProfile, encoded_requests: Sequence[bytes]) -> list[LookupBatchResult]:
+        """Return a result for each ``LookupRequest`` in JSON: its answer, or the problem with it."""
+        requests = [_decoded(encoded, served.max_text_bytes) for encoded in encoded_requests]
         _check_limits(requests)
         results: list[LookupBatchResult] = []
         async with self._batches:
@@ -47,19 +47,19 @@ class BatchLookup:
     ) -> list[LookupBatchResult]:
         queries = [query_of(request) for request in requests if isinstance(request, LookupRequest)]
         answers = iter(await self._engine.look_up_all(served, queries))
-        return [_result(request, answers) for request in requests]
+        return [_next_result(request, answers) for request in requests]
 
 
-def _decoded(text: bytes, max_text_bytes: int) -> LookupRequest | Problem:
+def _decoded(encoded: bytes, max_text_bytes: int) -> LookupRequest | Problem:
     try:
-        return decode_lookup(text, max_text_bytes)
+        return decode_lookup(encoded, max_text_bytes)
     except RequestProblem as error:
         return error.problem
 
 
 def _check_limits(requests: Sequence[LookupRequest | Problem]) -> None:
     """Raise a ``RequestProblem`` if the sum of the limits, and so the answer, may be too large."""
-    # A limit is a whole number, decoded as a float (`LookupRequest`).
+    # A `limit` has no fraction, but is a float (`LookupRequest`).
     limits_sum = sum(int(request.limit) for request in requests if isinstance(request, LookupRequest))
     if limits_sum > MAX_BATCH_MATCHES:
         limit = f"a batch returns at most {MAX_BATCH_MATCHES:,} matches"
@@ -67,16 +67,16 @@ def _check_limits(requests: Sequence[LookupRequest | Problem]) -> None:
         raise RequestProblem("invalid-field", detail, field="limit")
 
 
-def _result(request: LookupRequest | Problem, answers: Iterator[LookupResult | Exception]) -> LookupBatchResult:
-    """Return the result of one text; ``answers`` yields those to the texts without a problem, from this one on."""
+def _next_result(request: LookupRequest | Problem, answers: Iterator[LookupResult | Exception]) -> LookupBatchResult:
+    """Return the result of one request; take its answer from ``answers``, which has none for a ``Problem``."""
     if isinstance(request, Problem):
         return LookupBatchResult(problem=request)
     answer = next(answers)
     if isinstance(answer, LookupResult):
         return LookupBatchResult(answer=lookup_body(answer, int(request.limit)))
     problem = problem_of(answer).problem
-    # An error of the index (5xx) fails the request as a whole. A `RequestProblem` with such a status is a defect that
-    # this text alone triggers (`Engine.look_up_all`).
+    # An error of the index (5xx) fails the whole batch. A `RequestProblem` with such a status is a defect that this
+    # text alone triggers (`Engine.look_up_all`).
     if problem.status >= HTTPStatus.INTERNAL_SERVER_ERROR and not isinstance(answer, RequestProblem):
         raise answer
     return LookupBatchResult(problem=problem)

@@ -33,7 +33,7 @@ _SKIPS: Final[dict[Skip | None, Literal["empty", "too_short", "too_few_words"]]]
     Skip.TOO_SHORT: "too_short",
     Skip.TOO_FEW_WORDS: "too_few_words",
 }
-#: Field ``contained`` of a comparison: the side with fewer shingles, or both; also where the containment is low.
+#: Field ``contained`` of a comparison: the side with fewer shingles, or both; set for any containment.
 _COMPARED_SIDES: Final[dict[Contained, Literal["a", "b", "both"]]] = {"left": "a", "right": "b", "both": "both"}
 
 
@@ -87,7 +87,7 @@ def cluster_body(first_id: str | None, cluster: StoredCluster) -> ClusterBody:
         )
         for member in cluster.members
     ]
-    # The index counts and collects at most so many members, so a cluster of the largest size may have more.
+    # The index counts and collects at most `CLUSTER_SIZE_CAP` members, so a cluster of this size may have more.
     body = ClusterBody(id=first_id, members=members, complete=cluster.size < CLUSTER_SIZE_CAP, size=cluster.size)
     if (spread := cluster.spread) is None:
         return body

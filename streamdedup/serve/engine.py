@@ -26,8 +26,8 @@ from streamdedup.wire import Decoder, content_digest
 
 T = TypeVar("T")
 
-#: Limits of one pass, in texts and characters. A pass with 128 short articles takes about 30 ms; a text of another
-#: request waits for so long.
+#: Limits of one pass, in texts and characters. A pass with 128 short articles takes about 30 ms; a text that arrives
+#: meanwhile waits until its end.
 PASS_LIMITS = PassLimits(count=128, weight=1_048_576)
 #: Duration of a call after which all waiting requests are told that Redis does not answer, in seconds. A call to a
 #: silent Redis fails only after three time-outs of the client, and other calls wait behind it: without this limit, such
@@ -50,7 +50,10 @@ class StoredDocument(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class ServedProfile:
-    """A profile and the means to look up its index; ``bucket_cap`` is None for no limit."""
+    """A profile and the means to look up its index; ``bucket_cap`` is None for no limit.
+
+    ``reader`` reads the index, ``lookup`` searches it, and ``decoder`` reads records for ``texts``.
+    """
 
     name: str
     topics: tuple[str, ...]
@@ -96,7 +99,7 @@ class Engine:
         self.now_ms = now_ms
         self._thread = ThreadPoolExecutor(max_workers=1, thread_name_prefix="index")
         self._gatherer: Gatherer[_Question, LookupResult] = Gatherer(
-            self._pass, lambda question: len(question.query.text), PASS_LIMITS
+            self._run_pass, lambda question: len(question.query.text), PASS_LIMITS
         )
         #: Monotonic time at which the running call began; None without one. The thread writes, the event loop reads.
         self._call_began_at: float | None = None
@@ -123,7 +126,7 @@ class Engine:
 
     async def call(self, profile: ServedProfile, function: Callable[[], T]) -> T:
         """Run a function that reads the index of a profile; errors of the function are raised."""
-        return await self._while_redis_answers(profile, self._run(lambda: self._observed(profile, function)))
+        return await self._while_redis_answers(profile, self._run(lambda: self._call_and_report(profile, function)))
 
     async def index_error(self, profile: ServedProfile) -> StreamdedupError | None:
         """Return why the index of a profile cannot be looked up, or None."""
@@ -145,8 +148,8 @@ class Engine:
             while not task.done():
                 done, _ = await asyncio.wait({task}, timeout=_CHECK_INTERVAL_S)
                 # After a failed call the outage is known, and no request waits `AWAY_S` again.
-                is_known = self._failing.get(profile.name) == StoreUnavailable.__name__
-                if not done and (is_known or self._call_s() > AWAY_S):
+                is_outage_known = self._failing.get(profile.name) == StoreUnavailable.__name__
+                if not done and (is_outage_known or self._call_s() > AWAY_S):
                     raise StoreUnavailable("no answer")  # no response has this text
             return task.result()
         finally:
@@ -179,7 +182,7 @@ class Engine:
 
         return await asyncio.get_running_loop().run_in_executor(self._thread, timed)
 
-    async def _pass(self, questions: Sequence[_Question]) -> Sequence[LookupResult | Exception]:
+    async def _run_pass(self, questions: Sequence[_Question]) -> Sequence[LookupResult | Exception]:
         return await self._run(lambda: self._answers(questions))
 
     def _answers(self, questions: Sequence[_Question]) -> list[LookupResult | Exception]:
@@ -201,7 +204,7 @@ class Engine:
         self, profile: ServedProfile, queries: Sequence[LookupQuery]
     ) -> Sequence[LookupResult | Exception]:
         try:
-            return self._observed(profile, lambda: profile.lookup.look_up(queries, int(self.now_ms())))
+            return self._call_and_report(profile, lambda: profile.lookup.look_up(queries, int(self.now_ms())))
         except StreamdedupError as error:
             return [error] * len(queries)
         except Exception as error:  # noqa: BLE001  the request reports it
@@ -212,8 +215,8 @@ class Engine:
                 return [RequestProblem("internal")]
             return [answer for query in queries for answer in self._answers_of_profile(profile, [query])]
 
-    def _observed(self, profile: ServedProfile, function: Callable[[], T]) -> T:
-        """Check an index and run a function; count errors, log each new kind of error, and a success after it."""
+    def _call_and_report(self, profile: ServedProfile, function: Callable[[], T]) -> T:
+        """Check an index and run a function; count errors, log each new kind of error and the end of an outage."""
         name = profile.name
         try:
             profile.check_index()

@@ -45,7 +45,11 @@ class FeedEvent(NamedTuple):
 
 
 class StreamStart(NamedTuple):
-    """Where a stream begins: after ``last``, or ``recent_count`` offsets before the ends, of all partitions."""
+    """Where a stream begins.
+
+    ``last``: Topic and offsets of the client's last event id, from which the stream resumes; None for a new stream,
+    which begins ``recent_count`` offsets before the ends, counted over all partitions.
+    """
 
     last: tuple[str, Offsets] | None = None
     recent_count: int = 0
@@ -73,9 +77,11 @@ def decode_id(text: str) -> tuple[str, Offsets]:
 def plan_resume(client_offsets: Offsets, beginnings: Offsets, ends: Offsets) -> ResumePlan:
     """Return where a stream resumes, by its client's offsets and the first and end offsets that Kafka has.
 
-    Partitions that were added later are absent from the client's, and read from the beginning. The gap is ``expired``:
-    later offsets, because Kafka has deleted records since; ``too-many``: the ends, because more than ``MAX_MISSED``
-    offsets were missed; or ``unknown``: the ends, because the topic was created again, and the client is ahead of it.
+    A partition that was added later has no offset of the client, and is read from its beginning. Gaps:
+        ``expired``: Kafka has deleted missed records; the stream resumes at the first ones that are left.
+        ``too-many``: More than ``MAX_MISSED`` offsets were missed; the stream resumes at the ends.
+        ``unknown``: The client is ahead of the ends, because the topic was created again; the stream resumes at the
+            ends.
     """
     if len(client_offsets) > len(ends) or any(offset > end for offset, end in zip(client_offsets, ends, strict=False)):
         return ResumePlan(ends, "unknown")
@@ -87,7 +93,7 @@ def plan_resume(client_offsets: Offsets, beginnings: Offsets, ends: Offsets) -> 
 
 
 def before_ends(ends: Offsets, count: int) -> Offsets:
-    """Return the offsets from which about ``count`` offsets are left to the ends, equally many in each partition."""
+    """Return an offset before each end: their distances are equal, and add up to ``count`` or a little more."""
     share = -(-count // len(ends)) if ends else 0  # rounded up
     return tuple(max(0, end - share) for end in ends)
 

@@ -8,7 +8,8 @@ subscriber that resumes at an earlier position reads the missed events with its 
 position of the shared reader; then it is live.
 
 Each reader is used in its own thread. All other code runs in the event loop. So the shared reader cannot deliver an
-event between the check of a subscriber's position and the moment at which the subscriber is live (``_has_caught_up``).
+event between the check of a subscriber's position and the moment at which the subscriber is live
+(``_make_live_if_caught_up``).
 """
 
 import asyncio
@@ -85,14 +86,14 @@ class ReaderThread:
         return await self._run(open_and_start)
 
     async def read(self) -> EventBatch:
-        """Return the next events, none after half a second; ``StreamdedupError`` also for new partitions."""
+        """Return the next events, or none after ``_POLL_S``; raise ``StreamdedupError`` also for new partitions."""
         return await self._run(self._read)
 
     def _read(self) -> EventBatch:
         if self._reader is None:
             raise BrokerUnavailable("the reader is not open")
         batch = self._reader.poll(_POLL_S)
-        # Every event id names an offset for each partition, so a reader cannot add partitions on its way.
+        # Every event id names an offset for each partition, so a reader keeps the partitions with which it began.
         if self._reader.has_new_partitions():
             raise BrokerUnavailable("the topic has new partitions; subscribers resume with all of them")
         events, unreadable_count = [], len(batch.unreadable)
@@ -134,7 +135,10 @@ def _as_offsets(offsets: Mapping[Partition, int]) -> Offsets:
 
 
 def _reason(error: Exception | None) -> str:
-    """Return the reason for a client, empty for a defect; ``error`` is None if the reader was not open in time."""
+    """Return why a topic cannot be read, for clients; empty for a defect.
+
+    ``error`` is None if the reader was not open in time.
+    """
     if isinstance(error, RegistryUnavailable):
         return "the schema registry does not answer"
     if isinstance(error, FatalError):
@@ -219,7 +223,7 @@ class Feed:
         The generator may still be waiting for events when the stream ends, and does not notice the end. So
         ``streaming`` also waits for ``Subscriber.ended``.
         """
-        # A gap set by `subscribe` leaves the subscriber live, so `_missed`, which sets other gaps, does not repeat it.
+        # No gap is sent twice: after a gap of `subscribe` the subscriber is live, and skips `_missed`.
         yield subscriber.gap or StreamChunk(format_start(subscriber.event_id), counts={})
         if not subscriber.is_live:
             async for chunk in self._missed(subscriber):
@@ -229,8 +233,9 @@ class Feed:
                 yield chunk
 
     def count(self, chunk: StreamChunk) -> None:
-        for name, number in chunk.counts.items():
-            self._metrics.events.labels(name).inc(number)
+        """Count the events of a chunk that was sent, in the metrics."""
+        for name, events_count in chunk.counts.items():
+            self._metrics.events.labels(name).inc(events_count)
 
     # The shared reader
 
@@ -299,7 +304,7 @@ class Feed:
                 if subscriber.gap is not None:
                     yield subscriber.gap
                 deadline = asyncio.get_running_loop().time() + _RESUME_S
-                while subscriber.end_reason is None and not self._has_caught_up(subscriber):
+                while subscriber.end_reason is None and not self._make_live_if_caught_up(subscriber):
                     if asyncio.get_running_loop().time() > deadline:
                         subscriber.end("timeout")
                         return
@@ -311,7 +316,7 @@ class Feed:
             finally:
                 thread.close()
 
-    def _has_caught_up(self, subscriber: Subscriber) -> bool:
+    def _make_live_if_caught_up(self, subscriber: Subscriber) -> bool:
         """Make a subscriber live if it has reached the position of the shared reader; return whether it has."""
         shared = self._shared_reader
         if shared is None:

@@ -53,7 +53,7 @@ class Gatherer(Generic[Q, A]):
         self._weigh = weigh
         self._limits = limits
         self._waiting: deque[_Group[Q, A]] = deque()
-        self._passes: asyncio.Task[None] | None = None
+        self._passes_task: asyncio.Task[None] | None = None
 
     async def ask(self, questions: Sequence[Q]) -> list[A | Exception]:
         """Return the answers to questions, in order; an exception in place of an answer belongs to that question."""
@@ -61,8 +61,8 @@ class Gatherer(Generic[Q, A]):
         for group, weight in self._groups(questions):
             future: asyncio.Future[Sequence[A | Exception]] = asyncio.get_running_loop().create_future()
             self._waiting.append(_Group(group, weight, future))
-            if self._passes is None or self._passes.done():  # the task ends when no group waits
-                self._passes = asyncio.create_task(self._run_passes())
+            if self._passes_task is None or self._passes_task.done():  # the task ends when no group waits
+                self._passes_task = asyncio.create_task(self._run_passes())
             answers += await future
         return answers
 

@@ -1,4 +1,7 @@
-"""The metrics of the HTTP service, counted in ``access``, ``engine`` and ``feed``; ``app`` serves ``/metrics``."""
+"""The metrics of the HTTP service, counted in ``access``, ``engine`` and ``feed``; ``app`` serves ``/metrics``.
+
+A new metric is also a row in ``docs/http.md``.
+"""
 
 from prometheus_client import Counter, Gauge, Histogram, Info
 

@@ -1,4 +1,8 @@
-"""Makes the OpenAPI document: that of the framework, request bodies (``requests``), and descriptions of a match."""
+"""Makes the OpenAPI document, which ``app`` serves as ``/openapi.json``.
+
+It is the framework's document, with the request bodies, which ``requests`` decodes without the framework, and with
+descriptions of the fields of a match, from ``wire/schemas/alert.schema.json``.
+"""
 
 from collections.abc import Sequence
 from typing import Any, Final
@@ -35,7 +39,8 @@ def describe(handlers: Sequence[ControllerRouterHandler], dependencies: Dependen
     # This application only makes the document. The application that serves has no such routes of the framework: they
     # would answer every unknown path with a page.
     described = Litestar(handlers, dependencies=dependencies, openapi_config=config, logging_config=None)
-    document = _with_bodies(described.openapi_schema.to_schema())
+    document = described.openapi_schema.to_schema()
+    _add_bodies(document)
     _describe_match(document["components"]["schemas"]["Match"]["properties"])
     return document
 
@@ -44,14 +49,13 @@ def _describe_match(properties: dict[str, dict[str, Any]]) -> None:
     definitions = msgspec.json.decode(schema("alert"))["$defs"]
     fields = definitions["place"]["properties"] | definitions["match"]["properties"]
     for name, described in properties.items():
-        # A field that the document of an alert has too refers to a definition.
+        # The description of a field that matches share with the document of an alert is in `definitions`.
         described["description"] = (definitions.get(name) or fields[name])["description"]
 
 
-def _with_bodies(document: dict[str, Any]) -> dict[str, Any]:
+def _add_bodies(document: dict[str, Any]) -> None:
     _, schemas = msgspec.json.schema_components(_BODIES.values(), ref_template="#/components/schemas/{name}")
     document["components"]["schemas"] |= schemas
     for path, body in _BODIES.items():
         content = {"application/json": {"schema": {"$ref": f"#/components/schemas/{body.__name__}"}}}
         document["paths"][path]["post"]["requestBody"] = {"required": True, "content": content}
-    return document

@@ -4,8 +4,10 @@ Modules of the service raise ``RequestProblem``; ``app``, ``access`` and ``serve
 of a problem is stable: a URN whose last part is a name from ``PROBLEMS``. The ``title`` belongs to the type; ``detail``
 describes the occurrence and never contains text of a document.
 
-``OutageLog`` logs outages of Kafka and the schema registry for ``feed`` and ``texts``: they end open streams and leave
-comparisons without texts, but most of them fail no request.
+A new problem is a row in ``PROBLEMS`` and in ``docs/http.md``.
+
+``OutageLog`` logs outages of Kafka and the schema registry for ``feed`` and ``texts``: such an outage ends open streams
+and leaves comparisons without texts, but fails few requests.
 """
 
 from http import HTTPStatus
@@ -26,8 +28,8 @@ TYPE_PREFIX: Final = "urn:streamdedup:problem:"
 #: Delay in ``Retry-After`` while Redis does not answer or the index does not exist, in seconds.
 _STORE_RETRY_S: Final = 2
 
-#: Name of each problem, with its status and title. Clients rely on names and statuses. In "id-collision", the number of
-#: an id is the 64-bit hash that names the document in buckets.
+#: Status and title of each problem by name. Clients rely on names and statuses. The number in the title of
+#: "id-collision" is the 64-bit hash of an id, which names the document in buckets.
 PROBLEMS: Final[dict[str, tuple[int, str]]] = {
     "malformed-json": (400, "The body is not JSON"),
     "invalid-request": (400, "The request cannot be read"),
@@ -86,9 +88,9 @@ class IndexAbsentError(StreamdedupError):
 def problem_of(error: Exception) -> RequestProblem:  # noqa: PLR0911  one for each kind of error
     """Return the problem that reports an error of a request.
 
-    Errors of the store may name servers and users, so a problem does not contain their texts. Of the fatal errors, an
-    ``IndexMismatch`` names parameters only, and is sent. A ``MessageError`` of a look-up has one of three codes; two of
-    them are about the scope, and come from ``query_scope`` of ``detection.scope``.
+    Texts of store errors may name servers and users, so they are not sent; that of an ``IndexMismatch`` is, because it
+    names parameters only. A ``MessageError`` of a look-up is about the scope (``detection.scope.query_scope``), or an
+    ``ID_COLLISION``.
     """
     match error:
         case RequestProblem():

@@ -1,6 +1,7 @@
 """Types of the request and response bodies, from which the OpenAPI document is generated.
 
-``requests`` decodes the types of requests, and their docstrings are in the document; ``bodies`` makes responses.
+``requests`` decodes the types of requests, ``bodies`` makes responses; docstrings and descriptions are in the document.
+A new field of a response is set in ``bodies``; ``static`` has the JavaScript that shows responses.
 """
 
 from typing import Annotated, Final, Literal
@@ -63,7 +64,7 @@ class LookupRequest(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
         ]
         | None
     ) = None
-    # A float with a whole number: 1.0 is an integer in JSON Schema, and msgspec refuses it for an `int`.
+    # A float without a fraction: 1.0 is an integer in JSON Schema, but msgspec refuses it for an `int`.
     limit: Annotated[
         float,
         Meta(

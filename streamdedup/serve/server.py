@@ -16,11 +16,11 @@ import uvicorn
 import uvloop
 from uvicorn.protocols.http.h11_impl import H11Protocol
 
-from streamdedup.serve.access import App, Limits, Receive, Scope, Send, problem_response
+from streamdedup.serve.access import App, AsgiScope, Limits, Receive, Send, problem_response
 from streamdedup.serve.problems import RequestProblem
 
-#: Longest head of a request, and longest trailers, in bytes, checked after each read from the socket, which returns at
-#: most 256 KiB.
+#: Limit of a request's head, and of its trailers, in bytes. It is checked after each read from the socket, so up to 256
+#: KiB may arrive before.
 MAX_HEAD_BYTES: Final = 65_536
 #: Key of the connection in the state that the server gives to each request.
 _CONNECTION: Final = "connection"
@@ -40,7 +40,7 @@ class LimitedProtocol(H11Protocol):
         #: All open connections of the server.
         self._opened = opened
         self._requests_count = 0
-        self._head_began = False
+        self._has_head_begun = False
         self._head_timer: asyncio.TimerHandle | None = None
 
     def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]  # as uvicorn has it
@@ -50,25 +50,25 @@ class LimitedProtocol(H11Protocol):
         if len(self._opened) > self._limits.max_connections:
             self._refuse(RequestProblem("too-many-requests", "too many connections are open", retry_after_s=1))
         else:
-            self._await_head()
+            self._start_head_timer()
 
     def connection_lost(self, exc: Exception | None) -> None:
         self._opened.discard(self)
-        self._end_head()
+        self._stop_head_timer()
         super().connection_lost(exc)
 
     def data_received(self, data: bytes) -> None:
         try:
             super().data_received(data)
-        except h11.LocalProtocolError:  # uvicorn refuses a body, although its request has been answered
+        except h11.LocalProtocolError:  # uvicorn tries to refuse a body after the answer to its request
             self.transport.abort()
         if not self._requests_count:
-            self._head_began = True
-            self._await_head()
+            self._has_head_begun = True
+            self._start_head_timer()
 
-    async def answer(self, app: App, scope: Scope, receive: Receive, send: Send) -> None:
+    async def answer(self, app: App, scope: AsgiScope, receive: Receive, send: Send) -> None:
         """Let the application answer a request of this connection; the application limits the time."""
-        self._end_head()
+        self._stop_head_timer()
         self._requests_count += 1
         try:
             if not self.transport.is_closing():
@@ -79,18 +79,18 @@ class LimitedProtocol(H11Protocol):
         finally:
             self._requests_count -= 1
 
-    def _await_head(self) -> None:
+    def _start_head_timer(self) -> None:
         if self._head_timer is None:
             self._head_timer = self.loop.call_later(self._limits.timeout_s, self._on_slow_head)
 
-    def _end_head(self) -> None:
-        self._head_began = False
+    def _stop_head_timer(self) -> None:
+        self._has_head_begun = False
         if self._head_timer is not None:
             self._head_timer.cancel()
             self._head_timer = None
 
     def _on_slow_head(self) -> None:
-        if self._head_began:
+        if self._has_head_begun:
             self._refuse(RequestProblem("slow-request", f"the head took longer than {self._limits.timeout_s:g} s"))
         else:
             self.transport.close()  # without a request there is nothing to answer
@@ -130,7 +130,7 @@ class StreamServer(uvicorn.Server):
 def create_server(app: App, on_stop: Callable[[], None], limits: Limits, options: dict[str, Any]) -> StreamServer:
     """Return a server for an application; ``options`` are further arguments of ``uvicorn.Config``."""
 
-    async def answer(scope: Scope, receive: Receive, send: Send) -> None:
+    async def answer(scope: AsgiScope, receive: Receive, send: Send) -> None:
         await scope["state"][_CONNECTION].answer(app, scope, receive, send)
 
     protocol: Any = functools.partial(LimitedProtocol, limits=limits, opened=set())  # one set for all connections

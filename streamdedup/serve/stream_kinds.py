@@ -18,7 +18,10 @@ from streamdedup.wire.dead_letters import read_headers, whole_number
 
 @dataclass(frozen=True, slots=True)
 class StreamKind:
-    """A kind of stream; ``event_of`` raises ``MessageError`` for a record of another form."""
+    """A kind of stream; ``event_of`` raises ``MessageError`` for a record of another form.
+
+    ``name`` is in metrics, log events and problems; ``event`` is the name of the events.
+    """
 
     name: str
     event: str
@@ -28,8 +31,8 @@ class StreamKind:
 class DeadLetterBody(msgspec.Struct, frozen=True):
     """JSON of an event ``dead-letter``: a dead letter without any part of the failed record.
 
-    ``error`` has no text of a document. ``time`` is that of the failure, or of the record where that is unknown, RFC
-    3339.
+    ``error`` has no text of a document. ``time`` is that of the failure, or the record time where the headers have
+    none, RFC 3339.
     """
 
     topic: str

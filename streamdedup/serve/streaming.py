@@ -37,7 +37,7 @@ class EventStream(ASGIResponse):
             headers = [(b"content-type", MEDIA_TYPE.encode()), (b"x-accel-buffering", b"no")]
             await send({"type": "http.response.start", "status": 200, "headers": headers})
             chunks = self._feed.chunks(subscriber)
-            disconnected = asyncio.create_task(_disconnection(receive))
+            disconnected = asyncio.create_task(_wait_for_disconnect(receive))
             ended = asyncio.create_task(subscriber.ended.wait())
             try:
                 await self._send_chunks(subscriber, chunks, disconnected, ended, send)
@@ -72,7 +72,7 @@ class EventStream(ASGIResponse):
                     chunk, next_chunk = next_chunk.result(), None
                     if chunk is not None:  # None at the end of the stream
                         await self._send_body(chunk, send)
-                elif subscriber.end_reason is None and not disconnected.done():  # no task is done: a silence
+                elif subscriber.end_reason is None and not disconnected.done():  # `wait` has timed out
                     await self._send_body(StreamChunk(format_keep_alive(subscriber.event_id), counts={}), send)
         finally:
             if next_chunk is not None:
@@ -97,6 +97,6 @@ async def _next(chunks: AsyncGenerator[StreamChunk, None]) -> StreamChunk | None
     return await anext(chunks, None)
 
 
-async def _disconnection(receive: Receive) -> None:
+async def _wait_for_disconnect(receive: Receive) -> None:
     while (await receive())["type"] != "http.disconnect":
         pass

@@ -37,10 +37,10 @@ class StreamChunk(NamedTuple):
 class Subscriber:
     """One open stream. Used by the event loop alone.
 
-    ``is_new``: the client has received no event before, so that expired events are no gap. All events before
-    ``offsets`` are in a chunk, or the filter left them out. ``is_live``: the events of the feed's shared reader go to
-    the queue; false while missed events are read. ``gap`` is an event for ``feed`` to send before the events that
-    follow.
+    ``is_new``: the client has received no event before, so expired events are no gap for it. ``offsets`` is the
+    position of the stream: all events before it are in a chunk, or left out by the filter (``profile``). ``is_live``:
+    the events of the feed's shared reader go to the queue; false while missed events are read. ``gap`` is an event that
+    ``feed`` sends before the next events.
     """
 
     def __init__(self, topic: str, event: str, profile: str | None, *, is_new: bool = False) -> None:

@@ -30,7 +30,7 @@ _PAUSE_S: Final = 5.0
 
 
 class Alignment(NamedTuple):
-    """Two texts as segments, or why a text is missing; texts with too many words are one segment, not aligned."""
+    """Two texts as segments, or why a text is missing; texts with too many words are one segment and not aligned."""
 
     segments: list[Segment] | None
     texts_missing: str | None
@@ -98,7 +98,7 @@ class TextAligner:
     ) -> list[str] | TextMissingError | StreamdedupError:
         """Fetch the texts, in one of the threads.
 
-        An expected error is returned and not raised, because nobody awaits the call of a request that has given up.
+        An expected error is returned and not raised, because a request that has given up no longer awaits the call.
         """
         thread = threading.get_ident()
         try:

@@ -1,9 +1,9 @@
 """The wire format: documents in (``documents``), alerts out (``alerts``), dead letters out (``dead_letters``).
 
 A record value, in a format from ``formats``, is decoded to a ``Document``, or ``DecodeError`` with a stable code is
-raised. An ``Alert`` is encoded as one or more messages, in JSON or in Avro (``avro_alerts``). The messages are
-specified in ``docs/messages.md`` and in the JSON Schemas in ``streamdedup/wire/schemas``; a change of a message touches
-both. Only ``Document.text`` and labels contain document text: no error and no header of this package does.
+raised. An ``Alert`` is encoded as one or more messages, in JSON or in Avro (``avro_alerts``). A change of a message
+touches ``docs/messages.md`` and a JSON Schema in ``streamdedup/wire/schemas``. Of all values in this package, only
+``Document.text`` and labels contain document text; errors and headers do not.
 """
 
 from importlib import resources

@@ -1,8 +1,8 @@
 """Alerts: a document and its matches, encoded as one or more messages and decoded from them.
 
-``daemon.publisher`` encodes; rebuilds, ``serve`` and commands decode. ``schemas/alert.schema.json`` describes the
-fields, also for ``docs/messages.md`` and the OpenAPI document; a new field has a default. ``avro_alerts`` derives the
-Avro schema from these classes.
+``daemon.publisher`` encodes; rebuilds, ``serve`` and commands decode. A new field has a default, and a description in
+``schemas/alert.schema.json``, which the OpenAPI document takes over; ``docs/alert_fields.py`` writes it into
+``docs/messages.md``. ``avro_alerts`` derives the Avro schema from these classes.
 """
 
 from collections.abc import Callable, Iterator, Sequence
@@ -29,7 +29,7 @@ Time = Annotated[str, Meta(extra_json_schema={"format": "date-time"})]
 ALERT_VERSION: Final = 1
 #: Largest number of matches in one alert message; further messages hold further matches.
 DEFAULT_MAX_MATCHES: Final = 100
-#: Bytes in one alert message, key and framing included; well below Kafka's default limit, 1,048,576.
+#: Largest number of bytes of one alert message, key and framing included; well below Kafka's default limit, 1,048,576.
 DEFAULT_MAX_ALERT_BYTES: Final = 900_000
 #: Smallest limit on an alert message. One match always fits, also when every byte of its ids, source and publication
 #: time is escaped and the copied headers are the longest.
@@ -150,7 +150,7 @@ def encode_alert(
         max_bytes: Limit on a message, with its key (the document id), headers and framing; at least
             ``MIN_ALERT_BYTES``.
         header_bytes: Bytes of the message headers, at most ``copied_headers.MAX_COPIED_BYTES``.
-        encode: Encodes one message, in fewer bytes than JSON if the message is near the limit.
+        encode: Encodes one message. Messages are cut by their length in JSON, so another form must not be longer.
 
     Raises:
         ValueError: A limit is below its minimum.
@@ -194,13 +194,13 @@ def is_framed(value: bytes) -> bool:
 
 
 class AlertReader:
-    """Reads alerts in JSON; ``avro_alerts.AvroAlerts`` also those in Avro."""
+    """Turns alert messages into JSON: here those in JSON, in ``avro_alerts.AvroAlerts`` also those in Avro."""
 
     def as_json(self, value: bytes) -> bytes:
         """Return an alert message as JSON; the bytes of a message that is not in Avro are unchanged.
 
         Raises:
-            DecodeError: The value is an Avro message, and none of an alert.
+            DecodeError: The value is framed like Avro, but no alert.
             RegistryUnavailable: The schema registry does not answer.
         """
         return value

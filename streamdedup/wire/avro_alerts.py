@@ -1,8 +1,10 @@
 """Alerts in Avro, framed for a schema registry. Reader and writer need the extra ``registry``.
 
+``cli.assembly`` builds ``AvroAlerts``; the daemon writes with it, and rebuilds, ``serve`` and commands read with it.
+
 ``_record`` makes the schema from the classes of ``alerts``: a new field of a class is a field of the record, with its
-default. A field that JSON may leave out is null, a ``Time`` is a number, and a name out of a few is a text, so that
-further names stay compatible. ``first_match`` repeats the first match beside the list, for tables: Kafka Connect makes
+default. A field that JSON may leave out is null, a ``Time`` is a number, and a ``Literal`` of texts is a text, so that
+further values stay compatible. ``first_match`` repeats the first match beside the list, for tables: Kafka Connect makes
 columns from records, but not from lists.
 """
 
@@ -43,27 +45,30 @@ _PRIMITIVES: Final[dict[type[Any], str]] = {
 }
 
 
-def _type(info: Any) -> Any:
-    """Return the Avro type for a type of a field."""
-    made: Any
+def _avro_type(info: Any) -> Any:
+    """Return the Avro type for the type of a field, as ``msgspec.inspect`` describes it."""
+    avro_type: Any
     match info:
         case inspect.Metadata(extra_json_schema={"format": "date-time"}):
-            made = {"type": "long", "logicalType": "timestamp-millis"}
+            avro_type = {"type": "long", "logicalType": "timestamp-millis"}
         case inspect.Metadata():
-            made = _type(info.type)
+            avro_type = _avro_type(info.type)
         case inspect.StructType():
-            made = _record(info)
+            avro_type = _record(info)
         case inspect.UnionType():  # with None
-            made = ["null", _type(next(kind for kind in info.types if not isinstance(kind, inspect.NoneType)))]
+            avro_type = [
+                "null",
+                _avro_type(next(kind for kind in info.types if not isinstance(kind, inspect.NoneType))),
+            ]
         case inspect.VarTupleType():
-            made = {"type": "array", "items": _type(info.item_type)}
+            avro_type = {"type": "array", "items": _avro_type(info.item_type)}
         case inspect.DictType():
-            made = {"type": "map", "values": _type(info.value_type)}
+            avro_type = {"type": "map", "values": _avro_type(info.value_type)}
         case inspect.LiteralType():
-            made = _PRIMITIVES[type(info.values[0])]
+            avro_type = _PRIMITIVES[type(info.values[0])]
         case _:
-            made = _PRIMITIVES[type(info)]
-    return made
+            avro_type = _PRIMITIVES[type(info)]
+    return avro_type
 
 
 def _record(info: Any) -> dict[str, Any]:
@@ -71,7 +76,7 @@ def _record(info: Any) -> dict[str, Any]:
 
 
 def _field(field: inspect.Field) -> dict[str, Any]:
-    type_ = ["null", "string"] if field.name in _NULL_TEXTS else _type(field.type)
+    type_ = ["null", "string"] if field.name in _NULL_TEXTS else _avro_type(field.type)
     if isinstance(type_, list):
         return {"name": field.name, "type": type_, "default": None}
     default = field.default if field.default_factory is NODEFAULT else field.default_factory()
@@ -80,7 +85,7 @@ def _field(field: inspect.Field) -> dict[str, Any]:
 
 
 _FIELDS = [field for kind in (Alert, AlertDocument, Match) for field in msgspec.structs.fields(kind)]
-#: Texts that are empty in an object of ``alerts`` where they are absent from JSON.
+#: Texts that JSON leaves out where they are empty; null in Avro.
 _NULL_TEXTS: Final = {field.name for field in _FIELDS if field.default == "" and field.name != "pair"}
 _TIMES: Final = {field.name for field in _FIELDS if Time in (field.type, *get_args(field.type))}
 _ALERT: Final = _record(inspect.type_info(Alert))
@@ -105,17 +110,17 @@ class AvroAlerts(AlertReader):
         self._avro = import_module("fastavro")
         self._parsed = self._avro.parse_schema(_ALERT)
         self._registry = registry
-        self._schema = lru_cache(maxsize=64)(self._fetched)
-        self._frame = b""
+        self._schema_by_id = lru_cache(maxsize=64)(self._fetch_schema)
+        self._frame = b""  # in front of each message: a zero byte and the schema id; empty before `register`
         self.subject = subject
 
     def registered_id(self) -> int | None:
-        """Return the id of the newest schema of the subject: 0 for another schema, None without any."""
+        """Return the id of the subject's newest schema: 0 if it is not ``ALERT_SCHEMA``, None if there is none."""
         try:
             with RegistrySession(self._registry) as session:
                 newest = session.latest(self.subject)
         except DecodeError:
-            return 0  # it is too long, or refers to a missing one
+            return 0  # the newest schema is too long, or refers to a missing schema
         if newest is None:
             return None
         return newest.schema_id if newest.kind == "AVRO" and msgspec.json.decode(newest.text) == _ALERT else 0
@@ -150,7 +155,7 @@ class AvroAlerts(AlertReader):
         schema_id, body = split_frame(value, (), "")
         stream = BytesIO(body)
         try:
-            fields = self._avro.schemaless_reader(stream, self._schema(schema_id), self._parsed)
+            fields = self._avro.schemaless_reader(stream, self._schema_by_id(schema_id), self._parsed)
             if stream.read(1):
                 raise ValueError("bytes are left over")  # noqa: TRY301  one error for whatever is wrong
             return alert_json(msgspec.convert(_in_json(fields), Alert))
@@ -163,9 +168,9 @@ class AvroAlerts(AlertReader):
 
     def ping(self) -> None:
         with RegistrySession(self._registry) as session, suppress(DecodeError):
-            session.by_id(1)
+            session.by_id(1)  # any answer will do
 
-    def _fetched(self, schema_id: int | UUID) -> Any:
+    def _fetch_schema(self, schema_id: int | UUID) -> Any:
         with RegistrySession(self._registry) as session:
             registered = session.by_id(schema_id)
         return self._avro.parse_schema(msgspec.json.decode(registered.text))

@@ -1,14 +1,19 @@
-"""Copied headers: record headers that ``kafka.copy_headers`` names, in the record's alert or dead letter."""
+"""Copied headers: record headers that the setting ``kafka.copy_headers`` names.
+
+``daemon.publisher`` copies them to the alerts of a record; ``dead_letters`` drops them after all other record headers
+where a dead letter is too long.
+"""
 
 from collections.abc import Collection, Iterable
 from typing import Final
 
-#: Limit of bytes of copied headers in one message, framing included: room for a W3C trace context with baggage.
+#: Largest number of bytes of the copied headers in a message, framing included: enough for a W3C trace context with
+#: baggage.
 MAX_COPIED_BYTES: Final = 8_192
 #: Largest number of bytes that a header needs beside its name and value: two lengths, as variable-length numbers.
 HEADER_OVERHEAD_BYTES: Final = 10
 
-#: Names and values that can be sent.
+#: Names and values of headers; the Kafka client can send no null value.
 SentHeaders = tuple[tuple[str, bytes], ...]
 
 
@@ -16,7 +21,7 @@ def copied_headers(headers: Iterable[tuple[str, bytes | None]], names: Collectio
     """Return the record headers that have one of these names, in order; the same when the record is read again.
 
     A header that would exceed ``MAX_COPIED_BYTES`` together with the headers copied before is left out. A null value
-    becomes an empty one, because the Kafka client cannot send null.
+    becomes an empty value.
     """
     copied: list[tuple[str, bytes]] = []
     room_bytes = MAX_COPIED_BYTES

@@ -2,7 +2,7 @@
 
 Key, value, headers and record time stay as they were, so that the record can be replayed to a corrected daemon. The
 headers ``streamdedup.dlq.*`` name the reason and the position, and any record part that was cut off. None of them
-contains document text. The format is specified in ``docs/messages.md``.
+contains document text. A new header also goes to ``docs/messages.md`` and ``schemas/dead-letter.schema.json``.
 
 ``daemon.publisher`` calls ``dead_letter``. The commands ``dlq`` and ``demo`` read dead letters as ``DeadLetter``, and
 ``serve`` with ``read_headers``.
@@ -37,7 +37,7 @@ UNKNOWN: Final = "?"
 
 # Bytes that a record needs beside its contents: lengths, time and offset as variable-length numbers.
 _RECORD_OVERHEAD_BYTES = 96
-# Headers about the bytes, not about the failure: they stay true when a replayed dead letter fails once more.
+# Headers about the bytes of the record, not about the failure: they are still true when a replayed dead letter fails.
 _LASTING = (
     "null-headers",
     "null-value",
@@ -155,6 +155,7 @@ def dead_letter(
         max_bytes: Limit on key, value and headers with their framing; at least ``MIN_BYTES``. Beyond it the value is
             truncated, then record headers are dropped (first those that ``copy_headers`` does not name), then the key
             is truncated, as far as needed; headers name each step.
+        unread: Whether the Kafka client could not read the record, so that only its position is known.
         copy_headers: Names of the record headers that are dropped last.
     """
     if max_bytes < MIN_BYTES:
@@ -299,7 +300,7 @@ def _fit(
 ) -> tuple[bytes | None, bytes | None, SentHeaders]:
     """Truncate the value, drop headers, truncate the key, in this order, until all fits; add each step to ``facts``.
 
-    ``header_sets`` are the record headers to choose from: all of them, then fewer, then none.
+    ``header_sets``: all record headers, those to copy, and none; the first set that fits is sent.
     """
     all_headers = header_sets[0]
     if _size_bytes(key, value, [*all_headers, *_encoded(facts)]) <= max_bytes:

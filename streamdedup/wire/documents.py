@@ -40,10 +40,11 @@ DEFAULT_MAX_TEXT_BYTES: Final = 1_000_000
 
 _OPS: dict[str | None, Op] = {None: "upsert", "upsert": "upsert", "append": "append", "delete": "delete"}
 _TRUE, _FALSE = (True, "true"), (False, "false", None)
-#: Fields that have one name.
+#: Attributes of ``Decoder``, without ``_field``, that name one field.
 _FIELDS = ("id", "op", "published_at", "source", "scope", "deleted")
+#: Fields that alerts repeat unchanged.
 _PASSED_ON: tuple[Flaw, ...] = ("source", "published_at")
-#: First bytes of keys that are rather JSON, or framed for a schema registry, than ids.
+#: First bytes of keys that are more likely JSON or framed for a schema registry than ids.
 _OTHER_FORMS = (b"{", b'"', b"\0", b"\1")
 #: Cure for a key that is no id.
 KEY_ADVICE = "if the key has the id in another form, set key_format of the profile"
@@ -61,8 +62,8 @@ class Document(msgspec.Struct, frozen=True, gc=False):  # gc=False: texts and nu
         source: Document source, unchanged.
         published_at: Publication time, unchanged and not interpreted.
         scope: Scope; None in a profile without scopes, and for appends and deletions, whose document keeps its own.
-        left_out: Fields that are None because of their content.
-        doubtful: Whether the id of a deletion is a key that may have the id in another form.
+        left_out: Fields that are None because their content has a wrong type or is too long.
+        doubtful: Whether the id of a deletion is a key that looks like JSON or a framed value, not like an id.
     """
 
     id: str
@@ -84,15 +85,15 @@ def scope_key(scope: str | None) -> bytes:
 
 
 def content_digest(text: str, scope: str | None = None) -> bytes:
-    """Return the content digest: 16 bytes, BLAKE2b of the text in UTF-8, lone surrogates included; then ``in_scope``.
+    """Return the content digest of a text in a scope: 16 bytes, BLAKE2b of the text in UTF-8, changed by ``in_scope``.
 
-    So equal texts in two scopes are different contents, and a changed scope is a new version.
+    So equal texts in two scopes are different contents, and a changed scope is a new version. Lone surrogates count.
     """
     return in_scope(blake2b(text.encode("utf-8", "surrogatepass"), digest_size=16).digest(), scope_key(scope))
 
 
 def in_scope(digest: bytes, scope: bytes | None) -> bytes:
-    """Return the digest of a text in a scope (``scope_key``), or from that digest the one without a scope: by XOR."""
+    """Return the XOR of a digest and a ``scope_key``: adds the scope to a digest, or removes it again."""
     if not scope:
         return digest
     return (int.from_bytes(digest) ^ int.from_bytes(scope + scope)).to_bytes(len(digest))
@@ -108,7 +109,8 @@ class Decoder:
         scope_field: Field with the scope; None without scopes.
         default_scope: Scope where the field is missing, null or empty; None for an error.
         registry: Schema registry of the formats; None for ``json``.
-        key_format: Form of the keys, as in the settings; None for text that may turn out to have another form.
+        key_format: Form of the keys, as in the settings; None where it is not set: keys are read as text, and those
+            that look like another form are ``Document.doubtful``.
         key_field: Path of the id in the key; None where the whole key is the id.
         op_values: Further words for operations.
         deleted_field: Field whose value true makes the record a deletion; None without such a field.
@@ -152,8 +154,8 @@ class Decoder:
     ) -> Document:
         """Decode one record.
 
-        A missing ``value`` (a tombstone) deletes the document whose id is the key; else the key is the id where the
-        value has none. Raises ``DecodeError`` or ``DocumentTooLarge`` for a record that is no document;
+        A record without a value (a tombstone) deletes the document whose id is the key. Where a value has no id, the
+        key is the id. Raises ``DecodeError`` or ``DocumentTooLarge`` for a record that is no document;
         ``TransientError`` if a server that a value format needs does not answer, ``FatalError`` if it needs an
         operator.
         """
@@ -177,7 +179,10 @@ class Decoder:
         )
 
     def flaws(self, document: Document, key: bytes | None, headers: Headers = ()) -> tuple[Flaw, ...]:
-        """Return the flaws of a decoded document and of the key of its record; errors of servers as ``decode``."""
+        """Return the flaws of a decoded document and of the key of its record.
+
+        Raises ``TransientError`` and ``FatalError`` as ``decode`` does.
+        """
         try:
             is_foreign = key is not None and self._id_in(key, headers) != document.id
         except DecodeError:
@@ -185,7 +190,7 @@ class Decoder:
         return ("key", *document.left_out) if is_foreign else document.left_out
 
     def key_writer(self, subject: str) -> Callable[[str], bytes] | None:
-        """Return a writer of keys from ids; arguments, None and errors as for ``RegistryFormat.writer``."""
+        """Return a writer of keys from ids, for ``produce``; see ``RegistryFormat.writer`` for None and errors."""
         if self._keys is None:
             return str.encode
         name = self.key_field or ""
@@ -218,18 +223,18 @@ class Decoder:
         return op
 
     def _id(
-        self, field: str | int | None, key: bytes | None, position: Position, headers: Headers, op: Op
+        self, content: str | int | None, key: bytes | None, position: Position, headers: Headers, op: Op
     ) -> tuple[str, bool]:
-        """Return the id from the field, else the key, else the position; and whether the key may have another form."""
-        if field is None and key is None:
+        """Return the id and whether it is doubtful; the id is the content of its field, else the key or position."""
+        if content is None and key is None:
             if op != "upsert":
                 raise self._schema.bad_id(f"is missing, and there is no key: nothing says what to {op}")
             return position.key, False
         is_doubtful = False
-        if field is None and key is not None:
-            field = self._id_in(key, headers)
+        if content is None and key is not None:
+            content = self._id_in(key, headers)
             is_doubtful = self.key_format is None and key.startswith(_OTHER_FORMS)
-        document_id = str(field)
+        document_id = str(content)
         mistake = id_mistake(document_id, _utf8_length(document_id))
         if mistake is not None:
             raise self._schema.bad_id(f"{mistake}; {KEY_ADVICE}" if is_doubtful else mistake)
@@ -261,10 +266,10 @@ class Decoder:
             raise self._schema.too_large(length)
         return "\n".join(texts)
 
-    def _scope(self, name: str, field: str | int | None, op: Op) -> str | None:
+    def _scope(self, name: str, content: str | int | None, op: Op) -> str | None:
         if op != "upsert":
             return None
-        scope = self.default_scope if field is None or field == "" else field
+        scope = self.default_scope if content is None or content == "" else content
         if scope is None:
             raise missing_scope(name)
         if _is_long(str(scope)):
@@ -277,12 +282,12 @@ def _is_usable(content: Any) -> bool:
 
 
 def _is_long(text: str) -> bool:
-    """Tell whether a text has more than ``MAX_ID_BYTES``; most texts need not be encoded, as in ``_text``."""
+    """Tell whether a text has more than ``MAX_ID_BYTES``; a short text is not encoded to be measured."""
     return len(text) * 4 > MAX_ID_BYTES and _utf8_length(text) > MAX_ID_BYTES
 
 
 def _utf8_length(text: str) -> int:
-    """Return the bytes of a text in UTF-8; an encoder of the whole text takes four bytes for a character."""
+    """Return the length of a text in UTF-8; encodes parts, because an encoder takes four bytes for a character."""
     return sum(len(text[start : start + _PART].encode()) for start in range(0, len(text), _PART))
 
 

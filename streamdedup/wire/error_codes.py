@@ -1,4 +1,9 @@
-"""The dead-letter codes; a new one also goes to ``docs/messages.md`` and ``schemas/dead-letter.schema.json``."""
+"""The dead-letter codes.
+
+A ``MessageError`` has a code: ``wire``, ``corpora``, ``detection``, ``daemon.batch`` and ``library`` raise it, and
+``dead_letters`` writes the code into a header. A new code also goes to ``docs/messages.md`` and
+``schemas/dead-letter.schema.json``.
+"""
 
 from enum import StrEnum
 
@@ -10,13 +15,13 @@ class ErrorCode(StrEnum):
     NOT_JSON = "not_json"
     NOT_AN_OBJECT = "not_an_object"
     TOO_DEEP = "too_deep"
-    #: A value with the schema id of a registry, in a profile whose format is plain JSON.
+    #: The value has a schema id in front, but the format of the profile is plain JSON.
     FOREIGN_FRAMING = "foreign_framing"
-    #: A value without a schema id, in a profile whose format has schemas in a registry.
+    #: The value has no schema id, but the format of the profile has schemas in a registry.
     NOT_FRAMED = "not_framed"
     #: The registry has no schema with the id of the value.
     UNKNOWN_SCHEMA = "unknown_schema"
-    #: A schema of another type, or one that has no text field.
+    #: The schema is of another type than the format of the profile, has no text field, or cannot be compiled.
     UNUSABLE_SCHEMA = "unusable_schema"
     #: Bytes that do not fit their schema.
     SCHEMA_MISMATCH = "schema_mismatch"
@@ -30,7 +35,7 @@ class ErrorCode(StrEnum):
     TOO_LARGE = "too_large"
     #: An append to a document that is not in the index.
     UNKNOWN_DOCUMENT = "unknown_document"
-    #: An append to a document whose repeated shingles count, and which is stored as a signature.
+    #: An append to a document that is stored as a signature, in a profile that counts repeated shingles.
     BAG_TOO_LARGE = "bag_too_large"
     #: Two ids share one 64-bit document number.
     ID_COLLISION = "id_collision"

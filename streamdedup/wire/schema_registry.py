@@ -28,7 +28,8 @@ T = TypeVar("T")
 MAX_ANSWER_BYTES: Final = 4 * 1024 * 1024
 #: Largest number of schemas that a schema refers to, directly or not: each takes a request.
 MAX_REFERENCES: Final = 200
-#: Time limit of the requests for them before the last, as a multiple of ``timeout_s``. The watchdog allows four.
+#: Time after which no further referred schema is requested, as a multiple of ``timeout_s``; with the last request it
+#: stays below the four that the daemon's watchdog allows.
 _REFERENCES_TIMEOUTS = 2
 _MAX_ID = 2**31 - 1  # of the API; the four bytes of a frame may hold a greater number
 #: Error codes of the API: no such subject, version, schema.
@@ -148,9 +149,9 @@ class RegistrySession:
         return RegisteredSchema(kind, answer.schema, texts, answer.id)
 
     def _collect(self, answer: _Answer, texts: dict[str, str], visited: set[str], ends_at: float) -> None:
-        """Add the schemas that an answer refers to, each after those that it refers to.
+        """Add to ``texts`` the schemas that an answer refers to; a schema follows those that it refers to itself.
 
-        ``visited`` ends cycles and bounds the number; after ``ends_at``, monotonic time, no further request is made.
+        ``visited`` ends cycles and bounds the number of schemas. After ``ends_at``, monotonic time, no request is made.
         """
         for reference in answer.references or ():
             if reference.name in visited:
@@ -168,11 +169,13 @@ class RegistrySession:
             texts[reference.name] = referred.schema
 
     def _get(self, path: str, *, may_be_unknown: bool = False) -> _Answer | None:
-        """Return a schema; None for a missing subject, version or schema, and for an unknown path if it may be."""
+        """Return a schema; None if subject, version or schema is missing, or with ``may_be_unknown`` the path."""
         return self._ask(_Answer, path, may_be_unknown=may_be_unknown)
 
-    def _ask(self, kind: type[T], path: str, schema: str | None = None, *, may_be_unknown: bool = False) -> T | None:
-        """Return an answer as ``_get`` does, also to an Avro schema that is to be registered."""
+    def _ask(
+        self, answer_type: type[T], path: str, schema: str | None = None, *, may_be_unknown: bool = False
+    ) -> T | None:
+        """Return the answer to a request, None as ``_get``; with ``schema`` the request registers an Avro schema."""
         url, authorization = self._registry.url, self._registry.authorization()
         headers = {"Accept": "application/vnd.schemaregistry.v1+json, application/json"}
         headers |= {} if authorization is None else {"Authorization": authorization}
@@ -196,21 +199,21 @@ class RegistrySession:
             raise RegistryUnavailable(f"the schema registry {url} answers with status {status}")
         with suppress(msgspec.DecodeError):
             if status == HTTPStatus.OK:
-                return self._decoded(kind, body)
+                return self._decoded(answer_type, body)
         # Another status, or a body that is no answer of the API.
         may_pass = self._registry.has_answered.is_set() and (
             schema is None or status not in _LOGIN_REFUSED | _CONFLICTS
         )
         raise (RegistryUnavailable if may_pass else RegistryMisconfigured)(self._advice(status, path))
 
-    def _decoded(self, kind: type[T], body: bytes) -> T:
-        """Return an answer; raise ``DecodeError`` where it is beyond a bound, msgspec's where the body is none."""
+    def _decoded(self, answer_type: type[T], body: bytes) -> T:
+        """Return an answer; ``errors.DecodeError`` if it is too long or deep, ``msgspec.DecodeError`` if it is none."""
         self._received_bytes += len(body)
         if self._received_bytes > MAX_ANSWER_BYTES:
             reason = f"the schema and those that it refers to are longer than {MAX_ANSWER_BYTES:,} bytes"
             raise DecodeError(ErrorCode.UNUSABLE_SCHEMA, reason)
         try:
-            answer = msgspec.json.decode(body, type=kind)
+            answer = msgspec.json.decode(body, type=answer_type)
         except RecursionError:
             raise DecodeError(ErrorCode.UNUSABLE_SCHEMA, "the answer of the registry is nested too deeply") from None
         self._registry.has_answered.set()

@@ -1,7 +1,7 @@
 """Value formats: value and headers become document fields.
 
-``wire.documents.Decoder`` makes the format of a profile by ``make_format``. A new format is a module and a row in
-``FORMATS``. For files of documents (``corpora``) all profiles have the format ``json``.
+``wire.documents.Decoder`` makes the formats of a profile's values and keys by ``make_format``. A new format is a module
+and a row in ``FORMATS``. Files of documents (``corpora``) are read with the format ``json`` in all profiles.
 """
 
 from contextlib import AbstractContextManager
@@ -34,13 +34,13 @@ class Row(NamedTuple):
     """A format in ``FORMATS``.
 
     Attributes:
-        module: Import path of the module, which is a ``SchemaCompiler``; without schemas, its function ``value_format``
-            makes a ``ValueFormat``.
-        registered: Type of the schemas in a schema registry; None for a format without schemas.
+        module: Import path of the module, which is a ``registry.SchemaCompiler``; for a format without schemas it has a
+            function ``value_format`` instead, which makes a ``ValueFormat``.
+        schema_type: Type of the schemas in a schema registry; None for a format without schemas.
     """
 
     module: str
-    registered: str | None = None
+    schema_type: str | None = None
 
 
 #: All formats by name, as in the settings.
@@ -53,14 +53,14 @@ FORMATS: Final = {
 
 
 def make_format(name: str, schema: Schema, registry: Registry | None, id_header: str = VALUE_ID_HEADER) -> ValueFormat:
-    """Return the format ``name``, a key of ``FORMATS``; or ``registry`` for schemas of all types, as keys have them.
+    """Return the format with a name in ``FORMATS``; or for ``registry``, a format of keys, one for all schema types.
 
     ``id_header`` is the record header with the schema id. Raises ``ModuleNotFoundError`` where the format needs the
     extra ``registry``, and ``ValueError`` where it needs a registry.
     """
-    rows = [FORMATS[name]] if name in FORMATS else [row for row in FORMATS.values() if row.registered]
+    rows = [FORMATS[name]] if name in FORMATS else [row for row in FORMATS.values() if row.schema_type]
     modules = [import_module(row.module) for row in rows]  # here, because most formats need libraries of an extra
-    if rows[0].registered is None:
+    if rows[0].schema_type is None:
         value_format: ValueFormat = modules[0].value_format(schema)
         return value_format
     if registry is None:

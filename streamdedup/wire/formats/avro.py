@@ -1,9 +1,9 @@
-"""Avro, framed for a schema registry: a ``SchemaCompiler`` of ``registry``. Needs the extra ``registry``.
+"""Avro, framed for a schema registry: a ``SchemaCompiler``, called by ``registry``. Needs the extra ``registry``.
 
-``payload.body`` in the settings names the field ``body`` of the record or map in the field ``payload``. Values are read
-by ``avro_walk``. Logical types become texts: times as in ISO 8601, UUIDs and decimals as usual. A content that does not
-fit its logical type stays as it is: fastavro 1.13.1 fails for times that Python cannot represent. It converts a decimal
-in a time that grows with the square of its length (1 MB: 2 minutes), so ``MAX_DECIMAL_BYTES`` bounds decimals.
+``payload.body`` in the settings names the field ``body`` of the record or map in the field ``payload``. ``avro_walk``
+reads values. Logical types become texts: times as in ISO 8601, UUIDs and decimals as usual. A content that does not fit
+its logical type stays as it is: fastavro 1.13.1 fails for times that Python cannot represent. The time of fastavro for
+a decimal grows with the square of its length (1 MB: 2 minutes), so ``MAX_DECIMAL_BYTES`` bounds decimals.
 """
 
 from collections.abc import Mapping
@@ -27,9 +27,9 @@ from streamdedup.wire.schema_registry import RegisteredSchema
 #: Largest number of bytes of a decimal that becomes part of a document: 308 digits.
 MAX_DECIMAL_BYTES: Final = 128
 
-# Name of a record and of its only field, which is the whole value; the bytes stay the same. The writer of fastavro
-# finds referenced schemas in records alone, and a value may be a union. Without a namespace, because names inside
-# would inherit it.
+# Name of a record around the value, for the writer of fastavro, and of its only field, the value; the bytes stay the
+# same. The writer finds referenced schemas in records alone, and a value may be a union. The name has no namespace,
+# because names inside would inherit it.
 _WHOLE = "streamdedup_value"
 
 
@@ -54,8 +54,9 @@ def compile_schema(registered: RegisteredSchema, schema: Schema) -> CompiledSche
 
 
 def _walk(registered: RegisteredSchema, schema: Schema) -> tuple[list[str], Walk, Any]:
-    """Return the name of each leaf, the walk without steps, and the schema of whole values."""
-    paths = [(path, name) for name, paths in schema.paths.items() for path in reversed(paths)]  # the last one counts
+    """Return the field name of each leaf, a walk that has no steps yet, and the schema of whole values."""
+    # Reversed, because of several leaves with one name `compile_schema` takes the last that has a content.
+    paths = [(path, name) for name, paths in schema.paths.items() for path in reversed(paths)]
     walk = Walk({path: number for number, (path, _) in enumerate(paths)})
     try:
         *references, root = (msgspec.json.decode(text) for text in (*registered.references.values(), registered.text))
@@ -72,6 +73,7 @@ def _damaged(reason: str) -> DecodeError:
 
 
 def _converted(content: Any, type_: Type, schema: Schema) -> Any:
+    """Return the content of a leaf as a document field has it."""
     if type_.kind == "string" and len(content) <= schema.most_text_bytes:
         content = content.decode()
     if type_.kind == "enum":
@@ -124,6 +126,7 @@ def _misfit(fields: Mapping[str, Any], parsed: Any) -> str:
 
 
 def _parsed(registered: RegisteredSchema) -> Any:
+    """Return the schema for the writer of fastavro: a record ``_WHOLE`` around the value."""
     named: dict[str, Any] = {}
     try:
         for text in registered.references.values():

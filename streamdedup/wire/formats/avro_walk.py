@@ -1,8 +1,9 @@
 """A walk over Avro values that reads the leaves at some paths and steps over all else; ``avro`` uses ``Walk``.
 
-A schema becomes a tree of steps, each of which returns the position behind its part of a value. Skipped parts become
-no objects, and the walk stops behind the last leaf. A position may pass the end of the value: the next read raises
-``IndexError``, or the caller compares. fastavro 1.13.1 reads whole values, and steps over items without bytes for ever.
+A leaf is a part of a value that becomes the content of a document field. A schema becomes a tree of steps, each of
+which returns the position behind its part of a value. Skipped parts become no objects, and the walk stops behind the
+last leaf. A position may pass the end of the value: the next read raises ``IndexError``, or ``avro`` compares. fastavro
+1.13.1 reads whole values, and without any bound on the time for arrays whose items have no bytes.
 """
 
 import sys
@@ -13,11 +14,12 @@ from streamdedup.errors import DecodeError
 from streamdedup.wire.error_codes import ErrorCode
 from streamdedup.wire.formats.fields import Path
 
-#: Limit of unions, arrays and maps in each other: far below the limit of Python's stack, so that the outcome is the
-#: same at every call.
+#: Limit of nested unions, arrays and maps: far below the limit of Python's stack, so that the outcome is the same at
+#: every call.
 MAX_DEPTH: Final = 50
 
-#: Gets the value, a position, the level, and the content and type of each leaf; returns the position behind a part.
+#: Gets the value, a position, the level, and a list in which it sets content and type of leaves; returns the position
+#: behind its part.
 Step = Callable[[bytes, int, int, list[Any]], int]
 
 _NAMED: Final = ("record", "error", "enum", "fixed")
@@ -40,6 +42,7 @@ def unusable(reason: str) -> DecodeError:
     return DecodeError(ErrorCode.UNUSABLE_SCHEMA, f"it is no Avro schema: {reason[:200]}")
 
 
+# Each of these four returns a content and the position behind it.
 def _number(value: bytes, position: int) -> tuple[int, int]:
     byte = value[position]
     number, shift = byte & 0x7F, 7
@@ -58,7 +61,7 @@ def _length(value: bytes, position: int) -> tuple[int, int]:
     if byte < 0x80 and not byte & 1:  # most lengths have a byte
         return byte >> 1, position + 1
     number, position = _number(value, position)
-    if number < 0:  # a list would count from its end, and a walk would go back
+    if number < 0:  # as a branch it would count from the end of a list, as a length it would lead back
         raise ValueError("a length or a branch is below zero")
     return number, position
 
@@ -93,7 +96,10 @@ def _stop(value: bytes, position: int, _level: int, _contents: list[Any]) -> int
 
 
 class Walk:
-    """Makes the steps of a schema, for the leaves by path; ``definitions`` are those of the types at each leaf."""
+    """Makes the steps of a schema; ``leaves`` are their numbers by path.
+
+    ``definitions``: By number of a leaf, the schemas of its types; ``step`` adds to them.
+    """
 
     def __init__(self, leaves: Mapping[Path, int]) -> None:
         self._leaves = leaves
@@ -128,10 +134,10 @@ class Walk:
         return Type("union", node, namespace)
 
     def step(self, node: Any, namespace: str = "", path: Path | None = (), *, is_last: bool = True) -> Step | int:
-        """Return the step of a type, or its size if nothing is read and all values have the same.
+        """Return the step of a type; or its size, if it has no leaf and all its values have the same size.
 
-        ``namespace`` is that around the type; ``path`` is None in a part that is skipped; ``is_last`` means that
-        nothing behind the type is read.
+        ``namespace`` is that around the type; ``path`` is None in a part that is skipped; ``is_last``: no leaf follows
+        behind the type. A broken part of the schema becomes a step that raises the error.
         """
         key = None
         try:
@@ -165,7 +171,7 @@ class Walk:
         return _SIZES.get(kind, _skip_bytes if kind in ("bytes", "string") else _skip_number)
 
     def _outer_step(self, type_: Type, inner: Mapping[str, Path], *, is_last: bool) -> Step | int:
-        """Return the step of a record, array or map; ``inner``: paths that lead further, by name."""
+        """Return the step of a record, array or map; ``inner``: path of each field or entry that leads to a leaf."""
         kind, node, namespace, _ = type_
         if is_last and not inner:
             return _stop
@@ -211,7 +217,6 @@ def _deeper(level: int) -> int:
 
 
 def _refusal(reason: str) -> Step:
-
     def step(_value: bytes, _position: int, _level: int, _contents: list[Any]) -> int:
         raise unusable(reason)
 
@@ -271,7 +276,10 @@ def _entry(read: Mapping[bytes, Step], skip: Step) -> Step:
 
 
 def _blocks(item: Step | int, *, is_read: bool = False) -> Step:
-    """Return the step of an array or a map; a block whose number of items is below zero has its size."""
+    """Return the step of an array or a map. ``is_read``: items have leaves, so no block is skipped as a whole.
+
+    A block begins with its number of items; if this number is negative, the size of the block in bytes follows.
+    """
 
     def step(value: bytes, position: int, level: int, contents: list[Any]) -> int:
         level = _deeper(level)

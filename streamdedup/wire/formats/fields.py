@@ -1,8 +1,10 @@
 """The document fields, as each value format returns them.
 
-Every attribute may be None. The text fields and ``op`` are texts, ``deleted`` is a text or a truth value, ``source``
-and ``published_at`` may be anything, and all other fields are texts or whole numbers. ``msgspec`` makes an instance
-from JSON (``json``, ``json_schema``) or, by ``Schema.from_mapping``, from a mapping, and checks the types.
+``wire.documents.Decoder`` makes one ``Schema`` of a profile's field names and one for its keys. Each format returns
+instances of ``Schema.struct``. Every attribute may be None. The text fields and ``op`` are texts, ``deleted`` is a text
+or a truth value, ``source`` and ``published_at`` may be anything, and all other fields are texts or whole numbers.
+``msgspec`` checks the types, when it reads JSON (``json``, ``json_schema``) or converts a mapping
+(``Schema.from_mapping``).
 """
 
 import sys
@@ -20,17 +22,22 @@ Headers = Sequence[tuple[str, bytes | None]]
 #: Names from the whole value to a field.
 Path = tuple[str, ...]
 
-#: In an error text from msgspec, the field path follows this.
+#: In an error text from msgspec, the path of the field follows this text.
 PLACE: Final = " - at `$."
 
 
 class Schema:
-    """Field names and types; ``struct`` is the class whose instances hold the fields.
+    """Field names and types, from keyword arguments ATTRIBUTE=NAME and the names of the text fields.
 
-    An empty name is the whole value, such as a key. Formats need not decode a text of more than ``most_text_bytes``. By
-    attribute, ``text_0`` and so on for the texts, ``names`` are the field names and ``types`` the types. Of the
-    ``paths`` for a name the first with a value counts: the name, and with dots its parts. Raises ``ValueError`` for a
-    name used twice, or one with quotes, backslashes or control characters.
+    Attributes:
+        struct: Class whose instances hold the fields.
+        texts: Attributes of the text fields: ``text_0`` and so on.
+        names: Field name by attribute; an empty name is the whole value, such as a key.
+        types: Type by attribute.
+        paths: Paths by field name: the name itself and, for a name with dots, its parts; the first with a value counts.
+        most_text_bytes: Longest text that formats have to decode, in bytes of UTF-8.
+
+    Raises ``ValueError`` for a name used twice, or one with quotes, backslashes or control characters.
     """
 
     def __init__(self, *, texts: Sequence[str] = (), most_text_bytes: int = sys.maxsize, **names: str) -> None:
@@ -51,9 +58,9 @@ class Schema:
         self.struct: Any = msgspec.defstruct("Fields", fields, rename=self.names, gc=False)
 
     def from_mapping(self, fields: Mapping[str, Any]) -> Any:
-        """Return the fields from values by name; raise ``DecodeError`` or ``DocumentTooLarge`` for a wrong one.
+        """Return the fields from contents by name; raise ``DecodeError`` or ``DocumentTooLarge`` for a wrong content.
 
-        Formats may leave a text that is too long in bytes.
+        The content of a text field may be bytes if it is longer than ``most_text_bytes``.
         """
         for attribute in self.texts:
             content = fields.get(self.names[attribute])

@@ -2,8 +2,10 @@
 
 ``payload.body`` in the settings names the field ``payload.body``; where it is missing or null, the field ``body`` of
 the object in the field ``payload``. A repeated field has its last value. A byte order mark is blanked, and a lone
-surrogate becomes U+FFFD, except in the id, which is refused. ``json_schema`` uses ``JsonFormat``; ``serve`` and
-``corpora`` use the functions.
+surrogate becomes U+FFFD; an id with a lone surrogate is refused.
+
+``formats.make_format`` calls ``value_format``, and ``json_schema`` uses ``JsonFormat``. ``serve`` checks and repairs
+bodies with ``is_too_deep`` and ``repair_json``; ``corpora`` uses ``encode_fields``.
 """
 
 import re
@@ -25,7 +27,7 @@ MAX_DEPTH: Final = 256
 _BOM = b"\xef\xbb\xbf"
 # First bytes of an object in UTF-16, with a byte order mark or without.
 _UTF16 = (b"\xff\xfe", b"\xfe\xff", b"{\0", b"\0{")
-# All up to half of a surrogate pair; other escapes of a JSON string are passed: whole surrogate pairs, and any other.
+# A text up to and with its first lone surrogate; whole surrogate pairs and all other escapes are passed over.
 _LONE_SURROGATE = re.compile(
     rb"(?:[^\\]++|\\u[dD][89abAB][0-9a-fA-F]{2}\\u[dD][c-fC-F][0-9a-fA-F]{2}|\\(?!u[dD][89a-fA-F][0-9a-fA-F]{2}).)*+"
     rb"(\\u[dD][89a-fA-F][0-9a-fA-F]{2})",
@@ -33,7 +35,7 @@ _LONE_SURROGATE = re.compile(
 )
 # A JSON string, also one without its end; possessive, so that the time of a search is linear.
 _STRING = re.compile(rb'"(?:[^"\\]++|\\.)*+"?', re.DOTALL)
-# Some strings and what is between them. The pieces of a whole value could take fourteen times its bytes.
+# Up to 1,000 strings and the text between them: all strings of a value at once could take fourteen times its bytes.
 _SOME_STRINGS = re.compile(rb'(?:"(?:[^"\\]++|\\.)*+"?|[^"]++){1,1000}+', re.DOTALL)
 _DECODE_PLAIN = msgspec.json.Decoder(str | int | None).decode
 _NO_BRACKETS = bytes(set(range(256)) - set(b"[]{}"))  # all bytes but brackets
@@ -58,7 +60,8 @@ class JsonFormat:
         if is_too_deep(value):
             raise DecodeError(ErrorCode.TOO_DEEP, f"the value is nested deeper than {MAX_DEPTH} levels")
         try:
-            # Four bytes for a character take their time and memory; an escape has up to six bytes for one of UTF-8.
+            # Refuse long texts before they are decoded, to four bytes for a character. JSON has at most six bytes,
+            # those of an escape, for a byte of UTF-8.
             if len(value) > 6 * self._schema.most_text_bytes:
                 self._check_texts(value)
             fields = self._read(value)
@@ -73,7 +76,8 @@ class JsonFormat:
             for attribute in self._passed_on:
                 setattr(fields, attribute, _plain(getattr(fields, attribute)))
             return fields
-        # Two ids with lone surrogates could become one. These calls go no deeper: a repaired value is its own repair.
+        # Two ids that differ in lone surrogates would become equal, so such an id is refused: it gets a NUL here, which
+        # no id may have. These calls do not come here again, because a repaired value needs no repair.
         with_nulls = self.fields(repair_json(value, b"u0000"), headers).id
         if isinstance(with_nulls, str) and "\0" in with_nulls:
             raise self._schema.bad_id("contains half of a surrogate pair, or a control character")
@@ -121,7 +125,7 @@ def repair_json(value: bytes, replacement: bytes = b"ufffd") -> bytes:
 
 
 def _reader(schema: Schema, types: Mapping[str, Any]) -> Callable[[bytes], Any]:
-    """Return a function that reads the attributes with these types, or None."""
+    """Return a function that reads the attributes in ``types`` from a JSON object; an absent one is None."""
     fields = [(attribute, type_, None) for attribute, type_ in types.items()]
     names = {attribute: schema.names[attribute] for attribute in types}
     decode = msgspec.json.Decoder(msgspec.defstruct("Fields", fields, rename=names)).decode
@@ -137,7 +141,7 @@ def _reader(schema: Schema, types: Mapping[str, Any]) -> Callable[[bytes], Any]:
 
 
 def _plain(raw: Any) -> Any:
-    """Return the text or number in a field that is passed on; anything else unchanged, as other formats do."""
+    """Return the text or number in a field that alerts repeat; anything else as it is: ``Decoder`` leaves it out."""
     if raw is None:
         return None
     try:
@@ -151,10 +155,10 @@ def _is_null(content: Any) -> bool:
 
 
 def _filler(types: Mapping[str, Any], paths: Mapping[str, Path], place: str = "") -> Callable[[Any, Any], None]:
-    """Return a function that gets the fields and a JSON object at a place, and sets fields that are None.
+    """Return a function that gets fields and a JSON object, and sets the fields that are None from the object.
 
-    msgspec skips all but the paths, which begin at the place. A path through a missing value or another type leaves a
-    field unset. ``place`` are the names that lead to the place, with a dot behind each.
+    ``paths`` begin at the object; msgspec skips all else. Where a path leads to nothing, or through another type than
+    an object, the field stays None. ``place`` names the object for errors: its path, with a dot behind each name.
     """
     leaves = {attribute: path[0] for attribute, path in paths.items() if len(path) == 1}
     longer: dict[str, dict[str, Path]] = {}

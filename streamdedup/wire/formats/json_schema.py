@@ -1,4 +1,9 @@
-"""JSON, framed for a schema registry: a ``SchemaCompiler`` of ``registry``. Values are not compared with a schema."""
+"""JSON, framed for a schema registry: a ``SchemaCompiler``, which ``registry.RegistryFormat`` calls.
+
+Three things have the name schema: the registered JSON Schema, the document fields of a profile (``fields.Schema``), and
+a part of the JSON Schema (``declared``). Values are read as plain JSON and not validated by the JSON Schema, which
+only tells, for checks and errors, which document fields its values may have.
+"""
 
 from typing import Any
 
@@ -11,19 +16,17 @@ from streamdedup.wire.formats.json import JsonFormat
 from streamdedup.wire.formats.registry import CompiledSchema, Write, nested
 from streamdedup.wire.schema_registry import RegisteredSchema
 
-#: Keywords beside which ``additionalProperties: false`` excludes no name: they add properties, or replace the object.
+#: Keywords that allow names beside ``properties``, also where ``additionalProperties`` is false.
 _OPEN = frozenset({"patternProperties", "$ref"})
 
 
 def compile_writer(_registered: RegisteredSchema, _schema: Schema) -> Write:
+    """Return a writer of JSON objects; the arguments of the Protocol are unused, because nothing is validated."""
     return lambda fields: msgspec.json.encode(nested(fields))
 
 
 def compile_schema(registered: RegisteredSchema, schema: Schema) -> CompiledSchema:
-    """Return a reader for the values of a JSON Schema, and the names of the fields that the values may have.
-
-    Only a schema without additional properties excludes a field.
-    """
+    """Return a reader for the values of a JSON Schema, and the names of the document fields that they may have."""
     try:
         declared = msgspec.json.decode(registered.text, type=dict | bool)
     except msgspec.DecodeError:
@@ -33,6 +36,7 @@ def compile_schema(registered: RegisteredSchema, schema: Schema) -> CompiledSche
 
 
 def _may_have(declared: Any, path: Path) -> bool:
+    """Tell whether a JSON Schema allows a field at a path; only ``additionalProperties: false`` excludes a name."""
     for step in path:
         is_closed = isinstance(declared, dict) and declared.get("additionalProperties") is False
         properties = declared.get("properties", {}) if is_closed and _OPEN.isdisjoint(declared) else None

@@ -1,13 +1,13 @@
-"""Protobuf, framed for a schema registry: a ``SchemaCompiler`` of ``registry``. Needs the extra ``registry``.
+"""Protobuf, framed for a schema registry: a ``SchemaCompiler``, called by ``registry``. Needs the extra ``registry``.
 
-Registries have the text of a schema, which protoc compiles (``grpc_tools``), or its descriptor. protobuf reads messages
-without generated code. Schemas are not trusted: protoc is a separate process with limits of time and memory, and no
-part of a schema becomes an argument that protoc takes for an option.
+Registries have the text of a schema, which protoc compiles (``grpc_tools``), or its descriptor. Schemas are not
+trusted: protoc is a separate process with limits of time and memory, and no part of a schema becomes an argument that
+protoc takes for an option.
 
-Values are read by ``protobuf_walk``, which steps over all fields beside the paths. ``payload.body`` in the settings
-names the field ``body`` of the message in the field ``payload``. Messages of ``google.protobuf.Timestamp`` become texts
-as in RFC 3339, wrappers such as ``google.protobuf.StringValue`` their values, and enumerations their names. A time that
-RFC 3339 cannot write becomes its seconds.
+``protobuf_walk`` reads values, and steps over all fields beside the paths. ``payload.body`` in the settings names the
+field ``body`` of the message in the field ``payload``. Messages of ``google.protobuf.Timestamp`` become texts as in RFC
+3339, wrappers such as ``google.protobuf.StringValue`` their values, and enumerations their names. A time that RFC 3339
+cannot write becomes its seconds.
 """
 
 import ast
@@ -54,27 +54,27 @@ sys.exit(protoc.main(["protoc", *sys.argv[2:]]))
 # Signals by which protoc ends itself where it has no memory, or a defect.
 _OWN_SIGNALS = frozenset({signal.SIGABRT, signal.SIGSEGV, signal.SIGBUS})
 
-# Most bytes of a file name, and most characters of an error of protoc that are passed on.
-_MOST_NAME, _MOST_REASON = 200, 200
-# Number of messages whose number in the file takes one byte in the frame, as a zigzag varint.
-_MOST_WRITTEN = 64
-_MOST_LEVELS = 32  # of nested messages: the limit of protoc
+# Longest file name, in bytes, and most characters of an error of protoc in the text of a ``DecodeError``.
+_MAX_NAME_BYTES, _MAX_REASON_LENGTH = 200, 200
+# How many messages of a file, from the first on, have a number that is one byte in the frame, as a zigzag varint.
+_ONE_BYTE_MESSAGES = 64
+_MAX_LEVELS = 32  # of nested messages: the limit of protoc
 # Name for the file of the schema itself, which the registry does not name.
-_MAIN = "streamdedup_value.proto"
-_MOST_VARINT_BITS = 35  # five groups of seven bits hold a number of 32 bits
+_MAIN_FILE = "streamdedup_value.proto"
+_MAX_VARINT_BITS = 35  # five groups of seven bits hold a number of 32 bits
 _UNPARSED = re.compile(r"Failed to parse (\w+) field: ")
 # Files that protoc has: the types of google.protobuf.
 _INCLUDED = Path(grpc_tools.__file__).parent / "_proto"
 _INCLUDED_NAME = re.compile(r"google/protobuf/[a-z_]+\.proto")
 # Modules with the other files that clients of registries have, by distribution.
-_MODULES = {
+_MODULES_WITH_FILES = {
     "googleapis-common-protos": re.compile(r"google/type/\w+_pb2\.py"),
     "confluent-kafka": re.compile(r"confluent_kafka/schema_registry/confluent/\w+(/\w+)?_pb2\.py"),
 }
 
 
 def compile_schema(registered: RegisteredSchema, schema: Schema) -> CompiledSchema:
-    """Return a reader for a file's messages; ``RegistryMisconfigured`` if protoc cannot write temporary files."""
+    """Return a reader for a file's messages; raises as ``_run_protoc``."""
     file = _compiled(registered)
     texts = {schema.names[attribute] for attribute in schema.texts}
 
@@ -105,7 +105,7 @@ def compile_schema(registered: RegisteredSchema, schema: Schema) -> CompiledSche
 def compile_writer(registered: RegisteredSchema, schema: Schema) -> Write:
     """Return a writer of the first message that has a text field, or the id of a key; else of the first message."""
     texts = [schema.names[attribute] for attribute in schema.texts or ("id",)]
-    messages = list(_compiled(registered).message_types_by_name.values())[:_MOST_WRITTEN]
+    messages = list(_compiled(registered).message_types_by_name.values())[:_ONE_BYTE_MESSAGES]
     written = next((number for number, message in enumerate(messages) if any(_paths(message, texts))), 0)
     # The frame is a path of one number: length 1 and the number, as zigzag varints.
     message_class, frame = GetMessageClass(messages[written]), bytes([2 * 1, 2 * written])
@@ -124,12 +124,13 @@ def compile_writer(registered: RegisteredSchema, schema: Schema) -> Write:
 
 
 def _compiled(registered: RegisteredSchema) -> FileDescriptor:
-    texts = {**registered.references, _MAIN: registered.text}
+    """Return the file of a schema, which is registered, as are its references, as source text or as a descriptor."""
+    texts = {**registered.references, _MAIN_FILE: registered.text}
     _check_names(texts)
     try:
         files = [_descriptor(name, text) for name, text in texts.items()]
     except (ValueError, DamagedError):  # sources of schemas, not descriptors
-        files = _run_protoc(texts, [_MAIN])
+        files = _run_protoc(texts, [_MAIN_FILE])
     else:
         included = sorted({name for file in files for name in file.dependency} - texts.keys())
         builtin = {file.name for file in _builtin_files().file}
@@ -144,13 +145,13 @@ def _compiled(registered: RegisteredSchema) -> FileDescriptor:
         for file in files:
             _drop_json_names(file.message_type)
             pool.Add(file)
-        return pool.FindFileByName(_MAIN)
+        return pool.FindFileByName(_MAIN_FILE)
     except TypeError:
         raise DecodeError(ErrorCode.UNUSABLE_SCHEMA, "its descriptor is incomplete") from None
 
 
 def _drop_json_names(messages: Iterable[DescriptorProto]) -> None:
-    """Give fields no other names in JSON: nothing reads these, and protobuf refuses two equal ones, protoc does not."""
+    """Replace JSON names by field names: protobuf, unlike protoc, refuses equal JSON names, and nothing reads them."""
     for message in messages:
         for field in message.field:
             field.json_name = field.name
@@ -162,7 +163,7 @@ def _check_names(names: Collection[str]) -> None:
     folders = {name[:position] for name in names for position, letter in enumerate(name) if letter == "/"}
     for name in names:
         is_path = name.isprintable() and not {"", ".", ".."} & set(name.split("/"))
-        if not is_path or name[0] in "-@" or name in folders or len(name.encode()) > _MOST_NAME:
+        if not is_path or name[0] in "-@" or name in folders or len(name.encode()) > _MAX_NAME_BYTES:
             raise DecodeError(ErrorCode.UNUSABLE_SCHEMA, "a reference is no name of a file")
         if name.startswith("google/protobuf/"):
             raise DecodeError(ErrorCode.UNUSABLE_SCHEMA, "a reference replaces a file of google.protobuf")
@@ -216,19 +217,19 @@ def _compile_in(folder: str, texts: Mapping[str, str], names: Sequence[str]) -> 
     if ended.returncode < 0 and -ended.returncode not in _OWN_SIGNALS:
         raise RegistryUnavailable(f"protoc was ended by signal {-ended.returncode}")
     if ended.returncode:
-        reason = " ".join(ended.stderr.decode(errors="replace").split())[:_MOST_REASON]
+        reason = " ".join(ended.stderr.decode(errors="replace").split())[:_MAX_REASON_LENGTH]
         raise DecodeError(ErrorCode.UNUSABLE_SCHEMA, f"it is no Protobuf file that protoc compiles: {reason}")
     return list(FileDescriptorSet.FromString(output.read_bytes()).file)
 
 
 @cache
 def _builtin_files() -> FileDescriptorSet:
-    """Return the files that clients of registries have beside google.protobuf.
+    """Return the files that a schema may import without a reference, because clients of registries have them.
 
     The generated modules are parsed, not imported: an import would need more of confluent-kafka than its files.
     """
     files = FileDescriptorSet()
-    for distribution, pattern in _MODULES.items():
+    for distribution, pattern in _MODULES_WITH_FILES.items():
         for module in metadata.files(distribution) or ():
             if pattern.fullmatch(module.as_posix()):
                 for node in ast.walk(ast.parse(module.read_text(encoding="utf-8"))):
@@ -242,7 +243,7 @@ def _split_message_path(value: bytes) -> tuple[tuple[int, ...], int]:
     count, position = _zigzag(value, 0)
     if count == 0:  # short form for the first message
         return (0,), position
-    if not 0 < count <= _MOST_LEVELS:
+    if not 0 < count <= _MAX_LEVELS:
         raise IndexError(count)
     path = []
     for _ in range(count):
@@ -253,7 +254,7 @@ def _split_message_path(value: bytes) -> tuple[tuple[int, ...], int]:
 
 def _zigzag(value: bytes, position: int) -> tuple[int, int]:
     """Return a zigzag varint, and the position behind it; raise ``IndexError`` for one that is cut or too long."""
-    number, position = read_varint(value, position, _MOST_VARINT_BITS)
+    number, position = read_varint(value, position, _MAX_VARINT_BITS)
     return (number >> 1) ^ -(number & 1), position
 
 

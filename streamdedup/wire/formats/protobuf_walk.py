@@ -1,7 +1,8 @@
 """A walk over Protobuf messages that keeps the fields at some paths and steps over all else; ``protobuf`` uses it.
 
-Of a field that occurs several times the last occurrence is kept, and messages are merged, as decoders do. protobuf
-7.36.2 also keeps earlier occurrences and unknown fields, in pieces that take up to twelve times the bytes of a value.
+``protobuf`` makes a ``Tree`` of the paths, reads contents with ``read_message``, and gets the value at each path with
+``value_at``. Of a field that occurs several times the last occurrence is kept, and messages are merged, as decoders do.
+protobuf 7.36.2 also keeps earlier occurrences and unknown fields, which takes up to twelve times the bytes of a value.
 """
 
 import struct
@@ -14,10 +15,10 @@ from google.protobuf.timestamp_pb2 import Timestamp
 
 #: Field descriptors from a message to a value.
 FieldPath = Sequence[FieldDescriptor]
-#: Fields to keep by tag, which is the number and the wire type: those of a message, and None for all other types.
+#: Fields to keep, by tag (number and wire type): for a message the ``Tree`` of its fields, for another type None.
 Tree = dict[int, Any]
 
-#: Limit of groups in each other, as in other decoders.
+#: Limit of nested groups, as in other decoders.
 MAX_DEPTH: Final = 100
 _MOST_BITS = 70  # ten groups of seven bits hold a number of 64 bits
 _VARINT, _BYTES, _GROUP, _END = 0, 2, 3, 4
@@ -38,7 +39,7 @@ _KNOWN = {_TIME} | {f"google.protobuf.{kind}Value" for kind in ("String", "Int32
 
 
 def tree_of(paths: Iterable[FieldPath]) -> Tree:
-    """Return the fields on some paths; of times and wrappers those inside."""
+    """Return the fields on some paths; of a time or wrapper at the end of a path all fields."""
     tree: Tree = {}
     for path in paths:
         inner: Any = tree
@@ -56,7 +57,7 @@ def _tag(field: FieldDescriptor) -> int:
 
 
 def read_message(value: bytes, position: int, tree: Tree) -> dict[int, Any]:
-    """Return contents by tag for a message at the end of a value: numbers, bytes, and contents of messages.
+    """Return contents by tag of the message from ``position`` to the end: numbers, bytes, and contents of messages.
 
     Raises ``LookupError`` or ``ValueError`` for damaged bytes.
     """
@@ -84,7 +85,7 @@ def read_varint(value: bytes, position: int, most_bits: int = _MOST_BITS) -> tup
 def _walk(
     value: bytes, position: int, end: int, tree: Tree, contents: dict[int, Any], group: int = 0, level: int = 0
 ) -> int:
-    """Add the contents of a message, or of the group with a number; return the position behind it."""
+    """Add the contents of a message to ``contents``, or of group number ``group``; return the position behind it."""
     while position < end:
         tag, start = read_varint(value, position)
         number, wire_type = tag >> 3, tag & 7

@@ -1,10 +1,11 @@
 """The format of values, and of record keys, whose schemas are in a registry (``schema_registry``).
 
-The modules ``avro``, ``json_schema`` and ``protobuf`` compile the schemas. ``produce`` writes values with ``writer``,
-the checks call ``missing_fields``.
+``formats.make_format`` makes a ``RegistryFormat``, whose compilers are the modules ``avro``, ``json_schema`` and
+``protobuf``. ``wire.documents.Decoder`` reads with ``fields``, ``cli.produce`` writes with ``writer``, and
+``cli.checks`` calls ``missing_fields``.
 
-A schema never changes under its id, so ``RegistryFormat`` asks once for each. An unknown id may be registered later:
-``RegistryFormat`` asks for it once in a batch.
+A schema never changes under its id, so ``RegistryFormat`` requests a schema once. An unknown id may be registered
+later: ``RegistryFormat`` requests its schema once in a batch.
 """
 
 from collections.abc import Callable, Collection, Iterator, Mapping
@@ -17,8 +18,8 @@ from streamdedup.wire.error_codes import ErrorCode
 from streamdedup.wire.formats.fields import Headers, Schema
 from streamdedup.wire.schema_registry import RegisteredSchema, Registry, RegistrySession
 
-#: Largest number of bytes of the texts of remembered schemas, of which each counts as at least ``_LEAST_BYTES``. An
-#: author of records may name all ids of a registry, and a compiled schema takes a multiple of its text.
+#: Limit of the bytes of all remembered schemas: of their texts, but at least ``_LEAST_BYTES`` for each. An author of
+#: records may name all ids of a registry, and a compiled schema takes a multiple of its text.
 MAX_REMEMBERED_BYTES: Final = 8 * 1024 * 1024
 _LEAST_BYTES = 16 * 1024
 #: Headers in which newer serializers send the id of a value or a key, which is then not framed.
@@ -34,7 +35,8 @@ class CompiledSchema(NamedTuple):
     names: Collection[str]
 
 
-#: Makes a value of the fields of a JSON object: without its frame by a compiler, with it by ``RegistryFormat.writer``.
+#: Makes a value from the fields of a JSON object: from a ``SchemaCompiler`` without the frame, from
+#: ``RegistryFormat.writer`` with the frame.
 Write = Callable[[Mapping[str, Any]], bytes]
 
 
@@ -128,7 +130,7 @@ class RegistryFormat:
             raise DecodeError(ErrorCode.UNUSABLE_SCHEMA, "it is nested too deeply") from None
         names = self._schema.names
         texts = [names[attribute] for attribute in self._schema.texts]
-        # A schema without text fields, but with the field of the operation, may be one of deletions. A key has an id.
+        # A schema without text fields may be that of deletions, if it has a field for the operation. A key needs an id.
         needed = [*texts, *(names[key] for key in ("op", "deleted") if key in names)] or [names["id"]]
         if not any(name in compiled.names for name in needed):
             lacking = f"none of the text fields: {', '.join(texts)}" if texts else f"no field {names['id']}"
