@@ -100,8 +100,8 @@ def _extended(
         offsets = np.array([0, len(shingles)], np.int64)  # one document
         signature = family.update(stored_sketch.signature[np.newaxis], shingles, offsets)[0]
         # The sum counts shingles in both parts twice. That changes nothing: the stored count is the limit + 1 already,
-        # where ``estimated`` caps it.
-        return sketcher.estimated(stored_sketch.count + len(shingles), signature)
+        # where ``signature_sketch`` caps it.
+        return sketcher.signature_sketch(stored_sketch.count + len(shingles), signature)
     stored = np.empty(0, np.uint32) if stored_sketch is None or stored_sketch.hashes is None else stored_sketch.hashes
     if shingler.options.bag:
         hashes = _occurrence_hashes(stored, hashes)

@@ -59,7 +59,7 @@ class Lifecycle:
         collisions = [
             (document, collision(result.previous))
             for document, result in zip(documents, results, strict=True)
-            if result.state is InsertState.COLLIDED
+            if result.state is InsertState.COLLIDED and result.previous is not None  # set in ``RETURNING_STATES``
         ]
         return InsertedBatch(
             documents=documents,

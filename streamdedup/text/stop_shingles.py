@@ -25,7 +25,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from streamdedup.text.folding import look_alikes_version, variants_version
-from streamdedup.text.shingles import ALGORITHM, ShingleOptions, Shingler, normalise
+from streamdedup.text.shingles import ALGORITHM, ShingleOptions, Shingler, folded_text
 
 #: First line of a file.
 HEADER = "streamdedup stop shingles, version 1"
@@ -103,7 +103,7 @@ def digest_of_words(words: frozenset[str]) -> str:
     """Return 16 BLAKE2b bytes, in hexadecimal, for the normalised tokens in a stop list; "none" for an empty list."""
     if not words:
         return "none"
-    return _digest("\n".join(sorted({token for word in words for token in normalise(word).split(" ")})))
+    return _digest("\n".join(sorted({token for word in words for token in folded_text(word).split(" ")})))
 
 
 def digest_of_hashes(hashes: frozenset[int]) -> str:
