@@ -37,7 +37,7 @@ class Appended(NamedTuple):
         results: Results like those of ``insert_entries``.
         refused: Appends that can never be processed, with the reason.
         missing_positions: Positions of the refused appends whose document is not in the index. They have pending
-            matches (``missing_at_first_attempt``).
+            matches (``save_missing_documents``).
     """
 
     documents: Sequence[Document] = ()
@@ -74,7 +74,7 @@ class Appender:
             for document, entry, state in zip(appends, stored, states, strict=True)
             if entry is None or entry.deleted or state is InsertState.SUPERSEDED
         }
-        missing = missing_at_first_attempt(self._store, missing_now, fences)
+        missing = save_missing_documents(self._store, missing_now, fences)
         rows: list[tuple[Document, IndexEntry, InsertResult]] = []
         refused: list[tuple[Document, MessageError]] = []
         for document, entry, state in zip(appends, stored, states, strict=True):
@@ -109,10 +109,10 @@ class Appender:
         )
 
 
-def missing_at_first_attempt(
+def save_missing_documents(
     store: DocumentStore, missing_now: Mapping[Position, bool], fences: Sequence[Fence]
 ) -> frozenset[Position]:
-    """Return the positions whose document was missing in the first attempt.
+    """Save which documents are missing; return the positions whose document was missing in the first attempt.
 
     The first attempt stores this fact with the pending matches, before the index can have an entry from the position or
     a later one. ``missing_now`` tells by position whether the document is missing now. A position with False has an
