@@ -1,11 +1,12 @@
 """Captions: the label, source and publication time in an index entry, by which people recognise a document.
 
 Called by ``preparation``, which makes captions, and by ``comparison``, ``clusters``, ``detector``, ``lookup`` and
-``serve.bodies``, which read them for alerts and replies. The stored form is in docs/format.md. A label is the first
-line of the text, which is the first text field, usually the title; further lines are added while the label is short.
-Line breaks separate the three parts. No part contains an invisible character, except joiners between letters. A caption
-has at most ``label_bytes`` + 66 bytes in UTF-8 (two parts of ``PART_BYTES`` and two line breaks), however long the
-fields are.
+``serve.bodies``, which read them for alerts and replies. The stored form is in docs/format.md.
+
+A label is the first line of the text, which is the first text field, usually the title; further lines are added while
+the label is short. Line breaks separate the three parts. No part contains an invisible character, except joiners
+between letters. A caption has at most ``label_bytes`` + 66 bytes in UTF-8 (two parts of ``PART_BYTES`` and two line
+breaks), however long the fields are.
 """
 
 import unicodedata

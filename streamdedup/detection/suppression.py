@@ -1,10 +1,11 @@
 """Suppression: near-duplicates that a profile's rules keep out of alerts.
 
 Called by ``verification``, ``clusters`` and ``lookup``, which apply the rules; ``evaluation.scores`` applies the same
-rules to arrays. A new rule also touches ``settings.profile``, ``indexes`` and docs/tuning.md. A rule reads the index
-entries of both documents and treats them alike, so the order of arrival changes nothing. The rules apply to
-near-duplicates, before matches are saved and pairs are claimed: a suppressed pair has no claim, no alert and no part in
-a cluster. Where an append ends the suppression (``min_shingles``), the pair is alerted then.
+rules to arrays. A new rule also touches ``settings.profile``, ``indexes`` and docs/tuning.md.
+
+A rule reads the index entries of both documents and treats them alike, so the order of arrival changes nothing. The
+rules apply to near-duplicates, before matches are saved and pairs are claimed: a suppressed pair has no claim, no alert
+and no part in a cluster. Where an append ends the suppression (``min_shingles``), the pair is alerted then.
 
 The rules are applied in this order, and the first that suppresses the pair is counted:
 
