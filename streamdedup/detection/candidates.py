@@ -106,9 +106,7 @@ class CopyBuckets:
         members, entries = self._members(batch, hits, not_full, fences)
         documents = [(batch.entries[row].number, batch.entries[row].digest) for row in rows]
         copies = self._store.insert_copies(documents, fences, members)
-        return Copies(
-            {row: numbers for row, numbers in zip(rows, copies, strict=True) if hits[row].full_count}, entries
-        )
+        return Copies({row: copied for row, copied in zip(rows, copies, strict=True) if hits[row].full_count}, entries)
 
     def _members(
         self, batch: InsertedBatch, hits: Mapping[int, BucketHits], rows: Sequence[int], fences: Sequence[Fence]

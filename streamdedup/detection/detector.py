@@ -99,7 +99,7 @@ class Detector:
         # 2. Insert in buckets and look up.
         hits, bucket_counts = self._look_up(batch, fence_list)
         # 3. Verify.
-        emitting, emission_counts = self._emitting_rows(batch, fences)
+        emitting, emission_counts = self._emitting(batch, fences)
         exact_copies = self._copy_buckets.insert_and_look_up(batch, hits, fence_list)
         emitting_hits = {row: hits[row] for row in emitting if row in hits}
         known_rows = {row for row in emitting if batch.states[row] in _KNOWN_STATES}
@@ -112,9 +112,8 @@ class Detector:
         owned = self._claim(batch, pending, verified, fence_list)
         # 6. Clusters.
         with_matches = {row for row, saved in pending.items() if saved.matches}
-        hidden = {
-            row for row, hit in emitting_hits.items() if hit.full_count == batch.band_keys.shape[1]
-        } - with_matches
+        band_count = batch.band_keys.shape[1]
+        hidden = {row for row, hit in emitting_hits.items() if hit.full_count == band_count} - with_matches
         counts = bucket_counts + emission_counts + verified_counts
         return counts + DetectionResult(
             detections=self._detections(batch, pending, owned, verified, fence_list),
@@ -140,9 +139,7 @@ class Detector:
         counts = DetectionResult(full_buckets_count=sum(hits.full.values()), full_bucket_positions=full)
         return hits_by_row(rows, hits), counts
 
-    def _emitting_rows(
-        self, batch: InsertedBatch, fences: Mapping[Partition, Fence]
-    ) -> tuple[list[int], DetectionResult]:
+    def _emitting(self, batch: InsertedBatch, fences: Mapping[Partition, Fence]) -> tuple[list[int], DetectionResult]:
         """Return the rows that may emit pairs, and a result with the counts of indexed, replayed and silent documents.
 
         A row may emit if its offset is not below the high-water mark, even if its document is skipped.

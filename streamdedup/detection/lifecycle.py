@@ -178,9 +178,9 @@ class Lifecycle:
 def _missing_now(rows: Sequence[tuple[Document, IndexEntry, IndexEntry | None]]) -> dict[Position, bool]:
     """Return by position whether the document to delete is missing.
 
-    True if the index has no entry. False if it has an entry from this position or a later one: an earlier attempt may
-    have found the document missing. Other positions are left out. A document with a marker is not missing, because a
-    stream may delete each document twice. ``rows`` are: document to delete, marker, stored entry.
+    True if the index has no entry of the document. False if it has an entry from this position or a later one: an
+    earlier attempt may have found the document missing. Other positions are left out. A document with a marker is not
+    missing, because a stream may delete each document twice. ``rows`` are: document to delete, marker, stored entry.
     """
     missing_now: dict[Position, bool] = {}
     marked: set[int] = set()  # by earlier rows

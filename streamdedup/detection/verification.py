@@ -30,8 +30,8 @@ class RowMatches(NamedTuple):
         matches: Near-duplicates by pair key, without suppressed ones.
         suppressed: Suppressed near-duplicates, each with the rule.
         complete: Whether all candidates were compared; false also where a full bucket hides candidates.
-        unmatched: For ``known_rows`` only: the keys of pairs with candidates that are no match. Earlier versions may
-            have claims on these pairs, which the detector extends.
+        unmatched: For ``known_rows`` only: the keys of pairs with candidates that are not in ``matches``. Earlier
+            versions may have claims on these pairs, which the detector extends.
     """
 
     matches: Mapping[bytes, Match] = {}

@@ -213,9 +213,9 @@ def _composites(
     previous_context: NDArray[np.uint32],
     table: Tables,
 ) -> tuple[NDArray[np.uint32], NDArray[np.bool_]]:
-    """Return what each mark forms with its letter and the marks between, a code point or 0; and a mask, unclear marks.
+    """Return the code point that each mark composes with its letter and the marks between, or 0; and unclear marks.
 
-    An unclear mark may compose, but the table of pairs does not tell with what. ``marks`` are ascending places;
+    An unclear mark may compose, but the table of pairs cannot tell to which code point. ``marks`` are ascending places;
     ``previous`` and ``current`` are the code points before and at each place.
     """
     # An entry is 0 without a pair, ``UNDECIDED`` where the table of pairs cannot tell, else the composed code point.
