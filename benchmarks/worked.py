@@ -17,7 +17,7 @@ from benchmarks import reuters_source as source
 from streamdedup.similarity.lsh import Banding
 from streamdedup.similarity.measures import MEASURES, intersection_size
 from streamdedup.similarity.minhash import estimate, merge
-from streamdedup.text.shingles import ShingleOptions, Shingler, normalise
+from streamdedup.text.shingles import ShingleOptions, Shingler, folded_text
 
 #: The sets of the textbook over the rows 0 .. 4, and its two functions.
 SETS = ({0, 3}, {2}, {1, 3, 4}, {0, 2, 3})
@@ -42,9 +42,9 @@ def windows(parts: Sequence[str], size: int, joint: str) -> list[str]:
 
 def shingles() -> list[tuple[str, str, str]]:
     """Cut short texts; the product must agree about how many different shingles there are."""
-    match = windows(normalise("match"), 2, "")
-    sunny = windows(normalise("Its quite sunny today").split(), 2, " ")
-    azart = windows(normalise("azart azara"), 2, "")
+    match = windows(folded_text("match"), 2, "")
+    sunny = windows(folded_text("Its quite sunny today").split(), 2, " ")
+    azart = windows(folded_text("azart azara"), 2, "")
     twice = sorted(part for part, times in Counter(azart).items() if times == 2)
     made = (
         _count("match", unit="char", size=2),

@@ -27,7 +27,7 @@ from streamdedup.settings.validation import read_profile
 from streamdedup.similarity.minhash import HashFamily
 from streamdedup.text.folding import FoldOptions, compatible, replacements
 from streamdedup.text.markup import without_urls
-from streamdedup.text.shingles import ENGLISH_STOP_WORDS, ShingleOptions, Shingler, normalise
+from streamdedup.text.shingles import ENGLISH_STOP_WORDS, ShingleOptions, Shingler, folded_text
 from streamdedup.text.tokens import ElementReader
 from streamdedup.text.unicode_ranges import APOSTROPHE_RANGES, FOLDED_MARKS_RANGES, IGNORED_RANGES, SOLO_RANGES
 from streamdedup.wire import Document
@@ -128,7 +128,7 @@ def text_values(shingles, text):
     folding = FoldOptions(shingles.fold_marks, shingles.fold_variants, shingles.fold_look_alikes)
     reader = ElementReader(shingles.unit, shingles.letters_only, shingles.keep_white_space, folding)
     elements = reader.read([text], ascii_only=text.isascii())
-    folded = normalise(
+    folded = folded_text(
         text,
         letters_only=shingles.letters_only,
         fold_marks=shingles.fold_marks,

@@ -1,1 +1,1 @@
-"""Detection: documents in, verified matches out; writes to the index, and leaves publishing to the daemon."""
+"""Detection: documents in, verified matches out. Writes to the index; the daemon publishes."""

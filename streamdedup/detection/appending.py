@@ -1,4 +1,6 @@
-"""Appends: texts that continue a document in the index. ``lifecycle`` stores the entries that this module computes.
+"""Appends: texts that continue a document in the index.
+
+Called by ``lifecycle``, which stores the entries that this module computes; ``lookup`` uses ``collision``.
 
 An append yields the content that the whole text has (``content.contents_after_append``). The entry's digest becomes a
 hash of the stored digest and the appended text, because the whole text is not stored. ``Content.first_digest`` stays
@@ -35,7 +37,7 @@ class Appended(NamedTuple):
         results: Results like those of ``insert_entries``.
         refused: Appends that can never be processed, with the reason.
         missing_positions: Positions of the refused appends whose document is not in the index. They have pending
-            matches (``missing_at_first_attempt``).
+            matches (``save_missing_documents``).
     """
 
     documents: Sequence[Document] = ()
@@ -65,17 +67,19 @@ class Appender:
         entries = self._store.get_entries(numbers)
         stored = [entries.get(number) for number in numbers]
         states = [_state(document, entry) for document, entry in zip(appends, stored, strict=True)]
+        # Only positions whose first attempt may have found no document: True where none is there now (no entry, or a
+        # deletion marker), False where a later version has come since.
         missing_now = {
             document.position: state is not InsertState.SUPERSEDED
             for document, entry, state in zip(appends, stored, states, strict=True)
-            # No document, or only the marker of a deletion; or a later version.
             if entry is None or entry.deleted or state is InsertState.SUPERSEDED
         }
-        missing = missing_at_first_attempt(self._store, missing_now, fences)
+        missing = save_missing_documents(self._store, missing_now, fences)
         rows: list[tuple[Document, IndexEntry, InsertResult]] = []
         refused: list[tuple[Document, MessageError]] = []
         for document, entry, state in zip(appends, stored, states, strict=True):
-            if entry is None or document.position in missing:  # without an entry the position is always in ``missing``
+            # Decided by the first attempt, not by the index now. Without an entry the position is in ``missing``, too.
+            if entry is None or document.position in missing:
                 refused.append((document, MessageError(ErrorCode.UNKNOWN_DOCUMENT, _UNKNOWN_DOCUMENT)))
             elif state is InsertState.COLLIDED:
                 refused.append((document, collision(entry)))
@@ -83,7 +87,7 @@ class Appender:
                 rows.append((document, entry, InsertResult(state, entry)))
             elif state is InsertState.SUPERSEDED:
                 # Nothing is stored or looked up. The row is needed to alert matches that an earlier attempt saved.
-                rows.append((document, _identified_as(document, entry), InsertResult(state)))
+                rows.append((document, _entry_with_identity_of(document, entry), InsertResult(state)))
             else:
                 try:
                     extended = self._entry_after_append(document, entry)
@@ -105,13 +109,14 @@ class Appender:
         )
 
 
-def missing_at_first_attempt(
+def save_missing_documents(
     store: DocumentStore, missing_now: Mapping[Position, bool], fences: Sequence[Fence]
 ) -> frozenset[Position]:
-    """Return the positions whose document was missing in the first attempt.
+    """Save which documents are missing; return the positions whose document was missing in the first attempt.
 
     The first attempt stores this fact with the pending matches, before the index can have an entry from the position or
-    a later one. ``missing_now`` tells whether the document is missing now; where it is not, it has such an entry.
+    a later one. ``missing_now`` tells by position whether the document is missing now. A position with False has an
+    entry from this position or a later one, so only the saved fact tells what the first attempt found.
     """
     # Empty matches store nothing; the call returns those that the first attempt saved.
     pending = [(position, PendingMatches(document_missing=missing)) for position, missing in missing_now.items()]
@@ -119,22 +124,25 @@ def missing_at_first_attempt(
     return frozenset(position for position, matches in zip(missing_now, saved, strict=True) if matches.document_missing)
 
 
-def collision(stored: IndexEntry | None) -> MessageError:
-    """Return the error for a document whose number belongs to another id: that of ``stored``, which is never None."""
-    stored_id = "" if stored is None else stored.id
-    text = f"the id shares its document number with the id {stored_id!r}, which is indexed already"
+def collision(stored: IndexEntry) -> MessageError:
+    """Return the error for a document whose number belongs to another id, that of ``stored``."""
+    text = f"the id shares its document number with the id {stored.id!r}, which is indexed already"
     return MessageError(ErrorCode.ID_COLLISION, text)
 
 
-def _identified_as(document: Document, entry: IndexEntry) -> IndexEntry:
+def _entry_with_identity_of(document: Document, entry: IndexEntry) -> IndexEntry:
     return structs.replace(entry, id=document.id, position=document.position, time_ms=document.time_ms)
 
 
 def _state(document: Document, entry: IndexEntry | None) -> InsertState:
-    """Return the append's state: REPLAYED, COLLIDED, SUPERSEDED (the entry is later), or REPLACED, to be stored."""
+    """Return the append's state.
+
+    CREATED: no entry; REPLAYED: the entry has this append; COLLIDED; SUPERSEDED: the entry is later; or REPLACED, to be
+    stored.
+    """
     if entry is None:
-        return InsertState.CREATED  # the append is refused, as is one to a deletion marker
-    if (entry.id, entry.position) == (document.id, document.position):  # the entry has this append already
+        return InsertState.CREATED  # the append is refused, as is an append to a deletion marker
+    if (entry.id, entry.position) == (document.id, document.position):
         return InsertState.REPLAYED
-    # A digest that no entry has: an append changes the content, so that it is never a redelivery.
-    return decide_version(entry, structs.replace(_identified_as(document, entry), digest=b""))
+    # With a digest that no entry has: an append changes the content, so it is never REDELIVERED.
+    return decide_version(entry, structs.replace(_entry_with_identity_of(document, entry), digest=b""))

@@ -1,6 +1,7 @@
 """Candidates: the members of a document's buckets, and the choice of those that are compared.
 
-Detector and look-ups get candidates from the index; ``verification`` chooses among them with the functions below.
+Called by ``detector`` and ``lookup``, which get candidates from the index, and by ``verification``, which chooses among
+them. ``tuning.capped`` computes the effect of the limits: a change here touches it.
 
 Storms: many copies of one text fill the buckets of the text. For a document with a full bucket the index returns only
 some members. Such a document is compared with at most ``STORM_CANDIDATES``, the latest members of its bucket of exact
@@ -28,21 +29,21 @@ class BucketHits(NamedTuple):
 
     Attributes:
         candidates: Shared band count by document number.
-        near_capacity: Whether other documents filled a bucket at least by half; true also for a full bucket.
-        full: Number of full buckets, of which only some members are candidates.
+        is_near_capacity: Whether other documents filled a bucket at least by half; true also for a full bucket.
+        full_count: Number of full buckets, of which only some members are candidates.
     """
 
     candidates: Mapping[int, int]
-    near_capacity: bool = False
-    full: int = 0
+    is_near_capacity: bool = False
+    full_count: int = 0
 
 
 class Copies(NamedTuple):
     """Members of the buckets of exact copies.
 
     Attributes:
-        numbers: Numbers of documents with the same content, by batch row, for rows with a full bucket.
-        entries: Index entries by number that ``CopyBuckets`` has read, so that verification need not read them again.
+        numbers: By batch row, for rows with a full bucket: the numbers of documents with the same content.
+        entries: Index entries that ``CopyBuckets`` has read, by number; verification does not read them again.
     """
 
     numbers: Mapping[int, Sequence[int]]
@@ -52,20 +53,20 @@ class Copies(NamedTuple):
 def hits_by_row(rows: Sequence[int], hits: Hits) -> dict[int, BucketHits]:
     """Return the candidates by batch row, for documents that have any; ``hits`` is the look-up of ``rows``."""
     return {
-        row: BucketHits(candidates, near_capacity=place in hits.near_capacity, full=hits.full.get(place, 0))
+        row: BucketHits(candidates, place in hits.near_capacity, hits.full.get(place, 0))
         for place, (row, candidates) in enumerate(zip(rows, hits.candidates, strict=True))
         if candidates
     }
 
 
 def promising_candidates(hit: BucketHits, limit: int | None) -> list[int]:
-    """Return at most ``limit`` candidates to verify, the same for the same hits.
+    """Return at most ``limit`` candidates to verify; equal hits have equal results.
 
-    Of more candidates, those with the most shared bands are chosen; among equal counts, the smaller numbers. A document
+    Those with the most shared bands are chosen; among equal counts, those with the smaller numbers. A document
     with a full bucket has the limit ``STORM_CANDIDATES``, also where ``limit`` is None (no limit).
     """
     candidates = hit.candidates
-    if hit.full:
+    if hit.full_count:
         limit = STORM_CANDIDATES if limit is None else min(limit, STORM_CANDIDATES)
     if limit is None or len(candidates) <= limit:
         return list(candidates)
@@ -80,9 +81,9 @@ def copies_first(copies: Sequence[int], promising: list[int]) -> list[int]:
 
 
 class CopyBuckets:
-    """The buckets of exact copies, in which copies are found while ordinary buckets are full.
+    """The buckets of exact copies, in which a document finds its copies while its ordinary buckets are full.
 
-    The entries of a chunk, and those that are returned, weigh at most ``budget_bytes``.
+    The entries that are read at once weigh at most ``budget_bytes``, and so do the returned ones.
     """
 
     def __init__(self, store: DocumentStore, budget_bytes: int = BUDGET_BYTES) -> None:
@@ -98,26 +99,25 @@ class CopyBuckets:
         the ordinary bucket are inserted in the buckets of their copies, too, while the ordinary bucket is not full and
         returns all members. So copies are found later, when the full bucket returns few members.
         """
-        rows = [row for row, hit in hits.items() if hit.near_capacity]
+        rows = [row for row, hit in hits.items() if hit.is_near_capacity]
         if not rows:
             return Copies({})
-        not_full = [row for row in rows if not hits[row].full]
+        not_full = [row for row in rows if not hits[row].full_count]
         members, entries = self._members(batch, hits, not_full, fences)
         documents = [(batch.entries[row].number, batch.entries[row].digest) for row in rows]
         copies = self._store.insert_copies(documents, fences, members)
-        return Copies({row: numbers for row, numbers in zip(rows, copies, strict=True) if hits[row].full}, entries)
+        return Copies({row: copied for row, copied in zip(rows, copies, strict=True) if hits[row].full_count}, entries)
 
     def _members(
         self, batch: InsertedBatch, hits: Mapping[int, BucketHits], rows: Sequence[int], fences: Sequence[Fence]
     ) -> tuple[FoundNearCapacity | None, dict[int, IndexEntry]]:
         """Read the members of buckets near capacity.
 
-        The order matters: the count of removals (``copy_removals``), then the buckets once more, because ``hits`` are
-        from before the count, then the entries. A document that was deleted before the count is in no bucket any more.
-        A deletion after the count changes it, and ``insert_copies`` leaves the document out (rule 9).
+        The order matters: first the count of removals (``copy_removals``), then the buckets once more, because ``hits``
+        are older than the count, then the entries. A document that was deleted before the count is in no bucket any
+        more. A deletion after the count changes the count, so ``insert_copies`` leaves the document out (rule 9).
 
-        Returns the members with their digests, None without any; and the entries that were read, as many as the budget
-        allows.
+        Returns the members with their digests, None for no ``rows``; and the read entries that the budget allows.
         """
         if not rows:
             return None, {}
@@ -125,8 +125,8 @@ class CopyBuckets:
         numbers = [batch.entries[row].number for row in rows]
         # Only to read the members: the documents are in these buckets already, so the insertion changes nothing.
         present = set().union(*self._store.insert_and_look_up(numbers, batch.band_keys[rows], fences).candidates)
-        # Only members that are in ``hits``: a later document finds the bucket near capacity in its own look-up, and is
-        # inserted among its copies by its own call.
+        # Only members in ``hits``: a document that came since finds the bucket near capacity in its own look-up, so its
+        # own call inserts it among its copies.
         members = sorted(present & {number for row in rows for number in hits[row].candidates})
         documents: list[tuple[int, int, bytes]] = []
         within_budget: dict[int, IndexEntry] = {}

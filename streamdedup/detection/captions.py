@@ -1,10 +1,12 @@
 """Captions: the label, source and publication time in an index entry, by which people recognise a document.
 
-``preparation`` makes captions; ``comparison``, detector, look-ups and the HTTP service read them for alerts and
-replies. A label is the first line of the text, which is the first text field, usually the title; further lines are
-added while the label is short. Line breaks separate the three parts. No part contains an invisible character, except
-joiners between letters. A caption has at most ``label_bytes`` + 66 bytes in UTF-8 (two parts of ``PART_BYTES`` and two
-line breaks), however long the fields are.
+Called by ``preparation``, which makes captions, and by ``comparison``, ``clusters``, ``detector``, ``lookup`` and
+``serve.bodies``, which read them for alerts and replies. The stored form is in docs/format.md.
+
+A label is the first line of the text, which is the first text field, usually the title; further lines are added while
+the label is short. Line breaks separate the three parts. No part contains an invisible character, except joiners
+between letters. A caption has at most ``label_bytes`` + 66 bytes in UTF-8 (two parts of ``PART_BYTES`` and two line
+breaks), however long the fields are.
 """
 
 import unicodedata
@@ -28,8 +30,8 @@ class Caption(NamedTuple):
     """The parts of a caption; an absent one is empty.
 
     Attributes:
-        source: Source; one that is too long ends in an ellipsis.
-        published_at: Publication time; absent where it is too long for a time.
+        source: Source; a source longer than ``PART_BYTES`` is cut and ends in an ellipsis.
+        published_at: Publication time; absent if longer than ``PART_BYTES``.
     """
 
     label: str = ""
@@ -63,7 +65,7 @@ def _stored_source(source: str) -> str:
 
 
 def read_caption(stored: bytes | None, label_bytes: int) -> Caption:
-    """Return the caption in an index entry; with ``label_bytes`` 0 an empty one, also of a stored caption."""
+    """Return the caption in an index entry; an empty caption if none is stored, or ``label_bytes`` is 0."""
     return Caption(*stored.decode().split("\n")) if stored and label_bytes else Caption()
 
 
@@ -88,7 +90,7 @@ def _size(text: str) -> int:
 
 
 def _visible(text: str) -> str:
-    """Return a text with one blank for each run of white space, and without other invisible characters but joiners."""
+    """Return a text with a blank for each run of white space; of other invisible characters only joiners stay."""
     if not text.isprintable():
         text = "".join(
             [
@@ -98,7 +100,7 @@ def _visible(text: str) -> str:
             ]
         )
     elif "  " not in text and text[:1] != " " and text[-1:] != " ":
-        return text  # nothing to change in most texts; to split and join them takes three times as long
+        return text  # as most texts are: to split and join takes three times as long
     return " ".join(text.split())
 
 

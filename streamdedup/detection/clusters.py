@@ -1,5 +1,7 @@
 """Clusters of near-duplicates, in which ``Detector.index`` places documents as its last step.
 
+``lookup`` uses ``spread_of``. The index keeps the members (``index.contract.EntryStore.set_clusters``).
+
 Clusters are stars, not chains. A document joins its best match's cluster only if it also resembles the cluster's first
 document. So each member resembles the first document, however long a chain of small edits grows, and a document between
 two clusters does not unite the clusters. A suppressed pair forms no cluster: a suppressed near-duplicate is no best
@@ -36,7 +38,7 @@ class Member(NamedTuple):
 
 
 class Joined(NamedTuple):
-    """The cluster of a document with matches.
+    """The cluster in which a document with matches was placed.
 
     Attributes:
         first: First document of the cluster; the document itself where it joins no cluster.
@@ -50,9 +52,9 @@ class Joined(NamedTuple):
 
 
 def spread_of(counts: ClusterCounts, earliest: IndexEntry | None, label_bytes: int) -> Spread | None:
-    """Return the spread of a cluster; None without sources or labels.
+    """Return the spread of a cluster; None if no document has a source, or the profile has no labels.
 
-    ``earliest`` is the entry of the earliest document; None where that document left the index.
+    ``earliest`` is the entry of the earliest document; None if that document left the index.
     """
     if not label_bytes or not counts.sources:
         return None
@@ -73,8 +75,8 @@ class Clusters:
 
     def join(self, members: Sequence[Member], fences: Sequence[Fence]) -> list[Joined]:
         """Place documents in clusters, in order, and store the clusters; return the cluster of each document."""
-        # The members are read in the same call: a new version may be the first document of its best match's cluster,
-        # which would need the second call.
+        # The entries of the members are read with those of their best matches, because a new version may be the first
+        # document of its best match's cluster: this spares the second call.
         entries = self._store.get_entries(
             [number for member in members for number in (member.best, member.entry.number)]
         )

@@ -1,6 +1,7 @@
 """Comparison of documents with candidates: scope, window, similarity, shared bands.
 
-``verification`` reads the entries of candidates in chunks, and calls ``Comparer`` for each chunk.
+Called by ``verification``, which reads the entries of candidates in chunks, for each chunk. A new field of ``Match``
+also touches ``wire`` and docs/messages.md.
 """
 
 from collections.abc import Iterable, Mapping, Sequence
@@ -65,9 +66,10 @@ class _Comparison(NamedTuple):
 
 
 class Comparer:
-    """Compares the documents of a batch, given by row, with candidates; needs no index.
+    """Compares the documents of a batch with candidates, without reading the index.
 
-    ``band_keys`` are (n, bands). Pairs from ``threshold`` on are near-duplicates, too.
+    ``entries`` and ``band_keys``, (n, bands), are those of the batch, by row. Pairs that reach a lower ``threshold``
+    than the profile's are near-duplicates, too.
     """
 
     def __init__(
@@ -120,7 +122,7 @@ class Comparer:
             comparison = compared[row_digest, candidate_digest]
             if comparison is None:
                 continue
-            # A match describes candidate and comparison, so all documents of the batch with one content share it.
+            # A match describes candidate and comparison, so all documents of the batch with the same content share it.
             match = matches.get((candidate.number, row_digest))
             if match is None:
                 match = matches[candidate.number, row_digest] = comparison.match(candidate, self._options)
@@ -130,8 +132,8 @@ class Comparer:
     def _compare(self, pairs: Sequence[tuple[int, IndexEntry]]) -> list[_Comparison | None]:
         """Return the comparison for each pair; None for a pair that is no near-duplicate or shares too few bands."""
         options = self._options
-        # Each sketch is passed once: those of rows as left ones, those of candidates as right ones. A pair names its
-        # sketches by their places in the two lists.
+        # Each sketch is passed once: sketches of rows in the left list, those of candidates in the right list. A pair
+        # consists of a place in either list.
         left_of = {row: place for place, row in enumerate(dict.fromkeys(row for row, _ in pairs))}
         candidates = _distinct(pairs)
         right_of = {number: place for place, number in enumerate(candidates)}

@@ -1,5 +1,7 @@
 """The content in an index entry: computed from a text (for ``preparation``), or after an append (for ``appending``).
 
+A new field of ``Content`` also touches ``index.documents``, ``index.entries`` and docs/format.md.
+
 A shingle is a run of elements: tokens or characters, as the profile says. After an append the content is that of the
 whole text, although no text is stored: an entry keeps the hashes of its last elements (``Content.tail``), from which
 the shingles across the seam are computed.
@@ -46,14 +48,14 @@ def contents_after_append(
     The other fields of a content stay: incarnation, source, scope, caption and first digest. Raises ``BagTooLarge`` for
     a bag beyond ``exact_limit``.
     """
-    # A text without elements gets no space at the seam. Its empty tail does not show it: with shingles of one element
-    # every tail is empty.
+    # After a stored text without elements there is no space at the seam. An empty tail does not tell: with shingles of
+    # one element every tail is empty.
     empty = [not content.element_count for content in contents]
     added = shingler.appended([np.array(content.tail, np.uint64) for content in contents], empty, texts)
     bounds, tails, ends = added.offsets.tolist(), added.tails.tolist(), added.tail_offsets.tolist()
     results = []
     for row, content in enumerate(contents):
-        # ``added.element_counts`` include the tail, but are 0 for a text without elements; ``token_counts`` exclude it.
+        # ``added.token_counts`` are without the tail. ``element_counts`` include the tail; without added elements, 0.
         if not added.element_counts[row]:
             results.append(content)
             continue
@@ -86,10 +88,11 @@ def contents_after_append(
 def _extended(
     shingler: Shingler, sketcher: Sketcher, stored_sketch: Sketch | None, hashes: NDArray[np.uint32]
 ) -> Sketch:
-    """Return the sketch of stored shingles, None for none, and gained ones: of their union, or in a bag of their sum.
+    """Return the sketch of the stored shingles and the gained ``hashes``: of their union, or in a bag of their sum.
 
-    In a bag ``hashes`` are plain shingle hashes with repetitions, while the stored hashes are occurrence hashes: the
-    first occurrence of a shingle has the plain hash, each further one a hash of its own.
+    ``stored_sketch`` is None if the whole text has the gained shingles only. In a bag ``hashes`` are plain shingle
+    hashes with repetitions, while the stored hashes are occurrence hashes: the first occurrence of a shingle has the
+    plain hash, each further one a hash of its own.
     """
     family, limit = sketcher.family, sketcher.exact_limit
     if stored_sketch is not None and stored_sketch.hashes is None:
@@ -100,8 +103,8 @@ def _extended(
         offsets = np.array([0, len(shingles)], np.int64)  # one document
         signature = family.update(stored_sketch.signature[np.newaxis], shingles, offsets)[0]
         # The sum counts shingles in both parts twice. That changes nothing: the stored count is the limit + 1 already,
-        # where ``estimated`` caps it.
-        return sketcher.estimated(stored_sketch.count + len(shingles), signature)
+        # where ``signature_sketch`` caps it.
+        return sketcher.signature_sketch(stored_sketch.count + len(shingles), signature)
     stored = np.empty(0, np.uint32) if stored_sketch is None or stored_sketch.hashes is None else stored_sketch.hashes
     if shingler.options.bag:
         hashes = _occurrence_hashes(stored, hashes)

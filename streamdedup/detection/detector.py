@@ -1,8 +1,9 @@
 """The detector: documents in, detections out.
 
-A batch passes through two stages. ``prepare`` computes everything that needs no index; ``index`` writes to the index
-and compares. The third stage, publishing the result, belongs to the daemon. ``daemon.batch``, ``detection.writing``
-(for programs) and ``evaluation.trial`` call the stages. The detector knows no Kafka, clock, metric or settings file.
+Called by ``daemon.batch``, ``detection.writing`` (for programs) and ``evaluation.trial``; ``cli.assembly`` makes it for
+the daemon. A batch passes through two stages: ``prepare`` computes everything that needs no index; ``index`` writes to
+the index and compares. The third stage, publishing the result, belongs to the daemon. The detector knows no Kafka,
+clock, metric or settings file. A change to the steps of ``index`` must pass ``tests/simulation``.
 
 The reported pairs do not depend on the order of arrival, on batches or on the daemon count. A pair is reported under
 four conditions, which are symmetric and depend only on the two index entries:
@@ -13,8 +14,8 @@ four conditions, which are symmetric and depend only on the two index entries:
   share of the smaller one.
 - No rule suppresses the pair (``suppression``).
 
-Two exceptions depend on the order of arrival. The limits for storms (``bucket_cap``, ``max_candidates``) leave pairs
-out. Of a document that changes or is deleted, only the version that the index has at the moment is compared.
+In two cases the pairs do depend on the order of arrival. The limits for storms (``bucket_cap``, ``max_candidates``)
+leave pairs out. Of a document that changes or is deleted, only the version that the index has now is compared.
 """
 
 from collections import Counter
@@ -78,8 +79,8 @@ class Detector:
     def index(self, prepared: Prepared, fences: Mapping[Partition, Fence]) -> DetectionResult:
         """Insert a prepared batch in the index and find its near-duplicates.
 
-        Every step may be repeated: a batch that failed half-way is indexed again from the start, and a pair is
-        emitted by the same position as the first time.
+        Every step may be repeated: a batch that failed half-way is indexed again from the start, and each pair is
+        emitted by the same position as in the first attempt.
 
         Steps, each with calls to the index (the rules: ``index.contract``):
             1. Insert entries for new documents; the index decides which version is the latest for each document
@@ -98,7 +99,7 @@ class Detector:
         # 2. Insert in buckets and look up.
         hits, bucket_counts = self._look_up(batch, fence_list)
         # 3. Verify.
-        emitting, emission_counts = self._emission(batch, fences)
+        emitting, emission_counts = self._emitting(batch, fences)
         exact_copies = self._copy_buckets.insert_and_look_up(batch, hits, fence_list)
         emitting_hits = {row: hits[row] for row in emitting if row in hits}
         known_rows = {row for row in emitting if batch.states[row] in _KNOWN_STATES}
@@ -111,7 +112,8 @@ class Detector:
         owned = self._claim(batch, pending, verified, fence_list)
         # 6. Clusters.
         with_matches = {row for row, saved in pending.items() if saved.matches}
-        hidden = {row for row, hit in emitting_hits.items() if hit.full == batch.band_keys.shape[1]} - with_matches
+        band_count = batch.band_keys.shape[1]
+        hidden = {row for row, hit in emitting_hits.items() if hit.full_count == band_count} - with_matches
         counts = bucket_counts + emission_counts + verified_counts
         return counts + DetectionResult(
             detections=self._detections(batch, pending, owned, verified, fence_list),
@@ -137,10 +139,10 @@ class Detector:
         counts = DetectionResult(full_buckets_count=sum(hits.full.values()), full_bucket_positions=full)
         return hits_by_row(rows, hits), counts
 
-    def _emission(self, batch: InsertedBatch, fences: Mapping[Partition, Fence]) -> tuple[list[int], DetectionResult]:
+    def _emitting(self, batch: InsertedBatch, fences: Mapping[Partition, Fence]) -> tuple[list[int], DetectionResult]:
         """Return the rows that may emit pairs, and a result with the counts of indexed, replayed and silent documents.
 
-        The offset of a row that may emit is not below the high-water mark. Its document may be skipped.
+        A row may emit if its offset is not below the high-water mark, even if its document is skipped.
         """
         emitting: list[int] = []
         skipped: list[tuple[Document, Skip]] = []
@@ -253,7 +255,7 @@ class Detector:
             for row in rows
         ]
         clusters = self._clusters.join(members, fences)
-        # Without a row where an earlier attempt at the position found all matches.
+        # ``verified`` lacks a row if an earlier attempt at the position found all its matches.
         compared = [verified.get(row, RowMatches()) for row in rows]
         label_bytes = self._options.label_bytes
         return tuple(

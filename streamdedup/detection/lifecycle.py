@@ -1,4 +1,6 @@
-"""Writes the index entries of a batch for the detector: inserts, replaces, appends and deletes.
+"""Writes the index entries of a batch: inserts, replaces, appends and deletes.
+
+Called by ``detector``; ``lookup`` uses ``with_incarnation``. A change here must pass ``tests/simulation``.
 
 An earlier version is removed from its buckets before its entry changes (rule 9 of ``index.contract``). ``InsertState``
 in ``index.documents`` says how the index treats a version.
@@ -11,7 +13,7 @@ import numpy as np
 from msgspec import structs
 from numpy.typing import NDArray
 
-from streamdedup.detection.appending import Appender, collision, missing_at_first_attempt
+from streamdedup.detection.appending import Appender, collision, save_missing_documents
 from streamdedup.detection.model import DetectionResult, DetectorOptions, InsertedBatch, Prepared, Skip, document_number
 from streamdedup.detection.preparation import Preparer
 from streamdedup.errors import MessageError
@@ -59,7 +61,7 @@ class Lifecycle:
         collisions = [
             (document, collision(result.previous))
             for document, result in zip(documents, results, strict=True)
-            if result.state is InsertState.COLLIDED
+            if result.state is InsertState.COLLIDED and result.previous is not None  # set in ``RETURNING_STATES``
         ]
         return InsertedBatch(
             documents=documents,
@@ -95,7 +97,7 @@ class Lifecycle:
             for position, missing in missing_now.items()
             if position.offset >= fences[position.topic_partition].high_water_mark
         }
-        pending = missing_at_first_attempt(self._store, emitting, fence_list)
+        pending = save_missing_documents(self._store, emitting, fence_list)
         unknown = pending | {position for position, missing in missing_now.items() if missing}
         markers, removed, refused = [], [], []
         for document, marker, stored in rows:
@@ -176,9 +178,9 @@ class Lifecycle:
 def _missing_now(rows: Sequence[tuple[Document, IndexEntry, IndexEntry | None]]) -> dict[Position, bool]:
     """Return by position whether the document to delete is missing.
 
-    False where the document has an entry from this position or a later one: an earlier attempt may have found it
-    missing. Other positions are left out; a document with a marker is not missing, because a stream may delete each
-    document twice. ``rows`` are: document to delete, marker, stored entry.
+    True if the index has no entry of the document. False if it has an entry from this position or a later one: an
+    earlier attempt may have found the document missing. Other positions are left out. A document with a marker is not
+    missing, because a stream may delete each document twice. ``rows`` are: document to delete, marker, stored entry.
     """
     missing_now: dict[Position, bool] = {}
     marked: set[int] = set()  # by earlier rows
@@ -195,7 +197,7 @@ def _missing_now(rows: Sequence[tuple[Document, IndexEntry, IndexEntry | None]])
 
 
 def _is_foreign(document: Document, stored: IndexEntry | None) -> bool:
-    """Tell whether the stored entry with the number of a document is the entry of another document."""
+    """Tell whether the entry with the number of a document belongs to another id."""
     return stored is not None and not stored.deleted and stored.id != document.id
 
 
@@ -252,7 +254,7 @@ def with_incarnation(entry: IndexEntry, stored: IndexEntry) -> IndexEntry:
 
 
 def _results_within_batch(entries: Sequence[IndexEntry]) -> dict[int, InsertResult]:
-    """Return by row the results of versions that do not go to the index, because the batch has a later or equal one."""
+    """Return the results of versions that are not inserted because the batch has a later or equal version, by row."""
     results: dict[int, InsertResult] = {}
     if len({entry.number for entry in entries}) == len(entries):
         return results

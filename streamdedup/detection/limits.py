@@ -1,6 +1,7 @@
 """The limits for storms, ``bucket_cap`` and ``max_candidates``: how many documents reached them, and the cure.
 
-The daemon's log (``daemon.statistics``) and the trial of ``evaluation`` add these counts up.
+Called by ``daemon.statistics``, for the log, and by ``evaluation.trial``; both add these counts up. A new field also
+touches the log event ``limits_reached`` in docs/metrics.md.
 """
 
 from dataclasses import dataclass, fields
@@ -20,8 +21,8 @@ class ReachedLimits:
     """Counts for documents that reached a limit, so that some of their pairs may be missed.
 
     Attributes:
-        in_full_buckets: Documents with a full bucket, each compared with ``candidates.STORM_CANDIDATES`` at most;
-            the documents with too many candidates as well are counted here only.
+        in_full_buckets: Documents with a full bucket, each compared with ``candidates.STORM_CANDIDATES`` at most.
+            A document that has too many candidates, too, is counted here only.
         over_candidates: Documents with more candidates than ``max_candidates`` and no full bucket.
         full_buckets: Refused insertions into full buckets; several for a document with several full buckets.
         dropped_candidates: Candidates that were found and not compared; members that a full bucket hides do not count.

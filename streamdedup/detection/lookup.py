@@ -1,7 +1,8 @@
 """Look-ups, which write nothing: near-duplicates of texts and stored documents, comparisons and clusters.
 
-The HTTP service (``serve``) and ``library.Index.lookup`` call ``IndexLookup``. The matches of a text are those that the
-detector would find if the text arrived now as a record: same preparation, same buckets, same verification. Exceptions:
+Called by the HTTP service (``serve``) and ``library.Index.lookup``; a new field of a result also touches
+``serve.schemas``, ``serve.bodies`` and docs/http.md. The matches of a text are those that the detector would find if
+the text arrived now as a record: same preparation, same buckets, same verification. Exceptions:
 
 - Claims are ignored: a pair is returned although it was alerted before.
 - Nothing is inserted: of two texts that are looked up together neither finds the other.
@@ -146,9 +147,8 @@ class IndexLookup:
     def look_up(self, queries: Sequence[LookupQuery], time_ms: int) -> list[LookupResult | MessageError]:
         """Find near-duplicates for texts, each as if it arrived alone.
 
-        ``time_ms`` is the record time that the texts would have. The result is an error where the scope is missing,
-        where the query has a scope and the profile has none, or where another id in the index has the same document
-        number.
+        ``time_ms`` is the record time that the texts would have. The result for a text is an error if its scope is
+        refused (``query_scope``), or if another id in the index has its document number.
         """
         results: dict[int, LookupResult | MessageError] = {}
         scoped: dict[int, LookupQuery] = {}
@@ -168,9 +168,9 @@ class IndexLookup:
         prepared = self._preparer.prepare(documents)
         numbers = [entry.number for entry in prepared.entries if entry.id != _NO_ID]
         stored = self._reader.get_entries(numbers) if numbers else {}
-        entries = [_current(entry, stored.get(entry.number)) for entry in prepared.entries]
+        entries = [_entry_to_compare(entry, stored.get(entry.number)) for entry in prepared.entries]
         rows = [row for row in range(len(queries)) if row not in prepared.skips]
-        # ``_reaching`` then applies the threshold of each query.
+        # All are compared from the lowest threshold on; ``_reaching`` then applies the threshold of each query.
         lowest_threshold = min((self._threshold(query.threshold) for query in queries), default=self.options.threshold)
         matches = self._find(entries, prepared.band_keys, rows, lowest_threshold)
         results: list[LookupResult | MessageError] = []
@@ -213,9 +213,8 @@ class IndexLookup:
     def _reaching(self, threshold: float | None, matches: Sequence[Match]) -> list[Match]:
         """Return the matches that reach a query's threshold.
 
-        All queries in a call are compared from their lowest threshold on. A query without a threshold has the profile's
-        threshold and containment rule. A query with a threshold has no containment rule, so the reason for each of its
-        matches is the similarity, also where the profile's rule was the reason.
+        A query without a threshold has the profile's threshold and containment rule. A query with a threshold has no
+        containment rule: the reason for each match is the similarity, also where the profile's rule was the reason.
         """
         if threshold is not None:
             similar = [match for match in matches if match.similarity >= threshold]
@@ -299,7 +298,7 @@ class IndexLookup:
     ) -> dict[int, RowMatches]:
         """Look up rows and compare them with their candidates; return the matches of each row with candidates.
 
-        Pairs from ``threshold`` or the profile's threshold on, the lower of both, and those by the containment rule.
+        Matches have at least the lower one of ``threshold`` and the profile's threshold, or the containment rule.
         """
         if not rows:
             return {}
@@ -309,12 +308,12 @@ class IndexLookup:
 
     def _copies(self, entries: Sequence[IndexEntry], hits: Mapping[int, BucketHits]) -> Copies:
         """Look up exact copies for rows with a full bucket, which shows few of its members and may hide a copy."""
-        full = [row for row, hit in hits.items() if hit.full]
+        full = [row for row, hit in hits.items() if hit.full_count]
         documents = [(entries[row].number, entries[row].digest) for row in full]
         return Copies(dict(zip(full, self._reader.look_up_copies(documents), strict=True)) if full else {})
 
 
-def _current(entry: IndexEntry, stored: IndexEntry | None) -> IndexEntry:
+def _entry_to_compare(entry: IndexEntry, stored: IndexEntry | None) -> IndexEntry:
     """Return the entry that the detector would compare after inserting ``entry`` (``lifecycle``).
 
     For a redelivery this is the stored entry; else ``entry``, with its document's incarnation, a part of pair keys.

@@ -1,7 +1,7 @@
 """Values of detection: the options of a detector, documents between its steps, and its results.
 
-Also the document numbers and pair keys. ``indexes`` makes the options from settings; ``daemon.batch`` and the other
-callers of the detector read the results.
+Also the document numbers and pair keys. ``indexes`` makes the options from settings; the callers of the detector read
+the results. A new field of ``Detection`` also touches ``daemon.publisher``, a new count ``daemon.statistics``.
 """
 
 from collections import Counter
@@ -34,7 +34,7 @@ class Skip(StrEnum):
     no bucket. The last two come from the insertion (``InsertState``): this version is not stored.
     """
 
-    #: No letters and digits, or only such as the profile leaves out (stop words, ``letters_only``).
+    #: No letters and digits, apart from those that the profile leaves out (stop words, ``letters_only``).
     EMPTY = "empty"
     #: Shorter than a shingle, in a profile that skips such texts.
     TOO_SHORT = "too_short"
@@ -124,7 +124,7 @@ class DetectorOptions:
     def _skip(self, token_count: int) -> Skip:
         if not token_count:
             return Skip.EMPTY
-        # Enough tokens, and skipped all the same: no shingles.
+        # With enough tokens the reason is that there are no shingles.
         return Skip.TOO_FEW_WORDS if token_count < self.min_words else Skip.TOO_SHORT
 
 
@@ -242,13 +242,13 @@ class DetectionResult:
         refused: Documents that can never be processed, with the reason.
         pending_positions: Positions whose pending matches in the index are to be deleted after the commit.
         indexed_count: Documents neither skipped nor refused: their version is in the index.
-        replayed_count: Indexed documents that an earlier attempt had inserted.
-        silent_count: Indexed documents below the high-water mark, which emit nothing; and warm-up documents (record
-            time before ``silent_until_ms``), which form no pairs with each other.
+        replayed_count: Indexed documents that an earlier attempt inserted.
+        silent_count: Indexed documents below the high-water mark, which emit nothing, and warm-up documents (record
+            time before ``silent_until_ms``), which form no pairs among themselves.
         unexplained_count: Indexed documents below the high-water mark in partitions without a committed offset. An
             operator who sets an offset back commits one, so Kafka has lost the offset.
         deleted_count: Requests to delete a document, in the index or not, that are not refused.
-        deleted_unknown_count: Of these, requests whose document the index did not know: no entry, no marker.
+        deleted_unknown_count: Of the deleted_count, requests for a document without an entry or marker in the index.
         candidates_count: Candidates that documents at or above the high-water mark have in buckets.
         dropped_candidates_count: Of these candidates, those that are not compared: beyond ``max_candidates``, or beyond
             the lower limit for documents with a full bucket (``candidates.STORM_CANDIDATES``).

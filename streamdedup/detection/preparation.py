@@ -1,6 +1,7 @@
 """Preparation: everything about documents that is computed without the index.
 
-Stage one of the detector, and the beginning of a look-up; ``cli.warm_up`` calls it to build tables ahead.
+Called by ``detector`` (stage one), ``lifecycle`` and ``lookup``; ``cli.warm_up`` calls it to build tables ahead. A new
+value in an entry also touches ``index.documents``, ``index.entries`` and docs/format.md.
 """
 
 from collections.abc import Sequence
@@ -22,7 +23,7 @@ from streamdedup.wire import Document, content_digest, scope_key
 
 
 class Preparer:
-    """Computes index entries and band keys, by way of shingles and sketches."""
+    """Computes index entries and band keys from texts, and band keys from stored contents."""
 
     def __init__(self, options: DetectorOptions) -> None:
         self._options = options

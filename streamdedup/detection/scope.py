@@ -1,7 +1,7 @@
 """Scopes: documents are compared within one scope only, such as a tenant, a language or a product.
 
-``preparation``, ``comparison`` and ``tuning`` compute band keys by scope; ``lookup`` and ``library`` check the scopes
-of texts. A scope acts in two places:
+Called by ``preparation``, ``comparison`` and ``tuning.study`` for band keys, by ``lookup`` and ``library`` to check the
+scopes of texts. A change to the masks also touches docs/format.md. A scope acts in two places:
 
 - Each band key is XORed with 32 bits that depend on scope and band (``scoped_band_keys``), so scopes have different
   buckets, and band keys stay 32 bits long. Two scopes may share a bucket by chance, as two contents may.
@@ -9,8 +9,9 @@ of texts. A scope acts in two places:
   shared bucket leads to no pair.
 
 The content digest depends on the scope (``wire.content_digest``): a changed scope is a new version, and a bucket of
-exact copies holds documents of one scope. Pair keys do not: a pair that was published is known after a change of the
-scope. Nor do document numbers, because a tombstone, the record without a value that deletes a document, has no scope.
+exact copies holds documents of one scope. Pair keys do not depend on the scope: a pair that was published is known
+after a change of the scope. Nor do document numbers: a tombstone, the record without a value that deletes a document,
+has no scope.
 """
 
 from collections.abc import Sequence

@@ -1,9 +1,11 @@
 """Suppression: near-duplicates that a profile's rules keep out of alerts.
 
-A rule reads the index entries of both documents and treats them alike, so the order of arrival changes nothing.
-Detector, look-ups and clusters apply the rules; ``evaluation.scores`` applies the same rules to arrays. The
-rules apply to near-duplicates, before matches are saved and pairs are claimed: a suppressed pair has no claim, no
-alert and no part in a cluster. Where an append ends the suppression (``min_shingles``), the pair is alerted then.
+Called by ``verification``, ``clusters`` and ``lookup``, which apply the rules; ``evaluation.scores`` applies the same
+rules to arrays. A new rule also touches ``settings.profile``, ``indexes`` and docs/tuning.md.
+
+A rule reads the index entries of both documents and treats them alike, so the order of arrival changes nothing. The
+rules apply to near-duplicates, before matches are saved and pairs are claimed: a suppressed pair has no claim, no alert
+and no part in a cluster. Where an append ends the suppression (``min_shingles``), the pair is alerted then.
 
 The rules are applied in this order, and the first that suppresses the pair is counted:
 
@@ -19,9 +21,9 @@ rule                    suppresses a pair
 A document has the source from the upsert that stored its text; appends keep it. A missing or empty source is not known.
 The last three rules need both sources: a pair with a source that is not known is alerted.
 
-An index entry has 8 bytes of its source (BLAKE2b). 4 bytes would be too few: two sources with the same hash count as
-one source, and the rules suppress pairs between them by mistake. 100,000 sources form 5 * 10^9 pairs of sources. With 4
-bytes, about one of these has equal hashes; with 8 bytes, one has with a probability of 3 in 10^10.
+An index entry has 8 bytes of its source (BLAKE2b). Two sources with the same hash count as one source, and the rules
+suppress pairs between them by mistake. 100,000 sources form 5 * 10^9 pairs of sources. With 4 bytes, about one of these
+pairs has equal hashes; with 8 bytes, the probability of such a pair is 3 in 10^10.
 """
 
 from collections.abc import Iterable, Mapping, Sequence
@@ -63,6 +65,7 @@ class Suppression:
     ignore_sources: frozenset[frozenset[bytes]] = frozenset()
 
     def rule(self, a: Content, b: Content) -> SuppressionRule | None:
+        """Return the first rule that suppresses the pair, or None."""
         if min(_shingle_count(a), _shingle_count(b)) < self.min_shingles:
             return SuppressionRule.MIN_SHINGLES
         return self.source_rule(a.source, b.source)

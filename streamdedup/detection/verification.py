@@ -1,7 +1,7 @@
 """Verification: from the candidates of documents to their near-duplicates.
 
-The index entries of candidates are read in chunks, and their sketches are compared. The detector and look-ups verify in
-the same way.
+Called by ``detector`` and ``lookup``. Reads the index entries of candidates in chunks (``entry_chunks``), compares them
+(``comparison``) and applies the suppression rules.
 """
 
 from collections import Counter
@@ -30,8 +30,8 @@ class RowMatches(NamedTuple):
         matches: Near-duplicates by pair key, without suppressed ones.
         suppressed: Suppressed near-duplicates, each with the rule.
         complete: Whether all candidates were compared; false also where a full bucket hides candidates.
-        unmatched: Keys of the pairs with candidates that are not in ``matches``; for ``known_rows`` only. The detector
-            extends claims that earlier versions may have on these pairs.
+        unmatched: For ``known_rows`` only: the keys of pairs with candidates that are not in ``matches``. Earlier
+            versions may have claims on these pairs, which the detector extends.
     """
 
     matches: Mapping[bytes, Match] = {}
@@ -41,7 +41,7 @@ class RowMatches(NamedTuple):
 
 
 class Verifier:
-    """Finds the near-duplicates among candidates, whose index entries are read within ``budget_bytes`` at once."""
+    """Finds the near-duplicates among candidates; the entries that are read at once weigh at most ``budget_bytes``."""
 
     def __init__(
         self, options: DetectorOptions, store: EntryReading, sketcher: Sketcher, budget_bytes: int = BUDGET_BYTES
@@ -68,7 +68,7 @@ class Verifier:
             band_keys: Band keys by row, (n, bands).
             hits: Candidates by row, for the rows to compare.
             known_rows: Rows whose documents may have had an index entry, and so claims, before this attempt.
-            threshold: Pairs from this similarity on are matches too; None for the profile's definition alone.
+            threshold: A lower similarity from which pairs are matches, too; None for the profile's rules alone.
         """
         promising = {row: promising_candidates(hit, self._options.max_candidates) for row, hit in hits.items()}
         # For a row with a full bucket, exact copies take the place of some promising candidates.
@@ -84,7 +84,7 @@ class Verifier:
             matches = dict(near[pair] for pair in pairs if pair not in rules)
             suppressed = [(rules[pair], near[pair][1]) for pair in pairs if pair in rules] if rules else ()
             dropped_counts[row] = len(hit.candidates) - len(promising[row])
-            is_complete = not (dropped_counts[row] or hit.full)
+            is_complete = not (dropped_counts[row] or hit.full_count)
             verified[row] = RowMatches(matches, suppressed, is_complete, known_keys.get(row, set()) - matches.keys())
         return verified, DetectionResult(
             candidates_count=sum(len(hit.candidates) for hit in hits.values()),
@@ -93,7 +93,7 @@ class Verifier:
             suppressed=Counter(rules.values()),
             rejected_count=sum(map(len, candidates.values())) - len(near),
             over_candidates_positions=tuple(
-                entries[row].position for row, count in dropped_counts.items() if count and not hits[row].full
+                entries[row].position for row, count in dropped_counts.items() if count and not hits[row].full_count
             ),
         )
 
@@ -128,7 +128,7 @@ def _pair_keys(
     candidates: Mapping[int, IndexEntry],
     rows: AbstractSet[int],
 ) -> Iterator[tuple[int, bytes]]:
-    """Yield row and pair key for each of some ``rows`` and each of its candidates in a chunk."""
+    """Yield row and pair key for each candidate in a chunk and each of its rows that is among ``rows``."""
     if not rows:
         return
     for number, candidate in candidates.items():

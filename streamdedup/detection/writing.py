@@ -1,4 +1,4 @@
-"""Writing an index without Kafka, for ``library.Index``.
+"""Writing an index without Kafka. Called by ``library.Index``, which also uses ``chunks``.
 
 A program owns the only partition of its index, as a daemon owns the partitions of topics.
 """
@@ -49,7 +49,7 @@ class IndexWriter:
         self._store = store
         self._fingerprint = fingerprint
         self._detector = Detector(options, store)
-        #: Fence of the first write, also for all later ones (``_owned``); None before it.
+        #: Fence of the first write, also for all later ones (``_ensured_fence``); None before it.
         self._fence: Fence | None = None
         self._fenced_at_s = 0.0  # monotonic time of the last renewal
         self._next_offset = 0  # of the next document; begins at the high-water mark of the first fence
@@ -61,16 +61,16 @@ class IndexWriter:
         """Insert documents with valid fields; return the matches of each, also when a failed call is repeated."""
         if not added:
             return []
-        fence = self._owned()
-        if added != list(map(_added, self._unfinished)):
+        fence = self._ensured_fence()
+        if added != list(map(_added_from, self._unfinished)):
             # Not a repeated call.
-            self._unfinished = self._placed(added, fence)
+            self._unfinished = self._reserve_positions(added, fence)
         documents = self._unfinished
         result = DetectionResult()
         with self._refusals():
             for chunk in chunks(documents):
                 result += self._detector.index(self._detector.prepare(chunk), {_PARTITION: fence})
-            # Deletes pending matches; the high-water mark was raised before (``_placed``).
+            # Deletes pending matches; the high-water mark was raised before (``_reserve_positions``).
             self._store.finish({}, result.pending_positions, [fence])
         self._unfinished = []
         if result.refused:
@@ -89,8 +89,8 @@ class IndexWriter:
         """Remove documents, whose ids are valid."""
         if not ids:
             return
-        fence = self._owned()
-        documents = self._placed([(document_id, "", None, None) for document_id in ids], fence, op="delete")
+        fence = self._ensured_fence()
+        documents = self._reserve_positions([(document_id, "", None, None) for document_id in ids], fence, op="delete")
         self._place_behind_deletions(set(ids), fence)
         with self._refusals():
             for chunk in chunks(documents):
@@ -99,13 +99,13 @@ class IndexWriter:
 
     def _place_behind_deletions(self, ids: Collection[str], fence: Fence) -> None:
         """Give deleted documents of a failed ``add`` new positions, at which a repeated ``add`` inserts them again."""
-        again = [_added(document) for document in self._unfinished if document.id in ids]
+        again = [_added_from(document) for document in self._unfinished if document.id in ids]
         if again:
-            placed = iter(self._placed(again, fence))
+            placed = iter(self._reserve_positions(again, fence))
             self._unfinished = [next(placed) if document.id in ids else document for document in self._unfinished]
 
-    def _owned(self) -> Fence:
-        """Return the partition's fence; set it in the index before the first write, and again once a day."""
+    def _ensured_fence(self) -> Fence:
+        """Set the fence in the index before the first write, and again once a day; return the first one."""
         if self._is_refused:
             raise IndexNotWritable(_TAKEN_OVER)
         with self._refusals():
@@ -124,11 +124,11 @@ class IndexWriter:
         return self._fence
 
     def _set_fence(self) -> Fence:
-        """Take over the partition; ``committed`` 0 leaves high-water mark and pending matches as they are."""
+        """Take over the partition; ``start`` 0 leaves high-water mark and pending matches as they are."""
         return self._store.fence(_PARTITION, generation=_GENERATION, start=0)
 
-    def _placed(self, documents: Sequence[Added], fence: Fence, op: Op = "upsert") -> list[Document]:
-        """Return documents at positions that no later call by any writer gives to other documents."""
+    def _reserve_positions(self, documents: Sequence[Added], fence: Fence, op: Op = "upsert") -> list[Document]:
+        """Reserve positions in the index, so that no later call by any writer uses them; return documents there."""
         start, now_ms = self._next_offset, clock.now_ms()
         end = start + len(documents)
         with self._refusals():
@@ -150,7 +150,7 @@ class IndexWriter:
             raise IndexNotWritable(_TAKEN_OVER) from error
 
 
-def _added(document: Document) -> Added:
+def _added_from(document: Document) -> Added:
     return document.id, document.text, document.source, document.scope
 
 

@@ -1,6 +1,7 @@
 """Containment: the part of the smaller set that lies in the larger one, and the rule that alerts pairs by containment.
 
-`sketch` counts overlaps, `detection.model` applies the rule; `tuning` and `evaluation` do both on corpora.
+Called by `sketch`, which counts overlaps, and by `detection.model`, which applies the rule; on corpora by `tuning` and
+`evaluation`. `settings.profile` makes the rule.
 
 Source: A. Broder, "On the resemblance and containment of documents" (1997).
 
@@ -36,9 +37,9 @@ from typing import Final, Literal, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-#: Fewest distinct shingles of the smaller text of a pair that is alerted by containment, so that a greeting is no copy.
+#: Fewest distinct shingles in the smaller text of a pair that the rule alerts: a shared greeting makes no pair.
 MIN_SHINGLES: Final = 20
-#: The smaller side of a pair, of which the containment is a share: left, right, or both where the sizes are equal.
+#: The smaller side of a pair, to whose size the containment refers; both for equal sizes.
 Contained = Literal["left", "right", "both"]
 #: The contained side by the sign of the left size minus the right size.
 _SMALLER: Final[Mapping[int, Contained]] = {-1: "left", 0: "both", 1: "right"}
@@ -74,9 +75,11 @@ class Overlaps(NamedTuple):
         return np.sqrt(shares * (1.0 - shares) / np.maximum(smaller, 1))  # 1 avoids 0 / 0; the share is 0 there
 
     def contained(self) -> list[Contained]:
+        """Return the smaller side by pair."""
         return [_SMALLER[sign] for sign in np.sign(self.left - self.right).tolist()]
 
     def of(self, pairs: Sequence[int]) -> "Overlaps":
+        """Return the overlaps of some pairs, given by their places."""
         return Overlaps(self.common[pairs], self.left[pairs], self.right[pairs])
 
 
@@ -84,7 +87,7 @@ def sampled_overlaps(left: NDArray[np.uint32], right: NDArray[np.uint32]) -> Ove
     """Return the drawn elements by pair (module docstring), from signatures of one family, each uint32 (n, K)."""
     common = np.count_nonzero(left == right, axis=1)
     left_only = np.count_nonzero(left < right, axis=1)
-    # The right set has all drawn elements but those in the left set only.
+    # Each drawn element that is not in the left set only is in the right set.
     return Overlaps(common, common + left_only, np.full_like(common, left.shape[1]) - left_only)
 
 

@@ -1,6 +1,7 @@
 """Locality-sensitive hashing: band keys of signatures, the probability of a shared bucket, and the cheapest banding.
 
-`detection` and `tuning` compute band keys and probabilities; `settings.profile` chooses the banding of a profile.
+Called by `detection.scope` for band keys, by `detection.model`, `evaluation` and `tuning` for probabilities, and by
+`settings.profile` to choose a profile's banding. A change to the keys also touches docs/format.md.
 
 Source: J. Leskovec, A. Rajaraman, J. Ullman, "Mining of Massive Datasets", chapter 3.4. A signature is cut into b bands
 of r rows; documents that agree on a whole band share that band's bucket and become a candidate pair. A pair of
@@ -16,8 +17,8 @@ one pair in 2^32 collides by chance, which verification removes. The CRC registe
 
     c  <-  T0[u & 255] ^ T1[(u >> 8) & 255] ^ T2[(u >> 16) & 255] ^ T3[u >> 24],    u = c ^ v
 
-because CRC is linear over XOR ("slicing by four"). So a batch needs four look-ups in 4 KiB of tables for each value,
-all documents and bands at once: 0.3 microseconds a document for 12 bands of 5 rows, against 2.2 for calls of zlib.
+because CRC is linear over XOR ("slicing by four"). Each value needs four look-ups in 4 KiB of tables, which NumPy does
+for all documents and bands at once: 0.3 microseconds a document for 12 bands of 5 rows, against 2.2 for calls of zlib.
 
 `choose_banding` takes the cheapest banding whose P(threshold) reaches the minimum recall. The cost counts in bands:
 
@@ -122,15 +123,15 @@ class Banding:
 
     @property
     def threshold(self) -> float:
-        """Similarity near which the curve is steepest, (1/b)^(1/r); not the least similarity of a pair."""
+        """Similarity near which the curve is steepest, (1/b)^(1/r); not the threshold of a profile."""
         return float((1.0 / self.bands) ** (1.0 / self.rows))
 
     def probability(self, similarity: float, shared: int = 1) -> float:
-        """Return the probability that a pair shares at least so many bands; arguments and errors as for ``miss``."""
+        """Return the probability that a pair shares at least ``shared`` bands; arguments and errors as for ``miss``."""
         return 1.0 - self.miss(similarity, shared)
 
     def miss(self, similarity: float, shared: int = 1) -> float:
-        """Return the probability that a pair shares fewer bands: 1 - `probability`, exact where it is tiny.
+        """Return the probability that a pair shares fewer than ``shared`` bands: 1 - `probability`, exact if tiny.
 
         Raises ValueError unless ``similarity`` is in 0 .. 1 and ``shared`` in 1 .. bands.
         """
@@ -159,7 +160,7 @@ class Banding:
         for values in by_row:
             register ^= values
             octets = register.astype("<u4").view(np.uint8).reshape(-1, 4)
-            # "clip" spares the range check; an octet is always a valid place.
+            # "clip" skips the range check; an octet is always within the table.
             register = _CRC_TABLES[0].take(octets[:, 0], mode="clip")
             for octet in (1, 2, 3):
                 register ^= _CRC_TABLES[octet].take(octets[:, octet], mode="clip")

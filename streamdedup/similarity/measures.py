@@ -4,11 +4,12 @@ An exact measure is a function of three numbers, the set sizes |A| and |B| and t
 
     Jaccard    c / (|A| + |B| - c)
 
-A division between integers is correctly rounded: sets that share 4 of 5 elements have the similarity 0.8, the very
-double that a threshold 0.8 is. Two sets without elements have the similarity 0. Measures are symmetric.
+Called by `sketch` and `evaluation`; settings and commands take the names from here. The division of integers is
+correctly rounded: sets that share 4 of 5 elements reach a threshold of 0.8. Two sets without elements have the
+similarity 0. Measures are symmetric.
 
-A new measure is one entry in `MEASURES` with its functions and a value in `MeasureName`; settings, detection,
-evaluation and commands take measures from here. The bands in `lsh` find pairs by their Jaccard similarity, also for
+A new measure is an entry in `MEASURES` with its functions and a value in `MeasureName`; docs/architecture.md ("Add a
+similarity measure") names the files to touch. The bands in `lsh` find pairs by their Jaccard similarity, also for
 another measure: bands are chosen, and recall is computed, for `Measure.least_jaccard`.
 """
 
@@ -26,7 +27,7 @@ MeasureName = Literal["set", "bag"]
 
 
 class OverlapBounds(NamedTuple):
-    """What two sets x and y with |y| <= |x| have at least when they reach a similarity; shares in 0 .. 1.
+    """Lower bounds for two sets x and y, |y| <= |x|, that reach a similarity; shares in 0 .. 1.
 
     Attributes:
         size: |y| as a share of |x|.
@@ -63,8 +64,8 @@ class Measure:
 def intersection_size(left: NDArray[np.uint32], right: NDArray[np.uint32]) -> int:
     """Count the values that two sets have in common: equal neighbours after sorting, as each set has distinct values.
 
-    Sorting both together is faster than a set intersection and a binary search, and one pair at a time is faster than
-    all pairs in one array, whose keys would need 64 bits (table in `sketch`).
+    This is faster than a set intersection or a binary search, and than one array with all pairs, whose keys would need
+    64 bits (table in `sketch`).
     """
     both = np.concatenate((left, right))
     both.sort()

@@ -1,6 +1,7 @@
 """MinHash: a set of shingle hashes becomes a short signature from which Jaccard similarities can be estimated.
 
-`sketch` signs documents, `tuning` and `evaluation` sign corpora; `measures` estimates from signatures.
+Called by `sketch`, which signs documents, by `measures`, which estimates from signatures, and on corpora by `tuning`
+and `evaluation`. A change to the functions needs a new `ALGORITHM`, and touches docs/format.md.
 
 Source: A. Broder, "On the resemblance and containment of documents" (1997); J. Leskovec, A. Rajaraman, J. Ullman,
 "Mining of Massive Datasets", chapter 3.3. A hash function h puts all shingles in an order; a set's smallest hash
@@ -38,7 +39,7 @@ from numpy.typing import NDArray
 ALGORITHM: Final = "affine32-splitmix64-1"
 #: Every value of a document without shingles: the neutral element of the minimum.
 EMPTY: Final = 2**32 - 1
-#: The first 64 bits of pi's fraction: a number that was not picked for its results.
+#: The first 64 bits of pi's fraction: a number that nobody chose for its results.
 DEFAULT_SEED: Final = 0x243F6A8885A308D3
 #: Shingles taken at once: 256 KiB, which with the products below stays in a second-level cache of 1 MiB (measured: 2^16
 #: takes 1.8 microseconds a document, 2^14 takes 2.7, and 2^17 gains nothing).
@@ -82,7 +83,7 @@ class HashFamily:
     def sign(
         self, hashes: NDArray[np.uint32], offsets: NDArray[np.int64], *, permutations: int | None = None, skip: int = 0
     ) -> NDArray[np.uint32]:
-        """Sign a document batch; a document's signature does not depend on the batch it comes in.
+        """Sign a document batch; a document's signature does not depend on the rest of the batch.
 
         Args:
             hashes: Shingle hashes, one document after the other, uint32, shape (n_total,). Order and repetition
@@ -98,13 +99,13 @@ class HashFamily:
         if not 0 <= skip < last <= self.permutations:
             raise ValueError(f"functions {skip} .. {last} asked of a family of {self.permutations}")
         _check_batch(hashes, offsets)
-        # Columns, because they are combined with hashes in a row.
+        # As columns: NumPy combines each function with all hashes, which are a row.
         a, b = self.a[skip:last, None], self.b[skip:last, None]
         filled = offsets[1:] > offsets[:-1]
         if filled.all():
             return _minima(hashes, offsets, a, b)
-        # reduceat gives an empty segment its successor's first value, so only documents with shingles may reach it.
-        # Their starts and the last end divide the hashes, because the empty documents between them have none.
+        # reduceat gives an empty segment the first value of the next one, so empty documents are left out. The other
+        # starts and the last end divide the hashes, to which empty documents add nothing.
         signatures = np.full((len(filled), last - skip), EMPTY, dtype=np.uint32)
         if filled.any():
             signatures[filled] = _minima(hashes, np.append(offsets[:-1][filled], offsets[-1]), a, b)

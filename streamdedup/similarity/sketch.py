@@ -1,8 +1,10 @@
 """Sketches: the shingle hashes of a short document, the MinHash signature of a long one.
 
-`detection` makes and compares sketches; index entries store them. Half of the Reuters articles have fewer
-than 90 shingles, fewer than a signature with 128 values; and an estimate is worst for short texts. So a document within
-`exact_limit` shingles keeps all their hashes and is compared exactly,
+`detection` makes and compares sketches, `tuning` and `evaluation` do so on corpora. Index entries store them: a change
+of `Sketch` also touches `index.sketch_codec` and docs/format.md.
+
+Half of the Reuters articles have fewer than 90 shingles, fewer than a signature with 128 values; and an estimate is
+worst for short texts. So a document within `exact_limit` shingles keeps all their hashes and is compared exactly,
 
     J(A, B) = |A and B| / |A or B|,    |A or B| = |A| + |B| - |A and B|
 
@@ -13,9 +15,9 @@ demand. Worked example: {1, 2, 3, 4} and {1, 2, 3, 4, 5} share 4 of 5 elements, 
 Similarity is symmetric and depends only on the two sketches, so any two daemons agree about a pair.
 
     microseconds (AVX-512)                                      100 hashes   400 hashes   128 values
-    compare a pair: merge, sort, count equal neighbours         1.8          2.6          1.3
-    the same with Python sets                                   6            23
-    the same, 1,000 pairs in one sort of 64-bit keys            2.8          9
+    compare a pair: merge, sort, count equal neighbours (used)  1.8          2.6          1.3
+    the same with Python sets (rejected)                        6            23
+    the same, 1,000 pairs in one sort of 64-bit keys (rejected) 2.8          9
 """
 
 from collections.abc import Sequence
@@ -35,8 +37,7 @@ class Sketch(msgspec.Struct, frozen=True, eq=False, gc=False):
     """A document's comparable content; either `hashes` or `signature` is set.
 
     Attributes:
-        count: Distinct shingles; `exact_limit` + 1 for a document with more than `exact_limit`, because the
-            number cannot be kept up to date when such a document is appended to.
+        count: Number of distinct shingles, at most `exact_limit` + 1: beyond it appends cannot keep it up to date.
         hashes: All shingle hashes, strictly ascending, uint32, shape (count,); or None.
         signature: All K signature values, uint32, shape (K,); or None.
     """
@@ -73,7 +74,8 @@ class Similarities:
     Attributes:
         values: 0 .. 1, float64, shape (n,).
         exact: Whether value and containment are exact, not estimates, bool, shape (n,).
-        overlaps: Intersections and sizes, for the containments; those of the drawn elements for an estimated pair.
+        overlaps: Intersections and set sizes, for the containments. For an estimated pair: counts among the elements
+            that the hash functions draw (`containment`).
         smaller_counts: Distinct shingles on the smaller side, by ``Sketch.count``, int64, shape (n,).
     """
 
@@ -98,19 +100,19 @@ class Sketcher:
     Args:
         family: The hash functions; signatures in sketches have all its values.
         exact_limit: Documents up to so many distinct shingles keep them all; 0: no document, None: every document.
-        banded: Signature values that the bands use, 1 .. K.
+        banded_values: Number of signature values that the bands use, the first ones; 1 .. K.
     """
 
     def __init__(
-        self, family: HashFamily, exact_limit: int | None, banded: int, measure: Measure = MEASURES["set"]
+        self, family: HashFamily, exact_limit: int | None, banded_values: int, measure: Measure = MEASURES["set"]
     ) -> None:
         if exact_limit is not None and exact_limit < 0:
             raise ValueError(f"exact_limit must be at least 0, or None for no limit, not {exact_limit}")
-        if not 1 <= banded <= family.permutations:
-            raise ValueError(f"bands over {banded} values of signatures of {family.permutations}")
+        if not 1 <= banded_values <= family.permutations:
+            raise ValueError(f"bands over {banded_values} values of signatures of {family.permutations}")
         self.family = family
         self.exact_limit = exact_limit
-        self.banded = banded
+        self.banded_values = banded_values
         self._measure = measure
 
     def make(self, hashes: NDArray[np.uint32], offsets: NDArray[np.int64]) -> tuple[list[Sketch], NDArray[np.uint32]]:
@@ -121,16 +123,16 @@ class Sketcher:
             offsets: Document i owns hashes[offsets[i] : offsets[i + 1]]; int64, ascending, shape (n + 1,).
 
         Returns:
-            The n sketches, which share no memory with the arguments, and the first `banded` signature values by
-            document, uint32, shape (n, banded). The other values are computed only where the sketch keeps them.
+            The n sketches, which share no memory with the arguments, and the first `banded_values` signature values by
+            document, uint32, shape (n, banded_values). The other values are computed only where the sketch keeps them.
         """
-        prefixes = self.family.sign(hashes, offsets, permutations=self.banded)
+        prefixes = self.family.sign(hashes, offsets, permutations=self.banded_values)
         _check_ascending(hashes, offsets)
         counts = np.diff(offsets)
         beyond_limit = np.flatnonzero(~keeps_hashes(counts, self.exact_limit))
         signatures = self._complete(prefixes, hashes, offsets, beyond_limit)
         by_signature = {
-            i: self.estimated(int(counts[i]), signature.copy())
+            i: self.signature_sketch(int(counts[i]), signature.copy())
             for i, signature in zip(beyond_limit.tolist(), signatures, strict=True)
         }
         sketches = [
@@ -168,7 +170,7 @@ class Sketcher:
     def similarities(
         self, left: Sequence[Sketch], right: Sequence[Sketch], pairs: Sequence[tuple[int, int]] | None = None
     ) -> Similarities:
-        """Compare pairs of sketches; to swap the sides or to split the batch changes no value.
+        """Compare pairs of sketches. A value does not depend on the order of the sides or on the rest of the batch.
 
         Args:
             pairs: Indexes in left and in right, by pair; each sketch is signed at most once, however many pairs
@@ -183,7 +185,7 @@ class Sketcher:
             pairs = [(i, i) for i in range(len(left))]
         common = [0] * len(pairs)
         exact = np.ones(len(pairs), dtype=np.bool_)
-        estimated: list[int] = []
+        estimated_pairs: list[int] = []
         for i, (a, b) in enumerate(pairs):
             left_sketch, right_sketch = left[a], right[b]
             if left_sketch.hashes is not None and right_sketch.hashes is not None:
@@ -192,16 +194,16 @@ class Sketcher:
                 exact[i] = False
                 # With an empty document the similarity stays 0; the signatures of two empty documents would agree.
                 if left_sketch.count and right_sketch.count:
-                    estimated.append(i)
+                    estimated_pairs.append(i)
         left_sizes, right_sizes = [left[a].count for a, _ in pairs], [right[b].count for _, b in pairs]
         overlaps = Overlaps(*(np.array(numbers, np.int64) for numbers in (common, left_sizes, right_sizes)))
-        values = self._measure.exact(*overlaps)  # for estimated pairs without meaning, replaced below
+        values = self._measure.exact(*overlaps)  # estimated pairs get theirs below
         smaller_counts = np.minimum(overlaps.left, overlaps.right)
-        if estimated:
-            # In place of set sizes, an estimated pair gets the numbers of drawn elements.
-            values[estimated], sampled = self._estimates(left, right, [pairs[i] for i in estimated])
+        if estimated_pairs:
+            # Here intersection and sizes are counts among the elements that the hash functions draw (`containment`).
+            values[estimated_pairs], sampled = self._estimates(left, right, [pairs[i] for i in estimated_pairs])
             for numbers, sampled_numbers in zip(overlaps, sampled, strict=True):
-                numbers[estimated] = sampled_numbers
+                numbers[estimated_pairs] = sampled_numbers
         return Similarities(values, exact, overlaps, smaller_counts)
 
     def _estimates(
@@ -216,7 +218,7 @@ class Sketcher:
         lefts, rights = signatures[left_of], signatures[len(left_rows) + right_of]
         return self._measure.estimate(lefts, rights), sampled_overlaps(lefts, rights)
 
-    def estimated(self, count: int, signature: NDArray[np.uint32]) -> Sketch:
+    def signature_sketch(self, count: int, signature: NDArray[np.uint32]) -> Sketch:
         """Return the sketch for a document that keeps no hashes, from all its signature values, uint32 (K,).
 
         `count` is the distinct shingle count, or any larger number: the sketch stores at most `exact_limit` + 1.
@@ -231,12 +233,15 @@ class Sketcher:
         offsets: NDArray[np.int64],
         documents: NDArray[np.int64],
     ) -> NDArray[np.uint32]:
-        """Continue the signatures of some documents (`documents`: rows) to all K values, (len(documents), K)."""
-        if len(documents) == 0 or self.banded == self.family.permutations:
+        """Return all K signature values of the documents in some rows, uint32 (len(documents), K).
+
+        `prefixes` are the first values for all rows.
+        """
+        if len(documents) == 0 or self.banded_values == self.family.permutations:
             return prefixes[documents]
         parts = [hashes[offsets[i] : offsets[i + 1]] for i in documents]
         part_offsets = np.cumsum([0, *map(len, parts)])
-        suffixes = self.family.sign(np.concatenate(parts), part_offsets, skip=self.banded)
+        suffixes = self.family.sign(np.concatenate(parts), part_offsets, skip=self.banded_values)
         return np.concatenate((prefixes[documents], suffixes), axis=1)
 
 

@@ -7,7 +7,7 @@
     shingle_hashes   element hashes               sorted 32-bit shingle hashes by document
     shingles         the four above               `ShingleBatch`: distinct hashes, stop words and stop shingles left out
 
-`shingles` is the entry: `Shingler` for hashes, `normalise` for the folded text. `unicode_tables` has the tables behind
+`shingles` is the entry: `Shingler` for hashes, `folded_text` for normalised text. `unicode_tables` has the tables of
 `normalise`. `markup` finds URLs, which a profile may leave out, and HTML. `stop_shingles` learns, writes and reads the
 shingles that too many documents share. `alignment` shows the differences of two texts to people.
 """

@@ -1,13 +1,15 @@
 """Alignment of two texts, for people: the parts that both have, and the parts that replace each other.
 
-The HTTP service (``serve.texts``) and the terminal (``cli.rendering``) show them. A text is divided into words, each
-with the white space behind it. A comma or another sign is a word, and so is a character in scripts without spaces. The
-equal words at both ends are aligned first, then the words between them by their longest common subsequence, with the
-bit-parallel algorithm of Hyyrö (Bit-parallel LCS-length computation revisited, 2004): one step on an integer for each
-word of the longer text, and one bit for each word of the shorter one.
+Called by the HTTP service (``serve.texts``) and the terminal (``cli.rendering``). A change of ``Segment`` also touches
+``serve.schemas`` and docs/http.md.
 
-Time and memory grow with the product of both lengths, so longer texts are not aligned at all. Two texts of
-``MAX_WORDS`` words take 40 to 75 ms of one core, in which the threads of the process take turns of 5 ms, and 20 MB.
+A text is divided into words, each with the white space behind it. A comma or another sign is a word, and so is a
+character in scripts without spaces. The equal words at both ends are aligned first, then the words between them by
+their longest common subsequence, with the bit-parallel algorithm of Hyyrö (Bit-parallel LCS-length computation
+revisited, 2004): one step on an integer for each word of the longer text, and one bit for each word of the shorter one.
+
+Time and memory grow with the product of both lengths, so texts beyond ``MAX_WORDS`` are not aligned. Two texts of
+``MAX_WORDS`` words take 20 MB and 40 to 75 ms of one core; other threads of the process have turns in between.
 """
 
 import re
@@ -69,7 +71,7 @@ _WORD: Final = _word_pattern()
 
 
 def split_words(text: str) -> list[Word]:
-    """Return the words of a text; of a longer text, one more than ``MAX_WORDS``."""
+    """Return the words of a text, at most ``MAX_WORDS`` + 1."""
     matches = (match for match in _WORD.finditer(text) if match[0])
     return [Word(match[1], match[2]) for match in islice(matches, MAX_WORDS + 1)]
 
@@ -131,27 +133,29 @@ def _traced(states: Sequence[int], a_count: int) -> list[tuple[int, int]]:
 def _parts(
     a: Sequence[Word], b: Sequence[Word], matches: Sequence[tuple[int, int]], key: Callable[[str], str]
 ) -> Iterator[Segment]:
-    """Yield the words between two matches, then the match; each is followed by a segment of the white space behind."""
+    """Yield a segment of the words before each match, then the match; behind each a segment of its white space."""
     next_a = next_b = 0
     # The last pair, the ends of both texts, is no match: its segment is empty.
     for row_a, row_b in [*matches, (len(a), len(b))]:
         for is_equal, end_a, end_b in ((False, row_a, row_b), (True, row_a + 1, row_b + 1)):
             if (next_a, next_b) == (end_a, end_b):
                 continue
-            text_a, space_a = _written(a[next_a:end_a])
-            text_b, space_b = _written(b[next_b:end_b])
+            text_a, space_a = _text_and_space(a[next_a:end_a])
+            text_b, space_b = _text_and_space(b[next_b:end_b])
             yield Segment(is_equal, text_a, text_b)
             yield Segment(key(space_a) == key(space_b), space_a, space_b)
             next_a, next_b = end_a, end_b
 
 
-def _written(words: Sequence[Word]) -> tuple[str, str]:
+def _text_and_space(words: Sequence[Word]) -> tuple[str, str]:
+    """Return the text of words without the white space at its end, and that white space."""
     if not words:
         return "", ""
     return "".join(core + space for core, space in words[:-1]) + words[-1].core, words[-1].space
 
 
 def _joined(segments: Iterator[Segment]) -> Iterator[Segment]:
+    """Join neighbours that are both equal, or both changes; drop empty segments."""
     filled = (segment for segment in segments if segment.a or segment.b)
     for is_equal, neighbours in groupby(filled, key=lambda segment: segment.is_equal):
         _, parts_a, parts_b = zip(*neighbours, strict=True)

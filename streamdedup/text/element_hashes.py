@@ -1,4 +1,7 @@
-"""64-bit hashes of tokens and characters, the elements of shingles, for a batch (for `tokens` and `shingle_hashes`).
+"""64-bit hashes of tokens and characters, the elements of shingles, for a batch.
+
+Called by `tokens`, `shingles` and `shingle_hashes`. A change to any formula needs a new `shingles.ALGORITHM`, and
+touches docs/format.md and tests/unit/reference_shingles.py.
 
     token           = hash64(ASCII bytes); for a token beyond ASCII hash64(UTF-16, little-endian) + WIDE
     character       = mix(mix(code point)), mixed twice because x >> 32 is 0 in the first mix
@@ -12,8 +15,6 @@ every output bit. Worked example: "shingled" is one word, w_0 = 0x64656C676E6968
 
 Tokens lie anywhere in the bytes, so the words are read unaligned: word i of the view begins at byte i, in
 UTF-16 at unit i, and the bytes behind a token are masked.
-
-A change to any formula needs a new `shingles.ALGORITHM`.
 """
 
 import functools
@@ -29,8 +30,8 @@ _MIX = 0x6A09E667F3BCC909
 _MULTIPLIER = 0xBB67AE8584CAA73B
 _WIDE = 0x1F83D9ABFB41BD6B
 
-#: Steps that hash the second to fifth word of a token, in each step one word of all tokens that have it. The words
-#: after these, in few tokens, are hashed together by `_further_words`.
+#: Steps that hash the second to fifth word of tokens, one step for each word. The words after these, which few tokens
+#: have, are hashed together by `_further_words`.
 _WORD_STEPS = 4
 #: If at most one token in so many has several UTF-16 units, the hashes of all other tokens are looked up in a table.
 #: If more tokens have several units, as in Thai, it is faster to compute the hashes of all tokens.
@@ -50,10 +51,10 @@ class Elements(NamedTuple):
 
     Attributes:
         hashes: uint64 (sum of stored,); element hashes, one document behind the other.
-        stored: int64 (n_docs,); elements in `hashes`, by document.
-        used: int64 (n_docs,); those that belong to the text, by document. The character unit stores one separator more
-            at the end.
-        token_counts: int64 (n_docs,); tokens, by document.
+        stored: int64 (n_docs,); element counts in `hashes`, by document.
+        used: int64 (n_docs,); counts of the elements that belong to the text. For the character unit `hashes` may have
+            one separator more at the end.
+        token_counts: int64 (n_docs,); token counts, by document.
     """
 
     hashes: NDArray[np.uint64]
@@ -80,7 +81,7 @@ def hash64(
     masks = _MASKS[::size]  # by length in units
     hashes = words.take(starts, mode=UNCHECKED)
     long = np.flatnonzero(lengths > per_word)
-    # A length beyond the table must take the last mask, that of all bytes: "clip" does so, and is slower.
+    # A length beyond the table must take the last mask, that of all bytes. "clip" does so, but is slower.
     mode: Literal["clip", "wrap"] = "clip" if long.size and int(lengths.max()) >= masks.size else UNCHECKED
     hashes &= masks.take(lengths, mode=mode)
     mix(hashes)
@@ -104,7 +105,7 @@ def hash64(
 def _further_words(
     words: NDArray[np.uint64], per_word: int, starts: NDArray[np.int64], lengths: NDArray[np.int64]
 ) -> NDArray[np.uint64]:
-    """Return for each token the sum over the words that `_WORD_STEPS` leaves over; a word has `per_word` units."""
+    """Return by token the sum over the words after the first 1 + `_WORD_STEPS`; a word has `per_word` units."""
     # A token has (length - 1) // per_word words after the first.
     counts = (lengths - 1) // per_word - _WORD_STEPS
     numbers = ranges(np.full_like(counts, _WORD_STEPS + 1), counts)

@@ -1,4 +1,8 @@
-"""Folding of texts with ``unicodedata``: for ``unicode_tables``, and for ``normalise`` where tables do not suffice.
+"""Folding of texts with ``unicodedata``.
+
+Called by ``unicode_tables``, and by ``normalise`` where tables do not suffice; ``settings.profile`` and
+``stop_shingles`` read the versions. A change of the result also touches tests/unit/reference_shingles.py, docs/text.md
+and docs/format.md, and needs a new ``shingles.ALGORITHM``.
 
 A text is in its folded form when ``case_folded(compatible(text))`` changes nothing.
 """
@@ -93,8 +97,8 @@ def _digits() -> dict[str, str]:
 
 
 def compatible(text: str) -> str:
-    """Return a text in NFKC. A separator stays one, also if NFKC makes a mark of it: U+00B4 is a space and U+0301."""
-    composed = unicodedata.normalize("NFC", text)  # first, because U+00A8 and U+0301 are one separator
+    """Return a text in NFKC, but with a space for each separator that NFKC would turn into a space and a mark."""
+    composed = unicodedata.normalize("NFC", text)  # first, because U+00A8 and U+0301 compose to one separator
     return unicodedata.normalize("NFKC", _spaced_marks().sub(" ", composed))
 
 
@@ -102,7 +106,7 @@ def case_folded(text: str, folding: FoldOptions) -> str:
     """Return a text with folded case and replaced characters, in NFKC."""
     replaced = replacements(folding)
     folded = text.casefold().replace(DOTTED_I, "i")
-    return unicodedata.normalize("NFKC", _any_of(folding).sub(lambda match: replaced[match[0]], folded))
+    return unicodedata.normalize("NFKC", _replaced_characters(folding).sub(lambda match: replaced[match[0]], folded))
 
 
 # Expressions, because ``str.translate`` takes ten times as long where few characters change.
@@ -118,5 +122,5 @@ def _spaced_marks() -> re.Pattern[str]:
 
 
 @functools.cache
-def _any_of(folding: FoldOptions) -> re.Pattern[str]:
+def _replaced_characters(folding: FoldOptions) -> re.Pattern[str]:
     return re.compile(f"[{''.join(replacements(folding))}]")

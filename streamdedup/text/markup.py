@@ -1,9 +1,13 @@
-"""URLs, which a profile may leave out, and HTML, which nothing removes (for `shingles`, `tuning` and `cli.checks`)."""
+"""URLs, which a profile may leave out, and HTML, which nothing removes.
+
+Called by `shingles` and `tuning.proposals` for URLs, by `cli.checks` and `tuning.results` for HTML. A change to `_URL`
+also changes docs/format.md ("Links") and needs a new `shingles.ALGORITHM`.
+"""
 
 import re
 from typing import Final
 
-#: Characters of a URL, of which most end before a bracket or a character beyond ASCII.
+#: A character of a URL. A bracket or a character beyond ASCII ends the URL.
 _CHARACTERS: Final = r"[\w.~:/?#@!$&'*+,;=%-]"
 #: URLs with their pairs of parentheses; and the link targets of Markdown, which may be relative.
 _URL: Final = re.compile(
@@ -15,14 +19,14 @@ _HTML: Final = re.compile(
     r"&(?:#\d+|#x[\da-f]+|[a-z]{2,8});|</?(?:[abip]|br|div|em|font|h[1-6]|img|li|ol|span|strong|t[dr]|ul)\b[^<>]*>",
     re.ASCII | re.IGNORECASE,
 )
-#: Least share of the texts with HTML for a warning.
+#: Least share of the documents with HTML for a warning.
 _HTML_SHARE: Final = 0.01
 
 
 def has_url(text: str) -> bool:
     """Return whether `without_urls` changes a text."""
-    # Before the search, which is slower: three texts of which one is in each URL.
-    return ("://" in text or "www." in text or "](" in text) and _URL.search(text) is not None
+    # First a quick test, because the search is slower: each URL contains "://", "](" or, in either case, "www.".
+    return ("://" in text or "](" in text or "www." in text.lower()) and _URL.search(text) is not None
 
 
 def without_urls(text: str) -> str:
@@ -35,9 +39,9 @@ def has_html(text: str) -> bool:
     return ("&" in text or "<" in text) and _HTML.search(text) is not None
 
 
-def html_warning(html_count: int, count: int) -> str | None:
-    """Return the warning about ``count`` texts, where many of them have HTML."""
-    if not html_count or html_count < _HTML_SHARE * count:
+def html_warning(html_count: int, document_count: int) -> str | None:
+    """Return the warning that many of the documents have HTML; None where few have it."""
+    if not html_count or html_count < _HTML_SHARE * document_count:
         return None
-    share = html_count / count
+    share = html_count / document_count
     return f"{share:.1%} of the documents have entities or tags of HTML, which count as words: send plain text"

@@ -1,4 +1,7 @@
-"""From texts to folded and classified code points, for texts beyond ASCII (for `tokens` and `shingles.normalise`).
+"""From texts to folded and classified code points, for texts beyond ASCII.
+
+Called by `tokens` and `shingles.folded_text`. A change of the result also changes `unicode_tables`,
+tests/unit/reference_shingles.py and docs/format.md ("Folding"), and needs a new `shingles.ALGORITHM`.
 
 Normalising by a table is many times faster than ``unicodedata.normalize``, but right only where
 neighbours do not interact. Unicode Standard Annex 15 (section 9, "Detecting Normalization Forms") gives the conditions:
@@ -19,14 +22,17 @@ it, and ``context``, combining classes and compositions. Three bits in ``packed`
 
 ``fold`` works in steps:
 
-1. Map each code point by ``packed``. Test the conditions at code points with ``CHECK``, and at those with ``CLASSED``
-   directly after one with ``ENDS_CLASSED``.
-2. Repair the simple cases in the arrays: compose a letter with the marks directly after it; exchange two marks in
-   the wrong order. Texts in NFD, Vietnamese as well, and vowelled Arabic, typed with shadda first, need no more.
-3. Compose with ``unicodedata`` the documents that step 2 leaves in doubt, and repeat steps 1 and 2 for them.
+1. Map each code point by ``packed``, and drop the ignorable ones (``_look_up``).
+2. Test the conditions at code points with ``CHECK``, and at those with ``CLASSED`` directly after ``ENDS_CLASSED``
+   (``_places_to_check``). Repair the simple cases in the arrays (``_repair_simple``): compose a letter with the marks
+   directly after it; exchange two marks in the wrong order. Texts in NFD, Vietnamese as well, and vowelled Arabic,
+   typed with shadda first, need no more.
+3. Compose with ``unicodedata`` the documents that step 2 leaves in doubt, and repeat steps 1 and 2 for them
+   (``_fold_doubtful``).
 4. Fold documents that are still in doubt with ``_canonical``, which is slow and always right.
+5. Replace entries with ``EXPANDS`` by several code points (``_expand``).
 
-A document has the same result by whichever steps it is folded, and in any batch.
+The result for a document depends neither on the steps that fold it nor on the rest of the batch.
 """
 
 import unicodedata
@@ -57,7 +63,7 @@ from streamdedup.text.unicode_tables import (
     tables,
 )
 
-#: If less than one character in so many is removed or replaced, joining the slices between is cheaper than a mask.
+#: If fewer than one in so many characters are removed or replaced, joining the rest is cheaper than a mask.
 _CHARACTERS_PER_CHANGE = 100
 
 
@@ -67,7 +73,7 @@ class Folded(NamedTuple):
     Attributes:
         packed: uint32 (n_code_points,); code point and bits; separators are SPACE without bits.
         starts: int64 (n_docs + 1,); document starts; the last entry is the length of ``packed``.
-        bits: All bits that occur in ``packed``.
+        bits: The union (OR) of all entries of ``packed``, to tell which bits occur at all.
         kinds: uint8 (n_code_points,); `kind` by entry of ``packed``.
     """
 
@@ -77,8 +83,8 @@ class Folded(NamedTuple):
     kinds: NDArray[np.uint8]
 
 
-class _Written(NamedTuple):
-    """Documents after step 1, without ignorable code points: the fields of `Folded`; ``points`` are not folded."""
+class _LookedUp(NamedTuple):
+    """Documents after step 1: the fields of `Folded`, and in ``points`` the code points as they are in the texts."""
 
     packed: NDArray[np.uint32]
     starts: NDArray[np.int64]
@@ -101,13 +107,13 @@ def fold(texts: Sequence[str], folding: FoldOptions) -> Folded:
     ``folding`` names further differences to remove.
     """
     table = tables(folding)
-    written = _look_up(texts, table)
-    packed, starts, doubtful = _repair_simple(written, table)
+    looked_up = _look_up(texts, table)
+    packed, starts, doubtful = _repair_simple(looked_up, table)
     if doubtful.size:
-        packed, starts = _fold_doubtful(written, packed, starts, doubtful, table, folding)
-    if packed is written.packed:
+        packed, starts = _fold_doubtful(looked_up, packed, starts, doubtful, table, folding)
+    if packed is looked_up.packed:
         # Nothing was composed. Marks may have changed places, but all marks have the same bits for `tokens`.
-        folded = Folded(packed, starts, written.bits, written.kinds)
+        folded = Folded(packed, starts, looked_up.bits, looked_up.kinds)
     else:
         folded = _with_bits(packed, starts)
     return _expand(folded, table) if folded.bits & EXPANDS else folded
@@ -117,8 +123,8 @@ def _with_bits(packed: NDArray[np.uint32], starts: NDArray[np.int64]) -> Folded:
     return Folded(packed, starts, int(np.bitwise_or.reduce(packed)), kinds_of(packed))
 
 
-def _look_up(texts: Sequence[str], table: Tables) -> _Written:
-    """Look up all code points, a line feed before each and after the last."""
+def _look_up(texts: Sequence[str], table: Tables) -> _LookedUp:
+    """Step 1: look up all code points, a line feed before each text and after the last; drop the ignorable ones."""
     joined = "\n".join(["", *texts, ""])
     lengths = np.fromiter(map(len, texts), np.int64, len(texts))
     starts = offsets_of(lengths + 1) + 1  # each text begins after its line feed
@@ -130,7 +136,7 @@ def _look_up(texts: Sequence[str], table: Tables) -> _Written:
         ignored = np.flatnonzero((packed & IGNORED) != 0)
         starts = starts - np.searchsorted(ignored, starts)  # fewer by the ignorable code points before
         folded, points = _with_bits(_without(packed, ignored), starts), _without(points, ignored)
-    return _Written(*folded, points)
+    return _LookedUp(*folded, points)
 
 
 def _without(values: NDArray[np.uint32], places: NDArray[np.int64]) -> NDArray[np.uint32]:
@@ -154,8 +160,8 @@ def _with_pieces(
 
 def _places_to_check(kinds: NDArray[np.uint8]) -> NDArray[np.int64]:
     """Return the places, ascending, at which neighbours may change the result."""
-    # A mask for each code point: CHECK, and CLASSED if the code point before has ENDS_CLASSED, whose bit is one above.
-    # The last `&` leaves each CHECK, and each CLASSED after ENDS_CLASSED.
+    # For each code point but the first, the bits that count: CHECK; and CLASSED, if the code point before has
+    # ENDS_CLASSED, which the shift moves to the place of CLASSED. The last `&` leaves those that the code point has.
     check = kinds[:-1] >> 1
     check &= kind(CLASSED)
     check |= kind(CHECK)
@@ -163,13 +169,13 @@ def _places_to_check(kinds: NDArray[np.uint8]) -> NDArray[np.int64]:
     return np.flatnonzero(check != 0) + 1
 
 
-def _repair_simple(written: _Written, table: Tables) -> _Composed:
-    """Step 2: compose letters with their marks; exchange marks in the wrong order, in place, in ``written.packed``.
+def _repair_simple(looked_up: _LookedUp, table: Tables) -> _Composed:
+    """Step 2: compose letters with their marks; exchange marks in the wrong order, in place, in ``looked_up.packed``.
 
     A mark changes places with the code point before it when the mark has the lower combining class. A mark may compose
     with the code point before it if the two are a pair, and with a letter before both if both are marks.
     """
-    packed, starts, bits, kinds, points = written
+    packed, starts, bits, kinds, points = looked_up
     places = _places_to_check(kinds) if bits & (CHECK | CLASSED) else starts[:0]
     if not places.size:
         return _Composed(packed, starts, places)
@@ -207,11 +213,12 @@ def _composites(
     previous_context: NDArray[np.uint32],
     table: Tables,
 ) -> tuple[NDArray[np.uint32], NDArray[np.bool_]]:
-    """Return the code point that each mark composes with its letter and the marks between, else 0; and unclear marks.
+    """Return the code point that each mark composes with its letter and the marks between, or 0; and unclear marks.
 
-    An unclear mark may compose, but the table of pairs does not tell with what. ``marks`` are ascending places;
-    ``previous`` and ``current`` are the code points before and at each.
+    An unclear mark may compose, but the table of pairs cannot tell to which code point. ``marks`` are ascending places;
+    ``previous`` and ``current`` are the code points before and at each place.
     """
+    # An entry is 0 without a pair, ``UNDECIDED`` where the table of pairs cannot tell, else the composed code point.
     entries = _entries(previous, current, table)
     composes = entries > UNDECIDED
     # The code point before must be a letter (no class) that neither composes backward itself nor changes by neighbours.
@@ -311,7 +318,7 @@ def _visible(text: str, table: Tables) -> str:
 
 
 def _fold_doubtful(
-    written: _Written,
+    looked_up: _LookedUp,
     packed: NDArray[np.uint32],
     starts: NDArray[np.int64],
     documents: NDArray[np.int64],
@@ -320,8 +327,8 @@ def _fold_doubtful(
 ) -> tuple[NDArray[np.uint32], NDArray[np.int64]]:
     """Steps 3 and 4: fold the doubtful ``documents`` anew; return ``packed`` and ``starts`` of all documents."""
     texts = [
-        str(written.points[first:last].data, "utf-32-le", "surrogatepass")
-        for first, last in _bounds(written.starts, documents)
+        str(looked_up.points[first:last].data, "utf-32-le", "surrogatepass")
+        for first, last in _bounds(looked_up.starts, documents)
     ]
     composed = _repair_simple(_look_up([unicodedata.normalize("NFC", text) for text in texts], table), table)
     slow = set(composed.doubtful.tolist())
@@ -346,7 +353,7 @@ def _bounds(starts: NDArray[np.int64], documents: NDArray[np.int64]) -> list[tup
 
 
 def _expand(folded: Folded, table: Tables) -> Folded:
-    """Replace each entry with ``EXPANDS``, whose low bits are an expansion number, by several code points."""
+    """Step 5: replace each entry with ``EXPANDS``, whose low bits are an expansion number, by several code points."""
     packed = folded.packed
     places = np.flatnonzero((packed & EXPANDS) != 0)
     numbers = packed[places] & CODE_POINT

@@ -1,6 +1,6 @@
 """Arrays of consecutive runs: concatenated documents, each with a start and a length.
 
-For `text`, `tuning` and `evaluation`.
+Called by `text`, `tuning` and `evaluation`.
 
 counts     3  0  2          run lengths
 offsets    0  3  3  5       run starts, and the end after the last
@@ -25,7 +25,7 @@ def offsets_of(counts: NDArray[np.int64]) -> NDArray[np.int64]:
 
 
 def joined_offsets(parts: Iterable[NDArray[np.int64]]) -> NDArray[np.int64]:
-    """Return the offsets of all parts, at least one, concatenated; each part counts its own from 0."""
+    """Return the offsets of at least one part as if the parts were concatenated; each part has offsets from 0."""
     return offsets_of(np.concatenate([np.diff(part) for part in parts]))
 
 
@@ -33,5 +33,5 @@ def ranges(first: NDArray[np.int64], length: NDArray[np.int64]) -> NDArray[np.in
     """Return first[0], ..., first[0] + length[0] - 1, first[1], ... as one int64 array."""
     ends = np.cumsum(length)
     total = int(ends[-1]) if ends.size else 0
-    # A run starts at ends - length in the result: the first value minus this start is the same for all its values.
+    # In the result a run starts at ends - length; each of its values is its place plus (first value - start).
     return np.arange(total) + np.repeat(first - ends + length, length)

@@ -1,5 +1,8 @@
 """32-bit shingle hashes for a batch, from element hashes.
 
+Called by `shingles`, and by `detection.content` for appends to bags. A change to any formula needs a new
+`shingles.ALGORITHM`, and touches docs/format.md and tests/unit/reference_shingles.py.
+
     shingle         = finish(sum over j of COMBINER^j * hash of element j)
     finish(x)       = ((y ^ (y >> 32)) * FINISH_2 mod 2^64) >> 32, y = x * FINISH_1
     n-th repetition = finish(mix(shingle hash + n * REPETITION)), n from 1 on: the second, third ... occurrence of a
@@ -10,8 +13,6 @@ all modulo 2^64; `element_hashes` has mix. A mere sum would be linear, and MinHa
 `hashes` concatenates the documents, `counts[d]` is the number of hashes of document d (`runs`). The functions are the
 steps that `shingles` takes: hash all shingles and sort (`sorted_hashes`), leave stop shingles out (`without_stops`),
 give repetitions in bags hashes that differ (`numbered_repetitions`), remove equal hashes (`distinct`).
-
-A change to any formula needs a new `shingles.ALGORITHM`.
 """
 
 import numpy as np
@@ -45,7 +46,7 @@ def sorted_hashes(
     """Return all shingle hashes, repetitions included, ascending within each document, and their counts.
 
     Args:
-        elements: Element hashes of all documents. Of the `stored` ones of a document the first `used` form shingles.
+        elements: Element hashes of all documents; the first `used` elements of a document form shingles.
         result_rows: int64 (n_docs,); the row of each document in the result, a permutation.
         size: Shingle size in elements, at least 1.
         whole: Whether a document with fewer elements than `size` is one shingle as a whole, not none.
@@ -87,7 +88,7 @@ def _sort_each(hashes: NDArray[np.uint32], starts: NDArray[np.int64], counts: ND
 def _shingles_from(hashes: NDArray[np.uint64], size: int) -> NDArray[np.uint32]:
     """Return for each element the hash of the shingle that begins with it.
 
-    Where that shingle would reach beyond the end of the document, the value has no meaning: the caller drops it.
+    If the shingle would reach beyond the end of the document, the value has no meaning, and the caller drops it.
     """
     shingles = np.empty(hashes.size, np.uint32)
     for first in range(0, hashes.size, _BLOCK):
@@ -150,7 +151,7 @@ def without_stops(
         hashes: uint32 (n_total,); the documents concatenated.
         counts: int64 (n_docs,); hashes per document.
         stops: uint32 (n_stops,), ascending, at least one.
-        prefilter: bool (2^b,); by the top b bits of a hash, whether a stop shingle has them: a quick first test.
+        prefilter: bool (2^b,), for a quick first test: whether a stop shingle has the top b bits that are the place.
 
     Returns:
         The remaining hashes; their count per document; whether a document has stop shingles only.

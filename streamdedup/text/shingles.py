@@ -1,9 +1,9 @@
 """Shingles: sets with a 32-bit hash for each run of k tokens or characters, a batch of texts at a time.
 
-1. Without `keep_urls` a space replaces each URL. `normalise.fold` removes invisible characters (soft hyphen,
-   zero-width, variation selectors, tatweel) and, with `fold_marks`, accents and vowel signs. It brings the text to NFKC
-   with case folding, to a fixed point. With `fold_variants` each Han character becomes its representative variant, with
-   `fold_look_alikes` each look-alike its Latin letter.
+1. Without `keep_urls`, `markup` replaces each URL by a space. `normalise.fold` removes invisible characters (soft
+   hyphen, zero-width, variation selectors, tatweel) and, with `fold_marks`, accents and vowel signs. It brings the text
+   to NFKC with case folding, to a fixed point. With `fold_variants` each Han character becomes its representative
+   variant, with `fold_look_alikes` each look-alike its Latin letter.
 2. `tokens` cuts it into elements. Runs of letters, combining marks and digits are tokens; in scripts without spaces
    each character is a token, with the marks that follow it; everything else separates. Or every character is an
    element. Each element gets a 64-bit hash.
@@ -13,7 +13,8 @@
 
 `detection` makes shingles from documents and appended texts; `stop_shingles`, `tuning`, `evaluation` and `cli` from
 corpora. A document's hashes do not depend on the rest of the batch. `tests/unit/reference_shingles.py` is the
-specification: one character at a time, in plain Python, with the same result for any Unicode text.
+specification: one character at a time, in plain Python, with the same result for any Unicode text. A change of the
+result touches it and docs/format.md, and needs a new `ALGORITHM`.
 """
 
 from collections.abc import Iterator, Sequence
@@ -101,7 +102,7 @@ class ShingleBatch(NamedTuple):
     """The shingle hashes of a document batch, one document behind the other.
 
     Attributes:
-        hashes: uint32 (n_total,); within a document sorted ascending and distinct.
+        hashes: uint32 (n_total,); ascending within a document, and distinct except in a bag after `appended`.
         offsets: int64 (n_docs + 1,); document i has hashes[offsets[i]:offsets[i + 1]].
         token_counts: int64 (n_docs,); tokens by document, without stop words, also for the character unit.
         element_counts: int64 (n_docs,); elements by document, tokens or characters.
@@ -186,8 +187,9 @@ class Shingler:
             return OrderedShingles(np.empty(0, np.uint32), bounds[:0, 0], bounds[:0, 1], written)
         starts = np.arange(len(hashes) - size + 1)
         sizes = np.full_like(starts, size)
-        # The elements of each shingle as a document, so that sorting within documents keeps the order. ``starts`` count
-        # from 0, so they are also the rows of these documents. ``whole``: a short text is one document and shingle.
+        # The elements of each shingle as a document, so that sorting within documents keeps the order of the shingles.
+        # ``starts`` count from 0, so they are also the rows of these documents. ``whole``: if the text is shorter than
+        # a shingle, its elements are one document with one shingle.
         documents = Elements(hashes[ranges(starts, sizes)], sizes, sizes, sizes)
         shingles, _ = sorted_hashes(documents, starts, self.options.size, whole=True)
         # A shingle begins with its first element and ends with its last one, `size` - 1 elements later.
@@ -196,14 +198,20 @@ class Shingler:
     def appended(
         self, tails: Sequence[NDArray[np.uint64]], empty: Sequence[bool], texts: Sequence[str]
     ) -> ShingleBatch:
-        """Return the shingles that n texts gain when a further text is appended to each on a new line.
+        """Return the shingles that n stored texts gain when a text is appended to each on a new line.
 
-        The whole text has these shingles and those of the text before. Where the text before had fewer elements than
-        one shingle, its tail has all its elements, and the whole text has these shingles only.
+        The whole text has the gained shingles and those of the stored text. A stored text shorter than a shingle has
+        all its elements in its tail: then the whole text has the gained shingles only.
+
+        Args:
+            tails: `ShingleBatch.tails` by stored text.
+            empty: Whether a stored text has no elements.
+            texts: The texts to append.
 
         Returns:
-            Hashes ascending, in a bag with repetitions; stop shingles only where all gained shingles are such. Tails
-            after the append. Token counts without the tails. Element counts with the tails; 0 where nothing is gained.
+            The gained hashes, ascending, in a bag with repetitions; stop shingles only where all gained shingles are
+            such. Tails of the whole texts. Token counts without the tails. Element counts with the tails; 0 where
+            nothing is gained.
         """
         added = self._elements(self._without_urls(texts), ascii_only=False)
         elements = self._joined(tails, empty, added)
@@ -242,7 +250,11 @@ class Shingler:
     def _sorted(
         self, elements: Elements, result_rows: NDArray[np.int64]
     ) -> tuple[NDArray[np.uint32], NDArray[np.int64], NDArray[np.bool_]]:
-        """Return sorted hashes, their counts, and a mask: documents of stop shingles only, which alone keep them."""
+        """Return the results of `sorted_hashes` without stop shingles, and a mask.
+
+        Documents in the mask have stop shingles only; these documents keep them. ``result_rows``: the row of each
+        document in the result.
+        """
         whole = self.options.short_texts == "whole"
         hashes, counts = sorted_hashes(elements, result_rows, self.options.size, whole=whole)
         if not self._stop_shingles.size:
@@ -308,7 +320,7 @@ def _tails(
     return ranges(ends - counts, counts), counts
 
 
-def normalise(
+def folded_text(
     text: str,
     *,
     letters_only: bool = False,
@@ -316,9 +328,10 @@ def normalise(
     fold_variants: bool = False,
     fold_look_alikes: bool = False,
 ) -> str:
-    """Return the folded text with one space for each separator run and none at the ends.
+    """Return a text after `normalise.fold`, with one space for each separator run and none at the ends.
 
-    Characters in scripts without spaces stay together. The function is idempotent.
+    For stop lists in `stop_shingles`, and for tests. Characters in scripts without spaces stay together. The function
+    is idempotent.
     """
     folded = fold([text], FoldOptions(fold_marks, fold_variants, fold_look_alikes))
     inside = (folded.packed & (LETTER if letters_only else LETTER | NUMBER)) != 0

@@ -1,10 +1,11 @@
 """Stop shingles: boilerplate that many documents share. Learns from a sample, writes and reads files.
 
 Boilerplate (an earnings table, a licence, a cookie notice) makes different texts similar. Shingles that occur in at
-least a given share of the documents of a sample, or of one source in it, are boilerplate: a publisher's notice
-is rare overall and frequent in one source. They are written to a file, a profile names the file, and its shingles are
-left out of every document. The file is fixed before the first document, so the pairs do not depend on the order of
-arrival. `streamdedup stop-shingles` learns and writes files, `tuning` learns, `settings.profile` reads files.
+least a given share of the documents of a sample, or of one source in it, are boilerplate: a publisher's notice is rare
+overall and frequent in one source. They are written to a file, a profile names the file, and its shingles are left out
+of every document. The file is fixed before the first document, so the pairs do not depend on the order of arrival.
+Called by `cli.stop_shingles`, which learns and writes files, by `tuning.meter`, which learns, and by
+`settings.profile`, which reads files. A new option of shingles that changes hashes is added to `described_options`.
 
 Not meant for `unit = "char"`: short runs that many texts share belong to the language, not to boilerplate.
 
@@ -25,7 +26,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from streamdedup.text.folding import look_alikes_version, variants_version
-from streamdedup.text.shingles import ALGORITHM, ShingleOptions, Shingler, normalise
+from streamdedup.text.shingles import ALGORITHM, ShingleOptions, Shingler, folded_text
 
 #: First line of a file.
 HEADER = "streamdedup stop shingles, version 1"
@@ -40,7 +41,7 @@ LEAST_DOCUMENTS = 3
 LEAST_SOURCE_DOCUMENTS = 100
 #: Documents that are counted at once.
 _BATCH_DOCUMENTS = 2_000
-#: Odd constant without structure, which gives the digests of one document in several groups different values.
+#: Odd constant without structure: gives the digest of a document another value in each of its groups.
 _GROUP_FACTOR, _MASK_64 = 0x9E3779B97F4A7C15, 2**64 - 1
 _LINE = re.compile(r"([0-9a-f]{8}) ([1-9][0-9]*)")
 _SETTING = re.compile(r"([a-z_]+) = (\S+)")
@@ -55,12 +56,13 @@ class StopShingles:
             source; the greatest one among the groups (all documents, each source) where it is a stop shingle.
         documents: Number of documents in the sample, copies counted once.
         share: Least document share for a stop shingle, above 0, up to 1.
+        options: Options of the shingles (`described_options`).
     """
 
     counts: dict[int, int]
     documents: int
     share: float
-    shingles: dict[str, str]
+    options: dict[str, str]
 
     @property
     def hashes(self) -> frozenset[int]:
@@ -71,7 +73,7 @@ class StopShingles:
         return least_documents(self.share, self.documents)
 
     def encoded(self) -> str:
-        settings = self.shingles | {"documents": str(self.documents), "share": repr(self.share)}
+        settings = self.options | {"documents": str(self.documents), "share": repr(self.share)}
         head = [HEADER, *(f"{key} = {value}" for key, value in settings.items()), ""]
         return "\n".join([*head, *(f"{value:08x} {count}" for value, count in sorted(self.counts.items()))]) + "\n"
 
@@ -82,7 +84,7 @@ def least_documents(share: float, documents: int) -> int:
     return max(LEAST_DOCUMENTS, math.ceil(share * documents - 1e-9))
 
 
-def described(options: ShingleOptions) -> dict[str, str]:
+def described_options(options: ShingleOptions) -> dict[str, str]:
     """Return the options that decide on shingle hashes, as texts."""
     return {
         "algorithm": str(ALGORITHM),
@@ -103,7 +105,7 @@ def digest_of_words(words: frozenset[str]) -> str:
     """Return 16 BLAKE2b bytes, in hexadecimal, for the normalised tokens in a stop list; "none" for an empty list."""
     if not words:
         return "none"
-    return _digest("\n".join(sorted({token for word in words for token in normalise(word).split(" ")})))
+    return _digest("\n".join(sorted({token for word in words for token in folded_text(word).split(" ")})))
 
 
 def digest_of_hashes(hashes: frozenset[int]) -> str:
@@ -128,7 +130,7 @@ def parse_stop_shingles(text: str) -> StopShingles:
     while head < len(lines) and (setting := _SETTING.fullmatch(lines[head])):
         settings[setting[1]] = setting[2]
         head += 1
-    expected = [*described(ShingleOptions()), "documents", "share"]
+    expected = [*described_options(ShingleOptions()), "documents", "share"]
     if list(settings) != expected or head == len(lines) or lines[head]:
         raise ValueError(f"line {head + 1}: the head must be {', '.join(expected)}, in this order, and an empty line")
     documents, share = _pop_sample(settings)
@@ -159,13 +161,13 @@ def _pop_sample(settings: dict[str, str]) -> tuple[int, float]:
 
 
 def differences(stops: StopShingles, options: ShingleOptions) -> list[str]:
-    """Return the options in which a file and a profile differ, each as a text; empty if there are none."""
-    profile, file = described(options), stops.shingles
+    """Return the options in which a file and a profile differ, as texts."""
+    profile, file = described_options(options), stops.options
     return [f"{key} {file[key]}, not {profile[key]}" for key in profile if file[key] != profile[key]]
 
 
 class SourceStops(NamedTuple):
-    """Stop shingles for one source, None for all documents; ``counts`` are its documents with a shingle, by hash."""
+    """Stop shingles of one source, or of all documents (``source`` None); ``counts``: documents by shingle hash."""
 
     source: str | None
     documents: int
@@ -175,10 +177,11 @@ class SourceStops(NamedTuple):
 class Learnt(NamedTuple):
     """Stop shingles learnt from a sample.
 
-    stops: The union over all documents and the sources.
-    groups: All documents, then the sources with at least `least_source_documents`, ordered by name.
-    small_sources: Number of sources with fewer documents.
-    least_source_documents: Least document count for a source in `groups`; the argument, or more after forgetting.
+    Attributes:
+        stops: The union over all documents and the sources.
+        groups: All documents, then the sources with at least `least_source_documents`, ordered by name.
+        small_sources: Number of sources with fewer documents.
+        least_source_documents: Least document count for a source in `groups`; the argument, or more after forgetting.
     """
 
     stops: StopShingles
@@ -211,11 +214,11 @@ def learn_stop_shingles(
     if not 0 < share <= 1:
         raise ValueError(f"the share must be above 0 and at most 1, not {share}")
     plain = replace(options, bag=False, stop_shingles=frozenset())
-    shingler, sample = Shingler(plain), _Sample(Counter(MOST_COUNTED))
+    shingler, sample = Shingler(plain), _Sample(DocumentCounter(MOST_COUNTED))
     for batch in _batches(documents):
         shingles = shingler.shingle([text for text, _ in batch])
         sample.add(shingles.hashes, shingles.offsets, [source or None for _, source in batch])
-    everything = StopShingles({}, sample.documents[0], share, described(plain))  # 0: the group of all documents
+    everything = StopShingles({}, sample.documents[0], share, described_options(plain))  # 0: the group of all documents
     if sample.counter.forgotten >= everything.least_documents:
         raise ValueError(
             f"too many different shingles to count those of only {everything.least_documents} documents; take a "
@@ -246,7 +249,7 @@ class _Sample:
         seen: A 64-bit digest for each different document in each of its groups; some 150 bytes a document.
     """
 
-    counter: "Counter"
+    counter: "DocumentCounter"
     numbers: dict[str, int] = field(default_factory=dict)
     documents: list[int] = field(default_factory=lambda: [0])
     seen: set[int] = field(default_factory=set)
@@ -280,7 +283,7 @@ class _Sample:
                 yield SourceStops(name, count, self.counter.at_least(least_documents(share, count), count, group))
 
 
-class Counter:
+class DocumentCounter:
     """Counts the documents that contain each shingle, by group; at most ``capacity`` counts (lossy counting)."""
 
     def __init__(self, capacity: int) -> None:

@@ -1,4 +1,4 @@
-"""From texts to elements: tokens or characters, each as a 64-bit hash (for `shingles`).
+"""From texts to elements: tokens or characters, each as a 64-bit hash. Called by `shingles`.
 
 ASCII texts are read as bytes, other texts as code points folded by `normalise`. Both ways give an ASCII text the same
 elements. By the bits of `unicode_tables`, code points with LETTER or NUMBER are inside a token; one with MARK continues
@@ -64,7 +64,7 @@ class ElementReader:
     folding: FoldOptions
 
     def read(self, texts: Sequence[str], *, ascii_only: bool) -> Elements:
-        """Return the elements; ``ascii_only`` tells that all texts are ASCII, so that they may be read as bytes."""
+        """Return the elements. ``ascii_only``: all texts are ASCII, so they are read as bytes, which is faster."""
         if self.unit == "char":
             return self._ascii_characters(texts) if ascii_only else self._general_characters(texts)
         return self._ascii_tokens(texts) if ascii_only else self.tokens(texts)
@@ -171,8 +171,8 @@ def _token_begins(folded: Folded, inside: NDArray[np.bool_]) -> NDArray[np.bool_
     begins_after_solo = inside[1:] & plain[1:]
     if not begins_after_solo.any():
         return begins
-    # Missing are the first characters of words directly after a solo character or its marks: of the plain characters
-    # inside a token those whose predecessor is inside a token and not plain.
+    # Still missing: first characters of words directly after a solo character or its marks. Such a character is plain
+    # and inside a token; the character before it is inside a token and not plain.
     begins_after_solo &= inside[:-1] > plain[:-1]
     if begins_after_solo.any():
         reached = _continued_by_marks(solo, (kinds & kind(MARK)) != 0) if bits & MARK else solo
@@ -189,7 +189,7 @@ def _continued_by_marks(solo: NDArray[np.bool_], mark: NDArray[np.bool_]) -> NDA
         if not further.any():
             return reached
         reached[1:] |= further
-    # Each character that is no mark, repeated for the marks behind it.
+    # For longer runs: each mark gets the value of the last character before it that is no mark.
     base = np.flatnonzero(~mark)
     length = np.diff(np.append(base, mark.size))
     reached[base[0] :] = np.repeat(solo.take(base), length)
@@ -199,7 +199,7 @@ def _continued_by_marks(solo: NDArray[np.bool_], mark: NDArray[np.bool_]) -> NDA
 def _token_places(
     folded: Folded, inside: NDArray[np.bool_], *, exact: bool
 ) -> tuple[NDArray[np.int64], NDArray[np.int64] | NDArray[np.int8]]:
-    """Return token starts, and token lengths in code points; these are int8, which is faster, if all are 1.
+    """Return token starts, and token lengths in code points; as int8, which is faster, if all lengths are 1.
 
     Unless ``exact``, a length may include the separators behind the token.
     """
@@ -228,7 +228,7 @@ def _token_places(
 
 def _token_points(folded: Folded, inside: NDArray[np.bool_]) -> NDArray[np.uint16] | NDArray[np.uint32]:
     """Return folded code points, NUL for separators, as uint16 if all fit."""
-    # The bits of all code points together exceed the last unit only if a code point does; ``astype`` drops
+    # The union of all code points' bits exceeds LAST_UNIT, 16 bits of ones, only if a code point does. ``astype`` drops
     # the bits above the code point.
     narrow = folded.bits & CODE_POINT <= LAST_UNIT
     points = folded.packed.astype("<u2") if narrow else folded.packed & CODE_POINT

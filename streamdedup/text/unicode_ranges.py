@@ -1,4 +1,7 @@
-"""Ranges of code points with properties that ``unicodedata`` lacks, for ``unicode_tables`` and ``alignment``."""
+"""Ranges of code points with properties that ``unicodedata`` lacks. Read by ``unicode_tables`` and ``alignment``.
+
+A change also touches docs/format.md and tests/unit/reference_shingles.py, and needs a new ``shingles.ALGORITHM``.
+"""
 
 from typing import Final
 

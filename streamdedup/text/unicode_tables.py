@@ -1,4 +1,4 @@
-"""Unicode properties by code point as NumPy tables, for ``normalise``, ``tokens`` and ``shingles``.
+"""Unicode properties by code point as NumPy tables. Called by ``normalise``; ``tokens`` and ``shingles`` use the bits.
 
 ``Tables.packed`` has one 32-bit entry for each code point. The low 21 bits say what the code point becomes in
 normalised text, the bits above say what it is and when the entry alone may be wrong:
@@ -75,16 +75,16 @@ _KIND_SHIFT = 24
 OWN_CLASS = np.uint32(0xFF)
 #: Composes with certain code points before it.
 COMPOSES_BACKWARD = np.uint32(1 << 8)
-#: The folded form depends on neighbours: only ``normalise._canonical`` is right.
+#: The folded form depends on neighbours, and no table tells how: ``normalise`` leaves the document in doubt.
 COMPLEX = np.uint32(1 << 9)
 #: Position of the combining class at the end of the decomposition, with which a following mark is compared.
 LAST_CLASS_SHIFT = 16
 #: Composes with certain code points after it (Hangul only; for the others see ``CompositeTable.composites``).
 COMPOSES_FORWARD = np.uint32(1 << 24)
 
-#: Entry of ``CompositeTable.composites`` for a pair that composes only after folding, or whose composed code point has
-#: a folded form that depends on neighbours. No pair composes to the code point 1. Greater entries are composed code
-#: points.
+#: Entry of ``CompositeTable.composites`` where the table cannot tell: the pair composes only after folding, or the
+#: folded form of the composed code point depends on neighbours. Greater entries are composed code points; no pair
+#: composes to the code point 1.
 UNDECIDED = np.uint32(1)
 
 #: Separator of tokens in folded text.
@@ -292,7 +292,7 @@ def _context_of(character: str, steps: list[str], own_context: dict[str, int]) -
     if bits & OWN_CLASS or any(entry & (OWN_CLASS | COMPOSES_BACKWARD) for entry in inside):
         # A mark that folds, or a character with a mark in its folded form: no table tells what neighbours change.
         return int(bits | COMPLEX)
-    # Of several steps the bit and the greatest class, so that ``normalise`` leaves no test out.
+    # From all steps: the bit if any has it, and the greatest class, so that ``normalise`` leaves no test out.
     ends = [step[-1] for step in steps]
     forward = max(own_context.get(c, 0) & COMPOSES_FORWARD for c in ends)
     last_class = max(unicodedata.combining(unicodedata.normalize("NFD", c)[-1]) for c in ends)
@@ -337,7 +337,7 @@ def _composite_table(
 def _undecided_pairs(
     composing: dict[tuple[int, int], int], foldings: dict[str, list[str]]
 ) -> dict[tuple[int, int], int]:
-    """Return ``UNDECIDED`` for each pair whose letter folds to a letter that composes with the mark."""
+    """Return the pairs whose letter folds to a letter that composes with the mark, each with ``UNDECIDED``."""
     marks: dict[int, list[int]] = {}
     for letter, mark in composing:
         marks.setdefault(letter, []).append(mark)

@@ -715,5 +715,5 @@ class TestHidden:
 @pytest.mark.parametrize(("limit", "count"), [(None, 3), (500, 3), (3, 3), (2, 2), (1, 1)])
 def test_a_full_bucket_never_raises_the_limit_on_candidates(limit, count):
     candidates = {number: number % 3 for number in range(1, 11)}
-    promising = promising_candidates(BucketHits(candidates, near_capacity=True, full=True), limit)
+    promising = promising_candidates(BucketHits(candidates, is_near_capacity=True, full_count=1), limit)
     assert promising == [2, 5, 8][:count]

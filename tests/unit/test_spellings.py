@@ -114,6 +114,7 @@ LINKS = {
     "Markdown, other words after it": (f"{PLAIN} [1](HTTP://EXAMPLE.ORG/)and more", f"{PLAIN} [1] and more", 0.75),
     "in the text": ("The map is at https://example.org/map, near the bridge", "The map is at, near the bridge", 0.27),
     "www": ("The map is at www.example.org/map. It is new", "The map is at. It is new", 0.27),
+    "www in capitals": ("The map is at Www.Example.org/map. It is new", "The map is at. It is new", 0.27),
     "ftp, in brackets": ("The map <ftp://example.org/map> of the bridge", "The map of the bridge", 0.25),
     "HTML": ('The <a href="https://example.org/">map</a> is here now', 'The <a href="">map</a> is here now', 0.36),
     "Chinese, without spaces": (

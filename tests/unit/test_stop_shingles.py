@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 from streamdedup.text import stop_shingles
 from streamdedup.text.shingles import ShingleOptions, Shingler
 from streamdedup.text.stop_shingles import (
-    Counter,
+    DocumentCounter,
     StopShingles,
     differences,
     digest_of_hashes,
@@ -178,7 +178,7 @@ DOCUMENTS = st.lists(st.sets(st.integers(0, 40), min_size=1), max_size=40)
 def test_with_little_memory_no_shingle_above_the_forgotten_count_is_missed_or_counted_too_low(
     documents, size, most, more
 ):
-    counter = Counter(most)
+    counter = DocumentCounter(most)
     arrays = [np.array(sorted(document), np.uint64) for document in documents]
     for first in range(0, len(arrays), size):
         counter.add(arrays[first : first + size])
@@ -217,13 +217,13 @@ CHARACTERS = ShingleOptions(unit="char", size=9, keep_white_space=False, fold_ma
     st.sampled_from([replace(OPTIONS, fold_variants=True, fold_look_alikes=True, keep_urls=False), CHARACTERS]),
 )
 def test_a_file_is_read_as_it_was_written(counts, share, options):
-    stops = StopShingles(counts, 900, share, stop_shingles.described(options))
+    stops = StopShingles(counts, 900, share, stop_shingles.described_options(options))
     assert parse_stop_shingles(stops.encoded()) == stops
     assert differences(parse_stop_shingles(stops.encoded()), options) == []
 
 
 def test_a_file_looks_as_documented():
-    stops = StopShingles({0xAB: 12, 0xFF00FF00: 7}, 300, 0.02, stop_shingles.described(ShingleOptions()))
+    stops = StopShingles({0xAB: 12, 0xFF00FF00: 7}, 300, 0.02, stop_shingles.described_options(ShingleOptions()))
     assert stops.encoded().splitlines() == [
         "streamdedup stop shingles, version 1",
         "algorithm = 1",
@@ -244,7 +244,7 @@ def test_a_file_looks_as_documented():
     ]
 
 
-GOOD = StopShingles({1: 2, 5: 3}, 9, 0.5, stop_shingles.described(OPTIONS)).encoded()
+GOOD = StopShingles({1: 2, 5: 3}, 9, 0.5, stop_shingles.described_options(OPTIONS)).encoded()
 
 
 @pytest.mark.parametrize(

@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 from streamdedup.text import normalise as normalise_module
 from streamdedup.text import unicode_tables
 from streamdedup.text.folding import FoldOptions
-from streamdedup.text.shingles import ENGLISH_STOP_WORDS, ShingleOptions, Shingler, normalise, parse_stop_words
+from streamdedup.text.shingles import ENGLISH_STOP_WORDS, ShingleOptions, Shingler, folded_text, parse_stop_words
 from tests.thoroughness import examples
 from tests.unit import reference_shingles as reference
 
@@ -110,13 +110,13 @@ def test_a_batch_of_any_texts_has_the_hashes_of_the_reference(given_texts, chose
 @settings(max_examples=examples(200))
 @given(texts)
 def test_normalise_is_that_of_the_reference_and_idempotent(text):
-    once = normalise(text)
+    once = folded_text(text)
     assert once == reference.normalise(text)
-    assert normalise(once) == once
+    assert folded_text(once) == once
     for option in FOLDING:
-        assert normalise(text, **{option: True}) == reference.normalise(text, **{option: True})
-        folded = normalise(text, **{option: True})
-        assert normalise(folded, **{option: True}) == folded
+        assert folded_text(text, **{option: True}) == reference.normalise(text, **{option: True})
+        folded = folded_text(text, **{option: True})
+        assert folded_text(folded, **{option: True}) == folded
 
 
 @settings(max_examples=examples(50))
@@ -208,8 +208,8 @@ def test_letters_with_several_marks_are_composed_in_the_arrays(text, monkeypatch
 )
 def test_folding_code_points_twice_changes_nothing(points):
     in_contexts = "\n".join(f"{chr(point)}\na{chr(point)}b" for point in points)
-    once = normalise(in_contexts)
-    assert normalise(once) == once
+    once = folded_text(in_contexts)
+    assert folded_text(once) == once
 
 
 def test_no_code_point_outside_the_tabulated_planes_is_part_of_a_token():
@@ -326,7 +326,7 @@ def test_stop_words_are_left_out_after_normalisation():
 
 def test_the_english_stop_words_are_normalised_words():
     assert len(ENGLISH_STOP_WORDS) > 100
-    assert all(normalise(word) == word and " " not in word for word in ENGLISH_STOP_WORDS)
+    assert all(folded_text(word) == word and " " not in word for word in ENGLISH_STOP_WORDS)
 
 
 def test_a_stop_word_list_is_one_word_a_line_with_comments():
