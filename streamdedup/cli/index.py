@@ -150,7 +150,7 @@ def rebuild(
     names = chosen_profiles(settings, profile)
     refuse_while_daemons_run(settings, wait=wait)
     with connect_backend(settings) as backend:
-        backend.check()
+        backend.require_usable()
         losses = _losses(settings, names, backend)
         rebuilt = {name for name in names if not _is_gap(losses[name])}
         replaced = [name for name in names if name in rebuilt and backend.upkeep(name).fingerprint() is not None]
@@ -182,7 +182,7 @@ def _is_gap(losses: Sequence[Loss]) -> bool:
 
 def _fits(backend: Backend, name: str) -> bool:
     stored = backend.upkeep(name).fingerprint()
-    return stored is not None and not mismatches(stored, backend.configured(name))
+    return stored is not None and not mismatches(stored, backend.configured_fingerprint(name))
 
 
 def _rebuild(
@@ -234,7 +234,7 @@ def prepare(config: ConfigOption = None, assignments: SetOption = None, profile:
             "for the settings to come"
         )
     with connect_backend(settings) as backend:
-        backend.check()
+        backend.require_usable()
         losses = _losses(settings, names, backend)
         for name in names:
             exists = backend.upkeep(name).fingerprint() is not None

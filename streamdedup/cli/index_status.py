@@ -54,7 +54,7 @@ def _profile(
 ) -> dict[str, Any]:
     upkeep, index = backend.upkeep(name), backend.index(name)
     stored = upkeep.fingerprint()
-    deviations = {} if stored is None else differences(stored, backend.configured(name))
+    deviations = {} if stored is None else differences(stored, backend.configured_fingerprint(name))
     survey = None if on_keys is None else upkeep.survey(on_keys)
     missing = None if group is None else sorted(group.missing_topics.intersection(settings.profiles[name].topics))
     return {

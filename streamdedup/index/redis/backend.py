@@ -64,7 +64,7 @@ class RedisBackend:
     def upkeep(self, name: str) -> RedisUpkeep:
         return RedisUpkeep(self.connections, self._namespace(name))
 
-    def configured(self, name: str) -> Fingerprint:
+    def configured_fingerprint(self, name: str) -> Fingerprint:
         return self._index_options(name).stored_fingerprint(self._indexes[name].fingerprint)
 
     def where(self, name: str) -> str:
@@ -73,7 +73,7 @@ class RedisBackend:
     def servers(self) -> list[ServerFacts]:
         return [_server_facts(address, info) for address, info in read_facts(self.connections).items()]
 
-    def check(self) -> list[str]:
+    def require_usable(self) -> list[str]:
         return check_server(self.connections)
 
     def findings(self, *, rebuilds: bool) -> Iterator[Finding]:

@@ -5,7 +5,7 @@
 -- KEYS[2..n+1]  fences of the partitions of the call, in this slot
 -- KEYS[n+2]     number of the last call of this writer: in this slot of a cluster, else in all slots
 -- ARGV[1..n]    expected value of each fence: '<generation>:<writer>'
--- ARGV[n+1]     number of this call
+-- ARGV[n+1]     number of this call: that of its run, in which all calls have the same number
 -- ARGV[n+2]     least number that KEYS[n+2] must have, or writes were lost: that of the writer's last acknowledged call, 0 when
 --               unknown; in further calls of a run the number of the run, so that all are refused with the first call
 -- Sets the local `used` to the number of arguments used up: the script's own begin at ARGV[used+1].
