@@ -136,7 +136,7 @@ class PartitionOwnership:
         fence = index.fence(
             partition, generation, start, attempt_id_of(committed), state, lambda: self._confirm(source)
         )
-        if fence.recreated:
+        if fence.is_recreated:
             self._on_recreated(fence)
         return replace(fence, has_commit=committed is not None)
 

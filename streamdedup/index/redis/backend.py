@@ -1,6 +1,6 @@
 """The ``Backend`` of Redis and Valkey: makes the index, reader, staging index and upkeep of each profile.
 
-``streamdedup.indexes`` constructs it.
+``streamdedup.indexes`` constructs it from the settings. The contract is ``index.backend.Backend``, with its callers.
 """
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -25,7 +25,7 @@ from streamdedup.index.values import Fingerprint
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RedisOptions:
-    """What all indexes of an installation have in common; ``RedisIndexOptions`` are the options of one index.
+    """Options that all indexes of an installation share; ``RedisIndexOptions`` are the options of one index.
 
     Attributes:
         address: Address of the servers without secrets, for the operator.

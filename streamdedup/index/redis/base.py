@@ -120,7 +120,7 @@ class RedisReading:
         """
         last_slice = self._document_slice()
         first_slice = last_slice if self.options.lifetime_ms is None else last_slice - SLICES_PER_LIFETIME
-        keys = [self._keys.documents(time_slice) for time_slice in range(first_slice, last_slice + 1)]
+        keys = [self._keys.document_count(time_slice) for time_slice in range(first_slice, last_slice + 1)]
         return int(self._servers.ask(keys[0], "PFCOUNT", *keys))
 
     def _document_slice(self) -> int:

@@ -72,12 +72,11 @@ class RedisEntries(RedisPart):
         # of no documents first stores the present call number in the slot of each entry: a failover of a server that
         # loses removals also loses this later write, and the new master refuses the entries.
         removal, encoded_fences = f"remove_{self.options.bucket_layout}", self._encode_fences(fences)
-        self._run(
-            [
-                self._fenced_call(removal, slot, encoded_fences, [self._keys.buckets(slot), self._lifetime, b"", b""])
-                for slot in by_slot(self._keys.entry_slot(entry.number) for entry in entries)
-            ]
-        )
+        calls = []
+        for slot in by_slot(self._keys.entry_slot(entry.number) for entry in entries):
+            no_documents = [self._keys.buckets_prefix(slot), self._lifetime, b"", b""]
+            calls.append(self._fenced_call(removal, slot, encoded_fences, no_documents))
+        self._run(calls)
         lifetimes = [self._lifetime, marker_lifetime(self.options.lifetime_ms) or 0]
         self._call_with_entries("replace_entries", lifetimes, entries, encode_entries(entries), fences)
 
@@ -100,7 +99,7 @@ class RedisEntries(RedisPart):
         for slot, rows in groups.items():
             slot_entries = b"".join([encoded[row] for row in rows])
             joined = (numbers[rows].tobytes(), lengths[rows].tobytes(), slot_entries)
-            arguments = [self._keys.entries(slot), *lifetimes, *joined]
+            arguments = [self._keys.entries_prefix(slot), *lifetimes, *joined]
             calls.append(self._fenced_call(script, slot, encoded_fences, arguments, len(rows)))
         return list(groups.values()), self._run(calls)
 
@@ -150,7 +149,7 @@ class RedisEntries(RedisPart):
         ]
 
         def first_arguments(slot: int) -> list[Any]:
-            return [self._keys.entries(slot), int(replace_other)]
+            return [self._keys.entries_prefix(slot), int(replace_other)]
 
         calls = self._calls_by_slot("set_clusters", slots, fences, first_arguments, arguments)
         return _in_order(slots, self._run(calls))
@@ -166,7 +165,7 @@ class RedisEntries(RedisPart):
         max_joined = CLUSTER_SIZE_CAP - 1  # without the first document
 
         def first_arguments(slot: int) -> list[Any]:
-            return [self._keys.cluster_sets(slot), self._keys.entries(slot), self._lifetime, max_joined]
+            return [self._keys.cluster_sets_prefix(slot), self._keys.entries_prefix(slot), self._lifetime, max_joined]
 
         calls = self._calls_by_slot("change_cluster_sets", slots, fences, first_arguments, arguments)
         return _in_order(slots, self._run(calls))

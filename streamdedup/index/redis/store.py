@@ -45,7 +45,7 @@ class RedisIndex(RedisPartitions, RedisEntries, RedisBuckets, RedisPairs):
             )
         value = msgspec.json.encode(self.options.stored_fingerprint(fingerprint))
         if create and self._servers.ask(key, "SET", key, value, "NX"):
-            return Opening(created=True)
+            return Opening(is_created=True)
         stored = self._servers.ask(key, "GET", key)
         return None if stored is None else self._compare_fingerprint(stored, fingerprint)
 
