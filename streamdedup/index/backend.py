@@ -48,7 +48,7 @@ class Survey:
 
 @dataclass(frozen=True, slots=True)
 class PartitionFacts:
-    """What an index has stored for a partition.
+    """Facts that an index has stored for a partition.
 
     Attributes:
         generation: Consumer-group generation of the fence; None without a fence.
@@ -62,7 +62,7 @@ class PartitionFacts:
 
 @dataclass(frozen=True, slots=True)
 class ServerFacts:
-    """What a server of the store reports: None where unknown, and as the limit for none; no secret in ``address``."""
+    """Facts reported by a server of the store; None where unknown or unlimited; ``address`` has no secret."""
 
     address: str
     software: str

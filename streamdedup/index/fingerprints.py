@@ -48,7 +48,7 @@ def compare_fingerprints(stored: Fingerprint, expected: Fingerprint) -> Opening:
     texts = differences(stored, expected)
     serious = mismatches(stored, expected)
     if serious:
-        # Settings restored by the operator make the index usable again, unless only versions differ.
+        # The old settings make the index usable again, unless only versions differ.
         restore = (
             "the version of streamdedup" if texts.keys() <= VERSION_PARAMETERS | ADVISORY_PARAMETERS else "the settings"
         )
@@ -67,7 +67,7 @@ def compare_fingerprints(stored: Fingerprint, expected: Fingerprint) -> Opening:
 
 
 def decode_fingerprint(key: bytes, data: bytes) -> dict[str, object]:
-    """Decode the fingerprint stored at ``key``; raise ``StoreMisconfigured`` if ``data`` is none."""
+    """Decode the fingerprint stored at ``key``; raise ``StoreMisconfigured`` for other data."""
     try:
         return msgspec.json.decode(data, type=dict[str, object])
     except (ValueError, RecursionError) as error:  # msgspec's errors and those of UTF-8 are ValueErrors

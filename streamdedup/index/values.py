@@ -47,7 +47,8 @@ class Fence:
         is_recreated: Whether the topic was created again, so that the call that returned this fence began the
             incarnation.
         has_commit: Whether the group has a committed offset for the partition; set by ``daemon``, not by stores. If so,
-            an operator who has set the offset back explains records below the high-water mark; else nothing does.
+            records below the high-water mark mean that an operator has set the offset back; if not, nothing explains
+            such records.
     """
 
     partition: Partition

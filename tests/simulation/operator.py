@@ -78,7 +78,7 @@ class Backend:
     def where(self, _name: str) -> str:
         return self._installation.prefix
 
-    def check(self) -> list[str]:
+    def require_usable(self) -> list[str]:
         return []
 
 

@@ -60,8 +60,8 @@ def check_redis(
 ) -> Iterator[Finding]:
     """Yield the result of each check; raise for a request without an answer.
 
-    The check of permissions calls all commands in a script that may not write. The server refuses a command that is not
-    permitted for that reason first. The script stays in the server's cache. No key is written, created or deleted.
+    The check of permissions calls all commands in a script that may not write, and so changes no key. For a command
+    that the user may not call, the server refuses with this reason first. The script stays in the server's cache.
 
     Args:
         keys: The guard of each slot of the indexes, a key that never exists.

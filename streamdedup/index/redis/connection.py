@@ -72,7 +72,7 @@ def connect_sentinel(
     """Return the connection to the master that Sentinels name, or to a replica of it; nothing is sent yet.
 
     ``security`` and ``sentinel_security`` are the client's arguments for login and TLS. With ``from_replicas`` the
-    connection is to a replica if there is any. It is for commands that only read, and not for ``read_facts`` and
+    connection is to a replica if there is any: for commands that only read, and not for ``read_facts`` and
     ``check_server``, which take a replica for a failover.
     """
     times = {"socket_timeout": timeout_s, "socket_connect_timeout": connect_timeout_s}

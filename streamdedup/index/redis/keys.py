@@ -38,9 +38,9 @@ key                    type     content
 A position begins with partition and topic incarnation: ``topic:partition:offset`` or
 ``topic@incarnation:partition:offset``.
 
-Every daemon finds the slot of a key from the same value: that of a bucket from the band, of a bucket of exact copies
-from the content, of an entry and of a cluster's set from the document number, of a claim from the pair, of pending
-matches from the partition.
+So that every daemon finds the same key, a slot is computed: for a bucket from band and band key, for a bucket of exact
+copies from the content, for an entry or a cluster's set from the document number, for a claim from the pair, for
+pending matches from the partition.
 
 Scripts build most keys themselves, and a cluster checks declared keys only. While a hash slot of the cluster moves, its
 keys are divided between two nodes; a script would not find a key on the other node, and would create the key a second
