@@ -46,7 +46,8 @@ def test_a_password_file_is_read_again_when_the_server_has_another_password(own_
     path.write_text("canary-1\n")
     allow(client, "canary-1")
     with backend_of(url=started.url, username="app", password_file=path) as backend:
-        ask = {"pipeline": lambda: backend.connections.ask(b"k", "GET", b"k"), "single": backend.check}[how]
+        probes = {"pipeline": lambda: backend.connections.ask(b"k", "GET", b"k"), "single": backend.require_usable}
+        ask = probes[how]
         ask()
         allow(client, "canary-2")
         assert "waiting for a new one in redis.password_file" in refusal(backend, StoreUnavailable)
