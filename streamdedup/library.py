@@ -161,7 +161,7 @@ class LibraryIndex:
         section = profile.section
         with ExitStack() as stack:
             backend = stack.enter_context(backend_at(url, KEY_PREFIX, {name: index_parameters(section)}))
-            for warning in backend.check():
+            for warning in backend.require_usable():
                 warnings.warn(warning, stacklevel=2)
             index = cls._writable(section, name, backend.index(name), backend.reader(name))
             stack.pop_all()  # without an error the connections stay open until ``close``

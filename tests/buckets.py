@@ -6,13 +6,13 @@ from streamdedup.index.redis.servers import Servers
 
 def members_in_set(servers: Servers, keys: Keys, slot: int, band_key: int) -> set[int]:
     """Return the documents in a bucket of the layout ``sets``."""
-    key = keys.buckets(slot) + band_key.to_bytes(4, "big")
+    key = keys.buckets_prefix(slot) + band_key.to_bytes(4, "big")
     return {int(member) for member in servers.ask(key, "SMEMBERS", key)}
 
 
 def members_in_pages(servers: Servers, keys: Keys, slot: int, band_key: int, generation: int) -> set[int]:
     """Return the documents in a bucket of the layout ``packed``, of one page generation."""
-    prefix = keys.buckets(slot) + b"%d" % generation
+    prefix = keys.buckets_prefix(slot) + b"%d" % generation
     text = servers.ask(prefix, "GET", prefix)
     if text is None:
         return set()

@@ -213,7 +213,7 @@ def _index_finding(
         return Finding.warning("index", text)
     stored = upkeep.fingerprint()
     if stored is not None:
-        opening = compare_fingerprints(stored, backend.configured(name))  # raises `IndexMismatch`
+        opening = compare_fingerprints(stored, backend.configured_fingerprint(name))  # raises `IndexMismatch`
         if opening.advisories:
             return Finding.warning("index", f"index of {name}: fits, but {'; '.join(opening.advisories)}")
         return Finding.ok("index", f"index of {name}: fits the settings")

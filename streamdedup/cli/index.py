@@ -154,7 +154,7 @@ def rebuild(
     names = chosen_profiles(settings, profile)
     refuse_while_daemons_run(settings, wait=wait)
     with connect_backend(settings) as backend:
-        backend.check()
+        backend.require_usable()
         losses = _losses(settings, names, backend)
         to_rebuild = {name for name in names if not _is_gap(losses[name])}
         to_replace = [name for name in names if name in to_rebuild and backend.upkeep(name).fingerprint() is not None]
@@ -187,7 +187,7 @@ def _is_gap(losses: Sequence[Loss]) -> bool:
 def _fits(backend: Backend, name: str) -> bool:
     """Tell whether a profile has an index, built with the parameters of the settings."""
     fingerprint = backend.upkeep(name).fingerprint()
-    return fingerprint is not None and not mismatches(fingerprint, backend.configured(name))
+    return fingerprint is not None and not mismatches(fingerprint, backend.configured_fingerprint(name))
 
 
 def _rebuild(
@@ -239,7 +239,7 @@ def prepare(config: ConfigOption = None, assignments: SetOption = None, profile:
             "for the settings to come"
         )
     with connect_backend(settings) as backend:
-        backend.check()
+        backend.require_usable()
         losses = _losses(settings, names, backend)
         for name in names:
             exists = backend.upkeep(name).fingerprint() is not None

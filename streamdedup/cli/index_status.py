@@ -58,7 +58,7 @@ def _profile(
 ) -> dict[str, Any]:
     upkeep, index = backend.upkeep(name), backend.index(name)
     fingerprint = upkeep.fingerprint()
-    all_differences = {} if fingerprint is None else differences(fingerprint, backend.configured(name))
+    all_differences = {} if fingerprint is None else differences(fingerprint, backend.configured_fingerprint(name))
     survey = None if on_keys is None else upkeep.survey(on_keys)
     missing = None if group is None else sorted(group.missing_topics.intersection(settings.profiles[name].topics))
     return {

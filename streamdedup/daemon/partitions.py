@@ -139,7 +139,7 @@ class PartitionOwnership:
         fence = index.fence(
             partition, generation, start, attempt_id_of(committed), in_kafka, lambda: self._confirm_membership(source)
         )
-        if fence.recreated:
+        if fence.is_recreated:
             self._on_recreated(fence)
         return replace(fence, has_commit=committed is not None)
 

@@ -76,10 +76,10 @@ class Recovery:
         if opening is None:
             return
         self._opened.add(name)
-        if opening.created and self._has_found_loss:
+        if opening.is_created and self._has_found_loss:
             # A write has detected the loss, which no committed offset shows, because nothing is committed yet.
             self._on_lost(name, True)
-        log.info("index_open", profile=name, created=opening.created)
+        log.info("index_open", profile=name, created=opening.is_created)
         if pipeline.silent_until_ms is not None:
             until = datetime.fromtimestamp(pipeline.silent_until_ms / 1000, UTC).isoformat()
             log.info("silent_until", profile=name, time=until)

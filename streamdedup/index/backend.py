@@ -1,7 +1,8 @@
 """The backend: everything that depends on the kind of store in which the indexes are.
 
-A kind of store is a folder beside this module with an implementation of ``Backend``, which ``streamdedup.indexes``
-constructs. No other module knows which kind is in use.
+A kind of store is a folder beside this module with an implementation of ``Backend``, such as ``redis.backend``.
+``streamdedup.indexes`` constructs it, for the commands in ``cli`` and for ``library``; no other module knows which kind
+is in use. A change also touches ``redis.backend``, ``redis.admin`` and the backend in tests/simulation/operator.py.
 """
 
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
@@ -31,7 +32,7 @@ class IndexParameters:
 
 @dataclass(frozen=True, slots=True)
 class KeyStatistics:
-    """Keys of one kind; ``used_bytes`` is estimated from a sample, without the server's tables of keys."""
+    """Keys of one kind; ``used_bytes`` is estimated from a sample, without the memory of the server's key tables."""
 
     count: int
     used_bytes: int
@@ -47,7 +48,12 @@ class Survey:
 
 @dataclass(frozen=True, slots=True)
 class PartitionFacts:
-    """The facts of a partition in an index; ``topic_id``, empty when unknown, is that of the high-water mark."""
+    """Facts that an index has stored for a partition.
+
+    Attributes:
+        generation: Consumer-group generation of the fence; None without a fence.
+        topic_id: Id of the topic, stored with the high-water mark; empty when unknown.
+    """
 
     high_water_mark: int | None
     generation: int | None
@@ -56,7 +62,7 @@ class PartitionFacts:
 
 @dataclass(frozen=True, slots=True)
 class ServerFacts:
-    """The facts of a server of the store; None where unknown or unlimited; ``address`` is without secrets."""
+    """Facts reported by a server of the store; None where unknown or unlimited; ``address`` has no secret."""
 
     address: str
     software: str
@@ -66,7 +72,7 @@ class ServerFacts:
 
 
 class IndexUpkeep(Protocol):
-    """Inspects and deletes one index, for the commands of operators.
+    """Inspects and deletes one index, for `index status`, `index drop`, other commands and ``library.Index.delete``.
 
     Nothing takes a lock, so numbers are approximate while daemons write. ``on_keys`` gets the number of keys that were
     counted or deleted since its last call.
@@ -88,7 +94,10 @@ class IndexUpkeep(Protocol):
         """Walk over all keys of the index."""
 
     def drop(self, on_keys: Callable[[int], None] = lambda _count: None) -> int:
-        """Delete the index and return the number of deleted keys; daemons that still write to the index end."""
+        """Delete the index and return the number of deleted keys.
+
+        Daemons that still write find the index lost, and react as ``service.on_index_lost`` says.
+        """
 
 
 class Backend(Protocol):
@@ -104,7 +113,7 @@ class Backend(Protocol):
 
     @property
     def mode(self) -> str:
-        """Form of the deployment; `single` is one server."""
+        """The setting ``redis.mode``: ``single`` (one server), ``sentinel`` or ``cluster``."""
 
     def index(self, name: str) -> Index:
         """Return the index of a profile."""
@@ -118,7 +127,7 @@ class Backend(Protocol):
     def upkeep(self, name: str) -> IndexUpkeep:
         """Return the tool that inspects and deletes the index of a profile."""
 
-    def configured(self, name: str) -> Fingerprint:
+    def configured_fingerprint(self, name: str) -> Fingerprint:
         """Return the parameters with which the index of a profile would be built now."""
 
     def where(self, name: str) -> str:
@@ -127,13 +136,13 @@ class Backend(Protocol):
     def servers(self) -> Sequence[ServerFacts]:
         """Return the facts of the servers; raise ``StoreMisconfigured`` if they are not as in the settings."""
 
-    def check(self) -> list[str]:
-        """Raise unless the servers can hold an index, with fewer requests than ``findings``; return warnings."""
+    def require_usable(self) -> list[str]:
+        """Raise unless the servers can keep an index; return warnings. Checks less than ``findings``."""
 
     def findings(self, *, rebuilds: bool) -> Iterator[Finding]:
         """Yield the result of each check of the servers, for `streamdedup check` and for the start of the daemon.
 
-        With ``rebuilds`` the daemon rebuilds a lost index by itself, so that its user needs more permissions.
+        With ``rebuilds`` the daemon rebuilds a lost index by itself, and its user needs more permissions.
         """
 
     def close(self) -> None:

@@ -1,4 +1,7 @@
-"""The set of a cluster in memory, the specification for ``redis/lua/_cluster_sets.lua``."""
+"""The set of a cluster in memory: the documents that joined a first document, and their counts.
+
+Called by ``index.memory``. The specification for ``redis/lua/_cluster_sets.lua``: a change touches both.
+"""
 
 from bisect import insort
 from collections import Counter
@@ -8,12 +11,13 @@ from typing import NamedTuple, Self
 from streamdedup.index.documents import IndexEntry
 from streamdedup.index.values import CLUSTER_SIZE_CAP, ClusterCounts
 
-#: A record time is kept in 6 bytes, signed; a greater one, such as one in microseconds, is the nearest.
+#: Range of a signed number of 6 bytes, in which Redis keeps a record time; a time beyond it, such as one in
+#: microseconds, becomes the nearest time in the range.
 _LEAST_TIME_MS, _GREATEST_TIME_MS = -(2**47), 2**47 - 1
 
 
 class _ClusterMember(NamedTuple):
-    """A document in a set; members are in the order of the first three fields."""
+    """A document in a set. The first three fields are the order of the members."""
 
     time_ms: int
     partition: int
@@ -32,7 +36,7 @@ class ClusterSet:
         self._sources: Counter[bytes | None] = Counter(member.source for member in self._members if member.source)
 
     def with_first(self, entry: IndexEntry | None) -> Self:
-        """Return the set with the first document, if that one is in the index."""
+        """Return the set with the first document, whose index entry is ``entry``; the same set if there is no entry."""
         if entry is None or entry.deleted or entry.number in self._numbers:
             return self
         extended = type(self)(self._first, self._members)
@@ -54,11 +58,11 @@ class ClusterSet:
             self._sources[member.source] += 1
 
     def remove(self, number: int) -> None:
-        """Remove a document; from a full set, which may lack further documents, only its source."""
+        """Remove a document; in a full set, which may lack further documents, remove only the document's source."""
         row = next((row for row, member in enumerate(self._members) if member.number == number), None)
         if row is None:
             return
-        self._sources -= Counter([self._members[row].source])  # also drops a source that no document has
+        self._sources -= Counter([self._members[row].source])  # drops a source that no document has any more
         if self._is_full:
             self._members[row] = self._members[row]._replace(source=None)
         else:
@@ -75,12 +79,12 @@ class ClusterSet:
 
     @property
     def numbers(self) -> list[int]:
-        """The documents in the set."""
+        """The document numbers in the set."""
         return [member.number for member in self._members]
 
     @property
     def counts(self) -> ClusterCounts:
-        """The counts of the cluster."""
+        """The counts of the cluster; the first document counts in the size also where it is no member."""
         if not self._members:
             return ClusterCounts(self._size)
         earliest, latest = self._members[0], self._members[-1]

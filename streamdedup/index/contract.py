@@ -16,10 +16,11 @@ A store divides its keys among *slots*. Each slot is on one server; a server may
 
 ``detection`` uses the ``DocumentStore``, ``daemon`` the ``PartitionStore`` and ``StoreHealth``; ``detection.writing``,
 which replaces the daemon in programs without Kafka, uses all three. ``index.memory`` and ``index.redis`` implement all
-three. Processes that only look up use ``index.reading``.
+three, tests/contract tests both, and tests/simulation/server.py lists the methods: a change touches all of these.
+Processes that only look up use ``index.reading``.
 
-The index lies outside the Kafka transaction that publishes alerts. Eleven rules keep pairs from being lost or doubled;
-docs/delivery.md states them with their reasons, and code refers to them by number:
+The index is not a part of the Kafka transaction that publishes alerts. Eleven rules keep pairs from being lost or
+published twice; docs/delivery.md states them with their reasons, and code refers to them by number:
 
 1. entry first, 2. add before read, 3. position order, 4. pending matches saved, 5. claim, 6. high-water mark, 7. fence,
 8. claims seeded, 9. remove before change, 10. no late or forgotten writes, 11. announce.
@@ -30,7 +31,7 @@ commit; the replay uses both, or both expire.
 
 All methods raise ``StoreUnavailable`` when the server does not answer, is full, loading or failing over. The call may
 have taken no, partial or full effect, so the batch is repeated. All methods raise ``StoreMisconfigured`` when the
-server refuses the client for good. Methods with ``fences``, those of the partitions of the batch, raise
+server refuses the client for good. Methods with ``fences`` get those of all partitions in the batch; they raise
 ``BatchRefused`` when a later generation owns a partition or when a fence is missing, and ``IndexLost`` when the whole
 index is gone.
 """
@@ -79,9 +80,9 @@ class EntryStore(EntryReading, Protocol):
     """Index entries by document number."""
 
     def encode_entries(self, entries: Sequence[IndexEntry]) -> Sequence[bytes] | None:
-        """Return what ``insert_entries`` stores, computed ahead; None where nothing is to be computed.
+        """Return the form in which ``insert_entries`` stores entries; None for a store that needs no encoding.
 
-        Sends no request, and may be called in any thread.
+        Sends no request, and may be called in any thread, so that the encoding can be done ahead.
         """
 
     def insert_entries(
@@ -90,7 +91,7 @@ class EntryStore(EntryReading, Protocol):
         """Store entries for documents that the index does not have; return one result for each entry, in order.
 
         A later version than the stored one is not stored yet: the old one must be removed from its buckets first.
-        ``encoded`` is the result of ``encode_entries`` for these entries, None where it was not computed ahead.
+        ``encoded`` is the result of ``encode_entries`` for these entries, if it was done ahead.
         """
 
     def replace_entries(self, entries: Sequence[IndexEntry], fences: Sequence[Fence]) -> None:
@@ -103,9 +104,12 @@ class EntryStore(EntryReading, Protocol):
 
         A document that joins a cluster becomes a member of the cluster's set with the source and record time of its
         entry, and leaves the set of the cluster that its entry named. To join again changes nothing. The first document
-        becomes a member with it, if it has an entry. A set lives as long as an entry, counted from the last document
-        that joined. ``clusters`` are: document number, position, document number that names the cluster: of a document
-        that joins no cluster its own number, and its entry does not change.
+        becomes a member too, if it has an entry. A set lives as long as an entry, counted from the last document that
+        joined.
+
+        Args:
+            clusters: Document numbers, each with the position of its entry, and with the document number that names the
+                cluster. A document that joins no cluster has its own number there, and its entry does not change.
 
         Returns:
             The counts of each cluster after the call. The first document counts in the size also where it is no member.
@@ -114,7 +118,7 @@ class EntryStore(EntryReading, Protocol):
     def leave_clusters(self, members: Sequence[tuple[int, int]], fences: Sequence[Fence]) -> None:
         """Remove documents from the sets of their clusters, before their entries change (rule 9).
 
-        ``members`` are: document number, document number that names the cluster. The set of a cluster with
+        ``members`` are document numbers, each with the number that names its cluster. The set of a cluster with
         ``CLUSTER_SIZE_CAP`` documents may lack further ones, so the document stays, and only its source is removed.
         """
 
@@ -145,15 +149,15 @@ class BucketStore(Protocol):
     ) -> list[list[int]]:
         """Insert each document in its bucket of exact copies and read the other members, atomically for each bucket.
 
-        Such a bucket holds at most ``COPIES_CAP`` members; in a full bucket a new member replaces the oldest. Called
+        Such a bucket has at most ``COPIES_CAP`` members; in a full bucket a new member replaces the oldest. Called
         only for documents in band buckets near capacity, because a full band bucket could hide an exact copy.
 
         Args:
             documents: Document numbers with content digests, inserted in order.
-            near_capacity: Other documents, which are inserted first, with ``copy_removals`` as read before their
-                entries. A document is left out if any document with its content was removed after that: if it was this
-                one, nothing would remove it again. In a store that counts removals by groups of contents, a removal of
-                any content in the group is enough.
+            near_capacity: Documents outside the batch, inserted first, with ``copy_removals`` from before their entries
+                were read. A document is left out if a document with its content was removed since: that may have been
+                the document itself, and nothing would remove it a second time. A store may count removals by groups of
+                contents; then a removal of any content in the group is enough.
 
         Returns:
             For each of ``documents`` the other members, the latest first; hints, as in any bucket.
@@ -177,7 +181,7 @@ class PairStore(Protocol):
     ) -> list[PendingMatches]:
         """Save matches by position; return everything that is saved for each position.
 
-        Of several matches for a pair, and of several digests, the one that was saved first is kept.
+        Of several matches for a pair, and of several digests, the first saved is kept.
         """
 
     def claim_pairs(
@@ -187,7 +191,7 @@ class PairStore(Protocol):
 
         Args:
             claims: Pair keys, each with the position that asks. The position ``values.PUBLISHED`` (rule 8) also takes
-                pairs from other positions: after the store had gone back to an earlier time, a batch in progress may
+                pairs from other positions: where the store has gone back to an earlier time, a batch in progress may
                 have claimed a pair whose alert is committed.
             extended_keys: Keys for pairs that do not match now (rule 5); claims on them are only extended.
 

@@ -1,6 +1,8 @@
 """Index entries as values, and the rule that decides between two versions of a document.
 
-Detection makes the entries, and the stores of ``index`` keep them and apply the rule.
+``detection`` makes the entries; the stores of ``index`` keep them and apply the rule; ``serve`` and a rebuild read
+them. A new field touches the codec ``index.entries`` and docs/format.md. The rule and the numbers of ``InsertState``
+are also in ``redis/lua/_entries.lua``.
 """
 
 from dataclasses import dataclass
@@ -15,7 +17,7 @@ from streamdedup.wire import Match, in_scope
 
 
 class InsertState(IntEnum):
-    """What the index did with a version; the numbers are those of ``redis/lua/_entries.lua``."""
+    """What the index did with a version of a document; ``redis/lua/_entries.lua`` has the same numbers."""
 
     #: The index had no entry with this number; the version was stored.
     CREATED = 0
@@ -44,18 +46,18 @@ MAX_CAPTION_BYTES = 255
 
 
 class Content(msgspec.Struct, frozen=True, gc=False):
-    """The part of an index entry that the document's fields decide. Of the text only the label is stored, in `caption`.
+    """The part of an index entry computed from the document's fields; of the text only a label is kept (``caption``).
 
     Attributes:
         token_count: Tokens in the text, at most ``MAX_COUNT``.
         element_count: Tokens or characters, of which the shingles consist, at most ``MAX_COUNT``.
-        tail: 64-bit hashes of the last elements, one fewer than in a shingle; of all elements in a shorter text. An
-            append makes the shingles that reach over the end of the text from these hashes.
+        tail: 64-bit hashes of the last k - 1 elements, where k is the shingle length; of all elements in a shorter
+            text. From these hashes an append computes the shingles that reach over the present end of the text.
         stop_only: Whether all shingles are stop shingles; the sketch then consists of these.
         first_digest: Text digest before the first append, without a scope, 16 bytes; None without an append. Pair keys
-            contain this digest, so an append does not repeat alerts.
+            contain this digest, so that an append repeats no alert.
         incarnation: Names a document that was deleted and inserted again, 8 bytes; None for the first incarnation.
-            Pair keys contain this name, so a new incarnation is alerted anew.
+            Pair keys contain this name, so that a new incarnation is alerted again.
         source: Hash of the document's source, ``SOURCE_BYTES`` long; None where the source is not known.
         scope: Stored form of the document's scope, ``SCOPE_BYTES`` long; None in profiles without scopes.
         caption: Label, source and publication time for people, at most ``MAX_CAPTION_BYTES``; None without a caption.
@@ -111,9 +113,9 @@ class IndexEntry(msgspec.Struct, frozen=True, gc=False):
 
     @property
     def pair_digest(self) -> bytes:
-        """The digest in pair keys, 16 bytes: before the first append, and without the scope.
+        """The digest in pair keys, 16 bytes: of the text before the first append, without the scope.
 
-        So a pair that was published is known also after the scope of its documents has changed.
+        So a published pair keeps its key after its documents have changed their scope.
         """
         return self.content.first_digest or in_scope(self.digest, self.content.scope)
 
@@ -130,8 +132,8 @@ class PendingMatches(msgspec.Struct, frozen=True):
         matches: Matches by pair key.
         digest: Digest of the document at the time of the record, 16 bytes, where the record is an append: the next
             append changes the digest in the index entry. None otherwise.
-        document_missing: Whether the record is an append to a document missing from the index, or its deletion. A later
-            record in the batch may insert the document; a replay of the append must still not find it.
+        document_missing: Whether the record is an append to, or a deletion of, a document that the index lacks. A later
+            record in the batch may insert the document; a replay of this record must still miss it.
     """
 
     matches: dict[bytes, Match] = {}
@@ -139,7 +141,7 @@ class PendingMatches(msgspec.Struct, frozen=True):
     document_missing: bool = False
 
     def __bool__(self) -> bool:
-        """Tell whether there is anything to store."""
+        """Tell whether there is anything to save."""
         return bool(self.matches) or self.digest is not None or self.document_missing
 
 
@@ -157,7 +159,7 @@ class InsertResult:
 
 
 def decide_version(stored: IndexEntry | None, new: IndexEntry) -> InsertState:  # noqa: PLR0911  one return a case
-    """Decide about the version ``new`` where the index has the entry ``stored`` (rule 3).
+    """Return what to do with the version ``new`` where the index has the entry ``stored`` (rule 3).
 
     Within a partition the greater offset is the later version. Across partitions the greater record time is the later
     version; this matters only if a topic was created again or producers do not key records by id.

@@ -1,10 +1,13 @@
-"""The codec for stored data: index entries, pending matches, fences, high-water marks.
+"""The codec for stored data: index entries, pending matches, fences, high-water marks, announced attempts.
 
-The modules of ``index.redis`` store what this module encodes. Besides it, only the scripts know the stored forms.
+Called by the modules of ``index.redis``; besides this module only scripts know the stored forms. A change of a form
+raises ``LAYOUT``, and touches docs/format.md, tests/format_vectors.py and the scripts that read the field:
 
-An index entry. To compare two versions scripts read the fields from digest to id (``redis/lua/_entries.lua``).
-``set_clusters.lua`` reads the fields from offset to partition, and replaces the layout byte and the cluster;
-``_cluster_sets.lua`` reads times, positions and sources.
+- ``_entries.lua``: the fields of an index entry from digest to id, to compare two versions;
+- ``set_clusters.lua``: the fields from offset to partition; it replaces layout byte and cluster;
+- ``_cluster_sets.lua``: times, positions and sources.
+
+An index entry:
 
 ======  ======  ==============================================================
 byte    length  content (numbers big-endian)
@@ -57,9 +60,9 @@ from streamdedup.index.values import PUBLISHED, ClusterCounts
 from streamdedup.position import PartitionIncarnation, Position
 from streamdedup.wire import SCOPE_BYTES, Match
 
-#: Version of the layout of all values of an index, raised with each change of one; part of its fingerprint.
+#: Version of the layout of all stored values, a part of the index's fingerprint; raised with each change of a layout.
 LAYOUT: Final = 1
-#: First byte of an entry, and the flags in it, which scripts read.
+#: First byte of an entry without flags, and its two flags; scripts read them.
 _FIRST_BYTE, _IN_CLUSTER, _HAS_SOURCE = LAYOUT << 4, 1, 2
 #: First byte, digest, record time, offset, length of the partition; the same without the length.
 _HEAD, _HEAD_START = struct.Struct(">B16sqqH"), struct.Struct(">B16sqq")
@@ -98,7 +101,7 @@ def encode_position(position: Position) -> bytes:
 def position_token(position: Position) -> bytes:
     """Return the 8 bytes that name a position in a claim: BLAKE2b over topic, partition, offset and incarnation.
 
-    Claims only compare positions, and a digest is shorter than the text. ``PUBLISHED`` is zeros.
+    A digest is shorter than the text, and enough for claims, which only compare positions. ``PUBLISHED`` is zeros.
     """
     if position == PUBLISHED:
         return bytes(8)
@@ -107,7 +110,7 @@ def position_token(position: Position) -> bytes:
 
 @lru_cache(maxsize=4096)
 def _encode_partition(partition: PartitionIncarnation) -> bytes:
-    """Encode a partition after its length."""
+    """Encode a partition: its length, then its text."""
     text = str(partition).encode()
     return _LENGTH.pack(len(text)) + text
 
@@ -154,8 +157,8 @@ def _encode_entry(entry: IndexEntry, encoded_sketch: bytes) -> bytes:
     )
 
 
-#: An index entry whose sketch is not decoded yet: the arguments of ``IndexEntry`` before the content, those of
-#: ``Content`` after the sketch, the sketch as stored.
+#: A decoded index entry except for its sketch: the arguments of ``IndexEntry`` before the content, those of ``Content``
+#: after the sketch, the sketch as stored.
 _Parts = tuple[tuple[int, str, bytes, Position, int, int], tuple[Any, ...], StoredSketch]
 
 
@@ -170,7 +173,7 @@ def decode_entries(numbers: Sequence[int], stored: Sequence[bytes]) -> list[Inde
         sketches = decode_sketches([stored_sketch for _, _, stored_sketch in parts])
     except ValueError as error:
         if len(parts) > 1:
-            # Sketches are decoded together; alone, the damaged one raises an error that names its entry.
+            # Sketches were decoded together. Decoded alone, the damaged sketch raises an error that names its entry.
             for number, data in zip(numbers, stored, strict=True):
                 decode_entries([number], [data])
         raise ValueError(f"index entry {numbers[0]} is damaged: {error}") from error
@@ -286,7 +289,7 @@ def decode_pending(fields: Mapping[bytes, bytes]) -> PendingMatches:
 
 
 def claims_in(catalogue: bytes) -> int:
-    """Return the claim count in a page catalogue: the third number of each generation (``redis/lua/_claims.lua``)."""
+    """Return the claim count in a catalogue of claim pages, whose format is in ``redis/lua/_claims.lua``."""
     return sum(int(generation.split()[2]) for generation in catalogue.split(b","))
 
 
@@ -310,7 +313,7 @@ class StoredAttempt(NamedTuple):
     Attributes:
         attempt_id: Attempt id; empty where there is none.
         start: Offset at which its batch begins; None where there is none.
-        committed_id: The last attempt that was known to be committed when this one was announced; empty for none.
+        committed_id: Last committed attempt that was known when this attempt was announced; empty for none.
     """
 
     attempt_id: str = ""
@@ -335,5 +338,5 @@ def encode_fence(generation: int, writer: bytes) -> str:
 
 
 def decode_generation(fence: bytes) -> int:
-    """Return the generation that has set a fence."""
+    """Return the consumer-group generation in a stored fence."""
     return int(fence.partition(b":")[0])

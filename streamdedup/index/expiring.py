@@ -1,4 +1,4 @@
-"""A dictionary whose entries expire, for the index in memory."""
+"""A dictionary whose entries expire; called by ``index.memory`` and ``index.memory_partitions``."""
 
 from collections.abc import Callable
 from typing import Generic, TypeVar
@@ -10,7 +10,10 @@ _NEVER = float("inf")
 
 
 class ExpiringDict(Generic[K, V]):
-    """A dictionary whose entries expire after ``lifetime_ms``, or a time that ``set`` names; None for never."""
+    """A dictionary whose entries expire after ``lifetime_ms``, None for never; ``set`` may name another time to live.
+
+    ``get`` deletes an expired entry; ``len`` counts only unexpired ones.
+    """
 
     def __init__(self, lifetime_ms: int | None, now_ms: Callable[[], float]) -> None:
         self._lifetime_ms = lifetime_ms
@@ -22,7 +25,7 @@ class ExpiringDict(Generic[K, V]):
         if entry is None:
             return None
         value, expiry = entry
-        if expiry != _NEVER and expiry <= self._now_ms():  # the first half saves most calls of the clock
+        if expiry != _NEVER and expiry <= self._now_ms():  # the first comparison saves most calls of the clock
             del self._entries[key]
             return None
         return value

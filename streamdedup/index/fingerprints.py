@@ -1,6 +1,7 @@
 """Fingerprints: whether an index that was built with some parameters can be continued with others.
 
-Stores compare fingerprints when an index is opened; ``check`` and ``index status`` show the differences.
+Called by the stores when an index is opened, and by `check`, `index status` and `index rebuild` in ``cli``.
+A new parameter (``settings.profile``) touches docs/format.md.
 """
 
 import msgspec
@@ -8,14 +9,14 @@ import msgspec
 from streamdedup.errors import IndexMismatch, StoreMisconfigured
 from streamdedup.index.values import Fingerprint, Opening
 
-#: Parameters in which an index may differ from the settings: a newer Unicode changes the class of few characters, so
-#: few texts have other shingles.
+#: Parameters in which an index may differ from the settings: another version of Unicode changes the class of few
+#: characters, and so the shingles of few texts.
 ADVISORY_PARAMETERS = frozenset({"unicode"})
 #: Parameters that the version of the program decides, not the settings.
 VERSION_PARAMETERS = frozenset({"shingle_algorithm", "signature_algorithm", "layout"})
 #: Seconds that the last rebuild of the index took: stored with the parameters, but not compared.
 REBUILT_S = "rebuilt_s"
-#: Parameter of an index that programs write with the library; an index of daemons does not have it.
+#: Parameter of an index that a program writes with ``library``; an index of daemons lacks it.
 MAINTAINED_BY_PROGRAMS = {"maintained_by": "library"}
 
 
@@ -29,7 +30,7 @@ def differences(stored: Fingerprint, expected: Fingerprint) -> dict[str, str]:
 
 
 def mismatches(stored: Fingerprint, expected: Fingerprint) -> list[str]:
-    """Return the texts about differences with which an index cannot be continued."""
+    """Return the texts of ``differences``, without those in advisory parameters: the index cannot be continued."""
     return [text for name, text in differences(stored, expected).items() if name not in ADVISORY_PARAMETERS]
 
 
@@ -40,14 +41,14 @@ def _difference(name: str, stored: Fingerprint, expected: Fingerprint) -> str:
 
 
 def compare_fingerprints(stored: Fingerprint, expected: Fingerprint) -> Opening:
-    """Return the opened index with advisories.
+    """Return the opening, with a text for each advisory difference.
 
     Raises ``IndexMismatch``, which names each difference, if the index cannot be continued.
     """
     texts = differences(stored, expected)
     serious = mismatches(stored, expected)
     if serious:
-        # What the operator can restore so that the index is usable: the settings, unless only versions differ.
+        # The old settings make the index usable again, unless only versions differ.
         restore = (
             "the version of streamdedup" if texts.keys() <= VERSION_PARAMETERS | ADVISORY_PARAMETERS else "the settings"
         )
@@ -62,11 +63,11 @@ def compare_fingerprints(stored: Fingerprint, expected: Fingerprint) -> Opening:
             f"`streamdedup index rebuild` while all daemons are stopped{took}; or without a pause, beside this index: "
             "`streamdedup index prepare` with another redis.key_prefix"
         )
-    return Opening(created=False, advisories=tuple(texts.values()))
+    return Opening(is_created=False, advisories=tuple(texts.values()))
 
 
 def decode_fingerprint(key: bytes, data: bytes) -> dict[str, object]:
-    """Decode the fingerprint at a key; raise ``StoreMisconfigured`` if there is none."""
+    """Decode the fingerprint stored at ``key``; raise ``StoreMisconfigured`` for other data."""
     try:
         return msgspec.json.decode(data, type=dict[str, object])
     except (ValueError, RecursionError) as error:  # msgspec's errors and those of UTF-8 are ValueErrors

@@ -1,7 +1,8 @@
 """The index in memory: the specification for the index in Redis, and the index of ``scan`` and ``Index.in_memory``.
 
-Commands on files (``cli.collection``) and ``library`` construct it. Read ``index.contract`` first: the methods do in
-plain Python what it says, and its eleven rules and the order of calls explain the conditions here.
+Commands on files (``cli.collection``) and ``library`` construct it; the simulation's server extends it, and knows its
+private attributes (tests/simulation/server.py). Read ``index.contract`` first: the methods do in plain Python what the
+contract says, and its rules explain the conditions here. A change of behaviour touches ``index.redis`` too.
 """
 
 from collections import Counter
@@ -55,8 +56,9 @@ class MemoryIndex(MemoryPartitions):
         super().__init__(lifetime_ms, now_ms)
         self._bucket_cap = bucket_cap
         self._entries: ExpiringDict[int, IndexEntry] = ExpiringDict(lifetime_ms, now_ms)
-        #: Members, by band and band key in the order of insertion, and by content digest, the latest first.
+        #: By band and band key: the members in the order of insertion.
         self._buckets: ExpiringDict[tuple[int, int], dict[int, None]] = ExpiringDict(lifetime_ms, now_ms)
+        #: By content digest: the members, the latest first.
         self._copies: ExpiringDict[bytes, dict[int, None]] = ExpiringDict(lifetime_ms, now_ms)
         #: By the number of the first document.
         self._cluster_sets: ExpiringDict[int, ClusterSet] = ExpiringDict(lifetime_ms, now_ms)
@@ -70,7 +72,7 @@ class MemoryIndex(MemoryPartitions):
             if not create:
                 return None
             self._fingerprint = dict(fingerprint)
-            return Opening(created=True)
+            return Opening(is_created=True)
         return compare_fingerprints(self._fingerprint, fingerprint)
 
     def encode_entries(self, entries: Sequence[IndexEntry]) -> None:
@@ -80,7 +82,7 @@ class MemoryIndex(MemoryPartitions):
         self,
         entries: Sequence[IndexEntry],
         fences: Sequence[Fence],
-        encoded: Sequence[bytes] | None = None,  # noqa: ARG002  the contract's
+        encoded: Sequence[bytes] | None = None,  # noqa: ARG002  an argument of the contract
     ) -> list[InsertResult]:
         self._check_fences(fences)
         return [self._insert(entry) for entry in entries]
@@ -88,7 +90,7 @@ class MemoryIndex(MemoryPartitions):
     def _insert(self, entry: IndexEntry) -> InsertResult:
         stored = self._entries.get(entry.number)
         state = decide_version(stored, entry)
-        # Not if REPLACED: the old version must leave its buckets before ``replace_entries`` stores this one (rule 9).
+        # Not if REPLACED: ``replace_entries`` stores it, after the old version was removed from its buckets (rule 9).
         if state is InsertState.CREATED:
             self._entries.set(entry.number, entry)
         return InsertResult(state, stored if state in RETURNING_STATES else None)
@@ -151,7 +153,7 @@ class MemoryIndex(MemoryPartitions):
     ) -> list[list[int]]:
         self._check_fences(fences)
         if near_capacity is not None:
-            removals_count = near_capacity.removals[0]  # of slot 0, the only one, before the documents were read
+            removals_count = near_capacity.removals[0]  # before the documents were read; slot 0 is the only slot
             for number, digest in near_capacity.documents:
                 if self._last_removals.get(digest, 0) <= removals_count:  # no removal since (rule 9)
                     self._insert_copy(number, digest)
@@ -200,7 +202,7 @@ class MemoryIndex(MemoryPartitions):
         for position, new in pending:
             merged = self._pending_matches.get(position) or PendingMatches()
             if new:
-                merged = PendingMatches(  # the value that was saved first is kept
+                merged = PendingMatches(  # the first saved value is kept
                     {**new.matches, **merged.matches},
                     merged.digest or new.digest,
                     merged.document_missing or new.document_missing,
@@ -265,14 +267,14 @@ class MemoryIndex(MemoryPartitions):
         return 0
 
     def ping(self) -> None:
-        """Memory always answers."""
+        """Return at once: memory always answers."""
 
     def stats(self) -> StoreStats:
         return StoreStats(used_bytes=None, limit_bytes=None)
 
     def count_documents(self) -> int:
-        """Counts deletion markers too."""
+        """Return the number of index entries, deletion markers included."""
         return len(self._entries)
 
     def close(self) -> None:
-        """Memory has no connection."""
+        """Do nothing: memory has no connection."""

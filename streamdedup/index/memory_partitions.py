@@ -1,6 +1,7 @@
 """Partitions in memory, the base class of ``MemoryIndex``: fences, high-water marks and announced attempts.
 
-Read ``index.contract`` first: its rules 6, 7 and 11 explain the conditions here.
+The specification for ``redis.partitions``, which a change of behaviour touches too. Read ``index.contract`` first: its
+rules 6, 7 and 11 explain the conditions here.
 """
 
 from collections.abc import Callable, Mapping, Sequence
@@ -26,7 +27,7 @@ class MemoryPartitions:
         self._high_water_marks: dict[Partition, int] = {}
         #: Topic incarnation and topic id for each high-water mark.
         self._incarnations: dict[Partition, tuple[int, str]] = {}
-        #: Topic ids before the present one, by partition; a call with such an id belongs to a topic that was deleted.
+        #: Topic ids before the present one, by partition. A call with such an id belongs to a topic that was deleted.
         self._earlier_topic_ids: dict[Partition, set[str]] = {}
         #: Last announced attempt of each partition. Attempt ids increase, as texts: where the announced id is smaller
         #: than the committed one, the index has gone back to an earlier time (rule 11).
@@ -55,7 +56,7 @@ class MemoryPartitions:
         self._check_fences([Fence(partition, generation, start)])
         if state.topic_id in self._earlier_topic_ids.get(partition, ()):
             raise BatchRefused(f"{partition} was polled before its topic was deleted and created again")
-        recreated = self._count_incarnation(partition, state)
+        recreated = self._update_incarnation(partition, state)
         incarnation, _ = self._incarnations[partition]
         high_water_mark = max(self._high_water_marks.get(partition, 0), start)
         self._high_water_marks[partition] = high_water_mark
@@ -67,8 +68,8 @@ class MemoryPartitions:
                 self._pending_matches.drop(position)
         return Fence(partition, generation, high_water_mark, attempt_id, incarnation, recreated)
 
-    def _count_incarnation(self, partition: Partition, state: BrokerState) -> bool:
-        """Begin the next incarnation if the topic was created again; return whether it was."""
+    def _update_incarnation(self, partition: Partition, state: BrokerState) -> bool:
+        """Store the topic id; if the topic was created again, begin the next incarnation and return True."""
         incarnation, topic_id = self._incarnations.get(partition, (state.incarnation, ""))
         high_water_mark = self._high_water_marks.get(partition)
         recreated = high_water_mark is not None and is_recreated(high_water_mark, topic_id, state)

@@ -1,6 +1,7 @@
 """Reading an index without changing it: the Protocol, and the hits among bucket members.
 
-``detection.lookup`` reads; ``index.memory`` and ``index.redis.reader`` implement the Protocol with ``hits_of_members``.
+``detection.lookup`` calls the Protocol, for ``serve.engine`` and ``library``. ``index.memory`` and ``redis.reader``
+implement it with ``hits_of_members``; tests/contract/test_lookup.py tests both.
 """
 
 from collections import Counter
@@ -21,20 +22,19 @@ _random = Random()  # noqa: S311  no secret
 class IndexReader(EntryReading, Protocol):
     """A profile's index for a process that owns no partition. Called from one thread.
 
-    No method writes, so the index may be a replica, and the results hold for the moment: a daemon may insert and
-    remove documents between two calls. All methods raise ``StoreUnavailable`` and ``StoreMisconfigured`` as those in
-    ``index.contract``.
+    No method writes, so the server may be a replica. A daemon may insert and remove documents between two calls. All
+    methods raise ``StoreUnavailable`` and ``StoreMisconfigured`` as those in ``index.contract``.
     """
 
     def check(self, fingerprint: Fingerprint) -> Opening | None:
-        """Make sure that the index exists and was built with these parameters. Cheap enough for every request.
+        """Check that the index was built with these parameters, cheaply enough for every request.
 
         Returns the differences that affect few pairs; None when there is no index. Raises ``IndexMismatch`` for other
         parameters, each named in the text, and ``StoreUnavailable`` while another process rebuilds the index.
         """
 
     def look_up(self, numbers: Sequence[int], band_keys: NDArray[np.uint32]) -> Hits:
-        """Return the result that ``insert_and_look_up`` would have for each document alone, without an insertion.
+        """Return the hits that ``insert_and_look_up`` would return for each document alone, without an insertion.
 
         Of a full bucket ``SHOWN_OF_FULL`` members are chosen at random, because an insertion may return any of them.
         ``band_keys`` have the shape (n, bands) for n ``numbers``; a document is no candidate of itself.
@@ -57,7 +57,7 @@ class IndexReader(EntryReading, Protocol):
 
 
 def hits_of_members(numbers: Sequence[int], buckets: Sequence[Sequence[Sequence[int]]], bucket_cap: int | None) -> Hits:
-    """Return the hits among each document's bucket members, without empty buckets; in full ones members at random."""
+    """Return the hits of documents, from the members of each document's buckets; in full buckets chosen at random."""
     candidates: list[dict[int, int]] = []
     full: Counter[int] = Counter()
     near_capacity: set[int] = set()
@@ -67,7 +67,7 @@ def hits_of_members(numbers: Sequence[int], buckets: Sequence[Sequence[Sequence[
             co_members = [member for member in members if member != number]
             if bucket_cap is not None and 2 * len(co_members) >= bucket_cap:
                 near_capacity.add(row)
-            # Full for this document: equal lengths mean that it is not a member, so an insertion would be refused.
+            # Equal lengths mean that the document is no member: a full bucket would refuse its insertion.
             if bucket_cap is not None and len(co_members) == len(members) >= bucket_cap:
                 full[row] += 1
                 co_members = _random.sample(co_members, min(SHOWN_OF_FULL, len(co_members)))

@@ -1,4 +1,6 @@
-"""The stored form for sketches, the last and largest part in an index entry (``index.entries``).
+"""The stored form for sketches, the last and largest part in an index entry; called by ``index.entries``.
+
+A change of the form raises ``entries.LAYOUT``, and touches docs/format.md and tests/format_vectors.py.
 
 A signature takes 4 bytes for each value, and so do up to 63 shingle hashes. From 64 hashes on they are an Elias-Fano
 code (P. Elias, "Efficient storage and retrieval by content and address of static files", Journal of the ACM 21, 1974):
@@ -29,14 +31,14 @@ from streamdedup.similarity.sketch import Sketch
 
 #: One hash or signature value.
 _VALUE = np.dtype("<u4")
-#: Smallest number of hashes that are coded; so many take 232 bytes as a code, and 256 without.
+#: Smallest number of hashes that are coded: 64 hashes take 232 bytes as a code, and 256 without.
 _FEWEST_CODED: Final = 64
 _LOW_BYTES, _MOST_HIGH = 3, 255
 _LOW_BITS, _LOW_MASK = np.uint32(24), np.uint32(0xFFFFFF)
 
 
 class StoredSketch(NamedTuple):
-    """The bytes of a sketch; number of distinct shingles and kind of the sketch are in other fields of the entry."""
+    """The bytes of a sketch, with the number of distinct shingles and the kind, from other fields of the entry."""
 
     data: bytes
     shingles_count: int
@@ -72,7 +74,7 @@ def decode_sketches(stored: Sequence[StoredSketch]) -> list[Sketch]:
 
 
 def _split(hashes: NDArray[np.uint32], stored: Sequence[StoredSketch]) -> Iterator[NDArray[np.uint32]]:
-    """Return each document's hashes, after a check that they ascend strictly, on which every comparison relies."""
+    """Return each document's hashes from the joined ones; raise unless they ascend strictly, as comparisons require."""
     ends = list(accumulate(sketch.shingles_count for sketch in stored))
     descends = hashes[1:] <= hashes[:-1]
     if len(ends) > 1:
@@ -94,7 +96,7 @@ def _decode_signature(data: bytes) -> NDArray[np.uint32]:
 
 
 def _decode_plain(stored: Sequence[StoredSketch]) -> NDArray[np.uint32]:
-    """Decode 4-byte hashes; return those in all documents, joined."""
+    """Decode 4-byte hashes; return the hashes of all documents, joined."""
     for data, count, _ in stored:
         _check_length(data, count, _VALUE.itemsize * count)
     return np.frombuffer(b"".join([sketch.data for sketch in stored]), _VALUE).astype(np.uint32)
@@ -129,7 +131,7 @@ def _encode_hashes(hashes: Sequence[NDArray[np.uint32]]) -> list[bytes]:
 
 
 def _decode_hashes(stored: Sequence[StoredSketch]) -> NDArray[np.uint32]:
-    """Decode codes; return all hashes, joined. In a damaged code they need not ascend."""
+    """Decode Elias-Fano codes; return the hashes of all documents, joined. Those of a damaged code may not ascend."""
     low, high = [], []
     for data, count, _ in stored:
         _check_length(data, count, _LOW_BYTES * count + _high_length(count))
@@ -140,34 +142,34 @@ def _decode_hashes(stored: Sequence[StoredSketch]) -> NDArray[np.uint32]:
     if len(bits) != len(first_bits):
         raise ValueError("damaged high parts of shingle hashes")
     bits -= first_bits
-    # A bit too many in one code and one too few in another give a number outside 0 .. 255 at their border; as unsigned
-    # numbers, negative ones are large.
+    # Where one code has a bit too many and another one too few, a high part between them is outside 0 .. 255. Negative
+    # numbers, read as unsigned, are large.
     if bits.view(np.uintp).max() > _MOST_HIGH:
         raise ValueError("damaged high parts of shingle hashes")
     hashes = bits.astype(np.uint32)
     hashes <<= _LOW_BITS
-    # Read as overlapping values of 4 bytes, 3 bytes apart: the mask removes the first byte of the next value, which for
-    # the last value is the appended zero.
+    # Low parts are read as overlapping values of 4 bytes, 3 bytes apart. The mask removes the fourth byte, which is of
+    # the next low part, or the appended zero.
     low.append(b"\0")
     hashes |= np.ndarray(len(bits), _VALUE, b"".join(low), strides=(_LOW_BYTES,)) & _LOW_MASK
     return hashes
 
 
 def _high_length(count: Any) -> Any:
-    """Return the bytes that the high parts of n hashes take: n + 255 bits, rounded up. ``count``: int or an array."""
+    """Return the bytes for the high parts of ``count`` hashes: count + 255 bits, rounded up; of an int or an array."""
     return (count + 262) // 8
 
 
 def _first_bits(counts: Sequence[int]) -> NDArray[np.intp]:
-    """Return for each hash the bit, counted over all documents, that is set where the high part of the hash is 0.
+    """Return for each hash the place of its bit if its high part were 0, counted over the codes of all documents.
 
-    In one document this is the number of the hash. Further documents begin at whole bytes.
+    In one document the place is the number of the hash. Further documents begin at whole bytes.
     """
     numbers = np.arange(sum(counts))
     if len(counts) > 1:
         hash_counts = np.array(counts)
         bit_counts = 8 * _high_length(hash_counts)
-        # Bits before each document, instead of the hashes before it, which the numbers count.
+        # The numbers count the hashes before each document; the places count the bits before it.
         shifts = (bit_counts.cumsum() - bit_counts) - (hash_counts.cumsum() - hash_counts)
         numbers += np.repeat(shifts, hash_counts)
     return numbers

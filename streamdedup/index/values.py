@@ -1,4 +1,8 @@
-"""Value types in the index contract (``index.contract``) besides index entries, and the times to live."""
+"""Value types in the index contract (``index.contract``) besides index entries, and the times to live.
+
+Used by the stores and all callers of the contract. A change of ``is_recreated`` touches
+``redis/lua/raise_high_water_mark.lua``, a change of a time to live docs/redis.md.
+"""
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
@@ -6,25 +10,25 @@ from typing import NamedTuple
 
 from streamdedup.position import Partition, Position
 
-#: Largest number of members of a full bucket that are returned for a document; the document is not inserted.
+#: Number of members that a full bucket returns for a document, which it does not take.
 SHOWN_OF_FULL = 2
 #: Largest number of members of a bucket of exact copies.
 COPIES_CAP = 8
 #: Largest cluster size that is counted; a larger cluster has this size.
 CLUSTER_SIZE_CAP = 1000
 
-#: Owner of the claims on pairs whose alert is committed, in an index that is rebuilt; no record has this position.
+#: Owner of the claims on pairs with a committed alert, set by a rebuild (rule 8); no record has this position.
 PUBLISHED = Position("", 0, -1)
 
-#: Parameters that two indexes must share to be comparable: name and value.
+#: Parameters that an index was built with, by name; ``index.fingerprints`` compares them with the settings.
 Fingerprint = Mapping[str, object]
 
 
 @dataclass(frozen=True, slots=True)
 class Opening:
-    """Result when an index is opened; ``advisories`` are the fingerprint differences that affect few pairs."""
+    """The result of opening an index; ``advisories`` are texts about fingerprint differences that affect few pairs."""
 
-    created: bool
+    is_created: bool
     advisories: tuple[str, ...] = ()
 
 
@@ -40,10 +44,11 @@ class Fence:
         high_water_mark: Committed offset below which records emit nothing.
         attempt_id: The latest known committed attempt at a batch; empty when there is none.
         incarnation: Topic incarnation, counted for this partition.
-        recreated: Whether the call that returned this fence began the incarnation.
-        has_commit: Whether the group has a committed offset for the partition; set by ``daemon``, not by stores. With a
-            committed offset, records below the high-water mark mean that an operator has set the offset back; without
-            one, nothing explains such records.
+        is_recreated: Whether the topic was created again, so that the call that returned this fence began the
+            incarnation.
+        has_commit: Whether the group has a committed offset for the partition; set by ``daemon``, not by stores. If so,
+            records below the high-water mark mean that an operator has set the offset back; if not, nothing explains
+            such records.
     """
 
     partition: Partition
@@ -51,7 +56,7 @@ class Fence:
     high_water_mark: int
     attempt_id: str = ""
     incarnation: int = 0
-    recreated: bool = False
+    is_recreated: bool = False
     has_commit: bool = True
 
     def position_at(self, offset: int) -> Position:
@@ -94,10 +99,10 @@ class PartitionState:
     Attributes:
         high_water_mark: Committed offset below which records emit nothing; None when the index has never seen the
             partition.
-        announced: The latest attempt at a batch announced in every slot; empty when there is none.
+        announced: Id of the latest attempt at a batch that is announced in every slot; empty when there is none.
         announced_start: Offset at which the batch of ``announced`` begins; all earlier records are in the index. None
             when there is no such attempt.
-        committed_attempt: The last attempt that was known to be committed when ``announced`` was announced; empty for
+        committed_attempt: Id of the last committed attempt that was known when ``announced`` was announced; empty for
             none.
     """
 
@@ -114,13 +119,13 @@ class PartitionState:
 
 @dataclass(frozen=True, slots=True)
 class Hits:
-    """Result when documents are looked up in their buckets. Documents are named by their rows in the call.
+    """The result of looking up documents in their buckets; documents are named by their rows in the call.
 
     Attributes:
         candidates: For each document the other members of its buckets: document number, and in how many bands the
             member shares a bucket with the document.
         full: Number of full buckets by document, for documents with at least one.
-        near_capacity: Documents with a bucket that other members fill at least by half; contains ``full``.
+        near_capacity: Documents with a bucket that other members fill at least by half, those in ``full`` included.
     """
 
     candidates: list[dict[int, int]]
@@ -130,10 +135,10 @@ class Hits:
 
 @dataclass(frozen=True, slots=True)
 class FoundNearCapacity:
-    """Members of buckets near capacity, which are to be inserted in the buckets of exact copies too.
+    """Members of buckets near capacity, to be inserted in the buckets of exact copies too.
 
-    ``documents`` are numbers with content digests; ``removals`` is ``BucketStore.copy_removals``, read before the
-    members.
+    ``documents`` are numbers with content digests; ``removals`` is the result of ``BucketStore.copy_removals`` before
+    the members were read.
     """
 
     documents: Sequence[tuple[int, bytes]]
@@ -144,13 +149,13 @@ class FoundNearCapacity:
 
 
 class ClusterCounts(NamedTuple):
-    """Numbers of a cluster: exact below ``CLUSTER_SIZE_CAP`` documents, beyond those of the documents counted so far.
+    """Numbers of a cluster: exact below ``CLUSTER_SIZE_CAP`` documents; a larger one counts only its first documents.
 
     Attributes:
         size: Documents, at most ``CLUSTER_SIZE_CAP``.
         sources: Distinct sources; documents without a source do not count.
-        earliest: Number of the document with the smallest record time, of equal ones with the smallest partition and
-            offset. 0 where no document is known, as for the times.
+        earliest: Number of the document with the smallest record time; among equal times, with the smallest partition
+            and offset. Like the times, 0 for an empty cluster set.
         since_ms: Record time of the earliest document, milliseconds since the epoch.
         until_ms: Latest record time of a document, milliseconds since the epoch.
     """
@@ -167,7 +172,7 @@ class ClusterCounts(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class StoreStats:
-    """Memory of a server, the fullest one of several: in use (None when unknown), and its limit (None for none)."""
+    """Memory of the fullest server: bytes in use (None when unknown), and the limit (None for none)."""
 
     used_bytes: int | None
     limit_bytes: int | None
@@ -181,8 +186,8 @@ def claim_lifetime(lifetime_ms: int | None) -> int | None:
     """Return how long a claim lives at least after the last request for it: two lifetimes of index entries.
 
     The index entries for both documents were written before the request, so both expire within the first lifetime. The
-    second lifetime covers replays: a position may be processed again, or a document may be inserted again, until
-    ``retention_slack`` later, which is less than a lifetime. None: entries live for ever, and so do claims.
+    second lifetime covers replays: until ``retention_slack`` later, which is less than a lifetime, a position may be
+    processed again, or a document inserted again. None is for ever.
     """
     return None if lifetime_ms is None else 2 * lifetime_ms
 
@@ -192,6 +197,7 @@ def marker_lifetime(lifetime_ms: int | None) -> int | None:
 
     A document that is inserted again takes its incarnation from the marker. Without the marker its pairs would have the
     same keys as the claims from before the deletion, and would not be alerted. A store may keep a claim for three
-    lifetimes, and a replay of the other document may ask for it until ``retention_slack`` after the deletion.
+    lifetimes after a request, and a replay of the other document may request it until ``retention_slack`` after the
+    deletion.
     """
     return None if lifetime_ms is None else 4 * lifetime_ms

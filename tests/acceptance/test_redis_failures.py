@@ -148,7 +148,7 @@ def test_a_cluster_moves_slots_and_fails_over_while_documents_flow(install, redi
         installation = on(install(PARTITIONS, batch_records=15), 'mode = "cluster"', f"nodes = [{nodes}]")
         with running(installation) as (daemons, load):
             keys = Keys(f"{installation.group}:articles", 9)
-            slots = [cluster.slot(keys.buckets(band)) for band in (0, 1)]
+            slots = [cluster.slot(keys.buckets_prefix(band)) for band in (0, 1)]
             for slot in slots:
                 move(cluster, slot, daemons)
                 load.wait_flowing()

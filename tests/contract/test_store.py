@@ -141,8 +141,8 @@ def insert(store: Index, fence: Fence, *records: IndexEntry) -> list[InsertState
 class TestOpen:
     def test_the_first_daemon_creates_the_index_and_the_next_finds_it(self, make_store):
         store = make_store()
-        assert store.open(FINGERPRINT) == Opening(created=True)
-        assert store.open(FINGERPRINT) == Opening(created=False)
+        assert store.open(FINGERPRINT) == Opening(is_created=True)
+        assert store.open(FINGERPRINT) == Opening(is_created=False)
 
     def test_other_parameters_are_refused_and_named(self, store):
         with pytest.raises(IndexMismatch, match="bands is 3 in the index and 4 in the settings"):
@@ -154,7 +154,7 @@ class TestOpen:
 
     def test_another_unicode_version_is_told_and_not_refused(self, store):
         told = ("unicode is '15.0' in the index and '16.0' in the settings",)
-        assert store.open({**FINGERPRINT, "unicode": "16.0"}) == Opening(created=False, advisories=told)
+        assert store.open({**FINGERPRINT, "unicode": "16.0"}) == Opening(is_created=False, advisories=told)
 
 
 class TestFence:
@@ -746,7 +746,7 @@ class TestDropping:
         store._servers.send = send_and_end_the_rebuild
         with pytest.raises(StoreUnavailable, match="being rebuilt"):
             store.open(FINGERPRINT)
-        assert not store.open(FINGERPRINT).created
+        assert not store.open(FINGERPRINT).is_created
 
     def test_the_rest_of_an_index_is_no_index_unless_one_is_to_be_created(self, redis_client):
         store = redis_store(redis_client)
@@ -887,7 +887,7 @@ TOPIC_ID, NEXT_TOPIC_ID = "5f2d", "9c41"
 class TestIncarnations:
     def test_a_topic_of_another_id_is_the_next_incarnation_and_its_mark_begins_anew(self, store):
         store.fence(PARTITION, 1, 100, state=BrokerState(TOPIC_ID, 100))
-        fence = Fence(PARTITION, 2, 0, incarnation=1, recreated=True)
+        fence = Fence(PARTITION, 2, 0, incarnation=1, is_recreated=True)
         assert store.fence(PARTITION, 2, 0, state=BrokerState(NEXT_TOPIC_ID, 500)) == fence
         assert store.partition_states([PARTITION]) == {PARTITION: PartitionState(0, "", 1, NEXT_TOPIC_ID)}
 
@@ -914,7 +914,7 @@ class TestIncarnations:
     def test_it_is_counted_once(self, store):
         store.fence(PARTITION, 1, 100, state=BrokerState(TOPIC_ID))
         fences = [store.fence(PARTITION, 2, offset, state=BrokerState(NEXT_TOPIC_ID)) for offset in (0, 5, 3)]
-        facts = [(fence.high_water_mark, fence.incarnation, fence.recreated) for fence in fences]
+        facts = [(fence.high_water_mark, fence.incarnation, fence.is_recreated) for fence in fences]
         assert facts == [(0, 1, True), (5, 1, False), (5, 1, False)]
 
     def test_who_polled_before_the_topic_was_deleted_is_refused(self, store):
@@ -924,7 +924,7 @@ class TestIncarnations:
             with pytest.raises(BatchRefused):
                 store.fence(PARTITION, 1, 0, state=BrokerState(topic_id))
         again = store.fence(PARTITION, 2, 0, state=BrokerState("77aa"))
-        assert (again.incarnation, again.recreated) == (current.incarnation, False) == (2, False)
+        assert (again.incarnation, again.is_recreated) == (current.incarnation, False) == (2, False)
 
     def test_a_refused_incarnation_fences_earlier_generations_all_the_same(self, store):
         store.fence(PARTITION, 1, 0, state=BrokerState(TOPIC_ID))
@@ -939,7 +939,7 @@ class TestIncarnations:
         fence = store.fence(PARTITION, 2, 0, state=BrokerState(NEXT_TOPIC_ID))
         store.finish({PARTITION: 7}, [], [fence])
         fence = store.fence(PARTITION, 3, 2, state=BrokerState(NEXT_TOPIC_ID))
-        assert (fence.high_water_mark, fence.incarnation, fence.recreated) == (7, 1, False)
+        assert (fence.high_water_mark, fence.incarnation, fence.is_recreated) == (7, 1, False)
 
     def test_an_id_that_was_not_known_is_taken_up(self, store):
         store.fence(PARTITION, 1, 100)
@@ -1083,7 +1083,7 @@ class TestDrafts:
         staging.store.insert_entries([an_entry()], [fence])
         staging.store.announce(LATER, [fence], {PARTITION: 3})
         staging.complete(FINGERPRINT)
-        assert store.open(FINGERPRINT) == Opening(created=False)
+        assert store.open(FINGERPRINT) == Opening(is_created=False)
         assert store.fence(PARTITION, 3, 3, LATER) == Fence(PARTITION, 3, 3, LATER)
         assert list(store.get_entries([an_entry().number])) == [an_entry().number]
 
@@ -1147,7 +1147,7 @@ class TestDrafts:
             store.open(FINGERPRINT)
         begin(other)
         other.complete(FINGERPRINT)
-        assert store.open(FINGERPRINT, create=False) == Opening(created=False)
+        assert store.open(FINGERPRINT, create=False) == Opening(is_created=False)
 
     @pytest.mark.parametrize("moment", ["before the first key", "between two keys", "before the end"])
     def test_a_process_that_has_lost_its_lease_deletes_nothing_of_the_next_index(
@@ -1176,7 +1176,7 @@ class TestDrafts:
             take_over()
         with pytest.raises(BatchRefused, match="taken over"):
             staging.clear()
-        assert store.open(FINGERPRINT) == Opening(created=False)
+        assert store.open(FINGERPRINT) == Opening(is_created=False)
         assert list(store.get_entries([an_entry(8).number])) == [an_entry(8).number]
 
     def test_on_a_cluster_a_process_that_has_lost_its_lease_deletes_nothing(self, cluster_servers):
@@ -1189,7 +1189,7 @@ class TestDrafts:
         with pytest.raises(BatchRefused, match="taken over"):
             first.clear()
         second.abandon()
-        assert RedisIndex(cluster_servers, self.PLACE).open(FINGERPRINT, create=False) == Opening(created=False)
+        assert RedisIndex(cluster_servers, self.PLACE).open(FINGERPRINT, create=False) == Opening(is_created=False)
 
     def test_the_gap_of_an_index_that_has_gone_back_is_filled_in_the_index_itself(self, store, staging, redis_client):
         store.insert_entries([an_entry()], [store.fence(PARTITION, 1, 0)])
@@ -1223,7 +1223,7 @@ class TestDrafts:
         staging.complete(FINGERPRINT)
         with pytest.raises(BatchRefused):
             staging.complete({**FINGERPRINT, "other": 1})
-        assert store.open(FINGERPRINT) == Opening(created=False)
+        assert store.open(FINGERPRINT) == Opening(is_created=False)
         other.take_lease()
         with pytest.raises(BatchRefused):
             staging.complete(FINGERPRINT)

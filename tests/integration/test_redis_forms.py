@@ -92,7 +92,7 @@ class TestCluster:
         with connect_cluster(own_cluster.addresses[:1], timeout_s=3.0) as servers:
             store = open_store(servers)
             exercise(store, [1, 2])
-            slot = own_cluster.slot(keys.buckets(1))
+            slot = own_cluster.slot(keys.buckets_prefix(1))
             before = sorted(own_cluster.all_keys())
             own_cluster.begin_move(slot, spare)
             with pytest.raises(StoreUnavailable):

@@ -46,7 +46,8 @@ def test_a_password_file_is_read_again_when_the_server_has_another_password(own_
     path.write_text("canary-1\n")
     allow(client, "canary-1")
     with backend_of(url=started.url, username="app", password_file=path) as backend:
-        ask = {"pipeline": lambda: backend.connections.ask(b"k", "GET", b"k"), "single": backend.check}[how]
+        probes = {"pipeline": lambda: backend.connections.ask(b"k", "GET", b"k"), "single": backend.require_usable}
+        ask = probes[how]
         ask()
         allow(client, "canary-2")
         assert "waiting for a new one in redis.password_file" in refusal(backend, StoreUnavailable)
@@ -63,7 +64,7 @@ def test_a_connection_that_the_server_no_longer_takes_for_logged_in_is_opened_ag
     (tmp_path / "password").write_text("canary-1")
     allow(client, "canary-1")
     with backend_of(url=started.url, username="app", password_file=tmp_path / "password") as backend:
-        backend.check()
+        backend.require_usable()
         client.execute_command("ACL", "SETUSER", "default", ">own")
         try:
             backend.connections.ask_masters("RESET")
@@ -79,7 +80,7 @@ def test_user_and_password_in_the_file_of_the_url_are_read_again(own_redis, tmp_
     allow(client, "canary/2", "green")
     path.write_text(f"redis://blue:canary-1@localhost:{started.port}/0")
     with backend_of(url_file=path) as backend:
-        backend.check()
+        backend.require_usable()
         path.write_text(f"redis://green:canary%2F2@localhost:{started.port}/0")
         client.execute_command("ACL", "DELUSER", "blue")
         assert backend.connections.ask_masters("ACL", "WHOAMI").popitem()[1] == b"green"
@@ -131,4 +132,4 @@ def test_client_certificates_are_read_again_for_a_new_connection(tmp_path):
             refusal(backend, StoreUnavailable)
             for path, name in zip(files.values(), ("certificate.pem", "plain.key"), strict=True):
                 shutil.copy(TLS / name, path)
-            backend.check()
+            backend.require_usable()

@@ -135,7 +135,7 @@ class TestDeleting:
         upkeep.drop()
         assert upkeep.fingerprint() is None
         assert upkeep.drop() == 0
-        assert store.open({"bands": BANDS, "seed": 2}).created
+        assert store.open({"bands": BANDS, "seed": 2}).is_created
 
     def test_a_daemon_that_still_writes_is_told_that_its_index_is_gone(self, servers):
         connection, _ = servers

@@ -29,13 +29,13 @@ def test_the_key_that_a_script_meets_is_named_with_prefix_and_cure(opened):
     fence = store.fence(PARTITION, 1, 0)
     band_keys = np.zeros((1, keys.slots_count), dtype=np.uint32)
     store.insert_and_look_up([1], band_keys, [fence])
-    bucket = keys.buckets(3) + bytes(4)
+    bucket = keys.buckets_prefix(3) + bytes(4)
     assert client.delete(bucket) == 1
     client.rpush(bucket, "of somebody else")
     with pytest.raises(StoreMisconfigured) as caught:
         store.insert_and_look_up([2], band_keys, [fence])
     text = str(caught.value)
-    assert rf"the key {keys.buckets(3).decode()}\x00\x00\x00\x00 holds a value of another type" in text
+    assert rf"the key {keys.buckets_prefix(3).decode()}\x00\x00\x00\x00 holds a value of another type" in text
     assert "redis.key_prefix is sd" in text
     assert "streamdedup index rebuild" in text
 
@@ -45,7 +45,7 @@ def test_a_key_that_is_not_text_is_shown_with_escapes(opened):
     fence = store.fence(PARTITION, 1, 0)
     digest = bytes(range(0, 256, 16))
     slot = keys.copies_slot(digest)
-    client.set(keys.copies(slot) + digest, "of somebody else")
+    client.set(keys.copies_prefix(slot) + digest, "of somebody else")
     with pytest.raises(StoreMisconfigured, match=r"the key \{sd:articles:\d\}d\\x00\\x10 0@P`p\\x80\\x90"):
         store.insert_copies([(1, digest)], [fence])
 

@@ -72,13 +72,13 @@ class Backend:
     def upkeep(self, _name: str) -> Any:
         return self._index.ask("upkeep", self._index.upkeep)
 
-    def configured(self, _name: str) -> Mapping[str, object]:
+    def configured_fingerprint(self, _name: str) -> Mapping[str, object]:
         return self._index.configured(self._installation.fingerprint())  # type: ignore[no-any-return]
 
     def where(self, _name: str) -> str:
         return self._installation.prefix
 
-    def check(self) -> list[str]:
+    def require_usable(self) -> list[str]:
         return []
 
 

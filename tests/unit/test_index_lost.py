@@ -321,7 +321,7 @@ def test_an_index_that_is_new_after_the_loss_of_another_one_is_not_shown_as_lost
     shown, assigned = [], {Partition("a", 0)}
 
     def open_index(_fingerprint, *, create):
-        return Opening(created=True) if create else None
+        return Opening(is_created=True) if create else None
 
     index = SimpleNamespace(open=open_index, connections_count=lambda: 0)
     pipelines = {n: SimpleNamespace(name=n, index=index, fingerprint={}, silent_until_ms=None) for n in "ab"}

@@ -1,6 +1,6 @@
-"""Inspects and deletes an index in Redis, for operator commands and ``library.Index.delete``; a rebuild also deletes.
+"""Inspects and deletes an index in Redis: the contract is ``index.backend.IndexUpkeep``, which names the callers.
 
-Nothing takes a lock, so numbers are approximate while daemons write. The contract is ``index.backend.IndexUpkeep``.
+``redis.staging`` deletes too, for a rebuild. A new kind of key (``redis.keys``) gets its line in ``KINDS``.
 """
 
 import random
@@ -18,7 +18,7 @@ from streamdedup.position import Partition
 
 #: Kind of the keys that hold index entries.
 ENTRY_KIND = "index entries"
-#: Kinds of keys by the letter after the tag, as ``index status --exact`` shows them.
+#: Kinds of keys by the letter after the hash tag, as ``index status --exact`` shows them.
 KINDS = {
     b"r": ENTRY_KIND,
     b"b": "buckets",
@@ -35,14 +35,14 @@ KINDS = {
 }
 #: All other keys: fingerprint, lease on a staging index, counts of documents.
 OTHER_KIND = "other"
-#: Keys that a server examines in one step of a scan; those of the index are deleted in one round trip.
+#: Number of keys that a server examines in one step of a scan; the index's among them are deleted in one round trip.
 _SCAN_COUNT = 1000
 #: Number of keys of each kind whose memory is measured.
 _SAMPLE_COUNT = 500
-#: Partitions that are looked up for a topic, because the partition count in Kafka is not known here.
+#: Number of partitions looked up for a topic: the partition count in Kafka is not known here.
 _PARTITIONS_COUNT = 1024
 
-#: Deletes keys, and sets the marker of a deletion, or removes it with the last keys; returns how many keys existed.
+#: The type of ``RedisUpkeep.delete``.
 Delete = Callable[[Sequence[bytes], bool], int]
 
 
@@ -116,16 +116,20 @@ class RedisUpkeep:
         delete: Delete | None = None,
         lease_key: bytes | None = None,
     ) -> int:
-        """Delete the index in small steps; daemons that still write to the index end.
+        """Delete the index in small steps.
 
         A marker key exists until the deletion is complete. Without the marker, remains from an interrupted deletion
-        could be taken for a part of the next index. A rebuild passes ``delete``, its own form of the method of that
-        name, and ``lease_key``, which is not deleted.
+        could be taken for a part of the next index.
+
+        Args:
+            delete: In place of ``self.delete``; a rebuild passes its own form, which checks the lease.
+            lease_key: The lease of a rebuild, which is not deleted.
         """
         delete = delete or self.delete
         # 0. Before the first change: a user without the right to scan is refused here.
         self._servers.ask_masters("SCAN", 0, "COUNT", 1)
-        # 1. No process opens the index any more; a daemon that has it open ends at the first missing fence.
+        # 1. No process opens the index any more. A daemon that has the index open finds it lost at the first missing
+        # fence, and reacts as `service.on_index_lost` says.
         total = delete([self._keys.fingerprint], False)
         # 2. All keys.
         for scanned in self._scan():
@@ -136,15 +140,15 @@ class RedisUpkeep:
         return total + delete([], True)
 
     def delete(self, keys: Sequence[bytes], is_last: bool) -> int:
-        """Set the marker of a deletion, or remove it after the last key; delete keys, and return how many existed."""
+        """Delete keys under the marker, which the last call removes; return how many keys existed."""
         marker = self._keys.dropping
-        # The marker and the fingerprint are in slot 0, whose commands are executed in order.
-        set_marker = Command(marker, ("UNLINK", marker) if is_last else ("SET", marker, b"1"))
-        _, *replies = self._servers.ask_all([set_marker, *(Command(key, ("UNLINK", key)) for key in keys)])
+        # First, and so before the deletion of the fingerprint: both are in slot 0, whose commands are run in order.
+        mark = Command(marker, ("UNLINK", marker) if is_last else ("SET", marker, b"1"))
+        _, *replies = self._servers.ask_all([mark, *(Command(key, ("UNLINK", key)) for key in keys)])
         return sum(replies)
 
     def _scan(self) -> Iterator[list[bytes]]:
-        """Yield all keys, some at a time; a key whose hash slot moves meanwhile may be yielded twice."""
+        """Yield all keys in chunks; a key whose hash slot moves meanwhile may occur twice."""
         # Neither prefixes nor profile names have characters with a meaning in patterns.
         pattern = f"{{{self._namespace}:*"
         first_replies: Mapping[str, Any] = self._servers.ask_masters("SCAN", 0, "MATCH", pattern, "COUNT", _SCAN_COUNT)

@@ -1,6 +1,6 @@
 """The ``Backend`` of Redis and Valkey: makes the index, reader, staging index and upkeep of each profile.
 
-``streamdedup.indexes`` constructs it.
+``streamdedup.indexes`` constructs it from the settings. The contract is ``index.backend.Backend``, with its callers.
 """
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -25,7 +25,7 @@ from streamdedup.index.values import Fingerprint
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RedisOptions:
-    """What all indexes of an installation have in common; ``RedisIndexOptions`` are the options of one index.
+    """Options that all indexes of an installation share; ``RedisIndexOptions`` are the options of one index.
 
     Attributes:
         address: Address of the servers without secrets, for the operator.
@@ -64,7 +64,7 @@ class RedisBackend:
     def upkeep(self, name: str) -> RedisUpkeep:
         return RedisUpkeep(self.connections, self._namespace(name))
 
-    def configured(self, name: str) -> Fingerprint:
+    def configured_fingerprint(self, name: str) -> Fingerprint:
         return self._index_options(name).stored_fingerprint(self._indexes[name].fingerprint)
 
     def where(self, name: str) -> str:
@@ -73,7 +73,7 @@ class RedisBackend:
     def servers(self) -> list[ServerFacts]:
         return [_server_facts(address, info) for address, info in read_facts(self.connections).items()]
 
-    def check(self) -> list[str]:
+    def require_usable(self) -> list[str]:
         return check_server(self.connections)
 
     def findings(self, *, rebuilds: bool) -> Iterator[Finding]:

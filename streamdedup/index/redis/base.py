@@ -1,6 +1,7 @@
 """Base classes for the parts of an index in Redis: options, servers, keys, and script calls under fences.
 
-Read ``index.contract`` first: rules 7 and 10 are about fences and call numbers.
+``RedisPart`` is the base of the parts that ``redis.store`` joins, ``RedisReading`` also that of ``redis.reader``. Read
+``index.contract`` first: rules 7 and 10 are about fences and call numbers (``lua/_fence.lua``).
 """
 
 import secrets
@@ -24,7 +25,7 @@ from streamdedup.index.values import Fence, Fingerprint, Opening
 
 #: Time slices in a lifetime; documents are counted by slice.
 SLICES_PER_LIFETIME = 8
-#: Age in seconds of a slot's last call up to which the slot still has its number; the key expires after an hour.
+#: Seconds after a call in which the slot certainly has its number; the key of the number expires after an hour.
 _REMEMBERED_S = 3000.0
 
 
@@ -32,9 +33,13 @@ _REMEMBERED_S = 3000.0
 class RedisIndexOptions:
     """Place and limits of an index in Redis, the same for all processes that use it.
 
-    ``namespace`` is prefix and profile, joined by a colon. ``shards`` are the slots for each band, 1 except on a
-    cluster. ``lifetime_ms`` is the time to live for index entries, members and pending matches after the last write,
-    None for ever; claims live twice as long, at least. A ``bucket_cap`` of None is no limit.
+    Attributes:
+        namespace: Prefix and profile, joined by a colon.
+        shards: Slots for each band; 1 except on a cluster.
+        lifetime_ms: Time to live of index entries, bucket members and pending matches after the last write, None for
+            ever. Claims live twice as long, at least.
+        bucket_cap: None for no limit.
+        bucket_layout: A key of ``buckets.LAYOUTS``.
     """
 
     namespace: str
@@ -53,9 +58,9 @@ class RedisIndexOptions:
 
 
 class RedisReading:
-    """Reads an index in Redis; the base for ``RedisIndex`` and ``RedisIndexReader``.
+    """Reads an index in Redis; the base for ``RedisPart`` and ``RedisIndexReader``.
 
-    ``run`` calls scripts: ``ScriptRunner.run``, or a call without the right to write.
+    ``run`` calls scripts: ``ScriptRunner.run``, or the reader's own function, which needs no right to write.
     """
 
     def __init__(
@@ -75,7 +80,7 @@ class RedisReading:
 
     def _compare_fingerprint(self, stored: bytes, fingerprint: Fingerprint) -> Opening:
         """Compare a stored fingerprint with the settings; raise ``IndexMismatch`` or ``StoreMisconfigured``."""
-        # Through JSON, as the stored value: a tuple becomes a list.
+        # Through JSON, as the stored value was: a tuple becomes a list.
         configured = msgspec.json.decode(msgspec.json.encode(self.options.stored_fingerprint(fingerprint)))
         return compare_fingerprints(decode_fingerprint(self._keys.fingerprint, stored), configured)
 
@@ -110,12 +115,12 @@ class RedisReading:
     def count_documents(self) -> int:
         """Return the document count by HyperLogLogs, standard error 0.81 %.
 
-        Elements cannot be removed from a HyperLogLog,
-        so each time slice has a HyperLogLog with 12 kB, which expires after the last index entry in the slice.
+        Elements cannot be removed from a HyperLogLog, so each time slice has its own, of 12 kB. It expires after the
+        last index entry in the slice.
         """
         last_slice = self._document_slice()
         first_slice = last_slice if self.options.lifetime_ms is None else last_slice - SLICES_PER_LIFETIME
-        keys = [self._keys.documents(time_slice) for time_slice in range(first_slice, last_slice + 1)]
+        keys = [self._keys.document_count(time_slice) for time_slice in range(first_slice, last_slice + 1)]
         return int(self._servers.ask(keys[0], "PFCOUNT", *keys))
 
     def _document_slice(self) -> int:
@@ -134,21 +139,15 @@ def _decoded(stored: Mapping[int, bytes]) -> dict[int, IndexEntry]:
 
 
 class _LastCall(NamedTuple):
-    """The last call in a slot; a run is a call of ``ScriptRunner.run``.
+    """The last call in a slot: number of its run (``ScriptRunner.run``), failed runs before it, its monotonic time."""
 
-    Attributes:
-        call_number: Number of the run in which the call was made.
-        failures_count: Failed runs before the call.
-        called_at_s: Monotonic time of the call, in seconds.
-    """
-
-    call_number: int
+    run_number: int
     failures_count: int
     called_at_s: float
 
 
 class EncodedFences(NamedTuple):
-    """Fences for the calls of an operation: partitions as text, for the keys; generations with writer, as stored."""
+    """Fences for the calls of an operation: partitions as text, for the keys; and the expected value at each key."""
 
     partitions: list[bytes]
     values: list[str]
@@ -175,7 +174,7 @@ class RedisPart(RedisReading):
         self._lifetime = options.lifetime_ms or 0
         #: Random name of this index object (rule 7), a part of its fences and of the keys of its call numbers.
         self._writer = secrets.token_bytes(8)
-        #: By slot, on a single server by slot 0 for all; absent before the first call and after ``forget_calls``.
+        #: By slot; a single server has slot 0 for all. Empty before the first call and after ``forget_calls``.
         self._last_calls: dict[int, _LastCall] = {}
 
     def _encode_fences(self, fences: Sequence[Fence]) -> EncodedFences:
@@ -188,50 +187,54 @@ class RedisPart(RedisReading):
     def _fenced_call(
         self, name: str, slot: int, fences: EncodedFences, arguments: Iterable[Any], documents_count: int = 0
     ) -> Call:
-        """Return a call of a writing script under fences (``lua/_fence.lua``); ``documents_count``: see ``Call``."""
-        call_number = self._runner.call_number
-        # A single server loses the last writes of all slots together, so slot 0 has the call number for all slots.
+        """Return a call of a writing script under fences, and remember it; ``documents_count``: see ``Call``.
+
+        It carries the number of the next run of ``ScriptRunner`` (``lua/_fence.lua``), and must be called there.
+        """
+        run_number = self._runner.run_number
+        # A single server loses the last writes of all slots together, so slot 0 has the number for all slots.
         call_slot = slot if self._servers.mode == "cluster" else 0
         keys = self._keys.fencing(slot, fences.partitions, self._writer, call_slot)
-        arguments = [*fences.values, call_number, self._acknowledged(call_slot, call_number), *arguments]
+        arguments = [*fences.values, run_number, self._remember_call(call_slot, run_number), *arguments]
         return Call(name, keys, arguments, documents_count)
 
     def forget_calls(self) -> None:
         """Forget the calls so far, after a rebuild has deleted all keys, the call numbers among them."""
         self._last_calls.clear()
 
-    def _acknowledged(self, slot: int, call_number: int) -> int:
-        """Return the smallest call number that a slot must have stored, 0 if unknown (rule 10). Remember this call.
+    def _remember_call(self, slot: int, run_number: int) -> int:
+        """Remember a call in a slot; return the smallest number that the slot must have, 0 if unknown (rule 10).
 
-        A slot that stores a smaller number has lost writes, and refuses the call (``lua/_fence.lua``). The first call
-        of a run expects the number of the slot's last call, unless a run has failed since, or that call is too old.
-        Further calls of the run expect the number of this run: the first call stores it, unless it is refused, and then
-        all calls of the run are refused.
+        A slot with a smaller number has lost writes, and refuses the call (``lua/_fence.lua``). The first call of a run
+        expects the number of the slot's last call, unless a run has failed since, or the last call is too old. Further
+        calls expect the number of this run, which the first call has stored: if the slot refuses the first call, it
+        refuses all.
         """
         failures_count, now_s = self._runner.failures_count, time.monotonic()
-        never = _LastCall(call_number=0, failures_count=0, called_at_s=0.0)
+        never = _LastCall(run_number=0, failures_count=0, called_at_s=0.0)
         last = self._last_calls.get(slot, never)
-        if last.call_number == call_number:
-            return call_number
-        self._last_calls[slot] = _LastCall(call_number, failures_count, now_s)
+        if last.run_number == run_number:
+            return run_number
+        self._last_calls[slot] = _LastCall(run_number, failures_count, now_s)
         is_certain = last.failures_count == failures_count and now_s - last.called_at_s < _REMEMBERED_S
-        return last.call_number if is_certain else 0
+        return last.run_number if is_certain else 0
 
     def _calls_by_slot(
         self,
         name: str,
         slots: Iterable[int],
         fences: Sequence[Fence],
-        prefixes: Callable[[int], Sequence[Any]],
+        first_arguments: Callable[[int], Sequence[Any]],
         arguments: Sequence[Iterable[Any]],
     ) -> list[Call]:
         """Return a fenced call for each slot that occurs, from rows such as documents or changes.
 
-        ``prefixes`` returns the first arguments for the call in a slot; the ``arguments`` of its rows follow, in order.
+        ``slots`` and ``arguments`` have an element for each row. A call gets ``first_arguments(slot)``, then the
+        arguments of its rows, in order.
         """
         encoded_fences = self._encode_fences(fences)
         calls = []
         for slot, rows in by_slot(slots).items():
-            slot_arguments = [*prefixes(slot), *chain.from_iterable(arguments[row] for row in rows)]
+            slot_arguments = [*first_arguments(slot), *chain.from_iterable(arguments[row] for row in rows)]
             calls.append(self._fenced_call(name, slot, encoded_fences, slot_arguments))
         return calls

@@ -6,10 +6,13 @@
     as every Redis key does.
 ``packed``
     Bucket pages: a hash holds about a hundred buckets as fields. A bucket with one document takes about 17 bytes; an
-    insertion reads some pages more. For indexes whose size decides (``lua/_pages.lua``).
+    insertion reads some more pages. For indexes that are limited by memory (``lua/_pages.lua``).
 
 Both layouts return all members that were inserted during the last lifetime and not removed, and may return older ones.
-Buckets of exact copies are sorted sets in both layouts. Read ``index.contract`` first, rules 2 and 9.
+Buckets of exact copies are sorted sets in both layouts.
+
+Called by ``detection`` through the contract; ``redis.reader`` takes ``LAYOUTS`` from here. Read ``index.contract``
+first, rules 2 and 9.
 """
 
 from collections import Counter
@@ -27,7 +30,7 @@ from streamdedup.index.redis.scripts import Call
 from streamdedup.index.redis.servers import Command
 from streamdedup.index.values import COPIES_CAP, SHOWN_OF_FULL, Fence, FoundNearCapacity, Hits
 
-#: Documents in one script call, which keeps the server busy for some 3 ms.
+#: Largest number of documents in one script call, which keeps the server busy for some 3 ms.
 CALL_DOCUMENTS: Final = 1_000
 
 
@@ -50,10 +53,10 @@ def _decode_packed(members: bytes) -> list[int]:
 
 @dataclass(frozen=True, slots=True)
 class BucketLayout:
-    """How the scripts for a layout take and return document numbers.
+    """The form in which the scripts for a layout take and return document numbers.
 
     Attributes:
-        encode: Returns document numbers, int64 (n,), as one argument.
+        encode: Joins document numbers, int64 (n,), in one argument.
         decode: Returns the document numbers in a reply.
     """
 
@@ -61,7 +64,8 @@ class BucketLayout:
     decode: Callable[[Any], list[int]]
 
 
-#: The layouts by the value of ``redis.bucket_layout``; scripts: ``insert_NAME``, ``remove_NAME``, ``look_up_NAME``.
+#: The layouts by NAME, the setting ``redis.bucket_layout``. Scripts: ``insert_NAME``, ``remove_NAME``,
+#: ``look_up_NAME``.
 LAYOUTS: Final = {
     "sets": BucketLayout(_encode_texts, _decode_texts),
     "packed": BucketLayout(_encode_packed, _decode_packed),
@@ -76,18 +80,19 @@ class RedisBuckets(RedisPart):
     ) -> Hits:
         """Insert and look up by slot; the last call also counts the documents for ``count_documents``."""
         decode, cap = LAYOUTS[self.options.bucket_layout].decode, self.options.bucket_cap or 0
-        calls, rows_of_call = self._calls("insert", numbers, band_keys, fences, [cap, SHOWN_OF_FULL])
+        calls, rows_of_call = self._bucket_calls("insert", numbers, band_keys, fences, [cap, SHOWN_OF_FULL])
         candidates: list[dict[int, int]] = [{} for _ in numbers]
         full: Counter[int] = Counter()
         near_capacity: set[int] = set()
-        replies = self._run([*calls, self._count_call(numbers)])[: len(calls)]  # the count returns nothing of use
+        replies = self._run([*calls, self._count_call(numbers)])[: len(calls)]  # the last reply is not needed
         for rows, reply in zip(rows_of_call, replies, strict=True):
-            # By turns: number of a document in the call, from 1 on, negative where the bucket is full; bucket members.
+            # The reply is a flat list of pairs: number of a document in the call, from 1 on, negative where the bucket
+            # is full; and the bucket's members.
             for row_number, members in zip(reply[::2], reply[1::2], strict=True):
                 row = int(rows[abs(row_number) - 1])
                 if row_number < 0:
                     full[row] += 1
-                co_members_count = _count_bucket(candidates[row], decode(members), numbers[row])
+                co_members_count = _add_to_candidates(candidates[row], decode(members), numbers[row])
                 if 0 < cap <= 2 * co_members_count:
                     near_capacity.add(row)
         # A full bucket returns few members, so their number does not show that the bucket is near capacity.
@@ -96,10 +101,10 @@ class RedisBuckets(RedisPart):
     def remove_from_buckets(
         self, numbers: Sequence[int], band_keys: NDArray[np.uint32], fences: Sequence[Fence]
     ) -> None:
-        calls, _ = self._calls("remove", numbers, band_keys, fences, [])
+        calls, _ = self._bucket_calls("remove", numbers, band_keys, fences, [])
         self._run(calls)
 
-    def _calls(
+    def _bucket_calls(
         self,
         verb: str,
         numbers: Sequence[int],
@@ -110,7 +115,7 @@ class RedisBuckets(RedisPart):
         """Return a call for each slot and chunk of documents, and for each call its rows of ``numbers``.
 
         ``limits`` are the arguments between time to live and band keys. Only an insertion has them: cap of a bucket (0
-        for none), and number of shown members of a full one.
+        for none), and number of members that a full bucket returns.
         """
         calls, rows_of_call = [], []
         script, encode = f"{verb}_{self.options.bucket_layout}", LAYOUTS[self.options.bucket_layout].encode
@@ -119,22 +124,22 @@ class RedisBuckets(RedisPart):
         for slot, rows, keys in self._keys.calls_of_buckets(band_keys, CALL_DOCUMENTS):
             # Without shards, and in one chunk, each slot has all documents.
             encoded = all_encoded if len(rows) == len(numbers) else encode(numbers_array[rows])
-            arguments = [self._keys.buckets(slot), self._lifetime, *limits, keys, encoded]
+            arguments = [self._keys.buckets_prefix(slot), self._lifetime, *limits, keys, encoded]
             calls.append(self._fenced_call(script, slot, encoded_fences, arguments, len(rows)))
             rows_of_call.append(rows)
         return calls, rows_of_call
 
     def _count_call(self, numbers: Sequence[int]) -> Call:
-        # `count_documents` reads a slice until all its documents have expired: a lifetime and a slice after its begin.
+        # `count_documents` reads a slice until all its documents have expired: a lifetime and a slice after its start.
         lifetime_ms = self._lifetime + self._lifetime // SLICES_PER_LIFETIME
         elements = np.array(numbers, ">i8").tobytes()
-        key = self._keys.documents(self._document_slice())
+        key = self._keys.document_count(self._document_slice())
         return Call("count_documents", [key], [lifetime_ms, elements], len(numbers))
 
     def remove_copies(self, documents: Sequence[tuple[int, bytes]], fences: Sequence[Fence]) -> None:
         slots = (self._keys.copies_slot(digest) for _, digest in documents)
         removed = [(digest, number) for number, digest in documents]
-        self._run(self._calls_by_slot("remove_copies", slots, fences, self._copies, removed))
+        self._run(self._calls_by_slot("remove_copies", slots, fences, self._copies_arguments, removed))
 
     def copy_removals(self) -> dict[int, int]:
         keys = [self._keys.copy_removals(slot) for slot in self._slots]
@@ -147,37 +152,37 @@ class RedisBuckets(RedisPart):
         fences: Sequence[Fence],
         near_capacity: FoundNearCapacity | None = None,
     ) -> list[list[int]]:
-        inserted_first = near_capacity or FoundNearCapacity((), {})
+        outside = near_capacity or FoundNearCapacity((), {})  # documents outside the batch
         groups = by_slot(self._keys.copies_slot(digest) for _, digest in documents)
-        member_groups = by_slot(self._keys.copies_slot(digest) for _, digest in inserted_first.documents)
+        outside_groups = by_slot(self._keys.copies_slot(digest) for _, digest in outside.documents)
         calls, encoded_fences = [], self._encode_fences(fences)
         rows_of_call: list[list[int]] = []
-        for slot in dict.fromkeys([*member_groups, *groups]):  # each slot once
-            rows, member_rows = groups.get(slot, []), member_groups.get(slot, [])
-            inserted = [*(inserted_first.documents[row] for row in member_rows), *(documents[row] for row in rows)]
+        for slot in dict.fromkeys([*outside_groups, *groups]):  # each slot once
+            rows, outside_rows = groups.get(slot, []), outside_groups.get(slot, [])
+            inserted = [*(outside.documents[row] for row in outside_rows), *(documents[row] for row in rows)]
             arguments = [
-                *self._copies(slot),
+                *self._copies_arguments(slot),
                 self._lifetime,
                 COPIES_CAP,
-                inserted_first.removals.get(slot, 0),
-                len(member_rows),
+                outside.removals.get(slot, 0),
+                len(outside_rows),
                 *chain.from_iterable((digest, number) for number, digest in inserted),
             ]
             calls.append(self._fenced_call("insert_copies", slot, encoded_fences, arguments))
             rows_of_call.append(rows)
         copies: list[list[int]] = [[] for _ in documents]
-        for rows, reply in zip(rows_of_call, self._run(calls), strict=True):  # no replies for ``inserted_first``
+        for rows, reply in zip(rows_of_call, self._run(calls), strict=True):  # no replies for ``outside``
             for row, members in zip(rows, reply, strict=True):
                 copies[row] = [int(member) for member in members]
         return copies
 
-    def _copies(self, slot: int) -> tuple[bytes, bytes]:
-        """Return the first arguments of the scripts for exact copies: bucket prefix, key that counts removals."""
-        return self._keys.copies(slot), self._keys.copy_removals(slot)
+    def _copies_arguments(self, slot: int) -> tuple[bytes, bytes]:
+        """Return the first arguments of the scripts for exact copies: prefix of the buckets, key of the removals."""
+        return self._keys.copies_prefix(slot), self._keys.copy_removals(slot)
 
 
-def _count_bucket(candidates: dict[int, int], members: Sequence[int], document: int) -> int:
-    """Count a bucket for each member in it but the document itself; return the number of these members."""
+def _add_to_candidates(candidates: dict[int, int], members: Sequence[int], document: int) -> int:
+    """Count a shared bucket for each member except the document itself; return the number of these members."""
     for number in members:
         if number != document:
             candidates[number] = candidates.get(number, 0) + 1

@@ -1,4 +1,7 @@
-"""Checks of the servers before the first document, without writing keys; for ``streamdedup check`` and ``run``."""
+"""Checks of the servers before the first document, without writing keys; for `streamdedup check` and `run`.
+
+Called by ``redis.backend``. A command in ``PROBES`` is also in docs/redis.md. Script: ``check_permissions``.
+"""
 
 import shlex
 import time
@@ -14,8 +17,8 @@ from streamdedup.index.redis.errors import GRANT
 from streamdedup.index.redis.scripts import load_scripts
 from streamdedup.index.redis.servers import Command, Servers
 
-#: One call of each command that the daemon must be permitted to call; "@" is replaced by a guard (``check_redis``). The
-#: checks themselves call the other commands: INFO, EVALSHA and SCRIPT LOAD.
+#: One call of each command that the daemon must be permitted to call, except INFO, EVALSHA and SCRIPT LOAD, which the
+#: checks themselves call. "@" is replaced by a guard (``check_redis``).
 PROBES = (
     "ping",
     "exists @",
@@ -46,7 +49,7 @@ PROBES = (
 )
 #: The further commands of a daemon that rebuilds a lost index by itself.
 REBUILD_PROBES = ("scan 0 count 1",)
-#: Difference of two clocks in seconds beyond which one of them is not set by NTP.
+#: Difference of two clocks, in seconds, beyond which at least one of them is not set by NTP.
 _CLOCK_LIMIT_S = 30.0
 #: Share of the memory limit beyond which there is a warning; the same as for the event ``store_nearly_full``.
 _NEARLY_FULL = 0.85
@@ -57,12 +60,13 @@ def check_redis(
 ) -> Iterator[Finding]:
     """Yield the result of each check; raise for a request without an answer.
 
-    The check of permissions calls all commands in a script that may not write: for a command that is not permitted, the
-    server gives that reason first. The script stays in the server's cache. No key is written, created or deleted.
+    The check of permissions calls all commands in a script that may not write, and so changes no key. For a command
+    that the user may not call, the server refuses with this reason first. The script stays in the server's cache.
 
     Args:
         keys: The guard of each slot of the indexes, a key that never exists.
-        key_pattern: Pattern of all keys of the installation in a rule of an ACL.
+        rebuilds: Whether the daemon rebuilds a lost index by itself.
+        key_pattern: Pattern of all keys of the installation, for a rule of an ACL.
     """
     facts = read_facts(servers)
     for name, info in facts.items():
@@ -75,7 +79,7 @@ def check_redis(
 
 
 def _master_findings(store: str, address: str, info: Mapping[str, Any]) -> Iterator[Finding]:
-    """Yield the findings of a master from its reply to ``INFO``; ``store`` is its name in texts (``store_name``)."""
+    """Yield the findings of a master from its reply to ``INFO``; ``store`` is the result of ``store_name``."""
     try:
         warnings = policy_warnings(store, info)
     except StoreMisconfigured as error:
@@ -101,7 +105,7 @@ def _memory(store: str, info: Mapping[str, Any]) -> Finding:
 
 
 def _set_config(address: str, key: str, value: str) -> str:
-    """Return the command line that changes a setting of a server; ``address`` is a path or host and port."""
+    """Return the command line that sets a parameter of a server; ``address`` is a path, or host and port."""
     host, colon, port = address.rpartition(":")
     server = ["-h", host, "-p", port] if colon else ["-s", address]
     return shlex.join(["redis-cli", *server, "CONFIG", "SET", key, value])
@@ -151,7 +155,7 @@ def _rights(servers: Servers, keys: Sequence[bytes], probes: Sequence[str], key_
         # Scripts are not permitted, so it is unknown which other commands are.
         yield Finding.failure("redis_rights", StoreMisconfigured(f"{error}, with {key_pattern} for the keys"))
         return
-    # A line is the command, a colon and the refusal.
+    # A reply is a list of lines: command, colon, refusal.
     refused = sorted({line.decode(errors="replace").partition(":")[0].upper() for lines in replies for line in lines})
     if refused:
         lacking = StoreMisconfigured(

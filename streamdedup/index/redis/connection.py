@@ -1,6 +1,7 @@
 """Opens connections to a single server, to Sentinels or to a cluster, and checks the servers.
 
-``indexes`` opens connections; ``redis.backend`` and ``redis.checks`` check the servers. Commands: ``redis.servers``.
+Called by ``indexes``, which opens connections, and by ``redis.backend`` and ``redis.checks``, which check the servers.
+``redis.servers`` sends the commands. An argument for the client comes from a setting: ``settings.redis``, ``indexes``.
 """
 
 from collections.abc import Mapping, Sequence
@@ -27,7 +28,7 @@ from streamdedup.index.redis.servers import (
     refuse_eviction,
 )
 
-#: Oldest server version: SET with NX and GET together came with it.
+#: Oldest server version, the first with NX and GET together in SET.
 _OLDEST_VERSION = (7, 0)
 #: Idle time in seconds after which a connection is checked before its next use.
 _IDLE_S = 30
@@ -38,7 +39,7 @@ def connect(
 ) -> Servers:
     """Return the connection to a single server; nothing is sent yet.
 
-    ``security`` are the client's own arguments for login and TLS, which take precedence over the URL's. Raises
+    ``security`` are the client's arguments for login and TLS, which take precedence over those in the URL. Raises
     ``SettingsError`` for a URL that cannot be used.
     """
     connections = _connections(security)
@@ -70,12 +71,12 @@ def connect_sentinel(
 ) -> Servers:
     """Return the connection to the master that Sentinels name, or to a replica of it; nothing is sent yet.
 
-    ``security`` and ``sentinel_security`` are the client's own arguments for login and TLS. With ``from_replicas`` the
-    connection is to a replica where there is one; for commands that only read, and not for ``read_facts`` and
+    ``security`` and ``sentinel_security`` are the client's arguments for login and TLS. With ``from_replicas`` the
+    connection is to a replica if there is any: for commands that only read, and not for ``read_facts`` and
     ``check_server``, which take a replica for a failover.
     """
     times = {"socket_timeout": timeout_s, "socket_connect_timeout": connect_timeout_s}
-    # Each Sentinel is asked once: when one does not answer, the client asks the next.
+    # Each Sentinel is asked once: if it does not answer, the client asks the next.
     sentinel_arguments = {**times, "retry": Retry(NoBackoff(), 0), **(sentinel_security or {})}
     connections = _connections(security)
     manager: Any = Sentinel(list(sentinels), sentinel_kwargs=sentinel_arguments)
@@ -92,7 +93,7 @@ def connect_sentinel(
 
 
 def _connections(security: Mapping[str, Any] | None) -> Connections:
-    """Return what counts the connections; for error texts it also names the setting that will bring a new login."""
+    """Return the counter of connections, which also has the setting that will bring a new login, for error texts."""
     provider = (security or {}).get("credential_provider")
     return Connections(login_source=provider.source if isinstance(provider, RenewedLogin) else None)
 
@@ -117,7 +118,8 @@ def connect_cluster(
 ) -> Servers:
     """Return the connection to a Redis Cluster; nothing is sent yet.
 
-    ``nodes`` are host and port of some nodes, which tell the others. Further arguments: see ``connect_sentinel``.
+    ``nodes`` are host and port of some nodes, from which the client learns the others. Further arguments: see
+    ``connect_sentinel``.
     """
     connections = _connections(security)
 
@@ -131,7 +133,7 @@ def connect_cluster(
             # Makes each connection begin with READONLY; ``ClusterServers`` chooses the nodes itself.
             load_balancing_strategy=LoadBalancingStrategy.RANDOM_REPLICA if from_replicas else None,
             # A cluster client sets up its connections itself, then calls this function.
-            redis_connect_func=connections.count_one,
+            redis_connect_func=connections.count_connection,
             socket_timeout=timeout_s,
             socket_connect_timeout=connect_timeout_s,
             **(security or {}),
@@ -191,7 +193,7 @@ def _check_kind(servers: Servers, info: Mapping[str, Any]) -> None:
 
 
 def policy_warnings(store: str, info: Mapping[str, Any]) -> list[str]:
-    """Return a warning if the server ``store`` would drop keys at a memory limit; raise if it has one and does."""
+    """Raise if the server ``store`` drops keys when it is full; return a warning if only a memory limit is missing."""
     refuse_eviction(store, info)
     policy = info.get("maxmemory_policy", NO_EVICTION)
     if policy == NO_EVICTION:
@@ -212,7 +214,7 @@ def _check_sentinels(pool: SentinelConnectionPool) -> None:
                 f"a Sentinel refuses us; check redis.sentinel_username and password: {error}"
             ) from error
         except exceptions.ResponseError as error:
-            # Any other error reply says nothing about the master: the next Sentinel is asked.
+            # All other error replies say nothing about the master: the next Sentinel is asked.
             if "unknown command" in str(error).lower():
                 raise StoreMisconfigured("redis.nodes names a server that is no Sentinel") from error
         except (exceptions.ConnectionError, exceptions.TimeoutError):

@@ -1,7 +1,7 @@
 """Logins that change while a process runs: read again for each new connection.
 
-``indexes`` makes a ``RenewedLogin`` from the settings. The client asks it for a login whenever it connects, also after
-a server has ended a connection or refused a command for lack of a valid login.
+``indexes`` makes a ``RenewedLogin`` from the settings. The client calls ``get_credentials`` whenever it connects, also
+after a server has closed a connection or refused a command for lack of a valid login.
 """
 
 import importlib
@@ -15,7 +15,7 @@ from streamdedup.errors import SettingsError
 
 
 class RenewedLogin(CredentialProvider):
-    """Reads the login at each connection: a password, or user and password. ``source`` is for error texts."""
+    """Reads the login at each connection: a password, or user and password. ``source`` names its setting."""
 
     def __init__(self, source: str, read: Callable[[], tuple[str, ...]]) -> None:
         self.source = source
@@ -25,8 +25,9 @@ class RenewedLogin(CredentialProvider):
         """Return the login, as the client's connections ask for it.
 
         Raises:
-            exceptions.ConnectionError: There is no login at the moment; ``errors`` counts a ``ConnectionError`` as
-                temporary, so the daemon tries again. The text repeats no error of a provider: it could show a secret.
+            exceptions.ConnectionError: There is no login at the moment. ``redis.errors`` translates the error into
+                ``StoreUnavailable``, so the daemon tries again. The text repeats no error of a provider, which could
+                show a secret.
         """
         try:
             login: Any = tuple(self._read())
@@ -41,9 +42,10 @@ class RenewedLogin(CredentialProvider):
 
 
 def login_of_provider(name: str) -> RenewedLogin:
-    """Return the logins of a credential provider of the Redis client, the setting ``redis.credential_provider``.
+    """Return the login of a credential provider of the Redis client.
 
-    ``name`` is ``package:function``; the function returns the provider, and is called at the first login.
+    ``name`` is the setting ``redis.credential_provider``: ``package:function``. The function returns the provider, and
+    is called at the first login.
     """
     providers: list[CredentialProvider] = []
 

@@ -1,10 +1,12 @@
-"""Index entries in Redis, a part of ``RedisIndex``: a string each, in the slot of the number (``index.entries``).
+"""Index entries and clusters in Redis, a part of ``RedisIndex``; called by ``detection`` through the contract.
 
+An entry is a string (``index.entries``) in the slot of its document number; a cluster set is in the slot of the number
+of its first document. Scripts: ``insert_entries``, ``replace_entries``, ``set_clusters``, ``change_cluster_sets``.
 Read ``index.contract`` first: the calls implement its rules 1, 3 and 9.
 """
 
 from collections.abc import Sequence
-from typing import Any
+from typing import Any, Literal, NamedTuple
 
 import numpy as np
 
@@ -22,6 +24,19 @@ from streamdedup.index.redis.errors import damage_translated
 from streamdedup.index.redis.keys import by_slot
 from streamdedup.index.values import CLUSTER_SIZE_CAP, ClusterCounts, Fence, marker_lifetime
 from streamdedup.position import Position
+
+
+class _SetChange(NamedTuple):
+    """A change of a cluster set: ``+`` adds a document, ``-`` removes a document, ``=`` only reads the counts.
+
+    Attributes:
+        cluster: Document number that names the cluster.
+        document: For ``+`` the member (``lua/_cluster_sets.lua``), for ``-`` the document number, for ``=`` nothing.
+    """
+
+    sign: Literal["+", "-", "="]
+    cluster: int
+    document: bytes
 
 
 class RedisEntries(RedisPart):
@@ -52,16 +67,16 @@ class RedisEntries(RedisPart):
         return results
 
     def replace_entries(self, entries: Sequence[IndexEntry], fences: Sequence[Fence]) -> None:
-        # The entries rely on the removals from buckets (rule 9), which are in other slots. A removal of no documents in
-        # the slot of each entry stores the call number there (rule 10). A failover that loses the removals also loses
-        # this number, and the new master refuses the entries.
+        # The entries rely on the removals from buckets (rule 9). On a cluster the removals are in the slots of the
+        # buckets, the entries in those of their numbers, and each slot has its own call number (rule 10). So a removal
+        # of no documents first stores the present call number in the slot of each entry: a failover of a server that
+        # loses removals also loses this later write, and the new master refuses the entries.
         removal, encoded_fences = f"remove_{self.options.bucket_layout}", self._encode_fences(fences)
-        self._run(
-            [
-                self._fenced_call(removal, slot, encoded_fences, [self._keys.buckets(slot), self._lifetime, b"", b""])
-                for slot in by_slot(self._keys.entry_slot(entry.number) for entry in entries)
-            ]
-        )
+        calls = []
+        for slot in by_slot(self._keys.entry_slot(entry.number) for entry in entries):
+            no_documents = [self._keys.buckets_prefix(slot), self._lifetime, b"", b""]
+            calls.append(self._fenced_call(removal, slot, encoded_fences, no_documents))
+        self._run(calls)
         lifetimes = [self._lifetime, marker_lifetime(self.options.lifetime_ms) or 0]
         self._call_with_entries("replace_entries", lifetimes, entries, encode_entries(entries), fences)
 
@@ -84,46 +99,48 @@ class RedisEntries(RedisPart):
         for slot, rows in groups.items():
             slot_entries = b"".join([encoded[row] for row in rows])
             joined = (numbers[rows].tobytes(), lengths[rows].tobytes(), slot_entries)
-            arguments = [self._keys.entries(slot), *lifetimes, *joined]
+            arguments = [self._keys.entries_prefix(slot), *lifetimes, *joined]
             calls.append(self._fenced_call(script, slot, encoded_fences, arguments, len(rows)))
         return list(groups.values()), self._run(calls)
 
     def set_clusters(
         self, clusters: Sequence[tuple[int, Position, int]], fences: Sequence[Fence]
     ) -> list[ClusterCounts]:
-        """Store the clusters in three runs.
+        """Store the clusters in three runs, so that a call that failed halfway can be repeated.
 
-        The first run writes the cluster into each entry that names none, the second one updates the cluster sets, the
-        third one writes the clusters of entries that name another one. So after a call that failed halfway such an
-        entry still names the cluster whose set the document leaves.
+        1. Write the cluster into each entry that names none.
+        2. Update the cluster sets. Until this is done, the entry of a document that changes its cluster names the
+           cluster whose set the document leaves.
+        3. Write the clusters into the entries that name another one.
         """
         joining = [(number, position, cluster) for number, position, cluster in clusters if cluster != number]
-        replies = iter(self._name_clusters(joining, fences, leaving=False))
-        changes: list[tuple[str, int, bytes]] = []
-        leaving: list[tuple[int, Position, int]] = []
+        replies = iter(self._name_clusters(joining, fences, replace_other=False))
+        changes: list[_SetChange] = []
+        moving: list[tuple[int, Position, int]] = []
         for number, position, cluster in clusters:
             reply = b"" if cluster == number else next(replies)
             if not reply:
-                changes.append(("=", cluster, b""))
+                changes.append(_SetChange("=", cluster, b""))
                 continue
-            if (previous_cluster := decode_number(reply[:8])) not in (cluster, number):
-                changes.append(("-", previous_cluster, encode_number(number)))
-                leaving.append((number, position, cluster))
+            previous_cluster, member = decode_number(reply[:8]), reply[8:]
+            if previous_cluster not in (cluster, number):
+                changes.append(_SetChange("-", previous_cluster, encode_number(number)))
+                moving.append((number, position, cluster))
             # Also where the entry names the cluster already: after a call that failed halfway the set may lack the
             # document, and to join again changes nothing.
-            changes.append(("+", cluster, reply[8:]))
+            changes.append(_SetChange("+", cluster, member))
         counts = self._change_cluster_sets(changes, fences)
-        self._name_clusters(leaving, fences, leaving=True)
-        return [decode_counts(reply) for (change, _, _), reply in zip(changes, counts, strict=True) if change != "-"]
+        self._name_clusters(moving, fences, replace_other=True)
+        return [decode_counts(reply) for change, reply in zip(changes, counts, strict=True) if change.sign != "-"]
 
     def _name_clusters(
-        self, clusters: Sequence[tuple[int, Position, int]], fences: Sequence[Fence], *, leaving: bool
+        self, clusters: Sequence[tuple[int, Position, int]], fences: Sequence[Fence], *, replace_other: bool
     ) -> list[bytes]:
-        """Write clusters into entries; with ``leaving`` also into those that name another cluster.
+        """Write clusters into entries; with ``replace_other`` also into those that name another cluster.
 
         Returns:
-            For each document the cluster that its entry named before, the document's own number where it was in none,
-            and the member for the set; empty where the entry is missing or has another position.
+            For each document 8 bytes and the member for the set, joined; empty where the entry is missing or has
+            another position. The 8 bytes are the cluster that the entry named before, or the document's own number.
         """
         slots = [self._keys.entry_slot(number) for number, _, _ in clusters]
         arguments = [
@@ -131,31 +148,27 @@ class RedisEntries(RedisPart):
             for number, position, cluster in clusters
         ]
 
-        def prefixes(slot: int) -> list[Any]:
-            return [self._keys.entries(slot), int(leaving)]
+        def first_arguments(slot: int) -> list[Any]:
+            return [self._keys.entries_prefix(slot), int(replace_other)]
 
-        return _in_order(slots, self._run(self._calls_by_slot("set_clusters", slots, fences, prefixes, arguments)))
+        calls = self._calls_by_slot("set_clusters", slots, fences, first_arguments, arguments)
+        return _in_order(slots, self._run(calls))
 
     def leave_clusters(self, members: Sequence[tuple[int, int]], fences: Sequence[Fence]) -> None:
-        self._change_cluster_sets([("-", cluster, encode_number(number)) for number, cluster in members], fences)
+        changes = [_SetChange("-", cluster, encode_number(number)) for number, cluster in members]
+        self._change_cluster_sets(changes, fences)
 
-    def _change_cluster_sets(self, changes: Sequence[tuple[str, int, bytes]], fences: Sequence[Fence]) -> list[bytes]:
-        """Change the sets of clusters, in order; return the counts of each cluster.
-
-        A change is ``+``, ``-`` or ``=`` (only the counts), the number that names the cluster, and the member of the
-        document (``+``) or its number (``-``).
-        """
-        slots = [self._keys.entry_slot(cluster) for _, cluster, _ in changes]
-        arguments = [(change, encode_number(cluster), document) for change, cluster, document in changes]
-
+    def _change_cluster_sets(self, changes: Sequence[_SetChange], fences: Sequence[Fence]) -> list[bytes]:
+        """Change the sets of clusters, in order; return for each change the counts of its cluster after all changes."""
+        slots = [self._keys.entry_slot(change.cluster) for change in changes]
+        arguments = [(sign, encode_number(cluster), document) for sign, cluster, document in changes]
         max_joined = CLUSTER_SIZE_CAP - 1  # without the first document
 
-        def prefixes(slot: int) -> list[Any]:
-            return [self._keys.cluster_sets(slot), self._keys.entries(slot), self._lifetime, max_joined]
+        def first_arguments(slot: int) -> list[Any]:
+            return [self._keys.cluster_sets_prefix(slot), self._keys.entries_prefix(slot), self._lifetime, max_joined]
 
-        return _in_order(
-            slots, self._run(self._calls_by_slot("change_cluster_sets", slots, fences, prefixes, arguments))
-        )
+        calls = self._calls_by_slot("change_cluster_sets", slots, fences, first_arguments, arguments)
+        return _in_order(slots, self._run(calls))
 
 
 def _in_order(slots: Sequence[int], replies: Sequence[Sequence[Any]]) -> list[Any]:

@@ -1,6 +1,8 @@
 """Errors of the Redis client, sorted by the reaction of the daemon: try again later, or ask an operator.
 
-``redis.servers`` translates errors that the client raises; ``check_replies`` translates error replies.
+``redis.servers`` translates errors that the client raises (``translated``), and error replies in a pipeline
+(``check_replies``, as ``redis.scripts`` and ``redis.reader`` do). The parts translate errors of the codec
+(``damage_translated``).
 """
 
 import re
@@ -13,7 +15,7 @@ from redis import exceptions
 from streamdedup.errors import StoreMisconfigured, StoreUnavailable
 
 #: Errors after which the same request may succeed later.
-_PASSING = (
+_TEMPORARY = (
     exceptions.ConnectionError,
     exceptions.TimeoutError,
     exceptions.OutOfMemoryError,
@@ -23,11 +25,11 @@ _PASSING = (
     exceptions.AskError,
     exceptions.TryAgainError,
     exceptions.RedisClusterException,
-    # The script was loaded a moment ago: a failover came in between.
+    # After the script was loaded: a failover came in between.
     exceptions.NoScriptError,
 )
 #: Beginnings of error replies after which the same request may succeed later.
-_PASSING_REPLIES = (
+_TEMPORARY_REPLIES = (
     "MISCONF",
     "NOREPLICAS",
     "LOADING",
@@ -40,14 +42,14 @@ _PASSING_REPLIES = (
 )
 #: Texts of newer and older servers when a script may not call a command or use a key.
 _SCRIPT_REFUSALS = ("ACL failure in script", "The user executing the script can't")
-#: Text of servers when the user may call the command and may not use the key.
+#: Text of servers when the user may call the command, but not use the key.
 _KEYS_REFUSED = re.compile(r"\baccess (a|the|one of the|at least one of the) (\S+ )?keys?\b")
-#: What a server adds to an error within a script.
+#: Additions of a server to an error within a script.
 _SCRIPT_NOISE = re.compile(r"ACL failure in script: |\.? script: .*?on @user_script:[0-9]+\.?$")
 #: Advice for a user without the rights that docs/redis.md lists.
 GRANT = "grant what docs/redis.md lists under User and rights"
-#: The two texts (for a command, for a script) of a server that cannot write its append-only file; the group is the
-#: error of the system.
+#: The texts (for a command, for a script) of a server that cannot write its append-only file; the group is the error of
+#: the operating system.
 _NO_APPEND_ONLY_FILE = re.compile(
     r"MISCONF (?:Errors writing to the AOF file|.* persist data to AOF.* AOF error): (.*)"
 )
@@ -59,7 +61,7 @@ _NO_LOGIN = ("HELLO must be called with the client already authenticated", "Auth
 
 
 def _refusal(error: BaseException) -> StoreMisconfigured | None:
-    """Return the error for a refused login or a missing permission, with the settings to check; None for others."""
+    """Return the error for a refused login or a missing permission, with the settings to check; else None."""
     text = str(error)
     if any(part in text for part in _NO_LOGIN):
         return StoreMisconfigured(
@@ -74,22 +76,22 @@ def _refusal(error: BaseException) -> StoreMisconfigured | None:
         if _KEYS_REFUSED.search(text):
             return StoreMisconfigured(
                 "the store refuses us: the user (redis.username) lacks rights on the keys of the index, which "
-                f"begin with redis.key_prefix: {_said(error)}; {GRANT}"
+                f"begin with redis.key_prefix: {_text_without_script(error)}; {GRANT}"
             )
         return StoreMisconfigured(
-            f"the store refuses us: the user (redis.username) lacks rights: {_said(error)}; {GRANT}"
+            f"the store refuses us: the user (redis.username) lacks rights: {_text_without_script(error)}; {GRANT}"
         )
     return None
 
 
-def _said(error: BaseException) -> str:
+def _text_without_script(error: BaseException) -> str:
     """Return the text of an error without the name of the script in which it occurred."""
     return _SCRIPT_NOISE.sub("", str(error))
 
 
 def _condition(error: BaseException) -> str:
-    """Describe the condition in which a server refuses requests for a while, with the cure if there is one."""
-    text = _said(error)
+    """Describe the condition in which a server refuses requests for a while, with the cure if there is any."""
+    text = _text_without_script(error)
     if isinstance(error, exceptions.OutOfMemoryError) or text.startswith("OOM"):
         return "its memory is full; raise its limit (maxmemory), or drop unused indexes"
     if append_only := _NO_APPEND_ONLY_FILE.fullmatch(text):
@@ -101,7 +103,7 @@ def _condition(error: BaseException) -> str:
 
 
 def _wrong_server(error: BaseException, store: str) -> StoreMisconfigured | None:
-    """Return the error for a server of another kind than the settings say, or not trusted; None for others."""
+    """Return the error for a server of another kind than the settings say, or an untrusted one; else None."""
     if isinstance(error, exceptions.InvalidResponse):
         return StoreMisconfigured(f"{store} does not answer as Redis does; check redis.url or redis.nodes: {error}")
     if "CERTIFICATE_VERIFY_FAILED" in str(error):
@@ -115,7 +117,7 @@ def _wrong_server(error: BaseException, store: str) -> StoreMisconfigured | None
 
 
 def wrong_type(key: str) -> StoreMisconfigured:
-    """Return the error for a key (or its beginning) that holds a value of another type than the index writes there."""
+    """Return the error for a key, or the beginning of a key, with a value of another type than the index writes."""
     # The key begins with {prefix:profile:slot}; only the prefix may contain colons.
     prefix = key.removeprefix("{").partition("}")[0].rsplit(":", 2)[0]
     return StoreMisconfigured(
@@ -137,28 +139,28 @@ def damage_translated() -> Iterator[None]:
 def _translate(
     error: BaseException, key: bytes | None = None, address: str | None = None, new_login_setting: str | None = None
 ) -> Exception:
-    """Return the project's error for an error of the client; arguments as for ``translated``.
+    """Return the project's error for an error of the client.
 
-    A value of another type at ``key`` is an error that names the key.
+    ``address`` and ``new_login_setting``: see ``translated``. ``key`` is named if its value has another type.
     """
-    # An error may name the address itself.
+    # An error may name the address already.
     store = "the store" if address is None or address in str(error) else f"the store at {address}"
     if key is not None and str(error).startswith("WRONGTYPE"):
         return wrong_type(shown_key(key))
-    # Before the passing errors: ``AuthenticationError`` is also a ``ConnectionError``.
+    # Before the temporary errors: ``AuthenticationError`` is also a ``ConnectionError``.
     for cause in _causes(error):
         if new_login_setting is not None and isinstance(cause, exceptions.AuthenticationError):
             return StoreUnavailable(f"{store} refuses the login; waiting for a new one in {new_login_setting}: {cause}")
         misconfigured = _refusal(cause) or _wrong_server(cause, store)
         if misconfigured is not None:
             return misconfigured
-    if isinstance(error, _PASSING) or str(error).startswith(_PASSING_REPLIES):
+    if isinstance(error, _TEMPORARY) or str(error).startswith(_TEMPORARY_REPLIES):
         return StoreUnavailable(f"{store} does not serve us now: {_condition(error)}")
     return StoreMisconfigured(f"{store} answered with an error: {error}")
 
 
 def _causes(error: BaseException) -> Iterator[BaseException]:
-    """Yield an error and, where a cluster client could not read the map of the hash slots, the causes of that."""
+    """Yield an error, and the causes of an error of a cluster client that could not read the map of the hash slots."""
     cause: BaseException | None = error
     while cause is not None:
         yield cause
@@ -174,13 +176,12 @@ def translated(
     """Raise the project's errors in place of those of the client.
 
     Args:
-        address: Returns the server's address, which the client's errors about time-outs do not name; None for several
-            servers.
+        address: Returns the server's address, which the client's errors about time-outs lack; None for several servers.
         new_login_setting: Returns the setting that will bring a new login after a refusal; None if a refusal is final.
 
     Raises:
-        StoreUnavailable: The server is away, full, loading or failing over, or waits for a new login.
-        StoreMisconfigured: The server refuses the client, or its answer is no answer of an index.
+        StoreUnavailable: The server is away, full, loading or failing over, or a new login is awaited.
+        StoreMisconfigured: The server refuses the client, or gives an unexpected answer.
     """
     try:
         yield
@@ -196,7 +197,7 @@ def shown_key(key: bytes) -> str:
 def check_replies(replies: Sequence[object], keys: Sequence[bytes] = ()) -> None:
     """Raise for the first reply of a pipeline that is an error; see ``translated``.
 
-    ``keys`` has a key of each command, for errors about its value; it is empty for commands without keys.
+    ``keys`` has a key of each command, for errors that name the key; it is empty for commands without keys.
     """
     for reply, key in zip(replies, keys or repeat(None), strict=False):
         if isinstance(reply, exceptions.RedisError | exceptions.RedisClusterException):

@@ -1,5 +1,7 @@
 """Redis keys of an index: all modules of ``index.redis`` that name keys take them from ``Keys``.
 
+A change touches docs/redis.md, docs/format.md, ``admin.KINDS`` and the comments of the scripts that build the key.
+
 Each key carries a hash tag, ``{prefix:profile:slot}``. The slots are the bands (times ``shards``), so that one script
 call serves all documents of a batch in one slot, on a cluster too:
 
@@ -36,13 +38,14 @@ key                    type     content
 A position begins with partition and topic incarnation: ``topic:partition:offset`` or
 ``topic@incarnation:partition:offset``.
 
-The band decides on the slot of a bucket, the content on that of a bucket of exact copies, the document number on that
-of an entry and of a cluster's set, the pair on that of a claim, the partition on that of pending matches. So every
-daemon finds the same key.
+So that every daemon finds the same key, a slot is computed: for a bucket from band and band key, for a bucket of exact
+copies from the content, for an entry or a cluster's set from the document number, for a claim from the pair, for
+pending matches from the partition.
 
-Scripts build most keys themselves, and a cluster checks declared keys only. While a hash slot of the cluster moves, two
-nodes have a part of its keys each; a script would not find a key on the other node, and would create the key a second
-time. So each call also declares a *guard*, a key that never exists: both nodes then refuse calls with a missing key.
+Scripts build most keys themselves, and a cluster checks declared keys only. While a hash slot of the cluster moves, its
+keys are divided between two nodes; a script would not find a key on the other node, and would create the key a second
+time. So each call also declares a *guard*, a key that never exists: while a hash slot moves, both nodes refuse calls
+that declare a missing key.
 """
 
 from collections.abc import Iterable, Iterator, Sequence
@@ -63,8 +66,8 @@ class Keys:
         shards: Slots for each band.
 
     Attributes:
-        fingerprint: Key that exists as long as the index does; the key ``staging`` if these are of a staging index.
-        staging: Lease on the staging index.
+        fingerprint: Key that exists as long as the index does. Of a staging index this is the key ``staging``.
+        staging: Lease on the staging index; in Redis its name is ``draft``.
         dropping: Key that exists while the index is being deleted.
     """
 
@@ -93,7 +96,7 @@ class Keys:
     def calls_of_buckets(
         self, band_keys: NDArray[np.uint32], max_rows: int
     ) -> Iterator[tuple[int, NDArray[np.intp], bytes]]:
-        """Yield for each script call the slot, the rows with a bucket there, and the joined band keys of these rows.
+        """Yield for each script call the slot, its rows (documents), and the joined band keys of these rows.
 
         ``band_keys`` have the shape (n, bands); a call has at most ``max_rows`` of the n rows.
         """
@@ -113,29 +116,30 @@ class Keys:
         """Return the guard: a key that never exists. A script that declares it is refused while the hash slot moves."""
         return self._tags[slot] + b"x"
 
-    def buckets(self, slot: int) -> bytes:
+    def buckets_prefix(self, slot: int) -> bytes:
+        """Return the prefix for buckets; the rest depends on the layout (see the table above)."""
         return self._tags[slot] + b"b"
 
-    def copies(self, slot: int) -> bytes:
+    def copies_prefix(self, slot: int) -> bytes:
         """Return the prefix for buckets of exact copies; the content digest (16 bytes) follows."""
         return self._tags[slot] + b"d"
 
     def copy_removals(self, slot: int) -> bytes:
         return self._tags[slot] + b"q"
 
-    def entries(self, slot: int) -> bytes:
+    def entries_prefix(self, slot: int) -> bytes:
         """Return the prefix for index entries; the document number (8 bytes) follows."""
         return self._tags[slot] + b"r"
 
     def entry(self, number: int) -> bytes:
-        return self.entries(self.entry_slot(number)) + encode_number(number)
+        return self.entries_prefix(self.entry_slot(number)) + encode_number(number)
 
-    def cluster_sets(self, slot: int) -> bytes:
+    def cluster_sets_prefix(self, slot: int) -> bytes:
         """Return the prefix for the sets of clusters; the number of the first document (8 bytes) follows."""
         return self._tags[slot] + b"g"
 
     def claim_pages(self, slot: int) -> tuple[bytes, bytes]:
-        """Return the prefix for claim pages, which the generation and page numbers follow; and the catalogue key."""
+        """Return the prefix for claim pages (generation and page number follow), and the key of their catalogue."""
         return self._tags[slot] + b"c", self.claim_catalogue(slot)
 
     def claim_catalogue(self, slot: int) -> bytes:
@@ -166,13 +170,13 @@ class Keys:
     def high_water_mark(self, partition: Partition) -> bytes:
         return self._tags[0] + b"m" + str(partition).encode()
 
-    def documents(self, time_slice: int) -> bytes:
+    def document_count(self, time_slice: int) -> bytes:
         """Return the key that counts documents inserted in a time slice, numbered from the epoch."""
         return self._tags[0] + b"h%d" % time_slice
 
 
 def by_slot(slots: Iterable[int]) -> dict[int, list[int]]:
-    """Return the rows of a list, ascending, by slot, from the slot of each row."""
+    """Group rows by slot: return for each slot its rows, ascending. ``slots`` has the slot of each row."""
     groups: dict[int, list[int]] = {}
     for row, slot in enumerate(slots):
         groups.setdefault(slot, []).append(row)

@@ -1,6 +1,7 @@
 """Pairs in Redis, a part of ``RedisIndex``: pending matches by position, and claims in pages (``lua/_claims.lua``).
 
-Read ``index.contract`` first: the calls implement its rules 4 and 5.
+Called by ``detection`` through the contract. Scripts: ``save_pending_matches``, ``claim_pairs``. Read
+``index.contract`` first: the calls implement its rules 4 and 5.
 """
 
 from collections.abc import Iterable, Iterator, Sequence
@@ -17,11 +18,11 @@ from streamdedup.index.redis.servers import Command
 from streamdedup.index.values import Fence, claim_lifetime
 from streamdedup.position import Position
 
-#: A call ends when its size, the number of pairs to claim or of hash fields of pending matches, reaches this. Fields of
-#: one position stay together. A storm of copies may find hundreds of thousands of pairs in a batch.
+#: Size at which a call takes no further row: pairs to claim, or hash fields of pending matches, which stay together for
+#: a position. A storm of copies may have hundreds of thousands of pairs in a batch.
 _FULL_CALL: Final = 2_000
-#: Last bytes of a pair key, the field of a claim in its page. The first 4 of its 16 bytes are dropped: 12 bytes, random
-#: as they are in a digest, distinguish all pairs.
+#: Length of the end of a pair key that is the field of a claim in its page. The first 4 of the 16 bytes are dropped: 12
+#: bytes of a digest distinguish all pairs.
 _FIELD_BYTES = 12
 
 
@@ -47,7 +48,7 @@ class RedisPairs(RedisPart):
             for (_, rows), reply in zip(groups, replies, strict=True):
                 for row, hash_reply in zip(rows, reply, strict=True):
                     saved_fields = fields_of(hash_reply)
-                    # Decoded only where an earlier attempt has saved something else.
+                    # Equal fields need no decoding; others were saved by an earlier attempt.
                     if saved_fields != encoded[row]:
                         saved[row] = decode_pending(saved_fields)
         return saved
@@ -84,7 +85,7 @@ class RedisPairs(RedisPart):
 
 
 def _split_calls(slots: Iterable[int], sizes: Sequence[int]) -> Iterator[tuple[int, list[int]]]:
-    """Yield slot and rows, ascending, for each call, from slot and size (``_FULL_CALL``) of each row."""
+    """Yield slot and rows, ascending, for each call; ``slots`` and ``sizes`` (``_FULL_CALL``) have a value a row."""
     for slot, rows in by_slot(slots).items():
         start = call_size = 0
         for end, row in enumerate(rows, 1):

@@ -1,6 +1,7 @@
 """Partitions in Redis, a part of ``RedisIndex``: fences, high-water marks and announced attempts.
 
-Read ``index.contract`` first: the calls implement its rules 6, 7 and 11.
+Called by ``daemon`` through the contract. Scripts: ``set_fence``, ``raise_high_water_mark``, ``announce_attempt``. Read
+``index.contract`` first: the calls implement its rules 6, 7 and 11.
 """
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
@@ -21,11 +22,11 @@ from streamdedup.index.redis.servers import Command
 from streamdedup.index.values import UNKNOWN_BROKER_STATE, BrokerState, Fence, PartitionState
 from streamdedup.position import Partition, PartitionIncarnation, Position
 
-#: Time to live of a fence that is not renewed. A daemon frozen for longer could wake up unfenced; a consumer group that
-#: was deleted starts again at generation one and would be refused as long.
+#: Time to live of a fence that is not renewed. A daemon that is frozen for longer wakes up without fences. A consumer
+#: group that was deleted begins again at generation 1, and is refused for this time.
 FENCE_LIFETIME_MS = 7 * 86_400_000
-#: Largest number of records whose pending matches a fence deletes; those of other records expire. Covers several of the
-#: largest batches; a daemon that dies between commit and ``finish`` leaves the pending matches of one batch.
+#: Largest number of records whose pending matches a fence deletes; those of further records expire. A daemon that dies
+#: between commit and ``finish`` leaves the pending matches of one batch, and this number covers several of the largest.
 _CLEARED_RECORDS = 20_000
 
 
@@ -43,28 +44,29 @@ class RedisPartitions(RedisPart):
     ) -> Fence:
         self._refuse_if_gone()
         announced = self._set_fences(partition, generation)
-        # Again, now that the fence is set: the index may have been deleted just before, and a staging index is not for
-        # this caller.
+        # Again, now that the fence is set: the index may have been deleted before, and a rebuild may have begun, whose
+        # staging index this caller must not fence.
         self._refuse_if_gone()
         # Attempt ids increase, as texts: a slot with an earlier one has lost the committed attempt (rule 11).
         if announced < attempt_id:
             raise IndexLost(f"the index has gone back to an earlier time: it lacks committed batches of {partition}")
         confirm()
-        fence = Fence(partition, generation, start)  # only for the next call; the high-water mark is not read
-        ((previous, offset, incarnation, recreated),) = self._run([self._high_water_mark_call(fence, start, state)])
+        # For this call only: the script compares generation and writer, not the high-water mark.
+        fence = Fence(partition, generation, start)
         # The reply has -1 without a previous high-water mark, and ``recreated`` as 0 or 1.
+        ((previous, current, incarnation, recreated),) = self._run([self._high_water_mark_call(fence, start, state)])
         if previous >= 0:
             # Delete pending matches that remain because ``finish`` was not called after a commit: those between the two
             # high-water marks. For a topic that was created again, delete those from the high-water mark on in the
             # incarnation before, which will never be committed.
             cleared = PartitionIncarnation(*partition, incarnation - recreated)
-            end = previous + _CLEARED_RECORDS if recreated else offset
+            end = previous + _CLEARED_RECORDS if recreated else current
             offsets = range(max(previous, end - _CLEARED_RECORDS), end)
             self._drop_pending_matches(map(cleared.position_at, offsets))
-        return Fence(partition, generation, offset, attempt_id, incarnation, bool(recreated))
+        return Fence(partition, generation, current, attempt_id, incarnation, bool(recreated))
 
     def _set_fences(self, partition: Partition, generation: int) -> str:
-        """Set a partition fence in every slot; return the id of the earliest announced attempt."""
+        """Set a partition fence in every slot; return the smallest id of the attempts announced in the slots."""
         value = encode_fence(generation, self._writer)
         replies = self._run(
             [
@@ -89,7 +91,7 @@ class RedisPartitions(RedisPart):
         return self._fenced_call("raise_high_water_mark", slot, self._encode_fences([fence]), arguments)
 
     def finish(self, ends: Mapping[Partition, int], positions: Sequence[Position], fences: Sequence[Fence]) -> None:
-        # In this order: after a crash in between, the high-water mark tells the next owner which positions to clear.
+        # In this order: after a crash in between, the next owner clears the positions from the old high-water mark on.
         self._drop_pending_matches(positions)
         by_partition = {fence.partition: fence for fence in fences}
         self._run([self._high_water_mark_call(by_partition[partition], offset) for partition, offset in ends.items()])
@@ -107,8 +109,8 @@ class RedisPartitions(RedisPart):
         ]
         fingerprint = self._keys.fingerprint
         commands = [Command(of_slot[0], ("MGET", *of_slot)) for of_slot in keys]
-        exists, *values = self._servers.ask_all([Command(fingerprint, ("EXISTS", fingerprint)), *commands])
-        if not exists:
+        has_index, *values = self._servers.ask_all([Command(fingerprint, ("EXISTS", fingerprint)), *commands])
+        if not has_index:
             return dict.fromkeys(partitions, PartitionState(None))
         states = {}
         for partition, stored, *announced in zip(partitions, *values, strict=True):

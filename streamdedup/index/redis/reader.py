@@ -1,8 +1,9 @@
 """Reads an index in Redis without the right to write, on a master or a replica (contract: ``index.reading``).
 
-Each look-up is one script for a slot, so that a bucket page is read as a whole while a daemon splits it. Scripts are
-called by ``EVALSHA_RO``, and sent by ``EVAL_RO`` where the server does not have them: neither runs a command that
-writes, and the right to load scripts is not needed.
+``RedisBackend.reader`` makes it, for ``serve`` and ``library``. Each look-up is one script call for a slot, so that a
+bucket page is read as a whole while a daemon splits it. Scripts: ``look_up_sets``, ``look_up_packed``,
+``read_cluster``, ``read_entries``. They are called by ``EVALSHA_RO``, and sent by ``EVAL_RO`` where the server does not
+have them: neither runs a command that writes, and the right to load scripts is not needed.
 """
 
 from collections.abc import Sequence
@@ -34,8 +35,8 @@ class RedisIndexReader(RedisReading):
     def check(self, fingerprint: Fingerprint) -> Opening | None:
         key = self._keys.fingerprint
         requests = (("GET", key), ("EXISTS", self._keys.staging), ("EXISTS", self._keys.dropping))
-        stored, is_rebuilt, is_half_dropped = self._servers.ask_all([Command(key, parts) for parts in requests])
-        if is_rebuilt:
+        stored, is_in_rebuild, is_half_dropped = self._servers.ask_all([Command(key, parts) for parts in requests])
+        if is_in_rebuild:
             raise StoreUnavailable(f"the index of {self.options.namespace} is being rebuilt")
         # An index that is being deleted counts as none.
         return None if stored is None or is_half_dropped else self._compare_fingerprint(stored, fingerprint)
@@ -44,7 +45,7 @@ class RedisIndexReader(RedisReading):
         layout = self.options.bucket_layout
         calls, rows_of_call = [], []
         for slot, rows, keys in self._keys.calls_of_buckets(band_keys, CALL_DOCUMENTS):
-            arguments = [self._keys.buckets(slot), self.options.lifetime_ms or 0, keys]  # 0 is for ever
+            arguments = [self._keys.buckets_prefix(slot), self.options.lifetime_ms or 0, keys]  # 0 is for ever
             calls.append(Call(f"look_up_{layout}", [self._keys.guard(slot)], arguments))
             rows_of_call.append(rows)
         buckets: list[list[list[int]]] = [[] for _ in numbers]
@@ -55,7 +56,7 @@ class RedisIndexReader(RedisReading):
         return hits_of_members(numbers, buckets, self.options.bucket_cap)
 
     def look_up_copies(self, documents: Sequence[tuple[int, bytes]]) -> list[list[int]]:
-        keys = [self._keys.copies(self._keys.copies_slot(digest)) + digest for _, digest in documents]
+        keys = [self._keys.copies_prefix(self._keys.copies_slot(digest)) + digest for _, digest in documents]
         replies = self._servers.ask_all([Command(key, ("ZREVRANGE", key, 0, -1)) for key in keys])
         return [
             [member for member in map(int, members) if member != number]
@@ -64,12 +65,12 @@ class RedisIndexReader(RedisReading):
 
     def read_cluster(self, cluster: int) -> tuple[ClusterCounts, list[int]]:
         slot = self._keys.entry_slot(cluster)
-        arguments = [self._keys.cluster_sets(slot), self._keys.entries(slot), encode_number(cluster)]
+        arguments = [self._keys.cluster_sets_prefix(slot), self._keys.entries_prefix(slot), encode_number(cluster)]
         (reply,) = self._run([Call("read_cluster", [self._keys.guard(slot)], arguments)])
         return decode_cluster(reply)
 
     def _call_scripts(self, calls: Sequence[Call]) -> list[Any]:
-        """Call scripts in one round trip; those that a server does not have are sent and run in a second one."""
+        """Call scripts in one round trip; in a second round trip send and run the scripts that a server lacks."""
 
         def command(call: Call, name: str, script: bytes | str) -> Command:
             return Command(call.keys[0], (name, script, len(call.keys), *call.keys, *call.arguments))

@@ -1,7 +1,12 @@
 """The Lua scripts of an index: one file for each operation in ``lua/``. ``ScriptRunner`` calls many at a time.
 
-A line ``-- include: _fence _pages`` names the files included in front of a script. The arguments for the script follow
-the arguments for ``_fence.lua``.
+``redis.base`` makes the calls of the parts; ``redis.staging`` runs its own scripts, ``redis.reader`` and
+``redis.checks`` only load them here.
+
+To add a script, write ``lua/NAME.lua`` and call it by ``RedisPart._fenced_call``. A line ``-- include: _fence _pages``
+in it names the files to put in front of the script. ``_fence.lua`` takes the first arguments and sets ``used`` to their
+number: the script's own begin at ``ARGV[used+1]``. A command that no script has called so far is added to
+``checks.PROBES`` and docs/redis.md, a new error to ``ScriptRunner._raise_for_fence``.
 """
 
 import re
@@ -17,7 +22,8 @@ from streamdedup.errors import BatchRefused, IndexLost, StoreUnavailable
 from streamdedup.index.redis.errors import check_replies, shown_key, wrong_type
 from streamdedup.index.redis.servers import Command, Servers
 
-#: A round trip ends when it has so many arguments: 20 bands of 1,000 documents, some tens of milliseconds of a server.
+#: A round trip with this number of arguments takes no further call: 20 bands of 1,000 documents, some tens of
+#: milliseconds of a server.
 _ROUND_TRIP_ARGUMENTS = 20_000
 
 _FOLDER = resources.files("streamdedup.index.redis").joinpath("lua")
@@ -63,7 +69,8 @@ class Call(NamedTuple):
 
     Attributes:
         keys: Declared keys; the first key decides on the server.
-        documents_count: Documents that one argument holds, joined; 0 where each has arguments of its own.
+        documents_count: Documents that share an argument, joined; 0 where each document has arguments of its own.
+            Only for the size of a round trip.
     """
 
     name: str
@@ -79,7 +86,8 @@ class ScriptRunner:
         fingerprint_key: A key that exists as long as the index; tells a missing fence from a lost index.
 
     Attributes:
-        call_number: Number of the next call of ``run``; all script calls for it must carry the number.
+        run_number: Number of the next run, carried by all its fenced calls. Redis refuses a call whose number is
+            smaller than that of an earlier call (rule 10).
         failures_count: Runs that have failed, in whole or in part.
     """
 
@@ -87,7 +95,7 @@ class ScriptRunner:
         self._servers = servers
         self._fingerprint_key = fingerprint_key
         self._scripts = load_scripts()
-        self.call_number = 1
+        self.run_number = 1
         self.failures_count = 0
 
     def run(self, calls: Sequence[Call]) -> list[Any]:
@@ -95,7 +103,7 @@ class ScriptRunner:
 
         Calls in one slot are executed in order.
         """
-        self.call_number += 1  # for the next run: ``calls`` were made with the number of this one
+        self.run_number += 1  # for the next run: ``calls`` were made with the number of this one
         replies: list[Any] = []
         round_trip: list[Call] = []
         size = 0
@@ -123,8 +131,8 @@ class ScriptRunner:
             replies = self._servers.send(commands)
         for call, reply in zip(calls, replies, strict=True):
             if isinstance(reply, ResponseError):
-                self._check_error(str(reply))
-                self._check_types(call, reply)
+                self._raise_for_fence(str(reply))
+                self._raise_for_wrong_type(call, reply)
         check_replies(replies, [command.key for command in commands])
         return replies
 
@@ -132,10 +140,11 @@ class ScriptRunner:
         for script in self._scripts.values():
             self._servers.ask_masters("SCRIPT LOAD", script.source)
 
-    def _check_types(self, call: Call, reply: ResponseError) -> None:
-        """Raise for a value of another type than the script expects; a second call, which does no harm, names the key.
+    def _raise_for_wrong_type(self, call: Call, reply: ResponseError) -> None:
+        """Raise if a key has a value of another type than the script expects; other errors pass.
 
-        Without a name in its reply the error shows the hash tag, which all keys of the call share.
+        The reply does not name the key, so the script is called again behind ``_key_in_error.lua``, which does no harm.
+        If the second reply names no key either, the error shows the hash tag, which all keys of the call share.
         """
         if not str(reply).startswith(_WRONG_TYPE):
             return
@@ -148,8 +157,8 @@ class ScriptRunner:
             reply_with_key[1] if reply_with_key else shown_key(keys[0].partition(b"}")[0]) + "}..."
         ) from reply
 
-    def _check_error(self, text: str) -> None:
-        """Raise for the errors of ``lua/_fence.lua`` and of scripts for fences, high-water marks and attempts."""
+    def _raise_for_fence(self, text: str) -> None:
+        """Raise for errors of ``lua/_fence.lua`` and of scripts for fences, high-water marks, attempts; others pass."""
         if text.startswith("FENCED"):
             # The error has the stored and the expected fence, each "<generation>:<writer>".
             stored, expected = (fence.partition(":")[0] for fence in text.split()[1:3])
@@ -171,7 +180,7 @@ class ScriptRunner:
 
 
 def fields_of(reply: Any) -> dict[bytes, bytes]:
-    """Read the reply for a hash: a flat list in protocol version 2, a mapping in version 3."""
+    """Return a reply's hash fields, which are a flat list in protocol version 2, a mapping in version 3."""
     if isinstance(reply, dict):
         return reply
     return dict(zip(reply[::2], reply[1::2], strict=True))

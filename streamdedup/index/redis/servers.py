@@ -1,8 +1,8 @@
 """Redis servers: one server, a master that Sentinel names, or the masters in a cluster.
 
-All commands go through ``Servers``. Other modules know nothing of the deployment but ``Servers.mode``, except
-``redis.connection``, which opens the connections, and ``redis.errors``. No call waits longer than its time-out for an
-absent server; the daemon's loop repeats the batch.
+All modules of ``index.redis`` send their commands through ``Servers``, and know only its ``mode`` of the deployment;
+``redis.connection``, which opens the connections, and ``redis.errors`` know more. No call waits longer than its
+time-out for an absent server; the daemon's loop repeats the batch.
 """
 
 from abc import ABC, abstractmethod
@@ -18,16 +18,16 @@ from redis.sentinel import SentinelConnectionPool
 from streamdedup.errors import StoreMisconfigured
 from streamdedup.index.redis.errors import check_replies, translated
 
-#: The eviction policy that keeps every key, and the command that sets it.
+#: The eviction policy that keeps every key, and the advice to set it.
 NO_EVICTION = "noeviction"
 POLICY_ADVICE = "set it to noeviction (CONFIG SET maxmemory-policy noeviction)"
-#: Tries after the first one within a call, and the pauses between them in seconds.
+#: Repetitions of a request within a call, and the pauses before them in seconds.
 RETRIES = 2
 BACKOFF = ExponentialWithJitterBackoff(base=0.02, cap=0.3)
 
-#: Replies after which a command is sent to a cluster once more, with a new map of the hash slots. Without AskError: as
-#: long as a hash slot is moving, the map stays the same.
-_ASK_AGAIN = (exceptions.MovedError, exceptions.ClusterDownError, exceptions.ConnectionError, exceptions.TimeoutError)
+#: Replies after which a command is sent to a cluster once more, with a new map of the hash slots. AskError is not among
+#: them: while a hash slot moves, the map stays the same.
+_STALE_MAP = (exceptions.MovedError, exceptions.ClusterDownError, exceptions.ConnectionError, exceptions.TimeoutError)
 
 
 class Command(NamedTuple):
@@ -40,8 +40,8 @@ class Command(NamedTuple):
 class Connections:
     """Counts the opened connections to servers.
 
-    ``redis.connection`` passes ``set_up_and_count`` or ``count_one`` to the client as ``redis_connect_func``, which the
-    client calls for each new connection.
+    ``redis.connection`` passes ``set_up_and_count`` or ``count_connection`` to the client as ``redis_connect_func``,
+    which the client calls for each new connection.
 
     Args:
         login_source: Key of the setting from which each connection reads its login; None for a fixed login.
@@ -57,8 +57,8 @@ class Connections:
     def new_login_setting(self) -> str | None:
         """Return the setting that will bring a new login after a refusal; None if the refusal is final.
 
-        A refusal is final for a fixed login, and before any connection: the login was wrong from the beginning. After
-        another refusal the daemon waits (``errors.translated``).
+        A refusal is final for a fixed login, and before the first connection: the login was wrong from the beginning.
+        After other refusals the daemon waits for a new login (``errors.translated``).
         """
         return self._login_source if self.count else None
 
@@ -68,7 +68,7 @@ class Connections:
         connection.on_connect_check_health(check_health=False)
         self.count += 1
 
-    def count_one(self, _connection: Any) -> None:
+    def count_connection(self, _connection: Any) -> None:
         """Count a connection that a cluster client has set up itself."""
         self.count += 1
 
@@ -76,8 +76,8 @@ class Connections:
 class Servers(ABC):
     """Sends commands to the servers; a context manager that closes the connections.
 
-    Connects at the first use, and at the first use after ``close``. A command may reach a server twice, so only
-    repeatable commands may be sent.
+    Connects at the first use, and at the first use after ``close``. A command may reach a server twice, so each command
+    must be repeatable.
 
     Methods raise ``StoreUnavailable`` when a server does not answer (some commands may have taken effect) and
     ``StoreMisconfigured`` when a server refuses the client for good.
@@ -124,9 +124,9 @@ class Servers(ABC):
 
 
 class OneServer(Servers):
-    """A single server, or the master that Sentinels name (or a replica).
+    """A single server, or the master that Sentinels name, or a replica of that master.
 
-    ``client`` must not decode replies; ``connections`` counts the connections that it opens.
+    ``client`` must not decode replies; ``connections`` counts the connections that the client opens.
     """
 
     def __init__(self, client: redis.Redis, connections: Connections | None = None) -> None:
@@ -169,14 +169,14 @@ _Addressed = tuple[ClusterNode, Sequence[Any]]
 
 
 class ClusterServers(Servers):
-    """The masters in a Redis Cluster; each command goes to the master that holds its key.
+    """The masters in a Redis Cluster; each command goes to the master that has its key.
 
-    The client's handling of hash slots is switched off: the client follows a moving one to unknown nodes, and asks the
+    This class finds the nodes itself. The client would follow a moving hash slot to unknown nodes, and would ask the
     server which arguments of each script are keys, so that every batch would be sent twice.
 
     Args:
         open_client: Makes a client, which connects at once.
-        from_replicas: Whether commands, which must only read, go to a replica where there is one.
+        from_replicas: Whether commands go to a replica if there is any; they must only read.
     """
 
     mode = "cluster"
@@ -234,7 +234,7 @@ class ClusterServers(Servers):
         """Return node and reply for each command, errors among the replies.
 
         All commands are sent once more when a hash slot has moved or a node is gone. ``choose_nodes`` returns the
-        commands, each with its node by the client's current map of the hash slots.
+        commands, each with its node in the client's present map of the hash slots.
         """
         with translated(new_login_setting=self.connections.new_login_setting):
             if self._client is None:
@@ -245,7 +245,7 @@ class ClusterServers(Servers):
                     self._client.nodes_manager.initialize()
                     replies = _round_trip(self._client, choose_nodes(self._client))
             except exceptions.RedisClusterException:
-                # No known node tells the map of the hash slots. The next call begins with the nodes of the settings.
+                # No node gives the map of the hash slots. The next call begins with the nodes of the settings.
                 self.close()
                 raise
             return replies
@@ -254,14 +254,14 @@ class ClusterServers(Servers):
 def _try_once(
     client: RedisCluster, choose_nodes: Callable[[RedisCluster], list[_Addressed]]
 ) -> list[tuple[ClusterNode, Any]] | None:
-    """Return node and reply for each command; None when the commands may succeed with a new map of the hash slots."""
+    """Return node and reply for each command; None if the commands may succeed with a new map of the hash slots."""
     try:
         replies = _round_trip(client, choose_nodes(client))
-    except exceptions.AuthenticationError:  # a ConnectionError, for which a new map is no help
+    except exceptions.AuthenticationError:  # also a ConnectionError, but a new map does not help
         raise
     except (exceptions.ConnectionError, exceptions.TimeoutError, exceptions.SlotNotCoveredError):
         return None
-    return None if any(isinstance(reply, _ASK_AGAIN) for _, reply in replies) else replies
+    return None if any(isinstance(reply, _STALE_MAP) for _, reply in replies) else replies
 
 
 def _round_trip(client: RedisCluster, addressed: Sequence[_Addressed]) -> list[tuple[ClusterNode, Any]]:
@@ -271,20 +271,20 @@ def _round_trip(client: RedisCluster, addressed: Sequence[_Addressed]) -> list[t
     try:
         replies: list[Any] = pipeline.send_cluster_commands(stack, raise_on_error=False, allow_redirections=False)
     except exceptions.TimeoutError as error:
-        # The client does not tell to which of the nodes it was connecting.
+        # The error does not say to which of the nodes the client was connecting.
         raise _with_node_names(error, sorted({node.name for node, _ in addressed})) from error
     return [(node, _with_node_names(reply, [node.name])) for (node, _), reply in zip(addressed, replies, strict=True)]
 
 
 def _with_node_names(reply: Any, nodes: Sequence[str]) -> Any:
-    """Return a reply; for a time-out, whose text has no address (redis-py 8.1), one that names the nodes."""
+    """Return a reply; a time-out, whose text has no address (redis-py 8.1), gets the names of the nodes."""
     if not isinstance(reply, exceptions.TimeoutError):
         return reply
     return exceptions.TimeoutError(f"{reply} ({' or '.join(nodes)})")
 
 
 def refuse_eviction(store: str, info: Mapping[str, Any]) -> None:
-    """Raise when the server ``store`` drops keys as soon as it is full, from its reply to ``INFO memory``."""
+    """Raise if ``info``, the reply to ``INFO memory``, says that the server ``store`` drops keys when it is full."""
     policy = info.get("maxmemory_policy", NO_EVICTION)
     if policy != NO_EVICTION and info.get("maxmemory"):
         raise StoreMisconfigured(

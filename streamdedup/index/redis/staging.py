@@ -1,6 +1,7 @@
 """The staging index in Redis: it has the keys of the index, and a lease instead of the fingerprint.
 
-``RedisBackend.staging`` makes one for ``daemon.rebuild``. Read ``index.staging`` first, its contract.
+``RedisBackend.staging`` makes it for ``daemon.rebuild``. Scripts: ``extend_staging_lease``, ``delete_in_staging``.
+Read ``index.staging`` first, its contract.
 """
 
 import logging
@@ -27,7 +28,7 @@ logger = logging.getLogger(__name__)
 class RedisStagingIndex:
     """A ``StagingIndex`` in Redis.
 
-    ``store`` is made with ``in_staging=True``; ``on_keys`` gets the number of keys deleted since its last call.
+    ``store`` must be made with ``in_staging=True``; ``on_keys`` gets the number of keys deleted since its last call.
     """
 
     def __init__(
@@ -44,7 +45,7 @@ class RedisStagingIndex:
 
     def take_lease(self) -> None:
         key = self._keys.staging
-        # Where the key exists, it may be the lease of this process.
+        # An existing key may be the lease of this process, which is then extended.
         if not (self._servers.ask(key, "SET", key, self._name, "NX", "PX", LEASE_MS) or self._extend_or_complete()):
             raise StoreUnavailable(f"the index of {self._namespace} is being rebuilt by another process")
 
@@ -59,10 +60,10 @@ class RedisStagingIndex:
         self.store.forget_calls()
 
     def _delete(self, keys: Sequence[bytes], is_last: bool) -> int:
-        """Delete keys as ``RedisUpkeep.delete``, in one step with the question whether this process has the lease.
+        """Delete keys as ``RedisUpkeep.delete``, in one atomic step with the check of the lease.
 
-        On a cluster the keys are in other slots than the lease: a process that is frozen for longer than the lease
-        between question and deletion deletes up to 1,000 keys of the index that another process has built meanwhile.
+        On a cluster the two are separate steps, because the keys are in other slots than the lease. A process that is
+        frozen in between for longer than the lease deletes up to 1,000 keys of an index that another process has built.
         """
         if self._servers.mode == "cluster":
             self.extend_lease()
@@ -87,7 +88,7 @@ class RedisStagingIndex:
             raise BatchRefused(_TAKEN_OVER)
 
     def complete(self, fingerprint: Fingerprint) -> None:
-        # The same value that ``RedisIndex.open`` writes.
+        # Encoded as by ``RedisIndex.open``.
         if not self._extend_or_complete(msgspec.json.encode(self.store.options.stored_fingerprint(fingerprint))):
             raise BatchRefused(_TAKEN_OVER)
 

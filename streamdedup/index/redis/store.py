@@ -1,10 +1,12 @@
 """The index in Redis (7.0 or newer) or Valkey, on one server or on a cluster.
 
-Each writing operation is one script call per *slot* for a whole batch. A slot is the project's own partition of the
-index keys, named in the hash tag (``redis.keys``), so that all keys in a call are on one cluster node; Redis Cluster's
-16,384 hash slots are something else. ``RedisIndex`` joins the parts, one for each Protocol in the contract:
-``redis.partitions``, ``redis.entries``, ``redis.buckets`` and ``redis.pairs``, with their common base ``redis.base``.
-``redis.backend`` makes a ``RedisIndex`` for each profile. Keys: ``redis.keys``. Scripts: ``redis.scripts``.
+``RedisIndex`` joins the parts ``redis.partitions``, ``redis.entries``, ``redis.buckets`` and ``redis.pairs``, one for
+each Protocol in the contract, with the common base ``redis.base``. ``redis.backend`` makes a ``RedisIndex`` for each
+profile. A new method of the contract goes into its part here and into ``index.memory``; tests/contract calls both.
+
+Each writing operation is one script call (``redis.scripts``) per *slot* for a whole batch. A slot is the project's own
+partition of the index keys (``redis.keys``): all keys in a call are on one cluster node. Redis Cluster's 16,384 hash
+slots are something else.
 """
 
 from collections.abc import Iterable, Mapping
@@ -22,13 +24,17 @@ from streamdedup.index.values import Fingerprint, Opening, StoreStats
 
 
 class RedisIndex(RedisPartitions, RedisEntries, RedisBuckets, RedisPairs):
-    """An ``Index`` in Redis: a part for each Protocol in the contract, and ``StoreHealth``."""
+    """An ``Index`` in Redis: the parts, and ``StoreHealth``.
+
+    Of ``StoreHealth``, ``count_documents`` and ``close`` are in ``redis.base``, ``count_claims`` is in ``redis.pairs``.
+    """
 
     def open(self, fingerprint: Fingerprint, *, create: bool = True) -> Opening | None:
         key = self._keys.fingerprint
         # In one command, because a rebuild may end at any moment. The key ``dropping`` exists while an index is being
         # deleted: by `index drop`, which has no lease, or by a rebuild, which takes the lease before the deletion and
-        # holds it long after. So ``dropping`` without a lease means an `index drop`, in progress or interrupted.
+        # keeps it long after. So ``dropping`` without a lease means an `index drop`, in progress or interrupted.
+        # A new index would take over its remains. Without ``create`` no index is found: the fingerprint goes first.
         lease, dropping = self._servers.ask(key, "MGET", self._keys.staging, self._keys.dropping)
         if lease is not None:
             raise StoreUnavailable(f"the index of {self.options.namespace} is being rebuilt")
@@ -37,9 +43,9 @@ class RedisIndex(RedisPartitions, RedisEntries, RedisBuckets, RedisPairs):
                 f"the deletion of {self.options.namespace} did not end; call again: streamdedup index drop, or "
                 "Index.delete for the index of a program"
             )
-        configured = msgspec.json.encode(self.options.stored_fingerprint(fingerprint))
-        if create and self._servers.ask(key, "SET", key, configured, "NX"):
-            return Opening(created=True)
+        value = msgspec.json.encode(self.options.stored_fingerprint(fingerprint))
+        if create and self._servers.ask(key, "SET", key, value, "NX"):
+            return Opening(is_created=True)
         stored = self._servers.ask(key, "GET", key)
         return None if stored is None else self._compare_fingerprint(stored, fingerprint)
 

@@ -1,7 +1,7 @@
-"""Tells whether servers and settings disagree about TLS, for the checks of ``redis.backend``.
+"""Tells whether servers and settings disagree about TLS; called by ``redis.backend`` when no server answers its checks.
 
-The errors of the client do not tell: a Redis without TLS waits for the end of the first message of the handshake, and
-a Redis with TLS closes a connection that does not begin with a handshake.
+The errors of the client do not show it: a Redis without TLS waits for the end of the first handshake message, and a
+Redis with TLS closes a connection that does not begin with a handshake.
 """
 
 import socket
@@ -15,10 +15,10 @@ _REPLIES = (b"+", b"-")
 
 
 def tls_mismatch(addresses: Sequence[tuple[str, int]], *, uses_tls: bool, has_url: bool) -> str | None:
-    """Return an error text if a server expects TLS and the settings have none, or the reverse.
+    """Return an error text if a server expects TLS and the settings have none, or the reverse; else None.
 
     Args:
-        has_url: Whether the scheme of a URL decides about TLS.
+        has_url: Whether ``redis.url`` decides about TLS, by its scheme; else the setting ``redis.tls``.
     """
     for host, port in addresses:
         if uses_tls and _answers_plainly(host, port):
@@ -31,7 +31,7 @@ def tls_mismatch(addresses: Sequence[tuple[str, int]], *, uses_tls: bool, has_ur
 
 
 def _answers_plainly(host: str, port: int) -> bool:
-    """Return whether a port answers a command of Redis without TLS, with a status or an error."""
+    """Return whether a port answers PING without TLS, with a status or an error."""
     try:
         with socket.create_connection((host, port), _PROTOCOL_S) as connection:
             connection.sendall(b"PING\r\n")

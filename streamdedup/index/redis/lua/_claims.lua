@@ -1,16 +1,16 @@
 -- The pages that hold the claims of one slot (rule 5 of docs/delivery.md). Included in the scripts that read or write claims.
 --
--- A key of its own costs a claim 180 bytes (Redis 7). So claims share pages: hashes of up to some hundred fields, which the server keeps
--- as listpacks. A field is the last 12 bytes of the pair key. Its value is the token of the position that owns the pair: a digest of 8
--- bytes (index/entries.py).
+-- A claim with a key of its own would take 180 bytes (Redis 7). So claims share pages: hashes of up to some hundred fields, which the
+-- server keeps as listpacks. A field is the last 12 bytes of the pair key. Its value is the token of the position that owns the pair: a
+-- digest of 8 bytes (index/entries.py, which also reads the catalogue).
 --
 -- Page of a claim: linear hashing (W. Litwin, 1980). With n pages and the largest b = 2^i <= n, a claim is on page (hash mod 2b) if
 -- that page exists, else on page (hash mod b). A new page takes its fields from one other page.
 --
--- Pages expire as wholes, so they belong to generations: a generation takes claims for half of their time to live, and its pages
--- expire one time to live after that. A claim is looked up in all generations, at most three in steady operation, and moved to the
--- newest one when it is asked for. A new generation begins when the newest has taken claims for half a time to live, when the clock has
--- gone back by more than half a time to live, and when the time to live has become longer.
+-- A page expires as a whole, so pages belong to generations: a generation takes claims for half of their time to live, and its pages
+-- expire one time to live after that. A claim is looked up in all generations, at most three in steady operation, and each request moves
+-- it to the newest. A new generation begins when the newest has taken claims for half a time to live, when the clock has gone back by
+-- more than half a time to live, and when the time to live has become longer.
 --
 -- The catalogue, a string, holds six numbers for each generation: its number, its pages, its claims, the time to live of its claims
 -- ('0' for ever), when it began, and when it ended ('0' for the newest). Times are in milliseconds, since the epoch.
@@ -44,8 +44,8 @@ local function generation_of(prefix, number, pages, claims, lifetime, begun, end
   return generation
 end
 
--- How long a generation takes claims, in milliseconds, 0 for ever; lifetime, that of the claims of this call, counts where the
--- generation has none.
+-- How long a generation takes claims, in milliseconds, 0 for ever. `lifetime`, that of the claims of this call, counts for a generation
+-- whose claims live for ever.
 local function span_of(generation, lifetime)
   return math.ceil((generation.lifetime > 0 and generation.lifetime or lifetime) / 2)
 end
@@ -80,9 +80,9 @@ local function write_generations(key, generations, now)
   end
 end
 
--- Whether the newest generation takes claims of this time to live now.
+-- Whether the newest generation takes claims with this time to live now.
 local function is_open(newest, lifetime, now)
-  -- The pages of this generation would expire before claims with a longer time to live.
+  -- Claims with a longer time to live need pages that expire later.
   if newest.lifetime ~= lifetime and newest.lifetime > 0 and (lifetime == 0 or lifetime > newest.lifetime) then
     return false
   end
@@ -99,7 +99,7 @@ local function open_generation(generations, prefix, lifetime, now)
   local pages = 1
   if newest then
     newest.ended = max(now, 1)  -- 0 would mean that it has not ended
-    -- Half of the pages that the generation before needed.
+    -- Half of the pages that the claims of the generation before fill.
     pages = max(1, floor(newest.claims / FULL_PAGE / 2))
   end
   local begun = generation_of(prefix, newest and newest.number + 1 or 1, pages, 0, lifetime, now, 0)
@@ -132,7 +132,7 @@ local function remove(generation, field)
   generation.claims = generation.claims - redis.call('HDEL', page_key(generation, page_of(generation, field)), field)
 end
 
--- Add a page: move its fields from the page that has held them so far.
+-- Add a page: move its fields from the page that has had them so far.
 local function add_page(generation)
   local from, to = page_key(generation, generation.pages - generation.base), generation.pages
   set_pages(generation, generation.pages + 1)

@@ -1,14 +1,15 @@
 -- The set of a cluster: the documents that joined the first one, and the first one itself. Included in the scripts of clusters.
+-- The same rules are in index/cluster_sets.py; index/entries.py decodes the counts.
 --
 -- A string: the number of distinct sources (2 bytes), then for each document a member of 24 bytes, the earliest first:
---   number of the document (8), record time (6, signed: a time after the year 6429 is that year's), partition (1, its low byte), offset (4, its low bytes),
---   source (5, the first ones of its hash; zeros where unknown)
+--   document number (8 bytes), record time (6, signed; a time beyond their range is the nearest one in it), lowest byte of the
+--   partition (1), lowest bytes of the offset (4), first bytes of the source hash (5; zeros where unknown)
 -- The time is that of the record with which the document joined; partition and offset order documents of the same millisecond.
 -- The first document is a member if its entry existed when a document joined. It counts in the size in any case.
 local MEMBER, NO_SOURCE = 24, '\0\0\0\0\0'
 local byte, char, find, sub = string.byte, string.char, string.find, string.sub
 
--- The record time of an entry, the last 6 of its 8 bytes; a time that needs more, such as one in microseconds, is the nearest one.
+-- The record time of an entry in 6 bytes: the last 6 of its 8, or the nearest time that 6 bytes can express.
 local function time_of(entry)
   local first, second, third = byte(entry, 18, 20)
   local sign = third < 128 and 0 or 255
@@ -26,7 +27,7 @@ local function member_of(number, entry)
   return number .. time_of(entry) .. char(partition % 256) .. sub(entry, 30, 33) .. source
 end
 
--- Where the member begins that has these bytes at this place of it; nil without such a member.
+-- The start of the first member with `bytes` from its byte `place` on; nil without such a member.
 local function member_with(set, bytes, place)
   local from = 1
   while true do
@@ -36,7 +37,7 @@ local function member_with(set, bytes, place)
   end
 end
 
--- The order of the member at `at`: its time, then its partition and offset.
+-- Two numbers that order the member at `at`: its time; its partition and offset.
 local function order(members, at)
   local t1, t2, t3, t4, t5, t6, p, o1, o2, o3, o4 = byte(members, at + 8, at + 18)
   if t1 >= 128 then t1 = t1 - 256 end
@@ -89,7 +90,7 @@ local function add_first(set, entries, number)
   if member then add(set, member) end
 end
 
--- Number of documents that joined the first one.
+-- Number of documents that joined the first one, which itself is not counted.
 local function joined(set, number)
   return #set.members / MEMBER - (member_with(set, number, 1) and 1 or 0)
 end

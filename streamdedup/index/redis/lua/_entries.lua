@@ -20,7 +20,7 @@ local function parse(entry)
   }
 end
 
--- The state of a new version where another entry is stored; an entry without an id is a deletion marker.
+-- The state of the version `new` where the entry `stored` is in the index; an entry without an id is a deletion marker.
 local function decide(stored, new)
   local is_deletion = stored.id == '' or new.id == ''
   if not is_deletion and stored.id ~= new.id then return COLLIDED end

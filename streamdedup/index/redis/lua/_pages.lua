@@ -1,16 +1,16 @@
 -- Bucket pages of one slot. Included in the scripts of the layout "packed".
 --
 -- A page is a hash of many buckets: field = first 3 bytes of the band key, value = document numbers (8 bytes each, joined). The last
--- byte of the band key is the last byte of the page's number, because there are always 256 pages at least. The server keeps a small
--- hash as a listpack, so a bucket of one document takes some 17 bytes. Listpacks end at values of more than 64 bytes: the members of a
--- larger bucket are a string of their own, and its field is empty.
+-- byte of the band key is the last byte of the page's number, because there are always at least 256 pages. The server keeps a small
+-- hash as a listpack, so a bucket of one document takes some 17 bytes. A value of more than 64 bytes would end the listpack, so the
+-- members of a larger bucket are a string with a key of its own, and the field is empty.
 --
--- A page generation holds the members inserted during one lifetime and expires one lifetime after its end. Documents are looked up in the
--- present generation, in the one before and, after the clock went back, in the next; a member is in only one generation.
+-- A page generation has the members inserted during one lifetime, and expires one lifetime after its end. Documents are looked up in the
+-- present generation, in the one before and, if the clock has gone back, in the next. A member is in only one generation.
 -- Linear hashing (W. Litwin, 1980): with n pages and the largest power of two b <= n, a band key is on page (key mod 2b), or on page
 -- (key mod b) where the first does not exist yet. A new page takes its buckets from one other page.
 --
--- Keys: prefix .. generation ('<pages> <buckets>'), this .. ':' .. page (a hash), this .. ':=' .. band key (a larger bucket).
+-- Keys: K = prefix .. generation ('<pages> <buckets>'), K .. ':' .. page (a hash), K .. ':=' .. band key (a larger bucket).
 -- ARGV[used+1], ARGV[used+2]: prefix of the keys, lifetime in milliseconds ('0' for ever: there is one generation).
 -- Fewest pages of a generation; mean number of buckets in a page above which a page is added; longest value in a page, in bytes.
 local FEWEST, FULL_PAGE, LARGEST_VALUE = 256, 64, 64

@@ -1,4 +1,4 @@
--- Claim pairs of one slot: a pair belongs to the position that asks first, and every question extends the claim (rule 5).
+-- Claim pairs of one slot: a pair belongs to the position that asks first, and every request extends the claim (rule 5).
 -- include: _fence _claims
 --
 -- ARGV[used+1]    prefix of the pages
@@ -7,7 +7,7 @@
 -- ARGV[used+4]    number n of pairs that are asked for
 -- ARGV[used+5..]  for each of the n pairs: the last 12 bytes of the pair key, token of the position (8 bytes); then for each pair
 --                 whose claim is only extended: the last 12 bytes of the pair key
--- The token PUBLISHED takes a pair from any position: a committed alert has it.
+-- The token PUBLISHED, of pairs with a committed alert, takes a pair from any position (rule 8).
 -- Returns for each of the n pairs 1 when it belongs to the position, else 0.
 local prefix, catalogue, lifetime, asked = ARGV[used + 1], ARGV[used + 2], tonumber(ARGV[used + 3]), tonumber(ARGV[used + 4])
 used = used + 4

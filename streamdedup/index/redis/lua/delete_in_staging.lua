@@ -1,9 +1,9 @@
 -- Delete keys of an index that is to be rebuilt, while this process has the lease on the staging index.
 --
 -- KEYS[1]   guard of the slot: a key that never exists (index/redis/keys.py)
--- KEYS[2]   the staging index: name of the process that builds it
+-- KEYS[2]   the lease: name of the process that builds the staging index
 -- KEYS[3]   the key that exists while the index is being deleted
--- KEYS[4..] keys to delete, of all slots: not for a cluster
+-- KEYS[4..] keys to delete, of all slots, so the script is not for a cluster
 -- ARGV[1]   name of this process
 -- ARGV[2]   1 when the deletion is complete, else 0
 -- Returns the number of deleted keys, or -1 when another process has the lease or none has.

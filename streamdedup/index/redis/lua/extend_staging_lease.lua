@@ -1,7 +1,7 @@
--- Extend the lease on a staging index, or make the staging index the index.
+-- Extend the lease on a staging index, or turn the staging index into the index.
 --
 -- KEYS[1]  guard of the slot: a key that never exists (index/redis/keys.py)
--- KEYS[2]  the staging index: name of the process that builds it
+-- KEYS[2]  the lease: name of the process that builds the staging index
 -- KEYS[3]  the fingerprint
 -- ARGV[1]  name of this process
 -- ARGV[2]  length of the lease in milliseconds

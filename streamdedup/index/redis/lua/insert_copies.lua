@@ -6,12 +6,12 @@
 -- ARGV[used+3]    time to live in milliseconds ('0' for ever)
 -- ARGV[used+4]    cap of a bucket
 -- ARGV[used+5]    count of removals that the caller read before it read the first m documents
--- ARGV[used+6]    m: documents outside the batch, each inserted unless a document of its cell of contents (fifth byte of the digest)
---                 was removed after that count: it could be the document itself
+-- ARGV[used+6]    number m of documents outside the batch. Such a document is left out if a document of its cell of contents (fifth byte
+--                 of the digest) was removed after that count: it could be the document itself
 -- ARGV[used+7..]  for each document: content digest (16 bytes), number as decimal text
 -- Returns {members, members, ...}: the other members, the latest first, for each document after the first m.
 local prefix, removals, lifetime, cap = ARGV[used + 1], ARGV[used + 2], ARGV[used + 3], tonumber(ARGV[used + 4])
-local known_removals, found_count = tonumber(ARGV[used + 5]), tonumber(ARGV[used + 6])
+local known_removals, outside_count = tonumber(ARGV[used + 5]), tonumber(ARGV[used + 6])
 used = used + 6
 
 local function insert(key, number)
@@ -33,8 +33,8 @@ end
 local result = {}
 for i = 1, (#ARGV - used) / 2 do
   local digest, number = ARGV[used + 2 * i - 1], ARGV[used + 2 * i]
-  if i > found_count then
-    result[i - found_count] = insert(prefix .. digest, number)
+  if i > outside_count then
+    result[i - outside_count] = insert(prefix .. digest, number)
   elseif tonumber(redis.call('HGET', removals, string.sub(digest, 5, 5)) or 0) <= known_removals then
     insert(prefix .. digest, number)
   end

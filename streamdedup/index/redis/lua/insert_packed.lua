@@ -3,8 +3,8 @@
 -- ARGV[used+1..2]  see _pages.lua, which has the layout and reads the page generations into `generations`, the present one first
 -- ARGV[used+3..4]  cap of a bucket ('0' for none), number of members of a full bucket to return
 -- ARGV[used+5..6]  band keys (4 bytes for each of n documents, joined), n document numbers (8 bytes each, joined)
--- Returns {i, members, i, members, ...}: each document whose bucket existed, and the earlier members (8 bytes each, joined), perhaps
---   with the document itself; -i where the bucket is full, so that the document is not inserted.
+-- Returns {i, members, i, members, ...}: the number i (from 1 on) of each document whose bucket existed, and the earlier members (8 bytes
+--   each, joined), the document among them if it was a member; -i and some members where the bucket is full, so that it is not inserted.
 local cap, shown, band_keys, numbers = tonumber(ARGV[used + 3]), tonumber(ARGV[used + 4]), ARGV[used + 5], ARGV[used + 6]
 local present, result = generations[1], {}
 -- A new page generation begins with as many pages as the largest other one needs for its buckets; otherwise the loop is empty.

@@ -1,4 +1,4 @@
--- Read buckets of one slot without inserting. Each bucket is a set of document numbers.
+-- Layout "sets": read buckets of one slot without inserting.
 --
 -- KEYS[1]  guard of the slot: a key that never exists (index/redis/keys.py)
 -- ARGV     prefix of the buckets, lifetime in milliseconds (for look_up_packed only), band keys (4 bytes each, joined)

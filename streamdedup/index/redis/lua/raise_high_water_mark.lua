@@ -6,8 +6,8 @@
 -- ARGV[used+3]  id of the topic ('' when unknown)
 -- ARGV[used+4]  offset after the last record of the partition ('' when unknown)
 -- ARGV[used+5]  incarnation of the topic where no high-water mark is stored
--- Returns {high-water mark before (-1 for none), high-water mark, incarnation, 1 when this call began the incarnation}.
--- Error RECREATED: the topic id is an earlier one, so the caller has polled before the topic was deleted.
+-- Returns {high-water mark before (-1 for none), high-water mark now, incarnation, 1 when this call began the incarnation, else 0}.
+-- Error RECREATED: the topic had this id before, so the caller has polled before the topic was deleted.
 local key, offset = ARGV[used + 1], tonumber(ARGV[used + 2])
 local topic_id, log_end = ARGV[used + 3], tonumber(ARGV[used + 4])
 local pattern = '^(%d+) (%d+) (%S*) (.*)$'

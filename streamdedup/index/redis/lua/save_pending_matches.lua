@@ -1,4 +1,4 @@
--- Save the pending matches of positions of one slot; a field that was saved first is kept (rule 4 of docs/delivery.md).
+-- Save the pending matches of positions of one slot; a field that is saved already keeps its value (rule 4 of docs/delivery.md).
 -- include: _fence
 --
 -- ARGV[used+1]    prefix of the keys; the text of the position follows

@@ -6,7 +6,8 @@
 --          so the generation alone would not distinguish the two.
 -- ARGV[2]  time to live in milliseconds: a deleted consumer group counts its generations from one again
 -- ARGV[3]  key of the announced attempt
--- Returns the id of the announced attempt ('' for none).
+-- Returns the announced attempt as announce_attempt stores it ('' for none).
+-- Error FENCED: a later generation has the partition.
 local stored = redis.call('GET', KEYS[2])
 local function generation(fence)
   return tonumber(string.match(fence, '^%d+'))
