@@ -13,8 +13,8 @@ from http.client import HTTPConnection, HTTPException, HTTPResponse, HTTPSConnec
 from typing import Any, Final, Self
 from urllib.parse import quote, urlsplit
 
-#: Bytes that the head of an answer, and the framing of its chunks, may have besides twice the bound of the body: chunks
-#: of a few bytes have about as many bytes of framing.
+#: Bytes of an answer beyond twice the bound of its body: the head. Twice, because the framing of tiny chunks is about
+#: as long as their content.
 _OVERHEAD_BYTES: Final = 256 * 1024
 
 
@@ -39,9 +39,11 @@ class HttpSession:
         self.close()
 
     def request(self, method: str, path: str, headers: dict[str, str], body: bytes | None = None) -> tuple[int, bytes]:
-        """Return status and body, at most ``most_bytes`` + 1; ``OSError`` or ``HTTPException`` without an answer.
+        """Return status and body; raise ``OSError`` or ``HTTPException`` if there is no complete answer.
 
-        A request that fails on the connection of an earlier one is sent again, also a POST that the server has read.
+        A body longer than ``most_bytes`` is cut after ``most_bytes`` + 1 bytes: the caller refuses it. A request that
+        fails on the connection of an earlier one is sent once more, also a POST that the server has processed: only
+        repeatable requests are sent.
         """
         is_reused = self._connection is not None and self._connection.sock is not None
         ends_at = time.monotonic() + self._timeout_s
@@ -50,6 +52,7 @@ class HttpSession:
                 with suppress(OSError, HTTPException):  # the server may have closed the connection meanwhile
                     return self._answer(ends_at, method, path, headers, body)
                 self.close()
+                _remaining_s(ends_at)
             return self._answer(ends_at, method, path, headers, body)
         except (OSError, HTTPException) as error:
             self.close()
@@ -60,6 +63,7 @@ class HttpSession:
     def _answer(self, ends_at: float, method: str, path: str, headers: Any, body: bytes | None) -> tuple[int, bytes]:
         connection = self._connection = self._connection or self._new_connection()
         if connection.sock is None:
+            connection.timeout = _remaining_s(ends_at)
             connection.connect()
 
         def response_class(sock: Any, **options: Any) -> HTTPResponse:

@@ -120,8 +120,9 @@ class DeadLetterReplay:
     """Sends dead letters back to their records' topics. A context manager.
 
     Covers the dead letters that exist at construction; failures during the replay are left for the next run.
-    ``is_recreated``: the dead-letter topic was created again since the last run; the stored progress of a partition is
-    void where the offset is after the end of the partition.
+    ``is_recreated``: the stored progress of some partition lies after its end, so the dead-letter topic was created
+    again since the last run; these partitions are read from their beginnings. ``options`` has the dead-letter topic,
+    ``partition_counts`` the input topics.
     """
 
     def __init__(

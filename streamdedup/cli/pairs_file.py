@@ -21,7 +21,7 @@ def read_pairs(path: Path, number_by_id: Mapping[str, int]) -> tuple[NDArray[np.
     for line_number, line in _lines(path):
         ids = line.split("\t")[:2]
         if len(set(ids)) != 2:
-            raise CorpusError(f"{path}:{line_number}: not a pair: wanted are two different ids with a tab between them")
+            raise CorpusError(f"{path}:{line_number}: not a pair: expected two different ids, separated by a tab")
         numbers = sorted(number_by_id[document_id] for document_id in ids if document_id in number_by_id)
         if len(numbers) == 2:
             pairs[numbers[0], numbers[1]] = None

@@ -92,7 +92,7 @@ class KafkaSource:
         return source
 
     def poll(self, timeout_s: float, max_records: int | None = None) -> Batch:
-        """Poll, check topics and membership, and leave out records of deleted topics.
+        """Poll; check topics and membership; return an empty batch after a rewind (``_in_present_topics``).
 
         Raises ``FatalError`` also for a codec that is not installed, and with ``on_unreadable = "halt"`` for an
         unreadable record.
@@ -136,9 +136,10 @@ class KafkaSource:
         return self._under_membership(records, unreadable)
 
     def _in_present_topics(self, batch: Batch) -> Batch:
-        """Return the batch, unless the committed offset of a new partition belongs to a deleted topic of this name.
+        """Check topics and indexes of the group, which may raise; return the batch, or an empty one after a rewind.
 
-        Then move these partitions to their oldest records, rewind the others, and return an empty batch.
+        If the committed offset of a new partition belongs to a deleted topic of this name, this partition is read from
+        its oldest record, and the others from the start of the batch.
         """
         self._topics.check()
         self._other_indexes.check()
@@ -227,7 +228,8 @@ class KafkaSource:
         except (*CLIENT_ERRORS, KeyError) as error:  # KeyError, in kafka-python 3.0.12: a partition without an answer
             raise translated(error, "look up the ends of the topics", self._options.secrets()) from error
         for partition, end in ends.items():
-            # Where fetches store it. Not lowered: behind an open transaction the answer is the last stable offset.
+            # Fetches store the end at this place, too. Never lowered: while a transaction is open, the answer is only
+            # the last stable offset.
             states[partition].highwater = max(end, states[partition].highwater or 0)
 
     def confirm(self) -> None:
@@ -318,8 +320,8 @@ class KafkaSource:
             )
             self._broken = "a record is unreadable"
             raise FatalError(
-                f"records that the Kafka client cannot parse: {spans}. Set on_unreadable to skip to step past them, or "
-                "move the group's offset behind them"
+                f'records that the Kafka client cannot parse: {spans}. Set kafka.on_unreadable = "skip" to step past '
+                "them, or move the group's offset behind them"
             )
         message = "Stepping past records that the Kafka client cannot parse"
         self._repeats.error("unreadable_skipped", message=message, starts=_by_text(starts), ends=_by_text(ends))

@@ -3,9 +3,10 @@
 Nothing is committed and no partition of a group is taken. Only committed records are returned.
 
 ``TopicReader`` follows topics (``tail``, ``demo``). ``SpanReader`` reads them to their present ends (``dlq``,
-``produce``), or follows them (``serve.feed``). ``KafkaSpan`` begins at a time (``cli.topic_reading``, ``check``, and
-rebuilds by ``KafkaHistory``). ``RecordFetcher`` fetches records by position (``kafka.texts``, ``dlq replay``). Opening
-a reader of topics raises ``FatalError`` also if a topic does not exist.
+``produce``), or follows them (``serve.feed``). ``KafkaSpan`` reads a part: from a time, from offsets, or the newest
+records (``cli.topic_reading``, ``cli.checks``, and rebuilds by ``KafkaHistory``). ``RecordFetcher`` fetches records by
+position (``kafka.texts``, ``dlq replay``). Opening a reader of topics raises ``FatalError`` also if a topic does not
+exist.
 """
 
 import time
@@ -142,7 +143,7 @@ class SpanReader(TopicReader):
         return self._read(self._options.fetch_timeout_s, "Kafka sent nothing")
 
     def _read(self, longest_wait_s: float, wait_reason: str, *, yields_empty_batches: bool = False) -> Iterator[Batch]:
-        """Yield the records before the ends; raise after ``longest_wait_s`` without any, with ``wait_reason``."""
+        """Yield the records before the ends; raise after ``longest_wait_s`` in which no position moved."""
         positions, moved_at = self.positions(), time.monotonic()
         while any(positions[partition] < end for partition, end in self.ends.items()):
             batch = self._before_ends(self.poll(STEP_S))
@@ -213,9 +214,10 @@ class KafkaHistory:
 class KafkaSpan(SpanReader):
     """The records of topics between start and end offsets; implements ``protocols.Span``.
 
-    ``since_ms``, ``ends`` and ``starts`` are as for ``History.open``; without ``ends``, the span does not wait for open
-    transactions. ``most_count`` is the largest number of offsets to read: the newest ones, the same percentage of each
-    partition. Group, delivery and transactional id of the options are not used.
+    ``since_ms``, ``ends`` and ``starts`` are as for ``History.open``, but without ``ends`` the span ends at the
+    committed records of its construction, and does not wait for open transactions (``AwaitingSpan``). ``most_count`` is
+    the largest number of offsets to read: the newest ones, the same percentage of each partition. Group, delivery and
+    transactional id of the options are not used.
     """
 
     def __init__(

@@ -1,8 +1,8 @@
 """The sections ``[profiles.NAME]``: topics, the format of their documents, and the rules for near-duplicates.
 
-``Profile`` also derives from the keys the shingle options, the banding and the index fingerprint; ``indexes`` makes the
-options of the detector from them. A new key that changes stored data belongs in ``fingerprint``; one that programs may
-set, in ``library`` too. The tables of docs/settings.md are generated.
+From the keys ``Profile`` also derives the shingle options, the banding and the index fingerprint; ``indexes`` makes the
+options of the detector from them. A new key that changes the band keys or the sketch of a text belongs in
+``fingerprint``; one that programs may set, in ``library`` too. The tables of docs/settings.md are generated.
 """
 
 import unicodedata
@@ -234,8 +234,9 @@ class Profile(Section):
         - Included although sketches and band keys of a text do not show it: ``exact_limit``, because otherwise the time
           of insertion would decide whether two texts are compared exactly or by estimate; ``scope_field``, because
           stored documents would be in wrong scopes.
-        - Excluded, because nothing stored depends on them: ``threshold``, ``containment_threshold``, ``recall_from``
-          and ``min_recall`` (bands and rows, which may follow from them, are included), ``min_words``,
+        - Excluded, because band keys and sketch of a text do not depend on them: ``threshold``,
+          ``containment_threshold``, ``recall_from`` and ``min_recall`` (bands and rows, which may follow from them, are
+          included), ``min_words``,
           ``min_shared_bands``, the rules of suppression, the names of fields, ``label_bytes``, retention and caps.
         """
         banding = self.banding()

@@ -109,8 +109,8 @@ class Decoder:
         scope_field: Field with the scope; None without scopes.
         default_scope: Scope where the field is missing, null or empty; None for an error.
         registry: Schema registry of the formats; None for ``json``.
-        key_format: Form of the keys, as in the settings; None where it is not set: keys are read as text, and those
-            that look like another form are ``Document.doubtful``.
+        key_format: Form of the keys, as in the settings; None where it is not set: keys are read as text, and a
+            deletion whose key looks like another form is ``Document.doubtful``.
         key_field: Path of the id in the key; None where the whole key is the id.
         op_values: Further words for operations.
         deleted_field: Field whose value true makes the record a deletion; None without such a field.

@@ -1,7 +1,8 @@
 """A walk over Protobuf messages that keeps the fields at some paths and steps over all else; ``protobuf`` uses it.
 
 ``protobuf`` makes a ``Tree`` of the paths, reads contents with ``read_message``, and gets the value at each path with
-``value_at``. Of a field that occurs several times the last occurrence is kept, and messages are merged, as decoders do.
+``value_at``. Of a field that occurs several times the last occurrence is kept, and messages are merged, as decoders do;
+unlike decoders, the walk also keeps earlier members of a oneof.
 protobuf 7.36.2 also keeps earlier occurrences and unknown fields, which takes up to twelve times the bytes of a value.
 """
 
@@ -85,7 +86,11 @@ def read_varint(value: bytes, position: int, most_bits: int = _MOST_BITS) -> tup
 def _walk(
     value: bytes, position: int, end: int, tree: Tree, contents: dict[int, Any], group: int = 0, level: int = 0
 ) -> int:
-    """Add the contents of a message to ``contents``, or of group number ``group``; return the position behind it."""
+    """Add the fields from ``position`` on to ``contents``; return the position behind them.
+
+    The fields end at ``end``, or at the end tag of the group with the number ``group`` (0 for no group). ``level`` is
+    the depth of open groups. ``KeyError``: an unknown wire type, or a group that is too deep or ends wrongly.
+    """
     while position < end:
         tag, start = read_varint(value, position)
         number, wire_type = tag >> 3, tag & 7
