@@ -274,7 +274,7 @@ class Verdict:
             if (
                 self._must_match(a, b)
                 and not any(self._is_for(each, a) and self._is_for(each, b) for each in published.get(pair, ()))
-                and not self._is_beyond_cap(pair, published)
+                and not self._is_beyond_cap(a, b, published)
             ):
                 yield pair
 
@@ -292,12 +292,17 @@ class Verdict:
             self._excused[excuse] += 1
         return not excuse
 
-    def _is_beyond_cap(self, pair: Pair, published: Collection[Pair]) -> bool:
-        """Tell whether a full bucket may hide the pair: copies of a text have each a pair with another copy."""
+    def _is_beyond_cap(self, a: State, b: State, published: Collection[Pair]) -> bool:
+        """Tell whether a full bucket may hide the pair: copies of a text have each a pair with another copy.
+
+        Unless members have left the bucket: it then lacks the copies that came while it was full.
+        """
         if self._simulation.setup.bucket_cap is None:
             return False
         paired = {side for of in published if of[0].replacing_text == of[1].replacing_text for side in of}
-        is_hidden = pair[0].replacing_text != pair[1].replacing_text or paired.issuperset(pair)
+        has_left = (state for state in self._all if state.ended is not None)
+        is_hidden = a.side.replacing_text != b.side.replacing_text or paired >= {a.side, b.side}
+        is_hidden = is_hidden or any(self._may_match(state, a) for state in has_left)
         self._excused["pairs beyond the cap of a bucket"] += is_hidden
         return is_hidden
 
