@@ -154,7 +154,7 @@ def _serve_health(settings: Settings, metrics: Metrics, loop: Loop, pulse: _Puls
 def _await_servers(
     settings: Settings, backend: Backend, writer: AvroAlerts | None, stop: StopSignals, pulse: _Pulse, loop: Loop
 ) -> None:
-    """Register the schema of alerts and check the servers, one after the other; wait for each until it answers.
+    """Check the servers, one after the other, and register the schema of alerts; wait for each until it answers.
 
     Warnings of a check are logged, failures that waiting does not cure are raised.
     """
@@ -164,10 +164,12 @@ def _await_servers(
         for warning in warnings_of(_ticking(check.findings(check_run), pulse)):
             log.warning(check.event, reason=warning.sentence)
 
-    steps: list[tuple[Awaited, Callable[[], object]]] = (
-        [] if writer is None else [(Awaited.SCHEMA_REGISTRY, writer.register)]
-    )
-    steps += [(check.server, partial(report, check)) for check in CHECKS if check.server is not None]
+    steps: list[tuple[Awaited, Callable[[], object]]] = []
+    for check in CHECKS:
+        if check.server is Awaited.SCHEMA_REGISTRY and writer is not None:
+            steps.append((check.server, writer.register))
+        if check.server is not None:
+            steps.append((check.server, partial(report, check)))
     for server, step in steps:
         loop.readiness.set_awaited(server)
         while not stop.stopping:

@@ -217,6 +217,7 @@ class PartitionOwnership:
         assigned = source.assigned()
         is_compared = assigned <= self._compared
         if is_compared and not self._is_comparison_due and self._clock() - self._compared_s < _COMPARE_S:
+            self._compared = assigned  # a revoked partition is compared when it returns
             return []
         # Kafka first: attempts are announced before they are committed. An open transaction shows no loss yet.
         with self._asking_kafka():

@@ -16,9 +16,9 @@ Steps, for each profile (3 to 5: ``rebuild_run``):
        these offsets, silently. A gap is replayed from the starts of the last announced attempts. A lost index is
        replayed from one lifetime before the next record (``rebuild_window``), with deletions from as far back as
        deletion markers live.
-    4. Seed claims (rule 8), clusters and incarnations from all alerts: each request for a claim extends its life, so
-       claims may be much older than their documents, and a gap may have lost such requests. Where documents do not
-       expire, a gap needs only the alerts from the last commit on that the index knows.
+    4. Seed claims (rule 8), clusters and incarnations from the alert topic. For a gap, read alerts from the last commit
+       that the index knows on. For a lost index, read all alerts: each request for a claim extends its life, so claims
+       may be much older than their documents.
     5. Announce the committed attempts, and complete the index.
 """
 

@@ -229,7 +229,7 @@ class RebuildRun:
         missing_count = sum(self._committed[partition].offset - start for partition, start in self._starts.items())
         replaced: set[int] = set()
         for batch in self._gap_batches():
-            missing_count -= len(batch.records)
+            missing_count -= len(batch.records) + len(batch.unreadable)
             decoded = decode_batch(batch, dict.fromkeys(self._target.topics, pipeline))
             positions = {
                 document_number(pipeline.name, document.id): document.position
@@ -239,9 +239,12 @@ class RebuildRun:
             for number, entry in index.get_entries(list(positions)).items():
                 if entry.position != positions[number]:
                     replaced.add(number)
-                committed = self._committed.get(entry.position.topic_partition)
-                if committed is not None and entry.position.offset >= committed.offset:
-                    return False  # also by an entry from an earlier incarnation of the topic
+                partition = entry.position.topic_partition
+                fence = fences.get(partition)
+                if fence is None or fence.incarnation != entry.position.incarnation:
+                    continue  # from another topic, or from an earlier incarnation, with other offsets
+                if entry.position.offset >= self._committed[partition].offset:
+                    return False
         if replaced and self._are_matched(replaced, self._fence_uncommitted(fences)):
             return False
         return missing_count == 0 or self._history.keeps_all(self._starts)
@@ -295,10 +298,7 @@ class RebuildRun:
 
     def _seed(self, duplicates_topic: str, fences: list[Fence]) -> None:
         """Read published alerts, and write what they show of claims, clusters and incarnations."""
-        since_ms = None
-        if self._gaps is not None and self._target.lifetime_ms is None:
-            since_ms = min(gap.since_ms for gap in self._gaps.values()) - _CLOCKS_MS
-        # Else older alerts too: the index may have lost a request that extended the life of their claims.
+        since_ms = None if self._gaps is None else min(gap.since_ms for gap in self._gaps.values()) - _CLOCKS_MS
         seeds = Seeds(self._pipeline, fences)
         for batch in self._batches([duplicates_topic], since_ms, ends=None):
             for alert in self._alerts(batch):

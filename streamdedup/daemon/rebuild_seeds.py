@@ -60,8 +60,10 @@ class Seeds:
             # A new version leaves the cluster, an append does not: it changes position and digest of the entry, and
             # leaves `version_digest`, the digest before the first append.
             digest = entry.version_digest.hex()
-            # No deletion marker has the position or the digest of an alert.
-            if alert.document.position == entry.position or alert.document.digest == digest:
+            is_same_text = alert.document.position == entry.position or alert.document.digest == digest
+            # No deletion marker has the position or the digest of an alert. A document that was deleted and inserted
+            # again has left its cluster.
+            if is_same_text and _incarnation_text(entry) in {"", alert.document.incarnation}:
                 clusters.append((number, entry.position, document_number(alert.profile, alert.cluster_id)))
         index.set_clusters(clusters, self._fences)
         self.claims.clear()
@@ -77,6 +79,10 @@ class Seeds:
             lacking = [entry for entry in entries.values() if not entry.deleted and entry.content.incarnation is None]
             restored = [_restored(entry, incarnations[entry.number]) for entry in lacking]
             index.replace_entries(list(chain.from_iterable(restored)), self._fences)
+
+
+def _incarnation_text(entry: IndexEntry) -> str:
+    return (entry.content.incarnation or b"").hex()
 
 
 def _restored(entry: IndexEntry, incarnation: bytes) -> tuple[IndexEntry, IndexEntry]:

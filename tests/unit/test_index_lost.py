@@ -279,6 +279,18 @@ def test_records_that_a_rebuild_cannot_read_are_counted_in_the_log():
     assert (line["profile"], line["codes"]) == ("articles", "2 not_json")
 
 
+def test_a_document_that_was_deleted_and_inserted_again_is_not_in_its_former_cluster_after_a_rebuild():
+    world = World([Sent("x", TEXT, 0), Sent("y", TEXT, 0)], on_index_lost="rebuild", batch_size=1).run()
+    for document in ("y", "x"):
+        world.send(Sent(document, "", 0, op="delete")).run()
+    world.send(Sent("y", TEXT, 0)).run()
+    world.server.go_back(None)
+    world.start_later()
+    world.send(Sent("z", TEXT, 0)).run()
+    (*_, alert) = [decode_alert(record.value) for record in world.broker.records(DUPLICATES)]
+    assert (alert.document.id, alert.cluster_id, alert.cluster_size) == ("z", "y", 2)
+
+
 def test_messages_of_other_programs_among_the_alerts_end_no_rebuild():
     world = World(BEFORE, on_index_lost="rebuild").run()
     for value in (None, b"{", b"{}"):

@@ -128,3 +128,17 @@ def test_an_index_that_is_lost_and_not_rebuilt_counts_on_from_the_committed_inca
     world.run().server.go_back(None)
     world.send(*(Sent(None, NEW_TEXT, partition, time_ms=8) for partition in (0, 0, 1))).run()
     assert ("articles@1:0:1", "articles@1:0:2") in world.pairs()
+
+
+def test_a_gap_is_filled_beside_entries_of_the_deleted_topic_with_greater_offsets():
+    fillers = (Sent(f"f{number}", " ".join(f"q{number}{letter}" for letter in "abcde"), 0) for number in range(5))
+    world = World([*fillers, Sent("x", OTHER_TEXT, 0), Sent("old", TEXT, 0)], on_index_lost="rebuild").run()
+    world.recreate(Sent("n0", "m1 m2 m3 m4 m5", 0, time_ms=5))
+    world.run().send(Sent("n1", "k1 k2 k3 k4 k5", 0, time_ms=5)).run()
+    world.server.save("copy")
+    world.send(Sent("x", f"{OTHER_TEXT} more words", 0, time_ms=6)).run()
+    world.server.go_back("copy")
+    world.start_later()
+    world.send(Sent("z", TEXT, 1, time_ms=7)).run()
+    # A rebuild of the whole index would lose the documents of the deleted topic.
+    assert world.pairs() == [("old", "z")]
