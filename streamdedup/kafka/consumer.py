@@ -40,6 +40,8 @@ RETRY_PAUSE_S = 0.1
 #: Time limit of ``request_ends``, in milliseconds: the loop waits for the answer.
 ENDS_MS = 1_000
 
+#: Requests for the metadata of the topics before the consumer joins the group.
+METADATA_REQUESTS = 3
 #: Longest wait of ``FreshPoll``'s second poll, in seconds. A broker that has records answers within a few milliseconds.
 SECOND_POLL_S = 0.01
 #: With fewer records in the first poll and the previous result of ``FreshPoll`` together, the second poll is left out:
@@ -465,8 +467,13 @@ def _await_metadata(consumer: Any, options: KafkaOptions) -> None:
     """Wait until the client knows the topics, for at most ``connect_timeout_s``.
 
     A consumer that joins without knowing the topics assigns no partition, and joins again as soon as the topics are
-    known: one more rebalance for the whole group at each start.
+    known: one more rebalance for the whole group at each start. The answer to a request from before the subscription
+    ends the wait, too, and has no topics; topics that do not exist are in no answer. So there are several requests.
     """
-    done = threading.Event()
-    compat.request_metadata(consumer).add_both(lambda _result: done.set())
-    done.wait(options.connect_timeout_s)
+    ends_at = time.monotonic() + options.connect_timeout_s
+    for _ in range(METADATA_REQUESTS):
+        done = threading.Event()
+        compat.request_metadata(consumer).add_both(lambda _result, done=done: done.set())
+        done.wait(max(0.0, ends_at - time.monotonic()))
+        if all(compat.known_partitions(consumer, topic) for topic in options.topics):
+            return

@@ -113,7 +113,7 @@ class TestCluster:
         with connect_cluster(own_cluster.addresses[:1]) as servers:
             store = open_store(servers)
             exercise(store, [1])
-            slot, spare = own_cluster.slot(Keys(NAMESPACE, BANDS).buckets(1)), len(own_cluster.nodes) - 1
+            slot, spare = own_cluster.slot(Keys(NAMESPACE, BANDS).buckets_prefix(1)), len(own_cluster.nodes) - 1
             source, target = own_cluster.clients[own_cluster.owner(slot)], own_cluster.clients[spare].cluster("MYID")
             try:
                 source.cluster("MIGRATESLOTS", "SLOTSRANGE", slot, slot, "NODE", target)

@@ -13,6 +13,7 @@ from streamdedup.cli import guards
 from streamdedup.cli import index as index_commands
 from streamdedup.errors import BrokerUnavailable, SettingsError, StreamdedupError
 from streamdedup.kafka import group_admin
+from streamdedup.kafka.consumer import _await_metadata
 from streamdedup.kafka.group_admin import GroupState, _member_text, committed_if_listed
 from streamdedup.kafka.offsets import fetch_committed, partitions_of
 from streamdedup.kafka.options import KafkaOptions
@@ -220,3 +221,18 @@ class TestMembersByIndex:
         group_of(f"streamdedup-{settings.redis.key_prefix}")
         with pytest.raises(SettingsError, match="daemons use the indexes of this prefix"):
             index_commands.prepare()
+
+
+@pytest.mark.parametrize(("answers", "requests"), [([{"a", "b"}], 1), ([set(), {"a", "b"}], 2), ([{"a"}] * 9, 3)])
+def test_a_consumer_joins_once_its_client_knows_the_topics_or_an_answer_lacks_them_again(answers, requests):
+    known, asked = set(), []
+
+    def request_update():
+        asked.append(True)
+        known.update(answers[len(asked) - 1])
+        return SimpleNamespace(add_both=lambda done: done(None))
+
+    cluster = SimpleNamespace(partitions_for_topic=lambda topic: {0} if topic in known else None)
+    client = SimpleNamespace(cluster=SimpleNamespace(request_update=request_update))
+    _await_metadata(SimpleNamespace(_client=client, _cluster=cluster), OPTIONS)
+    assert len(asked) == requests
