@@ -58,7 +58,7 @@ class Lab:
 
     def bucket_keys(self) -> list[bytes]:
         """Keys of the buckets in slot 0."""
-        return sorted(self.client.scan_iter(KEYS.buckets(0) + b"*", count=10_000))
+        return sorted(self.client.scan_iter(KEYS.buckets_prefix(0) + b"*", count=10_000))
 
     def members(self, band_key, number=None) -> set[int]:
         """Members of a bucket, the same in every band."""
@@ -71,13 +71,13 @@ class Lab:
         return found[0]
 
     def pages_and_buckets(self) -> tuple[int, int]:
-        pages, buckets = self.client.get(KEYS.buckets(0) + b"%d" % generation()).split()
+        pages, buckets = self.client.get(KEYS.buckets_prefix(0) + b"%d" % generation()).split()
         return int(pages), int(buckets)
 
     def shift(self, by: int) -> None:
         """Make the present page generation one that is ``by`` lifetimes later; below 0: earlier."""
         for slot in range(BANDS):
-            prefix = KEYS.buckets(slot)
+            prefix = KEYS.buckets_prefix(slot)
             parts = [key[len(prefix) :].partition(b":") for key in self.client.scan_iter(prefix + b"*", count=10_000)]
             # The generation whose place is taken moves first.
             for number, separator, rest in sorted(parts, key=lambda part: int(part[0]), reverse=by > 0):
@@ -140,7 +140,7 @@ class TestBothLayouts:
         assert hits.near_capacity == hits.full.keys()
         assert {sum(met.values()) for met in hits.candidates} == {BANDS * min(cap, SHOWN_OF_FULL)}
         assert lab.members(7) == set(documents(cap))
-        generations = {KEYS.buckets(0) + b"%d" % generation()}
+        generations = {KEYS.buckets_prefix(0) + b"%d" % generation()}
         assert all(lab.client.pttl(key) <= 60_000 for key in set(lab.bucket_keys()) - generations)
 
     def test_every_key_has_a_time_to_live_of_at_least_a_lifetime(self, lab):
@@ -186,7 +186,7 @@ class TestPages:
     def test_many_buckets_share_few_small_hashes(self, packed):
         keys = np.random.default_rng(1).integers(0, 2**32, 20_000)
         packed.insert(documents(len(keys)), keys)
-        pages = [key for key in packed.bucket_keys() if b":" in key.removeprefix(KEYS.buckets(0))]
+        pages = [key for key in packed.bucket_keys() if b":" in key.removeprefix(KEYS.buckets_prefix(0))]
         assert len(pages) == packed.pages_and_buckets()[0] == -(-len(set(keys.tolist())) // FULL)
         assert {packed.client.object("encoding", key) for key in pages} == {b"listpack"}
         assert sum(packed.client.hlen(key) for key in pages) == len(set(keys.tolist())) == packed.pages_and_buckets()[1]
@@ -194,7 +194,7 @@ class TestPages:
     def test_a_large_bucket_leaves_its_page_small(self, packed):
         packed.insert(documents(50), [7] * 50)
         packed.insert(documents(50, 100), [7 + FEWEST] * 50)
-        page = KEYS.buckets(0) + b"%d:7" % generation()
+        page = KEYS.buckets_prefix(0) + b"%d:7" % generation()
         assert packed.client.object("encoding", page) == b"listpack"
         assert packed.client.hvals(page) == [b"", b""]
         assert (packed.members(7), packed.members(7 + FEWEST)) == (set(documents(50)), set(documents(50, 100)))
@@ -220,14 +220,14 @@ class TestPages:
         assert max(packed.client.hlen(key) for key in packed.bucket_keys()[1:]) < 512
         packed.remove(documents(500, 10**6), keys[some])
         packed.remove(documents(len(keys)), keys)
-        assert packed.bucket_keys() == [KEYS.buckets(0) + b"%d" % generation()]
+        assert packed.bucket_keys() == [KEYS.buckets_prefix(0) + b"%d" % generation()]
 
     def test_documents_that_are_replaced_for_ever_add_no_pages(self, packed):
         for _ in range(3):
             packed.insert(documents(20), [7] * 10 + [8] * 10)
             packed.remove(documents(20), [7] * 10 + [8] * 10)
             assert packed.pages_and_buckets() == (FEWEST, 0)
-            assert packed.bucket_keys() == [KEYS.buckets(0) + b"%d" % generation()]
+            assert packed.bucket_keys() == [KEYS.buckets_prefix(0) + b"%d" % generation()]
 
     def test_a_page_that_was_emptied_begins_with_a_time_to_live_again(self, packed):
         packed.insert([1], [7])
@@ -304,8 +304,8 @@ class TestGenerations:
 
     def test_a_generation_begins_with_the_pages_that_the_one_before_needed(self, packed):
         packed.insert([1], [7])
-        packed.client.set(KEYS.buckets(0) + b"%d" % (generation() - 1), "1024 100000", keepttl=True)
-        packed.client.unlink(KEYS.buckets(0) + b"%d" % generation())
+        packed.client.set(KEYS.buckets_prefix(0) + b"%d" % (generation() - 1), "1024 100000", keepttl=True)
+        packed.client.unlink(KEYS.buckets_prefix(0) + b"%d" % generation())
         packed.insert([2], [8])
         assert packed.pages_and_buckets() == (-(-100_000 // FULL), 1)
 
