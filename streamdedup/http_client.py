@@ -52,7 +52,7 @@ class HttpSession:
                 with suppress(OSError, HTTPException):  # the server may have closed the connection meanwhile
                     return self._answer(ends_at, method, path, headers, body)
                 self.close()
-                _remaining_s(ends_at)
+                _remaining_s(ends_at)  # raises if no time is left
             return self._answer(ends_at, method, path, headers, body)
         except (OSError, HTTPException) as error:
             self.close()

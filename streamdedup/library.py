@@ -265,7 +265,9 @@ class LibraryIndex:
             StoreUnavailable: The server does not answer, or the index is being rebuilt.
             IndexMismatch: The index was built anew with another profile.
         """
-        valid = [self._valid_text(f"number {at}", text) for at, text in enumerate(_converted("texts", texts, str))]
+        valid = [
+            self._valid_text(f"number {number}", text) for number, text in enumerate(_converted("texts", texts, str))
+        ]
         columns = zip(valid, _column("source", sources, valid), _column("scope", scopes, valid), strict=True)
         queries = [LookupQuery(text, source=source, scope=scope) for text, source, scope in columns]
         with self._lock:
@@ -358,17 +360,17 @@ def _converted(argument: str, values: Iterable[object], kind: Any) -> Iterator[A
     """Yield the items of an argument as ``kind``; ``TypeError`` or ``ValueError`` names the first wrong item."""
     if isinstance(values, (str, bytes)):  # would be taken as the list of its characters
         raise TypeError(f"{argument}: a list of texts is needed, not one text")
-    for at, value in enumerate(values):
+    for number, value in enumerate(values):
         try:
             yield msgspec.convert(value, kind)
         except msgspec.ValidationError as error:  # such as: Expected `str`, got `null` - at `$[1]`
             reason, _, path = str(error).replace("null", "None").replace("`array`", "tuple").partition(" - at `$")
             reason = reason.replace("`object`", f"`{type(value).__name__}`")  # msgspec calls a dict so
-            place = f"{argument}[{at}]"
+            subject = f"{argument}[{number}]"
             if path and isinstance(value, (tuple, list)):  # an item of a document: `path` begins with [1]
                 id_text = "" if path[1] == "0" else f" (id {value[0]!r:.40})"
-                place = f"the {_Document.__struct_fields__[int(path[1])]} of {place}{id_text}"
-            raise (ValueError if "length" in reason else TypeError)(f"{place}: {reason}") from None
+                subject = f"the {_Document.__struct_fields__[int(path[1])]} of {subject}{id_text}"
+            raise (ValueError if "length" in reason else TypeError)(f"{subject}: {reason}") from None
 
 
 def _column(noun: str, fields: Iterable[_Field | None] | None, texts: Sequence[str]) -> Iterable[str | None]:

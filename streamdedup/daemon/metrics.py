@@ -253,7 +253,7 @@ class Metrics(MetricSet):
     last_commit_timestamp_seconds = DeclaredMetric(
         Gauge,
         "Time of the last commit, seconds since the epoch.",
-        "Stands still beside a lag: [the daemon is not ready](operating.md#the-daemon-is-not-ready).",
+        "Does not change beside a lag: [the daemon is not ready](operating.md#the-daemon-is-not-ready).",
     )
     loop_age_seconds = DeclaredMetric(
         Gauge,

@@ -53,8 +53,8 @@ class Copies(NamedTuple):
 def hits_by_row(rows: Sequence[int], hits: Hits) -> dict[int, BucketHits]:
     """Return the candidates by batch row, for documents that have any; ``hits`` is the look-up of ``rows``."""
     return {
-        row: BucketHits(candidates, place in hits.near_capacity, hits.full.get(place, 0))
-        for place, (row, candidates) in enumerate(zip(rows, hits.candidates, strict=True))
+        row: BucketHits(candidates, hit_row in hits.near_capacity, hits.full.get(hit_row, 0))
+        for hit_row, (row, candidates) in enumerate(zip(rows, hits.candidates, strict=True))
         if candidates
     }
 

@@ -74,9 +74,9 @@ def label_of(text: str, limit_bytes: int) -> str:
 
     A label is cut between two words, unless that would leave less than half of the limit; then within a word.
     """
-    label, rest = "", text.lstrip()[: _READ_CHARACTERS * limit_bytes]
-    while rest and _size(label) < _SHORT_LINE * limit_bytes:
-        line, _, rest = rest.partition("\n")
+    label, unread = "", text.lstrip()[: _READ_CHARACTERS * limit_bytes]
+    while unread and _size(label) < _SHORT_LINE * limit_bytes:
+        line, _, unread = unread.partition("\n")
         label = f"{label} {_visible(line)}".strip() if label else _visible(line)
     if _size(label) <= limit_bytes:
         return label
@@ -95,8 +95,8 @@ def _visible(text: str) -> str:
         text = "".join(
             [
                 character
-                for place, character in enumerate(text)
-                if character.isprintable() or character.isspace() or _joins(text, place)
+                for offset, character in enumerate(text)
+                if character.isprintable() or character.isspace() or _joins(text, offset)
             ]
         )
     elif "  " not in text and text[:1] != " " and text[-1:] != " ":
@@ -104,11 +104,11 @@ def _visible(text: str) -> str:
     return " ".join(text.split())
 
 
-def _joins(text: str, place: int) -> bool:
+def _joins(text: str, offset: int) -> bool:
     """Tell whether a character is a joiner between two letters or their marks."""
-    if text[place] not in _JOINERS or not 0 < place < len(text) - 1:
+    if text[offset] not in _JOINERS or not 0 < offset < len(text) - 1:
         return False
-    return all(unicodedata.category(text[beside])[0] in "LM" for beside in (place - 1, place + 1))
+    return all(unicodedata.category(text[beside])[0] in "LM" for beside in (offset - 1, offset + 1))
 
 
 def _cut(text: str, limit_bytes: int) -> str:

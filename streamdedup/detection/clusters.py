@@ -95,13 +95,15 @@ class Clusters:
             firsts.append(first)
             # With the position: a version from another position, which replaced this one, is left alone.
             joined.append((entry.number, entry.position, first.number))
-        counts = self._store.set_clusters(joined, fences)
-        if self._options.label_bytes and (to_read := {of.earliest for of in counts if of.sources} - entries.keys()):
+        all_counts = self._store.set_clusters(joined, fences)
+        if self._options.label_bytes and (
+            to_read := {counts.earliest for counts in all_counts if counts.sources} - entries.keys()
+        ):
             entries |= self._store.get_entries(sorted(to_read))
         label_bytes = self._options.label_bytes
         return [
-            Joined(first, of.size, spread_of(of, entries.get(of.earliest), label_bytes))
-            for first, of in zip(firsts, counts, strict=True)
+            Joined(first, counts.size, spread_of(counts, entries.get(counts.earliest), label_bytes))
+            for first, counts in zip(firsts, all_counts, strict=True)
         ]
 
     def _first(self, member: Member, entries: dict[int, IndexEntry]) -> IndexEntry | None:

@@ -133,10 +133,10 @@ class Comparer:
         """Return the comparison for each pair; None for a pair that is no near-duplicate or shares too few bands."""
         options = self._options
         # Each sketch is passed once: sketches of rows in the left list, those of candidates in the right list. A pair
-        # consists of a place in either list.
-        left_of = {row: place for place, row in enumerate(dict.fromkeys(row for row, _ in pairs))}
+        # has a position in either list.
+        left_of = {row: left for left, row in enumerate(dict.fromkeys(row for row, _ in pairs))}
         candidates = _distinct(pairs)
-        right_of = {number: place for place, number in enumerate(candidates)}
+        right_of = {number: right for right, number in enumerate(candidates)}
         similarities = self._sketcher.similarities(
             [self._entries[row].content.sketch for row in left_of],
             [candidate.content.sketch for candidate in candidates.values()],
@@ -152,17 +152,17 @@ class Comparer:
             near,
             similarities.values[near].tolist(),
             similarities.exact[near].tolist(),
-            self._shared_bands([pairs[place] for place in near]),
+            self._shared_bands([pairs[pair_row] for pair_row in near]),
             overlaps.containments().tolist(),
             overlaps.standard_errors().tolist(),
             overlaps.contained(),
             by_containment[near].tolist(),
             strict=True,
         )
-        for place, *fields in columns:  # the columns after ``near`` are the fields of a comparison, in order
+        for pair_row, *fields in columns:  # the columns after ``near`` are the fields of a comparison, in order
             comparison = _Comparison(*fields)
             if comparison.shared_bands >= options.min_shared_bands:
-                compared[place] = comparison
+                compared[pair_row] = comparison
         return compared
 
     def _shared_bands(self, pairs: Sequence[tuple[int, IndexEntry]]) -> list[int]:

@@ -135,7 +135,7 @@ class Detector:
             return {}, DetectionResult()
         numbers = [batch.entries[row].number for row in rows]
         hits = self._store.insert_and_look_up(numbers, batch.band_keys[rows], fences)
-        full = tuple(batch.documents[rows[place]].position for place in sorted(hits.full))
+        full = tuple(batch.documents[rows[hit_row]].position for hit_row in sorted(hits.full))
         counts = DetectionResult(full_buckets_count=sum(hits.full.values()), full_bucket_positions=full)
         return hits_by_row(rows, hits), counts
 

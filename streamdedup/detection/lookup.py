@@ -152,13 +152,13 @@ class IndexLookup:
         """
         results: dict[int, LookupResult | MessageError] = {}
         scoped: dict[int, LookupQuery] = {}
-        for place, query in enumerate(queries):
+        for query_number, query in enumerate(queries):
             try:
-                scoped[place] = query._replace(scope=query_scope(self.options, query.scope))
+                scoped[query_number] = query._replace(scope=query_scope(self.options, query.scope))
             except MessageError as error:
-                results[place] = error
+                results[query_number] = error
         results |= zip(scoped, self._look_up(list(scoped.values()), time_ms), strict=True)
-        return [results[place] for place in range(len(queries))]
+        return [results[query_number] for query_number in range(len(queries))]
 
     def _look_up(self, queries: Sequence[LookupQuery], time_ms: int) -> list[LookupResult | MessageError]:
         documents = [

@@ -199,11 +199,11 @@ class _Prefixes:
         offsets = offsets_of(counts)
         # ``reduceat`` needs an element for a last set without elements, and gives no 0 for an empty range.
         totals = np.add.reduceat(np.append(lengths, 0), offsets[:-1]) * (counts > 0)
-        for place in np.flatnonzero(totals).tolist():
-            elements = slice(offsets[place], offsets[place + 1])
+        for row in np.flatnonzero(totals).tolist():
+            elements = slice(offsets[row], offsets[row + 1])
             candidates = self._sharing_enough(begins[elements], lengths[elements])
             if candidates.size:
-                yield low + place, candidates
+                yield low + row, candidates
 
     def _sharing_enough(self, begins: NDArray[np.int64], lengths: NDArray[np.int64]) -> NDArray[np.int64]:
         """Return the sets that occur at least ``_needed`` times in stretches of the postings, each once, ascending."""

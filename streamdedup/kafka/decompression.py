@@ -81,8 +81,8 @@ def _snappy_blocks(payload: bytes) -> Iterator[bytes]:
 def _declared_bytes(block: bytes) -> int:
     """Return the decompressed length that a block declares: a varint of at most five bytes at its beginning."""
     length = 0
-    for place, byte in enumerate(block[:5]):
-        length |= (byte & 0x7F) << (7 * place)
+    for byte_number, byte in enumerate(block[:5]):
+        length |= (byte & 0x7F) << (7 * byte_number)
         if byte < 0x80:
             break
     return length

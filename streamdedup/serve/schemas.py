@@ -187,7 +187,7 @@ class ClusterBody(msgspec.Struct, frozen=True):
     id: Annotated[str | None, Meta(description="Id of the first document; null where it left the index.")]
     members: Annotated[list[MemberBody], Meta(description="The earliest first; at most 1,000.")]
     complete: Annotated[bool, Meta(description="Whether the members are all documents; false from size 1000 on.")]
-    size: Annotated[int, Meta(description="Number of documents, expired ones too; 1000 stands for more.")]
+    size: Annotated[int, Meta(description="Number of documents, expired ones too; 1000 means 1,000 or more.")]
     sources: Annotated[
         int | None, Meta(description="Distinct sources of these documents; from size 1000 on there may be more.")
     ] = None

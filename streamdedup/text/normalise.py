@@ -152,9 +152,9 @@ def _with_pieces(
 ) -> NDArray[np.uint32]:
     """Return ``values`` with the value at each of a few ascending places replaced by a piece."""
     parts, end = [], 0
-    for place, piece in zip(places.tolist(), pieces, strict=True):
-        parts += [values[end:place], piece]
-        end = place + 1
+    for replaced, piece in zip(places.tolist(), pieces, strict=True):
+        parts += [values[end:replaced], piece]
+        end = replaced + 1
     return np.concatenate([*parts, values[end:]])
 
 
@@ -334,13 +334,13 @@ def _fold_doubtful(
     slow = set(composed.doubtful.tolist())
     lengths = np.diff(starts)  # with the separator behind each document
     pieces, end = [], 0
-    for place, (first, last) in enumerate(_bounds(starts, documents)):
-        if place in slow:
-            text = _canonical(texts[place], table, folding)
+    for doubtful_row, (first, last) in enumerate(_bounds(starts, documents)):
+        if doubtful_row in slow:
+            text = _canonical(texts[doubtful_row], table, folding)
             piece = table.packed.take(np.frombuffer(text.encode("utf-32-le", "surrogatepass"), "<u4"))
         else:
-            piece = composed.packed[composed.starts[place] : composed.starts[place + 1] - 1]
-        lengths[documents[place]] += piece.size - (last - first)
+            piece = composed.packed[composed.starts[doubtful_row] : composed.starts[doubtful_row + 1] - 1]
+        lengths[documents[doubtful_row]] += piece.size - (last - first)
         pieces += [packed[end:first], piece]
         end = last
     pieces.append(packed[end:])

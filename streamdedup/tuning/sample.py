@@ -57,8 +57,8 @@ def draw_sample(documents: Iterable[tuple[str, str, str | None, str | None]], si
     for count, document in enumerate(documents, start=1):
         if len(reservoir) < size:
             reservoir.append((count, *document))
-        elif (place := generator.randrange(count)) < size:
-            reservoir[place] = (count, *document)
+        elif (drawn := generator.randrange(count)) < size:
+            reservoir[drawn] = (count, *document)
     reservoir.sort(key=lambda numbered: numbered[0])  # the order of arrival
     _, ids, texts, sources, scopes = zip(*reservoir, strict=True) if reservoir else ((), (), (), (), ())
     return Sample(list(ids), list(texts), list(sources), list(scopes), count)

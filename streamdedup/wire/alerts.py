@@ -178,7 +178,7 @@ def decode_alert(value: bytes) -> Alert:
     try:
         alert = _decode(value)
         if not all(match.pair for match in alert.matches):
-            raise ValueError("a match without the field `pair`")  # noqa: TRY301  one error for whatever is wrong
+            raise ValueError("a match without the field `pair`")  # noqa: TRY301  all mistakes raise the same error
         # These raise for an invalid time.
         _ = alert.document.time_ms, alert.detected_at_ms, alert.cluster_times_ms
     except ValueError as error:

@@ -157,7 +157,7 @@ class AvroAlerts(AlertReader):
         try:
             fields = self._avro.schemaless_reader(stream, self._schema_by_id(schema_id), self._parsed)
             if stream.read(1):
-                raise ValueError("bytes are left over")  # noqa: TRY301  one error for whatever is wrong
+                raise ValueError("bytes are left over")  # noqa: TRY301  all mistakes raise the same error
             return alert_json(msgspec.convert(_in_json(fields), Alert))
         except StreamdedupError:
             raise

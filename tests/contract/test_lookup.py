@@ -140,6 +140,7 @@ def looked_up(world: World, *queries: LookupQuery, options=OPTIONS, time_ms=0) -
             st.sampled_from([TEXT, TEXT + " iris", TEXT + " iris jade", "amber birch cedar delta kelp lark mill"]),
             st.sampled_from(["upsert", "upsert", "upsert", "append", "delete"]),
             st.integers(0, 3),
+            st.integers(0, 1),
             st.sampled_from([None, "x", "y", "z"]),
         ),
         max_size=14,
@@ -149,8 +150,7 @@ def test_a_detection_and_a_lookup_count_the_sources_of_the_documents_in_the_clus
     world = make_world()
     daemon, lookup = Daemon(world), IndexLookup(OPTIONS, world.reader)
     sources, appended = {}, set()
-    for name, text, op, time_ms, source in arrivals:
-        partition = ord(name) % 2  # all records of an id are in one partition
+    for name, text, op, time_ms, partition, source in arrivals:
         document = daemon.document(name, text if op != "delete" else "", time_ms, partition, source=source, op=op)
         if op == "delete":
             daemon.delete(document)
@@ -162,6 +162,8 @@ def test_a_detection_and_a_lookup_count_the_sources_of_the_documents_in_the_clus
         (after, _) = lookup.document(name) or (None, None)
         if op == "upsert" and after is not None and (entry is None or entry.digest != after.digest):
             sources[name] = source
+        if after is not None and after.position.partition != partition:
+            continue  # the index keeps the version of another partition, and the cluster of that version
         for detection in detections:
             cluster = lookup.cluster_of(lookup.document(name)[0])
             assert (detection.cluster_size, detection.spread) == (cluster.size, cluster.spread)

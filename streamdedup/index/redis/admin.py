@@ -172,5 +172,5 @@ def _add_to_sample(sample: list[bytes], key: bytes, seen_count: int) -> None:
     """Reservoir sampling: add a key so that the sample has each of the keys seen so far with equal probability."""
     if len(sample) < _SAMPLE_COUNT:
         sample.append(key)
-    elif (place := random.randrange(seen_count)) < _SAMPLE_COUNT:  # noqa: S311  no secret depends on it
-        sample[place] = key
+    elif (drawn := random.randrange(seen_count)) < _SAMPLE_COUNT:  # noqa: S311  no secret depends on it
+        sample[drawn] = key

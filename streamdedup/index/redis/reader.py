@@ -76,10 +76,10 @@ class RedisIndexReader(RedisReading):
             return Command(call.keys[0], (name, script, len(call.keys), *call.keys, *call.arguments))
 
         replies = self._servers.send([command(call, "EVALSHA_RO", self._scripts[call.name].sha) for call in calls])
-        missing = [place for place, reply in enumerate(replies) if isinstance(reply, NoScriptError)]
+        missing = [row for row, reply in enumerate(replies) if isinstance(reply, NoScriptError)]
         if missing:
-            sent = [command(calls[place], "EVAL_RO", self._scripts[calls[place].name].source) for place in missing]
-            for place, reply in zip(missing, self._servers.send(sent), strict=True):
-                replies[place] = reply
+            sent = [command(calls[row], "EVAL_RO", self._scripts[calls[row].name].source) for row in missing]
+            for row, reply in zip(missing, self._servers.send(sent), strict=True):
+                replies[row] = reply
         check_replies(replies, [call.keys[0] for call in calls])
         return replies

@@ -266,7 +266,10 @@ def _try_once(
 
 def _round_trip(client: RedisCluster, addressed: Sequence[_Addressed]) -> list[tuple[ClusterNode, Any]]:
     """Write to all nodes, then read from all; return nodes and replies in order, errors among them."""
-    stack = [PipelineCommand(parts, {"target_nodes": node}, place) for place, (node, parts) in enumerate(addressed)]
+    stack = [
+        PipelineCommand(parts, {"target_nodes": node}, command_number)
+        for command_number, (node, parts) in enumerate(addressed)
+    ]
     pipeline: Any = client.pipeline()
     try:
         replies: list[Any] = pipeline.send_cluster_commands(stack, raise_on_error=False, allow_redirections=False)

@@ -163,8 +163,8 @@ class Walk:
             skip = as_step(self._new_step(type_, None, is_last=is_last))
             return _leaf(type_, self._leaves[path], skip)
         if kind in ("record", "error", "array", "map"):
-            at = 0 if path is None else len(path)
-            inner = {leaf[at]: leaf[: at + 1] for leaf in self._leaves if leaf[:at] == path}
+            depth = 0 if path is None else len(path)
+            inner = {leaf[depth]: leaf[: depth + 1] for leaf in self._leaves if leaf[:depth] == path}
             return self._outer_step(type_, inner, is_last=is_last)
         if kind == "fixed":
             return min(max(int(node["size"]), 0), sys.maxsize)

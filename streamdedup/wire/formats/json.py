@@ -154,11 +154,11 @@ def _is_null(content: Any) -> bool:
     return content is None or (isinstance(content, msgspec.Raw) and bytes(memoryview(content)[:1]) == b"n")
 
 
-def _filler(types: Mapping[str, Any], paths: Mapping[str, Path], place: str = "") -> Callable[[Any, Any], None]:
+def _filler(types: Mapping[str, Any], paths: Mapping[str, Path], path_prefix: str = "") -> Callable[[Any, Any], None]:
     """Return a function that gets fields and a JSON object, and sets the fields that are None from the object.
 
     ``paths`` begin at the object; msgspec skips all else. Where a path leads to nothing, or through another type than
-    an object, the field stays None. ``place`` names the object for errors: its path, with a dot behind each name.
+    an object, the field stays None. ``path_prefix`` is the path of the object, for errors, with a dot behind each name.
     """
     leaves = {attribute: path[0] for attribute, path in paths.items() if len(path) == 1}
     longer: dict[str, dict[str, Path]] = {}
@@ -166,7 +166,7 @@ def _filler(types: Mapping[str, Any], paths: Mapping[str, Path], place: str = ""
         if inner_path:
             longer.setdefault(name, {})[attribute] = tuple(inner_path)
     objects = {f"object_{number}": name for number, name in enumerate(longer)}
-    fillers = {slot: _filler(types, longer[name], f"{place}{name}.") for slot, name in objects.items()}
+    fillers = {slot: _filler(types, longer[name], f"{path_prefix}{name}.") for slot, name in objects.items()}
     leaf_types = [(attribute, types[attribute], None) for attribute in leaves]
     read_leaves = msgspec.json.Decoder(msgspec.defstruct("Leaves", leaf_types, rename=leaves)).decode
     raw_types = [(slot, msgspec.Raw, None) for slot in objects]
@@ -176,7 +176,7 @@ def _filler(types: Mapping[str, Any], paths: Mapping[str, Path], place: str = ""
         try:
             leaf_values = read_leaves(value) if leaves else None
         except msgspec.ValidationError as error:
-            raise msgspec.ValidationError(str(error).replace(PLACE, f"{PLACE}{place}")) from None
+            raise msgspec.ValidationError(str(error).replace(PLACE, f"{PLACE}{path_prefix}")) from None
         for attribute in leaves:
             if _is_null(getattr(fields, attribute)):
                 setattr(fields, attribute, getattr(leaf_values, attribute))
