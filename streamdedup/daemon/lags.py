@@ -29,6 +29,8 @@ class Lags:
         self.shown: dict[Partition, int] = {}  # lag by partition
         #: First offset by partition of the batch in progress.
         self._starts: Mapping[Partition, int] = {}
+        #: Ends of the last ``refresh``. The client may read the answer to an earlier fetch after it, with a lower end.
+        self._requested_ends: dict[Partition, int | None] = {}
         self._asked_at_s = -math.inf
 
     def observe(self, source: Source, in_progress: Batch | None) -> None:
@@ -40,6 +42,10 @@ class Lags:
         """Forget the batch in progress, which the source will return again."""
         self._starts = {}
 
+    def forget_ends(self) -> None:
+        """Forget the ends that a source was asked for, because it is closed: a topic may be created again meanwhile."""
+        self._requested_ends = {}
+
     def refresh(self, source: Source) -> None:
         """Ask for the ends, at most every ``REFRESH_S``, and show the lags: without polls no ends arrive."""
         now_s = self._clock()
@@ -47,6 +53,7 @@ class Lags:
             self._asked_at_s = now_s
             with contextlib.suppress(StreamdedupError):  # the next poll raises an error that waiting does not cure
                 source.request_ends()
+                self._requested_ends = {partition: source.end(partition) for partition in source.assigned()}
                 self._show(source)
 
     def _show(self, source: Source) -> None:
@@ -57,7 +64,9 @@ class Lags:
             self._metrics.lag_records.remove(partition.topic, str(partition.partition))
             del self.shown[partition]
         for partition, unread in stats.lags.items():
-            lag = max(unread, (source.end(partition) or 0) - self._starts.get(partition, math.inf))
+            end = source.end(partition) or 0
+            lag = max(unread, end - self._starts.get(partition, math.inf))
+            lag += max(0, (self._requested_ends.get(partition) or 0) - end)
             if self.shown.get(partition) != lag:
                 self._metrics.lag_records.labels(partition.topic, str(partition.partition)).set(lag)
                 self.shown[partition] = int(lag)

@@ -216,6 +216,7 @@ class Statistics:
         self._metrics.rebuilds.inc()
         self._metrics.partitions_assigned.set(0)
         self._rebalances_count = 0  # new clients count from 0
+        self.lags.forget_ends()
 
 
 def _pairs_count(detected: DetectionResult) -> int:

@@ -153,6 +153,8 @@ def a_member(installation: Installation, client_id: str):
             consumer.poll(100)
 
     with closing(consumer), ThreadPoolExecutor(1) as pool:
+        # A member that joins without knowing the topic joins twice, and the client may forget the second time (T15).
+        servers.wait_until(lambda: consumer.partitions_for_topic(installation.topic), what="metadata")
         polling = pool.submit(poll)
         try:
             servers.wait_until(lambda: consumer.assignment() or polling.done(), what="the partitions of the member")

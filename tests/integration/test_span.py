@@ -3,9 +3,10 @@
 import contextlib
 
 import pytest
-from kafka import KafkaConsumer, TopicPartition
+from kafka import TopicPartition
 
 from streamdedup.errors import BrokerUnavailable
+from streamdedup.kafka.consumer import KafkaSource
 from streamdedup.kafka.group_admin import GroupOffsets
 from streamdedup.kafka.producer import Feeder
 from streamdedup.kafka.protocols import CommittedOffset
@@ -133,10 +134,8 @@ def test_offsets_are_read_back_with_their_metadata(kafka, new_topic, new_group):
 
 def test_bookmarks_of_a_group_with_members_cannot_be_moved(kafka, new_topic, new_group):
     topic, group = new_topic(), new_group()
-    # The client may lack the new topic's partitions when it joins, and joins anew when its metadata are of age.
-    soon = {"metadata_max_age_ms": 1_000}
-    with contextlib.closing(KafkaConsumer(topic, bootstrap_servers=kafka, group_id=group, **soon)) as member:
-        wait_until(lambda: member.poll(timeout_ms=100) is not None and member.assignment(), what="membership")
+    with contextlib.closing(KafkaSource.open(kafka_options(kafka, topic, group_id=group))) as member:
+        wait_until(lambda: not member.poll(0.1) and member.assigned(), what="membership")
         with GroupOffsets(kafka_options(kafka, topic), group) as offsets, pytest.raises(BrokerUnavailable, match=group):
             offsets.write({Partition(topic, 0): CommittedOffset(1)})
 

@@ -123,6 +123,19 @@ def test_a_daemon_that_resumes_shows_all_records_that_wait(world, daemon):
     assert (seen[0], seen[-1]) == (9, 0)
 
 
+def test_an_answer_to_a_fetch_from_before_the_wait_hides_no_records(world, daemon):
+    away(world, daemon, documents(1, first=3), documents(8, first=4), [])
+    source, partition = daemon.source, Partition(INPUT, 0)
+    earlier = 5  # the end in the answer that the client reads at last
+    source.end = lambda _partition: earlier
+    source.stats = lambda: SourceStats(1, {partition: earlier - 3})
+    daemon.loop._statistics.lags.observe(source, None)
+    assert lags(daemon)["0"] == 9
+    daemon.loop._statistics.clients_closed()
+    daemon.loop._statistics.lags.observe(source, None)
+    assert lags(daemon)["0"] == 2
+
+
 def test_kafka_is_asked_for_ends_at_intervals_while_the_daemon_waits_and_never_while_it_works(world, daemon):
     world.send(*documents(40, first=3))
     asked = counted_requests(daemon)
