@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from tests import envelopes
+from tests import envelopes, servers
 from tests.daemons import PATIENT, Installation, produce_keyed, streamdedup
 from tests.made_corpus import a_corpus, the_expected
 
@@ -114,7 +114,7 @@ def test_an_erased_scope_is_deleted_by_the_keys_of_its_documents(install, key_fi
         erased = streamdedup("produce", "--erase-scope", "x", *arguments)
         assert "3 tombstones sent" in erased.stderr
         installation.wait_committed(8)
-        assert daemon.metric("streamdedup_documents_deleted_total") == 3
+        servers.wait_until(lambda: daemon.metric("streamdedup_documents_deleted_total") == 3, what="three deletions")
         assert daemon.metric("streamdedup_documents_deleted_unknown_total") == 0
         assert daemon.metric("streamdedup_documents_flawed_total") == 0
         by_key: dict[bytes, set[int]] = {}

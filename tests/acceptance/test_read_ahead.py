@@ -43,6 +43,6 @@ def test_a_rebalance_during_a_backlog_puts_the_batch_ahead_back(install):
             installation.wait_committed(len(corpus), DEADLINE_S)
             # The batches of the old generation were put back: none was published in vain, which would cost new clients.
             assert first.metric("streamdedup_broker_errors_total") == 0
-            assert first.metric("streamdedup_rebalances_total") >= 2
+            wait_until(lambda: first.metric("streamdedup_rebalances_total") >= 2, DEADLINE_S, "the second rebalance")
             assert first.stop() == second.stop() == 0
     assert installation.pairs() == the_expected(corpus)
