@@ -186,7 +186,11 @@ class Verdict:
                 pair = None if None in sides else tuple(sorted(sides))
                 if pair in coexisting:
                     published.setdefault(pair, []).append(self._publication(alert, match))
-                else:
+                elif not any(
+                    self._may_append_to_returned(document.id)
+                    for document, side in zip((alert.document, match), sides, strict=True)
+                    if side is None
+                ):
                     found.append(f"invented {alert.document.id} {match.id}")
         doubled = (pair for pair, of_pair in published.items() if self._is_doubled(pair, of_pair, coexisting[pair]))
         for kind, pairs in ("doubled", doubled), ("lost", self._promised(published)):
@@ -245,12 +249,23 @@ class Verdict:
         return found
 
     def _until(self, state: State) -> int:
-        """Return the end of a state: never, if index and topic have lost its successor in another partition."""
-        last = state.ended
-        if last is None or last.partition == state.records[-1].partition or not self._is_lost(last):
+        """Return the end of a state: never, if the state returns."""
+        if not self._returns(state):
             return state.until
         self._excused["versions that return because the later one of another partition is gone"] += 1
         return NEVER
+
+    def _returns(self, state: State) -> bool:
+        """Tell whether index and topic have lost the successor of a state, in another partition."""
+        last = state.ended
+        return last is not None and last.partition != state.records[-1].partition and self._is_lost(last)
+
+    def _may_append_to_returned(self, document: str) -> bool:
+        """Tell whether a version of a document returns, to which a later append may go."""
+        states = self._states.get(document, ())
+        is_excused = any(map(self._returns, states)) and any(len(state.sources) > 1 for state in states)
+        self._excused["appends to versions that return"] += is_excused
+        return is_excused
 
     def _may_match(self, a: State, b: State) -> bool:
         is_within = self._window_ms is None or min(_distances_ms(a, b)) <= self._window_ms
