@@ -34,25 +34,6 @@ SETS = (
     ("zh_shopping_reviews", "reviews"),
     ("ar_reviews", "reviews"),
 )
-#: One strength of each edit for the page; the others are in the table of all strengths.
-TYPICAL = {
-    "end cut off": "20 %",
-    "words of others in front": "25 %",
-    "part quoted in as many words of others": "100 %",
-    "sentences reordered": "all",
-    "words replaced": "5 %",
-    "words left out": "5 %",
-    "a typo in words": "5 %",
-    "spaces left out": "2 %",
-    "accents on vowels": "2 %",
-    "Cyrillic look-alikes of letters": "5 %",
-    "unseen characters behind letters": "100 %",
-    "full-width letters": "100 %",
-    "capitals": "100 %",
-    "punctuation left out": "all",
-    "commas behind words": "20 %",
-    "lines broken behind words": "20 %",
-}
 #: Texts tried of each set, and in a quick run.
 TRIALS, QUICK_TRIALS = 250, 20
 #: Fewest words of a tried text: a shorter one has too few shingles to be edited a little.
@@ -122,7 +103,6 @@ def main() -> None:
     tables = {"sample": edits_table(sample)}
     if others:
         tables["sets"] = edits_table(others)
-        tables["typical"] = typical(tables["sets"])
     setting = {"texts": f"at most {trials} of each set, of at least {MIN_WORDS} words", "seed": _SEED}
     report.Report("robustness", arguments.quick, setting, None, tables).show(arguments.output)
 
@@ -145,11 +125,6 @@ def edits_table(columns: Sequence[Column]) -> Table:
         for label, strength in edit.strengths
     ]
     return table(("edit", "strength", *(f"{column.title} ({len(column.texts)})" for column in columns)), rows)
-
-
-def typical(edits: Table) -> Table:
-    """Return the rows of the typical strengths."""
-    return Table(edits.columns, [row for row in edits.rows if TYPICAL.get(row[0]) == row[1]])
 
 
 def tried(column: Column, edit: Edit, strength: float) -> Outcome | None:
