@@ -1,7 +1,5 @@
 """Similarity of edited copies, and the share of them that the default profiles find.
 
-    python -m benchmarks.robustness [--quick]
-
 Each edit is tried on the project's sample and on the open sets that are available. A pair of text and copy is judged
 without other documents in the index: it is found when it shares a band of the profile and the similarity of its
 sketches reaches the threshold, as the detector does below the caps. All random choices have fixed seeds.
@@ -90,21 +88,20 @@ class Column(NamedTuple):
     judge: Judge
 
 
-def main() -> None:
-    """Try all edits, print, write."""
-    arguments = report.parser(__doc__).parse_args()
-    trials = QUICK_TRIALS if arguments.quick else TRIALS
+def main(*, quick: bool) -> report.Report:
+    """Try all edits."""
+    trials = QUICK_TRIALS if quick else TRIALS
     sample = [column(kind, datasets.sample(kind).texts, profile, trials) for kind, profile in SAMPLES]
     others = [
         column(name, datasets.read(name).texts, profile, trials)
-        for name, profile in ([] if arguments.quick else SETS)
+        for name, profile in ([] if quick else SETS)
         if datasets.path_of(name)
     ]
     tables = {"sample": edits_table(sample)}
     if others:
         tables["sets"] = edits_table(others)
     setting = {"texts": f"at most {trials} of each set, of at least {MIN_WORDS} words", "seed": _SEED}
-    report.Report("robustness", arguments.quick, setting, None, tables).show(arguments.output)
+    return report.Report(setting, tables)
 
 
 def column(name: str, texts: Sequence[str], profile: str, trials: int) -> Column:
@@ -135,7 +132,3 @@ def tried(column: Column, edit: Edit, strength: float) -> Outcome | None:
     if len(changed) < max(2, LEAST_CHANGED * len(copies)):
         return None
     return column.judge.judge(*zip(*changed, strict=True))
-
-
-if __name__ == "__main__":
-    main()
