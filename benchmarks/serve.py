@@ -19,7 +19,6 @@ from statistics import median
 from tempfile import TemporaryDirectory
 from types import SimpleNamespace
 from typing import Any, NamedTuple
-from urllib.request import urlopen
 
 import redis
 
@@ -27,9 +26,8 @@ from benchmarks import datasets, growth, latency, load, report, servers, vegeta
 from benchmarks.datasets import Text
 from benchmarks.ours import default_banding, index_on, needed_keys
 from benchmarks.world import Job, World
+from streamdedup.cli.demo_servers import HttpProcess
 from streamdedup.embedded import ManagedProcess
-from streamdedup.embedded.process import LOOPBACK
-from tests.support.ports import free_ports
 
 OURS, BESIDE, PEER = "streamdedup", "streamdedup, beside a daemon", "datasketch + FastAPI"
 #: Numbers of the usual run and of a quick one.
@@ -94,7 +92,7 @@ class Measured:
     indexed_per_s: float
 
 
-class Service(ManagedProcess):
+class Service(HttpProcess):
     """A service over HTTP.
 
     Args:
@@ -108,25 +106,9 @@ class Service(ManagedProcess):
         self._ready_path = ready_path
         self._command = command
 
-    def choose_ports(self) -> None:
-        """Choose a port."""
-        (self._port,) = free_ports()
-
     def command(self) -> list[str]:
         """Return the command line."""
         return [part.replace("{port}", str(self._port)) for part in self._command]
-
-    def url(self, path: str) -> str:
-        """Return the address of a path."""
-        return f"http://{LOOPBACK}:{self._port}{path}"
-
-    def is_ready(self) -> bool:
-        """Return whether the service answers."""
-        try:
-            with urlopen(self.url(self._ready_path), timeout=5) as response:
-                return bool(response.status == 200)
-        except OSError:
-            return False
 
 
 class Documents(NamedTuple):
