@@ -1,6 +1,6 @@
 """Run benchmarks, one after the other, each in a process of its own.
 
-    python -m benchmarks [--quick] [--group GROUP] [--against DIR] [NAME ...]
+    python -m benchmarks [--quick] [--group GROUP] [--against DIR] [--output FOLDER] [NAME ...]
 
 prints the tables and writes build/bench/NAME.json. `python -m benchmarks.page` then writes docs/measurements/NAME.md
 and renews the tables of the pages. Without names or group all benchmarks run. ``--against`` runs the comparison with
@@ -8,14 +8,14 @@ another checkout, alone unless names are given. A benchmark whose open set is ab
 """
 
 import argparse
-import subprocess
 import sys
 import time
 from collections.abc import Iterator
+from multiprocessing import get_context
 from pathlib import Path
 
 from benchmarks import report
-from benchmarks.datasets import EXIT_ABSENT, REPOSITORY
+from benchmarks.datasets import EXIT_ABSENT
 
 #: Benchmarks by group, in the order in which they run; each is a module, each group a target of make.
 GROUPS = {
@@ -54,11 +54,12 @@ def main() -> int:
     absent: list[str] = []
     for name, more in runs(arguments):
         begun_s = time.monotonic()
-        command = [sys.executable, "-m", f"benchmarks.{name}", *more, "--output", str(arguments.output.resolve())]
-        command += ["--quick"] if arguments.quick else []
-        code = subprocess.run(command, cwd=REPOSITORY, check=False).returncode
-        if code:
-            (absent if code == EXIT_ABSENT else failed).append(name)
+        keywords = {"quick": arguments.quick, **more}
+        process = get_context("spawn").Process(target=report.run, args=(name, arguments.output), kwargs=keywords)
+        process.start()
+        process.join()
+        if process.exitcode:
+            (absent if process.exitcode == EXIT_ABSENT else failed).append(name)
         print(f"{name}: {time.monotonic() - begun_s:.0f} s", flush=True)
     for title, names in (("without their open sets", absent), ("failed", failed)):
         if names:
@@ -68,24 +69,28 @@ def main() -> int:
 
 def parse_arguments() -> argparse.Namespace:
     """Read the command line."""
-    parser = report.parser(__doc__)
+    parser = argparse.ArgumentParser(description=(__doc__ or "").partition("\n")[0])
     parser.add_argument("names", nargs="*", metavar="NAME", help=f"of {', '.join(names_of())}; all unless named")
     parser.add_argument("--group", choices=GROUPS, help="run the benchmarks of a group")
+    parser.add_argument("--quick", action="store_true", help="short, to see that everything works")
+    parser.add_argument("--output", type=Path, default=report.RESULTS, metavar="FOLDER", help="where the JSON goes")
     parser.add_argument("--against", type=Path, metavar="DIR", help="compare with another checkout, with its own .venv")
     arguments = parser.parse_args()
     if unknown := set(arguments.names) - set(names_of()):
         parser.error(f"no such benchmark: {', '.join(sorted(unknown))}")
+    if arguments.against and not (arguments.against / ".venv" / "bin" / "python").exists():
+        parser.error(f"{arguments.against} has no .venv; make one there with the project installed")
     return arguments
 
 
-def runs(arguments: argparse.Namespace) -> Iterator[tuple[str, list[str]]]:
+def runs(arguments: argparse.Namespace) -> Iterator[tuple[str, dict[str, Path]]]:
     """Yield the benchmarks to run, with their own arguments."""
     names = arguments.names or ([] if arguments.against else names_of(arguments.group))
     for name in names:
         if name != AGAINST:
-            yield name, []
+            yield name, {}
     if arguments.against:
-        yield AGAINST, [str(arguments.against.resolve())]
+        yield AGAINST, {"other": arguments.against}
 
 
 if __name__ == "__main__":

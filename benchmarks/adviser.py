@@ -1,7 +1,5 @@
 """Trial of the adviser: what the default settings alert, and what the settings alert that ``tune`` would apply.
 
-    python -m benchmarks.adviser [--quick] [--time 50] [NAME ...]
-
 Pairs are those of an exact join. A pair is *of boilerplate* where more than half of the word shingles that its texts
 share are stop shingles; a *cross-source copy* is another pair of two sources. *Found* is the share of the pairs that
 the profile's bands find.
@@ -41,28 +39,24 @@ SAMPLE_DOCUMENTS, QUICK_DOCUMENTS = 20_000, 1_000
 WORDS = ShingleOptions("word", 3)
 
 
-def main() -> None:
-    """Measure, print, write."""
-    parser = report.parser(__doc__)
-    parser.add_argument("names", nargs="*", metavar="NAME", help=f"of {', '.join(SETS)}; all of them unless named")
-    parser.add_argument("--time", type=float, default=TIME_S, metavar="SECONDS", help="for the comparison of settings")
-    arguments = parser.parse_args()
+def main(*, quick: bool) -> report.Report:
+    """Measure."""
     rows: list[list[object]] = []
-    for name in arguments.names or SETS[: 1 if arguments.quick else None]:
+    for name in SETS[: 1 if quick else None]:
         documents = datasets.read(name)
-        if arguments.quick:
+        if quick:
             documents = Corpus(name, documents.documents[:QUICK_DOCUMENTS], documents.sources[:QUICK_DOCUMENTS])
-        rows += trial(documents, arguments.time)
+        rows += trial(documents)
     columns = ["set, settings", "pairs", "of boilerplate", "cross-source copies", "found", "changed keys"]
     tables = {"trial": report.table(columns, rows)}
-    setting = {"time": f"{arguments.time:g} s for each set", "boilerplate": f"share {DEFAULT_SHARE:g}"}
-    report.Report("adviser", arguments.quick, setting, rows, tables).show(arguments.output)
+    setting = {"time": f"{TIME_S:g} s for each set", "boilerplate": f"share {DEFAULT_SHARE:g}"}
+    return report.Report(setting, tables)
 
 
-def trial(documents: Corpus, time_s: float) -> list[list[object]]:
+def trial(documents: Corpus) -> list[list[object]]:
     """Return the rows of a set."""
     default = named_profile(None, documents.profiles[0], {"topics": documents.name})
-    results = tuned(documents, default, time_s)
+    results = tuned(documents, default)
     judge = Judge(documents)
     with tempfile.TemporaryDirectory() as folder:
         proposed = dict(tomllib.loads(results["proposed"]["toml"])["profiles"][documents.name])
@@ -77,7 +71,7 @@ def trial(documents: Corpus, time_s: float) -> list[list[object]]:
         ]
 
 
-def tuned(documents: Corpus, profile: Profile, time_s: float) -> dict[str, Any]:
+def tuned(documents: Corpus, profile: Profile) -> dict[str, Any]:
     """Return the results of ``tune``."""
     own = profile.shingle_options()
     kinds = (own, *(replace(own, unit=unit, size=size) for unit in SIZES for size in SIZES[unit]))
@@ -91,7 +85,7 @@ def tuned(documents: Corpus, profile: Profile, time_s: float) -> dict[str, Any]:
     def progress(_title: str, _total: int) -> AbstractContextManager[Callable[[int], None]]:
         return nullcontext(lambda _count: None)
 
-    return results_of(compare_in_time(question, sample, progress, time_s), progress)
+    return results_of(compare_in_time(question, sample, progress, TIME_S), progress)
 
 
 def changed_keys(before: Profile, after: Profile) -> Iterator[str]:
@@ -141,7 +135,3 @@ def pairs_of(sets: ShingleSets, profile: Profile) -> set[Pair]:
         is_alerted |= contained(sets, joined.left, joined.right, rule)
     enough = (sets.token_counts >= profile.min_words) & (sets.sizes > 0)
     return as_set(joined.where(is_alerted & enough[joined.left] & enough[joined.right]))
-
-
-if __name__ == "__main__":
-    main()

@@ -1,8 +1,5 @@
 """The consumers that end_to_end measures beside the daemon, each a process of its own that runs until it is killed.
 
-    python -m benchmarks.consumers datasketch --way "by the batch" --bands 9 --rows 13 ...
-    python -m benchmarks.consumers bare ...
-
 `datasketch` is a plain consumer with that library: kafka-python, word 3-shingles, MinHash, LSH in Redis, an alert for
 each document with candidates, offsets committed once for each batch; as the documentation of the library shows, or
 tuned. Nothing is verified, nothing expires, and a crash repeats or loses alerts. `bare` computes nothing:
@@ -10,7 +7,6 @@ it polls, sends one record for a number of records read, and commits in a transa
 daemon.
 """
 
-import argparse
 import json
 from collections.abc import Iterator
 from typing import Any
@@ -35,40 +31,22 @@ POLL_MS = 500
 RECORDS_PER_ALERT = 40
 
 
-def main() -> None:
-    """Run the consumer that the command line names."""
-    parser = argparse.ArgumentParser(description=__doc__.partition("\n")[0])
-    parser.add_argument("kind", choices=["datasketch", "bare"])
-    for name in ("kafka", "topic", "group", "output"):
-        parser.add_argument(f"--{name}", required=True)
-    parser.add_argument("--redis", default="")
-    parser.add_argument("--way", default="as documented")
-    parser.add_argument("--copies", action="store_true", help="forward the records that benchmarks.latency awaits")
-    parser.add_argument("--bands", type=int, default=0)
-    parser.add_argument("--rows", type=int, default=0)
-    arguments = parser.parse_args()
-    if arguments.kind == "bare":
-        run_bare(arguments)
-    else:
-        run_datasketch(arguments)
-
-
-def run_datasketch(arguments: argparse.Namespace) -> None:
-    """Consume with datasketch."""
+def datasketch(kafka: str, topic: str, group: str, output: str, redis: str, way: str, bands: int, rows: int) -> None:
+    """Consume with datasketch, in one of ``peers.WAYS``."""
     from benchmarks import peers  # noqa: PLC0415  the bare loop needs no datasketch
 
-    plain = arguments.way == peers.PLAIN
-    index = peers.redis_index(arguments.redis, Banding(arguments.bands, arguments.rows), plain=plain)
-    step, sign = peers.WAYS[arguments.way], peers.sign_plainly if plain else peers.sign
+    plain = way == peers.PLAIN
+    index = peers.redis_index(redis, Banding(bands, rows), plain=plain)
+    step, sign = peers.WAYS[way], peers.sign_plainly if plain else peers.sign
     consumer = KafkaConsumer(
-        arguments.topic,
-        bootstrap_servers=arguments.kafka,
-        group_id=arguments.group,
+        topic,
+        bootstrap_servers=kafka,
+        group_id=group,
         enable_auto_commit=False,
         auto_offset_reset="earliest",
         max_poll_records=PLAIN_BATCH_RECORDS if plain else BATCH_RECORDS,
     )
-    producer = KafkaProducer(bootstrap_servers=arguments.kafka, linger_ms=5)
+    producer = KafkaProducer(bootstrap_servers=kafka, linger_ms=5)
     for records in batches(consumer):
         documents = [json.loads(record.value) for record in records]
         ids = [document["id"] for document in documents]
@@ -76,28 +54,28 @@ def run_datasketch(arguments: argparse.Namespace) -> None:
         for document_id, others in zip(ids, matches, strict=True):
             if others:
                 value = json.dumps({"id": document_id, "matches": others}).encode()
-                producer.send(arguments.output, key=document_id.encode(), value=value)
+                producer.send(output, key=document_id.encode(), value=value)
         producer.flush()
         consumer.commit()
 
 
-def run_bare(arguments: argparse.Namespace) -> None:
-    """Consume, produce and commit."""
+def bare(kafka: str, topic: str, group: str, output: str, *, copies: bool = False) -> None:
+    """Consume, produce and commit; ``copies`` forwards the records that benchmarks.latency awaits."""
     options = KafkaOptions(
-        bootstrap_servers=arguments.kafka,
-        group_id=arguments.group,
-        topics=(arguments.topic,),
-        transactional_id=arguments.group,
+        bootstrap_servers=kafka,
+        group_id=group,
+        topics=(topic,),
+        transactional_id=group,
         max_poll_records=BATCH_RECORDS,
     )
-    consumer = KafkaConsumer(arguments.topic, **options.consumer())
+    consumer = KafkaConsumer(topic, **options.consumer())
     producer = KafkaProducer(**options.producer())
     producer.init_transactions()
     for records in batches(consumer):
         producer.begin_transaction()
         awaited = (record for record in records if load.is_awaited(record.key))
-        for record in awaited if arguments.copies else records[::RECORDS_PER_ALERT]:
-            producer.send(arguments.output, key=record.key, value=record.value)
+        for record in awaited if copies else records[::RECORDS_PER_ALERT]:
+            producer.send(output, key=record.key, value=record.value)
         ends = {partition: consumer.position(partition) for partition in consumer.assignment()}
         offsets = {partition: OffsetAndMetadata(offset, "", -1) for partition, offset in ends.items()}
         producer.send_offsets_to_transaction(offsets, consumer.group_metadata())
@@ -119,7 +97,3 @@ def batches(consumer: Any) -> Iterator[list[Any]]:
             announced = True
         if polled:
             yield [record for records in polled.values() for record in records]
-
-
-if __name__ == "__main__":
-    main()

@@ -97,11 +97,6 @@ def read(name: str) -> Corpus:
     return read_file(name, find(name))
 
 
-def selected(selection: Sequence[str]) -> list[Corpus]:
-    """Return the open sets with these names; all of them without names."""
-    return [read(name) for name in selection or names() or [REUTERS]]
-
-
 def read_file(name: str, path: Path) -> Corpus:
     """Return the documents of a file that have a text; of documents with the same id the first only."""
     decoder = Decoder(source_field=SOURCE_FIELDS.get(name, "source"))

@@ -1,7 +1,5 @@
 """Kafka to Kafka: one daemon with its default settings beside consumers with datasketch, on the same servers.
 
-    python -m benchmarks.end_to_end [--quick] [--documents 57129] [--peer-documents 3000] [--rounds 3] [--redis PROGRAM]
-
 The input topic is filled beforehand; `benchmarks.world` defines a round. Contenders take turns, and the best round of
 each counts. The peers get fewer documents, because they are slower; that their index stays small is to their advantage.
 """
@@ -10,7 +8,7 @@ from collections.abc import Mapping
 
 from benchmarks import datasets, peers, report
 from benchmarks.ours import default_banding
-from benchmarks.world import Entry, Make, Round, Rounds, World, best_of, in_turns, results_of, setting_of
+from benchmarks.world import Entry, Make, Round, Rounds, World, best_of, in_turns, setting_of
 from streamdedup.similarity.lsh import Banding
 
 STAGES = ("poll", "prepare", "index", "publish")
@@ -19,23 +17,21 @@ BESIDE = "ahead"
 OURS, BARE = "streamdedup", "bare loop"
 
 
-def main() -> None:
-    """Measure, print, write."""
+def main(*, quick: bool) -> report.Report:
+    """Measure."""
     # More than one batch of a peer: a round needs two commits.
-    quick = {"documents": 20_000, "peer_documents": 2_500, "rounds": 1}
-    usual = {"documents": 57_129, "peer_documents": 3_000, "rounds": 3}
-    arguments = report.arguments_of(report.parser(__doc__), quick, usual)
-    texts = datasets.load(arguments.documents)
-    with World.started(arguments.redis) as world:
+    count, peer_count, rounds_count = (20_000, 2_500, 1) if quick else (57_129, 3_000, 3)
+    texts = datasets.load(count)
+    with World.started() as world:
         world.fill("all", texts.documents)
-        world.fill("few", texts.documents[: arguments.peer_documents])
+        world.fill("few", texts.documents[:peer_count])
         entries, bandings = contenders(world)
-        rounds = in_turns(world, "all", entries, arguments.rounds)
-        documents = f"{texts.name}: {arguments.documents:,}, for the peers the first {arguments.peer_documents:,}"
+        rounds = in_turns(world, "all", entries, rounds_count)
+        documents = f"{texts.name}: {count:,}, for the peers the first {peer_count:,}"
         setting = setting_of(world, documents, rounds)
     best = best_of(rounds)
     tables = {"rates": rates(rounds, bandings), "processes": processes(best), "stages": stages(best[OURS])}
-    report.Report("end_to_end", arguments.quick, setting, results_of(rounds), tables).show(arguments.output)
+    return report.Report(setting, tables)
 
 
 def contenders(world: World) -> tuple[list[Entry], dict[str, Banding]]:
@@ -55,8 +51,8 @@ def contenders(world: World) -> tuple[list[Entry], dict[str, Banding]]:
 
 def peer(world: World, way: str, banding: Banding) -> Make:
     """Return a factory of a consumer with datasketch."""
-    more = ["--way", way, "--bands", str(banding.bands), "--rows", str(banding.rows)]
-    return lambda job: [world.consumer(job, "datasketch", *more)]
+    more = {"redis": world.redis.url, "way": way, "bands": banding.bands, "rows": banding.rows}
+    return lambda job: [world.consumer(job, "datasketch", **more)]
 
 
 def rates(rounds: Rounds, bandings: Mapping[str, Banding]) -> report.Table:
@@ -89,7 +85,3 @@ def stages(ours: Round) -> report.Table:
     rows = [[name, us, us / total_us] for name, us in spent.items()]
     beside = [BESIDE, ours.stages_us.get(BESIDE, 0), ""]
     return report.table({"stage": "", "µs a document": ".0f", "share": ".0%"}, [*rows, beside])
-
-
-if __name__ == "__main__":
-    main()

@@ -1,7 +1,5 @@
 """Kafka to Kafka in each value format: one daemon over the same documents as JSON, Avro and Protobuf, in turns.
 
-    python -m benchmarks.formats [--quick] [--documents 30000] [--rounds 3] [--redis PROGRAM]
-
 The schemas are in a private registry. `benchmarks.world` defines a round; the best round of each format counts.
 """
 
@@ -18,7 +16,7 @@ from google.protobuf.descriptor_pool import DescriptorPool
 from google.protobuf.message_factory import GetMessageClass
 
 from benchmarks import datasets, report
-from benchmarks.world import Encode, Entry, Make, World, in_turns, rates, results_of, setting_of
+from benchmarks.world import Encode, Entry, Make, World, in_turns, rates, setting_of
 from tests.servers import make_registry
 
 FIELDS = ("id", "text")
@@ -26,12 +24,11 @@ AVRO = {"type": "record", "name": "Article", "fields": [{"name": name, "type": "
 PROTOBUF = 'syntax = "proto3"; message Article { string id = 1; string text = 2; }'
 
 
-def main() -> None:
-    """Measure, print, write."""
-    quick, usual = {"documents": 10_000, "rounds": 2}, {"documents": 30_000, "rounds": 3}
-    arguments = report.arguments_of(report.parser(__doc__), quick, usual)
-    texts = datasets.load(arguments.documents)
-    with World.started(arguments.redis) as world, make_registry() as registry:
+def main(*, quick: bool) -> report.Report:
+    """Measure."""
+    count, rounds_count = (10_000, 2) if quick else (30_000, 3)
+    texts = datasets.load(count)
+    with World.started() as world, make_registry() as registry:
         with SchemaRegistryClient({"url": registry.url}) as client:
             encoders = {
                 "json": msgspec.json.encode,
@@ -41,10 +38,9 @@ def main() -> None:
         for name, encode in encoders.items():
             world.fill(name, texts.documents, encode)
         entries = [Entry(name, name, daemon(world, name, registry.url)) for name in encoders]
-        rounds = in_turns(world, "json", entries, arguments.rounds)
+        rounds = in_turns(world, "json", entries, rounds_count)
         setting = setting_of(world, f"{texts.name}: {len(texts.documents):,}", rounds)
-    tables = {"rates": rates(rounds, "format", "times JSON")}
-    report.Report("formats", arguments.quick, setting, results_of(rounds), tables).show(arguments.output)
+    return report.Report(setting, {"rates": rates(rounds, "format", "times JSON")})
 
 
 def daemon(world: World, name: str, url: str) -> Make:
@@ -75,7 +71,3 @@ def protobuf(schema_id: int) -> Encode:
     article = GetMessageClass(pool.FindMessageTypeByName("Article"))
     frame = bytes(1) + schema_id.to_bytes(4, "big") + bytes(1)
     return lambda fields: frame + article(**fields).SerializeToString()
-
-
-if __name__ == "__main__":
-    main()

@@ -1,7 +1,5 @@
 """An index that has gone back, and an empty one: how long a daemon takes from its start until the index is complete.
 
-    python -m benchmarks.gap [--quick] [--documents 1000000] [--behind 20000] [--redis PROGRAM]
-
 A daemon indexes the documents, of which the last ones arrive after a copy of the server's data was made. Then the copy
 is put back, and a daemon fills the gap; then the server is emptied, and a daemon rebuilds the whole index. Both have
 their default settings. Texts are random words; one of 40 is a near-duplicate of the text before.
@@ -29,6 +27,8 @@ from streamdedup.embedded import ServerError
 
 #: Words of a text, words to choose from, and how many texts there are for each near-duplicate of the text before.
 WORDS, VOCABULARY, COPY_EVERY = 120, [f"w{number}" for number in range(20_000)], 40
+#: Documents that the earlier copy of the data lacks.
+BEHIND = 20_000
 #: Longest wait for a daemon to be ready, and for a command of Redis, in seconds.
 PATIENCE_S = 3600.0
 
@@ -45,30 +45,28 @@ class Rebuilt:
     ready_s: float
 
 
-def main() -> None:
-    """Measure, print, write."""
-    quick, usual = {"documents": 50_000, "behind": 20_000}, {"documents": 1_000_000, "behind": 20_000}
-    arguments = report.arguments_of(report.parser(__doc__), quick, usual)
+def main(*, quick: bool) -> report.Report:
+    """Measure."""
+    size = 50_000 if quick else 1_000_000
     with (
-        World.started(arguments.redis) as world,
+        World.started() as world,
         redis.Redis.from_url(world.redis.url, socket_timeout=PATIENCE_S) as client,
     ):
         job, texts = world.empty_job(), documents(random.Random(1))
-        index(world, job, texts, arguments.documents - arguments.behind)
+        index(world, job, texts, size - BEHIND)
         client.save()
         copy = shutil.copy(world.redis.directory / "dump.rdb", world.folder)
-        index(world, job, texts, arguments.behind)
+        index(world, job, texts, BEHIND)
         world.redis.kill()
         shutil.copy(copy, world.redis.directory / "dump.rdb")
         world.redis.start(PATIENCE_S)
-        gap = rebuilt(world, job, f"the last {arguments.behind:,} documents")
+        gap = rebuilt(world, job, f"the last {BEHIND:,} documents")
         servers.empty(client)
         whole = rebuilt(world, job, "everything")
-        setting = {"documents": f"{arguments.documents:,} of {WORDS} words", "servers": world.servers()}
+        setting = {"documents": f"{size:,} of {WORDS} words", "servers": world.servers()}
     if (gap.is_gap, whole.is_gap) != (True, False):
         raise ServerError(f"not a gap and a whole rebuild, but {gap} and {whole}")
-    results = [gap, whole]
-    report.Report("gap", arguments.quick, setting, results, {"times": times(results)}).show(arguments.output)
+    return report.Report(setting, {"times": times([gap, whole])})
 
 
 def documents(rng: random.Random) -> Iterator[Text]:
@@ -118,7 +116,3 @@ def times(rows: list[Rebuilt]) -> report.Table:
     ]
     titles = ("begun after, s", "complete, s", "ready, s", "times faster")
     return report.table({"lost": "", "records read": "", **dict.fromkeys(titles, ".1f")}, cells)
-
-
-if __name__ == "__main__":
-    main()

@@ -1,7 +1,5 @@
 """Costs of a document as the index grows: processor time of Redis and of the client, memory, for both bucket layouts.
 
-    python -m benchmarks.growth [--quick] [--sizes 100000 1000000 3000000] [--redis PROGRAM]
-
 The index stage alone, without Kafka. The documents are the articles of the collection again and again. Copy k has the
 shingle hashes of the first, each exclusive-or a number of the copy: the similarities within a copy are those of the
 articles, and no two copies resemble each other. Signatures, band keys, index entries, candidates and claims follow
@@ -9,14 +7,13 @@ from the hashes as they do for any text. The processor time of Redis is the mean
 now and then the server moves all its keys to a table of twice the size, and few documents pay for all. The client is
 measured by the last documents before each size, because the next documents are prepared while the others are indexed.
 Sizes for which the memory of the machine is too small are left out. The usual sizes take some 20 minutes on two
-cores, and 7 GB. Each layout on the installed Redis and on Valkey of the extra "demo", or on PROGRAM alone.
+cores, and 7 GB. Each layout on the installed Redis and on Valkey of the extra "demo".
 """
 
 import itertools
 import math
 import sys
 import time
-from collections import defaultdict
 from collections.abc import Iterable, Iterator, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
 from dataclasses import dataclass
@@ -27,6 +24,7 @@ import redis
 
 from benchmarks import datasets, report, servers
 from benchmarks.ours import Index, default_profile, index_on
+from streamdedup.embedded import RedisServer
 from streamdedup.index.redis.buckets import LAYOUTS
 from streamdedup.text.runs import offsets_of, ranges
 from streamdedup.text.shingles import ShingleBatch, Shingler
@@ -110,30 +108,28 @@ class CopyShingler:
         )
 
 
-def main() -> None:
-    """Measure, print, write."""
-    arguments = report.arguments_of(report.parser(__doc__), {"sizes": (1_000, 3_000)}, {"sizes": SIZES})
+def main(*, quick: bool) -> report.Report:
+    """Measure."""
+    sizes = (1_000, 3_000) if quick else SIZES
     texts = datasets.load()
     shingler = CopyShingler(texts.texts)
-    programs = servers.redis_programs(arguments.redis)
     points = []
-    for program, layout in itertools.product(programs, LAYOUTS):
-        for point in measured(program, layout, arguments.sizes, shingler):
+    for program, layout in itertools.product(servers.redis_programs(), LAYOUTS):
+        for point in measured(program, layout, sizes, shingler):
             print(point, file=sys.stderr, flush=True)
             points.append(point)
     setting = {
         "documents": f"{texts.name}, copies with other shingle hashes",
         "server": "the mean of all documents since the size before",
-        "client": f"the last {last_count(arguments.sizes):,} documents before each size",
-        "left out": ", ".join(left_out(points, arguments.sizes)) or "nothing",
+        "client": f"the last {last_count(sizes):,} documents before each size",
     }
-    report.Report("growth", arguments.quick, setting, points, {"costs": costs(points)}).show(arguments.output)
+    return report.Report(setting, {"costs": costs(points)})
 
 
 def measured(program: str, layout: str, sizes: Sequence[int], shingler: CopyShingler) -> Iterator[Point]:
     """Measure one layout on one server."""
     with (
-        servers.make_redis(program) as server,
+        RedisServer(program) as server,
         redis.Redis.from_url(server.url) as client,
         index_on(server.url, **{"redis.bucket_layout": layout}) as index,
     ):
@@ -220,19 +216,6 @@ def available_bytes() -> float:
     return math.inf if memory is None else 1024.0 * int(memory.split()[0])
 
 
-def left_out(points: Sequence[Point], sizes: Sequence[int]) -> list[str]:
-    """Return the sizes that were not measured."""
-    done: dict[tuple[str, str], set[int]] = defaultdict(set)
-    for point in points:
-        done[point.server, point.layout].add(point.documents)
-    return [
-        f"{layout} at {size:,} on {server}"
-        for (server, layout), measured_sizes in done.items()
-        for size in sizes
-        if size not in measured_sizes
-    ]
-
-
 def costs(points: Sequence[Point]) -> report.Table:
     """Return the table."""
     first: dict[tuple[str, str], float] = {}
@@ -244,7 +227,3 @@ def costs(points: Sequence[Point]) -> report.Table:
         client = [point.client_us, point.documents_per_s, point.bytes_a_document]
         rows.append([point.server, f'"{point.layout}"', point.documents, point.redis_us, times, *client])
     return report.table(COLUMNS, rows)
-
-
-if __name__ == "__main__":
-    main()

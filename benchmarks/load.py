@@ -1,16 +1,11 @@
 """The two ends of a latency measurement, each a process of its own: a producer with a schedule, and a subscriber.
 
-    python -m benchmarks.load produce --kafka HOST:PORT --topic NAME --documents FILE --rate 1000 --output FILE
-    python -m benchmarks.load subscribe --kafka HOST:PORT --topic NAME --count 7000 --output FILE
-
 The producer is an open loop: record n is due at ``begin + n / rate``, whether or not earlier records have been
 processed, so that a stalled consumer is measured with every record that it delays. The subscriber reads committed
 records only and notes the time at which each arrives.
 """
 
-import argparse
 import gc
-import json
 import time
 from collections.abc import Iterable
 from contextlib import closing
@@ -34,28 +29,6 @@ SILENCE_S = 15.0
 PATIENCE_S = 120.0
 
 
-def main() -> None:
-    """Run the end that the command line names."""
-    parser = argparse.ArgumentParser(description=__doc__.partition("\n")[0])
-    parser.add_argument("end", choices=["produce", "subscribe"])
-    for name in ("kafka", "topic"):
-        parser.add_argument(f"--{name}", required=True)
-    parser.add_argument("--documents", type=Path, help="what to send, of write_documents")
-    parser.add_argument("--rate", type=float, help="records a second")
-    parser.add_argument("--linger-ms", type=int, default=0, help="time for which the producer collects records")
-    parser.add_argument("--count", type=int, help="awaited keys")
-    parser.add_argument("--output", type=Path, required=True)
-    arguments = parser.parse_args()
-    outcome: dict[str, object]
-    # A pause of this process would be counted as one of the daemon.
-    gc.disable()
-    if arguments.end == "produce":
-        outcome = produce(arguments.kafka, arguments.topic, arguments.documents, arguments.rate, arguments.linger_ms)
-    else:
-        outcome = subscribe(arguments.kafka, arguments.topic, arguments.count)
-    arguments.output.write_text(json.dumps(outcome), encoding="utf-8")
-
-
 def write_documents(path: Path, documents: Iterable[tuple[str, str]]) -> None:
     """Write documents (id, text) for the producer: key, tab and value, one a line."""
     with path.open("wb") as file:
@@ -63,14 +36,15 @@ def write_documents(path: Path, documents: Iterable[tuple[str, str]]) -> None:
             file.write(b"%s\t%s\n" % (document_id.encode(), msgspec.json.encode({"id": document_id, "text": text})))
 
 
-def produce(kafka: str, topic: str, documents: Path, rate: float, linger_ms: int) -> dict[str, object]:
+def produce(kafka: str, topic: str, documents: str, rate: float, linger_ms: int) -> dict[str, object]:
     """Send each document at its time.
 
     Returns:
         ``begin_s``, the Unix time of the first record; ``late_ms``, how late each was handed to the client;
         ``cpu_s``, the processor time used since the connection was made.
     """
-    lines = documents.read_bytes().splitlines()
+    gc.disable()  # a pause of this process would be counted as one of the daemon
+    lines = Path(documents).read_bytes().splitlines()
     late_ms = []
     with closing(KafkaProducer(bootstrap_servers=kafka, linger_ms=linger_ms)) as producer:
         producer.partitions_for(topic)
@@ -102,6 +76,7 @@ def subscribe(kafka: str, topic: str, count: int) -> dict[str, object]:
     Returns:
         ``arrived_s``, by key the Unix time at which its first record arrived; ``cpu_s``, as above.
     """
+    gc.disable()  # as above
     arrived_s: dict[str, float] = {}
     options = {"isolation_level": "read_committed", "enable_auto_commit": False, "group_id": None}
     with closing(KafkaConsumer(bootstrap_servers=kafka, **options)) as consumer:
@@ -121,7 +96,3 @@ def subscribe(kafka: str, topic: str, count: int) -> dict[str, object]:
                         arrived_s.setdefault(record.key.decode(), now_s)
                 end_s = now_s + SILENCE_S
     return {"arrived_s": arrived_s, "cpu_s": time.process_time() - cpu_s}
-
-
-if __name__ == "__main__":
-    main()

@@ -1,13 +1,9 @@
 """The peer of `benchmarks.serve`: look-ups over HTTP with datasketch, its index in Redis, FastAPI and uvicorn.
 
-    python -m benchmarks.lookup_peer --redis URL --port 8081 --bands 9 --rows 4
-
 Written as the documentation of the three suggests: handlers without `async`, which FastAPI runs in a pool of threads,
 because the index blocks; signatures made in bulk; uvicorn with uvloop and httptools, one process. It answers with the
 ids of candidates and verifies nothing, because the index keeps no signatures.
 """
-
-import argparse
 
 import uvicorn
 from fastapi import FastAPI
@@ -64,18 +60,7 @@ def create_app(redis_url: str, banding: Banding) -> FastAPI:
     return app
 
 
-def main() -> None:
+def serve(redis_url: str, port: str, bands: int, rows: int) -> None:
     """Serve until a signal asks to stop."""
-    parser = argparse.ArgumentParser(description=__doc__.partition("\n")[0])
-    parser.add_argument("--redis", required=True)
-    for name in ("port", "bands", "rows"):
-        parser.add_argument(f"--{name}", type=int, required=True)
-    arguments = parser.parse_args()
-    app = create_app(arguments.redis, Banding(arguments.bands, arguments.rows))
-    uvicorn.run(
-        app, port=arguments.port, loop="uvloop", http="httptools", access_log=False, log_level="warning", workers=1
-    )
-
-
-if __name__ == "__main__":
-    main()
+    app = create_app(redis_url, Banding(bands, rows))
+    uvicorn.run(app, port=int(port), loop="uvloop", http="httptools", access_log=False, log_level="warning", workers=1)

@@ -1,7 +1,5 @@
 """Memory of Redis for each document, everything included: streamdedup beside datasketch's LSH on the same server.
 
-    python -m benchmarks.memory [--quick] [--documents 0] [--redis PROGRAM]
-
 The growth of `used_memory` of the server: for streamdedup index entries, buckets, claims, fences and times to live,
 after every batch was finished as after its commit. The server's tables grow by doubling, so the result depends on the
 number of documents. Also on Valkey, which the extra "demo" brings. The peer keeps band values and ids: no signature to
@@ -17,6 +15,7 @@ import redis
 
 from benchmarks import datasets, peers, report, servers
 from benchmarks.ours import default_banding, index_on
+from streamdedup.embedded import RedisServer
 from streamdedup.index.redis.buckets import LAYOUTS
 from streamdedup.similarity.lsh import Banding
 
@@ -37,10 +36,10 @@ COLUMNS = {"": "", "bands x rows": "", "bytes a document": ",.0f", "times ours w
 Fill = Callable[[str], None]
 
 
-def main() -> None:
-    """Measure, print, write."""
-    arguments = report.arguments_of(report.parser(__doc__), {"documents": 1_000}, {"documents": 0})
-    texts = datasets.load(arguments.documents)
+def main(*, quick: bool) -> report.Report:
+    """Measure."""
+    program, *others = servers.redis_programs()
+    texts = datasets.load(1_000 if quick else 0)
     default, theirs = default_banding(), peers.own_banding()
     fills: list[tuple[str, Banding, Fill]] = [
         *((name, default, partial(fill_ours, texts.documents, keys)) for name, keys in OURS.items()),
@@ -49,26 +48,25 @@ def main() -> None:
     ]
     sizes: list[tuple[str, Banding, float]] = []
     for name, banding, fill in fills:
-        server_name, size = measured(arguments.redis, len(texts.documents), fill)
+        server_name, size = measured(program, len(texts.documents), fill)
         sizes.append((name, banding, size))
     setting = {"documents": f"{texts.name}: {len(texts.documents):,}", "server": server_name}
-    for program in servers.redis_programs(arguments.redis)[1:]:
+    for program in others:
         for layout in LAYOUTS:
             fill = partial(fill_ours, texts.documents, {"redis.bucket_layout": layout})
             server_name, size = measured(program, len(texts.documents), fill)
             sizes.append((f'streamdedup, "{layout}" on {server_name}', default, size))
     ours = {banding: size for name, banding, size in sizes if name == "streamdedup"}
     rows = [[name, banding, size, size / ours[banding]] for name, banding, size in sizes]
-    tables = {"bytes": report.table(COLUMNS, rows)}
-    report.Report("memory", arguments.quick, setting, rows, tables).show(arguments.output)
+    return report.Report(setting, {"bytes": report.table(COLUMNS, rows)})
 
 
-def measured(program: str | None, count: int, fill: Fill) -> tuple[str, float]:
+def measured(program: str, count: int, fill: Fill) -> tuple[str, float]:
     """Return the name of a server, and the bytes for each of so many documents that filling the server takes.
 
     The server is a new one: emptying one may free its memory later.
     """
-    with servers.make_redis(program) as server, redis.Redis.from_url(server.url) as client:
+    with RedisServer(program) as server, redis.Redis.from_url(server.url) as client:
         # Asked first, so that the buffers of the client are no part of the growth.
         name = servers.name_of_redis(client)
         before = servers.used_bytes(client)
@@ -102,7 +100,3 @@ def peer_fills(documents: list[datasets.Text], bandings: tuple[Banding, ...]) ->
 def fill_peer(documents: list[tuple[Any, Any]], banding: Banding, options: dict[str, Any], url: str) -> None:
     """Place documents in datasketch's index."""
     peers.insert_all(peers.redis_index(url, banding, **options), documents)
-
-
-if __name__ == "__main__":
-    main()

@@ -1,12 +1,13 @@
-"""The report of a benchmark: its setting, its tables on the screen, and its results as JSON for the pages."""
+"""The report of a benchmark: its setting and its tables, on the screen and as JSON for the pages."""
 
-import argparse
+import importlib
 import importlib.metadata
 import json
 import os
 import platform
+import sys
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import asdict, dataclass, field
+from dataclasses import asdict, dataclass
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
@@ -18,35 +19,6 @@ from streamdedup import __version__
 RESULTS = REPOSITORY / "build" / "bench"
 #: Packages whose versions affect a measurement.
 PACKAGES = ("numpy", "kafka-python", "redis", "hiredis", "msgspec", "litestar", "uvicorn", "datasketch")
-
-
-def parser(description: str | None) -> argparse.ArgumentParser:
-    """Return a command line with the options of all benchmarks.
-
-    Args:
-        description: The benchmark's docstring, of which the first line is shown.
-    """
-    made = argparse.ArgumentParser(description=(description or "").partition("\n")[0])
-    made.add_argument("--quick", action="store_true", help="short, to see that everything works")
-    made.add_argument("--output", type=Path, default=RESULTS, metavar="FOLDER", help="where the results go, as JSON")
-    return made
-
-
-def arguments_of(
-    parser: argparse.ArgumentParser, quick: Mapping[str, Any], usual: Mapping[str, Any]
-) -> argparse.Namespace:
-    """Read a command line whose numbers, or tuples of numbers, depend on ``--quick`` unless they are given."""
-    parser.add_argument("--redis", metavar="PROGRAM", help="Redis server program")
-    for name, value in usual.items():
-        numbers, nargs = (value, "+") if isinstance(value, tuple) else ((value,), None)
-        shown = " ".join(f"{number:,}" for number in numbers)
-        option = f"--{name.replace('_', '-')}"
-        parser.add_argument(option, type=type(numbers[0]), nargs=nargs, help=f"{shown} unless --quick")
-    arguments = parser.parse_args()
-    for name, number in (quick if arguments.quick else usual).items():
-        if getattr(arguments, name) is None:
-            setattr(arguments, name, number)
-    return arguments
 
 
 @dataclass(frozen=True)
@@ -90,38 +62,37 @@ def percent(share: float | None, digits: int = 1) -> str:
     return "-" if share is None else f"{100 * share:.{digits}f} %"
 
 
-@dataclass
+def run(name: str, folder: Path, *, quick: bool, **more: Any) -> None:
+    """Run a benchmark, print its report and write it into a folder; the process fails by a fault of the report."""
+    report: Report = importlib.import_module(f"benchmarks.{name}").main(quick=quick, **more)
+    print(f"\n## {name}{' (quick: these numbers say little)' if quick else ''}\n")
+    print("\n".join(f"{key}: {value}" for key, value in report.setting.items()))
+    for title, content in report.tables.items():
+        print(f"\n{title}\n\n{content.text()}")
+    path = report.write(name, folder, quick=quick)
+    print(f"\nwritten: {path.relative_to(REPOSITORY) if path.is_relative_to(REPOSITORY) else path}", flush=True)
+    sys.exit(report.fault)
+
+
+@dataclass(frozen=True)
 class Report:
     """Result of a benchmark.
 
     Attributes:
-        name: Name of the benchmark and of its file.
-        quick: The short form was run, whose numbers say little.
         setting: Documents, servers and parameters.
-        results: The numbers, as measured; dataclasses among them are written field by field.
-        tables: The numbers as tables, by the name that pages use.
+        tables: The numbers, by the name that pages use.
+        fault: Why the result is wrong; None if nothing contradicts it.
     """
 
-    name: str
-    quick: bool
-    setting: dict[str, Any]
-    results: Any = None
-    tables: dict[str, Table] = field(default_factory=dict)
+    setting: Mapping[str, Any]
+    tables: Mapping[str, Table]
+    fault: str | None = None
 
-    def show(self, folder: Path) -> None:
-        """Print everything, and write it into a folder."""
-        print(f"\n## {self.name}{' (quick: these numbers say little)' if self.quick else ''}\n")
-        print("\n".join(f"{key}: {value}" for key, value in self.setting.items()))
-        for name, content in self.tables.items():
-            print(f"\n{name}\n\n{content.text()}")
-        path = self.write(folder)
-        print(f"\nwritten: {path.relative_to(REPOSITORY) if path.is_relative_to(REPOSITORY) else path}", flush=True)
-
-    def write(self, folder: Path) -> Path:
-        """Write NAME.json into a folder; return its path."""
+    def write(self, name: str, folder: Path, *, quick: bool) -> Path:
+        """Write setting and tables into a folder as NAME.json; return its path."""
         folder.mkdir(parents=True, exist_ok=True)
-        path = folder / f"{self.name}.json"
-        content = vars(self) | {"setting": self.setting | environment()}
+        path = folder / f"{name}.json"
+        content = {"name": name, "quick": quick, "setting": {**self.setting, **environment()}, "tables": self.tables}
         path.write_text(json.dumps(content, default=asdict, indent=1, ensure_ascii=False) + "\n", encoding="utf-8")
         return path
 

@@ -3,8 +3,6 @@
 Letters only, articles of at least eight words, word k-shingles for k from 1 to 7, signatures of 100 functions in bands,
 candidates verified by signature and by the original sets, the nearest neighbours of a chosen article.
 
-    python -m benchmarks.reuters [--quick]
-
 ``--quick`` takes two shingle sizes and a thousand articles, and the project's sample where the collection is absent.
 """
 
@@ -79,13 +77,12 @@ class Verified(NamedTuple):
     by_original: NDArray[np.float64]
 
 
-def main() -> None:
-    """Run the experiment, print, write."""
-    arguments = report.parser(__doc__).parse_args()
-    cleaned = clean(*_articles(quick=arguments.quick))
+def main(*, quick: bool) -> report.Report:
+    """Run the experiment."""
+    cleaned = clean(*_articles(quick=quick))
     tables = {"articles": counts(cleaned)}
     by_size = []
-    for size in QUICK_SIZES if arguments.quick else SIZES:
+    for size in QUICK_SIZES if quick else SIZES:
         signed = prepare(cleaned.words, size)
         candidates = verify(signed, BANDING)
         by_size.append(_size_row(size, signed, candidates))
@@ -96,8 +93,7 @@ def main() -> None:
     columns = ("k", "distinct shingles", "c", "shingles an article", "pairs from 0.5", "pairs from 0.8", "candidates")
     checks = ("from 0.8 by signature", "from 0.8 by original", "found of those from 0.8", "found of those from 0.5")
     tables["sizes"] = table(columns + checks, by_size)
-    setting = {"functions": FUNCTIONS, "seed": SEED}
-    report.Report("reuters", arguments.quick, setting, by_size, tables).show(arguments.output)
+    return report.Report({"functions": FUNCTIONS, "seed": SEED}, tables)
 
 
 def _articles(*, quick: bool) -> tuple[list[str], list[str]]:
@@ -240,7 +236,3 @@ def forms(signed: Signed) -> Table:
         ("pairs in both", "", len(by_text.keys() & by_octets.keys())),
     ]
     return table(("CRC-32 of a band's values as", "distinct keys", "candidates"), rows)
-
-
-if __name__ == "__main__":
-    main()

@@ -3,8 +3,6 @@
 For each way of making shingles all pairs from the threshold on are found by an exact join, beside those of
 the default profile for reviews.
 
-    python -m benchmarks.reviews [--quick]
-
 ``--quick`` takes the reviews of the project's sample.
 """
 
@@ -33,17 +31,15 @@ WAYS = {
 }
 
 
-def main() -> None:
-    """Compare the ways on all sets, print, write."""
-    arguments = report.parser(__doc__).parse_args()
-    sets = [datasets.sample("reviews")] if arguments.quick else [datasets.read(name) for name in SETS]
+def main(*, quick: bool) -> report.Report:
+    """Compare the ways on all sets."""
+    sets = [datasets.sample("reviews")] if quick else [datasets.read(name) for name in SETS]
     columns = ("shingles", "a review", "one at most", "pairs from 0.8", "not equal", "found by the bands")
     tables = {}
     for documents in sets:
         rows = rows_of(documents.texts)
         tables[documents.name] = report.table((*columns, "not by the default", "by the default only"), rows)
-    setting = {"profile": "reviews, by default"}
-    report.Report("reviews", arguments.quick, setting, None, tables).show(arguments.output)
+    return report.Report({"profile": "reviews, by default"}, tables)
 
 
 def rows_of(texts: list[str]) -> list[list[object]]:
@@ -77,7 +73,3 @@ def recall(batch: ShingleBatch, pairs: Pairs) -> float | None:
     banding = PROFILE.banding()
     keys = banding.band_keys(HashFamily(banding.permutations).sign(batch.hashes, batch.offsets))
     return float(np.mean(shared_bands(keys[pairs.left], keys[pairs.right]) > 0))
-
-
-if __name__ == "__main__":
-    main()

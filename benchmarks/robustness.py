@@ -1,7 +1,5 @@
 """Similarity of edited copies, and the share of them that the default profiles find.
 
-    python -m benchmarks.robustness [--quick]
-
 Each edit is tried on the project's sample and on the open sets that are available. A pair of text and copy is judged
 without other documents in the index: it is found when it shares a band of the profile and the similarity of its
 sketches reaches the threshold, as the detector does below the caps. All random choices have fixed seeds.
@@ -34,25 +32,6 @@ SETS = (
     ("zh_shopping_reviews", "reviews"),
     ("ar_reviews", "reviews"),
 )
-#: One strength of each edit for the page; the others are in the table of all strengths.
-TYPICAL = {
-    "end cut off": "20 %",
-    "words of others in front": "25 %",
-    "part quoted in as many words of others": "100 %",
-    "sentences reordered": "all",
-    "words replaced": "5 %",
-    "words left out": "5 %",
-    "a typo in words": "5 %",
-    "spaces left out": "2 %",
-    "accents on vowels": "2 %",
-    "Cyrillic look-alikes of letters": "5 %",
-    "unseen characters behind letters": "100 %",
-    "full-width letters": "100 %",
-    "capitals": "100 %",
-    "punctuation left out": "all",
-    "commas behind words": "20 %",
-    "lines broken behind words": "20 %",
-}
 #: Texts tried of each set, and in a quick run.
 TRIALS, QUICK_TRIALS = 250, 20
 #: Fewest words of a tried text: a shorter one has too few shingles to be edited a little.
@@ -109,22 +88,20 @@ class Column(NamedTuple):
     judge: Judge
 
 
-def main() -> None:
-    """Try all edits, print, write."""
-    arguments = report.parser(__doc__).parse_args()
-    trials = QUICK_TRIALS if arguments.quick else TRIALS
+def main(*, quick: bool) -> report.Report:
+    """Try all edits."""
+    trials = QUICK_TRIALS if quick else TRIALS
     sample = [column(kind, datasets.sample(kind).texts, profile, trials) for kind, profile in SAMPLES]
     others = [
         column(name, datasets.read(name).texts, profile, trials)
-        for name, profile in ([] if arguments.quick else SETS)
+        for name, profile in ([] if quick else SETS)
         if datasets.path_of(name)
     ]
     tables = {"sample": edits_table(sample)}
     if others:
         tables["sets"] = edits_table(others)
-        tables["typical"] = typical(tables["sets"])
     setting = {"texts": f"at most {trials} of each set, of at least {MIN_WORDS} words", "seed": _SEED}
-    report.Report("robustness", arguments.quick, setting, None, tables).show(arguments.output)
+    return report.Report(setting, tables)
 
 
 def column(name: str, texts: Sequence[str], profile: str, trials: int) -> Column:
@@ -147,11 +124,6 @@ def edits_table(columns: Sequence[Column]) -> Table:
     return table(("edit", "strength", *(f"{column.title} ({len(column.texts)})" for column in columns)), rows)
 
 
-def typical(edits: Table) -> Table:
-    """Return the rows of the typical strengths."""
-    return Table(edits.columns, [row for row in edits.rows if TYPICAL.get(row[0]) == row[1]])
-
-
 def tried(column: Column, edit: Edit, strength: float) -> Outcome | None:
     """Return the result for copies of the texts that the edit changes; None if the edit changes too few."""
     tools = Tools(random.Random(_SEED), column.texts)
@@ -160,7 +132,3 @@ def tried(column: Column, edit: Edit, strength: float) -> Outcome | None:
     if len(changed) < max(2, LEAST_CHANGED * len(copies)):
         return None
     return column.judge.judge(*zip(*changed, strict=True))
-
-
-if __name__ == "__main__":
-    main()

@@ -1,7 +1,5 @@
 """Look-ups over HTTP: times at a steady rate and texts a second in batches, beside a service with datasketch.
 
-    python -m benchmarks.serve [--quick] [--documents 1000000] [--rate 300] [--seconds 20] [--redis PROGRAM]
-
 One process of `streamdedup serve` over an index of that many documents (`benchmarks.growth`: copies of Reuters that do
 not resemble each other), first alone, then while a daemon indexes 2,000 documents a second from Kafka into the same
 index. Beside it a service of one process written with datasketch, FastAPI and uvicorn (`benchmarks.lookup_peer`): the
@@ -19,8 +17,8 @@ from dataclasses import astuple, dataclass
 from pathlib import Path
 from statistics import median
 from tempfile import TemporaryDirectory
+from types import SimpleNamespace
 from typing import Any, NamedTuple
-from urllib.request import urlopen
 
 import redis
 
@@ -28,9 +26,8 @@ from benchmarks import datasets, growth, latency, load, report, servers, vegeta
 from benchmarks.datasets import Text
 from benchmarks.ours import default_banding, index_on, needed_keys
 from benchmarks.world import Job, World
+from streamdedup.cli.demo_servers import HttpProcess
 from streamdedup.embedded import ManagedProcess
-from streamdedup.embedded.process import LOOPBACK
-from tests.support.ports import free_ports
 
 OURS, BESIDE, PEER = "streamdedup", "streamdedup, beside a daemon", "datasketch + FastAPI"
 #: Numbers of the usual run and of a quick one.
@@ -95,7 +92,7 @@ class Measured:
     indexed_per_s: float
 
 
-class Service(ManagedProcess):
+class Service(HttpProcess):
     """A service over HTTP.
 
     Args:
@@ -109,25 +106,9 @@ class Service(ManagedProcess):
         self._ready_path = ready_path
         self._command = command
 
-    def choose_ports(self) -> None:
-        """Choose a port."""
-        (self._port,) = free_ports()
-
     def command(self) -> list[str]:
         """Return the command line."""
         return [part.replace("{port}", str(self._port)) for part in self._command]
-
-    def url(self, path: str) -> str:
-        """Return the address of a path."""
-        return f"http://{LOOPBACK}:{self._port}{path}"
-
-    def is_ready(self) -> bool:
-        """Return whether the service answers."""
-        try:
-            with urlopen(self.url(self._ready_path), timeout=5) as response:
-                return bool(response.status == 200)
-        except OSError:
-            return False
 
 
 class Documents(NamedTuple):
@@ -146,17 +127,17 @@ class Documents(NamedTuple):
     unknown: list[Text]
 
 
-def main() -> None:
-    """Measure, print, write."""
-    arguments = report.arguments_of(report.parser(__doc__), QUICK, USUAL)
+def main(*, quick: bool) -> report.Report:
+    """Measure."""
+    arguments = SimpleNamespace(**(QUICK if quick else USUAL))
     fed_count = round((arguments.seconds * (arguments.rounds + 2 * UNPAUSED_SHARE) + SPARE_S) * arguments.daemon_rate)
     documents = documents_of(fed_count, arguments.lookups)
     with TemporaryDirectory(prefix="streamdedup-bench-") as folder:
         bench = Bench(arguments, documents, Path(folder))
-        with World.started(arguments.redis) as world:
+        with World.started() as world:
             servers_name = world.servers()
             measured = bench.ours(world)
-        measured.append(bench.peer(arguments.redis))
+        measured.append(bench.peer())
     setting = {
         "documents": f"{documents.name}, in copies with other hashes: {arguments.documents:,} in each index",
         "load": f"{arguments.rate} requests/s for {arguments.seconds} s, {arguments.rounds} times",
@@ -166,7 +147,7 @@ def main() -> None:
         "daemon": f"{measured[1].indexed_per_s:,.0f} documents/s indexed, {arguments.daemon_rate:,} produced",
     }
     tables = {"lookups": report.table(COLUMNS, [astuple(entry)[:-1] for entry in measured])}
-    report.Report("serve", arguments.quick, setting, measured, tables).show(arguments.output)
+    return report.Report(setting, tables)
 
 
 def documents_of(fed_count: int, lookups_count: int) -> Documents:
@@ -188,7 +169,7 @@ class Bench:
     """Measures services with the same requests.
 
     Args:
-        arguments: The command line.
+        arguments: The numbers of the run.
         documents: The documents.
         folder: Where the requests go.
     """
@@ -212,16 +193,16 @@ class Bench:
                 daemon.wait_until(lambda: world.committed_count(job) > 0, load.PATIENCE_S)
                 return [alone, self._measure(BESIDE, service, path, lambda: world.committed_count(job))]
 
-    def peer(self, redis_program: str | None) -> Measured:
+    def peer(self) -> Measured:
         """Measure the service with datasketch."""
         from benchmarks import peers  # noqa: PLC0415  needs the extra "bench"
 
         banding = default_banding()
-        with servers.make_redis(redis_program) as server:
+        with servers.make_redis() as server:
             index = peers.redis_index(server.url, banding)
             peers.fill(index, [text for _, text in self._documents.indexed], self._arguments.documents)
-            options = ["--redis", server.url, "--bands", str(banding.bands), "--rows", str(banding.rows)]
-            command = [sys.executable, "-W", "ignore", "-m", "benchmarks.lookup_peer", "--port", "{port}", *options]
+            given = {"redis_url": server.url, "bands": banding.bands, "rows": banding.rows}
+            command = servers.call("lookup_peer", "serve", port="{port}", **given)
             with Service("peer", "/livez", *command) as service:
                 return self._measure(PEER, service, "/lookup", lambda: 0)
 
@@ -229,9 +210,7 @@ class Bench:
         """Return the producer of the documents that the daemon indexes."""
         path = self._folder / "documents"
         load.write_documents(path, self._documents.fed)
-        rate = str(self._arguments.daemon_rate)
-        options = ["--documents", str(path), "--rate", rate, "--linger-ms", str(LINGER_MS)]
-        return latency.End("produce", world.address, job.topic, *options)
+        return latency.producer_of(world, job, path, self._arguments.daemon_rate, LINGER_MS)
 
     def _measure(self, name: str, service: Service, path: str, committed: Callable[[], int]) -> Measured:
         """Measure one service.
@@ -276,7 +255,3 @@ def fill(url: str, pid: int, documents: Documents, count: int) -> None:
         growth.IndexGrowth(client, pid, "sets", index, shingler).fill(count)
         if client.dbsize() < count:
             raise RuntimeError(f"{client.dbsize():,} keys in place of an index of {count:,} documents")
-
-
-if __name__ == "__main__":
-    main()

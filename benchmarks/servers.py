@@ -1,5 +1,6 @@
 """Private servers of the benchmarks, and readings of their state."""
 
+import json
 import os
 import shutil
 import sys
@@ -16,16 +17,11 @@ from streamdedup.kafka.producer import Feeder
 
 
 class ModuleProcess(ManagedProcess):
-    """A module of the benchmarks as a process, ready as soon as it runs.
+    """A function of a module of the benchmarks as a process, ready as soon as it runs; arguments as for ``call``."""
 
-    Args:
-        module: Name of the module.
-        arguments: Its command line.
-    """
-
-    def __init__(self, module: str, *arguments: str) -> None:
+    def __init__(self, module: str, function: str, **arguments: object) -> None:
         super().__init__(module)
-        self._command = [sys.executable, "-W", "ignore", "-m", f"benchmarks.{module}", *arguments]
+        self._command = call(module, function, **arguments)
 
     def command(self) -> list[str]:
         """Return the command line."""
@@ -36,23 +32,19 @@ class ModuleProcess(ManagedProcess):
         return self.is_running()
 
 
-def make_redis(program: str | None = None) -> RedisServer:
-    """Return a Redis server, not started yet.
-
-    Raises:
-        MissingToolError: There is no such program.
-    """
-    return RedisServer(redis_programs(program)[0])
+def call(module: str, function: str, **arguments: object) -> list[str]:
+    """Return the command line that calls a function of a module of the benchmarks with arguments that JSON can hold."""
+    return [sys.executable, "-W", "ignore", "-m", "benchmarks.called", module, function, json.dumps(arguments)]
 
 
-def redis_programs(program: str | None = None) -> list[str]:
-    """Return the Redis server programs to compare: the installed one, if any, and the one in the wheel, Valkey.
+def make_redis() -> RedisServer:
+    """Return a Redis server, not started yet."""
+    return RedisServer(redis_programs()[0])
 
-    Args:
-        program: The only one.
-    """
-    installed = shutil.which("redis-server")
-    return [program] if program else list(dict.fromkeys([installed or find_redis(), find_redis()]))
+
+def redis_programs() -> list[str]:
+    """Return the Redis server programs to compare: the installed one, if any, and the one in the wheel, Valkey."""
+    return list(dict.fromkeys([shutil.which("redis-server") or find_redis(), find_redis()]))
 
 
 def name_of_redis(client: "redis.Redis") -> str:

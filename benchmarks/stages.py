@@ -1,7 +1,5 @@
 """Processor time of the daemon's prepare and index stages, beside that of Redis, for both bucket layouts and a peer.
 
-    python -m benchmarks.stages [--quick] [--documents 0] [--rounds 3] [--redis PROGRAM]
-
 Documents are decoded beforehand and not counted. Each round indexes all documents in an empty index on a server of its
 own, to the high-water mark that follows the commit, without Kafka. Processor time depends less on other work of the
 machine than elapsed time does; the least of the rounds counts. Commands are those that Redis has counted, within
@@ -46,32 +44,29 @@ class Round:
     memory_bytes: float
 
 
-def main() -> None:
-    """Measure, print, write."""
-    quick, usual = {"documents": 2_000, "rounds": 1}, {"documents": 0, "rounds": 3}
-    arguments = report.arguments_of(report.parser(__doc__), quick, usual)
-    texts = datasets.load(arguments.documents)
+def main(*, quick: bool) -> report.Report:
+    """Measure."""
+    count, rounds_count = (2_000, 1) if quick else (0, 3)
+    texts = datasets.load(count)
     rounds: dict[str, list[Round]] = {name: [] for name in (*LAYOUTS, PEER)}
     server_name = ""
-    for _ in range(arguments.rounds):
+    for _ in range(rounds_count):
         for name, measured_rounds in rounds.items():
-            with servers.make_redis(arguments.redis) as server, redis.Redis.from_url(server.url) as client:
+            with servers.make_redis() as server, redis.Redis.from_url(server.url) as client:
                 server_name = servers.name_of_redis(client)
                 measure = measured_peer if name == PEER else measured
                 measured_rounds.append(measure(server.url, client, name, texts.documents))
     setting = {
         "documents": f"{texts.name}: {len(texts.documents):,}",
         "server": server_name,
-        "rounds": arguments.rounds,
+        "rounds": rounds_count,
     }
     least = {name: Round(*map(min, zip(*map(astuple, made), strict=True))) for name, made in rounds.items()}
     rows = []
     for name, lowest in least.items():
         *times_us, commands, memory_bytes = astuple(lowest)
         rows.append([name, *times_us, 1e6 / lowest.elapsed_us, commands, memory_bytes])
-    results = [{"name": name, "least": least[name], "rounds": made} for name, made in rounds.items()]
-    tables = {"stages": report.table(COLUMNS, rows)}
-    report.Report("stages", arguments.quick, setting, results, tables).show(arguments.output)
+    return report.Report(setting, {"stages": report.table(COLUMNS, rows)})
 
 
 def measured(url: str, client: "redis.Redis", layout: str, documents: list[datasets.Text]) -> Round:
@@ -129,7 +124,3 @@ def commands_count(client: "redis.Redis") -> int:
     """Return how many commands the server has executed, those of scripts included."""
     statistics: dict[str, Any] = client.info("commandstats")
     return sum(int(command["calls"]) for command in statistics.values())
-
-
-if __name__ == "__main__":
-    main()

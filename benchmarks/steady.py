@@ -1,7 +1,5 @@
 """An index at its level, where as many documents expire as come, beside the same index while it fills.
 
-    python -m benchmarks.steady [--quick] [--documents 200000] [--large 1000000] [--lifetime 60] [--redis PROGRAM]
-
 The documents come at the rate ``documents / lifetime``, so that the index holds that many from the end of the first
 lifetime on. *Fill* is the second half of the first lifetime; each following lifetime is a row.
 
@@ -33,11 +31,9 @@ from benchmarks import datasets, gap, growth, latency, load, report, serve, serv
 from benchmarks.ours import BATCH_DOCUMENTS, PROFILE, Index, index_on
 from benchmarks.world import Job, World
 from streamdedup.cli.demo_servers import DaemonProcess, ServiceProcess
-from streamdedup.embedded import ServerError
+from streamdedup.embedded import RedisServer, ServerError
 from streamdedup.index.redis.buckets import LAYOUTS
 
-USUAL = {"documents": 200_000, "large": 1_000_000, "lifetime": 60}
-QUICK = {"documents": 4_000, "large": 0, "lifetime": 4}
 #: Lifetimes at the level.
 LIFETIMES = 3
 #: The large index lives longer, since no server takes so many documents in the usual lifetime.
@@ -145,35 +141,35 @@ class Times:
     rebuild_s: float
 
 
-def main() -> None:
-    """Measure, print, write."""
-    arguments = report.arguments_of(report.parser(__doc__), QUICK, USUAL)
-    programs = servers.redis_programs(arguments.redis)
-    levels = [(program, arguments.documents, arguments.lifetime) for program in programs]
-    if arguments.large:
-        levels.append((programs[0], arguments.large, LARGE_FACTOR * arguments.lifetime))
+def main(*, quick: bool) -> report.Report:
+    """Measure."""
+    documents, large, lifetime_s = (4_000, 0, 4) if quick else (200_000, 1_000_000, 60)
+    programs = servers.redis_programs()
+    levels = [(program, documents, lifetime_s) for program in programs]
+    if large:
+        levels.append((programs[0], large, LARGE_FACTOR * lifetime_s))
     shingler = growth.CopyShingler(datasets.load().texts)
     costs: list[Cost] = []
     forks: list[Fork] = []
-    for (program, size, lifetime_s), layout in itertools.product(levels, LAYOUTS):
-        with servers.make_redis(program) as server, redis.Redis.from_url(server.url) as client:
+    for (program, size, level_lifetime_s), layout in itertools.product(levels, LAYOUTS):
+        with RedisServer(program) as server, redis.Redis.from_url(server.url) as client:
             name = servers.name_of_redis(client)
-            with index_on(server.url, **keys_of(layout, lifetime_s)) as index:
-                level = Level(index, client, server.pid, shingler, size, lifetime_s)
+            with index_on(server.url, **keys_of(layout, level_lifetime_s)) as index:
+                level = Level(index, client, server.pid, shingler, size, level_lifetime_s)
                 costs += level.costs(name, layout)
                 forks.append(level.fork(name, layout))
-    times = [times_of(programs[0], layout, arguments.documents, arguments.lifetime) for layout in LAYOUTS]
+    times = [times_of(layout, documents, lifetime_s) for layout in LAYOUTS]
     setting = {
-        "lifetime": f"{arguments.lifetime} s, of the large index {LARGE_FACTOR * arguments.lifetime} s",
-        "rate": f"{arguments.documents / arguments.lifetime:,.0f} documents/s",
-        "times": f"{arguments.documents:,} documents, {LOOKUP_RATE} look-ups a second",
+        "lifetime": f"{lifetime_s} s, of the large index {LARGE_FACTOR * lifetime_s} s",
+        "rate": f"{documents / lifetime_s:,.0f} documents/s",
+        "times": f"{documents:,} documents, {LOOKUP_RATE} look-ups a second",
     }
     tables = {
         "costs": report.table(COST_COLUMNS, map(astuple, costs)),
         "forks": report.table(FORK_COLUMNS, map(astuple, forks)),
         "times": report.table(TIME_COLUMNS, map(astuple, times)),
     }
-    report.Report("steady", arguments.quick, setting, [costs, forks, times], tables).show(arguments.output)
+    return report.Report(setting, tables)
 
 
 def keys_of(layout: str, lifetime_s: int) -> dict[str, Any]:
@@ -262,19 +258,18 @@ class Level:
         return np.array([memory["used_memory"], memory["used_memory_rss"]])
 
 
-def times_of(program: str, layout: str, size: int, lifetime_s: int) -> Times:
+def times_of(layout: str, size: int, lifetime_s: int) -> Times:
     """Measure alerts and look-ups in the fill and at the level, and rebuilds."""
     rate, level_end = round(size / lifetime_s), (LIFETIMES + 1) * size
-    with World.started(program) as world, ExitStack() as stack:
+    with World.started() as world, ExitStack() as stack:
         job, path = world.empty_job(), world.folder / "documents"
         copies = write_documents(path, rate, level_end + SPARE_LIFETIMES * size)
         keys = keys_of(layout, lifetime_s)
         store = {"bucket_layout": keys.pop("redis.bucket_layout")}
         daemon = stack.enter_context(world.daemon(job, profile=keys, store=store))
         service = stack.enter_context(ServiceProcess(world.folder, daemon))
-        options = ["--documents", str(path), "--rate", str(rate), "--linger-ms", str(serve.LINGER_MS)]
-        subscriber = latency.End("subscribe", world.address, job.output, "--count", str(len(copies)))
-        producer = latency.End("produce", world.address, job.topic, *options)
+        subscriber = latency.End("subscribe", world.address, job.output, count=len(copies))
+        producer = latency.producer_of(world, job, path, rate, serve.LINGER_MS)
         for end in (subscriber, producer):
             stack.enter_context(end)
         wait_committed(world, job, daemon, 2 * size)
@@ -336,7 +331,3 @@ def rebuilt(daemon: DaemonProcess, number: int) -> float:
     daemon.wait_until(lambda: len(gap.events(daemon, "index_rebuilt")) == number, PATIENCE_S)
     begun, complete = (gap.events(daemon, f"index_{step}")[-1] for step in ("rebuild_begun", "rebuilt"))
     return gap.seconds_of(complete) - gap.seconds_of(begun)
-
-
-if __name__ == "__main__":
-    main()

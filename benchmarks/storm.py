@@ -1,7 +1,5 @@
 """Cost of a storm of near-copies, Kafka to Kafka: one daemon with its default settings on four streams.
 
-    python -m benchmarks.storm [--quick] [--documents 100000] [--rounds 1] [--redis PROGRAM]
-
 A storm is one text, or one text with small changes, that arrives again and again: every document of it is a
 near-duplicate of all before. `benchmarks.world` defines a round.
 """
@@ -12,27 +10,25 @@ from itertools import islice
 
 from benchmarks import report
 from benchmarks.datasets import Text
-from benchmarks.world import Entry, World, in_turns, rates, results_of, setting_of
+from benchmarks.world import Entry, World, in_turns, rates, setting_of
 
 #: Words of each text, and words to choose from.
 WORDS, VOCABULARY = 150, 20_000
 
 
-def main() -> None:
-    """Measure, print, write."""
-    quick, usual = {"documents": 6_000, "rounds": 1}, {"documents": 100_000, "rounds": 1}
-    arguments = report.arguments_of(report.parser(__doc__), quick, usual)
-    with World.started(arguments.redis) as world:
+def main(*, quick: bool) -> report.Report:
+    """Measure."""
+    count = 6_000 if quick else 100_000
+    with World.started() as world:
         entries = []
         for name, texts in STREAMS.items():
             topic = name.partition(":")[0]
-            drawn = islice(texts(random.Random(1)), arguments.documents)
+            drawn = islice(texts(random.Random(1)), count)
             world.fill(topic, [Text(f"d{number}", text) for number, text in enumerate(drawn)])
             entries.append(Entry(name, topic, lambda job: [world.daemon(job)]))
-        rounds = in_turns(world, "ordinary", entries, arguments.rounds)
-        setting = setting_of(world, f"{arguments.documents:,} of about {WORDS} words in each stream", rounds)
-    tables = {"rates": rates(rounds, "stream")}
-    report.Report("storm", arguments.quick, setting, results_of(rounds), tables).show(arguments.output)
+        rounds = in_turns(world, "ordinary", entries, 1)
+        setting = setting_of(world, f"{count:,} of about {WORDS} words in each stream", rounds)
+    return report.Report(setting, {"rates": rates(rounds, "stream")})
 
 
 def words(rng: random.Random, count: int) -> list[str]:
@@ -74,7 +70,3 @@ STREAMS: dict[str, Callable[[random.Random], Iterator[str]]] = {
     "variants: similarity 0.9": variants,
     "boilerplate: similarity 0.65": boilerplate,
 }
-
-
-if __name__ == "__main__":
-    main()

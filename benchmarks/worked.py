@@ -1,11 +1,7 @@
-"""The worked examples of the source material, computed and put beside their known answers.
-
-python -m benchmarks.worked [--quick]
-"""
+"""The worked examples of the source material, computed and put beside their known answers."""
 
 import math
 import struct
-import sys
 from collections import Counter
 from collections.abc import Callable, Sequence
 from zlib import crc32
@@ -25,14 +21,12 @@ FUNCTIONS: tuple[Callable[[int], int], ...] = (lambda row: (row + 1) % 5, lambda
 ROWS = 5
 
 
-def main() -> None:
-    """Compute all examples, print, write; fail if a result differs from its known answer."""
-    arguments = report.parser(__doc__).parse_args()
+def main(*, quick: bool) -> report.Report:  # noqa: ARG001  the examples take no time
+    """Compute all examples."""
     rows = [*shingles(), *bags(), *minhash(), *bands(), *arithmetic()]
     tables = {"examples": report.table(("example", "computed", "known answer"), rows)}
-    report.Report("worked", arguments.quick, {}, rows, tables).show(arguments.output)
-    if wrong := [example for example, computed, answer in rows if computed != answer]:
-        sys.exit(f"not the known answer: {', '.join(wrong)}")
+    wrong = [example for example, computed, answer in rows if computed != answer]
+    return report.Report({}, tables, f"not the known answer: {', '.join(wrong)}" if wrong else None)
 
 
 def windows(parts: Sequence[str], size: int, joint: str) -> list[str]:
@@ -144,7 +138,3 @@ def arithmetic() -> list[tuple[str, str, str]]:
         ("first prime above 4, and above 1,000,000", f"{source.first_prime_above(4)}, {c:,}", "5, 1,000,003"),
         (f"({a:,} x + {b}) mod {c:,} of x = {x:,}, in steps", str(in_steps), str((a * x + b) % c)),
     ]
-
-
-if __name__ == "__main__":
-    main()

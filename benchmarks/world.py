@@ -11,7 +11,7 @@ import tempfile
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import ExitStack, closing, contextmanager
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
 
@@ -63,35 +63,26 @@ class Round:
     """One round of one contender, from its first commit to its last.
 
     Attributes:
-        documents: Documents committed in that time.
-        seconds: Duration.
-        documents_per_s: Documents by duration.
+        documents_per_s: Documents committed in a second.
         cpu_us: Processor time for each document, by process, in microseconds.
         stages_us: Time of the daemon's stages for each document, in microseconds.
         others_share: Share of the machine used by other programs, 0 to 1.
-        alerts: Records in the output at the end, those before the first commit seen included.
     """
 
-    documents: int
-    seconds: float
     documents_per_s: float
     cpu_us: dict[str, float]
     stages_us: dict[str, float]
     others_share: float
-    alerts: int
 
     @classmethod
-    def between(cls, first: Reading, last: Reading, alerts: int) -> "Round":
+    def between(cls, first: Reading, last: Reading) -> "Round":
         """Return the difference of two readings."""
         count, seconds = last.committed - first.committed, last.at_s - first.at_s
         return cls(
-            count,
-            seconds,
             count / seconds,
             {name: 1e6 * (last.cpu_s[name] - used) / count for name, used in first.cpu_s.items()},
             {name: 1e6 * (last.stages_s[name] - spent) / count for name, spent in first.stages_s.items()},
             max(0.0, last.others_s - first.others_s) / (seconds * (os.cpu_count() or 1)),
-            alerts,
         )
 
 
@@ -133,15 +124,14 @@ class World:
 
     Args:
         stack: Ends everything.
-        redis_program: Redis server program; None takes the usual one.
     """
 
-    def __init__(self, stack: ExitStack, redis_program: str | None) -> None:
+    def __init__(self, stack: ExitStack) -> None:
         forget_settings()
         # The consumers run in other folders, and must find the measured code.
         os.environ["PYTHONPATH"] = str(REPOSITORY)
         self.folder = Path(stack.enter_context(tempfile.TemporaryDirectory(prefix="streamdedup-bench-")))
-        self.redis: RedisServer = stack.enter_context(servers.make_redis(redis_program))
+        self.redis: RedisServer = stack.enter_context(servers.make_redis())
         self._kafka: KafkaServer = stack.enter_context(make_kafka(fast_start=False))
         self.address = self._kafka.bootstrap_servers
         # Deleting a large index is one command.
@@ -151,10 +141,10 @@ class World:
 
     @classmethod
     @contextmanager
-    def started(cls, redis_program: str | None) -> Iterator["World"]:
+    def started(cls) -> Iterator["World"]:
         """Start the servers, and stop them at the end."""
         with ExitStack() as stack:
-            yield cls(stack, redis_program)
+            yield cls(stack)
 
     def servers(self) -> str:
         """Return names and versions of the servers."""
@@ -202,11 +192,9 @@ class World:
         directory = self.folder / fresh_name("daemon")
         return DaemonProcess(directory, text) if checkout is None else OtherDaemon(checkout, directory, text)
 
-    def consumer(self, job: Job, kind: str, *more: str) -> ModuleProcess:
-        """Return a consumer of `benchmarks.consumers`."""
-        places = ["--kafka", self.address, "--redis", self.redis.url]
-        names = ["--topic", job.topic, "--group", job.group, "--output", job.output]
-        return ModuleProcess("consumers", kind, *places, *names, *more)
+    def consumer(self, job: Job, function: str, **more: object) -> ModuleProcess:
+        """Return a consumer, a function of `benchmarks.consumers`, with its further arguments."""
+        return ModuleProcess("consumers", function, kafka=self.address, **asdict(job), **more)
 
     def measure(self, topic: str, make: Make) -> Round:
         """Run processes over a topic, with an empty index, a new group and an empty output.
@@ -221,7 +209,7 @@ class World:
             last = self._await(processes, job, count)
         if first.committed == last.committed:
             raise ServerError("everything was committed at once; there must be more documents")
-        return Round.between(first, last, len(read_topic(self.address, job.output)))
+        return Round.between(first, last)
 
     def alerts(self, topic: str, make: Make) -> list[bytes]:
         """Run processes over a topic in the same way, and return the records that a subscriber gets."""
@@ -348,12 +336,6 @@ def setting_of(world: World, documents: str, rounds: Rounds) -> dict[str, str]:
         "rounds": str(len(next(iter(rounds.values())))),
         "other programs": f"{min(shares):.0%} to {max(shares):.0%} of the machine",
     }
-
-
-def results_of(rounds: Rounds) -> list[dict[str, Any]]:
-    """Return the rounds of each contender, and its best one."""
-    best = best_of(rounds)
-    return [{"name": name, "best": best[name], "rounds": measured} for name, measured in rounds.items()]
 
 
 def rates(rounds: Rounds, title: str = "", ratio: str = "times the first") -> Table:

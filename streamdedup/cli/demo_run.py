@@ -31,7 +31,7 @@ from streamdedup.kafka.producer import Feeder
 from streamdedup.kafka.protocols import Batch
 from streamdedup.kafka.reader import RecordFetcher, TopicReader
 from streamdedup.settings import Settings
-from streamdedup.settings.units import counted
+from streamdedup.settings.units import counted, listed_counts
 from streamdedup.wire import decode_alert
 from streamdedup.wire.dead_letters import DeadLetter
 
@@ -80,8 +80,8 @@ class DaemonCounters:
         return cls(
             consumed=counts["records_total"].total(),
             indexed=counts["documents_indexed_total"].total(),
-            skipped=counts["skipped_total"],
-            dead_letters=counts["dead_letters_total"],
+            skipped=+counts["skipped_total"],  # without zeros
+            dead_letters=+counts["dead_letters_total"],
             alerts=counts["alerts_total"].total(),
             pairs=counts["pairs_total"].total(),
         )
@@ -97,13 +97,6 @@ class DaemonCounters:
             f"{self.consumed:,} consumed {sign} {self.indexed:,} indexed + {self.skipped.total():,} skipped"
             f" + {counted(self.dead_letters.total(), 'dead letter')}"
         )
-
-
-def listed(counts: Counter[str]) -> str:
-    """Return counts by name as one line, the largest first, without zeros."""
-    nonzero_counts = +counts
-    ordered = sorted(nonzero_counts.items(), key=lambda item: (-item[1], item[0]))
-    return ", ".join(f"{count:,} {name}" for name, count in ordered) or "none"
 
 
 def sample_records() -> list[tuple[str, Entry]]:
@@ -230,8 +223,8 @@ class DemoRun:
         rows = {
             "documents": self._account(),
             "alerts": f"{counters.alerts:,} documents that resemble earlier ones, {counted(counters.pairs, 'pair')}",
-            "skipped": listed(counters.skipped),
-            "dead letters": listed(counters.dead_letters),
+            "skipped": listed_counts(counters.skipped),
+            "dead letters": listed_counts(counters.dead_letters),
             "speed": f"{sent / duration_s:,.0f} documents/s in {duration_s:.1f} s{pace}",
             "metrics": f"{self._servers.daemon.url('/metrics')}  ({availability})",
             "expected": f"{len(expected & pairs)} of {len(expected)} known pairs found, {len(pairs - expected)} others",

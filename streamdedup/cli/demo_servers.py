@@ -59,7 +59,7 @@ def ignore_signals() -> None:
         signal.signal(number, signal.SIG_IGN)
 
 
-class _HttpProcess(ManagedProcess):
+class HttpProcess(ManagedProcess):
     """A command as a process with a log file, which answers HTTP when it is ready."""
 
     #: Path that is answered with 200 once the process is ready.
@@ -86,7 +86,7 @@ class _HttpProcess(ManagedProcess):
             return response.status, response.read().decode()
 
 
-class DaemonProcess(_HttpProcess):
+class DaemonProcess(HttpProcess):
     """``streamdedup run`` as a process; ``settings`` is the file as text, with ``{port}`` for the metrics port."""
 
     _ready_path = "/readyz"  # the daemon can consume; `/livez` answers while it still waits for the servers
@@ -115,7 +115,7 @@ class DaemonProcess(_HttpProcess):
             raise ServerError(f"the daemon does not answer: {error}{self.log_tail()}") from error
 
 
-class ServiceProcess(_HttpProcess):
+class ServiceProcess(HttpProcess):
     """``streamdedup serve`` as a process with the settings file of the running daemon."""
 
     _ready_path = "/livez"  # the page can be opened; `/readyz` would wait for an index

@@ -1,7 +1,7 @@
 """``streamdedup evaluate``: a profile's recall and precision on files.
 
 Runs the detector over the files, finds the true pairs without it, and compares the two with ``streamdedup.evaluation``.
-``rendering.evaluation_lines`` and ``evaluation_json`` render the result.
+``rendering.evaluation`` renders the result.
 """
 
 import json
@@ -16,8 +16,7 @@ from streamdedup.cli.collection import BATCH_DOCUMENTS, empty_index, first_versi
 from streamdedup.cli.options import ComparisonOptions, OutputOption, chosen_profile, with_options
 from streamdedup.cli.output import batches, output_to, showing_share
 from streamdedup.cli.pairs_file import read_pairs
-from streamdedup.cli.rendering.evaluation_json import as_object
-from streamdedup.cli.rendering.evaluation_lines import as_lines
+from streamdedup.cli.rendering.evaluation import as_lines, as_object
 from streamdedup.cli.rendering.terminal import fitted
 from streamdedup.detection.model import DetectorOptions
 from streamdedup.errors import CorpusError

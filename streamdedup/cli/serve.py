@@ -61,7 +61,7 @@ def run_service(settings: Settings) -> None:
     api = settings.api
     metrics = ServeMetrics()
     metrics.build.info({"version": __version__})
-    tokens = Tokens.read(api.tokens_file) if api.tokens_file is not None else None
+    tokens = Tokens(api.tokens_file) if api.tokens_file is not None else None
     with ExitStack() as stack:
         listener = stack.enter_context(_listen(api.host, api.port))
         backend = stack.enter_context(connect_backend(settings, from_replicas=api.read_from == "replica"))

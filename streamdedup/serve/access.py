@@ -68,24 +68,18 @@ _SECURITY_HEADERS: Final = {
 
 log = structlog.get_logger("streamdedup.serve")
 
-#: Modification time, inode and size of a file; None without a file.
-_FileState = tuple[int, int, int] | None
-
 
 class Tokens:
-    """Bearer tokens, kept as digests; the file is read again when its state has changed since the last reading."""
+    """The bearer tokens of a file, one in each line; empty lines and lines that begin with ``#`` are left out.
 
-    def __init__(self, tokens: Collection[str], path: Path | None = None, state: _FileState = None) -> None:
-        self._digests = _digests(tokens)
+    Tokens are kept as digests. The file is read again when its state has changed since the last reading.
+    """
+
+    def __init__(self, path: Path) -> None:
         self._path = path
-        self._state = state
-
-    @classmethod
-    def read(cls, path: Path) -> "Tokens":
-        """Read a file with one token in each line; empty lines and lines that begin with ``#`` are left out."""
         # The state first: the next request notices a change of the file during or after the reading.
-        state = _file_state(path)
-        return cls(_read_tokens(path), path, state)
+        self._state = _file_state(path)
+        self._digests = _read_digests(path)
 
     def allow(self, authorization: bytes) -> bool:
         """Tell whether an Authorization header has one of the tokens, in the same time for every token."""
@@ -99,18 +93,19 @@ class Tokens:
 
     def _read_again_if_changed(self) -> None:
         """Take the tokens of a file that has changed; keep the present ones if the file cannot be used."""
-        if self._path is None or (state := _file_state(self._path)) == self._state:
+        if (state := _file_state(self._path)) == self._state:
             return
         self._state = state  # also of a file that cannot be used: one change is logged once
         try:
-            self._digests = _digests(_read_tokens(self._path))
+            self._digests = _read_digests(self._path)
         except SettingsError as error:
             log.error("tokens_refused", reason=str(error))  # noqa: TRY400  a traceback tells nothing more
         else:
             log.info("tokens_read", tokens=len(self._digests))
 
 
-def _file_state(path: Path) -> _FileState:
+def _file_state(path: Path) -> tuple[int, int, int] | None:
+    """Return modification time, inode and size of a file; None without a file."""
     try:
         status = path.stat()
     except OSError:
@@ -118,7 +113,7 @@ def _file_state(path: Path) -> _FileState:
     return status.st_mtime_ns, status.st_ino, status.st_size
 
 
-def _read_tokens(path: Path) -> list[str]:
+def _read_digests(path: Path) -> list[bytes]:
     try:
         # A pipe or a device may never end. Some editors write a byte order mark.
         data = path.read_bytes().removeprefix(BOM_UTF8) if stat.S_ISREG(path.stat().st_mode) else None
@@ -137,10 +132,6 @@ def _read_tokens(path: Path) -> list[str]:
         if line in tokens and (len(line) < _SHORTEST_TOKEN or len(line.split()) > 1):
             advice = f"needs a token of at least {_SHORTEST_TOKEN} characters without blanks: openssl rand -base64 32"
             raise SettingsError(f"api.tokens_file: line {number} {advice}")
-    return tokens
-
-
-def _digests(tokens: Collection[str]) -> list[bytes]:
     return [sha256(token.encode()).digest() for token in tokens]
 
 

@@ -17,7 +17,7 @@ from typing import Final, NamedTuple
 #: The lower-case form that ``casefold`` gives U+0130, the capital letter i of Turkish. It becomes i.
 DOTTED_I: Final = "i\u0307"
 
-#: The characters of each line fold to the first; ``benchmarks.han_variants`` and ``.look_alikes`` write the files.
+#: The characters of each line fold to the first; docs/text.md has the rules by which the lines are drawn up.
 _VARIANTS: Final = Path(__file__).with_name("han_variants.txt")
 _LOOK_ALIKES: Final = Path(__file__).with_name("look_alikes.txt")
 #: Romanian letters with a comma below, for which old encodings and keyboards have a cedilla. No language has both. The

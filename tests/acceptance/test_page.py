@@ -671,8 +671,9 @@ class TestServers:
         expect(page.locator("#indexes")).to_contain_text("articles: 0 documents")
         expect(page.locator("#unavailable")).to_be_empty()
 
-    def test_the_token_is_asked_for_and_kept_by_the_tab_alone(self, open_tab):
-        with a_world(tokens=Tokens([TOKEN])) as world:
+    def test_the_token_is_asked_for_and_kept_by_the_tab_alone(self, open_tab, tmp_path):
+        (tmp_path / "tokens").write_text(TOKEN)
+        with a_world(tokens=Tokens(tmp_path / "tokens")) as world:
             page = open_tab(world.url, "#live").page
             dialog = page.get_by_role("dialog", name="This service requires a token")
             dialog.get_by_label("Token").fill("\u00e9")

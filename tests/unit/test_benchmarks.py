@@ -39,8 +39,8 @@ class TestPages:
 
     @pytest.fixture
     def results(self, tmp_path):
-        report = Report("stages", quick=False, setting={"documents": 3}, results=[1], tables={"rates": TABLE})
-        return {"stages": json.loads(report.write(tmp_path).read_text())}
+        report = Report(setting={"documents": 3}, tables={"rates": TABLE})
+        return {"stages": json.loads(report.write("stages", tmp_path, quick=False).read_text())}
 
     def test_a_table_is_rewritten_and_the_rest_left_alone(self, results):
         written = page.render(self.PAGE, results)

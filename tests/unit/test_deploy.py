@@ -221,7 +221,7 @@ class TestSecretExample:
         path = tmp_path / "tokens"
         path.write_text(SECRETS["streamdedup-serve"]["tokens"], encoding="utf-8")
         with pytest.raises(SettingsError, match="at least 22 characters"):
-            Tokens.read(path)
+            Tokens(path)
 
     def test_prometheus_has_one_of_the_tokens(self):
         secret = SECRETS["streamdedup-serve"]

@@ -34,8 +34,9 @@ def source(name: str) -> str:
 
 
 @pytest.fixture
-def service():
-    with closing(Service(tokens=Tokens(["t" * 22]))) as made, made.client:
+def service(tmp_path):
+    (tmp_path / "tokens").write_text("t" * 22)
+    with closing(Service(tokens=Tokens(tmp_path / "tokens"))) as made, made.client:
         yield made
 
 

@@ -11,7 +11,7 @@ from msgspec.structs import replace
 from prometheus_client.exposition import generate_latest
 from rich.console import Console
 
-from streamdedup.cli.demo_run import DaemonCounters, listed
+from streamdedup.cli.demo_run import DaemonCounters
 from streamdedup.cli.rendering import differences
 from streamdedup.cli.rendering.dead_letters import dead_letter_notice
 from streamdedup.cli.rendering.differences import GAP, compare
@@ -20,6 +20,7 @@ from streamdedup.cli.rendering.terminal import TIME_FORMAT, local_time, printabl
 from streamdedup.daemon.metrics import Metrics
 from streamdedup.kafka.protocols import Record
 from streamdedup.position import Position
+from streamdedup.settings.units import listed_counts
 from streamdedup.text.alignment import MAX_WORDS
 from streamdedup.wire.dead_letters import DeadLetter
 from tests.alerts import a_document, a_match, an_alert
@@ -278,7 +279,7 @@ def test_the_counters_are_those_of_the_metrics():
 
     assert counters.balance() == "9 consumed = 6 indexed + 1 skipped + 2 dead letters"
     assert counters.pairs == 3
-    assert listed(counters.dead_letters) == "2 not_json"
+    assert listed_counts(counters.dead_letters) == "2 not_json"
 
 
 def test_an_account_that_does_not_add_up_is_seen():

@@ -422,7 +422,7 @@ class TestAccess:
     def test_a_token_of_the_file_is_required(self, make_service, tmp_path):
         path = tmp_path / "tokens"
         path.write_text(f"# rotated\n{TOKEN}\n\n{'u' * 30}\n")
-        made = make_service(tokens=Tokens.read(path))
+        made = make_service(tokens=Tokens(path))
         with made.client as client:
             for wrong in (None, TOKEN, f"Basic {TOKEN}", "Bearer x"):
                 response = client.get("/v1/profiles", headers={"authorization": wrong} if wrong else {})
@@ -437,7 +437,7 @@ class TestAccess:
     def test_tokens_are_read_again_when_their_file_changes_and_an_unusable_file_changes_nothing(self, tmp_path):
         path = tmp_path / "tokens"
         path.write_text(TOKEN)
-        tokens = Tokens.read(path)
+        tokens = Tokens(path)
 
         def allowed():
             return [tokens.allow(f"Bearer {token}".encode()) for token in (TOKEN, "u" * 30)]
@@ -470,28 +470,28 @@ class TestAccess:
         path = tmp_path / "tokens"
         path.write_text(text, encoding="utf-8")
         with pytest.raises(SettingsError, match=reason) as caught:
-            Tokens.read(path)
+            Tokens(path)
         assert TOKEN not in str(caught.value)
 
     def test_a_byte_order_mark_is_no_part_of_a_token(self, tmp_path):
         path = tmp_path / "tokens"
         path.write_text(TOKEN, encoding="utf-8-sig")
-        assert Tokens.read(path).allow(f"Bearer {TOKEN}".encode())
+        assert Tokens(path).allow(f"Bearer {TOKEN}".encode())
 
     def test_a_missing_file_of_tokens(self):
         with pytest.raises(SettingsError, match=r"api\.tokens_file: cannot be read"):
-            Tokens.read(Path("none"))
+            Tokens(Path("none"))
 
     @pytest.mark.timeout(60)
     @pytest.mark.parametrize("kind", ["pipe", "folder", "device"])
     def test_what_is_no_regular_file_is_never_read_for_tokens(self, tmp_path, kind):
         path = tmp_path / "tokens"
         path.write_text(TOKEN)
-        tokens = Tokens.read(path)
+        tokens = Tokens(path)
         path.unlink()
         {"pipe": os.mkfifo, "folder": os.mkdir, "device": lambda path: path.symlink_to("/dev/zero")}[kind](path)
         with pytest.raises(SettingsError, match=rf"^api\.tokens_file: is no regular file: {path}$"):
-            Tokens.read(path)
+            Tokens(path)
         with capture_logs() as events:
             assert tokens.allow(b"Bearer " + TOKEN.encode())
         assert [event["event"] for event in events] == ["tokens_refused"]
@@ -538,8 +538,9 @@ class TestAccess:
             body = check_problem(client.get("/v1/profiles", headers={"host": "evil.example"}), "host-not-allowed")
             assert "api.allowed_hosts" in body["detail"]
 
-    def test_with_tokens_any_host_may_be_named(self, make_service):
-        made = make_service(tokens=Tokens([TOKEN]))
+    def test_with_tokens_any_host_may_be_named(self, make_service, tmp_path):
+        (tmp_path / "tokens").write_text(TOKEN)
+        made = make_service(tokens=Tokens(tmp_path / "tokens"))
         with made.client as client:
             headers = {"host": "api.example", "authorization": f"Bearer {TOKEN}"}
             assert client.get("/v1/profiles", headers=headers).status_code == 200

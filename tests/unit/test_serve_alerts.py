@@ -566,6 +566,7 @@ class TestAccess:
                 released.set()
             assert (await busy)[0]["status"] == 200
 
-    def test_a_token_is_required(self):
-        with closing(Service(tokens=Tokens(["t" * 22]))) as service, service.client as client:
+    def test_a_token_is_required(self, tmp_path):
+        (tmp_path / "tokens").write_text("t" * 22)
+        with closing(Service(tokens=Tokens(tmp_path / "tokens"))) as service, service.client as client:
             assert client.get("/v1/alerts").status_code == 401
