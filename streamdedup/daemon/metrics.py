@@ -390,10 +390,8 @@ class Metrics(MetricSet):
         ``profile_of`` has the profile by input topic; the others are values of the labels ``kind`` of ``records``,
         ``code``, ``reason`` of ``skipped`` and ``rule``.
         """
-        of_topic = [
-            (self.records, tuple(kinds)),
-            (self.dead_letters, tuple(codes)),
-        ]  # an iterator would end at one topic
+        # Tuples, because an iterator would be used up by the first topic.
+        of_topic = [(self.records, tuple(kinds)), (self.dead_letters, tuple(codes))]
         of_profile = [
             (self.skipped, tuple(reasons)),
             (self.suppressed, tuple(rules)),

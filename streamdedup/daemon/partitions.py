@@ -17,7 +17,7 @@ import structlog
 
 from streamdedup.daemon.attempts import AttemptIds, attempt_id_of
 from streamdedup.daemon.batch import Pipeline
-from streamdedup.daemon.losses import Loss, describe_loss, losses_between
+from streamdedup.daemon.losses import Loss, loss_of, losses_between
 from streamdedup.detection.model import DetectionResult
 from streamdedup.errors import BatchRefused, IndexLost, StaleFence, StoreUnavailable
 from streamdedup.index.contract import PartitionStore
@@ -25,8 +25,8 @@ from streamdedup.index.values import BrokerState, Fence, PartitionState
 from streamdedup.kafka.protocols import Batch, CommittedOffset, Source
 from streamdedup.position import Partition
 
-#: Interval at which a daemon that publishes nothing looks for losses, in seconds. After a pause of this length it also
-#: looks before it publishes. Without such a pause it need not look: an index that has gone back by more than this time
+#: Interval at which a daemon that publishes nothing looks for losses, in seconds; after a pause of this length it looks
+#: before it publishes. Without such a pause it need not look: an index that has gone back by more than this time
 #: refuses its calls (rule 10).
 _COMPARE_S = 10.0
 #: Refusals for longer than this, in seconds, are no rebalance in progress: the later generation in the fence is that of
@@ -40,7 +40,8 @@ class _Refusals(NamedTuple):
     """Consecutive refusals under one generation.
 
     Attributes:
-        generation: Generation of the refused batches; 0 for a recovery beside an empty batch, None before a poll.
+        generation: Generation of the refused batches; 0 for an empty batch (a recovery was refused), None before a
+            poll.
         first_s, last_s: First and last refusal, monotonic seconds.
     """
 
@@ -73,8 +74,8 @@ class PartitionOwnership:
         #: Partitions that were assigned at the last comparison for losses, and the time of this comparison.
         self._compared: frozenset[Partition] = frozenset()
         self._compared_s = clock()
-        #: Time of the last announcement by profile, and whether to compare before the next batch, as after a pause.
-        self._announced_s: dict[str, float] = {}
+        self._announced_s: dict[str, float] = {}  # time of the last announcement, by profile
+        #: Whether the next ``check_for_losses`` compares in any case, as after a pause.
         self._is_comparison_due = False
         #: None after a batch that was not refused.
         self._refusals: _Refusals | None = None
@@ -103,9 +104,8 @@ class PartitionOwnership:
         for partition in unfenced:
             in_kafka = BrokerState(topic_id=batch.topic_ids.get(partition.topic, ""), end=source.end(partition))
             self._fences[partition] = self._fence(partition, batch.generation, starts[partition], source, in_kafka)
-        if unfenced:
-            for pipeline, _ in self._by_pipeline(unfenced):
-                _require_index(pipeline)
+        for pipeline, _ in self._by_pipeline(unfenced):
+            _require_index(pipeline)
         self._refusals = None  # further refusals are not consecutive
         return {partition: self._fences[partition] for partition in starts}
 
@@ -129,7 +129,7 @@ class PartitionOwnership:
         index = self._pipelines[partition.topic].index
         in_index = index.partition_states([partition])[partition]
         self._attempt_ids.observe(in_index.announced)
-        loss = None if committed is None else describe_loss(partition, committed, in_index)
+        loss = None if committed is None else loss_of(partition, committed, in_index)
         if loss is not None:
             raise IndexLost(loss.reason)
         # The high-water mark is raised to the start: the committed offset, or the first record that exists after it;
@@ -167,7 +167,10 @@ class PartitionOwnership:
     # Attempts at batches
 
     def announce(self, fences: Mapping[Partition, Fence], starts: Mapping[Partition, int]) -> str:
-        """Announce to the indexes that the batch from ``starts`` on is completely written; return its attempt id."""
+        """Announce to the indexes that the batch from ``starts`` on is completely written; return its attempt id.
+
+        After a pause the next ``check_for_losses`` compares: ``loop`` calls it before the batch is published.
+        """
         attempt_id = self._attempt_ids.next()
         now_s = self._clock()
         for pipeline, partitions in self._by_pipeline(fences):
@@ -212,7 +215,8 @@ class PartitionOwnership:
 
         A document of any partition may have to be compared with a lost document. Compares after ``forget_fences``,
         after an assignment of further partitions, for the first batch after a pause, and else every ``_COMPARE_S``;
-        between comparisons the result is empty. Without losses, raises high-water marks that a ``finish`` has missed.
+        other calls return an empty list. A comparison without losses also repeats what a failed ``finish`` has missed:
+        it raises high-water marks in the index to the committed offsets.
         """
         assigned = source.assigned()
         is_compared = assigned <= self._compared

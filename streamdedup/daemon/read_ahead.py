@@ -32,8 +32,8 @@ JOINING_POLL_S = 0.1
 #: A batch with this many bytes of values is full. The size of a fetch limits a batch too, so a batch of large records
 #: never has the configured number of records.
 FULL_BYTES = 2**20
-#: Largest number of bytes of values in the batch at work, and in one that is prepared ahead: the memory holds both. A
-#: batch alone may have 32 MiB and one decompressed record batch of 64 MiB.
+#: Largest number of bytes of values in the batch at work, and in one that is prepared ahead: the memory holds both. Of
+#: a larger batch memory holds only one: it may have 32 MiB and one decompressed record batch of 64 MiB.
 MOST_BYTES = 32 * 2**20
 #: Limit on the characters of text that are prepared ahead; the loop prepares further chunks when it indexes the
 #: batch. A character takes at most eight bytes in shingles, and four in the encoded entries.

@@ -89,7 +89,7 @@ class Statistics:
         self._count_dead_letters(dead_letters)
         self._observe_latency(decoded.batch)
         metrics.last_commit_timestamp_seconds.set(clock.now_ms() / 1000)
-        counts = _counts(result, len(dead_letters))
+        counts = _logged_counts(result, len(dead_letters))
         log.debug("batch_committed", **counts)
         self._summary.update(counts)
 
@@ -223,7 +223,8 @@ def _pairs_count(detected: DetectionResult) -> int:
     return sum(len(detection.matches) for detection in detected.detections)
 
 
-def _counts(result: BatchResult, dead_letters_count: int) -> dict[str, int]:
+def _logged_counts(result: BatchResult, dead_letters_count: int) -> dict[str, int]:
+    """Return the fields of the log event ``batch_committed``, whose sums are those of ``summary``."""
     profiles = result.detected.values()
     return {
         "records": len(result.decoded.kinds),
