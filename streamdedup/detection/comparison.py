@@ -102,7 +102,7 @@ class Comparer:
     def near_duplicates(
         self, rows_of: Mapping[int, Sequence[int]], candidates: Mapping[int, IndexEntry]
     ) -> dict[tuple[int, int], tuple[bytes, Match]]:
-        """Compare a chunk of candidates; pairs with equal contents are compared once.
+        """Compare a chunk of candidates, each with its rows (``rows_by_candidate``); equal contents are compared once.
 
         Returns pair key and match for each near-duplicate, by row and candidate number.
         """
@@ -186,7 +186,7 @@ class Comparer:
 
 
 def rows_by_candidate(candidates: Mapping[int, Sequence[int]]) -> dict[int, list[int]]:
-    """Return the rows to compare with each candidate, by candidate number, from the candidate numbers by row."""
+    """Return the rows of each candidate from the candidates of each row: of {0: [7, 8], 1: [8]} {7: [0], 8: [0, 1]}."""
     rows_of: dict[int, list[int]] = {}
     for row, numbers in candidates.items():
         for number in numbers:

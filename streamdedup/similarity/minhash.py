@@ -104,8 +104,8 @@ class HashFamily:
         filled = offsets[1:] > offsets[:-1]
         if filled.all():
             return _minima(hashes, offsets, a, b)
-        # reduceat gives an empty segment the first value of the next one, so empty documents are left out. The other
-        # starts and the last end divide the hashes, to which empty documents add nothing.
+        # reduceat gives an empty segment the first value of the next one, so empty documents are left out. The others
+        # still divide all hashes, because empty documents have none.
         signatures = np.full((len(filled), last - skip), EMPTY, dtype=np.uint32)
         if filled.any():
             signatures[filled] = _minima(hashes, np.append(offsets[:-1][filled], offsets[-1]), a, b)

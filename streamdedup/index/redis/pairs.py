@@ -85,7 +85,10 @@ class RedisPairs(RedisPart):
 
 
 def _split_calls(slots: Iterable[int], sizes: Sequence[int]) -> Iterator[tuple[int, list[int]]]:
-    """Yield slot and rows, ascending, for each call; ``slots`` and ``sizes`` (``_FULL_CALL``) have a value a row."""
+    """Yield slot and rows, ascending, for each call, which is full at ``_FULL_CALL``.
+
+    ``slots`` and ``sizes`` have a value for each row.
+    """
     for slot, rows in by_slot(slots).items():
         start = call_size = 0
         for end, row in enumerate(rows, 1):
