@@ -212,8 +212,8 @@ class Loop:
     def _announce(self, batch: Batch, fences: Mapping[Partition, Fence], source: Source) -> str:
         """Store the attempt id in every slot of the index, now that the batch is completely written; return the id.
 
-        The commit carries the same id. Raises ``Rejoin`` if the index lacks a committed id, because it has gone back in
-        time, or if a connection to the store was opened during the batch: the server may have forgotten a part of it.
+        The commit carries the same id. Raises ``Rejoin`` if the index lacks a committed id: it has gone back in time.
+        Also if a connection to the store was opened during the batch: the server may have forgotten a part of it.
         """
         with self._statistics.timed("index"):
             attempt_id = self._ownership.announce(fences, batch.starts)

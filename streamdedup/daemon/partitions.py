@@ -29,8 +29,8 @@ from streamdedup.position import Partition
 #: before it publishes. Without such a pause it need not look: an index that has gone back by more than this time
 #: refuses its calls (rule 10).
 _COMPARE_S = 10.0
-#: Refusals for longer than this, in seconds, are no rebalance in progress: the later generation in the fence is that of
-#: a consumer group that was deleted, and generations count from 1 again.
+#: Refusals for longer than this, in seconds, are no rebalance in progress: the fence is of a consumer group that was
+#: deleted, in a later generation than that of the new group, which counts from 1 again.
 _STALE_FENCE_S = 60.0
 
 log = structlog.get_logger("streamdedup.loop")  # one name for all modules of the loop, shown in each log line

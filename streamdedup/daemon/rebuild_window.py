@@ -22,10 +22,10 @@ def rebuild_window(
     A partition is read from ``lifetime_ms`` before the earliest of these times:
 
     - the present;
-    - the time of the oldest unread record of all topics, which forms pairs with documents of all topics that are up to
-      one retention period older: with a lifetime of 31 days and a backlog of 10 days, from 41 days ago;
-    - the time of the topic's latest record, if the topic is read to its end: where the records of a topic always come
-      late, its next records will be as old. This moves the windows of this topic only.
+    - the time of the oldest unread record of all topics, because it forms pairs with older documents of all topics:
+      with a lifetime of 31 days and a backlog of 10 days, all topics are read from 41 days ago;
+    - the time of the topic's latest record, if the topic is read to its end, because the next records of a topic that
+      always comes late are as old. This moves the windows of this topic only.
 
     A partition without any record time is read from its oldest record.
     """

@@ -189,8 +189,8 @@ class Detector:
     ) -> dict[int, PendingMatches]:
         """Save matches as pending; return by row the pending matches from this and earlier attempts at the position.
 
-        A document without a match whose entry is new is left out: no earlier attempt can have saved matches for it,
-        because the attempt would have created the entry.
+        Leaves out new documents (``CREATED``) without a match: an earlier attempt that had saved matches for a document
+        would have created its entry.
         """
         matches = {row: dict(row_matches.matches) for row, row_matches in verified.items() if row_matches.matches}
         rows = [row for row in emitting if row in matches or batch.states[row] is not InsertState.CREATED]
