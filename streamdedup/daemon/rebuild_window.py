@@ -108,7 +108,7 @@ class WindowFilter:
         partition = record.position.topic_partition
         start_ms = self._awaited_starts.get(partition)
         if start_ms is None or record.timestamp_ms >= start_ms:
-            self._awaited_starts.pop(partition, None)
+            self._awaited_starts.pop(partition, None)  # the window has begun
             return True
         return self._is_deletion(record)
 

@@ -101,7 +101,7 @@ def _extended(
         assert stored_sketch.signature is not None
         shingles = np.unique(hashes)
         offsets = np.array([0, len(shingles)], np.int64)  # one document
-        signature = family.update(stored_sketch.signature[np.newaxis], shingles, offsets)[0]
+        signature = family.extended(stored_sketch.signature[np.newaxis], shingles, offsets)[0]
         # The sum counts shingles in both parts twice. That changes nothing: the stored count is the limit + 1 already,
         # where ``signature_sketch`` caps it.
         return sketcher.signature_sketch(stored_sketch.count + len(shingles), signature)

@@ -123,8 +123,8 @@ class Banding:
         return self.bands * self.rows
 
     @property
-    def threshold(self) -> float:
-        """Similarity near which the curve is steepest, (1/b)^(1/r); not the threshold of a profile."""
+    def steepest_similarity(self) -> float:
+        """Similarity near which the curve of `probability` is steepest, (1/b)^(1/r)."""
         return float((1.0 / self.bands) ** (1.0 / self.rows))
 
     def probability(self, similarity: float, shared: int = 1) -> float:

@@ -111,10 +111,10 @@ class HashFamily:
             signatures[filled] = _minima(hashes, np.append(offsets[:-1][filled], offsets[-1]), a, b)
         return signatures
 
-    def update(
+    def extended(
         self, signatures: NDArray[np.uint32], hashes: NDArray[np.uint32], offsets: NDArray[np.int64]
     ) -> NDArray[np.uint32]:
-        """Return the signatures of unions with further shingles, uint32 (n, p), in a new array.
+        """Return the signatures of documents with further shingles, uint32 (n, p), in a new array.
 
         ``signatures`` are uint32 (n, p) of this family's first p functions; ``hashes`` and ``offsets`` are as for
         `sign`.
