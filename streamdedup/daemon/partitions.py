@@ -132,10 +132,10 @@ class PartitionOwnership:
         loss = None if committed is None else loss_of(partition, committed, in_index)
         if loss is not None:
             raise IndexLost(loss.reason)
-        # The high-water mark is raised to the start: the committed offset, or the first record that exists after it;
-        # without a commit, the beginning of the group. `fence` compares attempt ids again, atomically with the fencing.
-        # After the fence is set, `fence` calls `_confirm_membership`, which raises if this process has lost its
-        # membership, and with it the partition. An earlier call proves nothing: the process may be frozen after it.
+        # `fence` raises the high-water mark to the start: the committed offset, or the first record after it; without a
+        # commit, the beginning of the group. It compares attempt ids again, atomically with the fencing. Then it calls
+        # `_confirm_membership`, which raises if this process has lost its membership, and with it the partition. A call
+        # before the fencing would prove nothing: the process may be frozen in between.
         fence = index.fence(
             partition, generation, start, attempt_id_of(committed), in_kafka, lambda: self._confirm_membership(source)
         )

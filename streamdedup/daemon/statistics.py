@@ -156,7 +156,7 @@ class Statistics:
         self._log_summary()
 
     def observe_wait(self, source: Source | None) -> None:
-        """Refresh the lags while the daemon waits (for Kafka: None, no refresh); log the summary when it is due."""
+        """Refresh the lags from ``source`` (None during a wait for Kafka); log the summary when it is due."""
         if source is not None:
             self.lags.refresh(source)
         self._log_summary()
