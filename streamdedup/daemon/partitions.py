@@ -40,8 +40,7 @@ class _Refusals(NamedTuple):
     """Consecutive refusals under one generation.
 
     Attributes:
-        generation: Generation of the refused batches; 0 for an empty batch (a recovery was refused), None before a
-            poll.
+        generation: That of the refused batches; 0 if a recovery was refused after an empty poll, None before a poll.
         first_s, last_s: First and last refusal, monotonic seconds.
     """
 
@@ -167,12 +166,9 @@ class PartitionOwnership:
     # Attempts at batches
 
     def announce(self, fences: Mapping[Partition, Fence], starts: Mapping[Partition, int]) -> str:
-        """Announce to the indexes that the batch from ``starts`` on is completely written; return its attempt id.
-
-        After a pause the next ``check_for_losses`` compares: ``loop`` calls it before the batch is published.
-        """
+        """Announce to the indexes that the batch from ``starts`` on is completely written; return its attempt id."""
         attempt_id = self._attempt_ids.next()
-        now_s = self._clock()
+        now_s = self._clock()  # after a pause `check_for_losses`, called before the batch is published, compares
         for pipeline, partitions in self._by_pipeline(fences):
             self._is_comparison_due |= now_s - self._announced_s.get(pipeline.name, -_COMPARE_S) >= _COMPARE_S
             self._announced_s[pipeline.name] = now_s

@@ -3,8 +3,8 @@
 For each batch ``loop`` calls ``poll`` and ``take_prepared``, and in a backlog (``may_read_ahead``) ``poll_ahead`` and
 ``prepare_ahead``; when it undoes a batch it calls ``discard``.
 
-The thread only calls the decoders and ``Detector.prepare``, which have no effect outside the process. All requests to
-Kafka and to the index stay in the loop's thread, so that no client is used by two threads.
+The thread only calls the decoders and ``Detector.prepare``. All requests to Kafka and to the index stay in the loop's
+thread, so that no client is used by two threads.
 
 The batch ahead is polled before the current batch is indexed. Most of its records have arrived by then, because the
 client fetches in the background, and a rebalance that the poll joins is known before anything is written.

@@ -255,10 +255,7 @@ def with_incarnation(entry: IndexEntry, stored: IndexEntry) -> IndexEntry:
 
 
 def _results_within_batch(entries: Sequence[IndexEntry]) -> dict[int, InsertResult]:
-    """Return by row the results of versions that are not inserted because the batch has a later or equal version.
-
-    For one document in the versions 1, 3, 2: ``SUPERSEDED`` for the rows 0 and 2.
-    """
+    """Return by row the results of versions that are not inserted: of versions 1, 3, 2 of a document rows 0 and 2."""
     results: dict[int, InsertResult] = {}
     if len({entry.number for entry in entries}) == len(entries):
         return results

@@ -85,10 +85,7 @@ class RedisPairs(RedisPart):
 
 
 def _split_calls(slots: Iterable[int], sizes: Sequence[int]) -> Iterator[tuple[int, list[int]]]:
-    """Yield slot and rows, ascending, for each call, which is full at ``_FULL_CALL``.
-
-    ``slots`` and ``sizes`` have a value for each row.
-    """
+    """Yield slot and rows, ascending, for each call; it is full when the ``sizes`` of its rows reach ``_FULL_CALL``."""
     for slot, rows in by_slot(slots).items():
         start = call_size = 0
         for end, row in enumerate(rows, 1):
