@@ -2,7 +2,7 @@
 
 ``loop`` calls ``BatchProcessor.index``. ``read_ahead`` calls ``decode`` and ``prepare``, which have no effect outside
 the process: they may be repeated, and may run in another thread. ``rebuild_run`` takes records of the past through the
-same stages. ``cli.assembly`` makes the ``Pipeline`` of each profile.
+same stages. ``cli.assembly`` makes the ``Pipeline`` of each profile. A new stage also touches ``Loop._process``.
 """
 
 from collections import deque

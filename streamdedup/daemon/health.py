@@ -3,7 +3,7 @@
 ``loop`` and, until the loop runs, ``cli.run`` set ``Readiness``; ``cli.run`` starts a ``HealthServer`` with the checks
 of both probes. Liveness shows whether the loop makes progress, also while a server is away, so that no supervisor
 restarts the daemon for that. Readiness shows whether the daemon is at work for all of its topics: it has joined the
-group and awaits no server. The HTTP server runs in threads of its own.
+group and awaits no server. The HTTP server runs in threads of its own. A new wait is added to ``metrics.Awaited``.
 """
 
 import random

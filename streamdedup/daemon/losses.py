@@ -2,7 +2,7 @@
 
 Called by ``partitions`` and ``cli.index``, which compare the committed offsets of a group with the partition states of
 an index; ``recovery`` and ``rebuild`` react to the ``Loss`` values. The committed offsets must be read first: attempts
-are announced before they are committed.
+are announced before they are committed. A change must pass ``tests/simulation``.
 """
 
 from collections.abc import Iterable, Mapping

@@ -1,7 +1,7 @@
 """What a rebuild restores from the published alerts: claims, clusters and incarnations.
 
 Called by ``rebuild_run``, which adds each alert of the profile, writes whenever there are ``SEED_PAIRS`` claims, and
-restores the incarnations at the end. ``wire.alerts`` has the fields that are read.
+restores the incarnations at the end. A change of the fields in ``wire.alerts`` also touches ``Seeds.add``.
 """
 
 from collections.abc import Sequence

@@ -1,7 +1,7 @@
 """Verification: from the candidates of documents to their near-duplicates.
 
 Called by ``detector`` and ``lookup``. Reads the index entries of candidates in chunks (``entry_chunks``), compares them
-(``comparison``) and applies the suppression rules.
+(``comparison``) and applies the suppression rules. A new count is a field of ``model.DetectionResult``.
 """
 
 from collections import Counter

@@ -12,7 +12,7 @@ Both layouts return all members that were inserted during the last lifetime and 
 Buckets of exact copies are sorted sets in both layouts.
 
 Called by ``detection`` through the contract; ``redis.reader`` takes ``LAYOUTS`` from here. Read ``index.contract``
-first, rules 2 and 9.
+first, rules 2 and 9. A change of behaviour touches ``index.memory``.
 """
 
 from collections import Counter

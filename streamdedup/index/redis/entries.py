@@ -2,7 +2,7 @@
 
 An entry is a string (``index.entries``) in the slot of its document number; a cluster set is in the slot of the number
 of its first document. Scripts: ``insert_entries``, ``replace_entries``, ``set_clusters``, ``change_cluster_sets``.
-Read ``index.contract`` first: the calls implement its rules 1, 3 and 9.
+Read ``index.contract`` first: the calls implement its rules 1, 3 and 9. A change of behaviour touches ``index.memory``.
 """
 
 from collections.abc import Sequence

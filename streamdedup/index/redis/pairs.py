@@ -1,7 +1,7 @@
 """Pairs in Redis, a part of ``RedisIndex``: pending matches by position, and claims in pages (``lua/_claims.lua``).
 
 Called by ``detection`` through the contract. Scripts: ``save_pending_matches``, ``claim_pairs``. Read
-``index.contract`` first: the calls implement its rules 4 and 5.
+``index.contract`` first: the calls implement its rules 4 and 5. A change of behaviour touches ``index.memory``.
 """
 
 from collections.abc import Iterable, Iterator, Sequence

@@ -84,7 +84,7 @@ end
 -- Whether the newest generation takes claims with this time to live now.
 local function is_open(newest, lifetime, now)
   -- Claims with a longer time to live need pages that expire later.
-  if newest.lifetime ~= lifetime and newest.lifetime > 0 and (lifetime == 0 or lifetime > newest.lifetime) then
+  if newest.lifetime > 0 and (lifetime == 0 or lifetime > newest.lifetime) then
     return false
   end
   local span = span_of(newest, lifetime)
