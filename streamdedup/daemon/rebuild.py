@@ -14,8 +14,7 @@ Steps, for each profile (3 to 5: ``rebuild_run``):
     2. The caller joins the group anew, so that Kafka refuses to commit batches that were indexed before step 1.
     3. ``rebuild``: take over all partitions, with the committed offsets as high-water marks. Replay the topics up to
        these offsets, silently. A gap is replayed from the starts of the last announced attempts. A lost index is
-       replayed from one lifetime before the next record (``rebuild_window``); deletions even from the life of a
-       deletion marker before it, which is longer.
+       replayed from one lifetime before the next record (``rebuild_window``), deletions from a marker's life before.
     4. Seed claims (rule 8), clusters and incarnations from the alert topic. For a gap, read alerts from the last commit
        that the index knows on. For a lost index, read all alerts: each request for a claim extends its life, so claims
        may be much older than their documents.

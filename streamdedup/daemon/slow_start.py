@@ -13,8 +13,7 @@ The daemon cannot know either limit, and a killed process leaves no message. So 
 A batch that was undone for a reason outside the batch keeps the batch size: a server was away, an index was lost.
 
 If a batch of some size always fails, the batches fail again each time they grow to this size, but the smaller batches
-are committed. The lasting cure is a smaller ``kafka.batch_records``, as the log says. The default, 2,000 records, is
-reached after 11 commits.
+are committed. The lasting cure is a smaller ``kafka.batch_records``, as the log says.
 """
 
 import structlog

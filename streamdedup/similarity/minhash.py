@@ -16,8 +16,7 @@ error sqrt(J (1 - J) / K): 0.035 at J = 0.8 and K = 128. The k-th function here 
     h_k(x) = (a_k x + b_k) mod 2^32,    a_k odd
 
 in uint32 arithmetic that wraps by design: a 32-bit bijection at the price of two vector instructions. It only permutes,
-and keeps neighbouring x in arithmetic progression, so x must be well mixed already. (The textbook's (a x + b) mod p,
-written plainly in uint64, overflows.)
+and keeps neighbouring x in arithmetic progression, so x must be well mixed already.
 
 Worked example, with the textbook's h_1 = (x + 1) mod 5, h_2 = (3 x + 1) mod 5 and S1 = {0, 3}, S4 = {0, 2, 3}: S1
 hashes to {1, 4} and {1, 0}, S4 to {1, 3, 4} and {1, 2, 0}. Both signatures are (1, 0), the estimate is 1, the true
