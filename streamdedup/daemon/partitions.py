@@ -168,8 +168,9 @@ class PartitionOwnership:
     def announce(self, fences: Mapping[Partition, Fence], starts: Mapping[Partition, int]) -> str:
         """Announce to the indexes that the batch from ``starts`` on is completely written; return its attempt id."""
         attempt_id = self._attempt_ids.next()
-        now_s = self._clock()  # after a pause `check_for_losses`, called before the batch is published, compares
+        now_s = self._clock()
         for pipeline, partitions in self._by_pipeline(fences):
+            # After a pause `check_for_losses`, which is called before the batch is published, compares.
             self._is_comparison_due |= now_s - self._announced_s.get(pipeline.name, -_COMPARE_S) >= _COMPARE_S
             self._announced_s[pipeline.name] = now_s
             pipeline.index.announce(attempt_id, [fences[partition] for partition in partitions], starts)
