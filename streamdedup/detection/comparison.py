@@ -186,7 +186,7 @@ class Comparer:
 
 
 def rows_by_candidate(candidates: Mapping[int, Sequence[int]]) -> dict[int, list[int]]:
-    """Return the rows of each candidate from the candidates of each row: of {0: [7, 8], 1: [8]} {7: [0], 8: [0, 1]}."""
+    """Return the rows of each candidate, from the candidates of each row: {0: [7, 8]} becomes {7: [0], 8: [0]}."""
     rows_of: dict[int, list[int]] = {}
     for row, numbers in candidates.items():
         for number in numbers:

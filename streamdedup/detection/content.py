@@ -114,7 +114,7 @@ def _extended(
 
 
 def _occurrence_hashes(bag: NDArray[np.uint32], hashes: NDArray[np.uint32]) -> NDArray[np.uint32]:
-    """Return the occurrence hashes of plain hashes with repetitions: of a shingle twice in ``bag`` the third on."""
+    """Return the occurrence hashes of plain hashes with repetitions: the third one of a shingle twice in ``bag``."""
     in_bag = set(bag.tolist())
     numbered: set[int] = set()
     shingles, counts = np.unique(hashes, return_counts=True)

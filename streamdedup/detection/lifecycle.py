@@ -255,7 +255,7 @@ def with_incarnation(entry: IndexEntry, stored: IndexEntry) -> IndexEntry:
 
 
 def _results_within_batch(entries: Sequence[IndexEntry]) -> dict[int, InsertResult]:
-    """Return by row the results of versions that are not inserted: of versions 1, 3, 2 of a document rows 0 and 2."""
+    """Return the results of versions that are not inserted, by row: of the versions 1, 3, 2, those in rows 0 and 2."""
     results: dict[int, InsertResult] = {}
     if len({entry.number for entry in entries}) == len(entries):
         return results
