@@ -221,7 +221,7 @@ class RebuildRun:
 
         * A document of a gap has an entry from a batch in progress. The batch may have appended to an older version,
           or missed a deletion, and an entry is only replaced by a version from a later position.
-        * A batch in progress has matched a version that a gap replaces.
+        * A batch in progress has matched a version that a gap replaces. All partitions are fenced before this is read.
         * Kafka has deleted records of a gap: the deletion of a document may be among them. Missing records alone do not
           show this (``keeps_all`` does), because markers of transactions take offsets too.
         """

@@ -142,7 +142,7 @@ class Statistics:
     # Source and index
 
     def observe(self, source: Source, batch: Batch) -> None:
-        """Read source and index statistics after the poll of a batch; log the summary when it is due."""
+        """Show numbers of the source, ask the indexes for theirs every ``_STATS_S``, log the summary when it is due."""
         stats = source.stats()
         self._metrics.rebalances.inc(stats.rebalances_count - self._rebalances_count)
         self._rebalances_count = stats.rebalances_count
