@@ -30,7 +30,7 @@ _COUNT_BUCKETS = (1, 2, 5, 10, 20, 50, 100, 200, 500, 1000, 2000, 5000)
 
 #: Stages of a batch. The first four take time of the loop; ``ahead`` is the time of the thread that reads ahead.
 STAGES = ("poll", "prepare", "index", "publish", "ahead")
-#: Kinds of rebuilds of an index by daemons.
+#: Kinds of rebuilds by daemons: of a whole index, of its gap, of the gap after a switch to an index of `index prepare`.
 REBUILD_KINDS = ("lost", "gap", "switch")
 
 
