@@ -189,7 +189,7 @@ class RedisPart(RedisReading):
     ) -> Call:
         """Return a call of a writing script under fences, and remember it; ``documents_count``: see ``Call``.
 
-        It carries the number of the next run of ``ScriptRunner`` (``lua/_fence.lua``), and must be called there.
+        The call carries the number of the next run of ``ScriptRunner`` (``lua/_fence.lua``), and belongs to that run.
         """
         run_number = self._runner.run_number
         # A single server loses the last writes of all slots together, so slot 0 has the number for all slots.
