@@ -185,7 +185,7 @@ def over_bandings(signed: Signed) -> Table:
             rows.append(
                 [
                     f"{banding.bands} x {banding.rows}",
-                    f"{banding.threshold:.3f}",
+                    f"{banding.steepest_similarity:.3f}",
                     minimum,
                     int(enough.sum()),
                     percent(float(near.mean()) if near.size else None),

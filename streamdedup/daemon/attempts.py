@@ -3,7 +3,8 @@
 Called by ``partitions``, which makes ids with ``AttemptIds``, and by ``losses`` and ``rebuild_run``, which read them.
 A change of the form also touches the scripts ``set_fence`` and ``announce_attempt``, which compare ids as texts.
 
-An id has the form ``LINEAGE.SEQUENCE.TIME``, digits of fixed lengths, so that the order of texts is that of attempts:
+An id has the form ``LINEAGE.SEQUENCE.TIME``, such as ``1772409600.0000000042.01772496000123456``. The digits have fixed
+lengths, so that the order of texts is that of attempts:
 
 =========  ======  ==========================================================================================
 part       digits  content

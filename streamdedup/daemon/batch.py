@@ -2,7 +2,7 @@
 
 ``loop`` calls ``BatchProcessor.index``. ``read_ahead`` calls ``decode`` and ``prepare``, which have no effect outside
 the process: they may be repeated, and may run in another thread. ``rebuild_run`` takes records of the past through the
-same stages. ``cli.assembly`` makes the ``Pipeline`` of each profile.
+same stages. ``cli.assembly`` makes the ``Pipeline`` of each profile. A new stage also touches ``Loop._process``.
 """
 
 from collections import deque
@@ -24,7 +24,7 @@ from streamdedup.position import Partition, Position
 from streamdedup.wire import Decoder, Document, ErrorCode, Flaw
 from streamdedup.wire.dead_letters import Failure, Stage
 
-#: Kind of a record without a valid operation.
+#: In ``DecodedBatch.kinds``, in place of the operation of a failed record.
 INVALID = "invalid"
 #: Largest number of documents in a chunk. Arrays of this length fit into the processor's cache, and hundreds of matches
 #: for each document stay within bounds of memory and time.
@@ -97,7 +97,7 @@ class DecodedBatch:
     Attributes:
         batch: The batch; its positions have the incarnations.
         chunks: All documents, not prepared.
-        kinds: Topic and operation of each record, with ``INVALID`` as the operation of a failed one; for the metrics.
+        kinds: Topic and operation of each record, for the metrics: ``("news", "upsert")``, ``("news", INVALID)``.
         future_count: Documents whose record time lay in the future.
         flawed: Profile, flaw and position for each flaw of a document that is processed all the same.
     """
@@ -280,14 +280,14 @@ def _stage_of(error: Exception) -> Stage:
 
 
 def split_documents(documents: Sequence[Document], size: int, characters: int) -> Iterator[list[Document]]:
-    """Split documents into chunks, in order.
+    """Split documents into chunks, in order: ``a b a' -c d`` (a' a new version, -c a deletion) into ``a b|a'|-c|d``.
 
-    A chunk has either deletions only, or no deletion: a deleted document matches the documents before the deletion and
-    none after it. A chunk has one version of a document, and its redeliveries with the same text and scope in the same
-    partition. Each version is compared, also one that a later version replaces: an earlier attempt at the batch may
-    have ended after it had inserted the version, and before it had claimed the pairs of the version.
-
-    A chunk has at most ``size`` documents and, if it has more than one document, at most ``characters`` characters.
+    - A chunk has either deletions only, or no deletion: a deleted document matches the documents before the deletion
+      and none after it.
+    - A chunk has one version of a document, and redeliveries of it from the same partition. So each version is
+      compared, also one that a later version replaces: an earlier attempt at the batch may have inserted the version
+      and ended before it claimed the version's pairs.
+    - A chunk has at most ``size`` documents and, unless it is a single document, at most ``characters`` characters.
     """
     chunk: list[Document] = []
     length = 0

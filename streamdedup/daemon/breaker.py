@@ -1,7 +1,7 @@
 """The dead-letter breaker: halts the daemon when too many records of a topic would become dead letters.
 
 Called by ``publisher``: ``check`` before a batch is published, and ``count`` after its commit. ``loop`` halts when
-``check`` raises.
+``check`` raises. A change touches ``settings.service`` (the limit) and docs/operating.md (an open breaker).
 """
 
 from collections import Counter, defaultdict, deque

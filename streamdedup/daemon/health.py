@@ -3,7 +3,7 @@
 ``loop`` and, until the loop runs, ``cli.run`` set ``Readiness``; ``cli.run`` starts a ``HealthServer`` with the checks
 of both probes. Liveness shows whether the loop makes progress, also while a server is away, so that no supervisor
 restarts the daemon for that. Readiness shows whether the daemon is at work for all of its topics: it has joined the
-group and awaits no server. The HTTP server runs in threads of its own.
+group and awaits no server. The HTTP server runs in threads of its own. A new wait is added to ``metrics.Awaited``.
 """
 
 import random
@@ -57,8 +57,8 @@ class Readiness:
     """Readiness of the daemon; set by the loop, read from any thread.
 
     The loop sets a wait when a call has failed. A call of the Kafka client may take until the transaction timeout to
-    fail, so the loop also marks its requests (``asking_kafka``), and a request without an answer for ``OVERDUE_S``
-    counts as a wait. Polls are not marked: ``kafka.group.SilenceWatch`` watches them.
+    fail. So the loop also marks its requests (``asking_kafka``): one without an answer for ``OVERDUE_S`` counts as a
+    wait. Polls are not marked: ``kafka.group.SilenceWatch`` watches them.
 
     ``awaited`` is the server or event that the loop awaits; None while the daemon is at work. ``waiting_for`` also
     reports an overdue request. ``halted`` says why nothing further is published.

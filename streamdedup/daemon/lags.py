@@ -3,7 +3,8 @@
 Called by ``loop`` and ``statistics``: ``observe`` after each poll and commit, ``refresh`` while the daemon waits.
 
 Offsets without a record (ends of transactions, aborted and compacted records) have no commit. So without a batch in
-progress the offset to read next counts as the first one that is not committed.
+progress the offset to read next counts as the first one that is not committed. For example with the end 100 and the
+next offset 90 the lag is 10; while a batch from offset 70 on is in progress it is 30.
 """
 
 import contextlib

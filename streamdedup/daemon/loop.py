@@ -72,8 +72,8 @@ log = structlog.get_logger("streamdedup.loop")  # one name for all modules of th
 class Loop:
     """Processes batches until it is asked to stop or a fatal error occurs.
 
-    ``tick`` is called at every step, for the watchdog. Only the policy ``rebuild`` uses ``rebuilder``.
-    ``readiness`` may be read from any thread.
+    ``pipelines`` are by topic. ``tick`` is called at every step, for the watchdog. ``rebuilder`` is used only where
+    ``options.on_index_lost`` is "rebuild". ``readiness`` may be read from any thread.
     """
 
     def __init__(
@@ -212,8 +212,8 @@ class Loop:
     def _announce(self, batch: Batch, fences: Mapping[Partition, Fence], source: Source) -> str:
         """Store the attempt id in every slot of the index, now that the batch is completely written; return the id.
 
-        The commit carries the same id. Raises ``Rejoin`` if the index lacks a committed id, because it has gone back in
-        time, or if a connection to the store was opened during the batch: the server may have forgotten a part of it.
+        The commit carries the same id. Raises ``Rejoin`` if the index lacks a committed id: it has gone back in time.
+        Also if a connection to the store was opened during the batch: the server may have forgotten a part of it.
         """
         with self._statistics.timed("index"):
             attempt_id = self._ownership.announce(fences, batch.starts)
@@ -236,7 +236,7 @@ class Loop:
         """Raise the high-water marks of the index to the committed offsets, and count the batch.
 
         Records below a high-water mark emit nothing when they are read again. If this update is lost, the next
-        comparison or fence of a partition raises the high-water mark.
+        ``check_for_losses`` or ``take_over`` (``partitions``) raises the marks.
         """
         self._slow_start.grow(sum(detected.replayed_count for detected in result.detected.values()))
         self._ownership.finish(batch.ends, fences, result.detected)
@@ -335,7 +335,7 @@ class Loop:
         self._statistics.halted()
 
     def _rebuild_step(self) -> None:
-        """Tick, report the wait for the index, and end the rebuild when asked to stop."""
+        """Do the ``tick`` of ``Recovery``: show the wait for the index, and end the rebuild when asked to stop."""
         self._tick()
         self.readiness.set_awaited(Awaited.INDEX)
         self._statistics.observe_wait(self._clients.source)

@@ -2,7 +2,7 @@
 
 Called by ``partitions`` and ``cli.index``, which compare the committed offsets of a group with the partition states of
 an index; ``recovery`` and ``rebuild`` react to the ``Loss`` values. The committed offsets must be read first: attempts
-are announced before they are committed.
+are announced before they are committed. A change must pass ``tests/simulation``.
 """
 
 from collections.abc import Iterable, Mapping
@@ -71,21 +71,19 @@ def losses_between(
     committed: Mapping[Partition, CommittedOffset], states: Mapping[Partition, PartitionState]
 ) -> list[Loss]:
     """Return the committed offsets that an index does not know; ``states`` are its states of the same partitions."""
-    commits = _KnownCommits(
-        max((lineage_of(state.announced) for state in states.values()), default=0),
-        max(
-            (attempt_ms(state.committed_attempt) for state in states.values() if state.committed_attempt), default=None
-        ),
-    )
-    losses = (describe_loss(partition, committed[partition], state, commits) for partition, state in states.items())
+    lineage = max((lineage_of(state.announced) for state in states.values()), default=0)
+    commit_times = [attempt_ms(state.committed_attempt) for state in states.values() if state.committed_attempt]
+    commits = _KnownCommits(lineage, max(commit_times, default=None))
+    losses = (loss_of(partition, committed[partition], state, commits) for partition, state in states.items())
+    # A daemon at work announces attempts before their commits, `index prepare` announces committed ones.
     is_unused = all(state.announced == state.committed_attempt for state in states.values())
     return [loss._replace(is_switch=is_unused and loss.gap is not None) for loss in losses if loss is not None]
 
 
-def describe_loss(
+def loss_of(
     partition: Partition, committed: CommittedOffset, state: PartitionState, commits: _KnownCommits = _NO_COMMITS
 ) -> Loss | None:
-    """Describe how the index shows that a committed offset was lost; None without a loss.
+    """Return the loss if the index does not know the committed offset, else None.
 
     Without ``commits`` the loss has no gap: the check before a fence needs only the reason.
     """

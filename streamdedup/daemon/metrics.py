@@ -30,7 +30,7 @@ _COUNT_BUCKETS = (1, 2, 5, 10, 20, 50, 100, 200, 500, 1000, 2000, 5000)
 
 #: Stages of a batch. The first four take time of the loop; ``ahead`` is the time of the thread that reads ahead.
 STAGES = ("poll", "prepare", "index", "publish", "ahead")
-#: Kinds of rebuilds of an index by daemons.
+#: Kinds of rebuilds by daemons: of a whole index, of its gap, of the gap after a switch to an index of `index prepare`.
 REBUILD_KINDS = ("lost", "gap", "switch")
 
 
@@ -390,10 +390,8 @@ class Metrics(MetricSet):
         ``profile_of`` has the profile by input topic; the others are values of the labels ``kind`` of ``records``,
         ``code``, ``reason`` of ``skipped`` and ``rule``.
         """
-        of_topic = [
-            (self.records, tuple(kinds)),
-            (self.dead_letters, tuple(codes)),
-        ]  # an iterator would end at one topic
+        # Tuples, because an iterator would be used up by the first topic.
+        of_topic = [(self.records, tuple(kinds)), (self.dead_letters, tuple(codes))]
         of_profile = [
             (self.skipped, tuple(reasons)),
             (self.suppressed, tuple(rules)),

@@ -1,6 +1,6 @@
 """The options of the loop that do not depend on a profile.
 
-``cli.assembly`` makes them from the settings; ``loop`` and ``publisher`` read them.
+``cli.assembly`` makes them from the settings; ``loop`` and ``publisher`` read them. A new option touches these.
 """
 
 from collections.abc import Callable

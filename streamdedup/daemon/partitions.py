@@ -17,7 +17,7 @@ import structlog
 
 from streamdedup.daemon.attempts import AttemptIds, attempt_id_of
 from streamdedup.daemon.batch import Pipeline
-from streamdedup.daemon.losses import Loss, describe_loss, losses_between
+from streamdedup.daemon.losses import Loss, loss_of, losses_between
 from streamdedup.detection.model import DetectionResult
 from streamdedup.errors import BatchRefused, IndexLost, StaleFence, StoreUnavailable
 from streamdedup.index.contract import PartitionStore
@@ -25,12 +25,12 @@ from streamdedup.index.values import BrokerState, Fence, PartitionState
 from streamdedup.kafka.protocols import Batch, CommittedOffset, Source
 from streamdedup.position import Partition
 
-#: Interval at which a daemon that publishes nothing looks for losses, in seconds. After a pause of this length it also
-#: looks before it publishes. Without such a pause it need not look: an index that has gone back by more than this time
+#: Interval at which a daemon that publishes nothing looks for losses, in seconds; after a pause of this length it looks
+#: before it publishes. Without such a pause it need not look: an index that has gone back by more than this time
 #: refuses its calls (rule 10).
 _COMPARE_S = 10.0
-#: Refusals for longer than this, in seconds, are no rebalance in progress: the later generation in the fence is that of
-#: a consumer group that was deleted, and generations count from 1 again.
+#: Refusals for longer than this, in seconds, are no rebalance in progress: the fence is of a consumer group that was
+#: deleted, in a later generation than that of the new group, which counts from 1 again.
 _STALE_FENCE_S = 60.0
 
 log = structlog.get_logger("streamdedup.loop")  # one name for all modules of the loop, shown in each log line
@@ -40,7 +40,7 @@ class _Refusals(NamedTuple):
     """Consecutive refusals under one generation.
 
     Attributes:
-        generation: Generation of the refused batches; 0 for a recovery beside an empty batch, None before a poll.
+        generation: That of the refused batches; 0 if a recovery was refused after an empty poll, None before a poll.
         first_s, last_s: First and last refusal, monotonic seconds.
     """
 
@@ -73,8 +73,8 @@ class PartitionOwnership:
         #: Partitions that were assigned at the last comparison for losses, and the time of this comparison.
         self._compared: frozenset[Partition] = frozenset()
         self._compared_s = clock()
-        #: Time of the last announcement by profile, and whether to compare before the next batch, as after a pause.
-        self._announced_s: dict[str, float] = {}
+        self._announced_s: dict[str, float] = {}  # time of the last announcement, by profile
+        #: Whether the next ``check_for_losses`` compares in any case, as after a pause.
         self._is_comparison_due = False
         #: None after a batch that was not refused.
         self._refusals: _Refusals | None = None
@@ -103,9 +103,8 @@ class PartitionOwnership:
         for partition in unfenced:
             in_kafka = BrokerState(topic_id=batch.topic_ids.get(partition.topic, ""), end=source.end(partition))
             self._fences[partition] = self._fence(partition, batch.generation, starts[partition], source, in_kafka)
-        if unfenced:
-            for pipeline, _ in self._by_pipeline(unfenced):
-                _require_index(pipeline)
+        for pipeline, _ in self._by_pipeline(unfenced):
+            _require_index(pipeline)
         self._refusals = None  # further refusals are not consecutive
         return {partition: self._fences[partition] for partition in starts}
 
@@ -129,13 +128,13 @@ class PartitionOwnership:
         index = self._pipelines[partition.topic].index
         in_index = index.partition_states([partition])[partition]
         self._attempt_ids.observe(in_index.announced)
-        loss = None if committed is None else describe_loss(partition, committed, in_index)
+        loss = None if committed is None else loss_of(partition, committed, in_index)
         if loss is not None:
             raise IndexLost(loss.reason)
-        # The high-water mark is raised to the start: the committed offset, or the first record that exists after it;
-        # without a commit, the beginning of the group. `fence` compares attempt ids again, atomically with the fencing.
-        # After the fence is set, `fence` calls `_confirm_membership`, which raises if this process has lost its
-        # membership, and with it the partition. An earlier call proves nothing: the process may be frozen after it.
+        # `fence` raises the high-water mark to the start: the committed offset, or the first record after it; without a
+        # commit, the beginning of the group. It compares attempt ids again, atomically with the fencing. Then it calls
+        # `_confirm_membership`, which raises if this process has lost its membership, and with it the partition. A call
+        # before the fencing would prove nothing: the process may be frozen in between.
         fence = index.fence(
             partition, generation, start, attempt_id_of(committed), in_kafka, lambda: self._confirm_membership(source)
         )
@@ -171,6 +170,7 @@ class PartitionOwnership:
         attempt_id = self._attempt_ids.next()
         now_s = self._clock()
         for pipeline, partitions in self._by_pipeline(fences):
+            # After a pause `check_for_losses`, which is called before the batch is published, compares.
             self._is_comparison_due |= now_s - self._announced_s.get(pipeline.name, -_COMPARE_S) >= _COMPARE_S
             self._announced_s[pipeline.name] = now_s
             pipeline.index.announce(attempt_id, [fences[partition] for partition in partitions], starts)
@@ -212,7 +212,8 @@ class PartitionOwnership:
 
         A document of any partition may have to be compared with a lost document. Compares after ``forget_fences``,
         after an assignment of further partitions, for the first batch after a pause, and else every ``_COMPARE_S``;
-        between comparisons the result is empty. Without losses, raises high-water marks that a ``finish`` has missed.
+        other calls return an empty list. A comparison without losses also repeats what a failed ``finish`` has missed:
+        it raises high-water marks in the index to the committed offsets.
         """
         assigned = source.assigned()
         is_compared = assigned <= self._compared

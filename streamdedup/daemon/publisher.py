@@ -31,9 +31,8 @@ class Publisher:
     def dead_letters(self, result: BatchResult, fences: Mapping[Partition, Fence]) -> list[FailedRecord]:
         """Return the failed records that get a dead letter.
 
-        A failed record below the high-water mark gets none, because an earlier batch, whose commit raised the mark, has
-        published it; a record from before ``Pipeline.silent_until_ms`` gets none either. Raises ``DeadLetterBurst`` for
-        too many (``breaker``).
+        Not those below the high-water mark, because an earlier batch has published theirs and its commit has raised the
+        mark; nor those from before ``Pipeline.silent_until_ms``. Raises ``DeadLetterBurst`` for too many (``breaker``).
         """
         dead_letters = [failed for failed in result.failures if self._is_to_publish(failed, fences)]
         self._breaker.check(result.decoded.batch, dead_letters)

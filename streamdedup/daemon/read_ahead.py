@@ -3,8 +3,8 @@
 For each batch ``loop`` calls ``poll`` and ``take_prepared``, and in a backlog (``may_read_ahead``) ``poll_ahead`` and
 ``prepare_ahead``; when it undoes a batch it calls ``discard``.
 
-The thread only calls the decoders and ``Detector.prepare``, which have no effect outside the process. All requests to
-Kafka and to the index stay in the loop's thread, so that no client is used by two threads.
+The thread only calls the decoders and ``Detector.prepare``. All requests to Kafka and to the index stay in the loop's
+thread, so that no client is used by two threads.
 
 The batch ahead is polled before the current batch is indexed. Most of its records have arrived by then, because the
 client fetches in the background, and a rebalance that the poll joins is known before anything is written.
@@ -32,8 +32,8 @@ JOINING_POLL_S = 0.1
 #: A batch with this many bytes of values is full. The size of a fetch limits a batch too, so a batch of large records
 #: never has the configured number of records.
 FULL_BYTES = 2**20
-#: Largest number of bytes of values in the batch at work, and in one that is prepared ahead: the memory holds both. A
-#: batch alone may have 32 MiB and one decompressed record batch of 64 MiB.
+#: Largest number of bytes of values in the batch at work, and in one that is prepared ahead: the memory holds both. Of
+#: a larger batch memory holds only one: it may have 32 MiB and one decompressed record batch of 64 MiB.
 MOST_BYTES = 32 * 2**20
 #: Limit on the characters of text that are prepared ahead; the loop prepares further chunks when it indexes the
 #: batch. A character takes at most eight bytes in shingles, and four in the encoded entries.

@@ -14,8 +14,7 @@ Steps, for each profile (3 to 5: ``rebuild_run``):
     2. The caller joins the group anew, so that Kafka refuses to commit batches that were indexed before step 1.
     3. ``rebuild``: take over all partitions, with the committed offsets as high-water marks. Replay the topics up to
        these offsets, silently. A gap is replayed from the starts of the last announced attempts. A lost index is
-       replayed from one lifetime before the next record (``rebuild_window``), with deletions from as far back as
-       deletion markers live.
+       replayed from one lifetime before the next record (``rebuild_window``), deletions from a marker's life before.
     4. Seed claims (rule 8), clusters and incarnations from the alert topic. For a gap, read alerts from the last commit
        that the index knows on. For a lost index, read all alerts: each request for a claim extends its life, so claims
        may be much older than their documents.
@@ -97,8 +96,9 @@ class Rebuilder:
         except BaseException:
             target.staging.abandon()
             raise
-        is_switch = all(loss.is_switch for loss in losses or ())  # the index is new, made by `index prepare`
-        self._begun[name] = _Begun(target, gaps, "lost" if gaps is None else "switch" if is_switch else "gap")
+        # A switch: the index is new, made by `index prepare`.
+        gap_kind = "switch" if all(loss.is_switch for loss in losses or ()) else "gap"
+        self._begun[name] = _Begun(target, gaps, "lost" if gaps is None else gap_kind)
         return True
 
     def _fillable_gaps(self, losses: Sequence[Loss], lifetime_ms: int | None) -> Mapping[Partition, Gap] | None:

@@ -37,8 +37,8 @@ from streamdedup.wire import Alert, AlertReader, ErrorCode, decode_alert
 #: Alerts are read from this long before a gap, in milliseconds, because the clocks of daemons may differ: an hour.
 _CLOCKS_MS = 3_600_000
 
-#: Records of a partition behind the committed offset that may have pending matches: twice the largest batch, because
-#: markers of transactions take offsets too.
+#: Offsets from the committed one on whose records may have pending matches: twice the largest batch, because markers
+#: of transactions take offsets too.
 _PENDING_RECORDS = 20_000
 #: Why an alert in Avro cannot be read, although another registry may have its schema.
 _NO_SCHEMA = frozenset({ErrorCode.UNKNOWN_SCHEMA, ErrorCode.FOREIGN_FRAMING})
@@ -217,13 +217,13 @@ class RebuildRun:
     def _is_fillable(self, fences: Mapping[Partition, Fence]) -> bool:
         """Tell whether a replay of the gaps makes the index whole.
 
-        Not in these cases, where a batch in progress is one that was uncommitted when the store went back:
+        False in three cases. A batch in progress is one that was uncommitted when the store went back.
 
         * A document of a gap has an entry from a batch in progress. The batch may have appended to an older version,
           or missed a deletion, and an entry is only replaced by a version from a later position.
-        * A batch in progress has matched a version that a gap replaces.
-        * Kafka has deleted records of a gap: the deletion of a document may be among them. Offsets without a record
-          may also be markers of transactions.
+        * A batch in progress has matched a version that a gap replaces. All partitions are fenced before this is read.
+        * Kafka has deleted records of a gap: the deletion of a document may be among them. Missing records alone do not
+          show this (``keeps_all`` does), because markers of transactions take offsets too.
         """
         index, pipeline = self._pipeline.index, self._pipeline
         missing_count = sum(self._committed[partition].offset - start for partition, start in self._starts.items())

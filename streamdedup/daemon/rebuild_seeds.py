@@ -1,7 +1,7 @@
 """What a rebuild restores from the published alerts: claims, clusters and incarnations.
 
 Called by ``rebuild_run``, which adds each alert of the profile, writes whenever there are ``SEED_PAIRS`` claims, and
-restores the incarnations at the end. ``wire.alerts`` has the fields that are read.
+restores the incarnations at the end. A change of the fields in ``wire.alerts`` also touches ``Seeds.add``.
 """
 
 from collections.abc import Sequence
@@ -30,8 +30,8 @@ class Seeds:
         self._fences = fences
         self.claims: dict[bytes, Position] = {}  # position by pair key
         self._alerts: dict[int, Alert] = {}  # the last alert by document number, since the last `write`
-        #: Time and incarnation of the last alert that names a document, by document number; without the documents that
-        #: have the first incarnation in all alerts.
+        #: By document number: time of the last alert that names the document, and its incarnation there. Only for
+        #: documents to which some alert gives another incarnation than the first.
         self._incarnations: dict[int, tuple[int, str]] = {}
 
     def add(self, alert: Alert) -> None:

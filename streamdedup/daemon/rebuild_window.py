@@ -19,14 +19,13 @@ def rebuild_window(
 ) -> dict[Partition, int | None]:
     """Return the record time by partition at which the window begins, milliseconds since the epoch; None for no limit.
 
-    An unread record forms pairs only with documents that are at most one retention period older. If the window were
-    counted from the present, and the backlog were longer than ``lifetime_ms``, a rebuild would read none of these
-    documents. A topic is therefore read from ``lifetime_ms`` before the earliest among
+    A partition is read from ``lifetime_ms`` before the earliest of these times:
 
     - the present;
-    - the next record in the profile's slowest partition: the record is compared with documents from all topics;
-    - if all partitions in the topic are read to their ends, the topic's latest record: if the records of a topic always
-      come late, its next records will be as old. Only the windows of this topic become longer.
+    - the time of the oldest unread record of all topics, because it forms pairs with older documents of all topics:
+      with a lifetime of 31 days and a backlog of 10 days, all topics are read from 41 days ago;
+    - the time of the topic's latest record, if the topic is read to its end, because the next records of a topic that
+      always comes late are as old. This moves the windows of this topic only.
 
     A partition without any record time is read from its oldest record.
     """
@@ -93,7 +92,7 @@ class WindowFilter:
     def __init__(self, window: Mapping[Partition, int | None], decoder: Decoder) -> None:
         self._decoder = decoder
         #: Beginning of the window, for each partition of which no record in the window was read yet.
-        self._before = {partition: start_ms for partition, start_ms in window.items() if start_ms is not None}
+        self._awaited_starts = {partition: start_ms for partition, start_ms in window.items() if start_ms is not None}
 
     def filtered(self, batch: Batch) -> Batch:
         """Return the batch without records from before the window, except deletions.
@@ -101,15 +100,15 @@ class WindowFilter:
         Until the windows of all partitions have begun, unreadable records, which have no times, are dropped in all
         partitions: ``rebuild`` would only count them.
         """
-        if not self._before:
+        if not self._awaited_starts:
             return batch
         return replace(batch, records=tuple(filter(self._keeps, batch.records)), unreadable=())
 
     def _keeps(self, record: Record) -> bool:
         partition = record.position.topic_partition
-        start_ms = self._before.get(partition)
+        start_ms = self._awaited_starts.get(partition)
         if start_ms is None or record.timestamp_ms >= start_ms:
-            self._before.pop(partition, None)
+            self._awaited_starts.pop(partition, None)  # the window has begun
             return True
         return self._is_deletion(record)
 

@@ -2,7 +2,7 @@
 
 Called by ``loop``: in each turn ``open`` before the poll and ``recover_if_lost`` after it, which finds losses by the
 committed offsets; ``confirm_index`` before a batch is published. Where a write shows a loss first, ``loop`` calls
-``report_loss``, and the next turn recovers. ``rebuild`` does the rebuilds.
+``report_loss``, and the next turn recovers. ``rebuild`` does the rebuilds. A new policy touches ``settings.service``.
 """
 
 from collections.abc import Callable, Iterable, Mapping, Sequence

@@ -10,12 +10,10 @@ The daemon cannot know either limit, and a killed process leaves no message. So 
 - after a batch that was undone because the daemon had lost its group membership or a partition, or because the
   transaction had timed out: the batch may have taken too long.
 
-A batch that was undone for another reason keeps the batch size: the store or Kafka was away, an index was lost, a store
-was connected again. The cause lies outside the batch.
+A batch that was undone for a reason outside the batch keeps the batch size: a server was away, an index was lost.
 
 If a batch of some size always fails, the batches fail again each time they grow to this size, but the smaller batches
-are committed. The lasting cure is a smaller ``kafka.batch_records``, as the log says. From one record to 2,000, the
-default, the batch size takes 11 commits.
+are committed. The lasting cure is a smaller ``kafka.batch_records``, as the log says.
 """
 
 import structlog

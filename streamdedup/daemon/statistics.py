@@ -89,7 +89,7 @@ class Statistics:
         self._count_dead_letters(dead_letters)
         self._observe_latency(decoded.batch)
         metrics.last_commit_timestamp_seconds.set(clock.now_ms() / 1000)
-        counts = _counts(result, len(dead_letters))
+        counts = _logged_counts(result, len(dead_letters))
         log.debug("batch_committed", **counts)
         self._summary.update(counts)
 
@@ -142,7 +142,7 @@ class Statistics:
     # Source and index
 
     def observe(self, source: Source, batch: Batch) -> None:
-        """Read source and index statistics after the poll of a batch; log the summary when it is due."""
+        """Show numbers of the source, ask the indexes for theirs every ``_STATS_S``, log the summary when it is due."""
         stats = source.stats()
         self._metrics.rebalances.inc(stats.rebalances_count - self._rebalances_count)
         self._rebalances_count = stats.rebalances_count
@@ -156,7 +156,7 @@ class Statistics:
         self._log_summary()
 
     def observe_wait(self, source: Source | None) -> None:
-        """Refresh the lags while the daemon waits (for Kafka: None, no refresh); log the summary when it is due."""
+        """Refresh the lags from ``source`` (None during a wait for Kafka); log the summary when it is due."""
         if source is not None:
             self.lags.refresh(source)
         self._log_summary()
@@ -223,7 +223,8 @@ def _pairs_count(detected: DetectionResult) -> int:
     return sum(len(detection.matches) for detection in detected.detections)
 
 
-def _counts(result: BatchResult, dead_letters_count: int) -> dict[str, int]:
+def _logged_counts(result: BatchResult, dead_letters_count: int) -> dict[str, int]:
+    """Return the fields of the log event ``batch_committed``, whose sums are those of ``summary``."""
     profiles = result.detected.values()
     return {
         "records": len(result.decoded.kinds),

@@ -2,7 +2,7 @@
 
 Such a partition begins at its first record that is younger than a lifetime (``retention`` plus ``retention_slack`` of
 its profile), by the clock of the daemon that takes the partition over. Called by ``loop`` before it fences the
-partitions of a batch: it undoes the batch, and seeks to the offset of this record, which the fence then makes the
+partitions of a batch: ``loop`` then undoes the batch and seeks to the offset of this record, which becomes the
 high-water mark. Earlier records are passed over and form no pairs. Until the first commit each takeover counts the
 lifetime anew: after a crash the partition begins later by the time that has passed.
 

@@ -137,8 +137,8 @@ def _entry_with_identity_of(document: Document, entry: IndexEntry) -> IndexEntry
 def _state(document: Document, entry: IndexEntry | None) -> InsertState:
     """Return the append's state.
 
-    CREATED: no entry; REPLAYED: the entry has this append; COLLIDED; SUPERSEDED: the entry is later; or REPLACED, to be
-    stored.
+    CREATED: there is no entry. REPLAYED: the entry has this append. COLLIDED: the entry is of another id. SUPERSEDED:
+    the entry is later. REPLACED: the entry after the append is to be stored.
     """
     if entry is None:
         return InsertState.CREATED  # the append is refused, as is an append to a deletion marker

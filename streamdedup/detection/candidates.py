@@ -4,8 +4,8 @@ Called by ``detector`` and ``lookup``, which get candidates from the index, and 
 them. ``tuning.capped`` computes the effect of the limits: a change here touches it.
 
 Storms: many copies of one text fill the buckets of the text. For a document with a full bucket the index returns only
-some members. Such a document is compared with at most ``STORM_CANDIDATES``, the latest members of its bucket of exact
-copies first, so that the cost is the same for any number of earlier copies.
+some members. Such a document is compared with at most ``STORM_CANDIDATES`` candidates, first with the latest members of
+its bucket of exact copies. So the cost is the same for any number of earlier copies.
 """
 
 from collections.abc import Mapping, Sequence

@@ -52,7 +52,7 @@ def contents_after_append(
     # one element every tail is empty.
     empty = [not content.element_count for content in contents]
     added = shingler.appended([np.array(content.tail, np.uint64) for content in contents], empty, texts)
-    bounds, tails, ends = added.offsets.tolist(), added.tails.tolist(), added.tail_offsets.tolist()
+    offsets, tails, tail_offsets = added.offsets.tolist(), added.tails.tolist(), added.tail_offsets.tolist()
     results = []
     for row, content in enumerate(contents):
         # ``added.token_counts`` are without the tail. ``element_counts`` include the tail; without added elements, 0.
@@ -60,7 +60,7 @@ def contents_after_append(
             results.append(content)
             continue
         element_count = content.element_count + int(added.element_counts[row]) - len(content.tail)
-        hashes = added.hashes[bounds[row] : bounds[row + 1]]
+        hashes = added.hashes[offsets[row] : offsets[row + 1]]
         stored_sketch: Sketch | None = content.sketch
         stop_only = bool(added.stop_only[row])
         if content.element_count < shingler.options.size:
@@ -78,7 +78,7 @@ def contents_after_append(
                 sketch=_extended(shingler, sketcher, stored_sketch, hashes),
                 token_count=min(content.token_count + int(added.token_counts[row]), MAX_COUNT),
                 element_count=min(element_count, MAX_COUNT),
-                tail=tuple(tails[ends[row] : ends[row + 1]]),
+                tail=tuple(tails[tail_offsets[row] : tail_offsets[row + 1]]),
                 stop_only=stop_only,
             )
         )
@@ -101,7 +101,7 @@ def _extended(
         assert stored_sketch.signature is not None
         shingles = np.unique(hashes)
         offsets = np.array([0, len(shingles)], np.int64)  # one document
-        signature = family.update(stored_sketch.signature[np.newaxis], shingles, offsets)[0]
+        signature = family.extended(stored_sketch.signature[np.newaxis], shingles, offsets)[0]
         # The sum counts shingles in both parts twice. That changes nothing: the stored count is the limit + 1 already,
         # where ``signature_sketch`` caps it.
         return sketcher.signature_sketch(stored_sketch.count + len(shingles), signature)
@@ -114,7 +114,7 @@ def _extended(
 
 
 def _occurrence_hashes(bag: NDArray[np.uint32], hashes: NDArray[np.uint32]) -> NDArray[np.uint32]:
-    """Return the occurrence hashes for plain shingle hashes with repetitions, ascending; ``bag`` has earlier ones."""
+    """Return the occurrence hashes of plain hashes with repetitions: the third one of a shingle twice in ``bag``."""
     in_bag = set(bag.tolist())
     numbered: set[int] = set()
     shingles, counts = np.unique(hashes, return_counts=True)

@@ -97,7 +97,7 @@ class Detector:
         # 1. Insert entries.
         batch = self._lifecycle.insert(prepared, fence_list)
         # 2. Insert in buckets and look up.
-        hits, bucket_counts = self._look_up(batch, fence_list)
+        hits, bucket_counts = self._insert_and_look_up(batch, fence_list)
         # 3. Verify.
         emitting, emission_counts = self._emitting(batch, fences)
         exact_copies = self._copy_buckets.insert_and_look_up(batch, hits, fence_list)
@@ -111,12 +111,13 @@ class Detector:
         # 5. Claim.
         owned = self._claim(batch, pending, verified, fence_list)
         # 6. Clusters.
+        detections = self._place_in_clusters(batch, pending, owned, verified, fence_list)
         with_matches = {row for row, saved in pending.items() if saved.matches}
         band_count = batch.band_keys.shape[1]
         hidden = {row for row, hit in emitting_hits.items() if hit.full_count == band_count} - with_matches
         counts = bucket_counts + emission_counts + verified_counts
         return counts + DetectionResult(
-            detections=self._detections(batch, pending, owned, verified, fence_list),
+            detections=detections,
             refused=tuple(batch.refused),
             pending_positions=(*batch.missing_positions, *(batch.documents[row].position for row in with_matches)),
             hidden=tuple(batch.documents[row] for row in sorted(hidden)),
@@ -128,7 +129,9 @@ class Detector:
 
     # Steps of index
 
-    def _look_up(self, batch: InsertedBatch, fences: Sequence[Fence]) -> tuple[dict[int, BucketHits], DetectionResult]:
+    def _insert_and_look_up(
+        self, batch: InsertedBatch, fences: Sequence[Fence]
+    ) -> tuple[dict[int, BucketHits], DetectionResult]:
         """Insert documents in their buckets; return candidates by row, and a result with the full buckets."""
         rows = batch.looked_up
         if not rows:
@@ -189,8 +192,8 @@ class Detector:
     ) -> dict[int, PendingMatches]:
         """Save matches as pending; return by row the pending matches from this and earlier attempts at the position.
 
-        A document without a match whose entry is new is left out: no earlier attempt can have saved matches for it,
-        because the attempt would have created the entry.
+        Leaves out new documents (``CREATED``) without a match: an earlier attempt that had saved matches for a document
+        would have created its entry.
         """
         matches = {row: dict(row_matches.matches) for row, row_matches in verified.items() if row_matches.matches}
         rows = [row for row in emitting if row in matches or batch.states[row] is not InsertState.CREATED]
@@ -233,7 +236,7 @@ class Detector:
             for row, row_matches in matches.items()
         }
 
-    def _detections(
+    def _place_in_clusters(
         self,
         batch: InsertedBatch,
         pending: Mapping[int, PendingMatches],
@@ -241,7 +244,7 @@ class Detector:
         verified: Mapping[int, RowMatches],
         fences: Sequence[Fence],
     ) -> tuple[Detection, ...]:
-        """Return a detection for each row with owned pairs, and place its document in a cluster."""
+        """Place the document of each row with owned pairs in a cluster; return the detections."""
         if not owned:
             return ()
         rows = sorted(owned)

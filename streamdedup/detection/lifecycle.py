@@ -97,8 +97,8 @@ class Lifecycle:
             for position, missing in missing_now.items()
             if position.offset >= fences[position.topic_partition].high_water_mark
         }
-        pending = save_missing_documents(self._store, emitting, fence_list)
-        unknown = pending | {position for position, missing in missing_now.items() if missing}
+        missing_at_first = save_missing_documents(self._store, emitting, fence_list)
+        unknown = missing_at_first | {position for position, missing in missing_now.items() if missing}
         markers, removed, refused = [], [], []
         for document, marker, stored in rows:
             if document.doubtful and document.position in unknown:
@@ -113,7 +113,7 @@ class Lifecycle:
             self._store.replace_entries(markers, fence_list)
         return DetectionResult(
             refused=tuple(refused),
-            pending_positions=tuple(sorted(pending)),
+            pending_positions=tuple(sorted(missing_at_first)),
             deleted_count=len(documents) - len(refused),
             deleted_unknown_count=len(unknown) - len(refused),
         )
@@ -176,11 +176,11 @@ class Lifecycle:
 
 
 def _missing_now(rows: Sequence[tuple[Document, IndexEntry, IndexEntry | None]]) -> dict[Position, bool]:
-    """Return by position whether the document to delete is missing.
+    """Return by position whether the document to delete is missing; ``rows``: document, its marker, stored entry.
 
     True if the index has no entry of the document. False if it has an entry from this position or a later one: an
-    earlier attempt may have found the document missing. Other positions are left out. A document with a marker is not
-    missing, because a stream may delete each document twice. ``rows`` are: document to delete, marker, stored entry.
+    earlier attempt may have found the document missing. An entry from an earlier position is the document, so the
+    position is left out. A marker counts as an entry, because a stream may delete each document twice.
     """
     missing_now: dict[Position, bool] = {}
     marked: set[int] = set()  # by earlier rows
@@ -230,6 +230,7 @@ def _entry_to_compare(document: Document, entry: IndexEntry, state: InsertState,
 
 
 def _is_inserted_elsewhere(document: Document, state: InsertState, stored: IndexEntry | None) -> bool:
+    """Tell whether a redelivered document was inserted by another partition, or by an earlier incarnation of it."""
     return (
         state is InsertState.REDELIVERED
         and stored is not None
@@ -254,7 +255,7 @@ def with_incarnation(entry: IndexEntry, stored: IndexEntry) -> IndexEntry:
 
 
 def _results_within_batch(entries: Sequence[IndexEntry]) -> dict[int, InsertResult]:
-    """Return the results of versions that are not inserted because the batch has a later or equal version, by row."""
+    """Return the results of versions that are not inserted, by row: of the versions 1, 3, 2, those in rows 0 and 2."""
     results: dict[int, InsertResult] = {}
     if len({entry.number for entry in entries}) == len(entries):
         return results

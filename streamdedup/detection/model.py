@@ -93,7 +93,7 @@ class DetectorOptions:
         return self.banding.probability(self.measure.least_jaccard(similarity), self.min_shared_bands)
 
     def near(self, similarities: Similarities) -> NDArray[np.bool_]:
-        """Return which pairs are near-duplicates, bool (n,)."""
+        """Return which pairs are near-duplicates, by the threshold or the containment rule, bool (n,)."""
         return (similarities.values >= self.threshold) | self.contained(similarities)
 
     def contained(self, similarities: Similarities) -> NDArray[np.bool_]:

@@ -21,9 +21,8 @@ rule                    suppresses a pair
 A document has the source from the upsert that stored its text; appends keep it. A missing or empty source is not known.
 The last three rules need both sources: a pair with a source that is not known is alerted.
 
-An index entry has 8 bytes of its source (BLAKE2b). Two sources with the same hash count as one source, and the rules
-suppress pairs between them by mistake. 100,000 sources form 5 * 10^9 pairs of sources. With 4 bytes, about one of these
-pairs has equal hashes; with 8 bytes, the probability of such a pair is 3 in 10^10.
+An index entry has 8 bytes of its source (BLAKE2b). Two sources with the same hash would count as one; that any two of
+100,000 sources have the same hash has a probability of 3 in 10^10. With 4 bytes it would be likely.
 """
 
 from collections.abc import Iterable, Mapping, Sequence

@@ -1,7 +1,7 @@
 """Verification: from the candidates of documents to their near-duplicates.
 
 Called by ``detector`` and ``lookup``. Reads the index entries of candidates in chunks (``entry_chunks``), compares them
-(``comparison``) and applies the suppression rules.
+(``comparison``) and applies the suppression rules. A new count is a field of ``model.DetectionResult``.
 """
 
 from collections import Counter
@@ -105,9 +105,9 @@ class Verifier:
         read_before: Mapping[int, IndexEntry],
         known_keys: Mapping[int, set[bytes]],
     ) -> tuple[dict[tuple[int, int], tuple[bytes, Match]], dict[tuple[int, int], SuppressionRule]]:
-        """Read and compare the candidates in chunks.
+        """Read and compare the candidates in chunks; fill the sets in ``known_keys``.
 
-        Adds the keys of all pairs whose candidate exists to ``known_keys``, for the rows in it. Returns pair key and
+        Each set, of a known row, gets the keys of the row's pairs with candidates that exist. Returns pair key and
         match of each near-duplicate, and the rule of each suppressed one, both by row and candidate number.
         """
         near: dict[tuple[int, int], tuple[bytes, Match]] = {}

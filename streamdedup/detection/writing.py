@@ -1,6 +1,6 @@
 """Writing an index without Kafka. Called by ``library.Index``, which also uses ``chunks``.
 
-A program owns the only partition of its index, as a daemon owns the partitions of topics.
+A program owns the only partition of its index, as a daemon owns the partitions of topics. docs/library.md describes it.
 """
 
 import time

@@ -277,8 +277,8 @@ class StoreHealth(Protocol):
         """Open the index, or create it if there is none and ``create`` is true; once per connection.
 
         Returns None when there is no index and ``create`` is false. Raises ``IndexMismatch`` for an index that was
-        built with other parameters, each named in the text, or a partial index that an interrupted deletion has left;
-        and ``StoreUnavailable`` while another process rebuilds the index.
+        built with other parameters, each named in the text, and for the remains of an interrupted deletion. Raises
+        ``StoreUnavailable`` while another process rebuilds the index.
         """
 
     def connections_count(self) -> int:

@@ -163,7 +163,7 @@ def _high_length(count: Any) -> Any:
 def _first_bits(counts: Sequence[int]) -> NDArray[np.intp]:
     """Return for each hash the place of its bit if its high part were 0, counted over the codes of all documents.
 
-    In one document the place is the number of the hash. Further documents begin at whole bytes.
+    The bits of each document begin at a whole byte: two hashes take 33 bytes, so the counts (2, 1) give 0, 1, 264.
     """
     numbers = np.arange(sum(counts))
     if len(counts) > 1:

@@ -122,8 +122,8 @@ class Hits:
     """The result of looking up documents in their buckets; documents are named by their rows in the call.
 
     Attributes:
-        candidates: For each document the other members of its buckets: document number, and in how many bands the
-            member shares a bucket with the document.
+        candidates: For each document the other members of its buckets: ``{17: 3}`` for one that shares the buckets of
+            three bands with document 17.
         full: Number of full buckets by document, for documents with at least one.
         near_capacity: Documents with a bucket that other members fill at least by half, those in ``full`` included.
     """

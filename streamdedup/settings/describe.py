@@ -37,7 +37,7 @@ def describe_banding(profile: Profile) -> Iterator[str]:
     origin = "chosen" if profile.bands is None else "given"
     bands, rows = counted(banding.bands, "band"), counted(banding.rows, "row")
     yield f"banding ({origin}): {bands} x {rows}, {banding.permutations} of {profile.permutations} permutations"
-    yield f"steepest near (1/{banding.bands})^(1/{banding.rows}) = {banding.threshold:.3f}"
+    yield f"steepest near (1/{banding.bands})^(1/{banding.rows}) = {banding.steepest_similarity:.3f}"
     curve = sorted({*_CURVE, profile.recall_from})
     yield f"found: {', '.join(f'{profile.recall(similarity):.4f} at {similarity:g}' for similarity in curve)}"
     rule = profile.containment_rule()

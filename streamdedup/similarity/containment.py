@@ -24,8 +24,8 @@ so e + a random elements of A were drawn, of which e lie in B. With A the smalle
 
     C = e / (e + a),    standard error sqrt(C (1 - C) / (e + a)) = C sqrt((1 - C) / (K J)),    J = e / K
 
-a binomial share; the delta method for the ratio yields the same. Where the sizes are known,
-|A and B| = J (|A| + |B|) / (1 + J) yields a second estimate of C, and a worse one: at C = 0.9, |B| = 2 |A| and K = 128
+a binomial share; the delta method for the ratio yields the same. Where the sizes are known, the estimate of J yields
+a second one of C, because |A and B| = J (|A| + |B|) / (1 + J). The second is worse: at C = 0.9, |B| = 2 |A| and K = 128
 its standard error is 0.064, that of e / (e + a) is 0.038. The side with fewer drawn elements counts as the smaller set.
 Between sets with nearly equal sizes this makes the estimate too large, by less than a standard error.
 """

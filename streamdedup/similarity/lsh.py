@@ -24,13 +24,14 @@ for all documents and bands at once: 0.3 microseconds a document for 12 bands of
 
     cost(b, r) = b + w F(b, r),    F(b, r) = (N / 19,043) * sum over i of n_i (1 - (1 - s_i^r)^b)
 
-F is the number of false candidates that a document has in an index of N others: n_i is how many neighbours of
-similarity s_i below the threshold a Reuters-21578 article has among all 19,043 (word 3-shingles, every pair compared;
-the sum is within 6 % of the exact figure). One shared band makes a candidate for every m, so m is not in F. w is the
-price of a false candidate: 4.5 microseconds to decode and compare the entry and some 2.5 to fetch it, where a band
-takes 5.3 of look-up and insert (84 for 16 bands, Python and Redis together). The ratio is 1.3; but F grows with the
-index and b does not, hence w = 2. At threshold 0.8 and recall 0.99, with the pairs that became candidates on Reuters
-(mean over five seeds; each counts for both documents) and N = 300,000:
+F is the number of false candidates of a document in an index of N others. A Reuters-21578 article has n_i neighbours of
+similarity s_i, below the threshold, among all 19,043 articles (word 3-shingles, every pair compared; the sum is within
+6 % of the exact figure). One shared band makes a candidate, however large m is, so m is not in F.
+
+w is the price of a false candidate in bands. A false candidate takes 4.5 microseconds to decode and compare, and some
+2.5 to fetch; a band takes 5.3 to look up and insert (84 for 16 bands, Python and Redis together). The ratio is 1.3; but
+F grows with the index and b does not, hence w = 2. At threshold 0.8 and recall 0.99, with the pairs that became
+candidates on Reuters (mean over five seeds; each counts for both documents) and N = 300,000:
 
     bands x rows   permutations   P(0.8)   pairs below 0.8   of 540 from 0.8 on   F      cost
     9 x 4          36             0.9913   1,188             539.8                2.01   13.0
@@ -122,8 +123,8 @@ class Banding:
         return self.bands * self.rows
 
     @property
-    def threshold(self) -> float:
-        """Similarity near which the curve is steepest, (1/b)^(1/r); not the threshold of a profile."""
+    def steepest_similarity(self) -> float:
+        """Similarity near which the curve of `probability` is steepest, (1/b)^(1/r)."""
         return float((1.0 / self.bands) ** (1.0 / self.rows))
 
     def probability(self, similarity: float, shared: int = 1) -> float:

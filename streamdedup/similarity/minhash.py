@@ -16,8 +16,7 @@ error sqrt(J (1 - J) / K): 0.035 at J = 0.8 and K = 128. The k-th function here 
     h_k(x) = (a_k x + b_k) mod 2^32,    a_k odd
 
 in uint32 arithmetic that wraps by design: a 32-bit bijection at the price of two vector instructions. It only permutes,
-and keeps neighbouring x in arithmetic progression, so x must be well mixed already. (The textbook's (a x + b) mod p,
-written plainly in uint64, overflows.)
+and keeps neighbouring x in arithmetic progression, so x must be well mixed already.
 
 Worked example, with the textbook's h_1 = (x + 1) mod 5, h_2 = (3 x + 1) mod 5 and S1 = {0, 3}, S4 = {0, 2, 3}: S1
 hashes to {1, 4} and {1, 0}, S4 to {1, 3, 4} and {1, 2, 0}. Both signatures are (1, 0), the estimate is 1, the true
@@ -104,17 +103,17 @@ class HashFamily:
         filled = offsets[1:] > offsets[:-1]
         if filled.all():
             return _minima(hashes, offsets, a, b)
-        # reduceat gives an empty segment the first value of the next one, so empty documents are left out. The other
-        # starts and the last end divide the hashes, to which empty documents add nothing.
+        # reduceat gives an empty segment the first value of the next one, so empty documents are left out. The others
+        # still divide all hashes, because empty documents have none.
         signatures = np.full((len(filled), last - skip), EMPTY, dtype=np.uint32)
         if filled.any():
             signatures[filled] = _minima(hashes, np.append(offsets[:-1][filled], offsets[-1]), a, b)
         return signatures
 
-    def update(
+    def extended(
         self, signatures: NDArray[np.uint32], hashes: NDArray[np.uint32], offsets: NDArray[np.int64]
     ) -> NDArray[np.uint32]:
-        """Return the signatures of unions with further shingles, uint32 (n, p), in a new array.
+        """Return the signatures of documents with further shingles, uint32 (n, p), in a new array.
 
         ``signatures`` are uint32 (n, p) of this family's first p functions; ``hashes`` and ``offsets`` are as for
         `sign`.

@@ -12,7 +12,7 @@ from streamdedup.errors import IndexLost, StoreMisconfigured, StoreUnavailable
 from streamdedup.index.documents import IndexEntry, InsertState
 from streamdedup.index.redis.admin import RedisUpkeep
 from streamdedup.index.redis.base import RedisIndexOptions
-from streamdedup.index.redis.connection import check_server, connect, connect_cluster, connect_sentinel
+from streamdedup.index.redis.connection import connect, connect_cluster, connect_sentinel, require_usable
 from streamdedup.index.redis.keys import Keys
 from streamdedup.index.redis.store import RedisIndex
 from streamdedup.position import Partition, Position
@@ -183,15 +183,15 @@ class TestCluster:
                 client.config_set("maxmemory", 0)
 
     def test_a_single_master_that_would_drop_keys_is_named(self, cluster_of_redis, cluster_servers):
-        assert check_server(cluster_servers) == []
+        assert require_usable(cluster_servers) == []
         client = cluster_of_redis.clients[1]
         client.config_set("maxmemory-policy", "allkeys-lru")
         try:
-            (warning,) = check_server(cluster_servers)
+            (warning,) = require_usable(cluster_servers)
             assert f"the store {LOOPBACK}:{cluster_of_redis.nodes[1].port} would drop keys" in warning
             client.config_set("maxmemory", "500mb")
             with pytest.raises(StoreMisconfigured, match="set it to noeviction"):
-                check_server(cluster_servers)
+                require_usable(cluster_servers)
         finally:
             client.config_set("maxmemory", 0)
             client.config_set("maxmemory-policy", "noeviction")
@@ -217,10 +217,10 @@ class TestEviction:
             store = open_store(servers)
             assert store.stats().used_bytes
             client.config_set("maxmemory-policy", policy)
-            assert [policy in warning for warning in check_server(servers)] == [True]
+            assert [policy in warning for warning in require_usable(servers)] == [True]
             assert store.stats().used_bytes
             client.config_set("maxmemory", "500mb")
-            for look in (lambda: check_server(servers), store.stats):
+            for look in (lambda: require_usable(servers), store.stats):
                 with pytest.raises(StoreMisconfigured, match=rf"{policy}: set it to noeviction"):
                     look()
 
@@ -228,7 +228,7 @@ class TestEviction:
 class TestRights:
     @staticmethod
     def work(servers):
-        assert check_server(servers) == []
+        assert require_usable(servers) == []
         # The last document finds full buckets.
         numbers = list(range(2, 24, 2))
         packed = open_store(servers, f"{NAMESPACE}-packed", bucket_cap=10, bucket_layout="packed")
@@ -342,14 +342,14 @@ class TestTls:
                 client.cluster("ADDSLOTSRANGE", 0, redis_sets.SLOTS_COUNT - 1)
                 wait_until(lambda: client.cluster("INFO")["cluster_state"] == "ok", what="the cluster")
             with connect_cluster([(LOOPBACK, server.port)], security=security) as servers:
-                assert check_server(servers) == []
+                assert require_usable(servers) == []
                 exercise(open_store(servers), [1, 2])
 
 
 def check_refused(servers, words):
     """Check that connected servers are refused in these words."""
     with servers, pytest.raises(StoreMisconfigured, match=words):
-        check_server(servers)
+        require_usable(servers)
 
 
 class TestModes:
@@ -368,7 +368,7 @@ class TestModes:
     @pytest.mark.parametrize("open_servers", [connect_cluster, lambda nodes: connect_sentinel(nodes, "index")])
     def test_nobody_there_is_waited_for(self, open_servers):
         with open_servers([(LOOPBACK, free_ports()[0])]) as servers, pytest.raises(StoreUnavailable):
-            check_server(servers)
+            require_usable(servers)
 
 
 @pytest.fixture
@@ -392,7 +392,7 @@ class TestSentinel:
         # The first Sentinel is away.
         sentinels = [(LOOPBACK, free_ports()[0]), (LOOPBACK, watched.sentinel.port)]
         with connect_sentinel(sentinels, redis_sets.SERVICE, timeout_s=2.0, connect_timeout_s=2.0) as servers:
-            assert check_server(servers) == []
+            assert require_usable(servers) == []
             store = open_store(servers)
             exercise(store, [1, 2])
             with redis.Redis(port=watched.master.port) as client:

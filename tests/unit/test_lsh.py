@@ -95,9 +95,9 @@ class TestProbability:
     def test_a_tiny_miss_is_not_rounded_away(self):
         assert Banding(128, 1).miss(0.8) == pytest.approx(0.2**128)
 
-    def test_the_curve_is_steep_near_the_threshold(self):
-        assert Banding(20, 5).threshold == pytest.approx(0.5493, abs=1e-4)
-        assert Banding(1, 7).threshold == 1.0
+    def test_the_curve_is_steep_near_its_steepest_similarity(self):
+        assert Banding(20, 5).steepest_similarity == pytest.approx(0.5493, abs=1e-4)
+        assert Banding(1, 7).steepest_similarity == 1.0
 
     @pytest.mark.parametrize(("similarity", "shared"), [(-0.1, 1), (1.1, 1), (math.nan, 1), (0.5, 0), (0.5, 5)])
     def test_arguments_outside_their_range_are_refused(self, similarity, shared):

@@ -121,7 +121,7 @@ class TestIncremental:
     def test_an_update_gives_the_signature_of_the_union(self, pairs):
         known, more = zip(*pairs, strict=True)
         whole = sign([first + second for first, second in pairs])
-        assert np.array_equal(FAMILY.update(sign(known), *batch_of(more)), whole)
+        assert np.array_equal(FAMILY.extended(sign(known), *batch_of(more)), whole)
 
     @given(hash_lists, hash_lists, hash_lists)
     def test_merging_is_the_union_in_any_order(self, first, second, third):
@@ -134,12 +134,12 @@ class TestIncremental:
     def test_an_update_does_not_change_its_argument(self):
         known = sign([[5, 6]])
         before = known.copy()
-        FAMILY.update(known, *batch_of([[7, 8, 9]]))
+        FAMILY.extended(known, *batch_of([[7, 8, 9]]))
         assert np.array_equal(known, before)
 
     def test_another_number_of_documents_is_refused(self):
         with pytest.raises(ValueError, match="cannot be compared"):
-            FAMILY.update(sign([[1], [2]]), *batch_of([[3]]))
+            FAMILY.extended(sign([[1], [2]]), *batch_of([[3]]))
 
 
 class TestTextbook:

@@ -13,7 +13,7 @@ from streamdedup.index.backend import IndexParameters, ServerFacts
 from streamdedup.index.redis.admin import RedisUpkeep
 from streamdedup.index.redis.base import RedisIndexOptions
 from streamdedup.index.redis.checks import check_redis
-from streamdedup.index.redis.connection import check_server, read_facts, software
+from streamdedup.index.redis.connection import read_facts, require_usable, software
 from streamdedup.index.redis.keys import Keys
 from streamdedup.index.redis.reader import RedisIndexReader
 from streamdedup.index.redis.servers import Servers
@@ -74,7 +74,7 @@ class RedisBackend:
         return [_server_facts(address, info) for address, info in read_facts(self.connections).items()]
 
     def require_usable(self) -> list[str]:
-        return check_server(self.connections)
+        return require_usable(self.connections)
 
     def findings(self, *, rebuilds: bool) -> Iterator[Finding]:
         options, keys = self._options, [self._keys(name) for name in self._indexes]

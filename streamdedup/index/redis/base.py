@@ -189,7 +189,7 @@ class RedisPart(RedisReading):
     ) -> Call:
         """Return a call of a writing script under fences, and remember it; ``documents_count``: see ``Call``.
 
-        It carries the number of the next run of ``ScriptRunner`` (``lua/_fence.lua``), and must be called there.
+        The call carries the number of the next run of ``ScriptRunner`` (``lua/_fence.lua``), and belongs to that run.
         """
         run_number = self._runner.run_number
         # A single server loses the last writes of all slots together, so slot 0 has the number for all slots.
@@ -207,8 +207,8 @@ class RedisPart(RedisReading):
 
         A slot with a smaller number has lost writes, and refuses the call (``lua/_fence.lua``). The first call of a run
         expects the number of the slot's last call, unless a run has failed since, or the last call is too old. Further
-        calls expect the number of this run, which the first call has stored: if the slot refuses the first call, it
-        refuses all.
+        calls expect the number of this run, which the first call has stored, so they are refused if the first call is.
+        Three calls of run 7 after run 6 expect 6, 7 and 7.
         """
         failures_count, now_s = self._runner.failures_count, time.monotonic()
         never = _LastCall(run_number=0, failures_count=0, called_at_s=0.0)

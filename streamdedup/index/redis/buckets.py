@@ -12,7 +12,7 @@ Both layouts return all members that were inserted during the last lifetime and 
 Buckets of exact copies are sorted sets in both layouts.
 
 Called by ``detection`` through the contract; ``redis.reader`` takes ``LAYOUTS`` from here. Read ``index.contract``
-first, rules 2 and 9.
+first, rules 2 and 9. A change of behaviour touches ``index.memory``.
 """
 
 from collections import Counter
@@ -86,8 +86,8 @@ class RedisBuckets(RedisPart):
         near_capacity: set[int] = set()
         replies = self._run([*calls, self._count_call(numbers)])[: len(calls)]  # the last reply is not needed
         for rows, reply in zip(rows_of_call, replies, strict=True):
-            # The reply is a flat list of pairs: number of a document in the call, from 1 on, negative where the bucket
-            # is full; and the bucket's members.
+            # The reply is a flat list: [1, members, -3, members] for the first and the third document of the call, the
+            # latter with a full bucket.
             for row_number, members in zip(reply[::2], reply[1::2], strict=True):
                 row = int(rows[abs(row_number) - 1])
                 if row_number < 0:

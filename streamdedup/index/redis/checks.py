@@ -60,8 +60,8 @@ def check_redis(
 ) -> Iterator[Finding]:
     """Yield the result of each check; raise for a request without an answer.
 
-    The check of permissions calls all commands in a script that may not write, and so changes no key. For a command
-    that the user may not call, the server refuses with this reason first. The script stays in the server's cache.
+    The check of permissions calls all commands in a script that may not write, and so changes no key. The server checks
+    permissions before it refuses a write, so its reply shows a lack. The script stays in the server's cache.
 
     Args:
         keys: The guard of each slot of the indexes, a key that never exists.

@@ -73,7 +73,7 @@ def connect_sentinel(
 
     ``security`` and ``sentinel_security`` are the client's arguments for login and TLS. With ``from_replicas`` the
     connection is to a replica if there is any: for commands that only read, and not for ``read_facts`` and
-    ``check_server``, which take a replica for a failover.
+    ``require_usable``, which take a replica for a failover.
     """
     times = {"socket_timeout": timeout_s, "socket_connect_timeout": connect_timeout_s}
     # Each Sentinel is asked once: if it does not answer, the client asks the next.
@@ -158,7 +158,7 @@ def read_facts(servers: Servers) -> dict[str, dict[str, Any]]:
     return facts
 
 
-def check_server(servers: Servers) -> list[str]:
+def require_usable(servers: Servers) -> list[str]:
     """Raise unless each server is as in the settings, accepts writes and keeps every key; return warnings."""
     warnings: list[str] = []
     for name, info in read_facts(servers).items():

@@ -2,7 +2,7 @@
 
 An entry is a string (``index.entries``) in the slot of its document number; a cluster set is in the slot of the number
 of its first document. Scripts: ``insert_entries``, ``replace_entries``, ``set_clusters``, ``change_cluster_sets``.
-Read ``index.contract`` first: the calls implement its rules 1, 3 and 9.
+Read ``index.contract`` first: the calls implement its rules 1, 3 and 9. A change of behaviour touches ``index.memory``.
 """
 
 from collections.abc import Sequence
@@ -51,8 +51,8 @@ class RedisEntries(RedisPart):
     ) -> list[InsertResult]:
         results = [InsertResult(InsertState.CREATED)] * len(entries)
         encoded = encode_entries(entries) if encoded is None else encoded
-        # Reply of a call: a string with one state byte per entry; then, for each entry in ``RETURNING_STATES``, its
-        # number in the call (from 1 on) and the stored entry.
+        # Reply of a call: one state byte per entry; then for each state in ``RETURNING_STATES`` number in the call and
+        # stored entry. b"\0\1\0", 2, stored: of three entries the second is to replace the stored one.
         groups, replies = self._call_with_entries("insert_entries", [self._lifetime], entries, encoded, fences)
         for rows, (states, *stored) in zip(groups, replies, strict=True):
             if set(states) == {InsertState.CREATED}:
@@ -67,10 +67,9 @@ class RedisEntries(RedisPart):
         return results
 
     def replace_entries(self, entries: Sequence[IndexEntry], fences: Sequence[Fence]) -> None:
-        # The entries rely on the removals from buckets (rule 9). On a cluster the removals are in the slots of the
-        # buckets, the entries in those of their numbers, and each slot has its own call number (rule 10). So a removal
-        # of no documents first stores the present call number in the slot of each entry: a failover of a server that
-        # loses removals also loses this later write, and the new master refuses the entries.
+        # The entries rely on the removals from buckets (rule 9). On a cluster these are in slots with call numbers of
+        # their own (rule 10). So a removal of no documents first stores the present call number in the slot of each
+        # entry. A failover that loses removals also loses this later write; the new master refuses the entries.
         removal, encoded_fences = f"remove_{self.options.bucket_layout}", self._encode_fences(fences)
         calls = []
         for slot in by_slot(self._keys.entry_slot(entry.number) for entry in entries):

@@ -2,7 +2,7 @@
 
 ``redis.servers`` translates errors that the client raises (``translated``), and error replies in a pipeline
 (``check_replies``, as ``redis.scripts`` and ``redis.reader`` do). The parts translate errors of the codec
-(``damage_translated``).
+(``damage_translated``). A new reply of a server is added to ``_TEMPORARY_REPLIES``, ``_refusal`` or ``_wrong_server``.
 """
 
 import re
@@ -60,60 +60,43 @@ _NO_SNAPSHOTS = re.compile(r"MISCONF .* configured to save RDB snapshots")
 _NO_LOGIN = ("HELLO must be called with the client already authenticated", "Authentication required")
 
 
-def _refusal(error: BaseException) -> StoreMisconfigured | None:
-    """Return the error for a refused login or a missing permission, with the settings to check; else None."""
-    text = str(error)
-    if any(part in text for part in _NO_LOGIN):
-        return StoreMisconfigured(
-            "the store wants a login: set redis.password, and redis.username unless it is that of the default user"
-        )
-    if isinstance(error, exceptions.AuthenticationError):
-        return StoreMisconfigured(
-            "the store refuses the login: check redis.username and redis.password, or user and password in redis.url "
-            f"(redis.url_file), or redis.credential_provider: {text}"
-        )
-    if isinstance(error, exceptions.NoPermissionError) or any(part in text for part in _SCRIPT_REFUSALS):
-        if _KEYS_REFUSED.search(text):
-            return StoreMisconfigured(
-                "the store refuses us: the user (redis.username) lacks rights on the keys of the index, which "
-                f"begin with redis.key_prefix: {_text_without_script(error)}; {GRANT}"
-            )
-        return StoreMisconfigured(
-            f"the store refuses us: the user (redis.username) lacks rights: {_text_without_script(error)}; {GRANT}"
-        )
-    return None
+@contextmanager
+def translated(
+    address: Callable[[], str | None] = lambda: None, new_login_setting: Callable[[], str | None] = lambda: None
+) -> Iterator[None]:
+    """Raise the project's errors in place of those of the client.
+
+    Args:
+        address: Returns the server's address, which the client's errors about time-outs lack; None for several servers.
+        new_login_setting: Returns the setting that will bring a new login after a refusal; None if a refusal is final.
+
+    Raises:
+        StoreUnavailable: The server is away, full, loading or failing over, or a new login is awaited.
+        StoreMisconfigured: The server refuses the client, or gives an unexpected answer.
+    """
+    try:
+        yield
+    except (exceptions.RedisError, exceptions.RedisClusterException) as error:
+        raise _translate(error, address=address(), new_login_setting=new_login_setting()) from error
 
 
-def _text_without_script(error: BaseException) -> str:
-    """Return the text of an error without the name of the script in which it occurred."""
-    return _SCRIPT_NOISE.sub("", str(error))
+def check_replies(replies: Sequence[object], keys: Sequence[bytes] = ()) -> None:
+    """Raise for the first reply of a pipeline that is an error; see ``translated``.
+
+    ``keys`` has a key of each command, for errors that name the key; it is empty for commands without keys.
+    """
+    for reply, key in zip(replies, keys or repeat(None), strict=False):
+        if isinstance(reply, exceptions.RedisError | exceptions.RedisClusterException):
+            raise _translate(reply, key) from reply
 
 
-def _condition(error: BaseException) -> str:
-    """Describe the condition in which a server refuses requests for a while, with the cure if there is any."""
-    text = _text_without_script(error)
-    if isinstance(error, exceptions.OutOfMemoryError) or text.startswith("OOM"):
-        return "its memory is full; raise its limit (maxmemory), or drop unused indexes"
-    if append_only := _NO_APPEND_ONLY_FILE.fullmatch(text):
-        reason = append_only[1]
-        return f"its append-only file cannot be written (MISCONF: {reason}); make room on the disk that holds the file"
-    if _NO_SNAPSHOTS.match(text):
-        return "its snapshots cannot be written (MISCONF); its log names the reason, often a full disk"
-    return text or type(error).__name__
-
-
-def _wrong_server(error: BaseException, store: str) -> StoreMisconfigured | None:
-    """Return the error for a server of another kind than the settings say, or an untrusted one; else None."""
-    if isinstance(error, exceptions.InvalidResponse):
-        return StoreMisconfigured(f"{store} does not answer as Redis does; check redis.url or redis.nodes: {error}")
-    if "CERTIFICATE_VERIFY_FAILED" in str(error):
-        return StoreMisconfigured(
-            "the store's certificate is not trusted; check redis.ssl_ca_file, and whether the servers are named as in "
-            f"their certificates: {error}"
-        )
-    if "cluster support disabled" in str(error):
-        return StoreMisconfigured('redis.mode is "cluster", but the server runs by itself; set it to "single"')
-    return None
+@contextmanager
+def damage_translated() -> Iterator[None]:
+    """Raise ``StoreMisconfigured``, for the operator, in place of errors of the codec."""
+    try:
+        yield
+    except ValueError as error:
+        raise StoreMisconfigured(f"{error}; another program writes to the keys of this index") from error
 
 
 def wrong_type(key: str) -> StoreMisconfigured:
@@ -127,13 +110,9 @@ def wrong_type(key: str) -> StoreMisconfigured:
     )
 
 
-@contextmanager
-def damage_translated() -> Iterator[None]:
-    """Raise ``StoreMisconfigured``, for the operator, in place of errors of the codec."""
-    try:
-        yield
-    except ValueError as error:
-        raise StoreMisconfigured(f"{error}; another program writes to the keys of this index") from error
+def shown_key(key: bytes) -> str:
+    """Return a key as text, with escapes for bytes that are not printable ASCII."""
+    return "".join(chr(byte) if 32 <= byte < 127 else f"\\x{byte:02x}" for byte in key)
 
 
 def _translate(
@@ -169,36 +148,57 @@ def _causes(error: BaseException) -> Iterator[BaseException]:
         cause = cause.__cause__ or cause.__context__
 
 
-@contextmanager
-def translated(
-    address: Callable[[], str | None] = lambda: None, new_login_setting: Callable[[], str | None] = lambda: None
-) -> Iterator[None]:
-    """Raise the project's errors in place of those of the client.
+def _refusal(error: BaseException) -> StoreMisconfigured | None:
+    """Return the error for a refused login or a missing permission, with the settings to check; else None."""
+    text = str(error)
+    if any(part in text for part in _NO_LOGIN):
+        return StoreMisconfigured(
+            "the store wants a login: set redis.password, and redis.username unless it is that of the default user"
+        )
+    if isinstance(error, exceptions.AuthenticationError):
+        return StoreMisconfigured(
+            "the store refuses the login: check redis.username and redis.password, or user and password in redis.url "
+            f"(redis.url_file), or redis.credential_provider: {text}"
+        )
+    if isinstance(error, exceptions.NoPermissionError) or any(part in text for part in _SCRIPT_REFUSALS):
+        if _KEYS_REFUSED.search(text):
+            return StoreMisconfigured(
+                "the store refuses us: the user (redis.username) lacks rights on the keys of the index, which "
+                f"begin with redis.key_prefix: {_text_without_script(error)}; {GRANT}"
+            )
+        return StoreMisconfigured(
+            f"the store refuses us: the user (redis.username) lacks rights: {_text_without_script(error)}; {GRANT}"
+        )
+    return None
 
-    Args:
-        address: Returns the server's address, which the client's errors about time-outs lack; None for several servers.
-        new_login_setting: Returns the setting that will bring a new login after a refusal; None if a refusal is final.
 
-    Raises:
-        StoreUnavailable: The server is away, full, loading or failing over, or a new login is awaited.
-        StoreMisconfigured: The server refuses the client, or gives an unexpected answer.
-    """
-    try:
-        yield
-    except (exceptions.RedisError, exceptions.RedisClusterException) as error:
-        raise _translate(error, address=address(), new_login_setting=new_login_setting()) from error
-
-
-def shown_key(key: bytes) -> str:
-    """Return a key as text, with escapes for bytes that are not printable ASCII."""
-    return "".join(chr(byte) if 32 <= byte < 127 else f"\\x{byte:02x}" for byte in key)
+def _wrong_server(error: BaseException, store: str) -> StoreMisconfigured | None:
+    """Return the error for a server of another kind than the settings say, or an untrusted one; else None."""
+    if isinstance(error, exceptions.InvalidResponse):
+        return StoreMisconfigured(f"{store} does not answer as Redis does; check redis.url or redis.nodes: {error}")
+    if "CERTIFICATE_VERIFY_FAILED" in str(error):
+        return StoreMisconfigured(
+            "the store's certificate is not trusted; check redis.ssl_ca_file, and whether the servers are named as in "
+            f"their certificates: {error}"
+        )
+    if "cluster support disabled" in str(error):
+        return StoreMisconfigured('redis.mode is "cluster", but the server runs by itself; set it to "single"')
+    return None
 
 
-def check_replies(replies: Sequence[object], keys: Sequence[bytes] = ()) -> None:
-    """Raise for the first reply of a pipeline that is an error; see ``translated``.
+def _condition(error: BaseException) -> str:
+    """Describe the condition in which a server refuses requests for a while, with the cure if there is any."""
+    text = _text_without_script(error)
+    if isinstance(error, exceptions.OutOfMemoryError) or text.startswith("OOM"):
+        return "its memory is full; raise its limit (maxmemory), or drop unused indexes"
+    if append_only := _NO_APPEND_ONLY_FILE.fullmatch(text):
+        reason = append_only[1]
+        return f"its append-only file cannot be written (MISCONF: {reason}); make room on the disk that holds the file"
+    if _NO_SNAPSHOTS.match(text):
+        return "its snapshots cannot be written (MISCONF); its log names the reason, often a full disk"
+    return text or type(error).__name__
 
-    ``keys`` has a key of each command, for errors that name the key; it is empty for commands without keys.
-    """
-    for reply, key in zip(replies, keys or repeat(None), strict=False):
-        if isinstance(reply, exceptions.RedisError | exceptions.RedisClusterException):
-            raise _translate(reply, key) from reply
+
+def _text_without_script(error: BaseException) -> str:
+    """Return the text of an error without the name of the script in which it occurred."""
+    return _SCRIPT_NOISE.sub("", str(error))

@@ -2,8 +2,9 @@
 
 A change touches docs/redis.md, docs/format.md, ``admin.KINDS`` and the comments of the scripts that build the key.
 
-Each key carries a hash tag, ``{prefix:profile:slot}``. The slots are the bands (times ``shards``), so that one script
-call serves all documents of a batch in one slot, on a cluster too:
+Each key carries a hash tag, ``{prefix:profile:slot}``, and a letter for its kind: ``{sd:articles:0}mnews:2`` is the
+high-water mark of partition 2 of ``news``. The slots are the bands (times ``shards``), so that one script call serves
+all documents of a batch in one slot, on a cluster too:
 
 =====================  =======  ==============================================================
 key                    type     content
@@ -38,9 +39,8 @@ key                    type     content
 A position begins with partition and topic incarnation: ``topic:partition:offset`` or
 ``topic@incarnation:partition:offset``.
 
-So that every daemon finds the same key, a slot is computed: for a bucket from band and band key, for a bucket of exact
-copies from the content, for an entry or a cluster's set from the document number, for a claim from the pair, for
-pending matches from the partition.
+The slot of a bucket is computed from band and band key, of a bucket of exact copies from the content, of an entry or a
+cluster's set from the document number, of a claim from the pair, of pending matches from the partition.
 
 Scripts build most keys themselves, and a cluster checks declared keys only. While a hash slot of the cluster moves, its
 keys are divided between two nodes; a script would not find a key on the other node, and would create the key a second

@@ -1,7 +1,7 @@
 """Pairs in Redis, a part of ``RedisIndex``: pending matches by position, and claims in pages (``lua/_claims.lua``).
 
 Called by ``detection`` through the contract. Scripts: ``save_pending_matches``, ``claim_pairs``. Read
-``index.contract`` first: the calls implement its rules 4 and 5.
+``index.contract`` first: the calls implement its rules 4 and 5. A change of behaviour touches ``index.memory``.
 """
 
 from collections.abc import Iterable, Iterator, Sequence
@@ -85,7 +85,7 @@ class RedisPairs(RedisPart):
 
 
 def _split_calls(slots: Iterable[int], sizes: Sequence[int]) -> Iterator[tuple[int, list[int]]]:
-    """Yield slot and rows, ascending, for each call; ``slots`` and ``sizes`` (``_FULL_CALL``) have a value a row."""
+    """Yield slot and rows, ascending, for each call; it is full when the ``sizes`` of its rows reach ``_FULL_CALL``."""
     for slot, rows in by_slot(slots).items():
         start = call_size = 0
         for end, row in enumerate(rows, 1):

@@ -4,9 +4,8 @@
 each Protocol in the contract, with the common base ``redis.base``. ``redis.backend`` makes a ``RedisIndex`` for each
 profile. A new method of the contract goes into its part here and into ``index.memory``; tests/contract calls both.
 
-Each writing operation is one script call (``redis.scripts``) per *slot* for a whole batch. A slot is the project's own
-partition of the index keys (``redis.keys``): all keys in a call are on one cluster node. Redis Cluster's 16,384 hash
-slots are something else.
+Each writing operation is one script call (``redis.scripts``) per slot for a whole batch. Slots are those of
+``redis.keys``, not the 16,384 hash slots of Redis Cluster: all keys in a call are on one cluster node.
 """
 
 from collections.abc import Iterable, Mapping

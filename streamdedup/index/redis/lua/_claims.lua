@@ -5,7 +5,8 @@
 -- digest of 8 bytes (index/entries.py, which also reads the catalogue).
 --
 -- Page of a claim: linear hashing (W. Litwin, 1980). With n pages and the largest b = 2^i <= n, a claim is on page (hash mod 2b) if
--- that page exists, else on page (hash mod b). A new page takes its fields from one other page.
+-- that page exists, else on page (hash mod b): with 5 pages, hash 12 is on page 4 (12 mod 8), hash 13 on page 1 (13 mod 4). A new page
+-- takes its fields from one other page: page 5 takes hash 13 from page 1.
 --
 -- A page expires as a whole, so pages belong to generations: a generation takes claims for half of their time to live, and its pages
 -- expire one time to live after that. A claim is looked up in all generations, at most three in steady operation, and each request moves
@@ -83,7 +84,7 @@ end
 -- Whether the newest generation takes claims with this time to live now.
 local function is_open(newest, lifetime, now)
   -- Claims with a longer time to live need pages that expire later.
-  if newest.lifetime ~= lifetime and newest.lifetime > 0 and (lifetime == 0 or lifetime > newest.lifetime) then
+  if newest.lifetime > 0 and (lifetime == 0 or lifetime > newest.lifetime) then
     return false
   end
   local span = span_of(newest, lifetime)

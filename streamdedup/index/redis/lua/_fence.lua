@@ -6,8 +6,8 @@
 -- KEYS[n+2]     number of the last call of this writer: of its calls in this slot on a cluster, else of those in all slots
 -- ARGV[1..n]    expected value of each fence: '<generation>:<writer>'
 -- ARGV[n+1]     number of this call: that of its run, in which all calls have the same number
--- ARGV[n+2]     least number that KEYS[n+2] must have, or writes were lost: that of the writer's last acknowledged call, 0 when
---               unknown; in further calls of a run the number of the run, so that they are refused if the first call is
+-- ARGV[n+2]     least number that KEYS[n+2] must have, or writes were lost. In the first call of a run: that of the writer's last
+--               acknowledged call, 0 when unknown. In further calls: that of the run, so that they are refused if the first call is
 -- Sets the local `used` to the number of arguments that are taken here: those of the script begin at ARGV[used+1].
 -- Errors UNFENCED (the index was lost, or the fence has expired), FENCED, LATE, FORGOTTEN: scripts.py translates them.
 for i = 2, #KEYS - 1 do

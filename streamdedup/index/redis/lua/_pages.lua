@@ -7,8 +7,8 @@
 --
 -- A page generation has the members inserted during one lifetime, and expires one lifetime after its end. Documents are looked up in the
 -- present generation, in the one before and, if the clock has gone back, in the next. A member is in only one generation.
--- Linear hashing (W. Litwin, 1980): with n pages and the largest power of two b <= n, a band key is on page (key mod 2b), or on page
--- (key mod b) where the first does not exist yet. A new page takes its buckets from one other page.
+-- Linear hashing (example: _claims.lua): with n pages and the largest power of two b <= n, a band key is on page (key mod 2b), or on
+-- page (key mod b) where the first does not exist yet. A new page takes its buckets from one other page.
 --
 -- Keys: K = prefix .. generation ('<pages> <buckets>'), K .. ':' .. page (a hash), K .. ':=' .. band key (a larger bucket).
 -- ARGV[used+1], ARGV[used+2]: prefix of the keys, lifetime in milliseconds ('0' for ever: there is one generation).

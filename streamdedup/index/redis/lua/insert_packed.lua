@@ -7,9 +7,10 @@
 --   each, joined), the document among them if it was a member; -i and some members where the bucket is full, so that it is not inserted.
 local cap, shown, band_keys, numbers = tonumber(ARGV[used + 3]), tonumber(ARGV[used + 4]), ARGV[used + 5], ARGV[used + 6]
 local present, result = generations[1], {}
--- A new page generation begins with as many pages as the largest other one needs for its buckets; otherwise the loop is empty.
-for g = 2, present.buckets == 0 and #generations or 1 do
-  set_pages(present, math.max(present.pages, math.ceil(generations[g].buckets / FULL_PAGE)))
+if present.buckets == 0 then  -- a new page generation begins with as many pages as the largest other one needs for its buckets
+  for g = 2, #generations do
+    set_pages(present, math.max(present.pages, math.ceil(generations[g].buckets / FULL_PAGE)))
+  end
 end
 
 local function add_page()
@@ -54,9 +55,10 @@ for i = 1, #numbers / 8 do
       local first = unpack_key('>I2', number, 7) % math.max(1, #members / 8 - shown + 1)
       members = sub(members, 8 * first + 1, 8 * (first + shown))
     elseif not place_of(number, own) then
-      -- A member only of another generation moves to the present one; a new member is in none, and the loop is empty.
-      for g = 2, is_member and #generations or 1 do
-        remove(generations[g], hash, field, number)
+      if is_member then  -- of another generation: it moves to the present one
+        for g = 2, #generations do
+          remove(generations[g], hash, field, number)
+        end
       end
       write(present, hash, field, own, own .. number)
     end
