@@ -30,7 +30,7 @@ from streamdedup.text.markup import without_urls
 from streamdedup.text.normalise import fold
 from streamdedup.text.runs import joined_offsets, offsets_of, ranges
 from streamdedup.text.shingle_hashes import distinct, numbered_repetitions, sorted_hashes, without_stops
-from streamdedup.text.tokens import SPACE_HASH, ElementReader, written
+from streamdedup.text.tokens import SPACE_HASH, ElementReader, spaced_text
 from streamdedup.text.unicode_tables import LETTER, NUMBER
 
 #: Version of the steps from a text to hashes; part of the fingerprint of an index.
@@ -335,7 +335,7 @@ def folded_text(
     """
     folded = fold([text], FoldOptions(fold_marks, fold_variants, fold_look_alikes))
     inside = (folded.packed & (LETTER if letters_only else LETTER | NUMBER)) != 0
-    return " ".join(written(folded.packed, inside).split())
+    return " ".join(spaced_text(folded.packed, inside).split())
 
 
 def parse_stop_words(text: str) -> frozenset[str]:
