@@ -1,8 +1,8 @@
 """Kafka connection settings, and the client configurations made from them.
 
-``cli.assembly`` makes ``KafkaOptions`` from the settings (``settings.kafka``); the other modules of ``kafka/`` build
-clients with them. A new setting touches these three.
-Options that would break a guarantee (automatic commits, isolation level, acknowledgements, deserializers) do not exist.
+``cli.assembly`` makes ``KafkaOptions`` from the settings (``settings.kafka``), the other modules of ``kafka/`` build
+clients with them. A new setting touches those two and this module. Options that would break a guarantee (automatic
+commits, isolation level, acknowledgements, deserializers) do not exist.
 """
 
 from dataclasses import dataclass, field
@@ -50,7 +50,8 @@ class KafkaOptions:
         group_instance_id: Name of a static member, whose restart within the session timeout moves no partition; None
             for a dynamic member.
         on_unreadable: Reaction to records that the client cannot parse: ``skip`` makes dead letters of them.
-        on_out_of_range: Reaction to committed offsets missing from the topic: ``earliest`` goes on at that record.
+        on_out_of_range: Reaction to a committed offset that the topic no longer has: ``earliest`` goes on at the
+            oldest record, ``halt`` raises ``FatalError``.
         api_version: Protocol version, for brokers without negotiation of versions; None to negotiate.
         ssl_cafile, ssl_certfile, ssl_keyfile: Files with the trusted certificates, the client certificate and its key.
         sasl_mechanism: PLAIN, SCRAM-SHA-256, SCRAM-SHA-512, OAUTHBEARER, AWS_MSK_IAM or GSSAPI.
