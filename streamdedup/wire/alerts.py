@@ -189,7 +189,7 @@ def decode_alert(value: bytes) -> Alert:
 
 
 def is_framed(value: bytes) -> bool:
-    """Tell whether a value has the frame of a schema registry: a zero byte, and a schema id of four bytes."""
+    """Return whether a value has the frame of a schema registry: a zero byte, and a schema id of four bytes."""
     return value[:1] == b"\0" and len(value) > 5
 
 

@@ -126,7 +126,7 @@ class AvroAlerts(AlertReader):
         return newest.schema_id if newest.kind == "AVRO" and msgspec.json.decode(newest.text) == _ALERT else 0
 
     def register(self) -> bool:
-        """Register the schema, unless the subject has it as the newest; return whether it is registered now.
+        """Register the schema, unless the subject has it as the newest; return whether this call registered it.
 
         Raises as ``RegistrySession.register``.
         """
