@@ -87,7 +87,7 @@ def read_table(
         if unclosed := _unclosed_quote(rows.raw, delimiter, header.width):
             problem, code = unclosed, _MALFORMED
         if problem is None:
-            yield decode_entry(decoder, stream.name, rows.line, encode_fields(header.document(cells)))
+            yield decode_entry(decoder, stream.name, rows.line, encode_fields(header.fields(cells)))
         else:
             default_id = line_id(stream.name, rows.line)
             yield Entry(default_id, "", stream.name, rows.line, rows.raw, problem=problem, code=code)
@@ -152,7 +152,7 @@ class _Header:
     single: Mapping[str, int]
     texts: Mapping[str, tuple[int, ...]]
 
-    def document(self, cells: list[str]) -> dict[str, str]:
+    def fields(self, cells: list[str]) -> dict[str, str]:
         """Return the fields in a row without empty ones; there is at least one text field."""
         fields = {field: cells[column] for field, column in self.single.items() if cells[column]}
         joined = {field: "\n".join(cells[n] for n in numbers if cells[n]) for field, numbers in self.texts.items()}

@@ -107,7 +107,7 @@ class KafkaSource:
             self.rewind(fetched)  # the caller gets no batch, and may poll this source again
             raise
         if batch:
-            self._silence.answered()
+            self._silence.reset()
         else:
             self._fencing.check()  # a client without its membership fetches nothing more
             self._silence.check()

@@ -52,7 +52,7 @@ class SilenceWatch:
         self._asked_at = 0.0
         self._request: Any = None
 
-    def answered(self) -> None:
+    def reset(self) -> None:
         """Reset the silence after a poll that returned something."""
         self._checked_at = self._clock()
         self._silent_s = 0.0

@@ -219,11 +219,10 @@ class KafkaSpan(SpanReader):
     """The records of topics between start and end offsets; implements ``protocols.Span``.
 
     Args:
-        since_ms: As for ``History.open``.
-        ends: As for ``History.open``; None for the offset behind the last committed record. Open transactions are not
-            awaited: ``AwaitingSpan`` does that.
+        since_ms, starts: As for ``History.open``.
+        ends: As for ``History.open``, but None for the ends of the committed records: this class does not wait for open
+            transactions, ``AwaitingSpan`` does.
         most_count: Largest number of offsets to read: the newest ones, the same percentage of each partition.
-        starts: As for ``History.open``.
     """
 
     def __init__(
@@ -325,17 +324,17 @@ class _ProgressReader(SpanReader):
         nonempty = {partition for partition, beginning in self.beginnings.items() if beginning < self.ends[partition]}
         at_end = {partition for partition in nonempty if self._offsets[partition] >= self.ends[partition]}
         unread = nonempty - at_end
-        self._search({partition: self._offsets[partition] for partition in unread}, of_next=True)  # 1.
+        self._store_times({partition: self._offsets[partition] for partition in unread}, of_next=True)  # 1.
         # The unread offsets of a partition may all be markers of transactions, or records that were compacted away.
         at_end |= {partition for partition in unread if not self._searched[partition]}
-        self._search(  # 2.
+        self._store_times(  # 2.
             {partition: max(self.beginnings[partition], self.ends[partition] - LOOK_BACK) for partition in at_end},
             of_next=False,
         )
         return {partition: ReadProgress(partition in at_end, self._times_ms.get(partition)) for partition in nonempty}
 
-    def _search(self, starts: Mapping[Partition, int], *, of_next: bool) -> None:
-        """Read from ``starts`` on; store by partition the time of the first record if ``of_next``, else of the last."""
+    def _store_times(self, starts: Mapping[Partition, int], *, of_next: bool) -> None:
+        """Read from ``starts`` on; store the time of the first record (``of_next``) or last record by partition."""
         self.start_at(self.ends | dict(starts))  # other partitions start at their ends: nothing to read
         for batch in self.batches():
             self._searched.update(position.topic_partition for position in batch.positions())

@@ -1,12 +1,10 @@
 """Shingles: sets with a 32-bit hash for each run of k tokens or characters, a batch of texts at a time.
 
 1. Without `keep_urls`, `markup` replaces each URL by a space. `normalise.fold` removes invisible characters (soft
-   hyphen, zero-width, variation selectors, tatweel) and, with `fold_marks`, accents and vowel signs. It brings the text
-   to NFKC with case folding, to a fixed point. With `fold_variants` each Han character becomes its representative
-   variant, with `fold_look_alikes` each look-alike its Latin letter.
-2. `tokens` cuts it into elements. Runs of letters, combining marks and digits are tokens; in scripts without spaces
-   each character is a token, with the marks that follow it; everything else separates. Or every character is an
-   element. Each element gets a 64-bit hash.
+   hyphen, zero-width, variation selectors, tatweel) and, with `fold_marks`, accents and vowel signs. It repeats NFKC
+   and case folding until nothing changes. With `fold_variants` each Han character becomes its representative variant,
+   with `fold_look_alikes` each look-alike its Latin letter.
+2. `tokens` cuts the text into elements, tokens or characters, and gives each a 64-bit hash.
 3. Stop words are left out.
 4. `shingle_hashes` computes a 32-bit hash for each run of k elements, the shingle.
 5. Stop shingles are left out. Repetitions are removed or, in a bag, numbered.

@@ -262,7 +262,7 @@ class _Sample:
             if first == last:
                 continue  # a document without shingles does not count
             digest = hashlib.blake2b(hashes[first:last].tobytes(), digest_size=8).digest()
-            for group in (0,) if source is None else (0, self._number(source)):
+            for group in (0,) if source is None else (0, self._group_of(source)):
                 group_digest = int.from_bytes(digest) ^ (group * _GROUP_FACTOR & _MASK_64)
                 if group_digest not in self.seen:
                     self.seen.add(group_digest)
@@ -270,11 +270,12 @@ class _Sample:
                     keys.append(hashes[first:last] | np.uint64(group << 32))
         self.counter.add(keys)
 
-    def _number(self, source: str) -> int:
-        number = self.group_numbers.setdefault(source, len(self.documents))
-        if number == len(self.documents):
+    def _group_of(self, source: str) -> int:
+        """Return the group of a source; make a group for a new source."""
+        group = self.group_numbers.setdefault(source, len(self.documents))
+        if group == len(self.documents):
             self.documents.append(0)
-        return number
+        return group
 
     def groups(self, share: float, least_source_documents: int) -> Iterator[SourceStops]:
         """Yield the stop shingles for all documents, and for each source with enough documents."""

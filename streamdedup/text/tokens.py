@@ -4,9 +4,10 @@
     tokens        don  t  use  2
     characters    d o n _ t _ u s e _ 2        with white space: a space (_) for each run of separators
 
-Letters and numbers are inside a token, all else separates; a combining mark continues its token, and a Han character is
-a token of its own (LETTER, NUMBER, MARK, SOLO in `unicode_tables`). ASCII texts are read as bytes, which is faster;
-other texts as code points folded by `normalise`. Both ways give an ASCII text the same elements.
+Letters, numbers and combining marks are inside tokens, all else separates. A letter or number of a script without
+spaces, such as Han, is a token of its own with the marks behind it: a solo character. `unicode_tables` has the bits
+LETTER, NUMBER, MARK and SOLO. ASCII texts are read as bytes, which is faster, other texts as code points folded by
+`normalise`. Both ways give an ASCII text the same elements.
 
 The texts of a batch are worked on as one array with a separator before each text. `inside` is a mask for the
 characters inside tokens, `starts` are the first places of tokens, `text_starts` those of texts.
@@ -19,14 +20,7 @@ from typing import Literal
 import numpy as np
 from numpy.typing import NDArray
 
-from streamdedup.text.element_hashes import (
-    LAST_UNIT,
-    PADDING,
-    Elements,
-    character_hashes,
-    hash64,
-    token_hashes,
-)
+from streamdedup.text.element_hashes import LAST_UNIT, PADDING, Elements, character_hashes, hash64, token_hashes
 from streamdedup.text.folding import FoldOptions
 from streamdedup.text.normalise import Folded, fold
 from streamdedup.text.runs import offsets_of

@@ -1,11 +1,9 @@
 """Documents: ``Decoder`` makes a ``Document`` of the key, value and headers of a record, or raises ``DecodeError``.
 
 A value format (``formats``) turns the value into fields, and ``Decoder`` the fields into a document. ``daemon.batch``
-decodes the records of the daemon; commands and ``serve`` use the same class. Another attribute of a document also
-touches the settings of a profile (``settings.profile``), ``formats.fields.Schema`` and docs/messages.md.
-
-``scope_key``, ``content_digest`` and ``in_scope`` make the stored forms of scope and text for ``detection`` and
-``index``; ``serve`` and ``library`` check ids with ``id_mistake``.
+decodes the records of the daemon; commands and ``serve`` use the same class. A new field of documents also touches
+``settings.profile``, ``formats.fields.Schema`` and docs/messages.md. ``detection`` and ``index`` use the digests at the
+end of this module, ``serve`` and ``library`` check ids with ``id_mistake``.
 """
 
 import re

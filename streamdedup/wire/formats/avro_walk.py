@@ -1,10 +1,8 @@
 """Reads the leaves at some paths of Avro values and steps over all else; ``avro`` uses ``Walk``.
 
 A leaf is a part of a value that becomes the content of a document field. ``Walk.step`` turns a schema into a tree of
-steps, functions that get a position and return the position behind their part of the value: of a record with a number
-and a text, the first step skips the number, the second reads the leaf. Skipped parts become no objects, and behind the
-last leaf a step goes to the end of the value.
-
+steps. A step gets the position of its part of the value and returns the position behind it: of a record with a number
+and a text, the first step skips the number, the second reads the leaf. Behind the last leaf a step goes to the end.
 A position may pass the end of a damaged value: the next read raises ``IndexError``, or ``avro`` compares. fastavro
 1.13.1 is not used: it reads whole values, and without a bound on the time for arrays whose items have no bytes.
 """
@@ -44,8 +42,7 @@ class Type(NamedTuple):
 class Walk:
     """Makes the steps of a schema. Call ``add_types`` for all parts of the schema, then ``step`` for its root.
 
-    Attributes:
-        definitions: The schemas of the types of each leaf, by its number; ``step`` adds to them.
+    ``definitions`` has the types of each leaf, as in the schema, by the number of the leaf; ``step`` adds to them.
     """
 
     def __init__(self, leaf_numbers: Mapping[Path, int]) -> None:
@@ -256,9 +253,7 @@ def _blocks(item: Step | int, *, is_read: bool = False) -> Step:
     return step
 
 
-# Reads: each returns a content and the position behind it.
-
-
+# Each of these four returns a content and the position behind it.
 def _number(value: bytes, position: int) -> tuple[int, int]:
     byte = value[position]
     number, shift = byte & 0x7F, 7
@@ -296,9 +291,6 @@ _READS: Final[Mapping[str, Callable[[bytes, int], tuple[Any, int]]]] = {
     **dict.fromkeys(("int", "long"), _number),
     **{"enum": _length, "bytes": _bytes, "string": _bytes},  # noqa: PIE800  one line
 }
-
-
-# Steps over a part.
 
 
 def _skip_number(value: bytes, position: int, _level: int, _contents: list[Any]) -> int:
