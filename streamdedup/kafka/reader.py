@@ -1,10 +1,11 @@
 """Readers of topics outside any consumer group: they commit nothing, and take no partition from a group.
 
-    TopicReader      follows topics                                 ``tail``, ``demo``
-    SpanReader       reads topics to their present ends             ``dlq``, ``produce``; ``serve.feed`` reads on
-    KafkaSpan        reads from a time or offset, or the newest     ``cli.topic_reading``, ``cli.checks``, rebuilds
-    KafkaHistory     makes spans for a rebuild                      ``daemon.rebuild``, ``daemon.rebuild_run``
-    RecordFetcher    fetches single records by position             ``kafka.texts``, ``dlq replay``
+    class            purpose                                    used by
+    TopicReader      follow topics                              ``tail``, ``demo``
+    SpanReader       read topics to their present ends          ``dlq``, ``produce``; ``serve.feed`` reads on
+    KafkaSpan        read from a time or offset, or the newest  ``cli.topic_reading``, ``cli.checks``, KafkaHistory
+    KafkaHistory     open spans for a rebuild                   ``daemon.rebuild``, ``daemon.rebuild_run``
+    RecordFetcher    fetch single records by position           ``kafka.texts``, ``dlq replay``
 
 Only committed records are returned. Opening one of the first three raises ``FatalError`` if a topic does not exist. Of
 the options, the group, the delivery and the transactional id are not used.
@@ -30,15 +31,15 @@ from streamdedup.kafka.options import KafkaOptions
 from streamdedup.kafka.protocols import Batch, ReadProgress, Record
 from streamdedup.position import Partition, Position
 
-#: Longest wait for one batch while reading to the ends, in seconds. A topic may end in invisible records (aborted
-#: records, a commit marker).
+#: Longest wait for a batch while reading to the ends, in seconds. Short, because no batch may come before an end: the
+#: last offsets of a topic may be invisible (aborted records, a commit marker).
 STEP_S = 0.2
 #: How long a fetch of a single record may wait at the broker, in milliseconds: the record exists or not, and a longer
 #: wait would delay the next fetch from the same broker.
 FETCH_ONE_WAIT_MS = 10
 #: Bytes of one fetch for a single record. The broker also sends a larger record, alone.
 FETCH_ONE_BYTES = 65_536
-#: Longest single wait while fetching a record, in seconds.
+#: Longest wait of one poll while a single record is fetched, in seconds.
 FETCH_STEP_S = 0.1
 #: The last record of a partition is searched among so many offsets at its end: the last offsets may belong to markers
 #: of transactions and to records that were compacted away.

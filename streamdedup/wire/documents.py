@@ -27,8 +27,8 @@ from streamdedup.wire.schema_registry import Registry
 
 Op = Literal["upsert", "append", "delete"]
 KeyFormat = Literal["text", "json", "registry"]
-#: Mistakes that do not stop a document. ``key``: its id is in the value, and the key of the record names another id.
-#: ``source``, ``published_at``: left out, because the field has a wrong type or is too long.
+#: Mistakes that do not stop a document. ``key``: the id is in the value, and the key of the record is not this id.
+#: ``source``, ``published_at``: left out of the document, because the field has a wrong type or is too long.
 Flaw = Literal["key", "source", "published_at"]
 
 #: Limit of UTF-8 bytes in an id, a source, a publication time or a scope: an alert with 100 matches stays far below
@@ -41,7 +41,7 @@ DEFAULT_MAX_TEXT_BYTES: Final = 1_000_000
 
 _OPS: dict[str | None, Op] = {None: "upsert", "upsert": "upsert", "append": "append", "delete": "delete"}
 _TRUE, _FALSE = (True, "true"), (False, "false", None)
-#: ``Decoder`` has an attribute with the name of the field in the value for each: ``id_field``, ``op_field``, ...
+#: Contents that come from a single field: ``Decoder.id_field`` names the field with the id, and so on.
 _FIELDS = ("id", "op", "published_at", "source", "scope", "deleted")
 #: Fields that alerts repeat unchanged.
 _PASSED_ON: tuple[Flaw, ...] = ("source", "published_at")
@@ -118,16 +118,16 @@ class Decoder:
         used = {name: field for name in _FIELDS if (field := getattr(self, f"{name}_field")) is not None}
         self._schema = Schema(texts=self.text_fields, most_text_bytes=self.max_text_bytes, **used)
         self.value_format = make_format(self.format, self._schema, self.registry)
-        self._keys = None  # for keys that are the id as text
+        self._format_of_keys = None  # for keys that are the id as text
         if self.key_format is not None and self.key_format != "text":
             schema = Schema(id=self.key_field or "")  # an empty path is the whole key
-            self._keys = make_format(self.key_format, schema, self.registry, KEY_ID_HEADER)
+            self._format_of_keys = make_format(self.key_format, schema, self.registry, KEY_ID_HEADER)
         self._ops = _OPS | dict(self.op_values)
 
     @contextmanager
     def batch(self) -> Iterator[None]:
         """Decode the records of one batch within this context: it shares requests to the registry (``ValueFormat``)."""
-        with self.value_format.batch(), nullcontext() if self._keys is None else self._keys.batch():
+        with self.value_format.batch(), nullcontext() if self._format_of_keys is None else self._format_of_keys.batch():
             yield
 
     def decode(
@@ -160,7 +160,7 @@ class Decoder:
         )
 
     def flaws(self, document: Document, key: bytes | None, headers: Headers = ()) -> tuple[Flaw, ...]:
-        """Return the flaws of a decoded document; ``key`` and ``headers`` are those of its record.
+        """Return the flaws of a document that ``decode`` has returned; ``key`` and ``headers`` are those of its record.
 
         Raises ``TransientError`` and ``FatalError`` as ``decode`` does.
         """
@@ -172,12 +172,12 @@ class Decoder:
 
     def key_writer(self, subject: str) -> Callable[[str], bytes] | None:
         """Return a writer of keys from ids, for ``produce``; see ``RegistryFormat.writer`` for None and errors."""
-        if self._keys is None:
+        if self._format_of_keys is None:
             return str.encode
         name = self.key_field or ""
-        if not isinstance(self._keys, RegistryFormat):
+        if not isinstance(self._format_of_keys, RegistryFormat):
             return lambda document_id: msgspec.json.encode(nested({name: document_id}))
-        write = self._keys.writer(subject)
+        write = self._format_of_keys.writer(subject)
         return None if write is None else lambda document_id: write({name: document_id})
 
     def shown_fields(self, value: bytes, headers: Headers = ()) -> bytes | None:
@@ -223,7 +223,7 @@ class Decoder:
 
     def _id_in(self, key: bytes, headers: Headers) -> str:
         try:
-            document_id = key.decode() if self._keys is None else self._keys.fields(key, headers).id
+            document_id = key.decode() if self._format_of_keys is None else self._format_of_keys.fields(key, headers).id
         except UnicodeDecodeError:
             raise DecodeError(ErrorCode.INVALID_ID, f"the record's key is not UTF-8; {KEY_ADVICE}") from None
         except DecodeError as error:

@@ -57,7 +57,7 @@ class SchemaCompiler(Protocol):
 
 
 class RegistryFormat:
-    """Reads values whose schemas are in a registry, with ``compilers`` by kind of schema."""
+    """Reads and writes values; ``compilers`` has one by kind of schema: ``AVRO``, ``JSON``, ``PROTOBUF``."""
 
     def __init__(
         self, schema: Schema, registry: Registry, compilers: Mapping[str, SchemaCompiler], id_header: str
