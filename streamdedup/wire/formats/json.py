@@ -113,10 +113,7 @@ def _depth(value: bytes) -> int:
 
 
 def repair_json(value: bytes, replacement: bytes = b"ufffd") -> bytes:
-    r"""Blank a byte order mark, and replace lone surrogates by ``\ufffd``; all bytes keep their positions.
-
-    ``replacement`` is the escape without its backslash.
-    """
+    """Blank a byte order mark, replace lone surrogates by the escape ``replacement``; other bytes keep their places."""
     repaired = bytearray(value)
     if value.startswith(_BOM):
         repaired[: len(_BOM)] = b"   "

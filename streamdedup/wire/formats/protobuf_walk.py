@@ -1,11 +1,8 @@
 """Reads the fields at some paths of a Protobuf message and steps over all others; ``protobuf`` uses it.
 
 ``tree_of`` makes a ``Tree`` of the paths, ``read_message`` reads the contents of these fields, ``value_at`` returns the
-value at each path. Where field 2, a message, has a text in field 1, a tag (number * 8 + wire type) is 18 and 10:
-
-    path        [descriptor of field 2, descriptor of field 1]
-    tree        {18: {10: None}}
-    contents    {18: {10: b"text"}}
+value at each path. For example, field 2 is a message, whose field 1 is a text. The tags of these fields (number * 8 +
+wire type 2) are 18 and 10, the tree is ``{18: {10: None}}``, and the contents are ``{18: {10: b"text"}}``.
 
 As in decoders, the last occurrence of a field counts, and the occurrences of a message are merged. Unlike decoders, the
 walk also keeps earlier members of a oneof. The decoder of protobuf 7.36.2 is not used: it also keeps earlier

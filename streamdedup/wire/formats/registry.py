@@ -101,7 +101,7 @@ class RegistryFormat:
         if (unknown := self._unknown.get(schema_id)) is not None:
             raise DecodeError(unknown.code, str(unknown))
         try:
-            registered = self._registered(schema_id)
+            registered = self._request(schema_id)
             size = len(registered.text) + sum(map(len, registered.references.values()))
             return _Remembered(self._compiled(registered).read, max(size, _LEAST_BYTES))
         except DecodeError as error:
@@ -116,7 +116,7 @@ class RegistryFormat:
 
         return _Remembered(refuse, _LEAST_BYTES)
 
-    def _registered(self, schema_id: int | UUID) -> RegisteredSchema:
+    def _request(self, schema_id: int | UUID) -> RegisteredSchema:
         # Outside a batch, a session for this request alone.
         with RegistrySession(self._registry) if self._session is None else nullcontext(self._session) as session:
             return session.by_id(schema_id)
