@@ -213,7 +213,7 @@ class Shingler:
         """
         added = self._elements(self._without_urls(texts), ascii_only=False)
         elements = self._joined(tails, empty, added)
-        hashes, counts, stop_only = self._sorted(elements, np.arange(len(texts)))
+        hashes, counts, stop_only = self._sorted_without_stops(elements, np.arange(len(texts)))
         if not self.options.bag:
             hashes, counts = distinct(hashes, counts)
         tail_places, tail_counts = _tails(elements, self.options.size)
@@ -245,13 +245,12 @@ class Shingler:
         # The empty array is for an append without any parts, which ``concatenate`` refuses.
         return Elements(np.concatenate([SPACE_HASH[:0], *parts]), counts, counts, added.token_counts)
 
-    def _sorted(
+    def _sorted_without_stops(
         self, elements: Elements, result_rows: NDArray[np.int64]
     ) -> tuple[NDArray[np.uint32], NDArray[np.int64], NDArray[np.bool_]]:
-        """Return the results of `sorted_hashes` without stop shingles, and a mask.
+        """Return the results of `sorted_hashes` without stop shingles, and a mask of documents that have no others.
 
-        Documents in the mask have stop shingles only; these documents keep them. ``result_rows``: the row of each
-        document in the result.
+        Documents in the mask keep their stop shingles. ``result_rows`` is the row of each document in the result.
         """
         whole = self.options.short_texts == "whole"
         hashes, counts = sorted_hashes(elements, result_rows, self.options.size, whole=whole)
@@ -273,7 +272,7 @@ class Shingler:
             groups.append(self._elements([texts[i] for i in wide], ascii_only=False))
         documents = np.array(ascii_only + wide, np.int64)
         elements = groups[0] if len(groups) == 1 else Elements(*map(np.concatenate, zip(*groups, strict=True)))
-        hashes, counts, stop_only = self._sorted(elements, documents)
+        hashes, counts, stop_only = self._sorted_without_stops(elements, documents)
         if self.options.bag:
             hashes = numbered_repetitions(hashes, counts)
         hashes, counts = distinct(hashes, counts)
