@@ -154,10 +154,7 @@ class BrokerMisconfigured(FatalError):
 
 
 class RegistryMisconfigured(FatalError):
-    """The schema registry denies access, its schemas lack configured fields, or protoc cannot run.
-
-    Or the server at the URL is not a schema registry.
-    """
+    """The server is no schema registry or denies access, its schemas lack configured fields, or protoc cannot run."""
 
 
 class CodecMissing(FatalError):

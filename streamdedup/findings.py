@@ -1,8 +1,8 @@
-"""Findings: check results, each with a remedy: ok, a warning, or a failure that keeps the daemon from working.
+"""``Finding``: the result of a check: ok, a warning, or a failure that keeps the daemon from working.
 
 The checks of ``cli.checks``, ``kafka.admin`` and ``index.redis.checks`` yield findings instead of raising, so that a
 failure does not hide the next. ``streamdedup check`` prints all; ``streamdedup run`` raises one error for the failures
-(``warnings_of``) and logs the warnings.
+(``warnings_or_raise``) and logs the warnings.
 """
 
 from collections.abc import Iterable
@@ -55,11 +55,11 @@ class Finding:
         return self.text if self.command is None else f"{self.text}: {self.command}"
 
 
-def warnings_of(findings: Iterable[Finding]) -> list[Finding]:
-    """Return the warnings among findings, or raise one error for the failures.
+def warnings_or_raise(findings: Iterable[Finding]) -> list[Finding]:
+    """Return the warnings among findings; if there are failures, raise one error for them instead.
 
-    Its text has one line for each fatal failure or, without a fatal one, for each failure; its class is that of the
-    first of these.
+    The text has a line for each fatal failure or, without a fatal one, for each failure. The class of the error is that
+    of the first line.
     """
     findings = list(findings)
     failures = [(finding.error, finding.sentence) for finding in findings if finding.error is not None]

@@ -1,7 +1,7 @@
 """Requests to HTTP servers that are not trusted: a deadline and a bound for each whole answer, and no redirects.
 
-Called by ``wire.schema_registry`` and, for the token endpoint, by ``kafka.login``. ``http.client`` suffices: a
-redirect, which could carry a secret away, is an answer like any other, and an encoded body is not decoded.
+Called by ``wire.schema_registry`` and, for the token endpoint, by ``kafka.login``. ``http.client`` suffices, because it
+neither follows a redirect, which could carry a secret away, nor decompresses a body.
 """
 
 import io
@@ -13,8 +13,8 @@ from http.client import HTTPConnection, HTTPException, HTTPResponse, HTTPSConnec
 from typing import Any, Final, Self
 from urllib.parse import quote, urlsplit
 
-#: Bytes of an answer beyond twice the bound of its body: the head. Twice, because the framing of tiny chunks is about
-#: as long as their content.
+#: The bound of a whole answer is twice that of its body, because the framing of tiny chunks is about as long as their
+#: content, and these bytes for the head.
 _OVERHEAD_BYTES: Final = 256 * 1024
 
 
@@ -61,6 +61,7 @@ class HttpSession:
             raise
 
     def _answer(self, ends_at: float, method: str, path: str, headers: Any, body: bytes | None) -> tuple[int, bytes]:
+        """Send a request once, over the open connection or a new one, and return status and body."""
         connection = self._connection = self._connection or self._new_connection()
         if connection.sock is None:
             connection.timeout = _remaining_s(ends_at)

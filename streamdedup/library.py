@@ -134,7 +134,7 @@ class LibraryIndex:
         self._writer = writer  # None for an index of daemons
         self._lookup = IndexLookup(options, reader)
         self._lock = threading.Lock()
-        self._check()
+        self._index_exists()  # raises if the index cannot be used
 
     @classmethod
     def in_memory(cls, profile: LibraryProfile) -> Self:
@@ -169,7 +169,7 @@ class LibraryIndex:
 
     @staticmethod
     def delete(url: str, *, name: str = "default") -> bool:
-        """Delete an index in Redis that programs write, with any profile; tell whether anything was deleted.
+        """Delete an index in Redis that programs write, with any profile; return whether anything was deleted.
 
         A program that has the index open gets ``IndexLost`` at its next ``add`` or ``remove``. If the call fails,
         repeat it: until then no program can open the index, of which a part may be left.
@@ -271,7 +271,7 @@ class LibraryIndex:
         columns = zip(valid, _column("source", sources, valid), _column("scope", scopes, valid), strict=True)
         queries = [LookupQuery(text, source=source, scope=scope) for text, source, scope in columns]
         with self._lock:
-            if not self._check():
+            if not self._index_exists():
                 return [Matches()] * len(queries)  # no document was added yet
             now_ms, matches = clock.now_ms(), []
             for chunk in chunks(queries):
@@ -289,7 +289,7 @@ class LibraryIndex:
         """
         valid = self._valid_id(document_id)
         with self._lock:
-            stored = self._lookup.document(valid) if self._check() else None
+            stored = self._lookup.document(valid) if self._index_exists() else None
             return None if stored is None else self._lookup.cluster_of(stored[0])
 
     def remove(self, ids: Iterable[_Field]) -> None:
@@ -317,7 +317,7 @@ class LibraryIndex:
             )
         return write(self._writer)
 
-    def _check(self) -> bool:
+    def _index_exists(self) -> bool:
         """Return whether the index exists, which the first ``add`` of a program creates; raise as ``lookup``."""
         opening = self._reader.check(self._fingerprint)
         if opening is None and self._writer is None:

@@ -1,8 +1,6 @@
 """A limit on log lines that are written once per record, so that a thousand bad records do not fill the log.
 
-Called by ``daemon.statistics`` and ``kafka.consumer``. For each level, event and code the first lines in a period are
-written, of warnings the first line only. The other lines are counted, and one line has their number after the period,
-so the log shows how often each event happened.
+Called by ``daemon.statistics`` and ``kafka.consumer``; the log still shows how often each event happened.
 """
 
 import time
@@ -34,8 +32,8 @@ class _Period:
 class RepeatLimit:
     """Writes the first ``FIRST_LINES`` lines (of warnings one) per event, level, code and ``PERIOD_S``, then a count.
 
-    The count's line has the same level as the event that it counts, the event name as ``of``, the lines that were not
-    written as ``count``, and the other fields from the last such line. Not thread-safe.
+    The line with the count has the level of the lines that were not written, their event as ``of``, their number as
+    ``count``, and the other fields of the last one. Not thread-safe.
 
     ``logger`` is one of structlog; ``clock`` returns monotonic seconds.
     """

@@ -130,7 +130,7 @@ class DocumentFeed:
     @property
     def wait_s(self) -> float:
         """Time until the next record is due, in seconds."""
-        return max(0.0, self._pace.ahead_s())
+        return max(0.0, self._pace.until_due_s())
 
     def send_due(self) -> None:
         while not self.is_finished and not self.wait_s:

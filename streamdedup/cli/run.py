@@ -30,7 +30,7 @@ from streamdedup.daemon.shutdown import STOP_TIMEOUT_S, StopSignals, StopTimer, 
 from streamdedup.detection.model import Skip
 from streamdedup.detection.suppression import SuppressionRule
 from streamdedup.errors import EXIT_FORCED, EXIT_STALLED, SettingsError, TransientError
-from streamdedup.findings import Finding, warnings_of
+from streamdedup.findings import Finding, warnings_or_raise
 from streamdedup.index.backend import Backend
 from streamdedup.indexes import connect_backend, detector_options
 from streamdedup.kafka.producer import KafkaTransport
@@ -161,7 +161,7 @@ def _await_servers(
     check_run = CheckRun(settings, backend)
 
     def report(check: Check) -> None:
-        for warning in warnings_of(_ticking(check.findings(check_run), pulse)):
+        for warning in warnings_or_raise(_ticking(check.findings(check_run), pulse)):
             log.warning(check.event, reason=warning.sentence)
 
     steps: list[tuple[Awaited, Callable[[], object]]] = []

@@ -16,11 +16,15 @@ _DEFAULT_DECODER: Final = Decoder()
 class Entry:
     """A document in a corpus, or a line or row that could not be read as one; no entry of the index.
 
-    ``id`` is ``line_id`` if the corpus gives none, ``file`` is ``archive:member`` inside an archive, ``line`` counts
-    from 1. ``raw`` is the record value that ``produce`` sends: of JSON lines the line without its end, of tables the
-    row as a JSON object, of unreadable lines and rows their bytes; in other formats ``value`` makes it. ``op`` is
-    "upsert" except in JSON lines, whose ``raw`` has it. ``problem`` says why the line is not a document; ``code`` is
-    the error code that its dead letter would have.
+    Attributes:
+        id: From the corpus, else ``line_id``.
+        file: Name of the file; ``archive:member`` inside an archive.
+        line: Line or row in the file, from 1.
+        raw: Value of the record that ``produce`` sends: of JSON lines the line without its end, of tables the row as a
+            JSON object, of unreadable lines and rows their bytes. None in other formats: ``value`` makes it.
+        op: "upsert", except in JSON lines with another operation.
+        problem: Why the line is not a document; None for a document.
+        code: Error code that the dead letter of an unreadable line would have.
     """
 
     id: str

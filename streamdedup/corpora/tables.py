@@ -27,7 +27,8 @@ _EXPLANATIONS: Final = (
 #: Characters between fields that a header is tried with, and the line before it that some programs write.
 _DELIMITERS: Final = (",", ";", "\t", "|")
 _SEPARATOR_LINE: Final = re.compile(rb'"?sep=([^"\r\n])"?', re.IGNORECASE)
-#: More further lines of one row than this, each with the delimiters of a row, are rows: no text has as many by chance.
+#: Where a row goes on for more lines than this, each with as many delimiters as a row, a quotation mark is not closed:
+#: no text has so many such lines by chance.
 _SWALLOWED_LINES: Final = 10
 #: Error code of a malformed row, the same as the daemon's: `produce` sends the bytes of the row, which are no JSON.
 _MALFORMED: Final = ErrorCode.NOT_JSON
@@ -62,16 +63,16 @@ def read_table(
     # ``csv`` refuses cells above 128 KiB by default. The limit applies to the whole process.
     csv.field_size_limit(sources.MAX_LINE_BYTES)
     delimiter = delimiter or _delimiter(stream.head(), decoder, columns)
-    feed = _RowLines(Lines(stream))
+    rows = _RowLines(Lines(stream))
     # ``strict``: a malformed row raises an error; otherwise ``csv`` guesses its cells.
     parser = csv.reader(
-        iter(feed), delimiter=delimiter, quoting=csv.QUOTE_MINIMAL if quoted else csv.QUOTE_NONE, strict=True
+        iter(rows), delimiter=delimiter, quoting=csv.QUOTE_MINIMAL if quoted else csv.QUOTE_NONE, strict=True
     )
     header: _Header | None = None
     while True:
-        feed.begin_row()
+        rows.begin_row()
         try:
-            cells = next(parser)  # reads as many lines from ``feed`` as the row has
+            cells = next(parser)  # reads as many lines from ``rows`` as the row has
             problem, code = _row_problem(cells, header)
         except StopIteration:
             break
@@ -80,16 +81,16 @@ def read_table(
         if problem is None and _is_blank(cells):
             continue
         if header is None:
-            if not _SEPARATOR_LINE.fullmatch(feed.raw):
-                header = _read_header(feed, cells, problem, columns, decoder)
+            if not _SEPARATOR_LINE.fullmatch(rows.raw):
+                header = _read_header(rows, cells, problem, columns, decoder)
             continue
-        if unclosed := _unclosed_quote(feed.raw, delimiter, header.width):
+        if unclosed := _unclosed_quote(rows.raw, delimiter, header.width):
             problem, code = unclosed, _MALFORMED
         if problem is None:
-            yield decode_entry(decoder, stream.name, feed.line, encode_fields(header.document(cells)))
+            yield decode_entry(decoder, stream.name, rows.line, encode_fields(header.fields(cells)))
         else:
-            default_id = line_id(stream.name, feed.line)
-            yield Entry(default_id, "", stream.name, feed.line, feed.raw, problem=problem, code=code)
+            default_id = line_id(stream.name, rows.line)
+            yield Entry(default_id, "", stream.name, rows.line, rows.raw, problem=problem, code=code)
     if header is None:
         raise CorpusError(f"{stream.name}: empty; a table begins with a row that names its columns")
 
@@ -151,7 +152,7 @@ class _Header:
     single: Mapping[str, int]
     texts: Mapping[str, tuple[int, ...]]
 
-    def document(self, cells: list[str]) -> dict[str, str]:
+    def fields(self, cells: list[str]) -> dict[str, str]:
         """Return the fields in a row without empty ones; there is at least one text field."""
         fields = {field: cells[column] for field, column in self.single.items() if cells[column]}
         joined = {field: "\n".join(cells[n] for n in numbers if cells[n]) for field, numbers in self.texts.items()}
@@ -198,17 +199,17 @@ def _explanation(error: csv.Error, *, advise_unquoted: bool) -> str:
     return text
 
 
-def _read_header(feed: _RowLines, cells: list[str], problem: str | None, columns: Columns, decoder: Decoder) -> _Header:
+def _read_header(rows: _RowLines, cells: list[str], problem: str | None, columns: Columns, decoder: Decoder) -> _Header:
     """Find the columns in the first row; ``CorpusError`` if it is malformed, or lacks or repeats a column."""
     if problem is not None:
-        raise feed.error(f"the names of the columns cannot be read: {problem}")
+        raise rows.error(f"the names of the columns cannot be read: {problem}")
     names = [cell.strip() for cell in cells]
     listed = _listed(names)
 
     def number_of(name: str) -> int:
         if names.count(name) != 1:
             reason = f"two columns are called `{name}`" if name in names else f"there is no column `{name}`"
-            raise feed.error(f"{reason}; the columns are {listed}")
+            raise rows.error(f"{reason}; the columns are {listed}")
         return names.index(name)
 
     # The column that must exist for a field; None for a field whose column, of the same name, may be missing.
@@ -226,7 +227,7 @@ def _read_header(feed: _RowLines, cells: list[str], problem: str | None, columns
         texts = {decoder.text_fields[0]: columns.text}  # the decoder joins its fields, so one of them takes all
     if not texts:
         missing = " or ".join(f"`{field}`" for field in decoder.text_fields)
-        raise feed.error(
+        raise rows.error(
             f"there is no column {missing}; the columns are {listed}; name those of the text (--text-column)"
         )
     return _Header(len(names), single, {field: tuple(map(number_of, titles)) for field, titles in texts.items()})

@@ -57,10 +57,7 @@ def _kill_group(leader_pid: int) -> None:
 
 
 def keep(parent_pid: int, scratch: str, command: list[str]) -> int:
-    """Run ``command`` until it or the parent ends; return its exit code (128 + signal if a signal ended it).
-
-    After the end of the parent the folder ``scratch`` is removed, unless the text is empty.
-    """
+    """Run ``command`` until it or the parent ends; return its exit code (128 + signal if a signal ended it)."""
     # When the command ends, SIGCHLD writes a byte into this pipe, which ends the ``select`` below.
     wake_reader, wake_writer = os.pipe()
     os.set_blocking(wake_writer, False)  # ``set_wakeup_fd`` requires it

@@ -63,14 +63,12 @@ class RedisServer(ManagedProcess):
 
     @property
     def url(self) -> str:
-        """URL for clients; database 0."""
         return f"redis://{LOOPBACK}:{self.port}/0"
 
     def choose_ports(self) -> None:
         (self.port,) = free_ports()
 
     def command(self) -> list[str]:
-        """Return the server's command line; there is no configuration file."""
         directives = {"port": str(self.port), "dir": str(self.directory), **self._options}
         return [self._program, *(part for name, value in directives.items() for part in (f"--{name}", value))]
 

@@ -52,7 +52,6 @@ _UNITS_MS = {"day": 86_400_000, "hour": 3_600_000, "minute": 60_000, "second": 1
 
 @contextlib.contextmanager
 def admin_client(options: KafkaOptions) -> Iterator[Any]:
-    """Yield an admin client and close it."""
     admin = compat.build(KafkaAdminClient, options.admin(), options)
     try:
         yield admin

@@ -1,8 +1,7 @@
-"""The consumer of the group as a ``kafka.protocols.Source``.
+"""``KafkaSource``: the consumer of the group as a ``kafka.protocols.Source``.
 
 ``producer.KafkaTransport`` opens a ``KafkaSource``; ``daemon.loop`` polls it, rewinds it and keeps its membership, all
-in one thread. ``kafka.group`` has the checks of the membership and of the topics, ``FreshPoll`` the poll.
-``kafka.reader`` uses ``unpack``.
+in one thread. Watches over the membership and the topics are in ``kafka.group``. ``kafka.reader`` uses ``unpack``.
 """
 
 import logging
@@ -22,7 +21,7 @@ from streamdedup.kafka import compat
 from streamdedup.kafka.compat import UnreadableRange
 from streamdedup.kafka.errors import CLIENT_ERRORS, close_quietly, is_retriable, translated
 from streamdedup.kafka.group import FencingWatch, OtherIndexWatch, SilenceWatch, TopicWatch
-from streamdedup.kafka.offsets import fetch_committed, offsets_of, partitions_of
+from streamdedup.kafka.offsets import fetch_committed, offsets_to_commit, partitions_of
 from streamdedup.kafka.options import KafkaOptions
 from streamdedup.kafka.protocols import Batch, CommittedOffset, Record, SourceStats, Unreadable
 from streamdedup.position import Partition, Position
@@ -44,11 +43,11 @@ ENDS_MS = 1_000
 METADATA_REQUESTS = 3
 #: Longest wait of ``FreshPoll``'s second poll, in seconds. A broker that has records answers within a few milliseconds.
 SECOND_POLL_S = 0.01
-#: With fewer records in the first poll and the previous result of ``FreshPoll`` together, the second poll is left out:
+#: ``FreshPoll`` leaves the second poll out if its last result and the present first poll together have fewer records:
 #: as a rule the broker then holds no further records, and the wait would delay those of the first poll.
 FEW_RECORDS = 4
-#: With this many bytes of values in the first poll the second is left out, so a batch has at most these bytes and those
-#: of one fetch.
+#: ``FreshPoll`` leaves the second poll out if the first has so many bytes of values. So a batch has at most these bytes
+#: and those of one fetch.
 ENOUGH_BYTES = 1_048_576
 
 #: Records by partition, as the client returns them. An ``UnreadableRange``, which has the attributes ``offset`` and
@@ -70,7 +69,7 @@ class KafkaSource:
         self._fencing = FencingWatch(consumer, options)
         self._repeats = RepeatLimit(structlog.get_logger(__name__))
         self._fresh = FreshPoll(consumer, self._repeats)
-        #: Unreadable ranges. The parser of the client fills the list during a poll; `_poll` empties it before.
+        #: Unreadable ranges of a poll: `_poll` empties the list, then the parser of the client fills it.
         self._unreadable = compat.step_past_unreadable(consumer, options.max_poll_records)
         self._topics = TopicWatch(consumer, options)
         self._other_indexes = OtherIndexWatch(consumer, options)
@@ -108,7 +107,7 @@ class KafkaSource:
             self.rewind(fetched)  # the caller gets no batch, and may poll this source again
             raise
         if batch:
-            self._silence.answered()
+            self._silence.reset()
         else:
             self._fencing.check()  # a client without its membership fetches nothing more
             self._silence.check()
@@ -165,7 +164,7 @@ class KafkaSource:
         self.seek(batch.starts)
 
     def first_since(self, times_ms: Mapping[Partition, int]) -> dict[Partition, int]:
-        """Ask for the ends first, so that a record that arrives meanwhile is either found or behind the end.
+        """Ask for the ends before the times: a record that arrives in between then has at least the offset of the end.
 
         kafka-python 3 returns no offset for a partition without such a record; the end takes its place.
         """
@@ -240,12 +239,12 @@ class KafkaSource:
     def commit(self, batch: Batch) -> None:
         present, at_poll = self._consumer.group_metadata(), batch.membership
         if (present.generation_id, present.member_id) != (at_poll.generation_id, at_poll.member_id):
-            # The client would commit under the present membership, or under none, which no broker refuses.
+            # No broker would refuse: the client commits under the present membership, or under none.
             self._broken = "the group moved on while the batch was processed; the new owner processes it again"
             raise MembershipEnded(self._broken)
         timeout_ms = round(self._options.fetch_timeout_s * 1000)
         try:
-            self._consumer.commit(offsets_of(batch), timeout_ms=timeout_ms)
+            self._consumer.commit(offsets_to_commit(batch), timeout_ms=timeout_ms)
         except CLIENT_ERRORS as error:
             self._broken = "a commit failed"
             raise translated(error, "commit offsets", self._options.secrets()) from error
@@ -384,9 +383,10 @@ class FreshPoll:
         return {partition: states.get(partition) for partition in polled}
 
     def _still_assigned(self, polled: Polled, states_before: Mapping[Any, Any]) -> Polled:
-        """Return the records whose partitions were not revoked since: the client makes a new state at an assignment.
+        """Return the records whose partitions were not revoked in between.
 
-        Records of revoked partitions are fetched again, here or by another member.
+        Those partitions have the same state object as before: the client makes a new one at each assignment. Records of
+        revoked partitions are fetched again, here or by another member.
         """
         states = self._states(polled)
         return {

@@ -269,9 +269,8 @@ def call_within(timeout_s: float, doing: str, call: Callable[[], Result]) -> Res
     Most transactional calls of the client have no time limit. ``call`` runs in a daemon thread, which is abandoned at
     the time limit: the thread cannot be stopped, and does not keep the process alive.
 
-    Raises:
-        BrokerUnavailable: "cannot ``doing``": the time limit has passed; the call may still take effect.
-        BaseException: An error of the call.
+    Raises the error of ``call``; or ``BrokerUnavailable``, "cannot ``doing``", at the time limit: the call may still
+    take effect.
     """
     outcome: Future[Result] = Future()
 

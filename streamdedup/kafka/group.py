@@ -52,7 +52,7 @@ class SilenceWatch:
         self._asked_at = 0.0
         self._request: Any = None
 
-    def answered(self) -> None:
+    def reset(self) -> None:
         """Reset the silence after a poll that returned something."""
         self._checked_at = self._clock()
         self._silent_s = 0.0
@@ -75,7 +75,7 @@ class SilenceWatch:
             raise BrokerSilent(text)
 
     def _is_answered(self, now_s: float) -> bool | None:
-        """Return whether the last answer came in time; None while the answer is not due."""
+        """Return whether the last answer came in time; None while it is not due. May send a request."""
         if self._consumer.group_metadata().state == MemberState.STABLE:
             self._request = None
             answered_at = compat.heartbeat_answered_at(self._consumer)  # the next heartbeat follows after the interval

@@ -5,9 +5,6 @@ Importing this module replaces the login mechanisms of the client (``_register``
 thread: for each new connection, and before the end of a session (KIP-368). Files are read at that time. A separate
 thread fetches tokens of an endpoint at ``RENEW_SHARE`` of their lifetime, because a request would block the network
 thread.
-
-After a broker has accepted a login that can change, a refusal is no longer final: the next password or token may be
-accepted.
 """
 
 import logging
@@ -60,7 +57,7 @@ _accepted = threading.Event()
 
 
 def may_be_accepted_later(error: Exception) -> bool:
-    """Return whether a refused login may be accepted later, because it changes and was accepted before."""
+    """Return whether a login was refused that a broker has accepted before, and whose next password may be accepted."""
     return isinstance(error, SaslAuthenticationFailedError) and _accepted.is_set()
 
 

@@ -1,8 +1,8 @@
 """The committed offsets of the group and their metadata; called by ``consumer``, ``producer`` and ``group_admin``.
 
-The metadata of a committed offset is the attempt id (``daemon.attempts``), the topic incarnation and the topic id. The
-topic id shows offsets that a deleted topic has left to a new topic of the same name. The incarnation is for an index
-that is lost, which would count incarnations anew. A change of this form also touches docs/delivery.md.
+The metadata of a committed offset are the attempt id (``daemon.attempts``), the topic incarnation and the topic id,
+with blanks between them. The topic id shows offsets that a deleted topic has left to a new topic of the same name. The
+incarnation is for a lost index: the new index would count from 0 again. A change of this form touches docs/delivery.md.
 """
 
 import re
@@ -19,7 +19,7 @@ from streamdedup.kafka.options import KafkaOptions
 from streamdedup.kafka.protocols import Batch, CommittedOffset
 from streamdedup.position import Partition
 
-#: Metadata of a committed offset: the attempt id or another text, then the topic incarnation and the topic id.
+#: Metadata of a committed offset; ``text`` is the attempt id, or the metadata of another program.
 _METADATA = re.compile(
     r"(?P<text>.*?) ?(?P<incarnation>[0-9]+) (?P<topic_id>[0-9a-f]{8}(-[0-9a-f]{4}){3}-[0-9a-f]{12})"
 )
@@ -75,7 +75,7 @@ def fetch_committed(
     return offsets, frozenset(outdated)
 
 
-def offsets_of(batch: Batch) -> dict[Any, Any]:
+def offsets_to_commit(batch: Batch) -> dict[Any, Any]:
     """Return the offsets to commit for ``batch``, as the client takes them."""
     offsets = {}
     for partition, offset in batch.ends.items():
@@ -87,7 +87,7 @@ def offsets_of(batch: Batch) -> dict[Any, Any]:
 
 
 def is_outdated(topic_id: str, present_id: str) -> bool:
-    """Tell whether an offset was committed for another topic id; unknown (empty) ids count as equal."""
+    """Return whether an offset was committed for another topic id; unknown (empty) ids count as equal."""
     return bool(topic_id and present_id) and topic_id != present_id
 
 

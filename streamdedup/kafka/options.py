@@ -1,8 +1,8 @@
 """Kafka connection settings, and the client configurations made from them.
 
-``cli.assembly`` makes ``KafkaOptions`` from the settings (``settings.kafka``); the other modules of ``kafka/`` build
-clients with them. A new setting touches these three.
-Options that would break a guarantee (automatic commits, isolation level, acknowledgements, deserializers) do not exist.
+``cli.assembly`` makes ``KafkaOptions`` from the settings (``settings.kafka``), the other modules of ``kafka/`` build
+clients with them. A new setting touches those two and this module. Options that would break a guarantee (automatic
+commits, isolation level, acknowledgements, deserializers) do not exist.
 """
 
 from dataclasses import dataclass, field
@@ -44,25 +44,20 @@ class KafkaOptions:
     """All settings for a Kafka transport. Durations in seconds, sizes in bytes.
 
     Attributes:
-        bootstrap_servers: One or more ``host:port``, with commas between them.
         delivery: ``exactly-once`` (one transaction a batch) or ``at-least-once``.
         transactional_id: Daemon name; the same after a restart, never shared by two live daemons.
         group_instance_id: Name of a static member, whose restart within the session timeout moves no partition; None
             for a dynamic member.
         on_unreadable: Reaction to records that the client cannot parse: ``skip`` makes dead letters of them.
-        on_out_of_range: Reaction to committed offsets missing from the topic: ``earliest`` goes on at that record.
+        on_out_of_range: Reaction to a committed offset that the topic no longer has: ``earliest`` goes on at the
+            oldest record, ``halt`` raises ``FatalError``.
         api_version: Protocol version, for brokers without negotiation of versions; None to negotiate.
-        ssl_cafile, ssl_certfile, ssl_keyfile: Files with the trusted certificates, the client certificate and its key.
-        sasl_mechanism: PLAIN, SCRAM-SHA-256, SCRAM-SHA-512, OAUTHBEARER, AWS_MSK_IAM or GSSAPI.
         sasl_login: Login whose password or token changes; None for a constant password, and without a login.
         compression: Codec of sent records; None for brokers in memory (demo, tests). A topic's ``compression.type``
             decides on the stored form.
-        max_poll_records: Largest number of records in one batch.
-        max_request_bytes: Largest output record.
         max_batch_bytes: Limit of decompressed bytes of one record batch, so that a few compressed bytes cannot fill the
             memory; 64 times the default limit of a broker on the compressed bytes.
         session_timeout_s: Longest time without a heartbeat; then the group reassigns the partitions of a member.
-        heartbeat_interval_s: Time between two heartbeats.
         max_poll_interval_s: Longest time between two polls; then the consumer leaves the group.
         fetch_timeout_s, produce_timeout_s: Time limits for one request of the consumer, and of the producer.
         delivery_timeout_s: Time limit for one output record, retries included; at most ``transaction_timeout_s``.

@@ -26,12 +26,12 @@ class Pace:
 
     def wait(self) -> None:
         """Wait until the next record is due, and count it as sent."""
-        ahead_s = self.ahead_s()
-        if ahead_s > _MIN_WAIT_S:
-            self._sleep(ahead_s)
+        until_due_s = self.until_due_s()
+        if until_due_s > _MIN_WAIT_S:
+            self._sleep(until_due_s)
         self._count += 1
 
-    def ahead_s(self) -> float:
+    def until_due_s(self) -> float:
         """Return the time until the next record is due, in seconds; 0 or less if it is due.
 
         The first call starts the schedule. A call after a delay longer than ``_MAX_DELAY_S`` moves it.
@@ -41,9 +41,9 @@ class Pace:
         time_s = self._clock()
         if self._start is None:
             self._start = time_s
-        ahead_s = self._start + self._count / self._rate - time_s
-        late_s = -ahead_s
+        until_due_s = self._start + self._count / self._rate - time_s
+        late_s = -until_due_s
         if late_s > _MAX_DELAY_S:
             # The next record is then late by `_MAX_DELAY_S`; this call still returns the delay before the move.
             self._start += late_s - _MAX_DELAY_S
-        return ahead_s
+        return until_due_s

@@ -1,7 +1,7 @@
-"""The producer: a whole batch in one transaction or at least once, and many records outside transactions.
+"""Sinks, which publish a batch in one transaction or at least once; and ``Feeder``, which sends many records.
 
 ``run`` makes a ``KafkaTransport``, which opens a source and a sink for the loop (``daemon.clients``); ``index rebuild``
-joins the group by one. Commands that send records (``produce``, ``dlq replay``, ``demo``) use a ``Feeder``.
+joins the group by a transport. Commands that send records (``produce``, ``dlq replay``, ``demo``) use a ``Feeder``.
 """
 
 import contextlib
@@ -11,7 +11,7 @@ from collections import deque
 from collections.abc import Callable, Sequence
 from dataclasses import replace
 from types import TracebackType
-from typing import Any, Self
+from typing import Any, NamedTuple, Self
 
 from kafka import KafkaProducer
 from kafka.errors import KafkaError, KafkaTimeoutError
@@ -29,7 +29,7 @@ from streamdedup.kafka.errors import (
     translated,
 )
 from streamdedup.kafka.group_admin import refuse_other_indexes
-from streamdedup.kafka.offsets import offsets_of
+from streamdedup.kafka.offsets import offsets_to_commit
 from streamdedup.kafka.options import KafkaOptions
 from streamdedup.kafka.protocols import Batch, Message
 
@@ -41,6 +41,15 @@ COMMIT_MARGIN_S = 5.0
 MAX_IN_FLIGHT_RECORDS = 5_000
 #: Largest number of unacknowledged bytes of keys, values and headers of a ``Feeder``.
 MAX_IN_FLIGHT_BYTES = 16 * 1_048_576
+
+
+class _InFlight(NamedTuple):
+    """An unacknowledged record of a ``Feeder``; ``future`` is that of the client, ``name`` is for ``on_too_large``."""
+
+    future: Any
+    topic: str
+    size_bytes: int
+    name: str
 
 
 class KafkaTransport:
@@ -175,7 +184,7 @@ class TransactionalSink(_ProducerSink):
         """
 
         def commit() -> None:
-            if offsets := offsets_of(batch):
+            if offsets := offsets_to_commit(batch):
                 # With the membership of the poll, a group that has moved on refuses the commit. With the bare name of
                 # the group, the group accepts each commit.
                 self._producer.send_offsets_to_transaction(offsets, batch.membership)
@@ -228,8 +237,7 @@ class Feeder:
         self._max_records = max_in_flight_records
         self._max_bytes = max_in_flight_bytes
         self._on_too_large = on_too_large
-        #: Future, topic, size and name of each unacknowledged record, the oldest first.
-        self._in_flight: deque[tuple[Any, str, int, str]] = deque()
+        self._in_flight: deque[_InFlight] = deque()  # the oldest first
         self._in_flight_bytes = 0
         self._sent_count = 0
         self._is_closed = False
@@ -273,7 +281,7 @@ class Feeder:
             _refuse_missing_topic(error, self._options, topic)
             raise self._failure(error, topic) from error
         self._sent_count += 1
-        self._in_flight.append((future, topic, size_bytes, name))
+        self._in_flight.append(_InFlight(future, topic, size_bytes, name))
         self._in_flight_bytes += size_bytes
 
     def flush(self) -> None:
@@ -304,7 +312,7 @@ class Feeder:
     def _make_room(self, size_bytes: int) -> None:
         """Wait until another ``size_bytes`` may be in flight; also check the oldest records that are stored already."""
         while self._in_flight and (
-            self._in_flight[0][0].is_done
+            self._in_flight[0].future.is_done
             or len(self._in_flight) >= self._max_records
             or self._in_flight_bytes + size_bytes > self._max_bytes
         ):
@@ -338,7 +346,7 @@ class Feeder:
     def _failure(self, error: Exception, topic: str | None = None) -> StreamdedupError:
         """Return the translated error with the numbers of records taken and stored."""
         result = translated(error, "send records", self._options.secrets(), topic)
-        stored_count = self.delivered_count + sum(future.succeeded() for future, *_ in self._in_flight)
+        stored_count = self.delivered_count + sum(record.future.succeeded() for record in self._in_flight)
         return type(result)(f"{result}; records taken: {self._sent_count:,}, known to be stored: {stored_count:,}")
 
     def __enter__(self) -> Self:

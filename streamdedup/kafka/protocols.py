@@ -17,7 +17,7 @@ from streamdedup.position import Partition, Position
 
 
 class Record(msgspec.Struct, frozen=True, gc=False):  # gc=False: bytes and numbers form no reference cycles
-    """One record of a topic; a value of None is a tombstone, a negative time that of a record without a time."""
+    """One record of a topic. A value of None is a tombstone; the time is negative where a record has none."""
 
     position: Position
     timestamp_ms: int
@@ -28,7 +28,7 @@ class Record(msgspec.Struct, frozen=True, gc=False):  # gc=False: bytes and numb
 
 @dataclass(frozen=True, slots=True)
 class Message:
-    """One record to publish; a value of None is a tombstone, a time of None that of sending."""
+    """One record to publish. A value of None is a tombstone; a time of None is the time of sending."""
 
     topic: str
     key: bytes | None
@@ -195,7 +195,7 @@ class Source(Protocol):
         """Return the last known offset behind the last record of a partition; None if unknown. Sends no request."""
 
     def request_ends(self) -> None:
-        """Ask for the ends of the assigned partitions, for ``end`` and ``stats``: a held source does not fetch them."""
+        """Ask for the ends of the assigned partitions, for ``end`` and ``stats``: ``keep_membership`` fetches none."""
 
     def confirm(self) -> None:
         """Check that the group counts this process among its members at this moment.
@@ -294,10 +294,9 @@ class History(Protocol):
     ) -> dict[Partition, ReadProgress]:
         """Return how far a group has read, by the times of records.
 
-        In place of a record that is gone (retention, compaction, an aborted transaction) or has no time, the next
-        record with a time counts.
-
-            offsets: Next offset to read by partition; the oldest record where absent.
+        ``offsets`` are the next offsets to read; a partition without one begins at its oldest record. In place of a
+        record that is gone (retention, compaction, an aborted transaction) or has no time, the next record with a time
+        counts.
         """
 
     def keeps_all(self, starts: Mapping[Partition, int]) -> bool:

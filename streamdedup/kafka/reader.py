@@ -1,12 +1,14 @@
-"""Reading topics outside any consumer group: following them, reading them to their present ends, fetching one record.
+"""Readers of topics outside any consumer group: they commit nothing, and take no partition from a group.
 
-Nothing is committed and no partition of a group is taken. Only committed records are returned.
+    class            purpose                                    used by
+    TopicReader      follow topics                              ``tail``, ``demo``
+    SpanReader       read topics to their present ends          ``dlq``, ``produce``; ``serve.feed`` reads on
+    KafkaSpan        read from a time or offset, or the newest  ``cli.topic_reading``, ``cli.checks``, KafkaHistory
+    KafkaHistory     open spans for a rebuild                   ``daemon.rebuild``, ``daemon.rebuild_run``
+    RecordFetcher    fetch single records by position           ``kafka.texts``, ``dlq replay``
 
-``TopicReader`` follows topics (``tail``, ``demo``). ``SpanReader`` reads them to their present ends (``dlq``,
-``produce``), or follows them (``serve.feed``). ``KafkaSpan`` reads a part: from a time, from offsets, or the newest
-records (``cli.topic_reading``, ``cli.checks``, and rebuilds by ``KafkaHistory``). ``RecordFetcher`` fetches records by
-position (``kafka.texts``, ``dlq replay``). Opening a reader of topics raises ``FatalError`` also if a topic does not
-exist.
+Only committed records are returned. Opening one of the first three raises ``FatalError`` if a topic does not exist. Of
+the options, the group, the delivery and the transactional id are not used.
 """
 
 import time
@@ -29,35 +31,38 @@ from streamdedup.kafka.options import KafkaOptions
 from streamdedup.kafka.protocols import Batch, ReadProgress, Record
 from streamdedup.position import Partition, Position
 
-#: Longest wait for one batch while reading to the ends, in seconds. A topic may end in invisible records (aborted
-#: records, a commit marker).
+#: Longest wait for a batch while reading to the ends, in seconds. Short, because no batch may come before an end: the
+#: last offsets of a topic may be invisible (aborted records, a commit marker).
 STEP_S = 0.2
 #: How long a fetch of a single record may wait at the broker, in milliseconds: the record exists or not, and a longer
 #: wait would delay the next fetch from the same broker.
 FETCH_ONE_WAIT_MS = 10
 #: Bytes of one fetch for a single record. The broker also sends a larger record, alone.
 FETCH_ONE_BYTES = 65_536
-#: Longest single wait while fetching a record, in seconds.
+#: Longest wait of one poll while a single record is fetched, in seconds.
 FETCH_STEP_S = 0.1
-#: Offsets before the end of a partition among which its last record is searched; markers of transactions and records
-#: that were compacted away take up some.
+#: The last record of a partition is searched among so many offsets at its end: the last offsets may belong to markers
+#: of transactions and to records that were compacted away.
 LOOK_BACK = 100
 #: Longest wait for the end of an open transaction, in seconds: the broker's default ``transaction.max.timeout.ms``, and
 #: a minute for the broker to abort the transaction.
 OPEN_TRANSACTION_S = 960.0
-#: Largest number of records, from a committed offset on, that are searched for the first record with a time.
+#: The search for the first record with a time reads at most so many records of a partition.
 MAX_SEARCHED = 1_000
 
 
 class _Reader:
-    """Common part: a consumer without a group, with ``changes`` of its configuration; a context manager."""
+    """Base of all readers: a client without a group, closed at the end of a ``with`` block.
+
+    ``changes`` override the configuration of the client.
+    """
 
     def __init__(self, options: KafkaOptions, **changes: Any) -> None:
         cap_client_logging()
         self._options = options
         config = options.reader() | changes
         self._consumer = compat.build(KafkaConsumer, config, options)
-        # The parser of the client fills the list during a poll; each method that polls empties it before.
+        # A list that the client fills during a poll; empty it before each poll.
         self._unreadable = compat.step_past_unreadable(self._consumer, max_offsets=config["max_poll_records"])
 
     def close(self) -> None:
@@ -88,14 +93,14 @@ class _Reader:
 class TopicReader(_Reader):
     """Follows all partitions that the topics have when it is constructed.
 
-    The starting positions are fixed in the constructor, not at the first poll, so no later record is missed: the oldest
-    records with ``from_beginning``, else behind the newest. While Kafka is away the reader waits and goes on by itself.
-    Used from one thread. Group, delivery and transactional id of the options are not used.
+    With ``from_beginning`` it starts at the oldest records, else behind the newest. The constructor asks Kafka for
+    these positions, so no record that is written before the first poll is missed. While Kafka is away the reader waits
+    and goes on by itself. Used from one thread.
     """
 
     def __init__(self, options: KafkaOptions, *, from_beginning: bool = False) -> None:
         counts = check_topics(options)
-        # Passes over records that expire meanwhile, also with `on_out_of_range = "halt"`.
+        # Where records expire before they are read, goes on behind them, also with `on_out_of_range = "halt"`.
         super().__init__(options, auto_offset_reset="earliest")
         partitions = [TopicPartition(topic, number) for topic, count in counts.items() for number in range(count)]
         with self._closed_on_error("find the ends of the topics"):
@@ -121,10 +126,10 @@ class TopicReader(_Reader):
 
 
 class SpanReader(TopicReader):
-    """Reads all committed records that the topics hold at its construction, any number of times.
+    """Reads the committed records that the topics hold at its construction; again after ``start_at({})``.
 
     ``beginnings`` and ``ends`` are the first offsets, and the offsets behind the last committed records, at that time.
-    ``batches`` ends there. ``serve.feed`` calls ``poll``, which reads on, and compares the positions with ``ends``.
+    ``batches`` stops at ``ends``; ``poll`` reads on behind them.
     """
 
     def __init__(self, options: KafkaOptions) -> None:
@@ -143,7 +148,7 @@ class SpanReader(TopicReader):
         return self._read(self._options.fetch_timeout_s, "Kafka sent nothing")
 
     def _read(self, longest_wait_s: float, wait_reason: str, *, yields_empty_batches: bool = False) -> Iterator[Batch]:
-        """Yield the records before the ends; raise after ``longest_wait_s`` in which no position moved."""
+        """Yield the records before the ends; raise with ``wait_reason`` if no position moves for ``longest_wait_s``."""
         positions, moved_at = self.positions(), time.monotonic()
         while any(positions[partition] < end for partition, end in self.ends.items()):
             batch = self._before_ends(self.poll(STEP_S))
@@ -180,7 +185,7 @@ class SpanReader(TopicReader):
 
 
 class KafkaHistory:
-    """Implements ``protocols.History`` for ``daemon.rebuild``; the options say how to connect."""
+    """Implements ``protocols.History``; its methods name the topics, in place of those in the options."""
 
     def __init__(self, options: KafkaOptions) -> None:
         self._options = options
@@ -214,10 +219,11 @@ class KafkaHistory:
 class KafkaSpan(SpanReader):
     """The records of topics between start and end offsets; implements ``protocols.Span``.
 
-    ``since_ms``, ``ends`` and ``starts`` are as for ``History.open``, but without ``ends`` the span ends at the
-    committed records of its construction, and does not wait for open transactions (``AwaitingSpan``). ``most_count`` is
-    the largest number of offsets to read: the newest ones, the same percentage of each partition. Group, delivery and
-    transactional id of the options are not used.
+    Args:
+        since_ms, starts: As for ``History.open``.
+        ends: As for ``History.open``, but None for the ends of the committed records: this class does not wait for open
+            transactions, ``AwaitingSpan`` does.
+        most_count: Largest number of offsets to read: the newest ones, the same percentage of each partition.
     """
 
     def __init__(
@@ -266,6 +272,7 @@ class KafkaSpan(SpanReader):
         return {partition: self.ends[partition] - length * count // total for partition, length in lengths.items()}
 
     def _count_to(self, offsets: Mapping[Partition, int]) -> int:
+        """Return the number of offsets from the starts to ``offsets``, over all partitions."""
         return sum(max(0, offset - self._starts[partition]) for partition, offset in offsets.items())
 
     def done_count(self) -> int:
@@ -275,10 +282,10 @@ class KafkaSpan(SpanReader):
 
 
 class AwaitingSpan(KafkaSpan):
-    """The records of topics from given times to the ends; waits for the transactions that are open at construction.
+    """The records of topics from given times to the ends, also those in transactions that are open at construction.
 
-    A reader of committed records stops at the first open transaction, and behind it other transactions may be
-    committed. The broker ends each transaction within the time-out of its producer.
+    A reader of committed records stops at the first open transaction, although transactions behind it may be committed
+    already. So this span waits until the transaction ends, at the latest by the time-out of its producer.
     """
 
     def __init__(self, options: KafkaOptions, since_ms: Mapping[Partition, int | None] | int | None) -> None:
@@ -294,11 +301,11 @@ class AwaitingSpan(KafkaSpan):
 
 
 class _ProgressReader(SpanReader):
-    """Determines how far a group has read, for ``History.progress``.
+    """Finds how far a group has read, for ``History.progress``; ``offsets`` are the next offsets to read.
 
-    1. In each partition with unread offsets, search forward for the time of the next record.
-    2. In each other partition, and where step 1 has read no record, search the last ``LOOK_BACK`` offsets for the time
-       of the last record.
+    1. A partition with unread offsets: the time of its first unread record, searched from the next offset on.
+    2. Any other partition, also where step 1 meets no record: the time of the last record, searched among the last
+       ``LOOK_BACK`` offsets.
 
     A time in the future is not credible: it counts as now, and step 1 goes on with the next record.
     """
@@ -318,18 +325,18 @@ class _ProgressReader(SpanReader):
         nonempty = {partition for partition, beginning in self.beginnings.items() if beginning < self.ends[partition]}
         at_end = {partition for partition in nonempty if self._offsets[partition] >= self.ends[partition]}
         unread = nonempty - at_end
-        self._search({partition: self._offsets[partition] for partition in unread}, of_next=True)  # 1.
+        self._store_times({partition: self._offsets[partition] for partition in unread}, of_next=True)  # 1.
         # The unread offsets of a partition may all be markers of transactions, or records that were compacted away.
         at_end |= {partition for partition in unread if not self._searched[partition]}
-        self._search(  # 2.
+        self._store_times(  # 2.
             {partition: max(self.beginnings[partition], self.ends[partition] - LOOK_BACK) for partition in at_end},
             of_next=False,
         )
         return {partition: ReadProgress(partition in at_end, self._times_ms.get(partition)) for partition in nonempty}
 
-    def _search(self, starts: Mapping[Partition, int], *, of_next: bool) -> None:
-        """Store by partition the time of the first record from ``starts`` on with ``of_next``, else of the last."""
-        self.start_at(self.ends | dict(starts))  # at their ends, partitions that are not in `starts` return nothing
+    def _store_times(self, starts: Mapping[Partition, int], *, of_next: bool) -> None:
+        """Read from ``starts`` on; store the time of the first record (``of_next``) or last record by partition."""
+        self.start_at(self.ends | dict(starts))  # other partitions start at their ends: nothing to read
         for batch in self.batches():
             self._searched.update(position.topic_partition for position in batch.positions())
             for record in batch.records:

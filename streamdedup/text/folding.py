@@ -1,4 +1,4 @@
-"""Folding of texts with ``unicodedata``.
+"""Folding of texts with ``unicodedata``: slow, and the source of the tables of ``unicode_tables``.
 
 Called by ``unicode_tables``, and by ``normalise`` where tables do not suffice; ``settings.profile`` and
 ``stop_shingles`` read the versions. A change of the result also touches tests/unit/reference_shingles.py, docs/text.md
@@ -14,7 +14,7 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Final, NamedTuple
 
-#: The lower-case form that ``casefold`` gives U+0130, the capital letter i of Turkish. It becomes i.
+#: Result of ``casefold`` for U+0130, the capital dotted I of Turkish; it becomes i.
 DOTTED_I: Final = "i\u0307"
 
 #: The characters of each line fold to the first; docs/text.md has the rules by which the lines are drawn up.

@@ -13,16 +13,11 @@ it, and ``context``, combining classes and compositions. Three bits in ``packed`
     CLASSED       has a combining class, as most marks have
     ENDS_CLASSED  ends in a code point with a combining class when decomposed: most marks, and letters such as é
 
-``context`` has the combining class of the code point (``OWN_CLASS``), the class at the end of its decomposition (from
-``LAST_CLASS_SHIFT`` on), and three bits:
+``context`` has the combining class of the code point, the class at the end of its decomposition, and whether it may
+compose (``COMPOSES_BACKWARD``, ``COMPOSES_FORWARD``) or depends on neighbours in a way that no table tells
+(``COMPLEX``). ``fold`` works in steps:
 
-    COMPOSES_BACKWARD  composes with certain code points before it
-    COMPOSES_FORWARD   composes with certain code points after it (Hangul only)
-    COMPLEX            the folded form depends on neighbours, and no table tells how
-
-``fold`` works in steps:
-
-1. Map each code point by ``packed``, and drop the ignorable ones (``_look_up``).
+1. Look each code point up in ``packed``, and drop the ignorable ones (``_look_up``).
 2. Test the conditions at code points with ``CHECK``, and at those with ``CLASSED`` directly after ``ENDS_CLASSED``
    (``_places_to_check``). Repair the simple cases in the arrays (``_repair_simple``): compose a letter with the marks
    directly after it; exchange two marks in the wrong order. Texts in NFD, Vietnamese as well, and vowelled Arabic,
@@ -184,26 +179,26 @@ def _repair_simple(looked_up: _LookedUp, table: Tables) -> _Composed:
     context = table.context.take(current, mode=UNCHECKED)
     # In doubt until exchanged: the code point before ends in a higher combining class. Class 0 never changes places.
     own_class = context & OWN_CLASS
-    doubtful = ((previous_context >> LAST_CLASS_SHIFT) & OWN_CLASS) > own_class
-    doubtful &= own_class != 0
-    misplaced = np.flatnonzero(doubtful)
+    is_doubtful = ((previous_context >> LAST_CLASS_SHIFT) & OWN_CLASS) > own_class
+    is_doubtful &= own_class != 0
+    misplaced = np.flatnonzero(is_doubtful)
     if misplaced.size:
         contexts = previous_context.take(misplaced, mode=UNCHECKED) | context.take(misplaced, mode=UNCHECKED)
         exchanged = misplaced.take(np.flatnonzero(_only_reordered(packed, places.take(misplaced), contexts)))
         marks = places.take(exchanged)
         packed[marks - 1], packed[marks] = packed[marks], packed[marks - 1]
-        doubtful[exchanged] = False
+        is_doubtful[exchanged] = False
     # Composition, which many batches do not need.
     if int(np.bitwise_or.reduce(context)) & (COMPLEX | COMPOSES_BACKWARD):
-        doubtful |= (context & COMPLEX) != 0
+        is_doubtful |= (context & COMPLEX) != 0
         backward = np.flatnonzero((context & COMPOSES_BACKWARD) != 0)
         marks = places.take(backward)
         letters_and_marks = previous.take(backward), current.take(backward)
         composites, unclear = _composites(marks, *letters_and_marks, previous_context.take(backward), table)
-        doubtful[backward] |= unclear
-        documents = _documents_of(places[doubtful], starts)
+        is_doubtful[backward] |= unclear
+        documents = _documents_of(places[is_doubtful], starts)
         return _Composed(*_with_composites(packed, starts, marks, composites, table), documents)
-    return _Composed(packed, starts, _documents_of(places[doubtful], starts))
+    return _Composed(packed, starts, _documents_of(places[is_doubtful], starts))
 
 
 def _composites(

@@ -27,9 +27,9 @@ _FINISH_1 = 0xA54FF53A5F1D36F1
 _FINISH_2 = 0x510E527FADE682D1
 _REPETITION = 0x9B05688C2B3E6C1F
 
-#: Mean number of elements of a document above which each document is sorted by itself, not the batch as a whole.
-#: NumPy 2.4 with AVX-512 on Zen 4 sorts long arrays five times as slowly as with AVX2. With AVX-512, texts of 64 words
-#: take 0.63 of the time that a limit of 128 needs, with AVX2 0.97; texts of 32 words take 0.76 and 1.11.
+#: Where documents have more elements than this on average, each is sorted by itself, not the batch as a whole, because
+#: NumPy 2.4 with AVX-512 on Zen 4 sorts long arrays five times as slowly as with AVX2. Time with 32 in proportion to
+#: that with 128: texts of 64 words 0.63 (AVX2: 0.97), of 32 words 0.76 (AVX2: 1.11).
 _SORTED_ALONE = 32
 #: Elements whose shingles are hashed at once, so that the arrays stay in the second-level cache.
 _BLOCK = 1 << 15

@@ -1,12 +1,10 @@
 """Shingles: sets with a 32-bit hash for each run of k tokens or characters, a batch of texts at a time.
 
 1. Without `keep_urls`, `markup` replaces each URL by a space. `normalise.fold` removes invisible characters (soft
-   hyphen, zero-width, variation selectors, tatweel) and, with `fold_marks`, accents and vowel signs. It brings the text
-   to NFKC with case folding, to a fixed point. With `fold_variants` each Han character becomes its representative
-   variant, with `fold_look_alikes` each look-alike its Latin letter.
-2. `tokens` cuts it into elements. Runs of letters, combining marks and digits are tokens; in scripts without spaces
-   each character is a token, with the marks that follow it; everything else separates. Or every character is an
-   element. Each element gets a 64-bit hash.
+   hyphen, zero-width, variation selectors, tatweel) and, with `fold_marks`, accents and vowel signs. It repeats NFKC
+   and case folding until nothing changes. With `fold_variants` each Han character becomes its representative variant,
+   with `fold_look_alikes` each look-alike its Latin letter.
+2. `tokens` cuts the text into elements, tokens or characters, and gives each a 64-bit hash.
 3. Stop words are left out.
 4. `shingle_hashes` computes a 32-bit hash for each run of k elements, the shingle.
 5. Stop shingles are left out. Repetitions are removed or, in a bag, numbered.
@@ -30,7 +28,7 @@ from streamdedup.text.markup import without_urls
 from streamdedup.text.normalise import fold
 from streamdedup.text.runs import joined_offsets, offsets_of, ranges
 from streamdedup.text.shingle_hashes import distinct, numbered_repetitions, sorted_hashes, without_stops
-from streamdedup.text.tokens import SPACE_HASH, ElementReader, written
+from streamdedup.text.tokens import SPACE_HASH, ElementReader, spaced_text
 from streamdedup.text.unicode_tables import LETTER, NUMBER
 
 #: Version of the steps from a text to hashes; part of the fingerprint of an index.
@@ -215,7 +213,7 @@ class Shingler:
         """
         added = self._elements(self._without_urls(texts), ascii_only=False)
         elements = self._joined(tails, empty, added)
-        hashes, counts, stop_only = self._sorted(elements, np.arange(len(texts)))
+        hashes, counts, stop_only = self._sorted_without_stops(elements, np.arange(len(texts)))
         if not self.options.bag:
             hashes, counts = distinct(hashes, counts)
         tail_places, tail_counts = _tails(elements, self.options.size)
@@ -247,13 +245,12 @@ class Shingler:
         # The empty array is for an append without any parts, which ``concatenate`` refuses.
         return Elements(np.concatenate([SPACE_HASH[:0], *parts]), counts, counts, added.token_counts)
 
-    def _sorted(
+    def _sorted_without_stops(
         self, elements: Elements, result_rows: NDArray[np.int64]
     ) -> tuple[NDArray[np.uint32], NDArray[np.int64], NDArray[np.bool_]]:
-        """Return the results of `sorted_hashes` without stop shingles, and a mask.
+        """Return the results of `sorted_hashes` without stop shingles, and a mask of documents that have no others.
 
-        Documents in the mask have stop shingles only; these documents keep them. ``result_rows``: the row of each
-        document in the result.
+        Documents in the mask keep their stop shingles. ``result_rows`` is the row of each document in the result.
         """
         whole = self.options.short_texts == "whole"
         hashes, counts = sorted_hashes(elements, result_rows, self.options.size, whole=whole)
@@ -275,7 +272,7 @@ class Shingler:
             groups.append(self._elements([texts[i] for i in wide], ascii_only=False))
         documents = np.array(ascii_only + wide, np.int64)
         elements = groups[0] if len(groups) == 1 else Elements(*map(np.concatenate, zip(*groups, strict=True)))
-        hashes, counts, stop_only = self._sorted(elements, documents)
+        hashes, counts, stop_only = self._sorted_without_stops(elements, documents)
         if self.options.bag:
             hashes = numbered_repetitions(hashes, counts)
         hashes, counts = distinct(hashes, counts)
@@ -335,7 +332,7 @@ def folded_text(
     """
     folded = fold([text], FoldOptions(fold_marks, fold_variants, fold_look_alikes))
     inside = (folded.packed & (LETTER if letters_only else LETTER | NUMBER)) != 0
-    return " ".join(written(folded.packed, inside).split())
+    return " ".join(spaced_text(folded.packed, inside).split())
 
 
 def parse_stop_words(text: str) -> frozenset[str]:

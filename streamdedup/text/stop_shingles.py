@@ -52,8 +52,8 @@ class StopShingles:
     """Stop shingles and the sample that they were learnt from.
 
     Attributes:
-        counts: Document count by shingle hash: the number of documents with the shingle, in all documents or in one
-            source; the greatest one among the groups (all documents, each source) where it is a stop shingle.
+        counts: Number of documents by shingle hash. A shingle may be a stop shingle of several groups, all documents or
+            those of one source: the greatest number counts.
         documents: Number of documents in the sample, copies counted once.
         share: Least document share for a stop shingle, above 0, up to 1.
         options: Options of the shingles (`described_options`).
@@ -120,7 +120,7 @@ def _digest(text: str) -> str:
 def parse_stop_shingles(text: str) -> StopShingles:
     """Read a file's content.
 
-    Raises ValueError with the wrong line, continuing a sentence that begins with the name of the file.
+    Raises ValueError for the first wrong line; its text continues a sentence that begins with the name of the file.
     """
     lines = text.split("\n")
     if lines[0] != HEADER:
@@ -246,11 +246,13 @@ class _Sample:
     """The documents of a sample, counted all together (group 0) and by source (groups from 1 on).
 
     Attributes:
+        group_numbers: Group of each source.
+        documents: Number of different documents by group.
         seen: A 64-bit digest for each different document in each of its groups; some 150 bytes a document.
     """
 
     counter: "DocumentCounter"
-    numbers: dict[str, int] = field(default_factory=dict)
+    group_numbers: dict[str, int] = field(default_factory=dict)
     documents: list[int] = field(default_factory=lambda: [0])
     seen: set[int] = field(default_factory=set)
 
@@ -260,7 +262,7 @@ class _Sample:
             if first == last:
                 continue  # a document without shingles does not count
             digest = hashlib.blake2b(hashes[first:last].tobytes(), digest_size=8).digest()
-            for group in (0,) if source is None else (0, self._number(source)):
+            for group in (0,) if source is None else (0, self._group_of(source)):
                 group_digest = int.from_bytes(digest) ^ (group * _GROUP_FACTOR & _MASK_64)
                 if group_digest not in self.seen:
                     self.seen.add(group_digest)
@@ -268,15 +270,16 @@ class _Sample:
                     keys.append(hashes[first:last] | np.uint64(group << 32))
         self.counter.add(keys)
 
-    def _number(self, source: str) -> int:
-        number = self.numbers.setdefault(source, len(self.documents))
-        if number == len(self.documents):
+    def _group_of(self, source: str) -> int:
+        """Return the group of a source; make a group for a new source."""
+        group = self.group_numbers.setdefault(source, len(self.documents))
+        if group == len(self.documents):
             self.documents.append(0)
-        return number
+        return group
 
     def groups(self, share: float, least_source_documents: int) -> Iterator[SourceStops]:
         """Yield the stop shingles for all documents, and for each source with enough documents."""
-        names: list[tuple[str | None, int]] = [(None, 0), *sorted(self.numbers.items())]
+        names: list[tuple[str | None, int]] = [(None, 0), *sorted(self.group_numbers.items())]
         for name, group in names:
             count = self.documents[group]
             if name is None or count >= least_source_documents:
@@ -322,7 +325,7 @@ class DocumentCounter:
             self._missed = self._missed[remaining]
 
     def at_least(self, minimum: int, maximum: int, group: int = 0) -> dict[int, int]:
-        """Return upper bounds, at most `maximum`, by shingle, for a group's shingles whose bound reaches `minimum`."""
+        """Return the shingles of a group that `minimum` documents may have, with upper bounds of at most `maximum`."""
         low, high = np.searchsorted(self._keys, np.array([group << 32, (group + 1) << 32], np.uint64)).tolist()
         upper = self._counts[low:high] + self._missed[low:high]
         frequent = np.flatnonzero(upper >= minimum)

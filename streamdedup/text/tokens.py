@@ -1,8 +1,16 @@
-"""From texts to elements: tokens or characters, each as a 64-bit hash. Called by `shingles`.
+"""From texts to elements: tokens or characters, each as a 64-bit hash (`element_hashes`). Called by `shingles`.
 
-ASCII texts are read as bytes, other texts as code points folded by `normalise`. Both ways give an ASCII text the same
-elements. By the bits of `unicode_tables`, code points with LETTER or NUMBER are inside a token; one with MARK continues
-the token before it, one with SOLO is a token of its own. Code points without these bits separate.
+    text          Don't use 2!
+    tokens        don  t  use  2
+    characters    d o n _ t _ u s e _ 2        with white space: a space (_) for each run of separators
+
+Letters, numbers and combining marks are inside tokens, all else separates. A letter or number of a script without
+spaces, such as Han, is a token of its own with the marks behind it: a solo character. `unicode_tables` has the bits
+LETTER, NUMBER, MARK and SOLO. ASCII texts are read as bytes, which is faster, other texts as code points folded by
+`normalise`. Both ways give an ASCII text the same elements.
+
+The texts of a batch are worked on as one array with a separator before each text. `inside` is a mask for the
+characters inside tokens, `starts` are the first places of tokens, `text_starts` those of texts.
 """
 
 from collections.abc import Sequence
@@ -12,14 +20,7 @@ from typing import Literal
 import numpy as np
 from numpy.typing import NDArray
 
-from streamdedup.text.element_hashes import (
-    LAST_UNIT,
-    PADDING,
-    Elements,
-    character_hashes,
-    hash64,
-    token_hashes,
-)
+from streamdedup.text.element_hashes import LAST_UNIT, PADDING, Elements, character_hashes, hash64, token_hashes
 from streamdedup.text.folding import FoldOptions
 from streamdedup.text.normalise import Folded, fold
 from streamdedup.text.runs import offsets_of
@@ -39,10 +40,10 @@ def _ascii_table(*, letters_only: bool) -> bytes:
 _ASCII = _ascii_table(letters_only=False)
 _ASCII_LETTERS = _ascii_table(letters_only=True)
 _ASCII_HASHES = character_hashes(np.arange(128, dtype=np.uint32))
-#: Steps that find the marks behind solo characters, in each step one mark of every run. Where a run of marks is longer,
-#: the marks of all characters are found together, which is slower.
+#: Steps of a loop that finds, in each step, one more mark behind every solo character. Where a run of marks is longer,
+#: another way finds all marks at once, which is slower.
 _MARK_STEPS = 4
-#: With fewer than one separator for so many characters that continue a token, as in Thai, the end of each token is not
+#: Where separators are rarer than one for so many characters that continue a token, as in Thai, token ends are not
 #: searched for: the length of a token includes the separators behind it, which change no hash.
 _CONTINUING_PER_SEPARATOR = 4
 #: Hash of the space that replaces a run of separators, where the elements are characters.
@@ -54,7 +55,8 @@ class ElementReader:
     """Reads texts as elements.
 
     Attributes:
-        keep_white_space: Character unit: whether a separator run is one space, or is left out.
+        letters_only: Whether numbers separate.
+        keep_white_space: With the unit "char": whether a run of separators is a space, or is left out.
         folding: Differences that are removed in addition to those that `normalise` always removes.
     """
 
@@ -70,7 +72,7 @@ class ElementReader:
         return self._ascii_tokens(texts) if ascii_only else self.tokens(texts)
 
     def _ascii_bytes(self, texts: Sequence[str]) -> tuple[bytes, NDArray[np.int64]]:
-        """Return folded bytes, a separator before each text and at the end; and text starts, then the end."""
+        """Return the folded bytes with a separator before each text and at the end; the text starts, and the end."""
         lengths = np.fromiter(map(len, texts), np.int64, len(texts))
         data = "\n".join(["", *texts, ""]).encode("ascii").translate(_ASCII_LETTERS if self.letters_only else _ASCII)
         return data + PADDING, offsets_of(lengths + 1) + 1  # each text begins after its separator
@@ -78,17 +80,16 @@ class ElementReader:
     def _ascii_tokens(self, texts: Sequence[str]) -> Elements:
         data, text_starts = self._ascii_bytes(texts)
         inside = _ascii_inside(data)
-        # Start and end of each token by turns. A copy of the starts is contiguous, which makes look-ups faster.
-        edges = np.flatnonzero(inside[1:] != inside[:-1]) + 1
-        starts = edges[::2].copy()
+        edges = np.flatnonzero(inside[1:] != inside[:-1]) + 1  # start, end, start, end ... of the tokens
+        starts = edges[::2].copy()  # contiguous, which makes look-ups faster
         counts = np.diff(np.searchsorted(starts, text_starts))  # token starts within each text; likewise below
         return Elements(hash64(data, starts, edges[1::2] - starts), counts, counts, counts)
 
     def _ascii_characters(self, texts: Sequence[str]) -> Elements:
         data, text_starts = self._ascii_bytes(texts)
         inside = _ascii_inside(data)
-        places, stored, used = self._stored(inside, text_starts)
-        starts = np.flatnonzero(inside[1:] & ~inside[:-1]) + 1  # of tokens, only to count them
+        places, stored, used = self._stored_places(inside, text_starts)
+        starts = np.flatnonzero(inside[1:] & ~inside[:-1]) + 1  # only to count the tokens
         hashes = _ASCII_HASHES.take(np.frombuffer(data, np.uint8).take(places))
         return Elements(hashes, stored, used, np.diff(np.searchsorted(starts, text_starts)))
 
@@ -104,31 +105,31 @@ class ElementReader:
     def _general_characters(self, texts: Sequence[str]) -> Elements:
         folded = fold(texts, self.folding)
         inside = self._inside(folded)
-        places, stored, used = self._stored(inside, folded.starts)
-        starts = np.flatnonzero(_token_begins(folded, inside))  # of tokens, only to count them
-        points = _points(folded.packed, inside).take(places)
+        places, stored, used = self._stored_places(inside, folded.starts)
+        starts = np.flatnonzero(_token_begins(folded, inside))  # only to count the tokens
+        points = _spaced_points(folded.packed, inside).take(places)
         return Elements(character_hashes(points), stored, used, np.diff(np.searchsorted(starts, folded.starts)))
 
     def spans(self, text: str) -> tuple[str, list[tuple[int, int]]]:
-        """Return the folded text, and element starts and ends; spaces are separators."""
+        """Return the folded text with a space for each separator, and the start and end of each element in it."""
         folded = fold([text], self.folding)
         inside = self._inside(folded)
         if self.unit == "char":
-            places, _, used = self._stored(inside, folded.starts)
+            places, _, used = self._stored_places(inside, folded.starts)
             starts = places[: int(used[0])]
             ends = starts + 1
         else:
             starts, lengths = _token_places(folded, inside, exact=True)
             ends = starts + lengths
-        return written(folded.packed, inside), list(zip(starts.tolist(), ends.tolist(), strict=True))
+        return spaced_text(folded.packed, inside), list(zip(starts.tolist(), ends.tolist(), strict=True))
 
-    def _stored(
+    def _stored_places(
         self, inside: NDArray[np.bool_], text_starts: NDArray[np.int64]
     ) -> tuple[NDArray[np.int64], NDArray[np.int64], NDArray[np.int64]]:
-        """Return the places at which characters are stored, `Elements.stored` and `Elements.used`.
+        """Return the places of the characters that become elements, `Elements.stored` and `Elements.used`.
 
-        With white space, the first separator behind each token is stored. The one behind the last token of a document
-        does not belong to the text, so one character less is used than stored.
+        With white space, the first separator behind each token is stored, also behind the last token of a text. That
+        one does not belong to the text: `used` is one less than `stored`.
         """
         if not self.keep_white_space:
             places = np.flatnonzero(inside)
@@ -153,10 +154,7 @@ def _ascii_inside(data: bytes) -> NDArray[np.bool_]:
 
 
 def _token_begins(folded: Folded, inside: NDArray[np.bool_]) -> NDArray[np.bool_]:
-    """Return a mask for first characters of tokens.
-
-    A token begins after a separator, at a character that is a whole token, and after such a character.
-    """
+    """Return a mask for the first characters of tokens: after a separator, at a solo character, and after one."""
     kinds, bits = folded.kinds, folded.bits
     begins = inside.copy()
     np.greater(inside[1:], inside[:-1], out=begins[1:])
@@ -171,8 +169,8 @@ def _token_begins(folded: Folded, inside: NDArray[np.bool_]) -> NDArray[np.bool_
     begins_after_solo = inside[1:] & plain[1:]
     if not begins_after_solo.any():
         return begins
-    # Still missing: first characters of words directly after a solo character or its marks. Such a character is plain
-    # and inside a token; the character before it is inside a token and not plain.
+    # Still missing: the first character of a word directly behind a solo character or its marks. The first character
+    # is plain and inside a token; the character before it is inside a token and not plain.
     begins_after_solo &= inside[:-1] > plain[:-1]
     if begins_after_solo.any():
         reached = _continued_by_marks(solo, (kinds & kind(MARK)) != 0) if bits & MARK else solo
@@ -189,7 +187,7 @@ def _continued_by_marks(solo: NDArray[np.bool_], mark: NDArray[np.bool_]) -> NDA
         if not further.any():
             return reached
         reached[1:] |= further
-    # For longer runs: each mark gets the value of the last character before it that is no mark.
+    # For longer runs: each mark gets the value in `solo` of the last character before it that is no mark.
     base = np.flatnonzero(~mark)
     length = np.diff(np.append(base, mark.size))
     reached[base[0] :] = np.repeat(solo.take(base), length)
@@ -199,7 +197,7 @@ def _continued_by_marks(solo: NDArray[np.bool_], mark: NDArray[np.bool_]) -> NDA
 def _token_places(
     folded: Folded, inside: NDArray[np.bool_], *, exact: bool
 ) -> tuple[NDArray[np.int64], NDArray[np.int64] | NDArray[np.int8]]:
-    """Return token starts, and token lengths in code points; as int8, which is faster, if all lengths are 1.
+    """Return the token starts, and the token lengths in code points: int8, which is faster, if all are 1.
 
     Unless ``exact``, a length may include the separators behind the token.
     """
@@ -227,17 +225,17 @@ def _token_places(
 
 
 def _token_points(folded: Folded, inside: NDArray[np.bool_]) -> NDArray[np.uint16] | NDArray[np.uint32]:
-    """Return folded code points, NUL for separators, as uint16 if all fit."""
-    # The union of all code points' bits exceeds LAST_UNIT, 16 bits of ones, only if a code point does. ``astype`` drops
-    # the bits above the code point.
+    """Return the folded code points with NUL for separators, as `token_hashes` reads them: uint16 if all fit."""
+    # `bits` is the union of all bits: it exceeds LAST_UNIT, 16 ones, only if a code point does. ``astype`` drops the
+    # bits above the code point.
     narrow = folded.bits & CODE_POINT <= LAST_UNIT
     points = folded.packed.astype("<u2") if narrow else folded.packed & CODE_POINT
     points *= inside
     return points
 
 
-def _points(packed: NDArray[np.uint32], inside: NDArray[np.bool_]) -> NDArray[np.uint32]:
-    """Return folded code points, a space for each separator."""
+def _spaced_points(packed: NDArray[np.uint32], inside: NDArray[np.bool_]) -> NDArray[np.uint32]:
+    """Return the folded code points with a space for each separator."""
     # While SPACE is subtracted, a separator is 0: the product with False.
     points = packed & CODE_POINT
     points -= SPACE
@@ -246,6 +244,6 @@ def _points(packed: NDArray[np.uint32], inside: NDArray[np.bool_]) -> NDArray[np
     return points
 
 
-def written(packed: NDArray[np.uint32], inside: NDArray[np.bool_]) -> str:
-    """Return folded code points as text, a space for each separator."""
-    return str(_points(packed, inside).astype("<u4", copy=False).data, "utf-32-le")
+def spaced_text(packed: NDArray[np.uint32], inside: NDArray[np.bool_]) -> str:
+    """Return the folded text with a space for each separator."""
+    return str(_spaced_points(packed, inside).astype("<u4", copy=False).data, "utf-32-le")

@@ -156,7 +156,7 @@ def tables(folding: FoldOptions) -> Tables:
     composing = _composing_pairs(characters.foldings)
     context = _context(characters, composing)
     # Before the bits about neighbours are set: a folding is a copy of entries without these bits.
-    expansions = _fold(packed, characters.foldings)
+    expansions = _write_foldings(packed, characters.foldings)
     points = np.flatnonzero(context)
     bits = context[points]
     packed[points[bits & (COMPOSES_BACKWARD | COMPLEX) != 0]] |= CHECK
@@ -179,7 +179,7 @@ class _Characters(NamedTuple):
         points: uint32, ascending; the candidates.
         categories: uint8, by candidate; the first letter of the Unicode category, in ASCII.
         ignored: Characters that are removed, or that fold to nothing.
-        foldings: By changed character the NFKC results of `_folding`, in order; the last one is the folded form.
+        foldings: By changed character the NFKC results of `_folding_steps`, in order; the last one is the folded form.
     """
 
     points: NDArray[np.uint32]
@@ -199,7 +199,7 @@ def _characters(folding: FoldOptions) -> _Characters:
         ignored.update(c for c in _in_ranges(FOLDED_MARKS_RANGES) if unicodedata.category(c)[0] == "M")
     replaced = replacements(folding)
     changing = [c for c in candidates if unicodedata.decomposition(c) or c.casefold() != c or c in replaced]
-    foldings = {c: _folding(c, ignored, folding) for c in changing if c not in ignored}
+    foldings = {c: _folding_steps(c, ignored, folding) for c in changing if c not in ignored}
     folded_away = {character for character, steps in foldings.items() if not steps[-1]}
     visible = {character: steps for character, steps in foldings.items() if steps[-1]}
     initials = np.frombuffer("".join(category[0] for category in categories).encode(), np.uint8)
@@ -210,7 +210,7 @@ def _in_ranges(ranges: Ranges) -> Iterator[str]:
     return (chr(point) for first, last in ranges for point in range(first, last + 1))
 
 
-def _folding(character: str, ignored: Collection[str], folding: FoldOptions) -> list[str]:
+def _folding_steps(character: str, ignored: Collection[str], folding: FoldOptions) -> list[str]:
     """Return the NFKC results on the way from a character to its fixed point, the last one."""
     steps: list[str] = []
     text = character
@@ -242,7 +242,7 @@ def _category_entries(characters: _Characters) -> NDArray[np.uint32]:
     return packed
 
 
-def _fold(packed: NDArray[np.uint32], foldings: dict[str, list[str]]) -> list[NDArray[np.uint32]]:
+def _write_foldings(packed: NDArray[np.uint32], foldings: dict[str, list[str]]) -> list[NDArray[np.uint32]]:
     """Write the folded form for each character into ``packed``; return the expansions."""
     folded: dict[int, NDArray[np.uint32]] = {
         ord(character): _without_repeated_spaces(packed[[ord(c) for c in steps[-1]]])

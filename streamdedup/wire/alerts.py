@@ -90,7 +90,6 @@ class AlertDocument(DocumentVersion, frozen=True, omit_defaults=True):
 
     @property
     def time_ms(self) -> int:
-        """The record time in milliseconds since the epoch."""
         return to_ms(self.record_time)
 
 
@@ -119,7 +118,6 @@ class Alert(msgspec.Struct, frozen=True, omit_defaults=True, kw_only=True):
 
     @property
     def detected_at_ms(self) -> int:
-        """The detection time in milliseconds since the epoch."""
         return to_ms(self.detected_at)
 
     @property
@@ -170,11 +168,7 @@ def encode_alert(
 
 
 def decode_alert(value: bytes) -> Alert:
-    """Decode one alert message in JSON; unknown fields are ignored.
-
-    Raises:
-        DecodeError: The value is no alert message in this version.
-    """
+    """Return the alert in a JSON message, without unknown fields; raise ``DecodeError`` for any other value."""
     try:
         alert = _decode(value)
         if not all(match.pair for match in alert.matches):
@@ -189,7 +183,7 @@ def decode_alert(value: bytes) -> Alert:
 
 
 def is_framed(value: bytes) -> bool:
-    """Tell whether a value has the frame of a schema registry: a zero byte, and a schema id of four bytes."""
+    """Return whether a value has the frame of a schema registry: a zero byte, and a schema id of four bytes."""
     return value[:1] == b"\0" and len(value) > 5
 
 
@@ -199,9 +193,7 @@ class AlertReader:
     def as_json(self, value: bytes) -> bytes:
         """Return an alert message as JSON; the bytes of a message that is not in Avro are unchanged.
 
-        Raises:
-            DecodeError: The value is framed like Avro, but no alert.
-            RegistryUnavailable: The schema registry does not answer.
+        Raises ``DecodeError`` for a value that is framed like Avro, but no alert, and as ``RegistrySession.by_id``.
         """
         return value
 
@@ -231,11 +223,7 @@ def rfc_3339(time_ms: int) -> str:
 
 
 def to_ms(text: str) -> int:
-    """Parse a time; the reverse of ``rfc_3339``.
-
-    Raises:
-        ValueError: The text is no time, or has no time zone.
-    """
+    """Parse a time, the reverse of ``rfc_3339``; raise ``ValueError`` for any other text, and without a time zone."""
     time = datetime.fromisoformat(text)
     if time.tzinfo is None:
         raise ValueError("a time without a time zone")

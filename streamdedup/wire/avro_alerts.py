@@ -98,12 +98,7 @@ ALERT_SCHEMA: Final = msgspec.json.encode(_ALERT).decode()
 class AvroAlerts(AlertReader):
     """Encodes alerts in Avro, and reads those in Avro and in JSON; reading may be done by several threads.
 
-    Args:
-        registry: The registry.
-        subject: Subject of the schema.
-
-    Raises:
-        ModuleNotFoundError: The extra is not installed.
+    ``subject`` is the subject of the schema. Raises ``ModuleNotFoundError`` if the extra is not installed.
     """
 
     def __init__(self, registry: Registry, subject: str) -> None:
@@ -126,7 +121,7 @@ class AvroAlerts(AlertReader):
         return newest.schema_id if newest.kind == "AVRO" and msgspec.json.decode(newest.text) == _ALERT else 0
 
     def register(self) -> bool:
-        """Register the schema, unless the subject has it as the newest; return whether it is registered now.
+        """Register the schema, unless the subject has it as the newest; return whether this call registered it.
 
         Raises as ``RegistrySession.register``.
         """

@@ -146,8 +146,8 @@ def dead_letter(
     """Return the dead letter for a record; its size is at most ``max_bytes``.
 
     If the record is a replayed dead letter, its headers ``streamdedup.dlq.*`` are replaced, and ``attempts`` is
-    incremented. The headers about the bytes (such as ``truncated``) stay; someone who restores the bytes has to remove
-    these headers. Headers with such names from a producer are ignored.
+    incremented. The headers about the bytes (such as ``truncated``) stay; a program that restores the bytes has to
+    remove them. Headers ``streamdedup.dlq.*`` of another record are left out.
 
     Args:
         time_ms: Current time in milliseconds since the epoch. A later record time is set back to it, because brokers
@@ -238,6 +238,7 @@ class DeadLetter:
 
 
 def _facts(record: KafkaRecord, failure: Failure, daemon: DaemonInfo, time_ms: int) -> dict[str, str]:
+    """Return the headers ``streamdedup.dlq.*`` that each dead letter has, by name without the prefix."""
     topic, partition, offset, _incarnation = record.position
     return {
         "topic": topic,

@@ -1,8 +1,9 @@
 """Documents: ``Decoder`` makes a ``Document`` of the key, value and headers of a record, or raises ``DecodeError``.
 
 A value format (``formats``) turns the value into fields, and ``Decoder`` the fields into a document. ``daemon.batch``
-decodes the records of the daemon; commands and ``serve`` use the same class. ``serve`` and ``library`` check ids with
-``id_mistake``.
+decodes the records of the daemon; commands and ``serve`` use the same class. A new field of documents also touches
+``settings.profile``, ``formats.fields.Schema`` and docs/messages.md. ``detection`` and ``index`` use the digests at the
+end of this module, ``serve`` and ``library`` check ids with ``id_mistake``.
 """
 
 import re
@@ -26,8 +27,8 @@ from streamdedup.wire.schema_registry import Registry
 
 Op = Literal["upsert", "append", "delete"]
 KeyFormat = Literal["text", "json", "registry"]
-#: What is wrong with a document that is processed all the same: its record has the key of another document, or the
-#: source or the publication time is left out, because it has a wrong type or is too long.
+#: Mistakes that do not stop a document. ``key``: the id is in the value, and the key of the record is not this id.
+#: ``source``, ``published_at``: left out of the document, because the field has a wrong type or is too long.
 Flaw = Literal["key", "source", "published_at"]
 
 #: Limit of UTF-8 bytes in an id, a source, a publication time or a scope: an alert with 100 matches stays far below
@@ -40,7 +41,7 @@ DEFAULT_MAX_TEXT_BYTES: Final = 1_000_000
 
 _OPS: dict[str | None, Op] = {None: "upsert", "upsert": "upsert", "append": "append", "delete": "delete"}
 _TRUE, _FALSE = (True, "true"), (False, "false", None)
-#: Attributes of ``Decoder``, without ``_field``, that name one field.
+#: Contents that come from a single field: ``Decoder.id_field`` names the field with the id, and so on.
 _FIELDS = ("id", "op", "published_at", "source", "scope", "deleted")
 #: Fields that alerts repeat unchanged.
 _PASSED_ON: tuple[Flaw, ...] = ("source", "published_at")
@@ -76,27 +77,6 @@ class Document(msgspec.Struct, frozen=True, gc=False):  # gc=False: texts and nu
     scope: str | None = None
     left_out: tuple[Flaw, ...] = ()
     doubtful: bool = False
-
-
-@lru_cache(maxsize=4096)
-def scope_key(scope: str | None) -> bytes:
-    """Return the stored form of a scope: ``SCOPE_BYTES``, or none without a scope."""
-    return b"" if scope is None else blake2b(scope.encode("utf-8", "surrogatepass"), digest_size=SCOPE_BYTES).digest()
-
-
-def content_digest(text: str, scope: str | None = None) -> bytes:
-    """Return the content digest of a text in a scope: 16 bytes, BLAKE2b of the text in UTF-8, changed by ``in_scope``.
-
-    So equal texts in two scopes are different contents, and a changed scope is a new version. Lone surrogates count.
-    """
-    return in_scope(blake2b(text.encode("utf-8", "surrogatepass"), digest_size=16).digest(), scope_key(scope))
-
-
-def in_scope(digest: bytes, scope: bytes | None) -> bytes:
-    """Return the XOR of a digest and a ``scope_key``: adds the scope to a digest, or removes it again."""
-    if not scope:
-        return digest
-    return (int.from_bytes(digest) ^ int.from_bytes(scope + scope)).to_bytes(len(digest))
 
 
 @dataclass(kw_only=True, eq=False)
@@ -138,15 +118,16 @@ class Decoder:
         used = {name: field for name in _FIELDS if (field := getattr(self, f"{name}_field")) is not None}
         self._schema = Schema(texts=self.text_fields, most_text_bytes=self.max_text_bytes, **used)
         self.value_format = make_format(self.format, self._schema, self.registry)
-        self._keys = None
+        self._format_of_keys = None  # for keys that are the id as text
         if self.key_format is not None and self.key_format != "text":
             schema = Schema(id=self.key_field or "")  # an empty path is the whole key
-            self._keys = make_format(self.key_format, schema, self.registry, KEY_ID_HEADER)
+            self._format_of_keys = make_format(self.key_format, schema, self.registry, KEY_ID_HEADER)
         self._ops = _OPS | dict(self.op_values)
 
     @contextmanager
     def batch(self) -> Iterator[None]:
-        with self.value_format.batch(), nullcontext() if self._keys is None else self._keys.batch():
+        """Decode the records of one batch within this context: it shares requests to the registry (``ValueFormat``)."""
+        with self.value_format.batch(), nullcontext() if self._format_of_keys is None else self._format_of_keys.batch():
             yield
 
     def decode(
@@ -179,7 +160,7 @@ class Decoder:
         )
 
     def flaws(self, document: Document, key: bytes | None, headers: Headers = ()) -> tuple[Flaw, ...]:
-        """Return the flaws of a decoded document and of the key of its record.
+        """Return the flaws of a document that ``decode`` has returned; ``key`` and ``headers`` are those of its record.
 
         Raises ``TransientError`` and ``FatalError`` as ``decode`` does.
         """
@@ -191,16 +172,16 @@ class Decoder:
 
     def key_writer(self, subject: str) -> Callable[[str], bytes] | None:
         """Return a writer of keys from ids, for ``produce``; see ``RegistryFormat.writer`` for None and errors."""
-        if self._keys is None:
+        if self._format_of_keys is None:
             return str.encode
         name = self.key_field or ""
-        if not isinstance(self._keys, RegistryFormat):
+        if not isinstance(self._format_of_keys, RegistryFormat):
             return lambda document_id: msgspec.json.encode(nested({name: document_id}))
-        write = self._keys.writer(subject)
+        write = self._format_of_keys.writer(subject)
         return None if write is None else lambda document_id: write({name: document_id})
 
     def shown_fields(self, value: bytes, headers: Headers = ()) -> bytes | None:
-        """Return the fields of a framed value as JSON, for people; None if no schema reads it."""
+        """Return the fields of a value with a registered schema as JSON, for people; None if it cannot be read."""
         if not isinstance(self.value_format, RegistryFormat):
             return None
         try:
@@ -225,7 +206,7 @@ class Decoder:
     def _id(
         self, content: str | int | None, key: bytes | None, position: Position, headers: Headers, op: Op
     ) -> tuple[str, bool]:
-        """Return the id and whether it is doubtful; the id is the content of its field, else the key or position."""
+        """Return the id and ``Document.doubtful``; the id is ``content``, else the key, else ``Position.key``."""
         if content is None and key is None:
             if op != "upsert":
                 raise self._schema.bad_id(f"is missing, and there is no key: nothing says what to {op}")
@@ -242,7 +223,7 @@ class Decoder:
 
     def _id_in(self, key: bytes, headers: Headers) -> str:
         try:
-            document_id = key.decode() if self._keys is None else self._keys.fields(key, headers).id
+            document_id = key.decode() if self._format_of_keys is None else self._format_of_keys.fields(key, headers).id
         except UnicodeDecodeError:
             raise DecodeError(ErrorCode.INVALID_ID, f"the record's key is not UTF-8; {KEY_ADVICE}") from None
         except DecodeError as error:
@@ -282,13 +263,34 @@ def _is_usable(content: Any) -> bool:
 
 
 def _is_long(text: str) -> bool:
-    """Tell whether a text has more than ``MAX_ID_BYTES``; a short text is not encoded to be measured."""
+    """Return whether a text has more than ``MAX_ID_BYTES``; a short text is not encoded to be measured."""
     return len(text) * 4 > MAX_ID_BYTES and _utf8_length(text) > MAX_ID_BYTES
 
 
 def _utf8_length(text: str) -> int:
     """Return the length of a text in UTF-8; encodes parts, because an encoder takes four bytes for a character."""
     return sum(len(text[start : start + _PART].encode()) for start in range(0, len(text), _PART))
+
+
+@lru_cache(maxsize=4096)
+def scope_key(scope: str | None) -> bytes:
+    """Return the stored form of a scope: ``SCOPE_BYTES``, or none without a scope."""
+    return b"" if scope is None else blake2b(scope.encode("utf-8", "surrogatepass"), digest_size=SCOPE_BYTES).digest()
+
+
+def content_digest(text: str, scope: str | None = None) -> bytes:
+    """Return the content digest of a text in a scope, 16 bytes: BLAKE2b of the text in UTF-8, changed by ``in_scope``.
+
+    So equal texts in two scopes have different digests, and a document with a changed scope counts as changed.
+    """
+    return in_scope(blake2b(text.encode("utf-8", "surrogatepass"), digest_size=16).digest(), scope_key(scope))
+
+
+def in_scope(digest: bytes, key: bytes | None) -> bytes:
+    """Return the XOR of a digest and a ``scope_key`` (twice); a second call with the key removes the scope again."""
+    if not key:
+        return digest
+    return (int.from_bytes(digest) ^ int.from_bytes(key + key)).to_bytes(len(digest))
 
 
 def missing_scope(scope_field: str) -> DecodeError:

@@ -28,8 +28,8 @@ T = TypeVar("T")
 MAX_ANSWER_BYTES: Final = 4 * 1024 * 1024
 #: Largest number of schemas that a schema refers to, directly or not: each takes a request.
 MAX_REFERENCES: Final = 200
-#: Time after which no further referred schema is requested, as a multiple of ``timeout_s``; with the last request it
-#: stays below the four that the daemon's watchdog allows.
+#: After so many times ``timeout_s`` no further referred schema is requested. With the last request that is less than
+#: the four time limits that the daemon's watchdog allows.
 _REFERENCES_TIMEOUTS = 2
 _MAX_ID = 2**31 - 1  # of the API; the four bytes of a frame may hold a greater number
 #: Error codes of the API: no such subject, version, schema.
@@ -149,7 +149,7 @@ class RegistrySession:
         return RegisteredSchema(kind, answer.schema, texts, answer.id)
 
     def _collect(self, answer: _Answer, texts: dict[str, str], visited: set[str], ends_at: float) -> None:
-        """Add to ``texts`` the schemas that an answer refers to; a schema follows those that it refers to itself.
+        """Add to ``texts`` the schemas that an answer refers to; before each schema those that it refers to itself.
 
         ``visited`` ends cycles and bounds the number of schemas. After ``ends_at``, monotonic time, no request is made.
         """
@@ -204,7 +204,7 @@ class RegistrySession:
         may_pass = self._registry.has_answered.is_set() and (
             schema is None or status not in _LOGIN_REFUSED | _CONFLICTS
         )
-        raise (RegistryUnavailable if may_pass else RegistryMisconfigured)(self._advice(status, path))
+        raise (RegistryUnavailable if may_pass else RegistryMisconfigured)(self._refusal_text(status, path))
 
     def _decoded(self, answer_type: type[T], body: bytes) -> T:
         """Return an answer; ``errors.DecodeError`` if it is too long or deep, ``msgspec.DecodeError`` if it is none."""
@@ -219,7 +219,7 @@ class RegistrySession:
         self._registry.has_answered.set()
         return answer
 
-    def _advice(self, status: int, path: str) -> str:
+    def _refusal_text(self, status: int, path: str) -> str:
         url, where = self._registry.url, f"(status {status}, {path})"
         if status in _LOGIN_REFUSED:
             return f"the schema registry {url} refuses the login {where}; see schema_registry.username"

@@ -9,7 +9,7 @@ from kafka.errors import CoordinatorNotAvailableError, NoError, NotCoordinatorEr
 from kafka.structs import OffsetAndMetadata, TopicPartition
 
 from streamdedup.errors import BrokerMisconfigured, BrokerUnavailable
-from streamdedup.findings import Level, warnings_of
+from streamdedup.findings import Level, warnings_or_raise
 from streamdedup.kafka.admin import BROKERS_DEFAULT, TopicNeed, check_kafka, create_topics
 from streamdedup.kafka.group_admin import committed_if_listed
 from tests import servers
@@ -38,7 +38,7 @@ def test_a_missing_topic_hides_nothing_of_the_others(kafka, new_topic):
     assert [finding.check for finding in found] == ["kafka", "group", "transactions", "topic_exists", "topic_size"]
     told = rf"{missing}[^\n]*\n.*1000 bytes, the daemon may send 1048576"
     with pytest.raises(BrokerMisconfigured, match=told) as caught:
-        warnings_of(found)
+        warnings_or_raise(found)
     assert f"--entity-name {small} --add-config max.message.bytes=1048576" in str(caught.value)
 
 

@@ -16,7 +16,7 @@ from streamdedup.cli import run as run_module
 from streamdedup.cli.check import exit_code_of, render
 from streamdedup.daemon.health import Readiness
 from streamdedup.daemon.metrics import Metrics
-from streamdedup.findings import Finding, Level, warnings_of
+from streamdedup.findings import Finding, Level, warnings_or_raise
 from streamdedup.indexes import connect_backend
 from streamdedup.settings import Settings
 
@@ -58,14 +58,14 @@ class TestExitCode:
 
 class TestWarnings:
     def test_run_logs_warnings_and_ends_with_failures(self):
-        assert warnings_of([FINE, WARNED]) == [WARNED]
+        assert warnings_or_raise([FINE, WARNED]) == [WARNED]
         with pytest.raises(errors.StoreUnavailable, match="nobody there"):
-            warnings_of([FINE, AWAY])
+            warnings_or_raise([FINE, AWAY])
 
     def test_run_raises_permanent_failures_before_transient_ones_and_lists_all(self):
         other = Finding.failure("topic_size", errors.BrokerMisconfigured("topic u is too small"))
         with pytest.raises(errors.BrokerMisconfigured) as caught:
-            warnings_of([AWAY, REFUSED, WARNED, other])
+            warnings_or_raise([AWAY, REFUSED, WARNED, other])
         assert str(caught.value) == "no such topic: t: streamdedup topics create\ntopic u is too small"
 
 

@@ -396,7 +396,7 @@ def test_the_walk_reads_what_a_whole_decoder_reads(seed):
     paths = {tuple(rng.choices(made.NAMES, k=rng.randrange(1, 4))): None for _ in range(5)}
     leaves = [path for path in paths if not any(path[:end] in paths for end in range(1, len(path)))]
     walk = Walk({path: number for number, path in enumerate(leaves)})
-    walk.add(schema)
+    walk.add_types(schema)
     contents = [(None, None)] * len(leaves)
     try:
         end = as_step(walk.step(schema))(value, 0, 0, contents)

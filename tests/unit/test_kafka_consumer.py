@@ -250,7 +250,7 @@ def test_records_that_come_are_an_answer():
     member.alive = False
     for _ in range(60):
         member.poll(3)
-        member.watch.answered()
+        member.watch.reset()
 
 
 def test_after_five_minutes_new_clients_are_asked_for():

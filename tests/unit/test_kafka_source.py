@@ -11,7 +11,7 @@ from kafka.structs import ConsumerGroupMetadata, MemberState, OffsetAndMetadata,
 from streamdedup.errors import BrokerUnavailable, MembershipEnded, Rejoin
 from streamdedup.kafka import group
 from streamdedup.kafka.consumer import KafkaSource, RebalanceListener
-from streamdedup.kafka.offsets import fetch_committed, offsets_of
+from streamdedup.kafka.offsets import fetch_committed, offsets_to_commit
 from streamdedup.kafka.options import KafkaOptions
 from streamdedup.kafka.protocols import Batch, CommittedOffset, Record
 from streamdedup.position import Partition, Position
@@ -171,7 +171,7 @@ def test_a_committed_offset_is_ignored_where_it_names_another_id_than_that_of_th
 def test_the_incarnation_and_the_id_of_the_topic_are_committed_behind_the_attempt(source, consumer):
     record = Record(Position("healthy", 0, 40, 3), 0, None, b"v")
     batch = Batch((record,), metadata="attempt", topic_ids={"healthy": str(OTHER)})
-    consumer.committed = offsets_of(batch)
+    consumer.committed = offsets_to_commit(batch)
     assert consumer.committed == {HEALTHY: OffsetAndMetadata(41, f"attempt 3 {OTHER}", -1)}
     assert source.committed_offset(Partition("healthy", 0)) == CommittedOffset(41, "attempt", str(OTHER), 3)
 

@@ -53,7 +53,7 @@ FORMATS: Final = {
 
 
 def make_format(name: str, schema: Schema, registry: Registry | None, id_header: str = VALUE_ID_HEADER) -> ValueFormat:
-    """Return the format with a name in ``FORMATS``; or for ``registry``, a format of keys, one for all schema types.
+    """Return the format with a name in ``FORMATS``; for the name ``registry``, one that reads schemas of all types.
 
     ``id_header`` is the record header with the schema id. Raises ``ModuleNotFoundError`` where the format needs the
     extra ``registry``, and ``ValueError`` where it needs a registry.

@@ -27,9 +27,9 @@ from streamdedup.wire.schema_registry import RegisteredSchema
 #: Largest number of bytes of a decimal that becomes part of a document: 308 digits.
 MAX_DECIMAL_BYTES: Final = 128
 
-# Name of a record around the value, for the writer of fastavro, and of its only field, the value; the bytes stay the
-# same. The writer finds referenced schemas in records alone, and a value may be a union. The name has no namespace,
-# because names inside would inherit it.
+# Name of a record around the value, for the writer of fastavro, and of the only field of the record. It adds no bytes.
+# It is needed because the writer finds referenced schemas in records alone, and a value may be a union. The name has no
+# namespace, because names inside would inherit it.
 _WHOLE = "streamdedup_value"
 
 
@@ -54,14 +54,14 @@ def compile_schema(registered: RegisteredSchema, schema: Schema) -> CompiledSche
 
 
 def _walk(registered: RegisteredSchema, schema: Schema) -> tuple[list[str], Walk, Any]:
-    """Return the field name of each leaf, a walk that has no steps yet, and the schema of whole values."""
-    # Reversed, because of several leaves with one name `compile_schema` takes the last that has a content.
+    """Return the field name of each leaf, a walk that knows all types, and the root for its ``step``."""
+    # A name with dots has two paths (``Schema.paths``), so two leaves; reversed, as the last with a content counts.
     paths = [(path, name) for name, paths in schema.paths.items() for path in reversed(paths)]
     walk = Walk({path: number for number, (path, _) in enumerate(paths)})
     try:
         *references, root = (msgspec.json.decode(text) for text in (*registered.references.values(), registered.text))
         for node in (*references, root):
-            walk.add(node)
+            walk.add_types(node)
         walk.type_of(root)  # raises
     except (ValueError, TypeError, KeyError) as error:
         raise unusable(f"{type(error).__name__}: {error}") from None
@@ -93,11 +93,11 @@ def _converted(content: Any, type_: Type, schema: Schema) -> Any:
 
 
 def compile_writer(registered: RegisteredSchema, schema: Schema) -> Write:
-    """Return a writer; the time of publication may be a text as in ISO 8601 where the schema has a time."""
+    """Return a writer; where the schema has a time of publication, the field may be a text as in ISO 8601."""
     parsed = _parsed(registered)
     time_name = schema.names.get("published_at", "")
     names, walk, root = _walk(registered, schema)
-    walk.step(root)
+    walk.step(root)  # only for the definitions of the leaves
     nodes = [node for number, nodes in walk.definitions.items() if names[number] == time_name for node in nodes]
     has_time = any(str(node.get("logicalType")).startswith("timestamp-") for node in nodes)
 

@@ -1,9 +1,10 @@
-"""A walk over Avro values that reads the leaves at some paths and steps over all else; ``avro`` uses ``Walk``.
+"""Reads the leaves at some paths of Avro values and steps over all else; ``avro`` uses ``Walk``.
 
-A leaf is a part of a value that becomes the content of a document field. A schema becomes a tree of steps, each of
-which returns the position behind its part of a value. Skipped parts become no objects, and the walk stops behind the
-last leaf. A position may pass the end of the value: the next read raises ``IndexError``, or ``avro`` compares. fastavro
-1.13.1 reads whole values, and without any bound on the time for arrays whose items have no bytes.
+A leaf is a part of a value that becomes the content of a document field. ``Walk.step`` turns a schema into a tree of
+steps. A step gets the position of its part of the value and returns the position behind it: of a record with a number
+and a text, the first step skips the number, the second reads the leaf. Behind the last leaf a step goes to the end.
+A position may pass the end of a damaged value: the next read raises ``IndexError``, or ``avro`` compares. fastavro
+1.13.1 is not used: it reads whole values, and without a bound on the time for arrays whose items have no bytes.
 """
 
 import sys
@@ -18,19 +19,19 @@ from streamdedup.wire.formats.fields import Path
 #: every call.
 MAX_DEPTH: Final = 50
 
-#: Gets the value, a position, the level, and a list in which it sets content and type of leaves; returns the position
-#: behind its part.
+#: Gets the value, the position of its part, the nesting level, and a list. Returns the position behind its part. The
+#: step of a leaf sets its content and type in the list, at the number of the leaf.
 Step = Callable[[bytes, int, int, list[Any]], int]
 
 _NAMED: Final = ("record", "error", "enum", "fixed")
 _VARINT_BITS: Final = 64
 _SIZES: Final = {"null": 0, "boolean": 1, "float": 4, "double": 8}
-#: Contents of leaves that no document has: ``Schema.from_mapping`` refuses these types.
+#: Contents for leaves of types that no document field has, so that ``Schema.from_mapping`` refuses them.
 _MISFITS: Final = {"float": 0.0, "double": 0.0, "array": [], "map": {}, "record": {}, "error": {}}
 
 
 class Type(NamedTuple):
-    """A type in a schema; ``namespace`` is that inside, ``name`` is empty for a type without a name."""
+    """A type in a schema, the JSON ``node``; ``namespace`` is that inside, ``name`` is empty for an unnamed type."""
 
     kind: str
     node: Any
@@ -38,77 +39,20 @@ class Type(NamedTuple):
     name: str = ""
 
 
-def unusable(reason: str) -> DecodeError:
-    return DecodeError(ErrorCode.UNUSABLE_SCHEMA, f"it is no Avro schema: {reason[:200]}")
-
-
-# Each of these four returns a content and the position behind it.
-def _number(value: bytes, position: int) -> tuple[int, int]:
-    byte = value[position]
-    number, shift = byte & 0x7F, 7
-    while byte >= 0x80:
-        if shift >= _VARINT_BITS:
-            raise ValueError("a number is too long")
-        position += 1
-        byte = value[position]
-        number |= (byte & 0x7F) << shift
-        shift += 7
-    return (number >> 1) ^ -(number & 1), position + 1
-
-
-def _length(value: bytes, position: int) -> tuple[int, int]:
-    byte = value[position]
-    if byte < 0x80 and not byte & 1:  # most lengths have a byte
-        return byte >> 1, position + 1
-    number, position = _number(value, position)
-    if number < 0:  # as a branch it would count from the end of a list, as a length it would lead back
-        raise ValueError("a length or a branch is below zero")
-    return number, position
-
-
-def _bytes(value: bytes, position: int) -> tuple[bytes, int]:
-    length, position = _length(value, position)
-    return value[position : position + length], position + length
-
-
-def _boolean(value: bytes, position: int) -> tuple[bool, int]:
-    return value[position] != 0, position + 1
-
-
-_READS: Final[Mapping[str, Callable[[bytes, int], tuple[Any, int]]]] = {
-    "boolean": _boolean,
-    **dict.fromkeys(("int", "long"), _number),
-    **{"enum": _length, "bytes": _bytes, "string": _bytes},  # noqa: PIE800  one line
-}
-
-
-def _skip_number(value: bytes, position: int, _level: int, _contents: list[Any]) -> int:
-    return position + 1 if value[position] < 0x80 else _number(value, position)[1]
-
-
-def _skip_bytes(value: bytes, position: int, _level: int, _contents: list[Any]) -> int:
-    length, position = _length(value, position)
-    return position + length
-
-
-def _stop(value: bytes, position: int, _level: int, _contents: list[Any]) -> int:
-    return max(position, len(value))
-
-
 class Walk:
-    """Makes the steps of a schema; ``leaves`` are their numbers by path.
+    """Makes the steps of a schema. Call ``add_types`` for all parts of the schema, then ``step`` for its root.
 
-    ``definitions``: By number of a leaf, the schemas of its types; ``step`` adds to them.
+    ``definitions`` has the types of each leaf, as in the schema, by the number of the leaf; ``step`` adds to them.
     """
 
-    def __init__(self, leaves: Mapping[Path, int]) -> None:
-        self._leaves = leaves
+    def __init__(self, leaf_numbers: Mapping[Path, int]) -> None:
+        self._leaves = leaf_numbers
         self._named: dict[str, Type] = {}
         self._steps: dict[tuple[str, Path | None, bool] | None, Step | int] = {}
         self.definitions: dict[int, list[Any]] = {}
 
-    def add(self, node: Any, namespace: str = "") -> None:
-        """Add the named types of a schema; ``namespace`` is that around the schema."""
+    def add_types(self, node: Any, namespace: str = "") -> None:
+        """Make the named types of a schema known, so that names can refer to them; ``namespace`` is that around it."""
         if isinstance(node, dict):
             if node.get("type") in _NAMED and isinstance(node.get("name"), str):
                 type_ = _named(node, namespace)
@@ -116,7 +60,7 @@ class Walk:
                 self._named.setdefault(type_.name, type_)
             node = [node.get(key) for key in ("type", "items", "values", "fields")]
         for inner in node if isinstance(node, list) else ():
-            self.add(inner, namespace)
+            self.add_types(inner, namespace)
 
     def type_of(self, node: Any, namespace: str = "") -> Type:
         """Return the type of a schema; raise ``KeyError`` or ``ValueError`` for a broken schema."""
@@ -134,18 +78,18 @@ class Walk:
         return Type("union", node, namespace)
 
     def step(self, node: Any, namespace: str = "", path: Path | None = (), *, is_last: bool = True) -> Step | int:
-        """Return the step of a type; or its size, if it has no leaf and all its values have the same size.
+        """Return the step of a type; or the size in bytes, if it has no leaf and all its values have the same size.
 
-        ``namespace`` is that around the type; ``path`` is None in a part that is skipped; ``is_last``: no leaf follows
-        behind the type. A broken part of the schema becomes a step that raises the error.
+        ``namespace`` is that around the type; ``path`` leads from the whole value to it, None in a part that is
+        skipped; ``is_last``: no leaf follows behind the type. A broken type becomes a step that raises the error.
         """
         key = None
         try:
             type_ = self.type_of(node, namespace)
             key = (type_.name, path, is_last) if type_.name else None
-            if key in self._steps:  # a type may occur any number of times
+            if key in self._steps:  # a named type may occur any number of times
                 return self._steps[key]
-            if key is not None:  # and contain itself
+            if key is not None:  # it may contain itself, so a step that looks its own step up when it is called
                 self._steps[key] = lambda *arguments: as_step(self._steps[key])(*arguments)  # noqa: PLW0108  set below
             step = self._new_step(type_, path, is_last=is_last)
         except (KeyError, TypeError, ValueError, AttributeError) as error:
@@ -171,7 +115,7 @@ class Walk:
         return _SIZES.get(kind, _skip_bytes if kind in ("bytes", "string") else _skip_number)
 
     def _outer_step(self, type_: Type, inner: Mapping[str, Path], *, is_last: bool) -> Step | int:
-        """Return the step of a record, array or map; ``inner``: path of each field or entry that leads to a leaf."""
+        """Return the step of a record, array or map; ``inner`` are the paths of its parts with leaves, by name."""
         kind, node, namespace, _ = type_
         if is_last and not inner:
             return _stop
@@ -214,6 +158,10 @@ def _deeper(level: int) -> int:
     if level >= MAX_DEPTH:
         raise DecodeError(ErrorCode.TOO_DEEP, f"the value is nested deeper than {MAX_DEPTH} levels")
     return level + 1
+
+
+def unusable(reason: str) -> DecodeError:
+    return DecodeError(ErrorCode.UNUSABLE_SCHEMA, f"it is no Avro schema: {reason[:200]}")
 
 
 def _refusal(reason: str) -> Step:
@@ -268,6 +216,8 @@ def _sequence(steps: Sequence[Step | int]) -> Step | int:
 
 
 def _entry(read: Mapping[bytes, Step], skip: Step) -> Step:
+    """Return the step of an entry of a map: ``read`` by its key, else ``skip``."""
+
     def step(value: bytes, position: int, level: int, contents: list[Any]) -> int:
         key, position = _bytes(value, position)
         return read.get(key, skip)(value, position, level, contents)
@@ -301,3 +251,56 @@ def _blocks(item: Step | int, *, is_read: bool = False) -> Step:
         return position
 
     return step
+
+
+# Each of these four returns a content and the position behind it.
+def _number(value: bytes, position: int) -> tuple[int, int]:
+    byte = value[position]
+    number, shift = byte & 0x7F, 7
+    while byte >= 0x80:
+        if shift >= _VARINT_BITS:
+            raise ValueError("a number is too long")
+        position += 1
+        byte = value[position]
+        number |= (byte & 0x7F) << shift
+        shift += 7
+    return (number >> 1) ^ -(number & 1), position + 1
+
+
+def _length(value: bytes, position: int) -> tuple[int, int]:
+    byte = value[position]
+    if byte < 0x80 and not byte & 1:  # most lengths have a byte
+        return byte >> 1, position + 1
+    number, position = _number(value, position)
+    if number < 0:  # as a branch it would count from the end of a list, as a length it would lead back
+        raise ValueError("a length or a branch is below zero")
+    return number, position
+
+
+def _bytes(value: bytes, position: int) -> tuple[bytes, int]:
+    length, position = _length(value, position)
+    return value[position : position + length], position + length
+
+
+def _boolean(value: bytes, position: int) -> tuple[bool, int]:
+    return value[position] != 0, position + 1
+
+
+_READS: Final[Mapping[str, Callable[[bytes, int], tuple[Any, int]]]] = {
+    "boolean": _boolean,
+    **dict.fromkeys(("int", "long"), _number),
+    **{"enum": _length, "bytes": _bytes, "string": _bytes},  # noqa: PIE800  one line
+}
+
+
+def _skip_number(value: bytes, position: int, _level: int, _contents: list[Any]) -> int:
+    return position + 1 if value[position] < 0x80 else _number(value, position)[1]
+
+
+def _skip_bytes(value: bytes, position: int, _level: int, _contents: list[Any]) -> int:
+    length, position = _length(value, position)
+    return position + length
+
+
+def _stop(value: bytes, position: int, _level: int, _contents: list[Any]) -> int:
+    return max(position, len(value))

@@ -1,8 +1,9 @@
-"""The document fields, as each value format returns them.
+"""``Schema``: which fields a value format reads from a value, and the form in which it returns them.
 
-``wire.documents.Decoder`` makes one ``Schema`` of a profile's field names and one for its keys. Each format returns
-instances of ``Schema.struct``. Every attribute may be None. The text fields and ``op`` are texts, ``deleted`` is a text
-or a truth value, ``source`` and ``published_at`` may be anything, and all other fields are texts or whole numbers.
+``wire.documents.Decoder`` makes one ``Schema`` of a profile's field names and one for its keys. A format returns an
+instance of ``Schema.struct``: ``Schema(id="key", texts=("title", "payload.body"))`` has a struct with the attributes
+``id``, ``text_0`` and ``text_1``. Every attribute may be None. The text fields and ``op`` are texts, ``deleted`` is a
+text or a truth value, ``source`` and ``published_at`` may be anything, and all other fields are texts or whole numbers.
 ``msgspec`` checks the types, when it reads JSON (``json``, ``json_schema``) or converts a mapping
 (``Schema.from_mapping``).
 """
@@ -19,7 +20,7 @@ from streamdedup.wire.error_codes import ErrorCode
 #: Name and value for each record header.
 Headers = Sequence[tuple[str, bytes | None]]
 
-#: Names from the whole value to a field.
+#: Names from the whole value to a field: ``("payload", "body")``.
 Path = tuple[str, ...]
 
 #: In an error text from msgspec, the path of the field follows this text.
@@ -34,7 +35,8 @@ class Schema:
         texts: Attributes of the text fields: ``text_0`` and so on.
         names: Field name by attribute; an empty name is the whole value, such as a key.
         types: Type by attribute.
-        paths: Paths by field name: the name itself and, for a name with dots, its parts; the first with a value counts.
+        paths: Paths by field name, of which the first with a value counts: ``payload.body`` has the paths
+            ``("payload.body",)`` and ``("payload", "body")``.
         most_text_bytes: Longest text that formats have to decode, in bytes of UTF-8.
 
     Raises ``ValueError`` for a name used twice, or one with quotes, backslashes or control characters.

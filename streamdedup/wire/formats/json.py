@@ -46,12 +46,12 @@ class JsonFormat:
 
     def __init__(self, schema: Schema) -> None:
         self._schema = schema
+        # Fields that alerts repeat: a wrong type is no error, so they are read as bytes, and decoded by `_plain`.
         self._passed_on = [attribute for attribute, type_ in schema.types.items() if type_ is Any]
         self._read = _reader(schema, schema.types | dict.fromkeys(self._passed_on, msgspec.Raw))
         self._read_texts = _reader(schema, dict.fromkeys(schema.texts, msgspec.Raw))
-        if "" in schema.paths:
-            read_whole = msgspec.json.Decoder(str | int | None).decode
-            self._read = lambda value: schema.struct(read_whole(value))
+        if "" in schema.paths:  # the whole value is the id, as in keys
+            self._read = lambda value: schema.struct(_DECODE_PLAIN(value))
 
     def batch(self) -> AbstractContextManager[None]:
         return nullcontext()
@@ -101,7 +101,7 @@ def encode_fields(fields: Mapping[str, str | int | None]) -> bytes:
 
 
 def is_too_deep(value: bytes) -> bool:
-    """Tell whether a JSON text is nested deeper than ``MAX_DEPTH``, well-formed or not."""
+    """Return whether a JSON text is nested deeper than ``MAX_DEPTH``, well-formed or not."""
     return value.count(b"{") + value.count(b"[") > MAX_DEPTH and _depth(value) > MAX_DEPTH
 
 
@@ -113,7 +113,7 @@ def _depth(value: bytes) -> int:
 
 
 def repair_json(value: bytes, replacement: bytes = b"ufffd") -> bytes:
-    """Blank a byte order mark, and replace lone surrogates by another escape; all other bytes keep their positions."""
+    """Blank a byte order mark, replace lone surrogates by the escape ``replacement``; other bytes keep their places."""
     repaired = bytearray(value)
     if value.startswith(_BOM):
         repaired[: len(_BOM)] = b"   "
@@ -129,15 +129,15 @@ def _reader(schema: Schema, types: Mapping[str, Any]) -> Callable[[bytes], Any]:
     fields = [(attribute, type_, None) for attribute, type_ in types.items()]
     names = {attribute: schema.names[attribute] for attribute in types}
     decode = msgspec.json.Decoder(msgspec.defstruct("Fields", fields, rename=names)).decode
-    longer = {attribute: path for attribute, name in names.items() for path in schema.paths[name][1:]}
-    fill = _filler(types, longer)
+    nested_paths = {attribute: path for attribute, name in names.items() for path in schema.paths[name][1:]}
+    fill = _filler(types, nested_paths)
 
     def read(value: bytes) -> Any:
         decoded = decode(value)
         fill(decoded, value)
         return decoded
 
-    return read if longer else decode
+    return read if nested_paths else decode
 
 
 def _plain(raw: Any) -> Any:
@@ -157,8 +157,9 @@ def _is_null(content: Any) -> bool:
 def _filler(types: Mapping[str, Any], paths: Mapping[str, Path], path_prefix: str = "") -> Callable[[Any, Any], None]:
     """Return a function that gets fields and a JSON object, and sets the fields that are None from the object.
 
-    ``paths`` begin at the object; msgspec skips all else. Where a path leads to nothing, or through another type than
-    an object, the field stays None. ``path_prefix`` is the path of the object, for errors, with a dot behind each name.
+    With the paths ``{"id": ("payload", "id")}`` and the object ``{"payload": {"id": 7}}`` the field ``id`` becomes 7.
+    Where a path leads to nothing, or through another type than an object, the field stays None. ``path_prefix`` is the
+    path of the object itself, for errors, with a dot behind each name.
     """
     leaves = {attribute: path[0] for attribute, path in paths.items() if len(path) == 1}
     longer: dict[str, dict[str, Path]] = {}

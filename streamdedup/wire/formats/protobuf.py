@@ -56,7 +56,7 @@ _OWN_SIGNALS = frozenset({signal.SIGABRT, signal.SIGSEGV, signal.SIGBUS})
 
 # Longest file name, in bytes, and most characters of an error of protoc in the text of a ``DecodeError``.
 _MAX_NAME_BYTES, _MAX_REASON_LENGTH = 200, 200
-# How many messages of a file, from the first on, have a number that is one byte in the frame, as a zigzag varint.
+# How many messages of a file, from the first on, have a number that takes one byte as a zigzag varint.
 _ONE_BYTE_MESSAGES = 64
 _MAX_LEVELS = 32  # of nested messages: the limit of protoc
 # Name for the file of the schema itself, which the registry does not name.
@@ -74,7 +74,7 @@ _MODULES_WITH_FILES = {
 
 
 def compile_schema(registered: RegisteredSchema, schema: Schema) -> CompiledSchema:
-    """Return a reader for a file's messages; raises as ``_run_protoc``."""
+    """Return a reader for the messages of a schema, a file with one or more of them; raises as ``_run_protoc``."""
     file = _compiled(registered)
     texts = {schema.names[attribute] for attribute in schema.texts}
 
@@ -107,8 +107,8 @@ def compile_writer(registered: RegisteredSchema, schema: Schema) -> Write:
     texts = [schema.names[attribute] for attribute in schema.texts or ("id",)]
     messages = list(_compiled(registered).message_types_by_name.values())[:_ONE_BYTE_MESSAGES]
     written = next((number for number, message in enumerate(messages) if any(_paths(message, texts))), 0)
-    # The frame is a path of one number: length 1 and the number, as zigzag varints.
-    message_class, frame = GetMessageClass(messages[written]), bytes([2 * 1, 2 * written])
+    # The path to the message in its file: length 1 and the number of the message, as zigzag varints.
+    message_class, message_path = GetMessageClass(messages[written]), bytes([2 * 1, 2 * written])
 
     def write(fields: Mapping[str, Any]) -> bytes:
         try:
@@ -118,13 +118,13 @@ def compile_writer(registered: RegisteredSchema, schema: Schema) -> Write:
             names = ".".join(_UNPARSED.findall(str(error)))
             reason = f"it does not fit the schema: {names or type(error).__name__}"
             raise DecodeError(ErrorCode.SCHEMA_MISMATCH, reason) from None
-        return frame + bytes(message.SerializeToString())
+        return message_path + bytes(message.SerializeToString())
 
     return write
 
 
 def _compiled(registered: RegisteredSchema) -> FileDescriptor:
-    """Return the file of a schema, which is registered, as are its references, as source text or as a descriptor."""
+    """Return the file of a schema; its text and its references are either all sources or all descriptors."""
     texts = {**registered.references, _MAIN_FILE: registered.text}
     _check_names(texts)
     try:
@@ -132,7 +132,7 @@ def _compiled(registered: RegisteredSchema) -> FileDescriptor:
     except (ValueError, DamagedError):  # sources of schemas, not descriptors
         files = _run_protoc(texts, [_MAIN_FILE])
     else:
-        included = sorted({name for file in files for name in file.dependency} - texts.keys())
+        included = sorted({name for file in files for name in file.dependency} - texts.keys())  # not references
         builtin = {file.name for file in _builtin_files().file}
         if not all(
             name in builtin or (_INCLUDED_NAME.fullmatch(name) and (_INCLUDED / name).is_file()) for name in included

@@ -1,9 +1,12 @@
-"""A walk over Protobuf messages that keeps the fields at some paths and steps over all else; ``protobuf`` uses it.
+"""Reads the fields at some paths of a Protobuf message and steps over all others; ``protobuf`` uses it.
 
-``protobuf`` makes a ``Tree`` of the paths, reads contents with ``read_message``, and gets the value at each path with
-``value_at``. Of a field that occurs several times the last occurrence is kept, and messages are merged, as decoders do;
-unlike decoders, the walk also keeps earlier members of a oneof.
-protobuf 7.36.2 also keeps earlier occurrences and unknown fields, which takes up to twelve times the bytes of a value.
+``tree_of`` makes a ``Tree`` of the paths, ``read_message`` reads the contents of these fields, ``value_at`` returns the
+value at each path. For example, field 2 is a message, whose field 1 is a text. The tags of these fields (number * 8 +
+wire type 2) are 18 and 10, the tree is ``{18: {10: None}}``, and the contents are ``{18: {10: b"text"}}``.
+
+As in decoders, the last occurrence of a field counts, and the occurrences of a message are merged. Unlike decoders, the
+walk also keeps earlier members of a oneof. The decoder of protobuf 7.36.2 is not used: it also keeps earlier
+occurrences and unknown fields, and so takes up to twelve times the bytes of a value.
 """
 
 import struct
@@ -16,14 +19,14 @@ from google.protobuf.timestamp_pb2 import Timestamp
 
 #: Field descriptors from a message to a value.
 FieldPath = Sequence[FieldDescriptor]
-#: Fields to keep, by tag (number and wire type): for a message the ``Tree`` of its fields, for another type None.
+#: Fields to read, by tag: for a message the ``Tree`` of its fields, for another type None.
 Tree = dict[int, Any]
 
 #: Limit of nested groups, as in other decoders.
 MAX_DEPTH: Final = 100
 _MOST_BITS = 70  # ten groups of seven bits hold a number of 64 bits
 _VARINT, _BYTES, _GROUP, _END = 0, 2, 3, 4
-_SIZES = {1: 8, 5: 4}  # by wire type
+_SIZES = {1: 8, 5: 4}  # bytes of a value, by wire type
 _Field = FieldDescriptor
 _FLOATS = {_Field.TYPE_DOUBLE: "<d", _Field.TYPE_FLOAT: "<f"}
 _WIRE_TYPES = {
@@ -36,18 +39,19 @@ _LONG = {_Field.CPPTYPE_INT64, _Field.CPPTYPE_UINT64}
 _UNSIGNED = {_Field.CPPTYPE_UINT32, _Field.CPPTYPE_UINT64}
 _ZIGZAG = {_Field.TYPE_SINT32, _Field.TYPE_SINT64}
 _TIME = "google.protobuf.Timestamp"
-_KNOWN = {_TIME} | {f"google.protobuf.{kind}Value" for kind in ("String", "Int32", "Int64", "UInt32", "UInt64")}
+#: Messages of Google that count as one value: a time, and texts and numbers in a wrapper.
+_AS_VALUES = {_TIME} | {f"google.protobuf.{kind}Value" for kind in ("String", "Int32", "Int64", "UInt32", "UInt64")}
 
 
 def tree_of(paths: Iterable[FieldPath]) -> Tree:
-    """Return the fields on some paths; of a time or wrapper at the end of a path all fields."""
+    """Return the tree of the fields on some paths; a time or wrapper at the end of a path has all its fields."""
     tree: Tree = {}
     for path in paths:
         inner: Any = tree
         for field in path:
             inner = inner.setdefault(_tag(field), None if field.message_type is None else {})
         message = path[-1].message_type
-        if message is not None and message.full_name in _KNOWN:
+        if message is not None and message.full_name in _AS_VALUES:
             inner.update({_tag(field): None for field in message.fields})
     return tree
 
@@ -58,7 +62,7 @@ def _tag(field: FieldDescriptor) -> int:
 
 
 def read_message(value: bytes, position: int, tree: Tree) -> dict[int, Any]:
-    """Return contents by tag of the message from ``position`` to the end: numbers, bytes, and contents of messages.
+    """Return the contents by tag of the message from ``position`` on: a number, bytes, or the contents of a message.
 
     Raises ``LookupError`` or ``ValueError`` for damaged bytes.
     """
@@ -86,22 +90,23 @@ def read_varint(value: bytes, position: int, most_bits: int = _MOST_BITS) -> tup
 def _walk(
     value: bytes, position: int, end: int, tree: Tree, contents: dict[int, Any], group: int = 0, level: int = 0
 ) -> int:
-    """Add the fields from ``position`` on to ``contents``; return the position behind them.
+    """Add the fields from ``position`` to ``end`` to ``contents``; return the position behind them.
 
-    The fields end at ``end``, or at the end tag of the group with the number ``group`` (0 for no group). ``level`` is
-    the depth of open groups. ``KeyError``: an unknown wire type, or a group that is too deep or ends wrongly.
+    The fields of a group end at its end tag, before ``end``: ``group`` is the field number of the group, 0 outside
+    groups, and ``level`` the depth of open groups. ``KeyError``: an unknown wire type, or a group that is too deep or
+    ends wrongly.
     """
     while position < end:
         tag, start = read_varint(value, position)
         number, wire_type = tag >> 3, tag & 7
-        content = inner = tree.get(tag)
+        inner = tree.get(tag)
         if wire_type == _VARINT:
             content, position = read_varint(value, start)
         elif wire_type == _BYTES:
             length, start = read_varint(value, start)
             position = start + length
         elif wire_type == _GROUP and level < MAX_DEPTH:
-            merged = {} if inner is None else contents.setdefault(tag, {})
+            merged: dict[int, Any] = {} if inner is None else contents.setdefault(tag, {})
             position = _walk(value, start, end, inner or {}, merged, number, level + 1)
         elif wire_type == _END and number == group > 0:
             return start
@@ -121,10 +126,10 @@ def _walk(
 
 
 def value_at(contents: Mapping[int, Any], path: FieldPath, *, is_text: bool, most_bytes: int = sys.maxsize) -> Any:
-    """Return the value at a path; None where it is absent.
+    """Return the value at a path; None where it is absent. A text of more than ``most_bytes`` stays bytes.
 
-    A field without presence that has its default counts as absent, and as empty where it is a text. A text of more
-    than ``most_bytes`` stays bytes.
+    A field without presence (``has_presence``) is not sent where it has its default: a text counts as empty, any other
+    field as absent.
     """
     content: Any = contents
     for field in path:
@@ -132,17 +137,17 @@ def value_at(contents: Mapping[int, Any], path: FieldPath, *, is_text: bool, mos
         if content is None:
             return None if field.has_presence or not is_text else ""
     if field.message_type is not None:
-        return _known_value(field.message_type, content, most_bytes)
+        return _message_value(field.message_type, content, most_bytes)
     value = _scalar(field, content, most_bytes)
     if not (value or field.has_presence or is_text):
         return None
-    named: Mapping[int, Any] = {} if field.enum_type is None else field.enum_type.values_by_number
-    return named[value].name if value in named else value
+    enum_values: Mapping[int, Any] = {} if field.enum_type is None else field.enum_type.values_by_number
+    return enum_values[value].name if value in enum_values else value
 
 
-def _known_value(message: Descriptor, contents: Mapping[int, Any], most_bytes: int) -> Any:
+def _message_value(message: Descriptor, contents: Mapping[int, Any], most_bytes: int) -> Any:
     """Return a time as text, or the value in a wrapper; for another message {}, which ``Schema`` refuses."""
-    if message.full_name not in _KNOWN:
+    if message.full_name not in _AS_VALUES:
         return {}
     values = {
         field.name: _scalar(field, contents[tag], most_bytes)
@@ -171,6 +176,7 @@ def _scalar(field: FieldDescriptor, content: Any, most_bytes: int) -> Any:
 
 
 def _number(field: FieldDescriptor, content: int) -> int:
+    """Return the number of a field from its bits, which are sent without a sign."""
     bits = 64 if field.cpp_type in _LONG else 32
     number = content & (1 << bits) - 1
     if field.type in _ZIGZAG:

@@ -1,11 +1,11 @@
-"""The format of values, and of record keys, whose schemas are in a registry (``schema_registry``).
+"""``RegistryFormat``: reads and writes values, and record keys, whose schemas are in a registry (``schema_registry``).
 
-``formats.make_format`` makes a ``RegistryFormat``, whose compilers are the modules ``avro``, ``json_schema`` and
-``protobuf``. ``wire.documents.Decoder`` reads with ``fields``, ``cli.produce`` writes with ``writer``, and
-``cli.checks`` calls ``missing_fields``.
+The value names its schema by an id. ``RegistryFormat`` requests the text of the schema (``RegisteredSchema``) once, and
+a compiler, the module ``avro``, ``json_schema`` or ``protobuf``, makes a reader of it (``CompiledSchema``). The reader
+returns the fields that the profile wants (``fields.Schema``).
 
-A schema never changes under its id, so ``RegistryFormat`` requests a schema once. An unknown id may be registered
-later: ``RegistryFormat`` requests its schema once in a batch.
+``formats.make_format`` makes a ``RegistryFormat``. ``wire.documents.Decoder`` reads with ``fields``, ``cli.produce``
+writes with ``writer``, and ``cli.checks`` calls ``missing_fields``.
 """
 
 from collections.abc import Callable, Collection, Iterator, Mapping
@@ -18,13 +18,14 @@ from streamdedup.wire.error_codes import ErrorCode
 from streamdedup.wire.formats.fields import Headers, Schema
 from streamdedup.wire.schema_registry import RegisteredSchema, Registry, RegistrySession
 
-#: Limit of the bytes of all remembered schemas: of their texts, but at least ``_LEAST_BYTES`` for each. An author of
-#: records may name all ids of a registry, and a compiled schema takes a multiple of its text.
+#: Limit of the text bytes of all remembered schemas; a text counts as at least ``_LEAST_BYTES``. Without a limit,
+#: records that name every id of a registry would fill the memory: a compiled schema takes a multiple of its text.
 MAX_REMEMBERED_BYTES: Final = 8 * 1024 * 1024
 _LEAST_BYTES = 16 * 1024
-#: Headers in which newer serializers send the id of a value or a key, which is then not framed.
+#: Headers in which newer serializers send the frame, which is then not in front of the value or the key.
 VALUE_ID_HEADER, KEY_ID_HEADER = "__value_schema_id", "__key_schema_id"
-#: First byte of a frame, and the bytes of the id behind it: a number, or a UUID.
+#: A frame is in front of a value: a first byte, and the bytes of the schema id, a number or a UUID. Frame of the number
+#: 7: ``00 00000007``.
 _NUMBER, _UUID = (0, 4), (1, 16)
 
 
@@ -35,9 +36,14 @@ class CompiledSchema(NamedTuple):
     names: Collection[str]
 
 
-#: Makes a value from the fields of a JSON object: from a ``SchemaCompiler`` without the frame, from
-#: ``RegistryFormat.writer`` with the frame.
+#: Makes a value of fields by name. ``SchemaCompiler`` returns writers without the frame, ``RegistryFormat.writer``
+#: writers with it.
 Write = Callable[[Mapping[str, Any]], bytes]
+
+
+class _Remembered(NamedTuple):
+    read: Callable[[bytes], Any]
+    counted_bytes: int
 
 
 class SchemaCompiler(Protocol):
@@ -51,7 +57,7 @@ class SchemaCompiler(Protocol):
 
 
 class RegistryFormat:
-    """Reads values whose schemas are in a registry, with ``compilers`` by kind of schema."""
+    """Reads and writes values; ``compilers`` has one by kind of schema: ``AVRO``, ``JSON``, ``PROTOBUF``."""
 
     def __init__(
         self, schema: Schema, registry: Registry, compilers: Mapping[str, SchemaCompiler], id_header: str
@@ -60,10 +66,11 @@ class RegistryFormat:
         self._registry = registry
         self._compilers = compilers
         self._id_header = id_header
-        #: Reader and counted bytes of each remembered schema, the last used at the end; a schema does not change.
-        self._readers: dict[int | UUID, tuple[Callable[[bytes], Any], int]] = {}
-        #: Connection and unknown ids of the present batch; None and empty between batches.
+        #: Readers by schema id, the last used at the end. They are kept, because a schema never changes under its id.
+        self._readers: dict[int | UUID, _Remembered] = {}
+        #: Connection of the present batch; None between batches.
         self._session: RegistrySession | None = None
+        #: Ids that the registry lacks. They may be registered later, so they are asked for again in the next batch.
         self._unknown: dict[int | UUID, DecodeError] = {}
 
     @contextmanager
@@ -81,28 +88,22 @@ class RegistryFormat:
         schema_id, value = split_frame(value, headers, self._id_header)
         remembered = self._readers.pop(schema_id, None)
         if remembered is None:
-            remembered = self._reader(schema_id)
-            self._forget(MAX_REMEMBERED_BYTES - remembered[1])
+            remembered = self._new_reader(schema_id)
+            self._forget(MAX_REMEMBERED_BYTES - remembered.counted_bytes)
         self._readers[schema_id] = remembered
-        return remembered[0](value)
+        return remembered.read(value)
 
-    def _forget(self, most_bytes: int) -> None:
-        """Forget schemas, the longest unused first, until the remembered ones have at most ``most_bytes``."""
-        while self._readers and sum(size for _, size in self._readers.values()) > most_bytes:
-            del self._readers[next(iter(self._readers))]
+    def _new_reader(self, schema_id: int | UUID) -> _Remembered:
+        """Request a schema and return its reader; of an unusable schema, a reader that raises for each value.
 
-    def _reader(self, schema_id: int | UUID) -> tuple[Callable[[bytes], Any], int]:
-        """Return a reader for values with a schema, and its counted bytes.
-
-        For an unusable schema the reader raises the same error for each value. A schema that the registry lacks may be
-        registered later, and is remembered for the present batch alone.
+        Raises ``DecodeError`` if the registry lacks the id: that is not remembered beyond the batch.
         """
         if (unknown := self._unknown.get(schema_id)) is not None:
             raise DecodeError(unknown.code, str(unknown))
         try:
-            registered = self._registered(schema_id)
+            registered = self._request(schema_id)
             size = len(registered.text) + sum(map(len, registered.references.values()))
-            return self._compiled(registered).read, max(size, _LEAST_BYTES)
+            return _Remembered(self._compiled(registered).read, max(size, _LEAST_BYTES))
         except DecodeError as error:
             code, reason = error.code, f"schema {schema_id}: {error}"
             if code != ErrorCode.UNUSABLE_SCHEMA:
@@ -113,9 +114,9 @@ class RegistryFormat:
         def refuse(_value: bytes) -> Any:
             raise DecodeError(code, reason)
 
-        return refuse, _LEAST_BYTES
+        return _Remembered(refuse, _LEAST_BYTES)
 
-    def _registered(self, schema_id: int | UUID) -> RegisteredSchema:
+    def _request(self, schema_id: int | UUID) -> RegisteredSchema:
         # Outside a batch, a session for this request alone.
         with RegistrySession(self._registry) if self._session is None else nullcontext(self._session) as session:
             return session.by_id(schema_id)
@@ -130,15 +131,23 @@ class RegistryFormat:
             raise DecodeError(ErrorCode.UNUSABLE_SCHEMA, "it is nested too deeply") from None
         names = self._schema.names
         texts = [names[attribute] for attribute in self._schema.texts]
-        # A schema without text fields may be that of deletions, if it has a field for the operation. A key needs an id.
+        # A schema of deletions has no text field, but one for the operation. A schema of keys needs the id.
         needed = [*texts, *(names[key] for key in ("op", "deleted") if key in names)] or [names["id"]]
         if not any(name in compiled.names for name in needed):
             lacking = f"none of the text fields: {', '.join(texts)}" if texts else f"no field {names['id']}"
             raise DecodeError(ErrorCode.UNUSABLE_SCHEMA, f"it has {lacking}")
         return compiled
 
+    def _forget(self, most_bytes: int) -> None:
+        """Forget schemas, the longest unused first, until the remembered ones have at most ``most_bytes``."""
+        while self._readers and sum(reader.counted_bytes for reader in self._readers.values()) > most_bytes:
+            del self._readers[next(iter(self._readers))]
+
     def missing_fields(self, subject: str) -> list[str] | None:
-        """Return the fields that a subject's newest schema lacks; None if there is no subject. Raise as ``by_id``."""
+        """Return the wanted fields that a subject's newest schema lacks; None if the registry has no such subject.
+
+        Raises ``DecodeError`` for a schema that the daemon cannot use, and as ``RegistrySession.by_id``.
+        """
         with RegistrySession(self._registry) as session:
             registered = session.latest(subject)
         if registered is None:
@@ -147,7 +156,7 @@ class RegistryFormat:
         return [name for name in self._schema.names.values() if name not in names]
 
     def writer(self, subject: str) -> Write | None:
-        """Return a writer of framed values with a subject's newest schema. None and errors: as ``missing_fields``."""
+        """Return a writer of framed values with a subject's newest schema; None and errors as ``missing_fields``."""
         with RegistrySession(self._registry) as session:
             registered = session.latest(subject)
         if registered is None:
@@ -160,7 +169,7 @@ class RegistryFormat:
 
 
 def nested(fields: Mapping[str, Any]) -> Any:
-    """Return fields whose names are paths as nested objects; a field with an empty name as it is."""
+    """Return fields by path as nested objects: ``{"a.b": 1}`` becomes ``{"a": {"b": 1}}``, ``{"": 1}`` becomes 1."""
     if "" in fields:
         return fields[""]
     whole: dict[str, Any] = {}
@@ -174,9 +183,10 @@ def nested(fields: Mapping[str, Any]) -> Any:
 
 
 def split_frame(value: bytes, headers: Headers, id_header: str) -> tuple[int | UUID, bytes]:
-    """Return the schema id of a value, from the record header or from the frame, and the value without the id.
+    """Return the schema id of a value, and the value without the frame.
 
-    A path to a Protobuf message follows the id in the frame and in the header. The path is returned before the value.
+    The frame is in the record header, else in front of the value. In Protobuf a path to the message follows the id;
+    it is returned in front of the value, also where it was in the header.
     """
     for name, content in headers:
         if name == id_header and content is not None:
