@@ -18,7 +18,8 @@ from streamdedup.cli.guards import YesOption, confirm, require_confirmable
 from streamdedup.cli.options import with_options
 from streamdedup.cli.output import progress_bar, tell, tell_prefixed
 from streamdedup.cli.rendering.dead_letters import dead_letter_json, dead_letter_line
-from streamdedup.cli.rendering.terminal import escaped, make_console, print_line
+from streamdedup.cli.rendering.safe_text import escaped
+from streamdedup.cli.rendering.terminal import make_console, print_line
 from streamdedup.cli.settings_options import ConfigOption, SetOption, load_settings, parse_since
 from streamdedup.cli.topic_reading import decoders_of, reading_options
 from streamdedup.errors import RegistryMisconfigured, RegistryUnavailable, SettingsError

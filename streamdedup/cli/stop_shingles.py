@@ -14,7 +14,7 @@ import typer
 from streamdedup.cli.collection import first_versions
 from streamdedup.cli.options import CorpusOptions, OutputOption, ShingleSettings, chosen_profile, with_options
 from streamdedup.cli.output import output_to, tell
-from streamdedup.cli.rendering.terminal import printable
+from streamdedup.cli.rendering.safe_text import printable
 from streamdedup.cli.settings_options import load_settings, parse_since
 from streamdedup.cli.topic_reading import newest_documents
 from streamdedup.corpora import Entry

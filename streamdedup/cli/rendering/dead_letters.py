@@ -6,7 +6,8 @@ from typing import Any
 
 from rich.text import Text
 
-from streamdedup.cli.rendering.terminal import CLOCK_FORMAT, TIME_FORMAT, escaped, local_time
+from streamdedup.cli.rendering.safe_text import escaped
+from streamdedup.cli.rendering.terminal import CLOCK_FORMAT, TIME_FORMAT, local_time
 from streamdedup.position import Position
 from streamdedup.wire.dead_letters import UNKNOWN, DeadLetter, whole_number
 

@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from itertools import accumulate, zip_longest
 from typing import Final, Literal, NamedTuple
 
-from streamdedup.cli.rendering.terminal import printable_character, visible
+from streamdedup.cli.rendering.safe_text import printable_character, visible
 from streamdedup.text.alignment import Word, align, split_words
 
 #: Characters of shared text before and after a difference.
@@ -49,7 +49,7 @@ def compare(left: str, right: str) -> Comparison:
     """Compare two texts word by word, or character by character in scripts without spaces.
 
     Line breaks, case and the form of characters (full width, composed) are ignored, as in the index. ``visible`` writes
-    characters of ``terminal.HIDDEN`` as code points, and in changed parts also those of ``UNSEEN`` and ``ODD_SPACES``.
+    characters of ``safe_text.HIDDEN`` as code points, and in changed parts also those of ``UNSEEN`` and ``ODD_SPACES``.
     """
     texts = _plain(left), _plain(right)
     segments = align(*texts, key=_folded)

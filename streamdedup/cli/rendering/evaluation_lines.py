@@ -5,7 +5,7 @@ Called by ``cli.evaluate``; ``evaluation_json`` has the same for programs.
 
 from collections.abc import Iterator
 
-from streamdedup.cli.rendering.terminal import printable
+from streamdedup.cli.rendering.safe_text import printable
 from streamdedup.detection.model import DetectorOptions
 from streamdedup.evaluation.rates import Rate
 from streamdedup.evaluation.scores import Evaluation

@@ -16,7 +16,8 @@ from rich.table import Table
 from rich.text import Text
 
 from streamdedup.cli.rendering.differences import GAP, Comparison, Piece, compare
-from streamdedup.cli.rendering.terminal import TIME_FORMAT, local_time, print_line, printable
+from streamdedup.cli.rendering.safe_text import printable
+from streamdedup.cli.rendering.terminal import TIME_FORMAT, local_time, print_line
 from streamdedup.index.values import CLUSTER_SIZE_CAP
 from streamdedup.position import Position
 from streamdedup.settings.units import listed_counts

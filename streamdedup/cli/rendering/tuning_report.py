@@ -19,7 +19,7 @@ from matplotlib.ticker import FuncFormatter
 from streamdedup import __version__
 from streamdedup.cli.rendering import tuning_tables as tables
 from streamdedup.cli.rendering.differences import compare
-from streamdedup.cli.rendering.terminal import printable
+from streamdedup.cli.rendering.safe_text import printable
 from streamdedup.evaluation.rates import Rate
 from streamdedup.similarity.lsh import Banding
 from streamdedup.tuning.sample import Sample

@@ -14,7 +14,8 @@ from rich.measure import Measurement
 from rich.table import Table
 from rich.text import Text
 
-from streamdedup.cli.rendering.terminal import print_line, printable, size_text
+from streamdedup.cli.rendering.safe_text import printable
+from streamdedup.cli.rendering.terminal import print_line, size_text
 from streamdedup.settings.units import counted, format_duration
 from streamdedup.text.stop_shingles import LEAST_SOURCE_DOCUMENTS
 from streamdedup.tuning.shown_pairs import LEAST_FAMILY
