@@ -5,8 +5,8 @@ cheapest bands (``rows``).
 
 - A pair is *boilerplate* if more than half of the word shingles that its two texts share are stop shingles, which are
   learnt from the whole sample.
-- A pair is of a *family*, of texts made from one template, if pairs link its texts with others of the same source
-  (``shown_pairs``).
+- A pair is of a *family*, of texts made from one template, if pairs link its texts with at least
+  ``shown_pairs.LEAST_FAMILY`` texts of the same source.
 """
 
 from collections.abc import Callable, Iterator
@@ -92,7 +92,7 @@ class ProposalMeter:
         words = replace(options, bag=False) if options.unit == "word" else ShingleOptions("word", 3)
         self._learn = cache(self._learn_uncached)
         learnt = self._learn(words)
-        self.learnt = _if_any(learnt)
+        self.learnt = _none_if_empty(learnt)
         if not any(sample.sources):
             self.warnings += self._shared_passage(words)
         # Sources with too few documents to learn their boilerplate.
@@ -105,7 +105,7 @@ class ProposalMeter:
             self._word_sets_without_stops = shingle_sets(Shingler(left_out), self.texts)
 
     def _learn_uncached(self, options: ShingleOptions) -> Learnt | None:
-        """Learn from the whole sample, however few of its texts are studied."""
+        """Learn from the whole sample, however few of its texts are studied; None, with a warning, if that fails."""
         sample = self._compared.sample
         try:
             return learn_stop_shingles(zip(sample.texts, sample.sources, strict=True), options, DEFAULT_SHARE)
@@ -132,19 +132,20 @@ class ProposalMeter:
                     return
 
     def lowered_threshold(self) -> float | None:
-        """Return the lowest threshold down to which each step adds pairs across sources; None without such a step.
+        """Return the threshold to propose instead of the recommended one; None for no other.
 
-        A step that adds fewer than ``SHOWN_COUNT`` pairs of different texts decides nothing.
+        Goes down the compared thresholds while at least ``_LEAST_ACROSS`` of the pairs that a step adds are of two
+        sources. A step that adds fewer than ``SHOWN_COUNT`` pairs of different texts is passed over.
         """
-        study, lowest, alerted = self._row.study, None, self._row.study.alerted(self._row.threshold)
+        study, lowest, alerted = self._row.study, None, self._row.study.alerted_mask(self._row.threshold)
         lower = [threshold for threshold in self._compared.question.thresholds if threshold < self._row.threshold]
         for threshold in sorted(lower, reverse=True):
-            added = study.as_text_pairs(study.pairs.where(study.alerted(threshold) & ~alerted))
+            added = study.as_text_pairs(study.pairs.where(study.alerted_mask(threshold) & ~alerted))
             if len(added.left) >= SHOWN_COUNT:
                 share = across_share(self._sources, added)
                 if share is None or share < _LEAST_ACROSS:
                     break
-                lowest, alerted = threshold, study.alerted(threshold)
+                lowest, alerted = threshold, study.alerted_mask(threshold)
         return lowest
 
     def measure(
@@ -155,7 +156,7 @@ class ProposalMeter:
         ``learns_stops``: whether to learn stop shingles with the changed options, and to leave them out.
         """
         options = replace(self._row.options, **{key: getattr(profile, key) for key in _TEXT_KEYS})
-        learnt = _if_any(self._learn(options)) if learns_stops else None
+        learnt = _none_if_empty(self._learn(options)) if learns_stops else None
         if learnt is not None:
             options = _with_stops(options, learnt.stops.hashes)
         sample, study = self._compared.sample, self._row.study
@@ -211,12 +212,13 @@ class ProposalMeter:
         )
 
     def _boilerplate(self, pairs: Pairs, weights: NDArray[np.float64]) -> int | None:
+        """Return the number of boilerplate pairs (``MeasuredProposal.boilerplate``)."""
         shared = overlaps_of(self._word_sets, pairs.left, pairs.right).common
         shared_without_stops = overlaps_of(self._word_sets_without_stops, pairs.left, pairs.right).common
         # More than half of the shared shingles are stop shingles.
         count = round(float(weights[2 * shared_without_stops < shared].sum()))
-        is_unjudged = (self._unjudged[pairs.left] & self._unjudged[pairs.right]).any()
-        return None if not count and is_unjudged else count
+        has_unjudged = (self._unjudged[pairs.left] & self._unjudged[pairs.right]).any()
+        return None if not count and has_unjudged else count
 
     def _made_equal(self, study: Study) -> Pairs:
         """Return pairs of texts that are equal in a study and different in the recommended one.
@@ -231,7 +233,7 @@ class ProposalMeter:
         return Pairs(left, right, np.ones(len(left)))
 
 
-def _if_any(learnt: Learnt | None) -> Learnt | None:
+def _none_if_empty(learnt: Learnt | None) -> Learnt | None:
     return learnt if learnt is not None and learnt.stops.counts else None
 
 
@@ -245,7 +247,7 @@ def _alerted_pairs(study: Study, threshold: float) -> tuple[Pairs, NDArray[np.fl
 
     A set with copies is paired with itself, and represents the pairs of its copies.
     """
-    alerted, copies = study.alerted(threshold), study.distinct.copies
+    alerted, copies = study.alerted_mask(threshold), study.distinct.copies
     copied = np.flatnonzero(copies > 1)
     pairs = gathered([study.pairs.where(alerted), Pairs(copied, copied, np.ones(len(copied)))])
     copy_pairs = copies[copied] * (copies[copied] - 1) / 2
