@@ -92,7 +92,7 @@ def output_to(path: str | None, inputs: Iterable[str | Path | None] = (), option
 
 
 def _is_same_file(path: str, input_path: str | Path) -> bool:
-    """Return whether ``path`` is a regular file that is read: ``input_path``, or a file of this folder."""
+    """Return whether ``path`` is a regular file and an input: ``input_path``, or a file in it if it is a folder."""
     try:
         output_status = Path(path).stat()
         input_files = (

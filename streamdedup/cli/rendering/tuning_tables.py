@@ -29,7 +29,7 @@ _OMITTED_COLUMNS: Final = ("expected", "+ /million", "memory", "docs/s", "R")
 
 
 class TableData(NamedTuple):
-    """A table of texts; ``best`` is the number of the row to point out."""
+    """A table of texts; ``best`` is the index of the row to print in bold."""
 
     title: str
     columns: list[str]
@@ -39,13 +39,13 @@ class TableData(NamedTuple):
 
 
 def share_text(value: float | None, pair_count: int | None = None) -> str:
-    """Return a share as text, "none" for None. A share of few pairs has one decimal per digit of ``pair_count``."""
+    """Return a share with 4 decimals, or with as many as ``pair_count`` has digits: ``0.50`` of 12 pairs."""
     decimals = 4 if pair_count is None else min(len(str(pair_count)), 4)
     return "none" if value is None else f"{value:.{decimals}f}"
 
 
 def count_text(value: float | None) -> str:
-    """Return an estimated number with two digits; None is a count beyond the limit of the study."""
+    """Return an estimated number with two digits, such as ``1,200``; None for more candidates than a study lists."""
     if value is None:
         return "too many"
     return f"{value:.2g}" if value < 10 else f"{float(f'{value:.2g}'):,.0f}"
@@ -74,7 +74,7 @@ def forecast_size(size: float) -> str:
 
 
 def memory_text(results: dict[str, Any]) -> str:
-    """Return the memory with each bucket layout."""
+    """Return the forecast of memory with each bucket layout, and the layout of the settings."""
     recommendation = results["recommendation"]
     sizes = recommendation["memory_bytes_by_layout"]
     shown = " or ".join(f'{forecast_size(size)} with "{layout}"' for layout, size in sizes.items())
@@ -114,7 +114,7 @@ def settings_table(results: dict[str, Any]) -> TableData:
 
 
 def kinds_table(results: dict[str, Any]) -> TableData | None:
-    """Return a row for each kind of shingles on the same documents; None where the settings table has all kinds."""
+    """Return a row for each kind of shingles on the same documents; None where the settings table shows the same."""
     best, kinds = results["recommendation"], results["kinds"]
     if len(kinds) < 2 or kinds[0]["documents"] == max(results["sample"]["looked_at"].values()):
         return None
@@ -187,7 +187,7 @@ def proposals_table(results: dict[str, Any]) -> TableData:
 
 
 def across_text(share: float | None) -> str:
-    """Return the share of the pairs across sources as text; "none" for None, without a pair of known sources."""
+    """Return the share of pairs across sources as a percentage; "none" where no pair has two known sources."""
     return "none" if share is None else f"{share:.0%}"
 
 
@@ -200,7 +200,7 @@ def tables_text(results: dict[str, Any], target: TextIO) -> str:
         file=buffer, width=width, height=terminal.height, highlight=False, force_terminal=terminal.is_terminal
     )
     console.print(Text(sample_text(results) + "\n"))
-    for table in (kinds_table(results), _shown_rows(results)):
+    for table in (kinds_table(results), _with_recommended_recall(results)):
         if table is not None:
             _print_table(console, table)
             console.print()
@@ -222,7 +222,7 @@ def tables_text(results: dict[str, Any], target: TextIO) -> str:
     return buffer.getvalue()
 
 
-def _shown_rows(results: dict[str, Any]) -> TableData:
+def _with_recommended_recall(results: dict[str, Any]) -> TableData:
     """Return the table of settings with the rows of the recommended minimum recall alone."""
     table, min_recall = settings_table(results), results["recommendation"]["min_recall"]
     shown = [number for number, row in enumerate(results["rows"]) if row["min_recall"] == min_recall]
