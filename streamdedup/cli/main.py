@@ -1,8 +1,7 @@
 """The command line: the command table, and errors as messages and exit codes.
 
-A command's module is imported when the command is called, so that ``--help`` does not import clients and numpy. To
-add a command: write ``streamdedup/cli/NAME.py`` with a function or group by that name, and add a line to ``COMMANDS``
-and a row to ``docs/commands.md``. Called by ``streamdedup.__main__``.
+A command's module is imported when the command is called, so that ``--help`` does not import clients and numpy. A new
+command is a module, a line of ``COMMANDS`` and a row of ``docs/commands.md``. Called by ``streamdedup.__main__``.
 """
 
 import contextlib

@@ -65,7 +65,6 @@ class _OutputFile(io.FileIO):
             raise OSError(error.errno, error.strerror, self.name) from error
 
     def delete_old_content(self) -> None:
-        """Delete the old content, once."""
         if self._has_old_content:
             self._has_old_content = False
             self.truncate(0)
@@ -130,7 +129,6 @@ def progress_bar(*columns: ProgressColumn) -> Progress:
 
 
 def read_with_progress(reader: CorpusReader, title: str) -> Iterator[Entry]:
-    """Yield a corpus's entries and show the share read."""
     if not Console(stderr=True).is_terminal:
         yield from reader
         return
@@ -174,7 +172,6 @@ def showing_parts(unit: str) -> Iterator[Callable[[str, int, int], None]]:
 
 
 def batches(items: Iterable[Item], size: int) -> Iterator[list[Item]]:
-    """Yield lists with at most ``size`` items."""
     iterator = iter(items)
     while batch := list(islice(iterator, size)):
         yield batch

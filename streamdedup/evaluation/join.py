@@ -177,7 +177,7 @@ class _Prefixes:
         # n (module docstring) of each set as the smaller one of a pair.
         self._needed = np.minimum(1 + sizes // _ELEMENTS_PER_NEED, least_common)
         self._postings = self._postings_of(sizes - least_common + self._needed)
-        # Length of the prefix that is looked up. It has n of the looked-up set, which is at least n of any smaller set.
+        # Length of the prefix that is looked up, for n of the looked-up set: that of a smaller set is not larger.
         self._lookup_lengths = np.minimum(sizes - _least_counts(bounds.of_larger, sizes) + self._needed, sizes)
         # Number of the first set that is large enough to be similar to each set: the length filter.
         self._first_large_enough = np.searchsorted(sizes, _least_counts(bounds.size, sizes))
@@ -190,7 +190,7 @@ class _Prefixes:
         return postings
 
     def candidates(self, low: int, high: int) -> Iterator[tuple[int, NDArray[np.int64]]]:
-        """Yield each set from ``low`` to below ``high`` with candidates, and its candidates, sets of lower number."""
+        """Yield each set from ``low`` to ``high`` - 1 that has candidates, with these sets, all of lower number."""
         sets, single_counts = self._sets, self._single_counts[low:high]
         counts = np.maximum(self._lookup_lengths[low:high] - single_counts, 0)
         ranks = sets.ranks[ranges(sets.offsets[low:high] + single_counts, counts)] << 32

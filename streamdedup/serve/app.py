@@ -277,7 +277,6 @@ async def readyz(engine: NamedDependency[Engine]) -> Response[str]:
 
 @get("/metrics")
 async def show_metrics(metrics: NamedDependency[ServeMetrics]) -> Response[bytes]:
-    """Return the metrics for Prometheus."""
     return Response(generate_latest(metrics.registry), media_type=_METRICS_TYPE)
 
 

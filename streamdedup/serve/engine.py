@@ -159,13 +159,11 @@ class Engine:
             task.cancel()
 
     def _running_call_s(self) -> float:
-        """Return for how long the running call has lasted, in seconds; 0 without a call."""
         # Read once, because the thread may reset the attribute between two readings.
         began_at = self._call_began_at
         return 0.0 if began_at is None else time.monotonic() - began_at
 
     def is_stuck(self) -> bool:
-        """Tell whether a call of the index has been running for longer than ``STUCK_S``."""
         return self._running_call_s() > STUCK_S
 
     def close(self) -> None:

@@ -194,7 +194,6 @@ class Kafka(TlsSection):
 
     @property
     def _is_exactly_once(self) -> bool:
-        """Whether alerts and offsets are committed in transactions."""
         return self.delivery == "exactly-once"
 
     @property
@@ -223,7 +222,6 @@ class Kafka(TlsSection):
         return options | (self.tls_options("ssl_cafile") if self.uses_tls else {})
 
     def hints(self) -> Iterator[tuple[str, str]]:
-        """Yield key and text for each value that is allowed but rarely useful."""
         parts = urlsplit(self.sasl_token_url or "")
         if parts.scheme == "http" and not is_loopback(parts.hostname or ""):
             yield "sasl_token_url", "sends the client's secret in clear to another machine; use https://"

@@ -62,7 +62,7 @@ DEFAULT_RECALL_FROM: Final = 0.8
 
 
 class Profile(Section):
-    """One namespace in the index, and the rules for comparing its documents."""
+    """One namespace in the index, and the rules for its documents; the key of ``retention_s`` is ``retention``."""
 
     topics: Topics
     """Input topics of this profile."""

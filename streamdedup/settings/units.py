@@ -223,7 +223,6 @@ def read_utf8(path: Path, *, must_be_regular: bool = True) -> str:
 
 
 def write_list(value: Iterable[str]) -> str:
-    """Write texts as a TOML array."""
     return f"[{', '.join(write_text(item) for item in value)}]"
 
 

@@ -33,7 +33,6 @@ class StormLimits(NamedTuple):
     max_candidates: int | None
 
     def times(self, factor: int) -> "StormLimits":
-        """Return limits that are ``factor`` times as high."""
         return StormLimits(*(None if limit is None else limit * factor for limit in self))
 
 

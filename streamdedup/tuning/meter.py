@@ -104,33 +104,6 @@ class ProposalMeter:
             left_out = _with_stops(words, self.learnt.stops.hashes)
             self._word_sets_without_stops = shingle_sets(Shingler(left_out), self.texts)
 
-    def _learn_uncached(self, options: ShingleOptions) -> Learnt | None:
-        """Learn from the whole sample, however few of its texts are studied; None, with a warning, if that fails."""
-        sample = self._compared.sample
-        try:
-            return learn_stop_shingles(zip(sample.texts, sample.sources, strict=True), options, DEFAULT_SHARE)
-        except ValueError as error:
-            self.warnings.append(f"boilerplate is not looked for: {error}")
-            return None
-
-    def _shared_passage(self, options: ShingleOptions) -> Iterator[str]:
-        """Yield a warning about the most frequent long passage below the share of stop shingles, if there is one."""
-        texts = self._compared.sample.texts
-        share = _PASSAGE_DOCUMENTS / max(len(texts), 1)
-        if share >= DEFAULT_SHARE:
-            return
-        with suppress(ValueError):  # too many shingles to count those of so few documents
-            counts = learn_stop_shingles(((text, None) for text in texts), options, share).stops.counts
-            stops = frozenset() if self.learnt is None else self.learnt.stops.hashes
-            rare = {shingle: count for shingle, count in counts.items() if shingle not in stops}
-            for passage in frequent_passages(texts, rare, options):
-                if passage.shingles >= _PASSAGE_SHINGLES:
-                    yield (
-                        f"{passage.documents:,} documents share the passage {passage.text[:_PASSAGE_CHARS]!r}: if it "
-                        "is boilerplate, name the field of the source with --source-field, so that tune learns it"
-                    )
-                    return
-
     def lowered_threshold(self) -> float | None:
         """Return the threshold to propose instead of the recommended one; None for no other.
 
@@ -232,13 +205,39 @@ class ProposalMeter:
         left, right = firsts[order[:-1]][is_equal], firsts[order[1:]][is_equal]
         return Pairs(left, right, np.ones(len(left)))
 
+    def _learn_uncached(self, options: ShingleOptions) -> Learnt | None:
+        """Learn from the whole sample, however few of its texts are studied; None, with a warning, if that fails."""
+        sample = self._compared.sample
+        try:
+            return learn_stop_shingles(zip(sample.texts, sample.sources, strict=True), options, DEFAULT_SHARE)
+        except ValueError as error:
+            self.warnings.append(f"boilerplate is not looked for: {error}")
+            return None
+
+    def _shared_passage(self, options: ShingleOptions) -> Iterator[str]:
+        """Yield a warning about the most frequent long passage below the share of stop shingles, if there is one."""
+        texts = self._compared.sample.texts
+        share = _PASSAGE_DOCUMENTS / max(len(texts), 1)
+        if share >= DEFAULT_SHARE:
+            return
+        with suppress(ValueError):  # too many shingles to count those of so few documents
+            counts = learn_stop_shingles(((text, None) for text in texts), options, share).stops.counts
+            stops = frozenset() if self.learnt is None else self.learnt.stops.hashes
+            rare = {shingle: count for shingle, count in counts.items() if shingle not in stops}
+            for passage in frequent_passages(texts, rare, options):
+                if passage.shingles >= _PASSAGE_SHINGLES:
+                    yield (
+                        f"{passage.documents:,} documents share the passage {passage.text[:_PASSAGE_CHARS]!r}: if it "
+                        "is boilerplate, name the field of the source with --source-field, so that tune learns it"
+                    )
+                    return
+
 
 def _none_if_empty(learnt: Learnt | None) -> Learnt | None:
     return learnt if learnt is not None and learnt.stops.counts else None
 
 
 def _with_stops(options: ShingleOptions, stops: frozenset[int]) -> ShingleOptions:
-    """Return options that leave further stop shingles out."""
     return replace(options, stop_shingles=options.stop_shingles | stops)
 
 

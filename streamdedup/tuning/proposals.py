@@ -65,7 +65,6 @@ class Proposals(NamedTuple):
 
 
 def stops_file(profile: str) -> str:
-    """Return the name of a profile's file of stop shingles."""
     return f"boilerplate-{profile}.txt"
 
 

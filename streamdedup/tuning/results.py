@@ -137,7 +137,6 @@ def _examples(compared: ComparedSettings, study: Study, pairs: Pairs) -> list[di
 
 
 def _row_values(compared: ComparedSettings, row: TuningRow) -> dict[str, Any]:
-    """Return the values of one row of the table."""
     candidates, index_size = row.candidates, compared.question.documents_kept
     document_bytes = _document_bytes(compared, row, compared.question.bucket_layout)
     return {

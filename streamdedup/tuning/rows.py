@@ -17,9 +17,6 @@ rows r of a banding.
    limits, then with higher ones. A banding that misses the recall with them is judged once more with more bands.
 4. The first banding that reaches the recall, and whose limits hide at most ``MOST_HIDDEN`` of the pairs, is chosen;
    ``reaches_recall`` is False where none reaches the recall.
-
-Where a sample is too small to show false candidates, bandings within the profile's signature length are tried before
-longer ones.
 """
 
 import math
@@ -146,12 +143,10 @@ class TuningRow(NamedTuple):
 
     @property
     def options(self) -> ShingleOptions:
-        """Shingle kind."""
         return self.study.options
 
     @property
     def reaches_recall(self) -> bool:
-        """Whether ``chance`` is at least the minimum recall."""
         return self.chance >= self.min_recall
 
     @property
@@ -163,7 +158,6 @@ class TuningRow(NamedTuple):
 
     @property
     def documents_per_s(self) -> float:
-        """Documents per second and daemon."""
         return 1e6 / (self.prepare_us + self.index_us + KAFKA_US)
 
 
@@ -260,7 +254,7 @@ class _Search:
         """
         ordered = sorted(self.priced, key=lambda priced: (priced.cost, priced.banding.permutations))
         cheapest = ordered[:MOST_TRIED]
-        if self._study.documents_count < LEAST_PRICED:  # too few to justify a longer signature
+        if self._study.documents_count < LEAST_PRICED:  # too few to justify a signature longer than the profile's
             short = [priced for priced in ordered if priced.banding.permutations <= self._workload.permutations]
             cheapest = [*short[:MOST_TRIED], *(priced for priced in cheapest if priced not in short)]
         tried: list[TuningRow] = []

@@ -139,6 +139,16 @@ class Study:
         return len(self.text_numbers)
 
     @property
+    def indexed_count(self) -> int:
+        """Used documents with shingles and at least ``min_words`` words: those that the daemon would index."""
+        return int(self.distinct.copies.sum())
+
+    @property
+    def median_words(self) -> int:
+        counts = self.sets.token_counts
+        return int(np.median(counts)) if counts.size else 0
+
+    @property
     def first_texts(self) -> NDArray[np.int64]:
         """Number in the sample of the first text with each distinct set, int64 (n_sets,)."""
         return self.text_numbers[self.distinct.first_documents]
@@ -148,64 +158,24 @@ class Study:
         documents = self.distinct.first_documents
         return pairs._replace(left=documents[pairs.left], right=documents[pairs.right])
 
-    @property
-    def indexed_count(self) -> int:
-        """Used documents with shingles and at least ``min_words`` words: those that the daemon would index."""
-        return int(self.distinct.copies.sum())
-
-    @property
-    def median_words(self) -> int:
-        """Median number of words in a used text."""
-        counts = self.sets.token_counts
-        return int(np.median(counts)) if counts.size else 0
-
-    def _signed(self, family: HashFamily) -> NDArray[np.uint32]:
-        signed = [np.empty((0, family.permutations), np.uint32)]
-        for low in range(0, len(self.distinct.first_documents), _BATCH):
-            part = self.distinct.offsets[low : low + _BATCH + 1]
-            signed.append(family.sign(self.distinct.hashes[part[0] : part[-1]], part - part[0]))
-        return np.concatenate(signed)
-
     def alerted_mask(self, threshold: float) -> NDArray[np.bool_]:
         """Return whether each kept pair is alerted at a threshold, bool (n_pairs,)."""
         mask: NDArray[np.bool_] = (self.pairs.similarities >= threshold) | self._by_rule
         return mask
+
+    def alerted_count(self, threshold: float) -> float:
+        """Return the number of alerted document pairs, equal sets included."""
+        return float(self.counts[self.alerted_mask(threshold), ALL_PAIRS].sum() + self.distinct.copy_pairs()[ALL_PAIRS])
 
     def exact_share(self, exact_limit: int | None) -> float:
         """Return the share of the indexed documents with at most ``exact_limit`` shingles; None for no limit."""
         stored = keeps_hashes(np.diff(self.distinct.offsets), exact_limit)
         return float(self.distinct.copies[stored].sum() / max(self.indexed_count, 1))
 
-    def band_keys(self, banding: Banding) -> NDArray[np.uint32]:
-        """Return the band keys of the distinct sets, uint32 (n_sets, bands); those of two scopes never agree."""
-        if self._last_keys is not None:
-            rows, last_keys = self._last_keys
-            if rows == banding.rows and banding.bands <= last_keys.shape[1]:
-                return last_keys[:, : banding.bands]
-        parts = [np.empty((0, banding.bands), np.uint32)]
-        parts += [
-            banding.band_keys(self._signatures[low : low + _BATCH]) for low in range(0, len(self._signatures), _BATCH)
-        ]
-        keys = np.concatenate(parts)
-        # The same mask as in the daemon. Without scopes all scope hashes are 0.
-        scopes, numbers = np.unique(self.distinct.scopes, return_inverse=True)
-        if scopes.any():
-            keys ^= np.stack([band_mask(scope.tobytes(), banding.bands) for scope in scopes])[numbers]
-        return keys
-
-    def _compute_first_shared(self, rows: int) -> NDArray[np.int64]:
-        keys = self.band_keys(Banding(self._signatures.shape[1] // rows, rows))
-        self._last_keys = rows, keys
-        return first_shared_bands(keys, self.pairs.left, self.pairs.right)
-
     def candidate_counts(self, banding: Banding) -> NDArray[np.float64]:
         """Return the pair count of the candidates with 0, 1, ... and all bands of a banding, float64 (bands + 1, 2)."""
         self._first_shared(banding.rows)  # for its side effect: it keeps the keys of these rows for ``band_keys``
         return candidate_counts(self.band_keys(banding), self.distinct)
-
-    def alerted_count(self, threshold: float) -> float:
-        """Return the number of alerted document pairs, equal sets included."""
-        return float(self.counts[self.alerted_mask(threshold), ALL_PAIRS].sum() + self.distinct.copy_pairs()[ALL_PAIRS])
 
     def candidate_mask(self, banding: Banding) -> NDArray[np.bool_]:
         """Return whether each kept pair becomes a candidate, bool (n_pairs,)."""
@@ -299,6 +269,35 @@ class Study:
     def largest_bucket(self, banding: Banding) -> int:
         """Return the document count of the largest bucket, as if no ``bucket_cap`` limited it."""
         return int(largest_bucket_of_each(self.band_keys(banding), self.distinct).max(initial=0))
+
+    def band_keys(self, banding: Banding) -> NDArray[np.uint32]:
+        """Return the band keys of the distinct sets, uint32 (n_sets, bands); those of two scopes never agree."""
+        if self._last_keys is not None:
+            rows, last_keys = self._last_keys
+            if rows == banding.rows and banding.bands <= last_keys.shape[1]:
+                return last_keys[:, : banding.bands]
+        parts = [np.empty((0, banding.bands), np.uint32)]
+        parts += [
+            banding.band_keys(self._signatures[low : low + _BATCH]) for low in range(0, len(self._signatures), _BATCH)
+        ]
+        keys = np.concatenate(parts)
+        # The same mask as in the daemon. Without scopes all scope hashes are 0.
+        scopes, numbers = np.unique(self.distinct.scopes, return_inverse=True)
+        if scopes.any():
+            keys ^= np.stack([band_mask(scope.tobytes(), banding.bands) for scope in scopes])[numbers]
+        return keys
+
+    def _compute_first_shared(self, rows: int) -> NDArray[np.int64]:
+        keys = self.band_keys(Banding(self._signatures.shape[1] // rows, rows))
+        self._last_keys = rows, keys
+        return first_shared_bands(keys, self.pairs.left, self.pairs.right)
+
+    def _signed(self, family: HashFamily) -> NDArray[np.uint32]:
+        signed = [np.empty((0, family.permutations), np.uint32)]
+        for low in range(0, len(self.distinct.first_documents), _BATCH):
+            part = self.distinct.offsets[low : low + _BATCH + 1]
+            signed.append(family.sign(self.distinct.hashes[part[0] : part[-1]], part - part[0]))
+        return np.concatenate(signed)
 
 
 def _sample_pairs(

@@ -24,7 +24,8 @@ def as_object(evaluation: Evaluation) -> dict[str, Any]:
         "truth_seconds": evaluation.truth_seconds,
         "truth_pairs_unknown": evaluation.unknown_count,
         "truth_pairs_suppressed": evaluation.suppressed_count,
-        **_rates(evaluation),
+        "recall": _rate(evaluation.scores.recall),
+        "precision": _rate(evaluation.scores.precision),
         **_misses(evaluation),
     }
 
@@ -48,14 +49,6 @@ def _settings(evaluation: Evaluation) -> dict[str, Any]:
         "rows": options.banding.rows,
         "permutations": options.permutations,
         "exact_limit": options.exact_limit,
-    }
-
-
-def _rates(evaluation: Evaluation) -> dict[str, Any]:
-    scores = evaluation.scores
-    return {
-        "recall": _rate(scores.recall),
-        "precision": _rate(scores.precision),
     }
 
 

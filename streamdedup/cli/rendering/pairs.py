@@ -76,7 +76,6 @@ class Side:
 #: Returns a document with its text, from id, digest and position.
 Fetch = Callable[[str, str, Position], Side]
 
-
 #: Line under an alert whose document reached a limit for storms.
 INCOMPLETE: Final = (
     "          not all candidates were compared (bucket_cap, max_candidates): pairs of this document may be missed"

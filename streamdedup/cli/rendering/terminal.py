@@ -73,9 +73,9 @@ def _wrapped_line(line: str, width: int) -> str:
 
 
 def _continuations(line: str, width: int) -> tuple[str, list[int]]:
-    """Return where a line is broken: the blanks before its second and later output lines, and where these start in it.
+    """Return the indentation of a line's second and later output lines, and their first offsets in the line.
 
-    ``"a bcd ef"`` in 5 columns gives two blanks and ``[6]``: ``a bcd`` is followed by two blanks and ``ef``.
+    For ``"a bcd ef"`` in 5 columns: two blanks, and ``[6]`` for the output line ``ef``.
     """
     line_indent = len(line) - len(line.lstrip(" "))
     indent, starts = min(line_indent + 2, width // 2), []

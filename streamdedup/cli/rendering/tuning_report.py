@@ -54,7 +54,6 @@ class Chart(NamedTuple):
 
 
 def page(results: dict[str, Any], sample: Sample) -> str:
-    """Return the page as HTML."""
     environment = Environment(
         loader=PackageLoader("streamdedup.cli.rendering", "."),
         autoescape=True,
@@ -91,7 +90,6 @@ def page(results: dict[str, Any], sample: Sample) -> str:
 
 
 def similarities_chart(results: dict[str, Any]) -> Chart:
-    """Draw the pair counts by similarity."""
     bins, recommendation = results["similarities"], results["recommendation"]
     # There are bins above the least threshold only, so none if it is 1.
     low, total = min((bar["from"] for bar in bins), default=0.0), sum(bar["pairs"] for bar in bins)
