@@ -140,9 +140,8 @@ class Engine:
     async def _while_redis_answers(self, profile: ServedProfile, answer: Coroutine[Any, Any, T]) -> T:
         """Wait for an answer from the thread; ``StoreUnavailable`` if Redis is away.
 
-        Redis is away if the running call of the thread, perhaps for another request, takes longer than ``AWAY_S``; or
-        if the last call of the profile failed with ``StoreUnavailable``, and ``answer`` takes longer than
-        ``_CHECK_INTERVAL_S``.
+        Redis is away if the running call, perhaps of another request, takes longer than ``AWAY_S``; or if the last call
+        of the profile failed with ``StoreUnavailable``, and ``answer`` takes longer than ``_CHECK_INTERVAL_S``.
         """
         task = asyncio.create_task(answer)
         try:

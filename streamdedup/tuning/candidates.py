@@ -50,7 +50,6 @@ class Growth(NamedTuple):
     per_document: float
 
     def expected(self, index_size: float) -> float:
-        """Return the number in an index with ``index_size`` documents."""
         return self.near + self.per_document * index_size
 
 

@@ -5,8 +5,8 @@ cheapest bands (``rows``).
 
 - A pair is *boilerplate* if more than half of the word shingles that its two texts share are stop shingles, which are
   learnt from the whole sample.
-- A pair is of a *family*, of texts made from one template, if pairs link its texts with at least
-  ``shown_pairs.LEAST_FAMILY`` texts of the same source.
+- A pair is of a *family*, of texts made from one template, if pairs link at least ``shown_pairs.LEAST_FAMILY`` texts of
+  one source, its own two among them.
 """
 
 from collections.abc import Callable, Iterator
@@ -81,13 +81,13 @@ class ProposalMeter:
 
     def __init__(self, compared: ComparedSettings) -> None:
         self._compared = compared
-        self._row = compared.recommendation.row
-        numbers = self._row.study.text_numbers.tolist()
+        self._best = compared.recommendation.row  # the recommended row
+        numbers = self._best.study.text_numbers.tolist()
         sample = compared.sample
         self.texts = [sample.texts[number] for number in numbers]
         self._sources = [sample.sources[number] or None for number in numbers]
         self.warnings: list[str] = []
-        options = self._row.options
+        options = self._best.options
         # Boilerplate is judged by sets of word shingles: for a profile of characters by those of the default size.
         words = replace(options, bag=False) if options.unit == "word" else ShingleOptions("word", 3)
         self._learn = cache(self._learn_uncached)
@@ -98,7 +98,7 @@ class ProposalMeter:
         # Sources with too few documents to learn their boilerplate.
         judged = set() if learnt is None else {group.source for group in learnt.groups}
         self._unjudged = np.array([bool(source) and source not in judged for source in self._sources], np.bool_)
-        self._word_sets = self._row.study.sets if words == options else shingle_sets(Shingler(words), self.texts)
+        self._word_sets = self._best.study.sets if words == options else shingle_sets(Shingler(words), self.texts)
         self._word_sets_without_stops = self._word_sets
         if self.learnt is not None:
             left_out = _with_stops(words, self.learnt.stops.hashes)
@@ -110,8 +110,9 @@ class ProposalMeter:
         Goes down the compared thresholds while at least ``_LEAST_ACROSS`` of the pairs that a step adds are of two
         sources. A step that adds fewer than ``SHOWN_COUNT`` pairs of different texts is passed over.
         """
-        study, lowest, alerted = self._row.study, None, self._row.study.alerted_mask(self._row.threshold)
-        lower = [threshold for threshold in self._compared.question.thresholds if threshold < self._row.threshold]
+        study, lowest = self._best.study, None
+        alerted = study.alerted_mask(self._best.threshold)
+        lower = [threshold for threshold in self._compared.question.thresholds if threshold < self._best.threshold]
         for threshold in sorted(lower, reverse=True):
             added = study.as_text_pairs(study.pairs.where(study.alerted_mask(threshold) & ~alerted))
             if len(added.left) >= SHOWN_COUNT:
@@ -128,15 +129,15 @@ class ProposalMeter:
 
         ``learns_stops``: whether to learn stop shingles with the changed options, and to leave them out.
         """
-        options = replace(self._row.options, **{key: getattr(profile, key) for key in _TEXT_KEYS})
+        options = replace(self._best.options, **{key: getattr(profile, key) for key in _TEXT_KEYS})
         learnt = _none_if_empty(self._learn(options)) if learns_stops else None
         if learnt is not None:
             options = _with_stops(options, learnt.stops.hashes)
-        sample, study = self._compared.sample, self._row.study
+        sample, study = self._compared.sample, self._best.study
         # As many signature values suffice as for the recommendation.
         workload = replace(
             self._compared.workload,
-            most_permutations=self._row.permutations,
+            most_permutations=self._best.permutations,
             recall_from=profile.recall_from,
         )
         changed = Study(
@@ -149,26 +150,26 @@ class ProposalMeter:
             text_numbers=study.text_numbers,
             min_words=profile.min_words,
             progress=progress,
-            sets=study.sets if options == self._row.options else None,
+            sets=study.sets if options == self._best.options else None,
         )
         if changed.sets is study.sets:
             changed.shingle_s = study.shingle_s  # the daemon would shingle the texts in both cases
-        rows = rows_of(changed, workload, (profile.threshold,), (self._row.min_recall,))
+        rows = rows_of(changed, workload, (profile.threshold,), (self._best.min_recall,))
         if not rows or not rows[0].reaches_recall:  # at most one row: one threshold and one minimum recall
             return None
         return self.as_proposal(name, profile, learnt, rows[0])
 
     def as_proposal(self, name: str, profile: Profile, learnt: Learnt | None, row: TuningRow) -> MeasuredProposal:
         """Return a row as a proposal, with the pairs that it adds to and removes from the recommended ones."""
-        before, weights = _alerted_pairs(self._row.study, self._row.threshold)
-        lost = float(weights[~_alerts(row.study, before, row.threshold)].sum())
-        common_pairs = float(weights.sum()) - lost
-        alerted, weights = _alerted_pairs(row.study, row.threshold)  # from here on the pairs of the proposal
+        recommended, recommended_weights = _alerted_pairs(self._best.study, self._best.threshold)
+        lost = float(recommended_weights[~_alerts(row.study, recommended, row.threshold)].sum())
+        common_pairs = float(recommended_weights.sum()) - lost
+        alerted, weights = _alerted_pairs(row.study, row.threshold)
         pairs = float(weights.sum())
         is_of_family = in_families(self._sources, alerted)
         # Texts that only the proposal makes equal are pairs as well.
         edited = gathered([alerted.where(alerted.left != alerted.right), self._made_equal(row.study)])
-        gained_pairs = edited.where(~_alerts(self._row.study, edited, self._row.threshold))
+        gained_pairs = edited.where(~_alerts(self._best.study, edited, self._best.threshold))
         return MeasuredProposal(
             name,
             profile,
@@ -198,7 +199,7 @@ class ProposalMeter:
 
         Of n equal texts n - 1 pairs: each text with the next.
         """
-        firsts = self._row.study.distinct.first_documents
+        firsts = self._best.study.distinct.first_documents
         numbers = study.distinct.set_numbers[firsts]
         order = np.argsort(numbers, kind="stable")
         is_equal = (numbers[order][1:] == numbers[order][:-1]) & (numbers[order][1:] >= 0)

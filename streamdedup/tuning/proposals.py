@@ -128,10 +128,8 @@ def _changes(base: Profile, study: Study, meter: ProposalMeter) -> Iterator[tupl
 
 def _helpful(measured: Sequence[MeasuredProposal], recommended: MeasuredProposal) -> list[MeasuredProposal]:
     """Return the helpful proposals; if one is to leave stop shingles out, others may gain boilerplate pairs."""
-    removes_boilerplate = any(
-        proposal.learnt is not None and _is_helpful(proposal, recommended) for proposal in measured
-    )
-    ignored = BOILERPLATE if removes_boilerplate else ""
+    stops_help = any(proposal.learnt is not None and _is_helpful(proposal, recommended) for proposal in measured)
+    ignored = BOILERPLATE if stops_help else ""
     return [proposal for proposal in measured if _is_helpful(proposal, recommended, ignored)]
 
 

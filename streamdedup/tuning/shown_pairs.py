@@ -36,10 +36,7 @@ def across_share(sources: Sequence[str | None], pairs: Pairs) -> float | None:
 
 
 def in_families(sources: Sequence[str | None], pairs: Pairs) -> NDArray[np.bool_]:
-    """Return whether each pair belongs to a family, bool (n,).
-
-    A family is a group of at least ``LEAST_FAMILY`` documents of one source, or of none, that pairs link.
-    """
+    """Return whether each pair is of a family, documents of one source (or of none) that pairs link, bool (n,)."""
     ends = _ends(pairs)
     within = [(left, right) for left, right in ends if sources[left] == sources[right]]
     parents: dict[int, int] = {}  # a union-find structure: linked documents have one root
