@@ -86,7 +86,7 @@ class ReaderThread:
         return await self._run(open_and_start)
 
     async def read(self) -> EventBatch:
-        """Return the next events, or none after ``_POLL_S``; raise ``StreamdedupError`` also for new partitions."""
+        """Return the next events, or none after ``_POLL_S``; ``StreamdedupError`` also if there are new partitions."""
         return await self._run(self._read)
 
     def _read(self) -> EventBatch:

@@ -180,7 +180,7 @@ def rows_of(
     """Return a row for each threshold and minimum recall that any banding reaches without limits for storms.
 
     ``thresholds``: each above 0, at most 1, none below the study's floor. ``recalls``: each above 0, below 1.
-    ``progress``: called with 1 for each of the numbers of rows from 2 up to ``workload.most_permutations``.
+    ``progress``: called with 1 for each row count r from 2 up to ``workload.most_permutations``.
     """
     searches = [_Search(study, workload, threshold, recall) for threshold in thresholds for recall in recalls]
     for rows in range(2, workload.most_permutations + 1):
@@ -218,7 +218,7 @@ class _Search:
     def price(self, banding: Banding, pairs: NDArray[np.float64]) -> _Priced:
         """Return a banding with its cost.
 
-        ``pairs``: its candidate pairs in the sample, a pair count (``candidates``): all, and those across the halves.
+        ``pairs``: its candidates in the sample as a pair count (``candidates``): all pairs, and those across.
         """
         study, workload, document_count = self._study, self._workload, self._study.documents_count
         # Share of the collection in the study, which may use a part of the sample.
