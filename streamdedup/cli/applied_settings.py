@@ -46,9 +46,9 @@ def check_target(path: Path, profile: str, config: Path | None) -> None:
 def apply_section(path: Path, profile: str, proposed: Mapping[str, Any]) -> None:
     """Replace a profile's section in a settings file, and write its stop shingles beside the file.
 
-    A missing file is created with placeholder addresses of servers. Other sections and comments stay as they are. The
-    stop shingles are written first, because the validation of the settings reads them; settings that are not valid are
-    not written. In ``proposed``, ``toml`` is the section; ``stop_shingles`` the content of ``stops_path``, or None.
+    A missing file is created with placeholder addresses of servers. The stop shingles are written first, because the
+    validation of the settings reads them; settings that are not valid are not written. In ``proposed``, ``toml`` is
+    the section, and ``stop_shingles`` the content of the file ``stops_path``, or None.
     """
     written_files = [path]
     if proposed["stop_shingles"] is not None:

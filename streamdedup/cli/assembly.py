@@ -1,7 +1,7 @@
 """Builds the daemon's parts from settings, with the indexes and detectors of ``streamdedup.indexes``.
 
-``cli.run`` builds the daemon with it; other modules of ``cli`` use single functions, such as ``kafka_options``. A new
-setting is passed on here.
+Called by ``cli.run``, and by other modules of ``cli`` for single parts, such as ``kafka_options``. A new setting is
+passed on here.
 """
 
 from collections.abc import Callable
@@ -50,12 +50,12 @@ _LIBRARIES = {
 
 @lru_cache(maxsize=1)
 def kafka_login(kafka: Kafka) -> KafkaLogin | None:
-    """Return the login by tokens or by a password file that all Kafka clients share; None for any other login.
+    """Return the login that all Kafka clients share, by tokens or by a password file; None for any other login.
 
     Cached, because the login by ``sasl_token_url`` has a thread, which renews the one token of the process.
     """
 
-    def reader(key: str) -> Callable[[], str]:
+    def secret_reader(key: str) -> Callable[[], str]:
         # Read at each login, because the secret may be in a file that changes. The settings have the secrets and the
         # client id that a login needs; `or ""` is for the type.
         return lambda: kafka.secret(key) or ""
@@ -72,7 +72,7 @@ def kafka_login(kafka: Kafka) -> KafkaLogin | None:
         fetch = client_credentials(
             kafka.sasl_token_url,
             kafka.sasl_client_id or "",
-            reader("sasl_client_secret"),
+            secret_reader("sasl_client_secret"),
             kafka.sasl_token_scope,
             kafka.sasl_token_ca_file,
         )
@@ -80,7 +80,9 @@ def kafka_login(kafka: Kafka) -> KafkaLogin | None:
     if kafka.sasl_token_file is not None:
         token_file = kafka.sasl_token_file
         return KafkaLogin("kafka.sasl_token_file", lambda: bearer_token(read_secret(token_file)))
-    return None if kafka.sasl_password_file is None else KafkaLogin("kafka.sasl_password_file", reader("sasl_password"))
+    if kafka.sasl_password_file is not None:
+        return KafkaLogin("kafka.sasl_password_file", secret_reader("sasl_password"))
+    return None
 
 
 def kafka_options(settings: Settings) -> KafkaOptions:
@@ -114,6 +116,7 @@ def kafka_options(settings: Settings) -> KafkaOptions:
 
 
 def registry_of(settings: Settings) -> Registry | None:
+    """Return the client of the schema registry; None where the settings name none."""
     section = settings.schema_registry
 
     def authorization() -> str | None:
@@ -129,10 +132,7 @@ def registry_of(settings: Settings) -> Registry | None:
 def avro_alerts(settings: Settings) -> AvroAlerts | None:
     """Return the reader and writer of alerts in Avro; None without a schema registry.
 
-    Also None without the extra, which an installation with alerts in JSON need not have.
-
-    Raises:
-        SettingsError: The extra is needed and not installed.
+    If the extra "registry" is not installed: None where alerts are JSON, else ``SettingsError``.
     """
     registry = registry_of(settings)
     try:
@@ -154,10 +154,10 @@ def alert_reader(settings: Settings) -> AlertReader:
 
 
 def topic_decoder(settings: Settings, profile: Profile) -> Decoder:
-    """Return the decoder for the records of a profile, in its formats; ``decoder_of`` alone is for files."""
+    """Return the decoder for the records of a profile, in its formats."""
     try:
         return replace(
-            decoder_of(profile),
+            file_decoder(profile),
             format=profile.format,
             registry=registry_of(settings),
             key_format=profile.key_format,
@@ -168,8 +168,8 @@ def topic_decoder(settings: Settings, profile: Profile) -> Decoder:
         raise SettingsError(f"format or key_format needs {error.name}: {advice}") from error
 
 
-def decoder_of(profile: Profile) -> Decoder:
-    """Return a decoder for files of documents, which are JSON, with the field names of a profile."""
+def file_decoder(profile: Profile) -> Decoder:
+    """Return the decoder for files of documents, which are JSON with the field names of a profile."""
     return Decoder(
         id_field=profile.id_field,
         text_fields=profile.text_fields,
@@ -235,6 +235,7 @@ def pipelines(settings: Settings, backend: Backend, observer: StepObserver | Non
 
 
 def loop_options(settings: Settings, encode_alert: Callable[[Alert], bytes] = alert_json) -> LoopOptions:
+    """Return the options of the loop; ``encode_alert`` makes the value of an alert's record."""
     return LoopOptions(
         duplicates_topic=settings.kafka.duplicates_topic,
         dead_letter_topic=settings.kafka.dead_letter_topic,

@@ -65,7 +65,7 @@ class Check:
         ask: Yields the findings; raises if the server does not answer or refuses the client.
         server: Server for which ``run`` waits; None for a check that only ``check`` asks.
         event: Log event of a warning of ``run``.
-        needs: Check that must not have failed.
+        needs: Check without which this one has nothing to ask: if it failed, this one has no findings.
     """
 
     label: str
@@ -75,7 +75,7 @@ class Check:
     needs: "Check | None" = None
 
     def findings(self, check_run: CheckRun) -> Iterator[Finding]:
-        """Yield the findings, the error that ends the check as the last."""
+        """Yield the findings of ``ask``; if it raises, the last finding is the error."""
         if self.needs in check_run.failed:
             return
         try:

@@ -7,7 +7,7 @@ from collections.abc import Iterable, Iterator
 from typing import TypeVar
 
 from streamdedup.cli.output import Reports, read_with_progress, tell
-from streamdedup.cli.rendering.terminal import printable
+from streamdedup.cli.rendering.safe_text import printable
 from streamdedup.corpora import CorpusReader, Entry
 from streamdedup.errors import CorpusError
 from streamdedup.index.contract import Index

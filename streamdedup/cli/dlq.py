@@ -18,7 +18,8 @@ from streamdedup.cli.guards import YesOption, confirm, require_confirmable
 from streamdedup.cli.options import with_options
 from streamdedup.cli.output import progress_bar, tell, tell_prefixed
 from streamdedup.cli.rendering.dead_letters import dead_letter_json, dead_letter_line
-from streamdedup.cli.rendering.terminal import escaped, make_console, print_line
+from streamdedup.cli.rendering.safe_text import escaped
+from streamdedup.cli.rendering.terminal import make_console, print_line
 from streamdedup.cli.settings_options import ConfigOption, SetOption, load_settings, parse_since
 from streamdedup.cli.topic_reading import decoders_of, reading_options
 from streamdedup.errors import RegistryMisconfigured, RegistryUnavailable, SettingsError
@@ -77,7 +78,7 @@ def inspect(
     with SpanReader(options) as reader:
         letters = islice(filter(letter_filter.accepts, _letters(reader)), limit)
         if count:
-            shown_count = _count(letters)
+            shown_count = _show_counts(letters)
         else:
             # JSON has the whole value, and needs no decoder.
             shown_count = _show(letters, {} if as_json else decoders_of(settings), as_json=as_json)
@@ -146,6 +147,7 @@ def _letters(reader: SpanReader) -> Iterator[DeadLetter]:
 
 
 def _show(letters: Iterable[DeadLetter], decoders: dict[str, Decoder], *, as_json: bool) -> int:
+    """Print a line for each dead letter, and return their number; ``decoders`` are by input topic."""
     console, shown_count = make_console(), 0
     for letter in letters:
         shown_count += 1
@@ -156,7 +158,8 @@ def _show(letters: Iterable[DeadLetter], decoders: dict[str, Decoder], *, as_jso
     return shown_count
 
 
-def _count(letters: Iterable[DeadLetter]) -> int:
+def _show_counts(letters: Iterable[DeadLetter]) -> int:
+    """Print the counts by topic and code, and return their sum."""
     counts = Counter((letter.topic, letter.code) for letter in letters)
     for (topic, code), count in counts.most_common():
         tell(f"{count:>10,}  {escaped(f'{topic}  {code}', 500)}")
@@ -164,7 +167,7 @@ def _count(letters: Iterable[DeadLetter]) -> int:
 
 
 def _fields(letter: DeadLetter, decoders: dict[str, Decoder]) -> bytes | None:
-    """Return the value's fields as JSON; from an error of the registry on None, for values shown as bytes."""
+    """Return the value's fields as JSON, or None. After an error of the registry, ``decoders`` is empty."""
     decoder = decoders.get(letter.topic)
     if decoder is None or letter.record.value is None:
         return None

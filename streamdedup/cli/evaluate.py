@@ -32,10 +32,10 @@ from streamdedup.wire import Document
 
 
 def evaluate_documents(
-    documents: Iterable[Document], options: DetectorOptions, store: Index, truth_file: Path | None = None
+    documents: Iterable[Document], options: DetectorOptions, index: Index, truth_file: Path | None = None
 ) -> Evaluation:
     """Run documents of ``document_at`` through the detector, with an empty, open index, and score the findings."""
-    trial, shingler = Trial(options, store), Shingler(options.shingles)
+    trial, shingler = Trial(options, index), Shingler(options.shingles)
     ids: list[str] = []
     sources: list[str | None] = []
     parts = [shingle_sets(shingler, [])]  # without documents, one part is needed

@@ -53,8 +53,8 @@ def refuse_while_daemons_run(
     """Raise ``StreamdedupError`` if the consumer group has members or Kafka does not answer.
 
     ``force_advice`` is a sentence about ``--force``, empty for a command without it. With ``wait``, it first waits for
-    the members' sessions to end (``await_no_members``). With ``of_index``, which excludes ``wait``, only those members
-    count that use the indexes of the settings (``redis.key_prefix``), or do not tell which they use.
+    the members' sessions to end (``await_no_members``). With ``of_index``, a member that uses the indexes of another
+    ``redis.key_prefix`` does not count. A caller gives ``wait`` or ``of_index``, not both.
     """
     try:
         if wait:
@@ -62,9 +62,9 @@ def refuse_while_daemons_run(
         else:
             refuse_members(settings, force_advice, of_index=of_index)
     except BrokerUnavailable as error:
-        unknown = "; if none does, add --force" if force_advice else ""
+        cure = "; if none does, add --force" if force_advice else ""
         raise BrokerUnavailable(
-            f"{error}\nwithout Kafka it is unknown whether daemons of the group {settings.kafka.group_id} run{unknown}"
+            f"{error}\nwithout Kafka it is unknown whether daemons of the group {settings.kafka.group_id} run{cure}"
         ) from error
 
 

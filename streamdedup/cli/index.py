@@ -52,8 +52,8 @@ ProfileOption = Annotated[
 ]
 
 
-def chosen_profiles(settings: Settings, names: Sequence[str] | None) -> list[str]:
-    """Return the named profiles, or all; ``SettingsError`` if a profile does not exist."""
+def _profile_names(settings: Settings, names: Sequence[str] | None) -> list[str]:
+    """Return the names of ``--profile``, or of all profiles; ``SettingsError`` if a profile does not exist."""
     for name in names or ():
         if name not in settings.profiles:
             existing = ", ".join(sorted(settings.profiles))
@@ -78,7 +78,7 @@ def status(
     Example:  streamdedup index status --config streamdedup.toml --exact
     """
     settings = load_settings(config, assignments)
-    names = chosen_profiles(settings, profile)
+    names = _profile_names(settings, profile)
     with connect_backend(settings) as backend, showing_keys("counting keys") as on_keys:
         collected = collect_status(settings, names, backend, on_keys if exact else None)
     if as_json:
@@ -107,7 +107,7 @@ def drop(
     Example:  streamdedup index drop --config streamdedup.toml --profile reviews
     """
     settings = load_settings(config, assignments)
-    names = chosen_profiles(settings, profile)
+    names = _profile_names(settings, profile)
     require_confirmable("deletes", yes=yes)
     if not force:
         # Of this index alone: after `index prepare`, daemons of the group use the index with another prefix.
@@ -151,7 +151,7 @@ def rebuild(
     Example:  streamdedup index rebuild --config streamdedup.toml --profile reviews
     """
     settings = load_settings(config, assignments)
-    names = chosen_profiles(settings, profile)
+    names = _profile_names(settings, profile)
     refuse_while_daemons_run(settings, wait=wait)
     with connect_backend(settings) as backend:
         backend.require_usable()
@@ -180,7 +180,7 @@ def _losses(settings: Settings, names: Sequence[str], backend: Backend) -> dict[
 
 
 def _is_gap(losses: Sequence[Loss]) -> bool:
-    """Tell whether the index stays and its gap is filled; without losses the command replaces the index."""
+    """Tell whether only a gap of the index is to be filled; with other losses, or none, the index is replaced."""
     return bool(losses) and not is_lost_as_a_whole(losses)
 
 
@@ -229,7 +229,7 @@ def prepare(config: ConfigOption = None, assignments: SetOption = None, profile:
     Example:  streamdedup index prepare --config new.toml
     """
     settings = load_settings(config, assignments)
-    names = chosen_profiles(settings, profile)
+    names = _profile_names(settings, profile)
     options = kafka_options(settings)
     if settings.service.on_index_lost != "rebuild":
         raise SettingsError('service.on_index_lost: must be "rebuild", by which daemons replay the rest at the switch')

@@ -105,10 +105,10 @@ def _partitions(
 
 
 def _partition_state(facts: PartitionFacts, committed: int | None, topic_id: str, *, is_running: bool) -> str | None:
-    """Return the unusual state of a partition, a key of ``_STATE_TEXTS``, or None.
+    """Return the state of a partition if it is unusual, a key of ``_STATE_TEXTS``; else None.
 
-    While daemons run, a difference of high-water mark and committed offset means nothing: a batch may be committed
-    between the two requests that read them.
+    While daemons run, mark and committed offset may differ, because a batch may be committed between the two requests
+    that read them.
     """
     high_water = facts.high_water_mark
     # By the topic ids alone: the end of the partition, by which `is_recreated` also judges, is not read here.

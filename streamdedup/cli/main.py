@@ -1,8 +1,7 @@
 """The command line: the command table, and errors as messages and exit codes.
 
-A command's module is imported when the command is called, so that ``--help`` does not import clients and numpy. To
-add a command: write ``streamdedup/cli/NAME.py`` with a function or group by that name, and add a line to ``COMMANDS``
-and a row to ``docs/commands.md``. Called by ``streamdedup.__main__``.
+A command's module is imported when the command is called, so that ``--help`` does not import clients and numpy. A new
+command is a module, a line of ``COMMANDS`` and a row of ``docs/commands.md``. Called by ``streamdedup.__main__``.
 """
 
 import contextlib
@@ -40,8 +39,8 @@ EXIT_INTERRUPTED = 130
 #: Numbers of errors that mean that the output cannot be written, as opposed to a defect of the program.
 _WRITE_ERRORS = frozenset({errno.ENOSPC, errno.EDQUOT, errno.EFBIG, errno.EIO, errno.EBADF, errno.EROFS})
 
-#: Commands in the order of the help: name, from which ``load_command`` derives the module, and help in one line, the
-#: same as the first line in the command's docstring (or, for a group, in its ``help``).
+#: Name and one-line help of each command, in the order of the help. ``load_command`` derives the module from the name.
+#: The help is also the first line of the command's docstring, or the ``help`` of a group.
 COMMANDS = {
     "run": "Run the daemon until it is asked to stop.",
     "check": "Verify settings, Kafka, Redis, rights, topics, keys and indexes before the first start.",
@@ -199,7 +198,7 @@ def main(arguments: Sequence[str] | None = None) -> NoReturn:
     try:
         code = _run(arguments)
     except StreamdedupError as error:
-        code = _fail(str(error) or type(error).__name__, exit_code(error))
+        code = _report(str(error) or type(error).__name__, exit_code(error))
     except KeyboardInterrupt:
         code = EXIT_INTERRUPTED
     except BrokenPipeError:
@@ -209,12 +208,12 @@ def main(arguments: Sequence[str] | None = None) -> NoReturn:
             raise
         encoding, character = sys.stdout.encoding, f"U+{ord(error.object[error.start]):04X}"
         text = f"its encoding, {encoding}, lacks {character}; set PYTHONIOENCODING=utf-8 in the environment"
-        code = _fail(f"cannot write the output: {text}", EXIT_FAILED)
+        code = _report(f"cannot write the output: {text}", EXIT_FAILED)
     except OSError as error:
         # Without a file name, and not about writing: a defect of the program.
         if error.filename is None and error.errno not in _WRITE_ERRORS:
             raise
-        code = _fail(f"{error.filename or 'cannot write the output'}: {error.strerror}", EXIT_FAILED)
+        code = _report(f"{error.filename or 'cannot write the output'}: {error.strerror}", EXIT_FAILED)
     if code:  # without an error, `_run` has flushed standard output
         _discard_unwritable(sys.stdout)
         _discard_unwritable(sys.stderr)
@@ -222,6 +221,7 @@ def main(arguments: Sequence[str] | None = None) -> NoReturn:
 
 
 def _run(arguments: Sequence[str] | None) -> int | str | None:
+    """Run a command and flush its output; return the code with which typer or the command exits, None for 0."""
     code: int | str | None = None
     try:
         app(args=arguments, prog_name="streamdedup")
@@ -244,7 +244,8 @@ def _is_output_error(error: UnicodeEncodeError) -> bool:
     return False
 
 
-def _fail(text: str, code: int) -> int:
+def _report(text: str, code: int) -> int:
+    """Print an error on standard error, and return the exit code."""
     from streamdedup.cli.output import tell_prefixed  # noqa: PLC0415  not for --help
 
     with contextlib.suppress(OSError):

@@ -10,7 +10,7 @@ import typer
 from streamdedup.cli.collection import BATCH_DOCUMENTS, first_versions
 from streamdedup.cli.options import CorpusOptions, OutputOption, ShingleSettings, chosen_profile, with_options
 from streamdedup.cli.output import batches, output_to, tell
-from streamdedup.cli.rendering.terminal import printable
+from streamdedup.cli.rendering.safe_text import printable
 from streamdedup.corpora import Entry
 from streamdedup.errors import CorpusError
 from streamdedup.evaluation.nearest import NearestDocuments

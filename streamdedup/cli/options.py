@@ -16,7 +16,7 @@ from typing import Annotated, Any, get_type_hints
 
 import typer
 
-from streamdedup.cli.assembly import decoder_of
+from streamdedup.cli.assembly import file_decoder
 from streamdedup.cli.collection import FileEntries
 from streamdedup.cli.output import tell, tell_prefixed
 from streamdedup.corpora import FORMAT_TITLES, Columns, CorpusReader, Entry, Format, shown_name
@@ -73,7 +73,7 @@ class CorpusOptions:
         return (*self.files, self.config, *stop_files)
 
     def arguments(self) -> tuple[str, ...]:
-        """Return arguments that name the same files and profile, for a shown command line; none of derived classes."""
+        """Return command-line arguments that name the same files and profile, for a command that is shown."""
         values = {"--config": self.config, "--profile": self.profile, "--id-field": self.id_field}
         values |= {"--source-field": self.source_field, "--scope-field": self.scope_field}
         values |= {"--format": None if self.corpus_format == "auto" else self.corpus_format}
@@ -88,7 +88,7 @@ class CorpusOptions:
         """
         # `tables_only=False`: the same options name fields of JSON.
         columns = Columns(self.id_field, tuple(self.text_fields or ()), self.source_field, tables_only=False)
-        decoder, files = decoder_of(profile), FileEntries()
+        decoder, files = file_decoder(profile), FileEntries()
         for file in self.files:
             document_count = id_count = source_count = 0
             reader = CorpusReader(file, format=self.corpus_format, decoder=decoder, columns=columns)
@@ -150,7 +150,7 @@ class ComparisonOptions(MatchSettings, ShingleSettings, CorpusOptions):
 
 
 def chosen_profile(options: CorpusOptions, **overrides: object) -> Profile:
-    """Return the named profile with the settings that options override; ``overrides`` override both."""
+    """Return the profile that ``options`` name; their settings override it, and ``overrides`` override both."""
     overridden = {
         field.name: getattr(options, field.name)
         for field in dataclasses.fields(options)
@@ -160,7 +160,7 @@ def chosen_profile(options: CorpusOptions, **overrides: object) -> Profile:
 
 
 def with_options(function: Callable[..., None]) -> Callable[..., None]:
-    """Turn a function into a command: a parameter that is a data class becomes one option for each field."""
+    """Turn a function into a command: its argument ``options: ComparisonOptions`` becomes the options of the class."""
     groups: dict[str, type[Any]] = {}
     parameters: list[inspect.Parameter] = []
     for name, annotation in get_type_hints(function, include_extras=True).items():

@@ -65,7 +65,6 @@ class _OutputFile(io.FileIO):
             raise OSError(error.errno, error.strerror, self.name) from error
 
     def delete_old_content(self) -> None:
-        """Delete the old content, once."""
         if self._has_old_content:
             self._has_old_content = False
             self.truncate(0)
@@ -92,7 +91,7 @@ def output_to(path: str | None, inputs: Iterable[str | Path | None] = (), option
 
 
 def _is_same_file(path: str, input_path: str | Path) -> bool:
-    """Return whether ``path`` is a regular file that is read: ``input_path``, or a file of this folder."""
+    """Return whether ``path`` is a regular file and an input: ``input_path``, or a file in it if it is a folder."""
     try:
         output_status = Path(path).stat()
         input_files = (
@@ -130,7 +129,6 @@ def progress_bar(*columns: ProgressColumn) -> Progress:
 
 
 def read_with_progress(reader: CorpusReader, title: str) -> Iterator[Entry]:
-    """Yield a corpus's entries and show the share read."""
     if not Console(stderr=True).is_terminal:
         yield from reader
         return
@@ -174,7 +172,6 @@ def showing_parts(unit: str) -> Iterator[Callable[[str, int, int], None]]:
 
 
 def batches(items: Iterable[Item], size: int) -> Iterator[list[Item]]:
-    """Yield lists with at most ``size`` items."""
     iterator = iter(items)
     while batch := list(islice(iterator, size)):
         yield batch

@@ -13,8 +13,8 @@ from streamdedup.errors import CorpusError
 def read_pairs(path: Path, number_by_id: Mapping[str, int]) -> tuple[NDArray[np.int64], int]:
     """Read pairs of ids with a tab between them; the file may be gzip-compressed, and further columns are not read.
 
-    ``number_by_id`` has the documents that were read. Returns the numbers of pairs, each pair once, the smaller number
-    first, int64 (2, n); and the count of lines with an id that no document has, which are left out.
+    ``number_by_id`` has the documents that were read. Returns the pairs as document numbers, int64 (2, n), each pair
+    once, the smaller number in row 0; and the count of lines left out, because no document has one of their ids.
     """
     pairs: dict[tuple[int, int], None] = {}
     unknown_count = 0

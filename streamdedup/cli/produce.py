@@ -12,7 +12,7 @@ from typing import Annotated, NamedTuple, TypeVar
 
 import typer
 
-from streamdedup.cli.assembly import decoder_of, kafka_options, topic_decoder
+from streamdedup.cli.assembly import file_decoder, kafka_options, topic_decoder
 from streamdedup.cli.collection import FileEntries
 from streamdedup.cli.options import (
     FormatOption,
@@ -83,7 +83,7 @@ def produce(  # noqa: PLR0913  one argument per option
     if erase_scope is not None:
         _erase(settings, profile, topic, erase_scope)
         return
-    decoder, writers = decoder_of(profile), _writers(topic_decoder(settings, profile), topic)
+    decoder, writers = file_decoder(profile), _writers(topic_decoder(settings, profile), topic)
     columns = Columns(id_column, tuple(text_column or ()), source_column, published_at_column)
     readers = [
         (file, CorpusReader(file, format=corpus_format, decoder=decoder, columns=columns)) for file in files or ()
@@ -162,7 +162,7 @@ def _topic_profile(settings: Settings, topic: str) -> Profile:
 
 
 def _registered_writer(make: Callable[[str], _Writer | None], subject: str) -> _Writer:
-    """Return the writer of keys or values from ``make``, with the newest schema of a subject if it needs a schema."""
+    """Return the writer that ``make`` makes for a subject; ``SettingsError`` if the registry has no usable schema."""
     try:
         write = make(subject)
     except DecodeError as error:
@@ -173,7 +173,7 @@ def _registered_writer(make: Callable[[str], _Writer | None], subject: str) -> _
 
 
 class _Writers(NamedTuple):
-    """Writers for a topic; ``value`` makes values with the topic's schema, and is None for JSON."""
+    """Functions for a topic: ``key`` makes a key of an id, ``value`` a value of fields; None where values are JSON."""
 
     key: Callable[[str], bytes]
     value: Write | None

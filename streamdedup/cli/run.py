@@ -61,6 +61,7 @@ class _Pulse:
         return time.monotonic() - self._last_tick_at
 
     def problem(self) -> str | None:
+        """Return why the process counts as not alive, or None."""
         age_s = self.age_s()
         return f"the loop has made no step for {age_s:.0f} s" if age_s > self._limit_s else None
 

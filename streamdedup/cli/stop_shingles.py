@@ -14,7 +14,7 @@ import typer
 from streamdedup.cli.collection import first_versions
 from streamdedup.cli.options import CorpusOptions, OutputOption, ShingleSettings, chosen_profile, with_options
 from streamdedup.cli.output import output_to, tell
-from streamdedup.cli.rendering.terminal import printable
+from streamdedup.cli.rendering.safe_text import printable
 from streamdedup.cli.settings_options import load_settings, parse_since
 from streamdedup.cli.topic_reading import newest_documents
 from streamdedup.corpora import Entry
@@ -77,7 +77,7 @@ def stop_shingles(
     # The profile may name the file that is written; its old stop shingles must not be left out while learning.
     profile = chosen_profile(options, stop_shingles="none")
     shingles, texts = profile.shingle_options(), BoundedTexts(_MOST_CHARACTERS)
-    documents = _collected(_documents(options, topic_options, profile), texts)
+    documents = _keeping(_documents(options, topic_options, profile), texts)
     try:
         learnt = learn_stop_shingles(documents, shingles, share)
     except ValueError as error:
@@ -110,7 +110,7 @@ def _documents(
     return ((document.text, document.source) for document in first_versions(documents))
 
 
-def _collected(documents: Iterable[tuple[str, str | None]], texts: BoundedTexts) -> Iterator[tuple[str, str | None]]:
+def _keeping(documents: Iterable[tuple[str, str | None]], texts: BoundedTexts) -> Iterator[tuple[str, str | None]]:
     """Yield the documents unchanged, and add each text to ``texts``, which keeps a bounded part."""
     for text, source in documents:
         texts.add(text)

@@ -35,11 +35,9 @@ def decoders_of(settings: Settings) -> dict[str, Decoder]:
 def newest_documents(settings: Settings, profile: Profile, since_s: float, most_count: int) -> Iterator[Document]:
     """Yield the newest documents of a profile's input topics, with a progress bar on standard error.
 
-    Reads up to the end offsets at the first ``next``. Skips appended texts, deletions, and records that are no
-    documents or that the Kafka client cannot read; their number goes to standard error.
-
-    The records are from ``since_s`` on, in seconds since the epoch; of these, the newest ``most_count`` offsets of all
-    partitions together are read.
+    They are from the records since ``since_s``, in seconds since the epoch, up to the ends at the first ``next``; of
+    these, the last ``most_count`` offsets are read, counted over all partitions. Skips appended texts, deletions, and
+    records that are no documents or that the Kafka client cannot read; their number goes to standard error.
     """
     options = replace(kafka_options(settings), topics=tuple(profile.topics))
     decoder = topic_decoder(settings, profile)

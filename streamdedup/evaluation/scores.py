@@ -35,11 +35,11 @@ class MissedPair(NamedTuple):
 
 
 class Scores(NamedTuple):
-    """Scores of a trial, by pairs.
+    """Scores of a trial; *promised* are the pairs that the trial should have found (``score``).
 
     ``containment_recall`` and ``containment_precision`` are of pairs below the threshold. ``missed`` counts the missed
-    pairs by reason, ``examples`` has the most similar ones of each reason. ``without_match`` is of documents: of those
-    with promised pairs the share of which no promised pair was found.
+    pairs by reason, ``examples`` has the most similar ones of each reason. ``without_match`` is the share of documents
+    of which no promised pair was found, among the documents that have one.
     """
 
     recall: Rate

@@ -34,11 +34,11 @@ def document_at(
 class DetectorRun:
     """Indexes documents in one partition of an empty, open index, once each, and counts results."""
 
-    def __init__(self, options: DetectorOptions, store: Index) -> None:
-        self._store = store
-        self._detector = Detector(options, store)
+    def __init__(self, options: DetectorOptions, index: Index) -> None:
+        self._index = index
+        self._detector = Detector(options, index)
         # The index takes writes under a fence only. No other process competes, so generation and offset may be 0.
-        self._fence = store.fence(PARTITION, generation=0, start=0)
+        self._fence = index.fence(PARTITION, generation=0, start=0)
         self.documents_count = 0
         self.skipped: Counter[str] = Counter()
         self.limits = ReachedLimits()
@@ -51,7 +51,7 @@ class DetectorRun:
         started = time.perf_counter()
         result = self._detector.index(self._detector.prepare(documents), {PARTITION: self._fence})
         # Deletes the pending matches, which serve only a replay. Without a replay no high-water mark is needed.
-        self._store.finish(ends={}, positions=result.pending_positions, fences=[self._fence])
+        self._index.finish(ends={}, positions=result.pending_positions, fences=[self._fence])
         self.seconds += time.perf_counter() - started
         self.documents_count += len(documents)
         self.limits += ReachedLimits.of(result)
@@ -63,10 +63,10 @@ class DetectorRun:
 
 
 class Findings(NamedTuple):
-    """The pairs found, each once, and three masks of documents, bool (n_documents,).
+    """The pairs found, each once, and three masks, bool (n_documents,).
 
-    ``skipped``: skipped or refused, so in no bucket. ``full_bucket``: met a full bucket. ``over_candidates``: more than
-    ``max_candidates`` candidates and no full bucket.
+    ``skipped`` is true for a document that was skipped or refused, so it is in no bucket; ``full_bucket`` for one that
+    met a full bucket; ``over_candidates`` for any other with more than ``max_candidates`` candidates.
     """
 
     pairs: Pairs
@@ -78,8 +78,8 @@ class Findings(NamedTuple):
 class Trial:
     """Runs documents with different ids through a detector and an empty, open index, and collects the findings."""
 
-    def __init__(self, options: DetectorOptions, store: Index) -> None:
-        self.run = DetectorRun(options, store)  # for the caller: counts and time
+    def __init__(self, options: DetectorOptions, index: Index) -> None:
+        self.run = DetectorRun(options, index)  # for the caller: counts and time
         self._pairs: list[tuple[int, int, float]] = []
         self._skipped: list[int] = []
         self._full_bucket: list[int] = []

@@ -220,7 +220,7 @@ async def alerts(
 ) -> ASGIResponse:
     """Follow the committed alerts of all daemons, without end; an event `alert` has the JSON of an alert as data."""
     if profile is not None:
-        _served_profile(engine, profile)  # raises if there is no such profile
+        _served_profile(engine, profile)  # for the problem if there is none
     return EventStream(feeds.alerts, profile, _stream_start(recent, last_event_id))
 
 
@@ -277,11 +277,11 @@ async def readyz(engine: NamedDependency[Engine]) -> Response[str]:
 
 @get("/metrics")
 async def show_metrics(metrics: NamedDependency[ServeMetrics]) -> Response[bytes]:
-    """Return the metrics for Prometheus."""
     return Response(generate_latest(metrics.registry), media_type=_METRICS_TYPE)
 
 
 def _served_profile(engine: Engine, name: str) -> ServedProfile:
+    """Return the profile of a request; ``RequestProblem`` if there is none."""
     served = engine.profiles.get(name)
     if served is None:
         raise RequestProblem("unknown-profile", field="profile")

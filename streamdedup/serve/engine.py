@@ -140,8 +140,8 @@ class Engine:
     async def _while_redis_answers(self, profile: ServedProfile, answer: Coroutine[Any, Any, T]) -> T:
         """Wait for an answer from the thread; ``StoreUnavailable`` if Redis is away.
 
-        Redis is away if the running call of the thread, perhaps another one, takes longer than ``AWAY_S``; or if the
-        last call of the profile failed with this error, and ``answer`` takes longer than ``_CHECK_INTERVAL_S``.
+        Redis is away if the running call, perhaps of another request, takes longer than ``AWAY_S``; or if the last call
+        of the profile failed with ``StoreUnavailable``, and ``answer`` takes longer than ``_CHECK_INTERVAL_S``.
         """
         task = asyncio.create_task(answer)
         try:
@@ -149,7 +149,7 @@ class Engine:
                 done, _ = await asyncio.wait({task}, timeout=_CHECK_INTERVAL_S)
                 # After a failed call the outage is known, and no request waits `AWAY_S` again.
                 is_outage_known = self._failing.get(profile.name) == StoreUnavailable.__name__
-                if not done and (is_outage_known or self._call_s() > AWAY_S):
+                if not done and (is_outage_known or self._running_call_s() > AWAY_S):
                     raise StoreUnavailable("no answer")  # no response has this text
             return task.result()
         finally:
@@ -157,14 +157,13 @@ class Engine:
             # running call ends in its thread, and its result is unused.
             task.cancel()
 
-    def _call_s(self) -> float:
+    def _running_call_s(self) -> float:
         # Read once, because the thread may reset the attribute between two readings.
         began_at = self._call_began_at
         return 0.0 if began_at is None else time.monotonic() - began_at
 
     def is_stuck(self) -> bool:
-        """Tell whether a call of the index has been running for longer than ``STUCK_S``."""
-        return self._call_s() > STUCK_S
+        return self._running_call_s() > STUCK_S
 
     def close(self) -> None:
         """Wait for the running call and end the thread."""

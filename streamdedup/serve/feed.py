@@ -86,7 +86,7 @@ class ReaderThread:
         return await self._run(open_and_start)
 
     async def read(self) -> EventBatch:
-        """Return the next events, or none after ``_POLL_S``; raise ``StreamdedupError`` also for new partitions."""
+        """Return the next events, or none after ``_POLL_S``; ``StreamdedupError`` also if there are new partitions."""
         return await self._run(self._read)
 
     def _read(self) -> EventBatch:
@@ -135,10 +135,7 @@ def _as_offsets(offsets: Mapping[Partition, int]) -> Offsets:
 
 
 def _reason(error: Exception | None) -> str:
-    """Return why a topic cannot be read, for clients; empty for a defect.
-
-    ``error`` is None if the reader was not open in time.
-    """
+    """Return why a topic cannot be read, for clients; empty for a defect. Without an error, there was no answer."""
     if isinstance(error, RegistryUnavailable):
         return "the schema registry does not answer"
     if isinstance(error, FatalError):
@@ -147,10 +144,9 @@ def _reason(error: Exception | None) -> str:
 
 
 class _SharedReader:
-    """State of the shared reader.
+    """State of the shared reader, whose events before ``offsets`` were offered to the live subscribers.
 
-    All events before ``offsets`` were offered to the live subscribers. ``opened`` is set when the reader is open, has
-    failed, or is stopped.
+    ``opened`` is set when the reader is open, has failed (``error``), or is stopped.
     """
 
     def __init__(self) -> None:
@@ -229,7 +225,7 @@ class Feed:
             async for chunk in self._missed(subscriber):
                 yield chunk
         while subscriber.end_reason is None:
-            for chunk in subscriber.chunks(await subscriber.next_batch()):
+            for chunk in subscriber.advance_over(await subscriber.next_batch()):
                 yield chunk
 
     def count(self, chunk: StreamChunk) -> None:
@@ -308,7 +304,7 @@ class Feed:
                     if asyncio.get_running_loop().time() > deadline:
                         subscriber.end("timeout")
                         return
-                    for chunk in subscriber.chunks(await thread.read()):
+                    for chunk in subscriber.advance_over(await thread.read()):
                         yield chunk
             except StreamdedupError as error:
                 log.info("resume_failed", topic=self._topic, error=type(error).__name__, reason=str(error))
@@ -329,7 +325,7 @@ class Feed:
                 shared.task.cancel()
             return False
         offsets = zip(subscriber.offsets, shared.offsets, strict=True)
-        # A subscriber may also be ahead. It is live then, and drops events that it already has (`Subscriber.chunks`).
+        # A subscriber may also be ahead. Then it is live, and drops events that it has (`Subscriber.advance_over`).
         subscriber.is_live = all(next_offset >= shared_offset for next_offset, shared_offset in offsets)
         return subscriber.is_live
 

@@ -37,10 +37,13 @@ class StreamChunk(NamedTuple):
 class Subscriber:
     """One open stream. Used by the event loop alone.
 
-    ``is_new``: the client has received no event before, so expired events are no gap for it. ``offsets`` is the
-    position of the stream: all events before it are in a chunk, or left out by the filter (``profile``). ``is_live``:
-    the events of the feed's shared reader go to the queue; false while missed events are read. ``gap`` is an event that
-    ``feed`` sends before the next events.
+    Attributes:
+        offsets: Position of the stream: all events before it are in a chunk, or left out by the filter (``profile``).
+        is_live: The events of the feed's shared reader go to the queue; false while missed events are read.
+        gap: The event about missing events, which ``feed`` sends before the next events; None without a gap.
+        end_reason: Why the stream has ended; None while it is open.
+
+    With ``is_new`` the client has received no event before, so expired events are no gap for it.
     """
 
     def __init__(self, topic: str, event: str, profile: str | None, *, is_new: bool = False) -> None:
@@ -94,8 +97,8 @@ class Subscriber:
         self._queued_bytes -= _size_of(batch)
         return batch
 
-    def chunks(self, batch: EventBatch) -> Iterator[StreamChunk]:
-        """Yield the events of a batch that the client has not received, and move the position behind them."""
+    def advance_over(self, batch: EventBatch) -> Iterator[StreamChunk]:
+        """Move the position behind a batch; yield, as chunks, the events of it that the client has not received."""
         offsets, body, count = list(self.offsets), bytearray(), 0
         for partition, offset, profile, data in batch.events:
             if offset < offsets[partition]:

@@ -56,7 +56,7 @@ def describe_suppression(profile: Profile) -> Iterator[str]:
 
 
 def profile_lines(profile: Profile, always: Sequence[str] = ()) -> Iterator[str]:
-    """Yield a TOML line for each profile key that has not its default, and for the attributes named in ``always``."""
+    """Yield a TOML line for each profile key that differs from its default, or whose attribute is in ``always``."""
     for name, field in fields_of(Profile).items():
         value = getattr(profile, name)
         if name in always or value != field.default:
@@ -65,7 +65,7 @@ def profile_lines(profile: Profile, always: Sequence[str] = ()) -> Iterator[str]
 
 def _lines(section: BaseModel) -> Iterator[str]:
     """Yield a line for each key in a section; none for a key without a value, or for a secret that a file holds."""
-    reasons = _unused(section)
+    reasons = _reasons_for_comments(section)
     for name, field in fields_of(type(section)).items():
         key, value = key_of(name), getattr(section, name)
         if value in {None, ()} and value == field.default:  # an absent key; another None is the word "none"
@@ -90,8 +90,8 @@ def _shown_secret(section: BaseModel, key: str) -> str:
     return write_text(section.shown_url) if isinstance(section, Redis) and key == "url" else HIDDEN
 
 
-def _unused(section: BaseModel) -> dict[str, str]:
-    """Return a reason by attribute, for defaults that are shown as comments: without effect, or random."""
+def _reasons_for_comments(section: BaseModel) -> dict[str, str]:
+    """Return why a default is shown as a comment, by attribute: it has no effect, or is random."""
     if isinstance(section, Kafka):
         return {"instance_id": "random for each process"}
     if not isinstance(section, Profile):

@@ -1,7 +1,6 @@
 """Example profiles for kinds of texts, printed by ``streamdedup config example`` and listed in ``docs/tuning.md``.
 
-Called by ``cli.config``; ``presets`` takes the keys of ``news``. ``measured`` compares the pairs that ``scan`` finds in
-open data sets with the example and with the defaults (shingles of 3 words, threshold and containment 0.8).
+Called by ``cli.config``; ``presets`` takes the keys of ``news``.
 """
 
 from collections.abc import Mapping
@@ -9,7 +8,11 @@ from typing import Final, NamedTuple
 
 
 class ExampleProfile(NamedTuple):
-    """An example; ``texts`` says for which texts, ``keys`` are as in a settings file."""
+    """An example for ``texts``, with ``keys`` as in a settings file.
+
+    ``measured`` compares the pairs that ``scan`` finds with the example, and with the defaults (shingles of 3 words,
+    threshold and containment 0.8), in open data sets.
+    """
 
     texts: str
     keys: Mapping[str, str]

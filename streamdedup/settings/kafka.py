@@ -90,8 +90,9 @@ _INSTANCE = re.compile(r"^[A-Za-z0-9._-]{1,64}$")
 _INSTANCE_KIND = Kind("1 to 64 letters, digits, dots, underscores and hyphens")
 #: Keys of a login with user and password.
 _PASSWORD = ("sasl_username", "sasl_password")
-#: Keys of the client at a token endpoint; ``_TOKENS``: keys of a login with tokens, from a file or from an endpoint.
+#: Keys of the client at a token endpoint.
 _CLIENT = ("sasl_client_id", "sasl_client_secret")
+#: Keys of a login with tokens, from a file or from an endpoint.
 _TOKENS = ("sasl_token_file", "sasl_token_url", *_CLIENT, "sasl_token_scope", "sasl_token_ca_file")
 #: Keys of the login by mechanism; ``_PASSWORD`` for mechanisms that are not listed, and without a mechanism.
 _LOGINS: dict[str, tuple[str, ...]] = {"OAUTHBEARER": _TOKENS, "AWS_MSK_IAM": (), "GSSAPI": ()}
@@ -193,7 +194,6 @@ class Kafka(TlsSection):
 
     @property
     def _is_exactly_once(self) -> bool:
-        """Whether alerts and offsets are committed in transactions."""
         return self.delivery == "exactly-once"
 
     @property
@@ -220,6 +220,11 @@ class Kafka(TlsSection):
         if self.sasl_mechanism == "GSSAPI":
             options["sasl_kerberos_service_name"] = self.sasl_kerberos_service_name
         return options | (self.tls_options("ssl_cafile") if self.uses_tls else {})
+
+    def hints(self) -> Iterator[tuple[str, str]]:
+        parts = urlsplit(self.sasl_token_url or "")
+        if parts.scheme == "http" and not is_loopback(parts.hostname or ""):
+            yield "sasl_token_url", "sends the client's secret in clear to another machine; use https://"
 
     # The base class calls each ``_check_...``, which yields key and text of each mistake.
     def _check_outputs(self) -> Iterator[tuple[str, str]]:
@@ -266,12 +271,6 @@ class Kafka(TlsSection):
             path = getattr(self, name)
             if path is not None and not is_file(path):
                 yield name, f"names no file that can be read: {path}"
-
-    def hints(self) -> Iterator[tuple[str, str]]:
-        """Yield key and text for each value that is allowed but rarely useful."""
-        parts = urlsplit(self.sasl_token_url or "")
-        if parts.scheme == "http" and not is_loopback(parts.hostname or ""):
-            yield "sasl_token_url", "sends the client's secret in clear to another machine; use https://"
 
     def _check_tls(self) -> Iterator[tuple[str, str]]:
         unused = None if self.uses_tls else f"security_protocol = {self.security_protocol} does not use TLS"

@@ -62,10 +62,7 @@ DEFAULT_RECALL_FROM: Final = 0.8
 
 
 class Profile(Section):
-    """One namespace in the index, and the rules for comparing its documents.
-
-    A key for a time lacks the unit of its attribute: ``retention`` for ``retention_s``.
-    """
+    """One namespace in the index, and the rules for its documents; the key of ``retention_s`` is ``retention``."""
 
     topics: Topics
     """Input topics of this profile."""
@@ -231,13 +228,13 @@ class Profile(Section):
         An index may be continued with another profile exactly if both fingerprints are equal, apart from ``unicode``:
         another version of Unicode changes few characters, and causes a warning only.
 
-        - Included although sketches and band keys of a text do not show it: ``exact_limit``, because otherwise the time
-          of insertion would decide whether two texts are compared exactly or by estimate; ``scope_field``, because
-          stored documents would be in wrong scopes.
+        - Included although a text may have the same sketch and band keys with another value: ``exact_limit``, because
+          the time of insertion would decide whether two texts are compared exactly or by estimate; ``scope_field``,
+          because stored documents would be in wrong scopes.
         - Excluded, because band keys and sketch of a text do not depend on them: ``threshold``,
           ``containment_threshold``, ``recall_from`` and ``min_recall`` (bands and rows, which may follow from them, are
-          included), ``min_words``,
-          ``min_shared_bands``, the rules of suppression, the names of fields, ``label_bytes``, retention and caps.
+          included), ``min_words``, ``min_shared_bands``, the rules of suppression, the names of fields,
+          ``label_bytes``, retention and caps.
         """
         banding = self.banding()
         return {

@@ -22,9 +22,9 @@ URL_ALLOWED = '"redis://HOST:PORT/DB", "rediss://HOST:PORT/DB" or "unix:///PATH?
 
 
 def _valid_url(url: SecretStr) -> SecretStr:
-    """Return a URL of Redis unchanged if its query has no other option than ``db``, else raise ``ValueError``.
+    """Return a URL of Redis unchanged; ``ValueError`` names the part that is refused.
 
-    The Redis client reads further options from a query; here they are keys. The error names the refused part.
+    The Redis client reads options from the query of a URL; here they are keys of the section, except ``db``.
     """
     text = url.get_secret_value()
     try:
@@ -38,7 +38,7 @@ def _valid_url(url: SecretStr) -> SecretStr:
 
 
 def _url_mistake(url: str) -> str | None:
-    """Return which part of a URL is refused, or None; ``ValueError`` for a host or a port that cannot exist."""
+    """Return the mistake in a URL, or None; ``ValueError`` for a host or a port that cannot exist."""
     parts = urlsplit(url)
     query = parse_qsl(parts.query, keep_blank_values=True)
     is_socket = parts.scheme == "unix"
@@ -179,7 +179,6 @@ class Redis(TlsSection):
         return _auth_arguments(self.sentinel_username or "", self.secret("sentinel_password") or "")
 
     def tls_arguments(self) -> dict[str, Any]:
-        """Return the arguments of the Redis client for TLS."""
         if not self.uses_tls:
             return {}
         # For a single server the scheme of the URL selects TLS.

@@ -62,7 +62,7 @@ class Sources:
         table[path[-1]] = value
 
     def report(self, path: KeyPath, text: str, item: str = "") -> None:
-        """Add a mistake about a key, unless the key is settled; ``item``: index in a list, as a suffix of the name."""
+        """Add a mistake about a key, or an item of its list (``[2]``), unless the key is settled."""
         if path not in self.settled:
             self.report_line(f"{'.'.join(path)}{item}: {text}")
 
@@ -128,7 +128,8 @@ def _leaves(tree: Mapping[str, Any], above: KeyPath = ()) -> Iterator[tuple[KeyP
     """Yield path and value for every leaf except None, which only overrides have: it counts as absent."""
     for key, value in tree.items():
         path = (*above, key)
-        if isinstance(value, Mapping) and field_at(tuple(".".join(path).split("."))) is None:  # else the value of a key
+        # A mapping at a declared key, such as ``op_values``, is the value of the key.
+        if isinstance(value, Mapping) and field_at(tuple(".".join(path).split("."))) is None:
             yield from _leaves(value, path)
         elif value is not None:
             yield path, value
@@ -149,7 +150,7 @@ def _read_environment(sources: Sources, environ: Mapping[str, str]) -> None:
 
 
 def _path_of(name: str, tree: Mapping[str, Any]) -> KeyPath:
-    """Return the path that a variable names; a key of this path need not exist."""
+    """Return the path that a variable names, such as ``STREAMDEDUP_KAFKA__GROUP_ID``, also if no such key exists."""
     section, *steps = name.removeprefix(PREFIX).lower().split(SEPARATOR)
     if section == "profiles" and len(steps) > 1:
         return section, _profile_of(SEPARATOR.join(steps[:-1]), tree), steps[-1]  # a name may contain the separator

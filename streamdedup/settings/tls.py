@@ -44,7 +44,10 @@ class TlsSection(Section):
         return context
 
     def tls_contradictions(self, reason_unused: str | None) -> Iterator[tuple[str, str]]:
-        """Yield key and text for each TLS key that is unused (``reason_unused``) or lacks its companion or its file."""
+        """Yield key and text for each TLS key that is unused, or whose companion or file is missing.
+
+        ``reason_unused`` says why the connections do not use TLS; None if they do.
+        """
         for name in ("ssl_ca_file", "ssl_cert_file", "ssl_key_file"):
             if reason_unused is not None and getattr(self, name) is not None:
                 yield name, f"is given, but {reason_unused}"
@@ -60,7 +63,6 @@ def is_file(path: Path) -> bool:
 
 
 def tls_file_mistakes(ca: Path | None, cert: Path | None, key: Path | None) -> Iterator[tuple[str, str]]:
-    """Yield key and text for each TLS file that is missing or cannot be used."""
     files = {"ssl_ca_file": ca, "ssl_cert_file": cert, "ssl_key_file": key}
     absent = [(name, path) for name, path in files.items() if path is not None and not is_file(path)]
     for name, path in absent:

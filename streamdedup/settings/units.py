@@ -146,7 +146,7 @@ def parse_list(value: object) -> object:
 
 
 def parse_pairs(value: object) -> object:
-    """Return pairs from JSON text or from a table as a list; any other value unchanged, which pydantic checks."""
+    """Return pairs from JSON text or from a table, ``{c = "upsert"}`` as ``[("c", "upsert")]``; else the value."""
     if isinstance(value, str):
         try:
             value = json.loads(value)
@@ -223,7 +223,6 @@ def read_utf8(path: Path, *, must_be_regular: bool = True) -> str:
 
 
 def write_list(value: Iterable[str]) -> str:
-    """Write texts as a TOML array."""
     return f"[{', '.join(write_text(item) for item in value)}]"
 
 

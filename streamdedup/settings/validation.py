@@ -22,8 +22,8 @@ from streamdedup.settings.schema import KeyPath, describe_unknown, tables
 from streamdedup.settings.sources import Sources
 from streamdedup.settings.units import write_text
 
-#: Valid values for keys without default that are absent or wrong: a model is built from valid values only. ``_without``
-#: removes them from the section; ``read_profile`` keeps the topic, which a program does not use.
+#: Valid values for keys without default that are absent or wrong: a model is built from valid values only.
+#: ``_section_without`` removes them from the section; ``read_profile`` keeps the topic, which a program does not use.
 _PLACEHOLDERS = {"bootstrap_servers": "localhost:9092", "topics": "topic"}
 #: Longest part of a wrong value that a message repeats.
 _SHOWN_CHARACTERS = 60
@@ -85,11 +85,11 @@ def _read_section(sources: Sources, path: KeyPath, model: type[_AnySection], con
     """Report the mistakes of a table; return it as a section that lacks the attributes whose value is wrong."""
     if not isinstance(content, Mapping):
         sources.report(path, f"is {shown(content)}, not a table; needed: keys under [{'.'.join(path)}]")
-        return _without(model, {}, set(keys_of(model)))
+        return _section_without(model, {}, set(keys_of(model)))
     try:
         section = model.model_validate(content)
     except ValidationError as error:
-        section = _without(model, content, _report_mistakes(sources, path, model, error))
+        section = _section_without(model, content, _report_mistakes(sources, path, model, error))
     report_contradictions(sources, section, path)
     return section
 
@@ -115,7 +115,7 @@ def _report_mistakes(sources: Sources, path: KeyPath, model: type[Section], fail
     return keys
 
 
-def _without(model: type[_AnySection], content: Mapping[str, object], keys: set[str]) -> _AnySection:
+def _section_without(model: type[_AnySection], content: Mapping[str, object], keys: set[str]) -> _AnySection:
     """Return a section without the attributes of ``keys``; ``Section.contradictions`` skips checks that need them."""
     valid = {key: value for key, value in content.items() if key not in keys}
     # ``keys`` has unknown keys as well, which the model refuses.

@@ -1,7 +1,7 @@
 """The recommended row of ``tune``, its section of the settings file, and warnings about the sample and the forecast.
 
-``comparison`` calls ``recommend``, ``results`` calls ``warnings``, ``proposals`` the functions for profiles;
-``cli.applied_settings`` uses ``SERVERS``. "Documents" are those of a ``Study``: the texts of the sample that it uses.
+Called by ``comparison`` (``recommend``), ``results`` (``warnings``), ``proposals`` (``tuned_profile``,
+``settings_section``) and ``cli.applied_settings``. "Documents" are those of a ``Study``: the texts that it uses.
 """
 
 import math
@@ -83,7 +83,8 @@ def least_words(options: ShingleOptions, threshold: float) -> int:
 
     If c of s shingles change, the similarity (s - c) / (s + c) is at least t from s = c (1 + t) / (1 - t) on.
 
-    - Shingles of k words: a word is part of c = k shingles; a text of n words has n - k + 1 shingles.
+    - Shingles of k words: a word is part of c = k shingles; a text of n words has n - k + 1 shingles. With k = 3 and
+      t = 0.8, s is 27 and n is 29.
     - Shingles of k characters: a word of w characters is part of c = w + k - 1 shingles; a text of n words has about
       w n shingles, because w includes the following space.
     """

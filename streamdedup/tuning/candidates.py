@@ -5,15 +5,16 @@ float64 array with two values: all document pairs, and the pairs *across*, which
 sample (halves by order of arrival). The second value tells how the pairs grow with the index, because pairs are of two
 kinds:
 
-- Neighbours in time, such as one report sent three times in an hour: a new document has l in an index of any size.
-- Chance pairs of any two documents: a new document has g for each document in the index.
+- Neighbours in time, such as one report sent three times in an hour: a new document has l of them in any index.
+- Chance pairs of any two documents: a new document has g of them for each document in the index.
 
 Of a sample with n documents, pairs of neighbours are hardly ever across, chance pairs half of the time. So l and g
 follow from the pair count:
 
     all pairs = n l + g n^2 / 2,  pairs across = g n^2 / 4    =>    g = 4 across / n^2,  l = (all - 2 across) / n
 
-A new document has l + g N candidates in an index with N documents.
+A new document has l + g N candidates in an index with N documents. A sample of 1,000 documents with 120 pairs, 10 of
+them across, shows l = 0.1 and g = 0.00004: 40.1 candidates in an index with a million documents.
 
 With r rows, a banding of b bands uses the first b bands of the signature. So the number of the first band that a pair
 shares tells for every b whether the pair is a candidate. A set pair is coded as one number, smaller set number * n_sets
@@ -49,7 +50,6 @@ class Growth(NamedTuple):
     per_document: float
 
     def expected(self, index_size: float) -> float:
-        """Return the number in an index with ``index_size`` documents."""
         return self.near + self.per_document * index_size
 
 
@@ -158,7 +158,7 @@ def first_shared_bands(
 
 
 def candidate_counts(keys: NDArray[np.uint32], sets: DistinctSets) -> NDArray[np.float64]:
-    """Return the pair count of the candidates, equal sets included, for each band count from 0 on.
+    """Return the pair count of the candidates, equal sets included, with 0, 1, ... and all bands.
 
     ``keys``: band keys, uint32 (n_sets, bands). The result: float64 (bands + 1, 2), infinite where there are more than
     ``MOST_CANDIDATES``.

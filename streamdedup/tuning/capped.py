@@ -7,7 +7,8 @@ shares j bands is compared with the chance
 
     S(j) = (limit - sum of c_i over i > j) / c_j,    within 0 .. 1
 
-The c_j are counted in the sample and scaled to the index, with one factor for unrelated and one for related candidates
+With a limit of 500, 480 candidates that share more than 2 bands and 100 that share 2, S(2) is 20 / 100 = 0.2. The c_j
+are counted in the sample and scaled to the index, with one factor for unrelated and one for related candidates
 (``rows.RELATED_FROM``). A document's largest bucket is scaled as the document's candidates are. A pair with similarity
 s shares each of b bands with the chance p = s^r, and is found with the chance
 
@@ -32,7 +33,6 @@ class StormLimits(NamedTuple):
     max_candidates: int | None
 
     def times(self, factor: int) -> "StormLimits":
-        """Return limits that are ``factor`` times as high."""
         return StormLimits(*(None if limit is None else limit * factor for limit in self))
 
 

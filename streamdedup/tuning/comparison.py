@@ -87,7 +87,6 @@ class Question:
 
     @property
     def most_permutations(self) -> int:
-        """Most signature values to try."""
         return max(MOST_PERMUTATIONS, self.profile.permutations)
 
 
@@ -128,7 +127,7 @@ def compare_in_time(question: Question, sample: Sample, progress: Progress, time
 
 
 def _share(kinds: Sequence[ShingleOptions], sample: Sample, characters: float) -> float:
-    """Return the share of a sample's usable characters that ``characters`` are, at most 1."""
+    """Return ``characters`` as a share of the sample's usable characters, at most 1."""
     return min(1.0, characters / max(used_characters(sample.texts, {kind.unit for kind in kinds}), 1))
 
 
@@ -200,7 +199,6 @@ def _at_target(question: Question, rows: Sequence[TuningRow]) -> list[TuningRow]
 
 
 def _why_none_reaches(question: Question, workload: Workload, rows: Sequence[TuningRow]) -> str:
-    """Return the reason why no row is recommended, with the remedies."""
     reason = (
         f"no bands within {question.most_permutations} permutations reach a recall of {question.min_recall:g} at "
         f"similarity {max(question.threshold, workload.recall_from):g}"

@@ -23,12 +23,12 @@ CAPTION_BYTES: Final = 110
 #: Bytes of a stored shingle hash, and of a value of a stored signature.
 SHINGLE_BYTES: Final = 3.3
 VALUE_BYTES: Final = 4.0
-#: Bytes of a claim, and lifetimes of an entry for which it is stored, mean: a page of claims is filled during one
+#: Bytes of a claim; and its mean time in Redis, in lifetimes of an entry: a page of claims is filled during one
 #: lifetime and kept for two more.
 CLAIM_BYTES: Final = 30
 CLAIM_LIFETIMES: Final = 2.5
-#: Lifetimes for which a bucket member is stored in the steady state, mean. Pages of the layout "packed" are deleted as
-#: a whole: the index has one full page generation and, in the mean, half of the current one.
+#: Mean time of a bucket member in Redis, in lifetimes of an entry, by bucket layout. Pages of the layout "packed" are
+#: deleted as a whole: the index has one full page generation and, in the mean, half of the current one.
 BAND_LIFETIMES: Final = {"sets": 1.0, "packed": 1.5}
 
 
@@ -40,7 +40,7 @@ def bytes_per_document(
     ``layout``: name of the bucket layout. ``exact_limit``: distinct shingles up to which a document is stored as a set;
     None for any number. ``has_captions``: whether the index keeps captions.
     """
-    # A pair has one claim and is a match of its later document. Only the collection shows how many versions a text has.
+    # A pair has one claim and is a match of its later document. Matches do not grow in an index beyond the collection.
     matches = row.candidates.matches.expected(min(workload.index_size, workload.collection_size))
     if row.limits.max_candidates is not None:
         matches = min(matches, row.limits.max_candidates)

@@ -5,8 +5,8 @@ cheapest bands (``rows``).
 
 - A pair is *boilerplate* if more than half of the word shingles that its two texts share are stop shingles, which are
   learnt from the whole sample.
-- A pair is of a *family*, of texts made from one template, if pairs link its texts with others of the same source
-  (``shown_pairs``).
+- A pair is of a *family*, of texts made from one template, if pairs link at least ``shown_pairs.LEAST_FAMILY`` texts of
+  one source, its own two among them.
 """
 
 from collections.abc import Callable, Iterator
@@ -81,31 +81,133 @@ class ProposalMeter:
 
     def __init__(self, compared: ComparedSettings) -> None:
         self._compared = compared
-        self._row = compared.recommendation.row
-        numbers = self._row.study.text_numbers.tolist()
+        self._best = compared.recommendation.row  # the recommended row
+        numbers = self._best.study.text_numbers.tolist()
         sample = compared.sample
         self.texts = [sample.texts[number] for number in numbers]
         self._sources = [sample.sources[number] or None for number in numbers]
         self.warnings: list[str] = []
-        options = self._row.options
+        options = self._best.options
         # Boilerplate is judged by sets of word shingles: for a profile of characters by those of the default size.
         words = replace(options, bag=False) if options.unit == "word" else ShingleOptions("word", 3)
         self._learn = cache(self._learn_uncached)
         learnt = self._learn(words)
-        self.learnt = _if_any(learnt)
+        self.learnt = _none_if_empty(learnt)
         if not any(sample.sources):
             self.warnings += self._shared_passage(words)
         # Sources with too few documents to learn their boilerplate.
         judged = set() if learnt is None else {group.source for group in learnt.groups}
         self._unjudged = np.array([bool(source) and source not in judged for source in self._sources], np.bool_)
-        self._word_sets = self._row.study.sets if words == options else shingle_sets(Shingler(words), self.texts)
+        self._word_sets = self._best.study.sets if words == options else shingle_sets(Shingler(words), self.texts)
         self._word_sets_without_stops = self._word_sets
         if self.learnt is not None:
             left_out = _with_stops(words, self.learnt.stops.hashes)
             self._word_sets_without_stops = shingle_sets(Shingler(left_out), self.texts)
 
+    def lowered_threshold(self) -> float | None:
+        """Return the threshold to propose instead of the recommended one; None for no other.
+
+        Goes down the compared thresholds while at least ``_LEAST_ACROSS`` of the pairs that a step adds are of two
+        sources. A step that adds fewer than ``SHOWN_COUNT`` pairs of different texts is passed over.
+        """
+        study, lowest = self._best.study, None
+        alerted = study.alerted_mask(self._best.threshold)
+        lower = [threshold for threshold in self._compared.question.thresholds if threshold < self._best.threshold]
+        for threshold in sorted(lower, reverse=True):
+            added = study.as_text_pairs(study.pairs.where(study.alerted_mask(threshold) & ~alerted))
+            if len(added.left) >= SHOWN_COUNT:
+                share = across_share(self._sources, added)
+                if share is None or share < _LEAST_ACROSS:
+                    break
+                lowest, alerted = threshold, study.alerted_mask(threshold)
+        return lowest
+
+    def measure(
+        self, name: str, profile: Profile, progress: Callable[[int], None], *, learns_stops: bool
+    ) -> MeasuredProposal | None:
+        """Measure a changed profile; None where no bands reach the minimum recall.
+
+        ``learns_stops``: whether to learn stop shingles with the changed options, and to leave them out.
+        """
+        options = replace(self._best.options, **{key: getattr(profile, key) for key in _TEXT_KEYS})
+        learnt = _none_if_empty(self._learn(options)) if learns_stops else None
+        if learnt is not None:
+            options = _with_stops(options, learnt.stops.hashes)
+        sample, study = self._compared.sample, self._best.study
+        # As many signature values suffice as for the recommendation.
+        workload = replace(
+            self._compared.workload,
+            most_permutations=self._best.permutations,
+            recall_from=profile.recall_from,
+        )
+        changed = Study(
+            options,
+            sample.texts,
+            HashFamily(workload.most_permutations, profile.seed),
+            floor=study.floor,
+            rule=profile.containment_rule(),
+            scopes=sample.scopes,
+            text_numbers=study.text_numbers,
+            min_words=profile.min_words,
+            progress=progress,
+            sets=study.sets if options == self._best.options else None,
+        )
+        if changed.sets is study.sets:
+            changed.shingle_s = study.shingle_s  # the daemon would shingle the texts in both cases
+        rows = rows_of(changed, workload, (profile.threshold,), (self._best.min_recall,))
+        if not rows or not rows[0].reaches_recall:  # at most one row: one threshold and one minimum recall
+            return None
+        return self.as_proposal(name, profile, learnt, rows[0])
+
+    def as_proposal(self, name: str, profile: Profile, learnt: Learnt | None, row: TuningRow) -> MeasuredProposal:
+        """Return a row as a proposal, with the pairs that it adds to and removes from the recommended ones."""
+        recommended, recommended_weights = _alerted_pairs(self._best.study, self._best.threshold)
+        lost = float(recommended_weights[~_alerts(row.study, recommended, row.threshold)].sum())
+        common_pairs = float(recommended_weights.sum()) - lost
+        alerted, weights = _alerted_pairs(row.study, row.threshold)
+        pairs = float(weights.sum())
+        is_of_family = in_families(self._sources, alerted)
+        # Texts that only the proposal makes equal are pairs as well.
+        edited = gathered([alerted.where(alerted.left != alerted.right), self._made_equal(row.study)])
+        gained_pairs = edited.where(~_alerts(self._best.study, edited, self._best.threshold))
+        return MeasuredProposal(
+            name,
+            profile,
+            learnt,
+            row,
+            pairs=round(pairs),
+            # The difference is below 0 where the kept pairs of the proposal's study represent too few dropped ones.
+            gained=round(max(pairs - common_pairs, 0.0)),
+            lost=round(lost),
+            boilerplate=self._boilerplate(alerted, weights),
+            families=round(float(weights[is_of_family].sum())),
+            gained_pairs=gained_pairs,
+            across=across_share(self._sources, gained_pairs),
+        )
+
+    def _boilerplate(self, pairs: Pairs, weights: NDArray[np.float64]) -> int | None:
+        """Return the number of boilerplate pairs (``MeasuredProposal.boilerplate``)."""
+        shared = overlaps_of(self._word_sets, pairs.left, pairs.right).common
+        shared_without_stops = overlaps_of(self._word_sets_without_stops, pairs.left, pairs.right).common
+        # More than half of the shared shingles are stop shingles.
+        count = round(float(weights[2 * shared_without_stops < shared].sum()))
+        has_unjudged = (self._unjudged[pairs.left] & self._unjudged[pairs.right]).any()
+        return None if not count and has_unjudged else count
+
+    def _made_equal(self, study: Study) -> Pairs:
+        """Return pairs of texts that are equal in a study and different in the recommended one.
+
+        Of n equal texts n - 1 pairs: each text with the next.
+        """
+        firsts = self._best.study.distinct.first_documents
+        numbers = study.distinct.set_numbers[firsts]
+        order = np.argsort(numbers, kind="stable")
+        is_equal = (numbers[order][1:] == numbers[order][:-1]) & (numbers[order][1:] >= 0)
+        left, right = firsts[order[:-1]][is_equal], firsts[order[1:]][is_equal]
+        return Pairs(left, right, np.ones(len(left)))
+
     def _learn_uncached(self, options: ShingleOptions) -> Learnt | None:
-        """Learn from the whole sample, however few of its texts are studied."""
+        """Learn from the whole sample, however few of its texts are studied; None, with a warning, if that fails."""
         sample = self._compared.sample
         try:
             return learn_stop_shingles(zip(sample.texts, sample.sources, strict=True), options, DEFAULT_SHARE)
@@ -131,112 +233,12 @@ class ProposalMeter:
                     )
                     return
 
-    def lowered_threshold(self) -> float | None:
-        """Return the lowest threshold down to which each step adds pairs across sources; None without such a step.
 
-        A step that adds fewer than ``SHOWN_COUNT`` pairs of different texts decides nothing.
-        """
-        study, lowest, alerted = self._row.study, None, self._row.study.alerted(self._row.threshold)
-        lower = [threshold for threshold in self._compared.question.thresholds if threshold < self._row.threshold]
-        for threshold in sorted(lower, reverse=True):
-            added = study.as_text_pairs(study.pairs.where(study.alerted(threshold) & ~alerted))
-            if len(added.left) >= SHOWN_COUNT:
-                share = across_share(self._sources, added)
-                if share is None or share < _LEAST_ACROSS:
-                    break
-                lowest, alerted = threshold, study.alerted(threshold)
-        return lowest
-
-    def measure(
-        self, name: str, profile: Profile, progress: Callable[[int], None], *, learns_stops: bool
-    ) -> MeasuredProposal | None:
-        """Measure a changed profile; None where no bands reach the minimum recall.
-
-        ``learns_stops``: whether to learn stop shingles with the changed options, and to leave them out.
-        """
-        options = replace(self._row.options, **{key: getattr(profile, key) for key in _TEXT_KEYS})
-        learnt = _if_any(self._learn(options)) if learns_stops else None
-        if learnt is not None:
-            options = _with_stops(options, learnt.stops.hashes)
-        sample, study = self._compared.sample, self._row.study
-        # As many signature values suffice as for the recommendation.
-        workload = replace(
-            self._compared.workload,
-            most_permutations=self._row.permutations,
-            recall_from=profile.recall_from,
-        )
-        changed = Study(
-            options,
-            sample.texts,
-            HashFamily(workload.most_permutations, profile.seed),
-            floor=study.floor,
-            rule=profile.containment_rule(),
-            scopes=sample.scopes,
-            text_numbers=study.text_numbers,
-            min_words=profile.min_words,
-            progress=progress,
-            sets=study.sets if options == self._row.options else None,
-        )
-        if changed.sets is study.sets:
-            changed.shingle_s = study.shingle_s  # the daemon would shingle the texts in both cases
-        rows = rows_of(changed, workload, (profile.threshold,), (self._row.min_recall,))
-        if not rows or not rows[0].reaches_recall:  # at most one row: one threshold and one minimum recall
-            return None
-        return self.as_proposal(name, profile, learnt, rows[0])
-
-    def as_proposal(self, name: str, profile: Profile, learnt: Learnt | None, row: TuningRow) -> MeasuredProposal:
-        """Return a row as a proposal, with the pairs that it adds to and removes from the recommended ones."""
-        before, weights = _alerted_pairs(self._row.study, self._row.threshold)
-        lost = float(weights[~_alerts(row.study, before, row.threshold)].sum())
-        common_pairs = float(weights.sum()) - lost
-        alerted, weights = _alerted_pairs(row.study, row.threshold)  # from here on the pairs of the proposal
-        pairs = float(weights.sum())
-        is_of_family = in_families(self._sources, alerted)
-        # Texts that only the proposal makes equal are pairs as well.
-        edited = gathered([alerted.where(alerted.left != alerted.right), self._made_equal(row.study)])
-        gained_pairs = edited.where(~_alerts(self._row.study, edited, self._row.threshold))
-        return MeasuredProposal(
-            name,
-            profile,
-            learnt,
-            row,
-            pairs=round(pairs),
-            # The difference is below 0 where the kept pairs of the proposal's study represent too few dropped ones.
-            gained=round(max(pairs - common_pairs, 0.0)),
-            lost=round(lost),
-            boilerplate=self._boilerplate(alerted, weights),
-            families=round(float(weights[is_of_family].sum())),
-            gained_pairs=gained_pairs,
-            across=across_share(self._sources, gained_pairs),
-        )
-
-    def _boilerplate(self, pairs: Pairs, weights: NDArray[np.float64]) -> int | None:
-        shared = overlaps_of(self._word_sets, pairs.left, pairs.right).common
-        shared_without_stops = overlaps_of(self._word_sets_without_stops, pairs.left, pairs.right).common
-        # More than half of the shared shingles are stop shingles.
-        count = round(float(weights[2 * shared_without_stops < shared].sum()))
-        is_unjudged = (self._unjudged[pairs.left] & self._unjudged[pairs.right]).any()
-        return None if not count and is_unjudged else count
-
-    def _made_equal(self, study: Study) -> Pairs:
-        """Return pairs of texts that are equal in a study and different in the recommended one.
-
-        Of n equal texts n - 1 pairs: each text with the next.
-        """
-        firsts = self._row.study.distinct.first_documents
-        numbers = study.distinct.set_numbers[firsts]
-        order = np.argsort(numbers, kind="stable")
-        is_equal = (numbers[order][1:] == numbers[order][:-1]) & (numbers[order][1:] >= 0)
-        left, right = firsts[order[:-1]][is_equal], firsts[order[1:]][is_equal]
-        return Pairs(left, right, np.ones(len(left)))
-
-
-def _if_any(learnt: Learnt | None) -> Learnt | None:
+def _none_if_empty(learnt: Learnt | None) -> Learnt | None:
     return learnt if learnt is not None and learnt.stops.counts else None
 
 
 def _with_stops(options: ShingleOptions, stops: frozenset[int]) -> ShingleOptions:
-    """Return options that leave further stop shingles out."""
     return replace(options, stop_shingles=options.stop_shingles | stops)
 
 
@@ -245,7 +247,7 @@ def _alerted_pairs(study: Study, threshold: float) -> tuple[Pairs, NDArray[np.fl
 
     A set with copies is paired with itself, and represents the pairs of its copies.
     """
-    alerted, copies = study.alerted(threshold), study.distinct.copies
+    alerted, copies = study.alerted_mask(threshold), study.distinct.copies
     copied = np.flatnonzero(copies > 1)
     pairs = gathered([study.pairs.where(alerted), Pairs(copied, copied, np.ones(len(copied)))])
     copy_pairs = copies[copied] * (copies[copied] - 1) / 2

@@ -65,7 +65,6 @@ class Proposals(NamedTuple):
 
 
 def stops_file(profile: str) -> str:
-    """Return the name of a profile's file of stop shingles."""
     return f"boilerplate-{profile}.txt"
 
 
@@ -128,9 +127,9 @@ def _changes(base: Profile, study: Study, meter: ProposalMeter) -> Iterator[tupl
 
 
 def _helpful(measured: Sequence[MeasuredProposal], recommended: MeasuredProposal) -> list[MeasuredProposal]:
-    """Return the helpful proposals. If stop shingles are one, they remove boilerplate that others gain."""
-    learns = any(proposal.learnt is not None and _is_helpful(proposal, recommended) for proposal in measured)
-    ignored = BOILERPLATE if learns else ""
+    """Return the helpful proposals; if one is to leave stop shingles out, others may gain boilerplate pairs."""
+    stops_help = any(proposal.learnt is not None and _is_helpful(proposal, recommended) for proposal in measured)
+    ignored = BOILERPLATE if stops_help else ""
     return [proposal for proposal in measured if _is_helpful(proposal, recommended, ignored)]
 
 
@@ -142,8 +141,8 @@ def _is_helpful(proposal: MeasuredProposal, recommended: MeasuredProposal, ignor
     - ``stop_shingles``: the boilerplate pairs that disappear, if they are at least half of the lost pairs.
     - ``min_words``: the lost pairs.
     - Other proposals: gained minus lost pairs, minus two for each unwanted pair that is gained. So fewer than half of
-      the gained pairs may be unwanted: boilerplate or of families, of which the larger number counts. The kind
-      ``ignored`` is not unwanted.
+      the gained pairs may be unwanted: boilerplate or of families, of which the larger number counts. Pairs of the
+      kind ``ignored`` may be gained.
     """
     boilerplate = (proposal.boilerplate or 0) - (recommended.boilerplate or 0)
     if proposal.name == STOPS:

@@ -3,8 +3,7 @@
 ``cli.tune`` calls ``results_of``. A new value also has a place in ``cli/rendering/tuning_tables.py`` or the report.
 
 A row of the table (``rows.TuningRow``) is a banding for a shingle kind, a threshold and a minimum recall. Its ``study``
-has the similar pairs of the sample. Documents with equal shingles share a set, and the pairs are pairs of sets; each
-represents a number of document pairs. An unknown value is None.
+has the similar pairs of the sample, each of which represents several document pairs. An unknown value is None.
 """
 
 import math
@@ -86,9 +85,10 @@ def _too_few_documents(documents_count: int) -> Iterator[str]:
 
 
 def _proposals(compared: ComparedSettings, proposals: Proposals) -> dict[str, Any]:
-    """Return ``proposals``: the recommendation and the proposals; and ``proposed``: the settings that are advised.
+    """Return two results: ``proposals`` for the table, and ``proposed``, the advised settings.
 
-    ``proposals`` is empty without any proposal, ``proposed`` is None with too few documents.
+    The first of ``proposals`` is the recommendation; without any other they are empty. ``proposed`` is None with too
+    few documents.
     """
     recommendation, *advised = proposals.measured
     is_enough = recommendation.row.study.indexed_count >= LEAST_COMPARED
@@ -137,7 +137,6 @@ def _examples(compared: ComparedSettings, study: Study, pairs: Pairs) -> list[di
 
 
 def _row_values(compared: ComparedSettings, row: TuningRow) -> dict[str, Any]:
-    """Return the values of one row of the table."""
     candidates, index_size = row.candidates, compared.question.documents_kept
     document_bytes = _document_bytes(compared, row, compared.question.bucket_layout)
     return {
@@ -226,7 +225,7 @@ def _thresholds(compared: ComparedSettings) -> Iterator[dict[str, Any]]:
     sources = [compared.sample.sources[number] for number in study.text_numbers.tolist()]
     previous_pairs, previous = 0, np.zeros(len(similarities), np.bool_)
     for threshold in sorted(compared.question.thresholds, reverse=True):
-        alerted = study.alerted(threshold)
+        alerted = study.alerted_mask(threshold)
         pairs = round(copy_pairs + float(weights[alerted].sum()))
         is_added = alerted & ~previous
         weight, added = float(weights[is_added].sum()), study.as_text_pairs(study.pairs.where(is_added))

@@ -4,7 +4,8 @@
 rows r of a banding.
 
 1. For each r, the fewest bands b are taken with which P(s), the chance to find a pair with the similarity s (``lsh``),
-   is at least the minimum recall; s is ``recall_from`` of the profile, or the threshold where it is higher.
+   is at least the minimum recall; s is ``recall_from`` of the profile, or the threshold where it is higher. For
+   r = 4, s = 0.8 and a minimum recall of 0.99, b is 9.
 2. These bandings are ordered by cost. It is counted in bands, as in ``lsh``, but with the false candidates of the
    sample instead of those of Reuters-21578, and with a price for signature values beyond the profile's:
 
@@ -16,9 +17,6 @@ rows r of a banding.
    limits, then with higher ones. A banding that misses the recall with them is judged once more with more bands.
 4. The first banding that reaches the recall, and whose limits hide at most ``MOST_HIDDEN`` of the pairs, is chosen;
    ``reaches_recall`` is False where none reaches the recall.
-
-Where a sample is too small to show false candidates, bandings within the profile's signature length are tried before
-longer ones.
 """
 
 import math
@@ -54,8 +52,8 @@ MOST_HIDDEN: Final = 0.005
 #: The limits are judged in an index of at most this many times the sample: beyond it, forecasts are coarse.
 JUDGED_TIMES: Final = 50
 #: Least similarity of related documents, or the row's threshold where lower. Related documents are versions of one
-#: text, whose number does not grow with the index. Texts that share only boilerplate are mostly less similar, and their
-#: number grows.
+#: text, whose number does not grow with the index. The number of texts that share only boilerplate, which are mostly
+#: less similar, grows with it.
 RELATED_FROM: Final = 0.7
 #: Least chance s^r that a pair of similarity s shares a band; with a smaller one a million bands would be needed.
 _LEAST_AGREEMENT: Final = 1e-6
@@ -145,12 +143,10 @@ class TuningRow(NamedTuple):
 
     @property
     def options(self) -> ShingleOptions:
-        """Shingle kind."""
         return self.study.options
 
     @property
     def reaches_recall(self) -> bool:
-        """Whether ``chance`` is at least the minimum recall."""
         return self.chance >= self.min_recall
 
     @property
@@ -162,7 +158,6 @@ class TuningRow(NamedTuple):
 
     @property
     def documents_per_s(self) -> float:
-        """Documents per second and daemon."""
         return 1e6 / (self.prepare_us + self.index_us + KAFKA_US)
 
 
@@ -185,16 +180,16 @@ def rows_of(
     """Return a row for each threshold and minimum recall that any banding reaches without limits for storms.
 
     ``thresholds``: each above 0, at most 1, none below the study's floor. ``recalls``: each above 0, below 1.
-    ``progress``: called with 1 for each of the numbers of rows from 2 up to ``workload.most_permutations``.
+    ``progress``: called with 1 for each row count r from 2 up to ``workload.most_permutations``.
     """
     searches = [_Search(study, workload, threshold, recall) for threshold in thresholds for recall in recalls]
     for rows in range(2, workload.most_permutations + 1):
         reaching = [(search, bands) for search in searches if (bands := search.fewest_bands(rows))]
         if reaching:
             # Counted once for the most bands: the result has a count for each smaller number of bands.
-            candidates = study.candidates(Banding(max(bands for _, bands in reaching), rows))
+            counts = study.candidate_counts(Banding(max(bands for _, bands in reaching), rows))
         for search, bands in reaching:
-            search.priced.append(search.price(Banding(bands, rows), candidates[bands]))
+            search.priced.append(search.price(Banding(bands, rows), counts[bands]))
         progress(1)
     return [search.row() for search in searches if search.priced]
 
@@ -223,13 +218,13 @@ class _Search:
     def price(self, banding: Banding, pairs: NDArray[np.float64]) -> _Priced:
         """Return a banding with its cost.
 
-        ``pairs``: its candidate pairs in the sample, a pair count (``candidates``): all, and those across the halves.
+        ``pairs``: its candidates in the sample as a pair count (``candidates``): all pairs, and those across.
         """
         study, workload, document_count = self._study, self._workload, self._study.documents_count
         # Share of the collection in the study, which may use a part of the sample.
         share = workload.sample_share * document_count / max(study.sample_count, 1)
-        related = study.true_candidates(self._related_from, banding)
-        matches = study.true_candidates(self._threshold, banding)
+        related = study.alerted_candidates(self._related_from, banding)
+        matches = study.alerted_candidates(self._threshold, banding)
         candidates = Candidates(
             # ``related`` is estimated if the study keeps only a part of the pairs, and may exceed ``pairs``.
             unrelated=estimate_growth(np.maximum(pairs - related, 0.0), document_count, share),
@@ -259,7 +254,7 @@ class _Search:
         """
         ordered = sorted(self.priced, key=lambda priced: (priced.cost, priced.banding.permutations))
         cheapest = ordered[:MOST_TRIED]
-        if self._study.documents_count < LEAST_PRICED:  # too few to justify a longer signature
+        if self._study.documents_count < LEAST_PRICED:  # too few to justify a signature longer than the profile's
             short = [priced for priced in ordered if priced.banding.permutations <= self._workload.permutations]
             cheapest = [*short[:MOST_TRIED], *(priced for priced in cheapest if priced not in short)]
         tried: list[TuningRow] = []
@@ -320,7 +315,7 @@ class _Search:
             return row
         # One band in reserve, because more bands have more candidates, of which a smaller share is compared.
         banding = Banding(min(bands + 1, most_bands), rows)
-        return self._judged(self.price(banding, self._study.candidates(banding)[banding.bands]), row.limits)
+        return self._judged(self.price(banding, self._study.candidate_counts(banding)[banding.bands]), row.limits)
 
 
 def _bands_needed(similarity: float, recall: float, rows: int) -> int:
@@ -335,9 +330,10 @@ def _bands_needed(similarity: float, recall: float, rows: int) -> int:
 
 
 def _scale(candidates: float, pairs: float, document_count: int) -> float:
-    """Return ``candidates`` as a multiple of a document's candidates in the sample.
+    """Return ``candidates``, of a document in the index, as a multiple of a document's candidates in the sample.
 
-    1 where the sample shows no candidates, too many to list, or by an estimate fewer than none.
+    The sample has ``pairs`` candidate pairs. The result is 1 where these are none, too many to list, or by an estimate
+    fewer than none.
     """
     in_sample = 2 * pairs / max(document_count, 1)  # a pair is a candidate of both its documents
     return candidates / in_sample if 0.0 < in_sample < math.inf else 1.0

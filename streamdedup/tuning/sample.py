@@ -79,7 +79,6 @@ class BoundedTexts:
         self._generator = random.Random(_SEED)  # noqa: S311  no secret depends on it
 
     def add(self, text: str) -> None:
-        """Offer a text."""
         if self._share < 1.0 and self._generator.random() >= self._share:
             return
         self.texts.append(text)

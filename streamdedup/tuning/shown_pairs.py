@@ -36,10 +36,10 @@ def across_share(sources: Sequence[str | None], pairs: Pairs) -> float | None:
 
 
 def in_families(sources: Sequence[str | None], pairs: Pairs) -> NDArray[np.bool_]:
-    """Return whether each pair belongs to a family: documents of one source, or of none, that pairs link, bool (n,)."""
+    """Return whether each pair is of a family, documents of one source (or of none) that pairs link, bool (n,)."""
     ends = _ends(pairs)
     within = [(left, right) for left, right in ends if sources[left] == sources[right]]
-    parents: dict[int, int] = {}
+    parents: dict[int, int] = {}  # a union-find structure: linked documents have one root
 
     def root(document: int) -> int:
         while (parent := parents.setdefault(document, document)) != document:

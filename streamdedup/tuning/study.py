@@ -1,8 +1,10 @@
 """A study: all pairs of a sample in one kind of shingles, and from them the recall and the candidates of any banding.
 
 ``comparison`` makes one study for each shingle kind, ``meter`` one for each changed profile; ``rows`` searches
-bandings with it. The true pairs come from the exact join, the candidates from the real band keys. The texts are
-shingled and signed once, the sets joined once, and the band keys computed once for each row count.
+bandings with it. The pairs come from the exact join, the candidates from the real band keys.
+
+Texts with equal shingles share a distinct set, and pairs are pairs of distinct sets. Of the texts A, A, A, B, with A
+similar to B, the only pair is A and B; it represents 3 document pairs, and the copies of A are 3 more.
 """
 
 import time
@@ -34,7 +36,7 @@ from streamdedup.tuning.capped import Scales, StormLimits, compared_shares
 
 #: Bins of the distribution of similarity between 0 and 1.
 BINS: Final = 20
-#: Most pairs of different sets that are kept to measure recall; of more, each is kept with the same chance.
+#: Most pairs that are kept to measure recall; of more, each is kept with the same chance.
 MOST_PAIRS: Final = 400_000
 #: Seed of that chance: the same sample keeps the same pairs.
 _SEED: Final = 1
@@ -79,9 +81,9 @@ class Study:
         options, rule, floor, min_words, text_numbers: As passed; ``text_numbers`` is never None.
         sample_count: Texts in the sample, used or not.
         sets, distinct: The shingles of the used texts, and the distinct sets among them.
-        pairs: Kept pairs between different sets, by their numbers in ``distinct``; at most ``MOST_PAIRS``.
-        counts: float64 (n_pairs, 2); document pairs that each kept pair represents: all, and those across the two
-            halves of the sample (a pair count, ``candidates``).
+        pairs: The kept pairs, at most ``MOST_PAIRS``, by the numbers of their sets in ``distinct``.
+        counts: float64 (n_pairs, 2); document pairs that each kept pair represents: all, and those with one document in
+            each half of the sample (a pair count, ``candidates``).
         histogram: float64 (BINS,); document pairs by similarity, equal sets in the last bin.
         shingle_s: Seconds to shingle the texts; 0 with known ``sets``.
         sign_s: Seconds that the daemon would take to sign all documents with all values of ``family``.
@@ -125,17 +127,26 @@ class Study:
         self.sign_s = (time.perf_counter() - started) * self.indexed_count / max(distinct_count, 1)
         no_pair = np.zeros(len(self.pairs.left), np.bool_)
         self._by_rule = no_pair if rule is None else self.distinct.contained(self.pairs, rule)
-        # The first band that each kept pair shares, or the number of all bands if it shares none, by row count.
+        # By row count: the first band that each kept pair shares, or the number of all bands if it shares none.
         self._first_shared = cache(self._compute_first_shared)
-        # The row count of the last ``_compute_first_shared``, and its keys: those of all bands for which the signature
-        # has room. While bandings with these rows are judged, ``band_keys`` takes a part of them. It computes the keys
-        # of other row counts on each call: to keep all would take too much memory.
+        # The row count for which ``_first_shared`` was computed last, and its band keys, as many as the signature has
+        # room for; ``band_keys`` takes a part of them. Keys of all row counts would take too much memory.
         self._last_keys: tuple[int, NDArray[np.uint32]] | None = None
 
     @property
     def documents_count(self) -> int:
         """Texts that are used."""
         return len(self.text_numbers)
+
+    @property
+    def indexed_count(self) -> int:
+        """Used documents with shingles and at least ``min_words`` words: those that the daemon would index."""
+        return int(self.distinct.copies.sum())
+
+    @property
+    def median_words(self) -> int:
+        counts = self.sets.token_counts
+        return int(np.median(counts)) if counts.size else 0
 
     @property
     def first_texts(self) -> NDArray[np.int64]:
@@ -147,58 +158,24 @@ class Study:
         documents = self.distinct.first_documents
         return pairs._replace(left=documents[pairs.left], right=documents[pairs.right])
 
-    @property
-    def indexed_count(self) -> int:
-        """Used documents with shingles and at least ``min_words`` words: those that the daemon would index."""
-        return int(self.distinct.copies.sum())
-
-    def _signed(self, family: HashFamily) -> NDArray[np.uint32]:
-        signed = [np.empty((0, family.permutations), np.uint32)]
-        for low in range(0, len(self.distinct.first_documents), _BATCH):
-            part = self.distinct.offsets[low : low + _BATCH + 1]
-            signed.append(family.sign(self.distinct.hashes[part[0] : part[-1]], part - part[0]))
-        return np.concatenate(signed)
-
-    def alerted(self, threshold: float) -> NDArray[np.bool_]:
+    def alerted_mask(self, threshold: float) -> NDArray[np.bool_]:
         """Return whether each kept pair is alerted at a threshold, bool (n_pairs,)."""
         mask: NDArray[np.bool_] = (self.pairs.similarities >= threshold) | self._by_rule
         return mask
 
+    def alerted_count(self, threshold: float) -> float:
+        """Return the number of alerted document pairs, equal sets included."""
+        return float(self.counts[self.alerted_mask(threshold), ALL_PAIRS].sum() + self.distinct.copy_pairs()[ALL_PAIRS])
+
     def exact_share(self, exact_limit: int | None) -> float:
-        """Return the share of the indexed documents that are stored as shingles: at most ``exact_limit``; None: all."""
+        """Return the share of the indexed documents with at most ``exact_limit`` shingles; None for no limit."""
         stored = keeps_hashes(np.diff(self.distinct.offsets), exact_limit)
         return float(self.distinct.copies[stored].sum() / max(self.indexed_count, 1))
 
-    def band_keys(self, banding: Banding) -> NDArray[np.uint32]:
-        """Return the band keys for all distinct sets within their scopes, uint32 (n_sets, bands)."""
-        if self._last_keys is not None:
-            rows, last_keys = self._last_keys
-            if rows == banding.rows and banding.bands <= last_keys.shape[1]:
-                return last_keys[:, : banding.bands]
-        parts = [np.empty((0, banding.bands), np.uint32)]
-        parts += [
-            banding.band_keys(self._signatures[low : low + _BATCH]) for low in range(0, len(self._signatures), _BATCH)
-        ]
-        keys = np.concatenate(parts)
-        # As in the daemon, documents of different scopes share no bucket. Without scopes all scope hashes are 0.
-        scopes, numbers = np.unique(self.distinct.scopes, return_inverse=True)
-        if scopes.any():
-            keys ^= np.stack([band_mask(scope.tobytes(), banding.bands) for scope in scopes])[numbers]
-        return keys
-
-    def _compute_first_shared(self, rows: int) -> NDArray[np.int64]:
-        keys = self.band_keys(Banding(self._signatures.shape[1] // rows, rows))
-        self._last_keys = rows, keys
-        return first_shared_bands(keys, self.pairs.left, self.pairs.right)
-
-    def candidates(self, banding: Banding) -> NDArray[np.float64]:
-        """Return the pair count of the candidates for each band count from 0 on, float64 (bands + 1, 2)."""
+    def candidate_counts(self, banding: Banding) -> NDArray[np.float64]:
+        """Return the pair count of the candidates with 0, 1, ... and all bands of a banding, float64 (bands + 1, 2)."""
         self._first_shared(banding.rows)  # for its side effect: it keeps the keys of these rows for ``band_keys``
         return candidate_counts(self.band_keys(banding), self.distinct)
-
-    def alerted_count(self, threshold: float) -> float:
-        """Return the number of alerted document pairs, equal sets included."""
-        return float(self.counts[self.alerted(threshold), ALL_PAIRS].sum() + self.distinct.copy_pairs()[ALL_PAIRS])
 
     def candidate_mask(self, banding: Banding) -> NDArray[np.bool_]:
         """Return whether each kept pair becomes a candidate, bool (n_pairs,)."""
@@ -224,8 +201,8 @@ class Study:
         """Return the share of unlucky documents among those with pairs from a similarity on; None without pairs.
 
         A document is unlucky if the banding finds none of these pairs. All pairs of a document depend on one signature
-        and are missed together, so one signature gives a coarse share. The result is the mean over disjoint parts of
-        the signatures, each as long as ``banding`` needs, at most ``_MOST_PARTS``.
+        and are missed together, so one signature gives a coarse share. The result is the mean over several: signatures
+        of 512 values are cut into 4 for a banding that needs 128, into ``_MOST_PARTS`` at most.
         """
         pairs, copies = self.pairs.where(self.pairs.similarities >= recall_from), self.distinct.copies
         width = banding.permutations
@@ -247,12 +224,12 @@ class Study:
     def compared_shares(
         self, banding: Banding, scales: Scales, limits: StormLimits, related_from: float = 0.0
     ) -> NDArray[np.float64]:
-        """Return the chance of a candidate to be compared in spite of ``limits``, by set and by shared bands.
+        """Return the chance S(j) of ``capped`` for each set, float64 (n_sets, bands + 1).
 
-        float64 (n_sets, bands + 1), see ``capped``. ``scales.related`` is for copies and for the kept pairs that are
-        alerted with ``related_from`` as the threshold, 0 for all; ``scales.unrelated`` for all other candidates.
+        ``scales.related`` is for copies and for the kept pairs that are alerted with ``related_from`` as the threshold,
+        0 for all; ``scales.unrelated`` for all other candidates.
         """
-        pairs = self.pairs.where(self.alerted(related_from))
+        pairs = self.pairs.where(self.alerted_mask(related_from))
         # ``candidates`` codes a set pair as one number in this way.
         related = pairs.left * len(self.distinct.first_documents) + pairs.right
         return compared_shares(self.band_keys(banding), self.distinct, related, scales, limits)
@@ -274,10 +251,10 @@ class Study:
         # Copies share all bands, the last column.
         return float(weights @ compared + copy_pairs @ shares[:, -1]) / total if total else None
 
-    def true_candidates(self, threshold: float, banding: Banding) -> NDArray[np.float64]:
+    def alerted_candidates(self, threshold: float, banding: Banding) -> NDArray[np.float64]:
         """Return how many alerted pairs become candidates, as a pair count, float64 (2,); equal sets included."""
-        is_true_candidate = self.alerted(threshold) & self.candidate_mask(banding)
-        pairs: NDArray[np.float64] = self.distinct.copy_pairs() + self.counts[is_true_candidate].sum(axis=0)
+        is_alerted_candidate = self.alerted_mask(threshold) & self.candidate_mask(banding)
+        pairs: NDArray[np.float64] = self.distinct.copy_pairs() + self.counts[is_alerted_candidate].sum(axis=0)
         return pairs
 
     def found_by_similarity(self, banding: Banding, bins: int) -> list[tuple[float, Rate]]:
@@ -293,11 +270,34 @@ class Study:
         """Return the document count of the largest bucket, as if no ``bucket_cap`` limited it."""
         return int(largest_bucket_of_each(self.band_keys(banding), self.distinct).max(initial=0))
 
-    @property
-    def median_words(self) -> int:
-        """Median number of words in a used text."""
-        counts = self.sets.token_counts
-        return int(np.median(counts)) if counts.size else 0
+    def band_keys(self, banding: Banding) -> NDArray[np.uint32]:
+        """Return the band keys of the distinct sets, uint32 (n_sets, bands); those of two scopes never agree."""
+        if self._last_keys is not None:
+            rows, last_keys = self._last_keys
+            if rows == banding.rows and banding.bands <= last_keys.shape[1]:
+                return last_keys[:, : banding.bands]
+        parts = [np.empty((0, banding.bands), np.uint32)]
+        parts += [
+            banding.band_keys(self._signatures[low : low + _BATCH]) for low in range(0, len(self._signatures), _BATCH)
+        ]
+        keys = np.concatenate(parts)
+        # The same mask as in the daemon. Without scopes all scope hashes are 0.
+        scopes, numbers = np.unique(self.distinct.scopes, return_inverse=True)
+        if scopes.any():
+            keys ^= np.stack([band_mask(scope.tobytes(), banding.bands) for scope in scopes])[numbers]
+        return keys
+
+    def _compute_first_shared(self, rows: int) -> NDArray[np.int64]:
+        keys = self.band_keys(Banding(self._signatures.shape[1] // rows, rows))
+        self._last_keys = rows, keys
+        return first_shared_bands(keys, self.pairs.left, self.pairs.right)
+
+    def _signed(self, family: HashFamily) -> NDArray[np.uint32]:
+        signed = [np.empty((0, family.permutations), np.uint32)]
+        for low in range(0, len(self.distinct.first_documents), _BATCH):
+            part = self.distinct.offsets[low : low + _BATCH + 1]
+            signed.append(family.sign(self.distinct.hashes[part[0] : part[-1]], part - part[0]))
+        return np.concatenate(signed)
 
 
 def _sample_pairs(
@@ -306,7 +306,7 @@ def _sample_pairs(
     """Find the pairs by an exact join; return the attributes ``pairs``, ``counts`` and ``histogram`` of ``Study``.
 
     The histogram counts all pairs. Whenever more than ``MOST_PAIRS`` are kept, each is dropped with a chance of one
-    half, and later pairs are kept with half the chance; the kept pairs represent the dropped ones.
+    half, and later pairs are kept with half the chance as before; so each kept pair represents some dropped ones.
     """
     random = np.random.default_rng(_SEED)
     pairs, kept_share, histogram = gathered([]), 1.0, np.zeros(BINS)

@@ -16,7 +16,7 @@ from typer.testing import CliRunner
 from streamdedup.cli import dlq, dlq_replay, main, settings_options
 from streamdedup.cli.dlq_replay import DeadLetterFilter, LeftOut, Tally, message_of, message_of_fetched
 from streamdedup.cli.rendering.dead_letters import dead_letter_json, dead_letter_line
-from streamdedup.cli.rendering.terminal import escaped
+from streamdedup.cli.rendering.safe_text import escaped
 from streamdedup.cli.settings_options import parse_since
 from streamdedup.errors import SettingsError
 from streamdedup.kafka.pace import Pace

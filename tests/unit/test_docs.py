@@ -13,7 +13,7 @@ import pytest
 
 from streamdedup import __version__, errors
 from streamdedup.cli import main as cli
-from streamdedup.cli.assembly import decoder_of
+from streamdedup.cli.assembly import file_decoder
 from streamdedup.daemon.metrics import Metrics
 from streamdedup.detection.detector import Detector
 from streamdedup.index import contract as index_contract
@@ -89,7 +89,7 @@ class TestExamples:
         store = MemoryIndex()
         store.open(profile.fingerprint())
         fence = store.fence(partition, 1, 0)
-        decoder = decoder_of(profile)
+        decoder = file_decoder(profile)
         batch = [
             decoder.decode(Position(*partition, offset), 0, None, line.encode())
             for offset, line in enumerate(documents)

@@ -16,7 +16,8 @@ from streamdedup.cli.rendering import differences
 from streamdedup.cli.rendering.dead_letters import dead_letter_notice
 from streamdedup.cli.rendering.differences import GAP, compare
 from streamdedup.cli.rendering.pairs import INCOMPLETE, AlertView, Side, match_line, side_by_side
-from streamdedup.cli.rendering.terminal import TIME_FORMAT, local_time, printable
+from streamdedup.cli.rendering.safe_text import printable
+from streamdedup.cli.rendering.terminal import TIME_FORMAT, local_time
 from streamdedup.daemon.metrics import Metrics
 from streamdedup.kafka.protocols import Record
 from streamdedup.position import Position

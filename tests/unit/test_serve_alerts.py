@@ -202,7 +202,7 @@ class TestResume:
         stream = subscriber.Subscriber("duplicates", "alert", None)
         stream.offsets = (2, 0)
         found = tuple(events.FeedEvent(0, at, "articles", b"%d" % at) for at in range(4))
-        (chunk,) = stream.chunks(subscriber.EventBatch(found, (4, 0), 0))
+        (chunk,) = stream.advance_over(subscriber.EventBatch(found, (4, 0), 0))
         assert [line for line in chunk.body.split(b"\n") if line.startswith(b"data")] == [b"data: 2", b"data: 3"]
         assert stream.event_id == "duplicates:4,0"
 

@@ -12,7 +12,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from pydantic import ValidationError
 
-from streamdedup.cli.assembly import decoder_of, kafka_options, pipeline
+from streamdedup.cli.assembly import file_decoder, kafka_options, pipeline
 from streamdedup.errors import SettingsError
 from streamdedup.index.fingerprints import ADVISORY_PARAMETERS
 from streamdedup.index.memory import MemoryIndex
@@ -403,7 +403,7 @@ def test_values_of_a_profile_that_contradict_each_other_are_a_mistake(keys, key,
     [{"profiles.a.text_fields": "title,body", "profiles.a.id_field": "text"}, {"profiles.a.source_field": "\x7f é"}],
 )
 def test_names_of_fields_that_are_accepted_make_a_decoder(overrides):
-    assert decoder_of(load(overrides).profiles["a"])
+    assert file_decoder(load(overrides).profiles["a"])
 
 
 def test_contradictions_within_a_section_hide_none_between_sections():

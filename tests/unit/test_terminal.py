@@ -18,16 +18,8 @@ from streamdedup.cli.output import tell, tell_prefixed
 from streamdedup.cli.rendering.dead_letters import dead_letter_line
 from streamdedup.cli.rendering.differences import compare
 from streamdedup.cli.rendering.pairs import AlertView, Side
-from streamdedup.cli.rendering.terminal import (
-    HIDDEN,
-    ODD_SPACES,
-    TIME_FORMAT,
-    UNSEEN,
-    local_time,
-    print_line,
-    visible,
-    wrapped,
-)
+from streamdedup.cli.rendering.safe_text import HIDDEN, ODD_SPACES, UNSEEN, visible
+from streamdedup.cli.rendering.terminal import TIME_FORMAT, local_time, print_line, wrapped
 from streamdedup.daemon import logs
 from streamdedup.kafka.protocols import Record
 from streamdedup.position import Position

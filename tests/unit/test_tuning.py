@@ -119,7 +119,7 @@ class TestCandidates:
     def test_too_many_candidates_are_counted_as_infinite(self, monkeypatch):
         monkeypatch.setattr("streamdedup.tuning.candidates.MOST_CANDIDATES", 10)
         study = Study(WORDS, made_texts(300), FAMILY, floor=0.5)
-        assert math.isinf(study.candidates(Banding(8, 1))[8, 0])
+        assert math.isinf(study.candidate_counts(Banding(8, 1))[8, 0])
 
     def test_the_first_shared_band_is_the_first(self):
         keys = np.array([[1, 2, 3], [9, 2, 3], [7, 8, 9]], np.uint32)
@@ -210,8 +210,8 @@ class TestContainment:
             < with_rule.unlucky_share(few, 0.5)
         )
         copies = with_rule.distinct.copy_pairs()[0]
-        found = with_rule.candidate_mask(many) & with_rule.alerted(0.8)
-        assert with_rule.true_candidates(0.8, many)[0] == with_rule.counts[found, 0].sum() + copies
+        found = with_rule.candidate_mask(many) & with_rule.alerted_mask(0.8)
+        assert with_rule.alerted_candidates(0.8, many)[0] == with_rule.counts[found, 0].sum() + copies
 
     @pytest.mark.parametrize("recall_from", [0.5, 0.65, 0.75])
     def test_bands_are_chosen_for_recall_from_or_the_threshold_where_it_is_higher(self, recall_from):
@@ -251,7 +251,7 @@ class TestRows:
 class TestUnluckyDocuments:
     def test_documents_that_find_none_of_their_pairs_are_counted_one_by_one(self, study):
         banding, alone, paired = Banding(4, 8), 0, 0
-        alerted = study.pairs.where(study.alerted(0.7))
+        alerted = study.pairs.where(study.alerted_mask(0.7))
         for part in range(4):
             keys = banding.band_keys(study._signatures[:, part * 32 : part * 32 + 32])
             for number, copies in enumerate(study.distinct.copies.tolist()):

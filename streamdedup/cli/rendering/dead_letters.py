@@ -1,4 +1,4 @@
-"""Dead letters as lines and as JSON, for ``dlq inspect`` and ``demo``; the content is arbitrary, so it is escaped."""
+"""Dead letters as lines and as JSON, for ``cli.dlq`` and ``cli.demo_run``; their content is arbitrary, so escaped."""
 
 import base64
 import json
@@ -6,7 +6,8 @@ from typing import Any
 
 from rich.text import Text
 
-from streamdedup.cli.rendering.terminal import CLOCK_FORMAT, TIME_FORMAT, escaped, local_time
+from streamdedup.cli.rendering.safe_text import escaped
+from streamdedup.cli.rendering.terminal import CLOCK_FORMAT, TIME_FORMAT, local_time
 from streamdedup.position import Position
 from streamdedup.wire.dead_letters import UNKNOWN, DeadLetter, whole_number
 
@@ -17,7 +18,7 @@ _PART_CHARS = 300
 
 
 def dead_letter_line(letter: DeadLetter, fields: bytes | None = None) -> Text:
-    """Return the line for ``dlq inspect``; ``fields``, of the value as JSON, are shown instead of its bytes."""
+    """Return the line for ``dlq inspect``; it ends with ``fields``, the decoded value as JSON, else with its bytes."""
     attempts = f"  (failed {letter.attempts} times)" if letter.attempts > 1 else ""
     return Text.assemble(
         (local_time(letter.time_s, TIME_FORMAT), "dim"),
@@ -29,7 +30,7 @@ def dead_letter_line(letter: DeadLetter, fields: bytes | None = None) -> Text:
 
 
 def dead_letter_notice(letter: DeadLetter) -> Text:
-    """Return the line for ``demo``."""
+    """Return the line for ``demo``, which has no value."""
     return Text.assemble(
         (local_time(letter.time_s, CLOCK_FORMAT), "dim"),
         "  ",

@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from itertools import accumulate, zip_longest
 from typing import Final, Literal, NamedTuple
 
-from streamdedup.cli.rendering.terminal import printable_character, visible
+from streamdedup.cli.rendering.safe_text import printable_character, visible
 from streamdedup.text.alignment import Word, align, split_words
 
 #: Characters of shared text before and after a difference.
@@ -33,7 +33,7 @@ class Piece(NamedTuple):
 class Comparison:
     """The pieces of the first text (``left``) and the second (``right``), in order.
 
-    ``is_aligned`` is false where a text has too many words: the beginnings are shown, and nothing is marked.
+    ``is_aligned`` is false where a text has too many words: then each side has the beginning of its text, unmarked.
     """
 
     left: tuple[Piece, ...]
@@ -48,8 +48,8 @@ class Comparison:
 def compare(left: str, right: str) -> Comparison:
     """Compare two texts word by word, or character by character in scripts without spaces.
 
-    Line breaks, case and the form of characters (full width, composed) are ignored, as in the index. ``visible`` writes
-    characters of ``terminal.HIDDEN`` as code points, and in changed parts also those of ``UNSEEN`` and ``ODD_SPACES``.
+    Line breaks, case and the form of characters (full width, composed) are ignored, as in the index. Invisible
+    characters become code points (``safe_text.visible``).
     """
     texts = _plain(left), _plain(right)
     segments = align(*texts, key=_folded)
@@ -97,6 +97,7 @@ def _with_spaces_behind(parts: Sequence[str]) -> list[str]:
 
 
 def _shortened(part: str, kind: PieceKind, head_chars: int, tail_chars: int) -> Iterator[Piece]:
+    """Yield a part whole if it is short, else the words within its first and last characters, and a gap between."""
     words, space = split_words(part.strip()), part[len(part.rstrip()) :]
     head = _count_within(words, head_chars)
     tail = _count_within(words[::-1], tail_chars)

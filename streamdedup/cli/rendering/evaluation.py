@@ -7,7 +7,7 @@ from collections.abc import Iterator
 from dataclasses import asdict
 from typing import Any
 
-from streamdedup.cli.rendering.terminal import printable
+from streamdedup.cli.rendering.safe_text import printable
 from streamdedup.detection.model import DetectorOptions
 from streamdedup.evaluation.rates import Rate
 from streamdedup.evaluation.scores import Evaluation

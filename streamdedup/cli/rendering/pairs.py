@@ -16,7 +16,8 @@ from rich.table import Table
 from rich.text import Text
 
 from streamdedup.cli.rendering.differences import GAP, Comparison, Piece, compare
-from streamdedup.cli.rendering.terminal import TIME_FORMAT, local_time, print_line, printable
+from streamdedup.cli.rendering.safe_text import printable
+from streamdedup.cli.rendering.terminal import TIME_FORMAT, local_time, print_line
 from streamdedup.index.values import CLUSTER_SIZE_CAP
 from streamdedup.position import Position
 from streamdedup.settings.units import listed_counts
@@ -25,14 +26,14 @@ from streamdedup.wire import Alert, AlertDocument, Contained, Match
 
 
 class _Highlight(NamedTuple):
-    """Highlight for text that only one side has: brackets without colours, else a style."""
+    """Marks for text that only one side has: brackets on output without colours, else a style."""
 
     opening: str
     closing: str
     style: str
 
 
-#: Words for the contained document of an alert.
+#: Words for the contained document of an alert: with "new in old", the match contains the new document.
 _CONTAINED: Mapping[Contained, str] = {"document": "new in old", "match": "old in new", "both": "each in the other"}
 _NEW, _OLD = _Highlight("{+", "+}", "bold green"), _Highlight("[-", "-]", "bold red")
 
@@ -75,7 +76,6 @@ class Side:
 #: Returns a document with its text, from id, digest and position.
 Fetch = Callable[[str, str, Position], Side]
 
-
 #: Line under an alert whose document reached a limit for storms.
 INCOMPLETE: Final = (
     "          not all candidates were compared (bucket_cap, max_candidates): pairs of this document may be missed"
@@ -113,7 +113,7 @@ class AlertView:
             print_line(self.console, Text(INCOMPLETE, "yellow"))
 
     def _show_first(self, alert: Alert) -> None:
-        """Print the label of the cluster's first document, unless the document or a match is that one."""
+        """Print the label of the cluster's first document, unless that is the alert's document or a match."""
         shown = {alert.document.id, *(match.id for match in alert.matches)}
         if alert.cluster_label and alert.cluster_id not in shown:
             print_line(self.console, Text(f"          first  {printable(alert.cluster_label)}", "dim"))

@@ -19,7 +19,7 @@ from matplotlib.ticker import FuncFormatter
 from streamdedup import __version__
 from streamdedup.cli.rendering import tuning_tables as tables
 from streamdedup.cli.rendering.differences import compare
-from streamdedup.cli.rendering.terminal import printable
+from streamdedup.cli.rendering.safe_text import printable
 from streamdedup.evaluation.rates import Rate
 from streamdedup.similarity.lsh import Banding
 from streamdedup.tuning.sample import Sample
@@ -45,16 +45,15 @@ _STYLE: Final[Any] = {
 
 
 class Chart(NamedTuple):
-    """A chart: identifier on the page, title, a sentence or two about it, and the picture as a data URL."""
+    """A chart: identifier on the page, title, a sentence or two about it, and the picture."""
 
     name: str
     title: str
     description: str
-    source: str
+    data_url: str
 
 
 def page(results: dict[str, Any], sample: Sample) -> str:
-    """Return the page as HTML."""
     environment = Environment(
         loader=PackageLoader("streamdedup.cli.rendering", "."),
         autoescape=True,
@@ -91,7 +90,6 @@ def page(results: dict[str, Any], sample: Sample) -> str:
 
 
 def similarities_chart(results: dict[str, Any]) -> Chart:
-    """Draw the pair counts by similarity."""
     bins, recommendation = results["similarities"], results["recommendation"]
     # There are bins above the least threshold only, so none if it is 1.
     low, total = min((bar["from"] for bar in bins), default=0.0), sum(bar["pairs"] for bar in bins)
@@ -112,7 +110,7 @@ def similarities_chart(results: dict[str, Any]) -> Chart:
         "Similarity of the sample's pairs",
         f"{total:,} pairs of similarity {low:g} and above with shingles {recommendation['unit']} "
         f"{recommendation['size']}, copies in the last bar; the line is the threshold. The scale is logarithmic.",
-        _source(figure),
+        _data_url(figure),
     )
 
 
@@ -140,12 +138,12 @@ def curve_chart(results: dict[str, Any]) -> Chart:
         f"With {recommendation['bands']} bands of {recommendation['rows']} rows. Each dot is the share of the sample's "
         f"pairs of different texts at that similarity that met in a bucket, with its bounds of 95 %; the line is "
         f"theory.",
-        _source(figure),
+        _data_url(figure),
     )
 
 
 def memory_chart(results: dict[str, Any]) -> Chart:
-    """Draw memory against recall without limits for storms, a point for each row at the recommended threshold."""
+    """Draw memory and recall of each row at the recommended threshold; the limits for storms do not count."""
     recommendation = results["recommendation"]
     rows = [row for row in results["rows"] if row["threshold"] == recommendation["threshold"]]
     figure, axes = _axes("chance at recall_from", "memory")
@@ -165,7 +163,7 @@ def memory_chart(results: dict[str, Any]) -> Chart:
         f"Each dot is a row of the table with the threshold {recommendation['threshold']:g}: the chance to find a pair "
         f"exactly at {recommendation['recall_from']:g}, and Redis memory with "
         f"{results['demand']['documents_kept']:,.0f} documents.",
-        _source(figure),
+        _data_url(figure),
     )
 
 
@@ -177,8 +175,8 @@ def _axes(x: str, y: str) -> tuple[Figure, Axes]:
     return figure, axes
 
 
-def _source(figure: Figure) -> str:
-    """Return a figure as a data URL with SVG."""
+def _data_url(figure: Figure) -> str:
+    """Return a figure as SVG in a data URL."""
     written = io.BytesIO()
     with mpl.rc_context(_STYLE):
         figure.savefig(written, format="svg", metadata={"Date": None})

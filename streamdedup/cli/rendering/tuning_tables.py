@@ -14,7 +14,8 @@ from rich.measure import Measurement
 from rich.table import Table
 from rich.text import Text
 
-from streamdedup.cli.rendering.terminal import print_line, printable, size_text
+from streamdedup.cli.rendering.safe_text import printable
+from streamdedup.cli.rendering.terminal import print_line, size_text
 from streamdedup.settings.units import counted, format_duration
 from streamdedup.text.stop_shingles import LEAST_SOURCE_DOCUMENTS
 from streamdedup.tuning.shown_pairs import LEAST_FAMILY
@@ -28,7 +29,7 @@ _OMITTED_COLUMNS: Final = ("expected", "+ /million", "memory", "docs/s", "R")
 
 
 class TableData(NamedTuple):
-    """A table of texts; ``best`` is the number of the row to point out."""
+    """A table of texts; ``best`` is the index of the row to print in bold."""
 
     title: str
     columns: list[str]
@@ -37,21 +38,38 @@ class TableData(NamedTuple):
     best: int | None = None
 
 
-def share_text(value: float | None, pair_count: int | None = None) -> str:
-    """Return a share as text, "none" for None. A share of few pairs has one decimal per digit of ``pair_count``."""
-    decimals = 4 if pair_count is None else min(len(str(pair_count)), 4)
-    return "none" if value is None else f"{value:.{decimals}f}"
-
-
-def count_text(value: float | None) -> str:
-    """Return an estimated number with two digits; None is a count beyond the limit of the study."""
-    if value is None:
-        return "too many"
-    return f"{value:.2g}" if value < 10 else f"{float(f'{value:.2g}'):,.0f}"
+def tables_text(results: dict[str, Any], target: TextIO) -> str:
+    """Return tables, recommendation, warnings and settings in the form for ``target``: a terminal, or another file."""
+    buffer, terminal = io.StringIO(), Console(file=target)
+    width = terminal.width if terminal.is_terminal else _WIDTH
+    # Without a height, rich takes 80 columns for a terminal that calls itself dumb.
+    console = Console(
+        file=buffer, width=width, height=terminal.height, highlight=False, force_terminal=terminal.is_terminal
+    )
+    console.print(Text(sample_text(results) + "\n"))
+    for table in (kinds_table(results), _settings_with_recommended_recall(results)):
+        if table is not None:
+            _print_table(console, table)
+            console.print()
+    _print_table(console, recalls_table(results))
+    _print_thresholds(console, results)
+    for line in _recommendation_lines(results):
+        print_line(console, line)
+    for warning in results["warnings"]:
+        print_line(console, Text(f"warning: {printable(warning)}", "yellow"))
+    if results["proposals"]:
+        console.print()
+        _print_table(console, proposals_table(results))
+        _print_gained(console, results)
+    if proposed := results["proposed"]:
+        if command := proposed["command"]:
+            text = f"To write and read the boilerplate, which the section names: {printable(command)}"
+            print_line(console, Text(text))
+        console.print(Text(f"\n{proposed['settings_file']}"), soft_wrap=True)  # to be copied
+    return buffer.getvalue()
 
 
 def sample_text(results: dict[str, Any]) -> str:
-    """Return a sentence about sample and forecast."""
     sample, demand = results["sample"], results["demand"]
     choice = "all of them" if sample["documents"] == sample["read"] else "random ones of those read"
     text = (
@@ -67,13 +85,8 @@ def sample_text(results: dict[str, Any]) -> str:
     return f"{text} Looked at {looked_at}: a larger --time compares more."
 
 
-def forecast_size(size: float) -> str:
-    """Return a forecast of bytes with two digits."""
-    return size_text(float(f"{size:.2g}")).replace(".0 ", " ")
-
-
 def memory_text(results: dict[str, Any]) -> str:
-    """Return the memory with each bucket layout."""
+    """Return the forecast of memory with each bucket layout, and the layout of the settings."""
     recommendation = results["recommendation"]
     sizes = recommendation["memory_bytes_by_layout"]
     shown = " or ".join(f'{forecast_size(size)} with "{layout}"' for layout, size in sizes.items())
@@ -113,7 +126,7 @@ def settings_table(results: dict[str, Any]) -> TableData:
 
 
 def kinds_table(results: dict[str, Any]) -> TableData | None:
-    """Return a row for each kind of shingles on the same documents; None where the settings table has all kinds."""
+    """Return a row for each kind of shingles on the same documents; None where the settings table shows the same."""
     best, kinds = results["recommendation"], results["kinds"]
     if len(kinds) < 2 or kinds[0]["documents"] == max(results["sample"]["looked_at"].values()):
         return None
@@ -123,7 +136,6 @@ def kinds_table(results: dict[str, Any]) -> TableData | None:
 
 
 def thresholds_table(results: dict[str, Any]) -> TableData:
-    """Return the pairs that each threshold adds."""
     rows = [
         [f"{step['threshold']:g}", f"{step['pairs']:,}", f"{step['added']:,}", share_text(step["found"])]
         for step in results["thresholds"]
@@ -185,44 +197,7 @@ def proposals_table(results: dict[str, Any]) -> TableData:
     return TableData("Proposed", columns, rows, caption, best=best)
 
 
-def across_text(share: float | None) -> str:
-    """Return the share of the pairs across sources as text; "none" for None, without a pair of known sources."""
-    return "none" if share is None else f"{share:.0%}"
-
-
-def tables_text(results: dict[str, Any], target: TextIO) -> str:
-    """Return tables, recommendation, warnings and settings in the form for ``target``: a terminal, or another file."""
-    buffer, terminal = io.StringIO(), Console(file=target)
-    width = terminal.width if terminal.is_terminal else _WIDTH
-    # Without a height, rich takes 80 columns for a terminal that calls itself dumb.
-    console = Console(
-        file=buffer, width=width, height=terminal.height, highlight=False, force_terminal=terminal.is_terminal
-    )
-    console.print(Text(sample_text(results) + "\n"))
-    for table in (kinds_table(results), _shown_rows(results)):
-        if table is not None:
-            _print_table(console, table)
-            console.print()
-    _print_table(console, recalls_table(results))
-    _print_thresholds(console, results)
-    for line in _recommendation_lines(results):
-        print_line(console, line)
-    for warning in results["warnings"]:
-        print_line(console, Text(f"warning: {printable(warning)}", "yellow"))
-    if results["proposals"]:
-        console.print()
-        _print_table(console, proposals_table(results))
-        _print_gained(console, results)
-    if proposed := results["proposed"]:
-        if command := proposed["command"]:
-            text = f"To write and read the boilerplate, which the section names: {printable(command)}"
-            print_line(console, Text(text))
-        console.print(Text(f"\n{proposed['settings_file']}"), soft_wrap=True)  # to be copied
-    return buffer.getvalue()
-
-
-def _shown_rows(results: dict[str, Any]) -> TableData:
-    """Return the table of settings with the rows of the recommended minimum recall alone."""
+def _settings_with_recommended_recall(results: dict[str, Any]) -> TableData:
     table, min_recall = settings_table(results), results["recommendation"]["min_recall"]
     shown = [number for number, row in enumerate(results["rows"]) if row["min_recall"] == min_recall]
     return table._replace(
@@ -312,3 +287,26 @@ def _recommendation_lines(results: dict[str, Any]) -> Iterator[Text]:
     heading = "Recommended" if results["proposed"] else "Not recommended, the cheapest"
     yield Text(f"{heading}: {row['unit']} {row['size']}, {bands}", "bold")
     yield from (Text(f"  {name:<10} {text}") for name, text in lines.items())
+
+
+def share_text(value: float | None, pair_count: int | None = None) -> str:
+    """Return a share with 4 decimals, or with as many as ``pair_count`` has digits: ``0.50`` of 12 pairs."""
+    decimals = 4 if pair_count is None else min(len(str(pair_count)), 4)
+    return "none" if value is None else f"{value:.{decimals}f}"
+
+
+def count_text(value: float | None) -> str:
+    """Return an estimated number with two digits, such as ``1,200``; None for more candidates than a study lists."""
+    if value is None:
+        return "too many"
+    return f"{value:.2g}" if value < 10 else f"{float(f'{value:.2g}'):,.0f}"
+
+
+def forecast_size(size: float) -> str:
+    """Return a forecast of bytes with two digits."""
+    return size_text(float(f"{size:.2g}")).replace(".0 ", " ")
+
+
+def across_text(share: float | None) -> str:
+    """Return the share of pairs across sources as a percentage; "none" where no pair has two known sources."""
+    return "none" if share is None else f"{share:.0%}"

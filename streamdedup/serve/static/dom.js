@@ -13,7 +13,7 @@ const HIDDEN = new RegExp(
 
 /** Invisible characters of ordinary texts, shown only in a difference: soft hyphen, joiners, variation selectors. */
 const UNSEEN = /[\u00ad\u034f\u200c\u200d\ufe00-\ufe0f]/g;
-/** Spaces that look like a blank, shown only in a difference. A test compares the sets with `cli/rendering/terminal.py`. */
+/** Spaces that look like a blank, shown only in a difference. A test compares the sets with `cli/rendering/safe_text.py`. */
 const ODD_SPACES = /[\u00a0\u1680\u2000-\u200a\u202f\u205f\u3000]/g;
 
 function nameOf(character) {
