@@ -18,7 +18,7 @@ from streamdedup.daemon.rebuild_run import RebuildRun, RebuildTarget
 from streamdedup.daemon.recovery import Recovery
 from streamdedup.detection.detector import Detector
 from streamdedup.detection.model import document_number
-from streamdedup.errors import BatchRefused, IndexLost, IndexMismatch, Rejoin, StoreUnavailable
+from streamdedup.errors import BatchRefused, IndexLost, IndexMismatch, RegistryUnavailable, Rejoin, StoreUnavailable
 from streamdedup.index.memory import MemoryIndex
 from streamdedup.index.values import Opening
 from streamdedup.kafka.protocols import CommittedOffset, Message
@@ -547,6 +547,30 @@ def test_a_rebuild_of_an_index_without_losses_gives_up_the_lease_and_deletes_not
     rebuilder = rebuild.Rebuilder(lambda _name: target, None, "duplicates")
     assert not rebuilder.begin("articles", list)
     assert (calls, rebuilder.has_begun("articles")) == (["take", "abandon"], False)
+
+
+def test_a_registry_that_is_away_ends_a_rebuild_before_anything_is_deleted():
+    def ping():
+        raise RegistryUnavailable("away")
+
+    target = SimpleNamespace(staging=SimpleNamespace(), alerts=SimpleNamespace(ping=ping))  # no call of staging works
+    rebuilder = rebuild.Rebuilder(lambda _name: target, None, "duplicates")
+    with pytest.raises(RegistryUnavailable):
+        rebuilder.begin("articles")
+    assert not rebuilder.has_begun("articles")
+
+
+def test_losses_that_another_daemon_makes_good_before_the_lease_is_taken_need_no_rebuild():
+    staging = SimpleNamespace(take_lease=lambda: None, abandon=lambda: None)
+    target = SimpleNamespace(staging=staging, alerts=SimpleNamespace(ping=lambda: None), lifetime_ms=None)
+    rebuilder = rebuild.Rebuilder(lambda _name: target, None, "duplicates")
+    found = iter([[Loss(Partition("a", 0), CommittedOffset(1), "lost")], []])
+    ownership = SimpleNamespace(check_for_losses=lambda _source: next(found))
+    index = SimpleNamespace(connections_count=lambda: 0, open=lambda *_, **__: None)
+    source = SimpleNamespace(generation=lambda: 1, committed_offsets=dict, missing_topics=frozenset)
+    pipelines = {"a": SimpleNamespace(name="a", index=index, fingerprint={})}
+    assert Recovery(pipelines, ownership, "rebuild", rebuilder).recover_if_lost(source)  # the fences are void
+    assert list(found) == []
 
 
 def test_after_a_failed_rebuild_the_others_that_have_begun_begin_again_because_their_losses_may_have_grown():

@@ -140,6 +140,20 @@ def test_the_next_batch_goes_on_behind_the_one_of_the_topic_that_was_created_aga
     assert source.poll(0.0).starts == {Partition("deleted", 0): 1, Partition("healthy", 0): 41}
 
 
+def test_a_partition_that_returns_is_not_read_from_an_offset_that_was_committed_late_for_the_deleted_topic(
+    source, consumer
+):
+    consumer.committed[DELETED] = OffsetAndMetadata(7, f"attempt 0 {PRESENT}", -1)
+    assert source.poll(0.0)
+    consumer.owned = {HEALTHY}
+    del consumer.offsets[DELETED]
+    assert source.poll(0.0)
+    consumer.committed[DELETED] = OffsetAndMetadata(9, f"attempt 1 {BEFORE}", -1)
+    consumer.owned, consumer.offsets[DELETED] = {DELETED, HEALTHY}, 9
+    assert not source.poll(0.0)
+    assert source.poll(0.0).starts[Partition("deleted", 0)] == 0
+
+
 def test_an_offset_that_was_committed_for_an_earlier_topic_is_no_committed_offset(source, consumer):
     assert source.committed_offset(Partition("deleted", 0)) is None
     assert source.committed_offset(Partition("healthy", 0)) == CommittedOffset(40, "attempt", str(OTHER), 3)
