@@ -662,6 +662,14 @@ class TestClusterSources:
         store.leave_clusters([(3, 8), (2, 8)], [fence])
         assert store.set_clusters(clusters[4:], [fence, other]) == [ClusterCounts(4, 0, 4, -5, 1)]
 
+    def test_of_equal_places_in_two_topics_the_document_that_joined_first_is_first(self, store, fence):
+        reviews = Partition("reviews", 0)
+        fences = [fence, store.fence(reviews, 1, 0)]
+        for number, partition in ((1, reviews), (2, PARTITION)):
+            insert(store, fence, an_entry(number, offset=3, partition=partition))
+            (counts,) = store.set_clusters([(number, Position(*partition, 3), 8)], fences)
+            assert counts.earliest == 1
+
     def test_a_full_cluster_keeps_its_documents_and_forgets_the_source_of_one_that_leaves(self, store, fence):
         numbers = range(1, CLUSTER_SIZE_CAP + 2)
         contents = [structs.replace(content_of(), source=b"%05dxyz" % min(number, 900)) for number in numbers]
@@ -793,6 +801,16 @@ class TestExpiry:
         assert redis_client.dbsize() > BANDS + 3
         # Not expired: the fingerprint, the high-water mark, a fence and the number of the last call in each slot.
         wait_until(lambda: redis_client.dbsize() == 2 * BANDS + 2, what="keys to expire")
+        assert store.get_entries([7]) == {}
+
+    def test_a_cluster_prolongs_no_entry_in_memory(self):
+        now = [0.0]
+        store, fence = fenced(MemoryIndex(lifetime_ms=60, now_ms=lambda: now[0]))
+        insert(store, fence, an_entry())
+        now[0] = 59
+        store.set_clusters([(7, START, 8)], [fence])
+        assert store.get_entries([7])[7].cluster == 8
+        now[0] = 61
         assert store.get_entries([7]) == {}
 
     def test_memory_forgets_after_the_same_time(self):

@@ -128,6 +128,10 @@ class TestBothLayouts:
         lab.remove([2**32], [7])
         assert lab.members(7) == {0, 1}
         assert lab.insert([2**32], [7]).candidates == [{0: BANDS, 1: BANDS}]
+        # The bytes of 0 are found first in the middle of these two.
+        lab.insert([2**56, 0], [8, 8])
+        lab.remove([0], [8])
+        assert lab.members(8) == {2**56}
 
     @pytest.mark.parametrize("cap", [1, 2, MOST_IN_PAGE, MOST_IN_PAGE + 1, 3 * MOST_IN_PAGE])
     def test_a_full_bucket_takes_no_more_returns_some_and_is_not_kept_alive(self, redis_client, layout, cap):
@@ -142,6 +146,13 @@ class TestBothLayouts:
         assert lab.members(7) == set(documents(cap))
         generations = {KEYS.buckets_prefix(0) + b"%d" % generation()}
         assert all(lab.client.pttl(key) <= 60_000 for key in set(lab.bucket_keys()) - generations)
+
+    def test_a_full_bucket_shows_each_of_its_members_to_some_document(self, redis_client, layout):
+        members = documents(SHOWN_OF_FULL + 2)
+        lab = Lab(redis_client, layout, bucket_cap=len(members))
+        lab.insert(members, [7] * len(members))
+        hits = lab.insert(documents(50, 100), [7] * 50)
+        assert set().union(*hits.candidates) == set(members)
 
     def test_every_key_has_a_time_to_live_of_at_least_a_lifetime(self, lab):
         rng = np.random.default_rng(1)

@@ -119,6 +119,13 @@ def test_claims_at_the_end_of_a_generation_live_as_long(lab):
     assert lab.ask(pairs(10, 1), SECOND) == [False] * 10
 
 
+def test_the_catalogue_lives_as_long_as_the_pages(lab):
+    for first in (0, 100, 200):
+        lab.ask(pairs(100, first))
+        assert lab.client.pttl(CATALOGUE) >= max(map(lab.client.pttl, lab.pages()))
+        lab.pass_time(LIFETIME_MS * 3 // 10)
+
+
 def test_nothing_is_left_of_a_stream_that_has_ended(lab):
     lab.ask(pairs(1000))
     lab.pass_time(LIFETIME_MS * 3 // 2 + 1000)
@@ -133,6 +140,14 @@ def test_a_clock_that_goes_back_forgets_nothing(lab):
     lab.pass_time(-1000)
     assert lab.ask(pairs(10), SECOND) == [False] * 10
     assert len(lab.generations()) <= 3
+
+
+def test_a_clock_that_goes_back_a_little_begins_no_generation(lab):
+    lab.ask(pairs(10))
+    for _ in range(10):
+        lab.pass_time(-1000)
+        lab.ask(pairs(1, 100))
+    assert len(lab.generations()) == 1
 
 
 def test_a_longer_retention_holds_at_once_and_a_shorter_one_from_the_next_generation(redis_client):

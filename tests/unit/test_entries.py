@@ -89,12 +89,12 @@ def test_entries_that_are_encoded_and_decoded_together_are_the_same(batch):
 
 
 @pytest.mark.parametrize("content", [ENTRY.content, LARGE])
-def test_one_damaged_entry_among_others_is_named(content):
-    stored = encode_entries([structs.replace(ENTRY, content=content)] * 3)
-    assert len(decode_entries([3, 4, 5], stored)) == 3
+def test_the_damaged_entry_of_two_is_named(content):
+    stored = encode_entries([structs.replace(ENTRY, content=content)] * 2)
+    assert len(decode_entries([3, 4], stored)) == 2
     stored[1] = stored[1][:-1]
     with pytest.raises(ValueError, match=r"index entry 4 is damaged: .*cut off or too long"):
-        decode_entries([3, 4, 5], stored)
+        decode_entries([3, 4], stored)
 
 
 def test_the_bytes_of_layout_4_never_change():

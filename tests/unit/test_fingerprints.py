@@ -3,7 +3,13 @@
 import pytest
 
 from streamdedup.errors import IndexMismatch
-from streamdedup.index.fingerprints import ADVISORY_PARAMETERS, REBUILT_S, VERSION_PARAMETERS, compare_fingerprints
+from streamdedup.index.fingerprints import (
+    ADVISORY_PARAMETERS,
+    MAINTAINED_BY_PROGRAMS,
+    REBUILT_S,
+    VERSION_PARAMETERS,
+    compare_fingerprints,
+)
 from streamdedup.index.redis.base import RedisIndexOptions
 from streamdedup.settings import Settings
 
@@ -33,6 +39,14 @@ def test_an_index_of_an_older_version_is_refused_and_the_version_is_what_differs
 def test_where_settings_differ_too_they_are_what_to_restore():
     with pytest.raises(IndexMismatch, match=r"seed is 2 in the index and 1 in the settings.*Restore the settings"):
         compare_fingerprints({**OURS, "seed": 2, "shingle_algorithm": 1}, OURS)
+
+
+def test_the_cure_is_for_the_process_that_opens_the_index():
+    of_programs = {**OURS, **MAINTAINED_BY_PROGRAMS}
+    with pytest.raises(IndexMismatch, match="give a new index another name"):
+        compare_fingerprints(OURS, of_programs)
+    with pytest.raises(IndexMismatch, match="streamdedup index rebuild"):
+        compare_fingerprints(of_programs, OURS)
 
 
 def test_what_makes_hardly_any_difference_is_told():

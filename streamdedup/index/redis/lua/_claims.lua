@@ -67,7 +67,7 @@ local function read_generations(key, prefix, now)
 end
 
 local function write_generations(key, generations, now)
-  -- The catalogue lives as long as the claims of any of its generations.
+  -- The catalogue outlives all pages: without it the numbers of generations, and so the keys of pages, begin anew.
   local entries, time_to_live = {}, 0
   for i = max(1, #generations - MOST_GENERATIONS + 1), #generations do
     local g = generations[i]
