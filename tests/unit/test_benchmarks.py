@@ -2,13 +2,15 @@
 
 import itertools
 import json
+import sys
+from pathlib import Path
 
 import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from benchmarks import __main__, page, scans, worked
+from benchmarks import __main__, called, page, report, scans, servers, worked
 from benchmarks.report import Report, Table
 
 TABLE = Table(["one core", "documents/s"], [["ours", "12,000"], ["theirs", "900"]])
@@ -34,13 +36,53 @@ class TestSource:
         assert [example for example, computed, answer in rows if computed != answer] == []
 
 
+class TestRuns:
+    def test_a_process_calls_a_function_and_leaves_its_result(self, tmp_path, monkeypatch):
+        monkeypatch.chdir(tmp_path)
+        monkeypatch.setattr(sys, "argv", servers.call("reuters_source", "first_prime_above", number=7)[4:])
+        called.main()
+        assert json.loads((tmp_path / called.RESULT).read_text()) == 11
+
+    @pytest.mark.parametrize(
+        ("asked", "names"),
+        [
+            (["--group", "quality"], ["quality", "adviser"]),
+            (["worked", "against"], ["worked"]),
+            (["--against", "other"], ["against"]),
+            (["worked", "--against", "other"], ["worked", "against"]),
+        ],
+    )
+    def test_another_checkout_is_compared_only_where_it_is_named(self, tmp_path, monkeypatch, asked, names):
+        monkeypatch.chdir(tmp_path)
+        (tmp_path / "other" / ".venv" / "bin").mkdir(parents=True)
+        (tmp_path / "other" / ".venv" / "bin" / "python").touch()
+        monkeypatch.setattr(sys, "argv", ["benchmarks", *asked])
+        planned = dict(__main__.runs(__main__.parse_arguments()))
+        assert list(planned) == names
+        assert planned.get("against", {}) == ({"other": Path("other")} if "against" in names else {})
+
+    @pytest.mark.parametrize("fault", [None, "the pairs differ"])
+    def test_a_run_writes_its_report_and_then_fails_by_the_fault(self, tmp_path, monkeypatch, capsys, fault):
+        made = Report({"documents": 3}, {"rates": TABLE}, fault)
+        monkeypatch.setattr(worked, "main", lambda *, quick: made if quick else None)
+        with pytest.raises(SystemExit) as ended:
+            report.run("worked", tmp_path / "new", quick=True)
+        assert ended.value.code == fault
+        written = json.loads((tmp_path / "new" / "worked.json").read_text())
+        assert (written["name"], written["quick"], written["setting"]["documents"]) == ("worked", True, 3)
+        assert "machine" in written["setting"]
+        assert written["tables"] == {"rates": {"columns": TABLE.columns, "rows": TABLE.rows}}
+        shown = capsys.readouterr().out
+        assert all(part in shown for part in ("## worked (quick", "documents: 3", TABLE.text()))
+
+
 class TestPages:
     PAGE = "Before\n<!-- bench: stages.rates -->\nold\n<!-- end of bench -->\nafter"
 
     @pytest.fixture
     def results(self, tmp_path):
-        report = Report(setting={"documents": 3}, tables={"rates": TABLE})
-        return {"stages": json.loads(report.write("stages", tmp_path, quick=False).read_text())}
+        made = Report(setting={"documents": 3}, tables={"rates": TABLE})
+        return {"stages": json.loads(made.write("stages", tmp_path, quick=False).read_text())}
 
     def test_a_table_is_rewritten_and_the_rest_left_alone(self, results):
         written = page.render(self.PAGE, results)
