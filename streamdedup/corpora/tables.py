@@ -81,16 +81,16 @@ def read_table(
         if problem is None and _is_blank(cells):
             continue
         if header is None:
-            if not _SEPARATOR_LINE.fullmatch(rows.raw):
+            if not _SEPARATOR_LINE.fullmatch(rows.current_row):
                 header = _read_header(rows, cells, problem, columns, decoder)
             continue
-        if unclosed := _unclosed_quote(rows.raw, delimiter, header.width):
+        if unclosed := _unclosed_quote(rows.current_row, delimiter, header.width):
             problem, code = unclosed, _MALFORMED
         if problem is None:
             yield decode_entry(decoder, stream.name, rows.line, encode_fields(header.fields(cells)))
         else:
             default_id = line_id(stream.name, rows.line)
-            yield Entry(default_id, "", stream.name, rows.line, rows.raw, problem=problem, code=code)
+            yield Entry(default_id, "", stream.name, rows.line, rows.current_row, problem=problem, code=code)
     if header is None:
         raise CorpusError(f"{stream.name}: empty; a table begins with a row that names its columns")
 
@@ -124,8 +124,8 @@ class _RowLines:
         self.line = self._lines.number + 1
 
     @property
-    def raw(self) -> bytes:
-        """The current row without its line end."""
+    def current_row(self) -> bytes:
+        """The bytes of the current row, without its line end."""
         return b"".join(self._pieces).rstrip(b"\r\n")
 
     def __iter__(self) -> Iterator[str]:

@@ -57,7 +57,7 @@ _accepted = threading.Event()
 
 
 def may_be_accepted_later(error: Exception) -> bool:
-    """Return whether a login was refused that a broker has accepted before, and whose next password may be accepted."""
+    """Return whether a refused login may be accepted later, because it changes and was accepted before."""
     return isinstance(error, SaslAuthenticationFailedError) and _accepted.is_set()
 
 

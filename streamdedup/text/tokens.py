@@ -10,7 +10,7 @@ LETTER, NUMBER, MARK and SOLO. ASCII texts are read as bytes, which is faster, o
 `normalise`. Both ways give an ASCII text the same elements.
 
 The texts of a batch are worked on as one array with a separator before each text. `inside` is a mask for the
-characters inside tokens, `starts` are the first places of tokens, `text_starts` those of texts.
+characters inside tokens, `starts` are the places where tokens start, `text_starts` those where texts start.
 """
 
 from collections.abc import Sequence

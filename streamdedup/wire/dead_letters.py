@@ -147,7 +147,7 @@ def dead_letter(
 
     If the record is a replayed dead letter, its headers ``streamdedup.dlq.*`` are replaced, and ``attempts`` is
     incremented. The headers about the bytes (such as ``truncated``) stay; a program that restores the bytes has to
-    remove them. Headers ``streamdedup.dlq.*`` of another record are left out.
+    remove them. In any other record such headers are from a producer, and are dropped.
 
     Args:
         time_ms: Current time in milliseconds since the epoch. A later record time is set back to it, because brokers

@@ -287,7 +287,7 @@ def content_digest(text: str, scope: str | None = None) -> bytes:
 
 
 def in_scope(digest: bytes, key: bytes | None) -> bytes:
-    """Return the XOR of a digest and a ``scope_key`` (twice); a second call with the key removes the scope again."""
+    """Return a digest XOR a ``scope_key``, repeated to 16 bytes; a second call with the key restores the digest."""
     if not key:
         return digest
     return (int.from_bytes(digest) ^ int.from_bytes(key + key)).to_bytes(len(digest))

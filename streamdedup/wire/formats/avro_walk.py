@@ -89,7 +89,7 @@ class Walk:
             key = (type_.name, path, is_last) if type_.name else None
             if key in self._steps:  # a named type may occur any number of times
                 return self._steps[key]
-            if key is not None:  # it may contain itself, so a step that looks its own step up when it is called
+            if key is not None:  # it may contain itself: a placeholder, which looks the step up when it is called
                 self._steps[key] = lambda *arguments: as_step(self._steps[key])(*arguments)  # noqa: PLW0108  set below
             step = self._new_step(type_, path, is_last=is_last)
         except (KeyError, TypeError, ValueError, AttributeError) as error:

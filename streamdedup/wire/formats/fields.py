@@ -1,7 +1,7 @@
 """``Schema``: which fields a value format reads from a value, and the form in which it returns them.
 
 ``wire.documents.Decoder`` makes one ``Schema`` of a profile's field names and one for its keys. A format returns an
-instance of ``Schema.struct``: ``Schema(id="key", texts=("title", "payload.body"))`` has a struct with the attributes
+instance of ``Schema.struct``: ``Schema(id="id", texts=("title", "payload.body"))`` has a struct with the attributes
 ``id``, ``text_0`` and ``text_1``. Every attribute may be None. The text fields and ``op`` are texts, ``deleted`` is a
 text or a truth value, ``source`` and ``published_at`` may be anything, and all other fields are texts or whole numbers.
 ``msgspec`` checks the types, when it reads JSON (``json``, ``json_schema``) or converts a mapping
