@@ -497,6 +497,14 @@ class TestCheck:
         with pytest.raises(StoreUnavailable, match="being rebuilt"):
             world.reader.check(FINGERPRINT)
 
+    def test_an_index_that_is_being_deleted_is_none(self, world):
+        world.index.open(FINGERPRINT)
+        if isinstance(world.index, MemoryIndex):
+            pytest.skip("no process deletes an index in memory")
+        keys = world.reader._keys
+        world.reader._servers.ask(keys.dropping, "SET", keys.dropping, b"1")
+        assert world.reader.check(FINGERPRINT) is None
+
     def test_entries_are_read_up_to_a_size(self, world, daemon, lookup):
         daemon.index(*(daemon.document(f"d{at}", f"{TEXT} {at}") for at in range(20)))
         numbers = [lookup.document(f"d{at}")[0].number for at in range(20)]
