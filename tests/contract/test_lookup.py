@@ -399,6 +399,15 @@ class TestDocuments:
         daemon.delete(daemon.document("first", "", op="delete"))
         assert cluster("late") == ([three[2]], 2)
 
+    def test_a_document_counts_in_its_cluster_where_the_set_has_expired(self, world, daemon, lookup):
+        daemon.index(daemon.document("first", TEXT))
+        daemon.index(daemon.document("second", TEXT))
+        entry, _ = lookup.document("second")
+        # An append prolongs the entry, and not the set, which then lacks the document.
+        world.index.leave_clusters([(entry.number, entry.cluster)], list(daemon._fences.values()))
+        members, size, _ = lookup.cluster_of(entry)
+        assert ([member.id for member in members], size) == (["first", "second"], 2)
+
     def test_the_spread_of_a_cluster_is_that_of_the_documents_that_are_in_it_now(self, world):
         daemon, lookup = Daemon(world), IndexLookup(OPTIONS, world.reader)
 
