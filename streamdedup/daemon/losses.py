@@ -108,12 +108,12 @@ def _gap(committed: CommittedOffset, state: PartitionState, commits: _KnownCommi
     * It knows of no commit.
     * Another program has committed the offset, without an attempt id.
     * The index is from before a rebuild of the whole index: its claims are older than those that the rebuild restored.
-    * The announced attempt belongs to an earlier incarnation of the topic; without topic ids, a committed offset below
-      the start of the attempt shows that.
+    * The announced attempt belongs to an earlier incarnation of the topic; without topic ids, a committed offset that
+      is not behind the start of the attempt shows that.
     """
     attempt_id = attempt_id_of(committed)
     if commits.latest_ms is None or not attempt_id or lineage_of(attempt_id) > commits.lineage:
         return None
     start = state.announced_start or 0
     is_other_topic = bool(committed.topic_id and state.topic_id) and committed.topic_id != state.topic_id
-    return None if is_other_topic or committed.offset < start else Gap(start, commits.latest_ms)
+    return None if is_other_topic or committed.offset <= start else Gap(start, commits.latest_ms)

@@ -68,7 +68,7 @@ class PartitionOwnership:
         self._on_recreated = on_recreated
         self._clock = clock
         self._fences: dict[Partition, Fence] = {}
-        #: Offset that this process last committed under each fence.
+        #: Offset that this process last committed, by partition.
         self._ends: dict[Partition, int] = {}
         #: Partitions that were assigned at the last comparison for losses, and the time of this comparison.
         self._compared: frozenset[Partition] = frozenset()
@@ -124,7 +124,6 @@ class PartitionOwnership:
         if committed is not None and not in_kafka.topic_id and end is not None and end < committed.offset:
             # The offset is of an earlier incarnation of the topic. Where topic ids are known, `source` compares them.
             committed = None
-        self._ends.pop(partition, None)  # belongs to the earlier fence
         index = self._pipelines[partition.topic].index
         in_index = index.partition_states([partition])[partition]
         self._attempt_ids.observe(in_index.announced)

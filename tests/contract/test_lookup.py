@@ -399,6 +399,15 @@ class TestDocuments:
         daemon.delete(daemon.document("first", "", op="delete"))
         assert cluster("late") == ([three[2]], 2)
 
+    def test_a_document_counts_in_its_cluster_where_the_set_has_expired(self, world, daemon, lookup):
+        daemon.index(daemon.document("first", TEXT))
+        daemon.index(daemon.document("second", TEXT))
+        entry, _ = lookup.document("second")
+        # An append prolongs the entry, and not the set, which then lacks the document.
+        world.index.leave_clusters([(entry.number, entry.cluster)], list(daemon._fences.values()))
+        members, size, _ = lookup.cluster_of(entry)
+        assert ([member.id for member in members], size) == (["first", "second"], 2)
+
     def test_the_spread_of_a_cluster_is_that_of_the_documents_that_are_in_it_now(self, world):
         daemon, lookup = Daemon(world), IndexLookup(OPTIONS, world.reader)
 
@@ -496,6 +505,14 @@ class TestCheck:
         world.reader._servers.ask(keys.staging, "SET", keys.staging, b"a rebuild")
         with pytest.raises(StoreUnavailable, match="being rebuilt"):
             world.reader.check(FINGERPRINT)
+
+    def test_an_index_that_is_being_deleted_is_none(self, world):
+        world.index.open(FINGERPRINT)
+        if isinstance(world.index, MemoryIndex):
+            pytest.skip("no process deletes an index in memory")
+        keys = world.reader._keys
+        world.reader._servers.ask(keys.dropping, "SET", keys.dropping, b"1")
+        assert world.reader.check(FINGERPRINT) is None
 
     def test_entries_are_read_up_to_a_size(self, world, daemon, lookup):
         daemon.index(*(daemon.document(f"d{at}", f"{TEXT} {at}") for at in range(20)))

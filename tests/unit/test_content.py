@@ -80,6 +80,13 @@ def test_a_document_that_is_continued_has_the_content_of_the_whole(options, limi
     assert kept == contents(shingler, sketcher, ["\n".join(parts) for parts in documents])
 
 
+@pytest.mark.parametrize("parts", [("a", "a"), ("a a", "a b"), ("a", "b a a")])
+def test_a_bag_counts_on_where_an_append_repeats_a_shingle(parts):
+    shingler = Shingler(ShingleOptions(size=1, bag=True))
+    kept = contents_after_append(shingler, SKETCHER, contents(shingler, SKETCHER, [parts[0]]), [parts[1]])
+    assert kept == contents(shingler, SKETCHER, ["\n".join(parts)])
+
+
 @pytest.mark.parametrize("parts", [("grove", "amber b"), ("amber b", "grove"), ("amber", "b")])
 def test_a_document_keeps_stop_shingles_only_while_it_has_no_others(parts):
     shingler = Shingler(ShingleOptions(size=1, stop_shingles=stops("word", 1)))

@@ -156,6 +156,10 @@ class TestContainment:
         assert (match.containment, match.containment_error, match.contained) == (1.0, None, "match")
         assert match.reason == "similarity"
 
+    def test_a_pair_at_the_threshold_is_one_by_similarity(self):
+        (match,) = self.matches(TEXT, TEXT + self.ADDED, threshold=7 / 15, containment=self.RULE)
+        assert (match.similarity, match.reason) == (7 / 15, "similarity")
+
     def test_an_estimated_containment_has_the_error_of_its_estimate(self):
         (match,) = self.matches(*self.long_texts(), exact_limit=3, containment=ContainmentRule(0.6))
         assert match.method == "estimated"

@@ -106,6 +106,21 @@ def test_a_batch_of_two_profiles_is_compared_after_a_pause_of_either():
     assert asked == [100, 110, 111]
 
 
+def test_a_partition_that_was_revoked_is_compared_when_it_returns():
+    asked, counts, one = [], [], frozenset([Partition("a", 0)])
+    both = one | {Partition("a", 1)}
+    source = SimpleNamespace(
+        assigned=iter([both, one, both, both]).__next__,
+        generation=lambda: 1,
+        committed_offsets=lambda *, stable: asked.append(stable) or {},
+    )
+    ownership = PartitionOwnership({}, clock=ManualClock())
+    for _ in range(4):
+        ownership.check_for_losses(source)
+        counts.append(len(asked))
+    assert counts == [1, 1, 2, 2]
+
+
 def test_keys_put_back_are_noticed_by_an_idle_daemon_within_ten_seconds():
     world = World(BEFORE).run()
     world.server.save("copy")
@@ -699,8 +714,8 @@ def test_a_gap_reaches_back_to_the_last_known_commit_and_not_to_an_announcement(
     assert [
         find_losses(index, {lost: committed[lost], new: CommittedOffset(5, known)})[1].gap for known in (ids[3], "")
     ] == [Gap(0, 1_000), None]
-    # Without topic ids: the attempt of an earlier topic, which began beyond the end of the present one.
-    assert find_losses(index, {lost: CommittedOffset(2, ids[3])})[0].gap is None
+    # Without topic ids: the attempt of an earlier topic, which began beyond the end of the present one or at it.
+    assert [find_losses(index, {lost: CommittedOffset(end, ids[3])})[0].gap for end in (2, 3, 4)] == [None, None, gap]
     # A copy from before a complete rebuild lacks claims that the rebuild restored.
     assert find_losses(index, {lost: CommittedOffset(9, in_lineage(ids[3], 2))})[0].gap is None
 
@@ -762,6 +777,22 @@ def test_before_a_gap_is_filled_batches_in_progress_without_a_commit_are_refused
         index.finish({}, [], [in_progress])
     number = document_number("articles", "m")  # the match of `pending_of`
     assert [run._are_matched(numbers, fences) for numbers in ({number}, {number + 1})] == [True, False]
+
+
+def test_an_index_that_goes_back_again_while_a_gap_is_filled_does_not_count_as_filled():
+    index, partition = MemoryIndex(), Partition("articles", 0)
+    index.open(FINGERPRINT)
+    ids = [f"{1:010d}.{at:010d}.{at * 1_000_000:017d}" for at in range(4)]
+    index.announce(ids[1], [index.fence(partition, 1, 0)], {partition: 0}, is_committed=True)
+    earlier = index._announced.copy()
+    index.announce(ids[2], [index.fence(partition, 1, 3)], {partition: 3})
+    target = RebuildTarget(None, SimpleNamespace(name="articles", index=index), ["articles"], None, None)
+    committed = {partition: CommittedOffset(9, ids[3])}
+    run = RebuildRun(target, {partition: Gap(3, 1)}, None, committed, 2, lambda: None, lambda *_: None)
+    fences = run._fence_committed()
+    index._announced |= earlier
+    with pytest.raises(IndexLost, match="earlier time"):
+        run._announce(fences, 0)
 
 
 def test_a_rebuilt_index_with_scopes_knows_the_cluster_of_a_document_that_was_continued(monkeypatch):

@@ -239,6 +239,17 @@ def test_the_lag_of_a_partition_that_went_is_shown_no_more(metrics):
     assert value(metrics, "partitions_assigned") == 1
 
 
+def test_a_daemon_whose_partitions_all_went_shows_no_lag(metrics, monkeypatch):
+    source = Stats(SourceStats(1, {Partition("a", 1): 7}))
+    statistics = Statistics(metrics, {})
+    statistics.observe(source, Batch())
+    assert value(metrics, "lag_records", topic="a", partition="1") == 7
+    source = Stats(SourceStats(2, {}))
+    monkeypatch.setattr(source, "assigned", frozenset)
+    statistics.observe(source, Batch())
+    assert value(metrics, "lag_records", topic="a", partition="1") is None
+
+
 def test_rebalances_are_counted_on_over_new_clients(metrics):
     statistics = Statistics(metrics, {})
     statistics.observe(Stats(SourceStats(2)), Batch())

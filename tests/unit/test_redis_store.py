@@ -1,5 +1,6 @@
-"""The memory of the fullest master, by which the daemon warns."""
+"""The memory of the fullest master, by which the daemon warns; and how rows are divided between calls."""
 
+from streamdedup.index.redis.pairs import _FULL_CALL, _split_calls
 from streamdedup.index.redis.store import _fullest
 from streamdedup.index.values import StoreStats
 
@@ -10,3 +11,8 @@ def test_the_fullest_master_uses_most_of_its_limit():
     full = {"used_memory": 50, "maxmemory": 60}
     assert _fullest([unlimited, roomy, full]) == StoreStats(50, 60)
     assert _fullest([unlimited, unlimited | {"used_memory": 901}]) == StoreStats(901, None)
+
+
+def test_each_call_is_filled_before_the_next_begins():
+    calls = list(_split_calls([0] * (2 * _FULL_CALL + 5) + [1], [1] * (2 * _FULL_CALL + 6)))
+    assert [(slot, len(rows)) for slot, rows in calls] == [(0, _FULL_CALL), (0, _FULL_CALL), (0, 5), (1, 1)]
