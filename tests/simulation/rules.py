@@ -126,7 +126,7 @@ def _at_present(_original: Any) -> Any:
 
 #: What switches each rule off.
 RULES: dict[str, Sequence[Break]] = {
-    "entry first": [(Detector, "index", _buckets_first), (Detector, "_look_up", _looked_up_early)],
+    "entry first": [(Detector, "index", _buckets_first), (Detector, "_insert_and_look_up", _looked_up_early)],
     "add before read": [(Connection, "_call", _read_then_add)],
     "position order": [(module, "decide_version", _last_arrival_wins) for module in (memory, lifecycle)],
     "pending matches saved": [(ServedIndex, "save_pending_matches", _nothing_saved)],
