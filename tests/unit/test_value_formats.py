@@ -1119,6 +1119,7 @@ TWO = 'syntax = "proto3"; message B { } message A { string id = 1; string text =
     ("form", "kind", "schema"),
     [
         ("avro", "AVRO", ARTICLE),
+        ("avro", "AVRO", json.dumps(ARTICLE | {"doc": "\ud800"})),
         ("avro", "AVRO", record("A", id="string", text="string", published_at="string")),
         ("json-schema", "JSON", {}),
         ("protobuf", "PROTOBUF", TWO),
