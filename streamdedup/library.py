@@ -287,7 +287,7 @@ class LibraryIndex:
         None where the index does not have the document; ``spread`` is None without sources or labels. Errors: as for
         ``lookup``.
         """
-        valid = self._valid_id(document_id)
+        (valid,) = map(self._valid_id, _converted("document_id", [document_id], _Field))
         with self._lock:
             stored = self._lookup.document(valid) if self._index_exists() else None
             return None if stored is None else self._lookup.cluster_of(stored[0])
@@ -333,7 +333,7 @@ class LibraryIndex:
         return document_id, text, _valid_field("source", document.source), scope
 
     def _valid_id(self, value: _Field) -> str:
-        document_id = str(value)
+        document_id = _as_text("document id", value)
         try:
             mistake = id_mistake(document_id, len(document_id.encode()))
         except UnicodeEncodeError:
@@ -374,17 +374,28 @@ def _converted(argument: str, values: Iterable[object], kind: Any) -> Iterator[A
 
 
 def _column(noun: str, fields: Iterable[_Field | None] | None, texts: Sequence[str]) -> Iterable[str | None]:
-    """Return the source or scope of each text, or None for each; the caller's ``zip`` finds a wrong number."""
+    """Return the source or scope of each text, or None for each."""
     if fields is None:
         return [None] * len(texts)
-    return [_valid_field(noun, field) for field in _converted(f"{noun}s", fields, _Field | None)]
+    column = [_valid_field(noun, field) for field in _converted(f"{noun}s", fields, _Field | None)]
+    if len(column) != len(texts):
+        raise ValueError(f"{noun}s: {len(column):,} in place of {len(texts):,}; each text needs one, which may be None")
+    return column
+
+
+def _as_text(noun: str, value: _Field) -> str:
+    try:
+        return str(value)
+    except ValueError:  # Python writes 4,300 digits
+        reason = f"a {noun} has too many digits; at most {MAX_ID_BYTES:,} bytes are allowed"
+        raise DecodeError(ErrorCode.INVALID_FIELD, reason) from None
 
 
 def _valid_field(noun: str, value: _Field | None) -> str | None:
     """Return a source or a scope, repaired as in a record."""
     if value is None:
         return None
-    text, length = _repaired(str(value))
+    text, length = _repaired(_as_text(noun, value))
     if length > MAX_ID_BYTES:
         limit = f"at most {MAX_ID_BYTES:,} are allowed"
         raise DecodeError(ErrorCode.INVALID_FIELD, f"a {noun} is {length:,} bytes long; {limit}")

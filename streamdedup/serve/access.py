@@ -52,6 +52,8 @@ _STREAMS: Final = frozenset({"/v1/alerts", "/v1/dead-letters"})
 _PAGE, _PAGE_FILES = "/", "/page/"
 #: Shortest token, in characters: 128 bits in Base64.
 _SHORTEST_TOKEN: Final = 22
+#: Scheme and host in front of a path.
+_ORIGIN: Final = re.compile(rb"^https?://[^/?]*", re.IGNORECASE)
 #: Hosts that a request may always name.
 _LOCAL_HOSTS: Final = frozenset({"localhost", "127.0.0.1", "::1"})
 #: A Host header: an IPv6 address in brackets, or a name or an IPv4 address; then a port.
@@ -231,7 +233,9 @@ class Gate:
     @staticmethod
     def _route_by_encoded_path(scope: AsgiScope) -> None:
         # The server has decoded `path`, and routes read it. A raw path is ASCII, so Latin-1 decodes it.
-        scope["path"] = bytes(scope.get("raw_path") or b"/").partition(b"?")[0].decode("latin-1")
+        # Clients of proxies send the whole URL: RFC 9112, section 3.2.2. The Host header is checked all the same.
+        raw_path = _ORIGIN.sub(b"", bytes(scope.get("raw_path") or b"")).partition(b"?")[0]
+        scope["path"] = (raw_path or b"/").decode("latin-1")
 
     def _refusal(self, scope: AsgiScope) -> RequestProblem | None:
         """Return the problem that refuses the request by its head (steps 2 to 5), or None."""

@@ -17,7 +17,7 @@ from pathlib import Path
 from typing import Any
 
 from streamdedup.errors import SettingsError
-from streamdedup.settings.base import is_file_path, read_secret, secrets_of
+from streamdedup.settings.base import is_file_path, keys_of, read_secret, secrets_of
 from streamdedup.settings.schema import PREFIX, SEPARATOR, KeyPath, describe_unknown, field_at, tables
 from streamdedup.settings.units import read_utf8
 
@@ -27,6 +27,7 @@ CONFIG_VARIABLE = "STREAMDEDUP_CONFIG"
 CRASH_VARIABLE = "STREAMDEDUP_CRASH_AT"
 #: Characters that would break a line or write into a terminal.
 _CONTROLS = re.compile(r"[\x00-\x1f\x7f-\x9f\u2028\u2029]+")
+_UNDERSCORES = re.compile("_+")
 #: First line of the mistakes if keys are missing and no file is named.
 _NO_FILE = f"no settings file; name one with --config or {CONFIG_VARIABLE}"
 
@@ -141,12 +142,23 @@ def _read_environment(sources: Sources, environ: Mapping[str, str]) -> None:
             continue
         path = _path_of(name, sources.tree)
         if field_at(path) is None:
-            sources.report_line(f"{name}: {describe_unknown(path)}")
+            meant = _variable_meant(name, sources.tree)
+            sources.report_line(f"{name}: " + (f"did you mean {meant}?" if meant else describe_unknown(path)))
         elif value := environ[name]:  # an empty variable counts as absent
             sources.assign(path, value)
             if len(value) > 1 and value[0] == value[-1] and value[0] in "\"'":
                 sources.report(path, f"has {value[0]} around its value, as an env file leaves them; remove both")
                 sources.settled.add(path)
+
+
+def _variable_meant(name: str, tree: Mapping[str, Any]) -> str | None:
+    """Return the variable of a key that differs from ``name`` in the number of underscores alone."""
+    for above, model, _ in tables(tree):
+        for key in keys_of(model):
+            variable = PREFIX + SEPARATOR.join((*above, key)).upper().replace("-", "_")
+            if _UNDERSCORES.sub("_", variable) == _UNDERSCORES.sub("_", name):
+                return variable
+    return None
 
 
 def _path_of(name: str, tree: Mapping[str, Any]) -> KeyPath:

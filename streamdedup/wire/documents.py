@@ -228,7 +228,9 @@ class Decoder:
             raise DecodeError(ErrorCode.INVALID_ID, f"the record's key is not UTF-8; {KEY_ADVICE}") from None
         except DecodeError as error:
             reason = str(error).replace("the value", "it")
-            raise DecodeError(ErrorCode.INVALID_ID, f"the record's key does not fit key_format: {reason}") from None
+            raise DecodeError(
+                ErrorCode.INVALID_ID, f"the record's key does not fit key_format and key_field: {reason}"
+            ) from None
         if document_id is None:
             raise DecodeError(ErrorCode.INVALID_ID, "the record's key has no id: key_field is missing or null")
         return str(document_id)

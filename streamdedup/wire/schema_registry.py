@@ -4,6 +4,7 @@
 repeats failed requests.
 """
 
+import json
 import ssl
 import time
 from collections.abc import Callable, Mapping
@@ -197,7 +198,7 @@ class RegistrySession:
             return None
         if status >= HTTPStatus.INTERNAL_SERVER_ERROR or status in _BUSY:
             raise RegistryUnavailable(f"the schema registry {url} answers with status {status}")
-        with suppress(msgspec.DecodeError):
+        with suppress(ValueError):
             if status == HTTPStatus.OK:
                 return self._decoded(answer_type, body)
         # Another status, or a body that is no answer of the API.
@@ -207,13 +208,13 @@ class RegistrySession:
         raise (RegistryUnavailable if may_pass else RegistryMisconfigured)(self._refusal_text(status, path))
 
     def _decoded(self, answer_type: type[T], body: bytes) -> T:
-        """Return an answer; ``errors.DecodeError`` if it is too long or deep, ``msgspec.DecodeError`` if it is none."""
+        """Return an answer; ``errors.DecodeError`` if it is too long or deep, ``ValueError`` if it is none."""
         self._received_bytes += len(body)
         if self._received_bytes > MAX_ANSWER_BYTES:
             reason = f"the schema and those that it refers to are longer than {MAX_ANSWER_BYTES:,} bytes"
             raise DecodeError(ErrorCode.UNUSABLE_SCHEMA, reason)
         try:
-            answer = msgspec.json.decode(body, type=answer_type)
+            answer = _converted(answer_type, body)
         except RecursionError:
             raise DecodeError(ErrorCode.UNUSABLE_SCHEMA, "the answer of the registry is nested too deeply") from None
         self._registry.has_answered.set()
@@ -227,6 +228,14 @@ class RegistrySession:
             text = "later schemas or those of another program are there; choose another topic, or delete them"
             return f"the schema registry {url} refuses the schema {where}: {text}"
         return f"schema_registry.url: {url} is not the API of a schema registry (status {status})"
+
+
+def _converted(answer_type: type[T], body: bytes) -> T:
+    """Return an answer; msgspec refuses a schema with half of a surrogate pair, which registries in Python accept."""
+    try:
+        return msgspec.json.decode(body, type=answer_type)
+    except msgspec.DecodeError:
+        return msgspec.convert(json.loads(body), answer_type)
 
 
 def _error_code(body: bytes) -> int:

@@ -375,6 +375,9 @@ def log_lines():
         ("GET /livez HTTP/1.0", ["localhost", "evil.example"], b" 400 Bad Request"),
         ("GET /livez HTTP/1.1", ["evil.example"], b":host-not-allowed"),
         ("GET http://localhost/livez HTTP/1.1", ["evil.example"], b":host-not-allowed"),
+        ("GET http://localhost/livez HTTP/1.1", ["localhost"], b" 200 OK"),
+        ("GET HTTP://localhost:8080?x HTTP/1.1", ["localhost:8080"], b" 200 OK"),
+        ("GET /http://localhost/livez HTTP/1.1", ["localhost"], b":not-found"),
     ],
 )
 def test_without_tokens_a_request_names_one_allowed_host(service, request_line, hosts, answer):

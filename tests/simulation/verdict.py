@@ -227,11 +227,13 @@ class Verdict:
     def _publication(self, alert: Alert, match: Match) -> Publication:
         document = alert.document
         first = {document.id: not document.incarnation, match.id: not match.incarnation}
-        # The record of the alert tells the incarnation of its document.
+        # Record and text of the alert tell the incarnation of its document.
+        side = self._side_of[document.id, document.digest]
         numbers = {
             state.incarnation
-            for state in self._states.get(document.id, ())
-            if any((p.partition.partition, p.offset) == (document.partition, document.offset) for p in state.records)
+            for state in self._states[document.id]
+            if state.side == side
+            and any((p.partition.partition, p.offset) == (document.partition, document.offset) for p in state.records)
         }
         if len(numbers) == 1:
             is_first = numbers == {0}

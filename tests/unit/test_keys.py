@@ -75,7 +75,7 @@ def test_a_key_of_json_holds_the_id_as_a_whole_or_in_a_field(key, field, documen
         (b"", None, "it is empty"),
         (b"\0\0\0\0\7\2a", None, "framed for schema registry id 7"),
         (b"1.5", None, "of a wrong type"),
-        (b'{"id":"a"}', None, "of a wrong type"),
+        (b'{"id":"a"}', None, "does not fit key_format and key_field: the id (the key) is of a wrong type"),
         (b'"\\ud83d"', None, "half of a surrogate pair"),
         (b"null", None, "key_field is missing or null"),
         (b'{"id":null}', "id", "key_field is missing or null"),

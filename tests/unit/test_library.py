@@ -215,12 +215,24 @@ class TestValues:
             (lambda index: index.remove(["a", None]), "ids[1]: Expected `int | str`, got `None`"),
             (lambda index: index.remove(b"ab"), "ids: a list of texts is needed, not one text"),
             (lambda index: index.add(("a", TEXT)), "documents[0]: Expected tuple, got `str`"),
+            (lambda index: index.cluster(None), "document_id[0]: Expected `int | str`, got `None`"),
         ],
     )
     def test_an_item_of_a_wrong_type_is_named_by_its_index(self, index, call, said):
         with pytest.raises(TypeError) as raised:
             call(index)
         assert str(raised.value).startswith(said)
+
+    @pytest.mark.parametrize("document", [(10**5000, TEXT), ("a", TEXT, 10**5000), ("a", TEXT, None, 10**5000)])
+    def test_an_integer_of_more_digits_than_python_writes_is_refused_by_its_name(self, index, document):
+        with pytest.raises(
+            DecodeError, match=r"^a (document id|source|scope) has too many digits; at most 1,024 bytes"
+        ):
+            index.add([document])
+
+    def test_a_wrong_number_of_scopes_is_named(self, index):
+        with pytest.raises(ValueError, match="scopes: 2 in place of 1; each text needs one"):
+            index.lookup([TEXT], scopes=["north", "south"])
 
     def test_an_integer_is_its_decimal_text_as_in_a_record(self, index):
         index.add([(42, TEXT, 7), ("b", TEXT)])
@@ -251,7 +263,7 @@ class TestLookup:
             assert ids(index.add(added)) == [[], [], [], ["a", "b", "c"], ["a", "b", "c", "d"]]
             assert ids(index.lookup([TEXT, TEXT], sources=["daily", None])) == [["d", "e"], ["a", "b", "c", "d", "e"]]
             assert ids(index.lookup([TEXT])) == [["a", "b", "c", "d", "e"]]
-            with pytest.raises(ValueError, match="shorter"):
+            with pytest.raises(ValueError, match="sources: 1 in place of 2; each text needs one"):
                 index.lookup([TEXT, TEXT], sources=["daily"])
             with pytest.raises(TypeError, match="a list of texts is needed"):
                 index.lookup([TEXT], sources="daily")

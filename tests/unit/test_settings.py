@@ -152,12 +152,24 @@ def test_variables_of_other_programs_are_left_alone(name):
     ("name", "meant"),
     [
         ("STREAMDEDUP_KAFKA__BOOTSTRAP_SERVER", "kafka.bootstrap_servers"),
-        ("STREAMDEDUP_KAFKA_GROUP_ID", "kafka.group_id"),
         ("STREAMDEDUP_PROFILES__A__TRESHOLD", "profiles.a.threshold"),
     ],
 )
 def test_an_unknown_variable_is_a_mistake_that_names_the_key_meant(name, meant):
     assert mistakes({}, {name: CANARY}) == [f"{name}: unknown key; did you mean {meant}?"]
+
+
+@pytest.mark.parametrize(
+    ("name", "meant"),
+    [
+        ("STREAMDEDUP_KAFKA_GROUP_ID", "STREAMDEDUP_KAFKA__GROUP_ID"),
+        ("STREAMDEDUP__REDIS__URL", "STREAMDEDUP_REDIS__URL"),
+        ("STREAMDEDUP_PROFILES_HOT_NEWS_THRESHOLD", "STREAMDEDUP_PROFILES__HOT_NEWS__THRESHOLD"),
+    ],
+)
+def test_a_variable_with_other_underscores_is_named_as_it_must_be(tmp_path, name, meant):
+    path = write(tmp_path, SMALLEST.replace("articles", "hot-news"))
+    assert mistakes({}, {name: CANARY}, path) == [f"{name}: did you mean {meant}?"]
 
 
 def test_a_key_of_the_same_table_is_meant_before_one_of_another():

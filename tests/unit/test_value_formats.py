@@ -399,6 +399,9 @@ def test_a_path_leads_through_records_maps_and_unions(answers, decode):
         ({"type": "long", "logicalType": "local-timestamp-millis"}, datetime(2026, 5, 1), "2026-05-01T00:00:00"),  # noqa: DTZ001
         ({"type": "int", "logicalType": "date"}, datetime(2026, 5, 1, tzinfo=UTC).date(), "2026-05-01"),
         ({"type": "string", "logicalType": "uuid"}, GUID, str(GUID)),
+        ({"type": "fixed", "name": "F", "size": 16, "logicalType": "uuid"}, GUID.bytes, str(GUID)),
+        ({"type": "long", "logicalType": "timestamp-nanos"}, 7_999, "1970-01-01T00:00:00.000007Z"),
+        ({"type": "long", "logicalType": "local-timestamp-nanos"}, 7_999, "1970-01-01T00:00:00.000007"),
         ({"type": "bytes", "logicalType": "decimal", "precision": 5, "scale": 2}, Decimal("1.50"), "1.50"),
         ("long", 1777615200000, "1777615200000"),
         ({"type": "enum", "name": "E", "symbols": ["SPRING"]}, "SPRING", "SPRING"),
@@ -425,6 +428,7 @@ DECIMAL = {"type": "bytes", "logicalType": "decimal", "precision": 4, "scale": 2
         (DECIMAL, b"\x82\2" + b"\x7f" * 129, ErrorCode.INVALID_FIELD),
         (DECIMAL | {"precision": "x"}, b"\2\7", ErrorCode.INVALID_FIELD),
         ({"type": "long", "logicalType": ["x"]}, b"\2", "1"),
+        ({"type": "fixed", "name": "F", "size": 3, "logicalType": "uuid"}, b"abc", ErrorCode.INVALID_FIELD),
     ],
 )
 def test_a_content_that_does_not_fit_its_logical_type_stays_as_it_is(answers, decode, kind, value, published_at):
@@ -583,6 +587,34 @@ def test_an_answer_that_is_none_of_a_registry_makes_no_dead_letter(answers, deco
 def test_a_schema_without_a_type_is_avro(answers, decode):
     answers.add(7, ARTICLE, None)
     assert decode(framed(7, ARTICLE, {"id": "a", "text": "one"})).text == "one"
+
+
+@pytest.mark.parametrize("unread", ['"\\ud800"', "1e999", "NaN", "-Infinity"])
+def test_a_part_of_a_schema_that_is_not_read_may_have_what_strict_json_has_not(answers, decode, unread):
+    text = json.dumps(ARTICLE).replace('"type": "string"', f'"type": "string", "default": {unread}', 1)
+    answers.add(7, text)
+    answers.add(8, f'{{"examples": [{unread}]}}', "JSON")
+    subject = {"name": "Article", "subject": "article", "version": 1}
+    answers.add(9, record("A", inner="Article"), references=[subject])
+    answers["/api/subjects/article/versions/1"] = answers["/api/schemas/ids/7"]
+    value = framed(7, ARTICLE, {"id": "a", "text": "one"})
+    assert decode(value).text == "one"
+    assert decode(b"\0\0\0\0\x09" + value[5:], text_fields=("inner.text",)).text == "one"
+    assert decode(b'\0\0\0\0\x08{"text": "one"}', format="json-schema").text == "one"
+
+
+@pytest.mark.parametrize(
+    ("kind", "schema", "value"),
+    [
+        ("AVRO", json.dumps(record("A", text="string") | {"doc": "DOC"}), b"\2a"),
+        ("JSON", '{"title": "DOC"}', b'{"text": "a"}'),
+        ("PROTOBUF", 'syntax = "proto3"; message A { string text = 1; } // DOC', b"\0\x0a\1a"),
+    ],
+)
+def test_half_of_a_surrogate_pair_in_a_schema_costs_nothing(answers, decode, kind, schema, value):
+    answers.add(7, schema.replace("DOC", "\ud800"), kind)
+    form = {"JSON": "json-schema"}.get(kind, kind.lower())
+    assert decode(b"\0\0\0\0\7" + value, format=form).text == "a"
 
 
 def test_a_schema_without_measure_is_refused(answers, decode):
@@ -1087,6 +1119,7 @@ TWO = 'syntax = "proto3"; message B { } message A { string id = 1; string text =
     ("form", "kind", "schema"),
     [
         ("avro", "AVRO", ARTICLE),
+        ("avro", "AVRO", json.dumps(ARTICLE | {"doc": "\ud800"})),
         ("avro", "AVRO", record("A", id="string", text="string", published_at="string")),
         ("json-schema", "JSON", {}),
         ("protobuf", "PROTOBUF", TWO),

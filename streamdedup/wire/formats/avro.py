@@ -6,7 +6,8 @@ its logical type stays as it is: fastavro 1.13.1 fails for times that Python can
 a decimal grows with the square of its length (1 MB: 2 minutes), so ``MAX_DECIMAL_BYTES`` bounds decimals.
 """
 
-from collections.abc import Mapping
+import json
+from collections.abc import Callable, Mapping
 from datetime import date, datetime, time
 from decimal import Decimal
 from io import BytesIO
@@ -14,7 +15,6 @@ from typing import Any, Final
 from uuid import UUID
 
 import fastavro
-import msgspec
 from fastavro.read import LOGICAL_READERS
 
 from streamdedup.errors import DecodeError
@@ -26,6 +26,15 @@ from streamdedup.wire.schema_registry import RegisteredSchema
 
 #: Largest number of bytes of a decimal that becomes part of a document: 308 digits.
 MAX_DECIMAL_BYTES: Final = 128
+
+# Readers of logical types of Avro 1.12 that fastavro 1.13.1 lacks.
+_NEWER_READERS: Final[Mapping[str, Callable[..., Any]]] = {
+    "fixed-uuid": lambda content, *_: UUID(bytes=content),
+    "long-timestamp-nanos": lambda content, *more: LOGICAL_READERS["long-timestamp-micros"](content // 1000, *more),
+    "long-local-timestamp-nanos": lambda content, *more: LOGICAL_READERS["long-local-timestamp-micros"](
+        content // 1000, *more
+    ),
+}
 
 # Name of a record around the value, for the writer of fastavro, and of the only field of the record. It adds no bytes.
 # It is needed because the writer finds referenced schemas in records alone, and a value may be a union. The name has no
@@ -59,7 +68,8 @@ def _walk(registered: RegisteredSchema, schema: Schema) -> tuple[list[str], Walk
     paths = [(path, name) for name, paths in schema.paths.items() for path in reversed(paths)]
     walk = Walk({path: number for number, (path, _) in enumerate(paths)})
     try:
-        *references, root = (msgspec.json.decode(text) for text in (*registered.references.values(), registered.text))
+        # msgspec refuses numbers and halves of surrogate pairs, such as in a default, that other clients accept.
+        *references, root = (json.loads(text) for text in (*registered.references.values(), registered.text))
         for node in (*references, root):
             walk.add_types(node)
         walk.type_of(root)  # raises
@@ -80,7 +90,8 @@ def _converted(content: Any, type_: Type, schema: Schema) -> Any:
         return type_.node["symbols"][content]
     if "logicalType" not in type_.node:
         return content
-    convert = LOGICAL_READERS.get(f"{type_.kind}-{type_.node['logicalType']}")
+    name = f"{type_.kind}-{type_.node['logicalType']}"
+    convert = _NEWER_READERS.get(name) or LOGICAL_READERS.get(name)
     if convert is None or (isinstance(content, bytes) and len(content) > MAX_DECIMAL_BYTES):
         return content
     try:
@@ -130,8 +141,8 @@ def _parsed(registered: RegisteredSchema) -> Any:
     named: dict[str, Any] = {}
     try:
         for text in registered.references.values():
-            fastavro.parse_schema(msgspec.json.decode(text), named)
-        field = {"name": _WHOLE, "type": msgspec.json.decode(registered.text)}
+            fastavro.parse_schema(json.loads(text), named)
+        field = {"name": _WHOLE, "type": json.loads(registered.text)}
         return fastavro.parse_schema({"type": "record", "name": _WHOLE, "fields": [field]}, named)
     except (fastavro.schema.SchemaParseException, ValueError, TypeError, KeyError) as error:
         raise unusable(f"{type(error).__name__}: {error}") from None

@@ -78,7 +78,8 @@ class Schema:
         return DocumentTooLarge(ErrorCode.TOO_LARGE, reason)
 
     def bad_id(self, reason: str) -> DecodeError:
-        return DecodeError(ErrorCode.INVALID_ID, f"the id (field `{self.names['id']}` or the key) {reason}")
+        place = f"field `{name}` or the key" if (name := self.names["id"]) else "the key"
+        return DecodeError(ErrorCode.INVALID_ID, f"the id ({place}) {reason}")
 
     def wrong_type(self, error: msgspec.ValidationError) -> DecodeError:
         """Return the error about a field type; msgspec names types and a path, and quotes no value."""

@@ -5,6 +5,7 @@ a part of the JSON Schema (``declared``). Values are read as plain JSON and not 
 only tells, for checks and errors, which document fields its values may have.
 """
 
+import json
 from typing import Any
 
 import msgspec
@@ -28,8 +29,8 @@ def compile_writer(_registered: RegisteredSchema, _schema: Schema) -> Write:
 def compile_schema(registered: RegisteredSchema, schema: Schema) -> CompiledSchema:
     """Return a reader for the values of a JSON Schema, and the names of the document fields that they may have."""
     try:
-        declared = msgspec.json.decode(registered.text, type=dict | bool)
-    except msgspec.DecodeError:
+        declared = msgspec.convert(json.loads(registered.text), dict | bool)
+    except ValueError:
         raise DecodeError(ErrorCode.UNUSABLE_SCHEMA, "it is no JSON Schema") from None
     names = [name for name, paths in schema.paths.items() if any(_may_have(declared, path) for path in paths)]
     return CompiledSchema(JsonFormat(schema).fields, names)

@@ -205,7 +205,7 @@ def _compile_in(folder: str, texts: Mapping[str, str], names: Sequence[str]) -> 
     for name, text in texts.items():
         target = files / name
         target.parent.mkdir(parents=True, exist_ok=True)
-        target.write_text(text, encoding="utf-8")
+        target.write_text(text, encoding="utf-8", errors="replace")
     builtin.write_bytes(_builtin_files().SerializeToString())
     sources = [f"-I{files}", f"-I{_INCLUDED}", f"--descriptor_set_in={builtin}"]
     options = [*sources, "--include_imports", f"--descriptor_set_out={output}"]
