@@ -295,10 +295,7 @@ class LibraryIndex:
             return None if stored is None else self._lookup.cluster_of(stored[0])
 
     def remove(self, ids: Iterable[_Field]) -> None:
-        """Remove documents; ids that the index does not have are ignored.
-
-        Errors: as for ``add``; ``TypeError`` names the wrong id.
-        """
+        """Remove documents; unknown ids are ignored. Errors: as for ``add``; ``TypeError`` names the wrong id."""
         valid = [self._valid_id(document_id) for document_id in _converted("ids", ids, _Field)]
         with self._lock:
             self._write(lambda writer: writer.remove(valid))
@@ -323,10 +320,7 @@ class LibraryIndex:
         return write(self._writer)
 
     def _check_index(self) -> bool:
-        """Raise as ``lookup`` if the index cannot be used; return whether it exists.
-
-        Only an index of programs may be missing: its first ``add`` creates it.
-        """
+        """Raise as ``lookup``; return whether the index exists, which the first ``add`` of a program creates."""
         opening = self._reader.check(self._fingerprint)
         if opening is None and self._writer is None:
             raise StoreUnavailable(

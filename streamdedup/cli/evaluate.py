@@ -34,10 +34,7 @@ from streamdedup.wire import Document
 def evaluate_documents(
     documents: Iterable[Document], options: DetectorOptions, index: Index, truth_file: Path | None = None
 ) -> Evaluation:
-    """Run documents through the detector, with an empty, open index, and score the findings.
-
-    ``document_at`` numbers the documents from 0; these numbers are also the rows of ``ids`` and ``sets``.
-    """
+    """Run documents of ``document_at``, numbered from 0, through the detector and an empty, open index; score them."""
     trial, shingler = Trial(options, index), Shingler(options.shingles)
     ids: list[str] = []
     sources: list[str | None] = []

@@ -138,9 +138,7 @@ def rebuild(
     yes: YesOption = False,
     wait: Annotated[
         bool,
-        typer.Option(
-            "--wait/--no-wait", help="Wait for the sessions of members to end; with --no-wait refuse at once."
-        ),
+        typer.Option("--wait/--no-wait", help="Wait for members' sessions to end; --no-wait refuses at once."),
     ] = True,
 ) -> None:
     """Rebuild the index of all profiles, or of some, from the topics.

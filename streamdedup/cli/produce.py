@@ -197,8 +197,7 @@ def _records(
 ) -> Iterator[tuple[str, bytes | None, bytes | None]]:
     """Yield name, key and value of the record of each entry; malformed entries are reported, and may be left out.
 
-    A malformed line has no id, so no key. Raises ``CorpusError`` if a document does not fit the topic's schemas, and if
-    all lines were left out.
+    A malformed entry has no key. ``CorpusError`` if a document does not fit the topic's schemas, or if none is left.
     """
     for file, reader in readers:
         for entry in inputs.read(file, reader):

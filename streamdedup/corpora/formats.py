@@ -79,8 +79,7 @@ _BINARY: Final = {
     rb"Obj\x01": "Avro; write its records as JSON lines: fastavro FILE",
     rb"PAR1": "Parquet; convert it in DuckDB: COPY (FROM 'FILE') TO 'FILE.jsonl' (FORMAT json)",
 }
-#: The same for text, matched against `text_start`: lower case, no byte order mark or blanks before. The first match
-#: counts.
+#: The same for text, matched against `text_start`, which is in lower case; the first row that matches counts.
 _TEXTS: Final = {
     rb"<(\?xml.*<)?rss\b": f"an RSS feed; write each item {_AS_ITEMS}",
     rb"<(\?xml.*<)?feed\b": "an Atom feed; write each entry so: xq -c '.feed.entry[] | {id, text: .summary}' FILE",

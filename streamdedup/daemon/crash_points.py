@@ -1,7 +1,7 @@
 """Crash points: steps of the daemon at which a test ends the process as ``kill -9`` does.
 
-A step is a call in the tables below, by which a batch gets from the index and its fences to the commit. Calls that only
-search a place to start, move positions, check the membership or count are no steps. A step has two points,
+A step is a call in the tables below: those that open and fence an index, and take a batch to its commit. Calls that
+look for a start or for losses, move positions, check the membership or count are no steps. A step has two points,
 ``before_<step>`` and ``after_<step>``, reported by wrappers around index, source and producer, of which loop and
 detector know nothing. ``cli.assembly`` makes the ``StepObserver`` that wraps them, and only if ``STREAMDEDUP_CRASH_AT``
 names a point. A new method of ``Index`` gets a row in ``STORE_STEPS``, or in ``NO_STEPS`` of

@@ -1,9 +1,8 @@
 """Writes the index entries of a chunk: inserts, replaces, appends and deletes.
 
-Called by ``detector``; ``lookup`` uses ``with_incarnation``. A change here must pass ``tests/simulation``.
-
-A chunk of the daemon has one version of a document, and its redeliveries (``daemon.batch.split_documents``); only a
-chunk of ``LibraryIndex.add`` may have several versions.
+Called by ``detector``; ``lookup`` uses ``with_incarnation``. A change here must pass ``tests/simulation``. A chunk of
+the daemon has one version of a document, and its redeliveries (``daemon.batch.split_documents``); only a chunk of
+``LibraryIndex.add`` may have several versions.
 
 An earlier version is removed from its buckets before its entry changes (rule 9 of ``index.contract``). ``InsertState``
 in ``index.documents`` says how the index treats a version.
@@ -184,8 +183,7 @@ def _missing_now(rows: Sequence[tuple[Document, IndexEntry, IndexEntry | None]])
 
     - True: the index has no entry of the document. A deletion marker counts as an entry, because a stream may delete
       each document twice.
-    - False: it has an entry from this position or a later one, so only the saved fact tells what the first attempt
-      found.
+    - False: it has an entry from this position or a later one; only the saved fact tells what the first attempt found.
     - Absent: it has an entry from an earlier position, the version or marker that the deletion replaces.
     """
     missing_now: dict[Position, bool] = {}
@@ -261,10 +259,7 @@ def with_incarnation(entry: IndexEntry, stored: IndexEntry) -> IndexEntry:
 
 
 def _results_of_overtaken(entries: Sequence[IndexEntry]) -> dict[int, InsertResult]:
-    """Return by row the results of entries that another entry with their number overtakes.
-
-    Of a document's versions at the offsets 1, 3, 2 these are the rows 0 and 2, because the version at 3 is inserted.
-    """
+    """Return by row the results of entries that others overtake: of a document's offsets 1, 3, 2, rows 0 and 2."""
     results: dict[int, InsertResult] = {}
     if len({entry.number for entry in entries}) == len(entries):
         return results

@@ -58,7 +58,7 @@ class IndexReader(EntryReading, Protocol):
 
 
 def hits_of_members(numbers: Sequence[int], buckets: Sequence[Sequence[Sequence[int]]], bucket_cap: int | None) -> Hits:
-    """Return the hits of documents, from the members of each document's buckets; in full buckets chosen at random."""
+    """Return the hits as ``look_up`` does; ``buckets`` has the members of each bucket, document by document."""
     candidates: list[dict[int, int]] = []
     full: Counter[int] = Counter()
     near_capacity: set[int] = set()

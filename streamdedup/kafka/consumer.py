@@ -122,8 +122,7 @@ class KafkaSource:
         # `keep_membership` pauses partitions. They stay paused through a rebalance, and nothing else resumes them.
         if paused := self._consumer.paused():
             self._consumer.resume(*paused)
-            # Records fetched before the pause are fetched again: the client might never return those that it holds.
-            compat.drop_parked(self._consumer)
+            compat.drop_parked(self._consumer)  # to fetch them again: the client might never return these records
         configured = self._options.max_poll_records
         limit = configured if max_records is None else min(max_records, configured)
         self._unreadable.clear()
@@ -470,9 +469,8 @@ def _await_metadata(consumer: Any, options: KafkaOptions) -> None:
     """Wait until the client knows the topics, for at most ``connect_timeout_s``.
 
     A consumer that joins without knowing the topics assigns no partition, and joins again as soon as the topics are
-    known: one more rebalance for the whole group at each start. An answer to a request that was sent before
-    ``subscribe`` also ends a wait, and names no topics; a topic that does not exist is in no answer. Hence up to
-    ``METADATA_REQUESTS`` requests.
+    known: one more rebalance for the whole group at each start. An answer to a request from before the
+    ``subscribe`` also ends a wait, and names no topics; a missing topic is in no answer. Hence several requests.
     """
     ends_at = time.monotonic() + options.connect_timeout_s
     for _ in range(METADATA_REQUESTS):
