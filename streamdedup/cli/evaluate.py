@@ -76,7 +76,7 @@ def _joined_pairs(sets: ShingleSets, options: DetectorOptions) -> Pairs:
 
 def _pairs_of_file(path: Path, ids: Sequence[str], sets: ShingleSets, options: DetectorOptions) -> tuple[Pairs, int]:
     """Return the pairs in a file with their exact similarities, and the count of its lines with an unknown id."""
-    (left, right), unknown_count = read_pairs(path, {name: number for number, name in enumerate(ids)})
+    (left, right), unknown_count = read_pairs(path, {document_id: row for row, document_id in enumerate(ids)})
     if unknown_count and not len(left):
         raise CorpusError(f"{path}: names none of the documents by their ids")
     pairs = Pairs(left, right, similarities(sets, left, right, options.measure))
@@ -105,9 +105,7 @@ def evaluate(
     """
     profile = chosen_profile(options)
     entries = first_versions(options.entries(profile, "evaluate"))
-    documents = (
-        document_at(number, entry.id, entry.text, entry.source, entry.scope) for number, entry in enumerate(entries)
-    )
+    documents = (document_at(row, entry.id, entry.text, entry.source, entry.scope) for row, entry in enumerate(entries))
     with output_to(output, (*options.inputs(profile), truth)) as target:
         result = evaluate_documents(documents, detector_options("evaluate", profile), empty_index(profile), truth)
         lines = "\n".join(as_lines(result))

@@ -144,7 +144,7 @@ def _erase(settings: Settings, profile: Profile, topic: str, scope: str) -> None
                         # The same bytes, which select the same partition.
                         keys[document.id] = record.key, record.headers
     with Feeder(kafka_options(settings)) as feeder:
-        for document_id in [name for name, document_scope in scopes.items() if document_scope == scope]:
+        for document_id in [document_id for document_id, last_scope in scopes.items() if last_scope == scope]:
             key, headers = keys.get(document_id) or (
                 _require_writer(decoder.key_writer, f"{topic}-key")(document_id),
                 (),

@@ -165,9 +165,9 @@ class KafkaSource:
         self.seek(batch.starts)
 
     def first_since(self, times_ms: Mapping[Partition, int]) -> dict[Partition, int]:
-        """Ask for the ends, then for the times: kafka-python 3 returns no offset without such a record, the end serves.
+        """Take the end of a partition without such a record, for which kafka-python 3 returns no offset.
 
-        A record that arrives between the two requests lies at or behind its end, so taking the end loses none.
+        The ends are asked for first: a record that arrives between the two requests lies at or behind its end.
         """
         times = {TopicPartition(*partition): time_ms for partition, time_ms in times_ms.items()}
         timeout_ms = round(self._options.fetch_timeout_s * 1000)
@@ -469,8 +469,8 @@ def _await_metadata(consumer: Any, options: KafkaOptions) -> None:
     """Wait until the client knows the topics, for at most ``connect_timeout_s``.
 
     A consumer that joins without knowing the topics assigns no partition, and joins again as soon as the topics are
-    known: one more rebalance for the whole group at each start. An answer to a request from before the
-    ``subscribe`` also ends a wait, and names no topics; a missing topic is in no answer. Hence several requests.
+    known: one more rebalance for the whole group at each start. The answer to a request that was sent
+    before ``subscribe`` also ends a wait, and names no topics; a missing topic is in no answer. Hence several requests.
     """
     ends_at = time.monotonic() + options.connect_timeout_s
     for _ in range(METADATA_REQUESTS):
