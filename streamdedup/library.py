@@ -41,11 +41,13 @@ _INDEX_NAME = re.compile(r"[a-z0-9_-]{1,32}")
 _Result = TypeVar("_Result")
 #: Id, source or scope of a document.
 _Field = str | int
-_AsTuple = tuple[_Field, str] | tuple[_Field, str, _Field | None] | tuple[_Field, str, _Field | None, _Field | None]
+_DocumentTuple = (
+    tuple[_Field, str] | tuple[_Field, str, _Field | None] | tuple[_Field, str, _Field | None, _Field | None]
+)
 
 
 class _Document(msgspec.Struct, array_like=True, forbid_unknown_fields=True):
-    """A document as a program passes it, in a tuple; the types are those of a record."""
+    """A document as a program passes it, a tuple; id, source and scope may be integers, as in a record."""
 
     id: _Field
     text: str
@@ -121,27 +123,27 @@ class LibraryIndex:
 
     def __init__(
         self,
-        profile: settings.Profile,
+        section: settings.Profile,
         options: DetectorOptions,
         reader: IndexReader,
         fingerprint: Fingerprint,
         writer: IndexWriter | None,
     ) -> None:
         self._options = options
-        self._max_text_bytes = profile.max_text_bytes
+        self._max_text_bytes = section.max_text_bytes
         self._fingerprint = fingerprint
         self._reader = reader
         self._writer = writer  # None for an index of daemons
         self._lookup = IndexLookup(options, reader)
         self._lock = threading.Lock()
-        self._index_exists()  # raises if the index cannot be used
+        self._check_index()
 
     @classmethod
     def in_memory(cls, profile: LibraryProfile) -> Self:
         """Return an empty index in the memory of this process."""
         section = profile.section
         store = MemoryIndex(lifetime_ms=lifetime_ms(section), bucket_cap=section.bucket_cap)
-        return cls._writable(section, "memory", store, store)  # the store is also the reader
+        return cls._of_program(section, "memory", store, store)  # the store is also the reader
 
     @classmethod
     def connect(cls, url: str, profile: LibraryProfile, *, name: str = "default") -> Self:
@@ -163,7 +165,7 @@ class LibraryIndex:
             backend = stack.enter_context(backend_at(url, KEY_PREFIX, {name: index_parameters(section)}))
             for warning in backend.require_usable():
                 warnings.warn(warning, stacklevel=2)
-            index = cls._writable(section, name, backend.index(name), backend.reader(name))
+            index = cls._of_program(section, name, backend.index(name), backend.reader(name))
             stack.pop_all()  # without an error the connections stay open until ``close``
             return index
 
@@ -174,8 +176,8 @@ class LibraryIndex:
         A program that has the index open gets ``IndexLost`` at its next ``add`` or ``remove``. If the call fails,
         repeat it: until then no program can open the index, of which a part may be left.
 
-        Arguments and errors are those of ``connect``, except ``IndexMismatch``. ``IndexNotWritable`` means that daemons
-        maintain the index.
+        ``url`` and ``name`` are as for ``connect``, as are the errors, without ``IndexMismatch``; no profile is needed.
+        ``IndexNotWritable`` means that daemons maintain the index.
         """
         _check_index_name(name)
         with backend_at(url, KEY_PREFIX, {}) as backend:
@@ -209,11 +211,12 @@ class LibraryIndex:
             return index
 
     @classmethod
-    def _writable(cls, section: settings.Profile, name: str, store: contract.Index, reader: IndexReader) -> Self:
+    def _of_program(cls, section: settings.Profile, name: str, store: contract.Index, reader: IndexReader) -> Self:
+        """Return an index that this program writes."""
         options, fingerprint = detector_options(name, section), {**section.fingerprint(), **MAINTAINED_BY_PROGRAMS}
         return cls(section, options, reader, fingerprint, IndexWriter(options, store, fingerprint))
 
-    def add(self, documents: Iterable[_AsTuple]) -> list[Matches]:
+    def add(self, documents: Iterable[_DocumentTuple]) -> list[Matches]:
         """Insert documents and find their near-duplicates among those that were inserted before.
 
         Each pair is returned once, for the document that is inserted later, also within one call. A document whose id
@@ -271,7 +274,7 @@ class LibraryIndex:
         columns = zip(valid, _column("source", sources, valid), _column("scope", scopes, valid), strict=True)
         queries = [LookupQuery(text, source=source, scope=scope) for text, source, scope in columns]
         with self._lock:
-            if not self._index_exists():
+            if not self._check_index():
                 return [Matches()] * len(queries)  # no document was added yet
             now_ms, matches = clock.now_ms(), []
             for chunk in chunks(queries):
@@ -282,18 +285,17 @@ class LibraryIndex:
             return matches
 
     def cluster(self, document_id: _Field) -> StoredCluster | None:
-        """Return the cluster of a document: its documents, and how many sources they have since when.
+        """Return the members, the size and the spread of a document's cluster; None without the document in the index.
 
-        None where the index does not have the document; ``spread`` is None without sources or labels. Errors: as for
-        ``lookup``.
+        ``spread`` is None without sources or labels. Errors: as for ``lookup``; ``TypeError`` names the wrong id.
         """
         (valid,) = map(self._valid_id, _converted("document_id", [document_id], _Field))
         with self._lock:
-            stored = self._lookup.document(valid) if self._index_exists() else None
+            stored = self._lookup.document(valid) if self._check_index() else None
             return None if stored is None else self._lookup.cluster_of(stored[0])
 
     def remove(self, ids: Iterable[_Field]) -> None:
-        """Remove documents; ids that the index does not have are ignored. Errors: as for ``add``, and ``TypeError``."""
+        """Remove documents; unknown ids are ignored. Errors: as for ``add``; ``TypeError`` names the wrong id."""
         valid = [self._valid_id(document_id) for document_id in _converted("ids", ids, _Field)]
         with self._lock:
             self._write(lambda writer: writer.remove(valid))
@@ -317,8 +319,8 @@ class LibraryIndex:
             )
         return write(self._writer)
 
-    def _index_exists(self) -> bool:
-        """Return whether the index exists, which the first ``add`` of a program creates; raise as ``lookup``."""
+    def _check_index(self) -> bool:
+        """Raise as ``lookup``; return whether the index exists, which the first ``add`` of a program creates."""
         opening = self._reader.check(self._fingerprint)
         if opening is None and self._writer is None:
             raise StoreUnavailable(
@@ -367,7 +369,7 @@ def _converted(argument: str, values: Iterable[object], kind: Any) -> Iterator[A
             reason, _, path = str(error).replace("null", "None").replace("`array`", "tuple").partition(" - at `$")
             reason = reason.replace("`object`", f"`{type(value).__name__}`")  # msgspec calls a dict so
             subject = f"{argument}[{number}]"
-            if path and isinstance(value, (tuple, list)):  # an item of a document: `path` begins with [1]
+            if path and isinstance(value, (tuple, list)):  # `path`, such as [1]: the number of a field of the document
                 id_text = "" if path[1] == "0" else f" (id {value[0]!r:.40})"
                 subject = f"the {_Document.__struct_fields__[int(path[1])]} of {subject}{id_text}"
             raise (ValueError if "length" in reason else TypeError)(f"{subject}: {reason}") from None
