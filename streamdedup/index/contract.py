@@ -33,7 +33,7 @@ commit; the replay uses both, or both expire.
 All methods raise ``StoreUnavailable`` when the server does not answer, is full, loading or failing over. The call may
 have taken no, partial or full effect, so the batch is repeated. All methods raise ``StoreMisconfigured`` when the
 server refuses the client for good. Methods with ``fences`` get those of all partitions that the passed documents come
-from, ``announce`` and ``finish`` those of all partitions of the batch in this index; they raise ``BatchRefused`` when a
+from, ``announce`` and ``finish`` those of all partitions of the batch in this index. They raise ``BatchRefused`` when a
 later generation owns a partition or when a fence is missing, and ``IndexLost`` when the whole index is gone.
 """
 

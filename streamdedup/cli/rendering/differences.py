@@ -26,7 +26,7 @@ PieceKind = Literal["same", "changed", "gap"]
 
 
 class Piece(NamedTuple):
-    """A part of a text: ``same`` in both, ``changed``, or a ``gap`` of omitted text; and the space that follows."""
+    """Text that is ``same`` in both texts, ``changed``, or a ``gap`` for omitted text; and the space that follows."""
 
     text: str
     kind: PieceKind
