@@ -45,9 +45,7 @@ class StudyOptions:
     threshold: Annotated[
         list[float] | None, typer.Option("--threshold", "-t", help="Least similarity; may be repeated.")
     ] = None
-    time_s: Annotated[
-        float, typer.Option("--time", metavar="SECONDS", min=1, help="Time to aim at; bounds the documents compared.")
-    ] = TIME_S
+    time_s: Annotated[float, typer.Option("--time", metavar="SECONDS", min=1, help="Time to aim at.")] = TIME_S
     documents_per_day: Annotated[float, typer.Option(help="Documents a day, for the forecast.")] = 10_000
 
 
@@ -68,7 +66,7 @@ def tune(
 ) -> None:
     """Try settings on a sample: pairs found and missed, cost, and a recommendation.
 
-    All settings that do not vary are those of the profile. --time becomes a number of characters, and no clock is read:
+    All settings that do not vary are those of the profile. --time limits the characters compared, and no clock is read:
     the same sample gives the same result on any machine.
 
     Example:  streamdedup tune articles.jsonl.gz --documents-per-day 200000 --report tuning.html

@@ -77,13 +77,12 @@ class ClosingSelector(selectors.DefaultSelector):
 
 
 def build(kind: Callable[..., Any], config: dict[str, Any], options: KafkaOptions) -> Any:
-    """Prepare the login, and return a client of ``kind``; a failure leaves nothing behind.
+    """Prepare the login, and return a client of ``kind``; raises the errors of ``kafka.errors.not_connected``.
 
-    Raises the errors of ``kafka.errors.not_connected``.
-
-    A constructor of the client that fails leaves its network thread and its sockets open. A factory therefore records
-    the network part, and this function closes it after a failure. ``ClosingSelector`` closes all sockets of the client
-    when the client is closed. The limit of ``bound_decompression`` is set for the whole process.
+    A failure leaves nothing behind. A constructor of the client that fails leaves its network thread and its sockets
+    open. A factory therefore records the network part, and this function closes it after a failure. ``ClosingSelector``
+    closes all sockets of the client when the client is closed. The limit of ``bound_decompression`` is set for the
+    whole process.
 
     Test: ``test_an_absent_broker_is_reported_in_time_and_nothing_is_left_behind``.
     """

@@ -3,10 +3,8 @@
 ``cli.serve`` calls ``create_app`` and wraps the application in ``access.Gate``. A handler decodes the request with
 ``requests``, calls ``engine``, ``batches``, ``texts`` or ``feed``, and makes the response with ``bodies``; a function
 that it passes to ``engine.call`` runs in the thread of the index. The docstring of a handler is the description of its
-operation in the OpenAPI document.
-
-A new route needs a row in ``_DESCRIBED`` and in ``docs/http.md``; with a body also in ``openapi._BODIES``, with a new
-kind of error in ``problems.PROBLEMS``.
+operation in the OpenAPI document. A new route needs a row in ``_DESCRIBED`` and ``docs/http.md``, with a body also in
+``openapi._BODIES``, with a new kind of error in ``problems.PROBLEMS``.
 """
 
 import asyncio

@@ -1,7 +1,4 @@
-"""The section ``[api]``: address and access of the HTTP service. Read by ``cli.serve`` only.
-
-A new key also touches ``cli.serve``; the table of docs/settings.md is generated.
-"""
+"""The section ``[api]``: address and access of the HTTP service. A new key also touches ``cli.serve``."""
 
 from collections.abc import Iterator
 from typing import Annotated, Literal

@@ -62,10 +62,7 @@ DEFAULT_RECALL_FROM: Final = 0.8
 
 
 class Profile(Section):
-    """One namespace in the index, and the rules for its documents.
-
-    The key of an attribute is its name without the unit (``base.key_of``): ``retention`` for ``retention_s``.
-    """
+    """A namespace in the index, and its rules; a key is an attribute without unit: ``retention`` for ``retention_s``."""
 
     topics: Topics
     """Input topics of this profile."""
@@ -377,10 +374,7 @@ class Profile(Section):
             yield "key_field", 'needs key_format = "json" or "registry"'
 
     def _explicit_banding_mistakes(self, banding: Banding) -> Iterator[tuple[str, str]]:
-        """Yield mistakes of ``bands`` and ``rows``.
-
-        A missed ``min_recall`` is a mistake only where ``min_recall`` or ``recall_from`` is set.
-        """
+        """Yield mistakes of ``bands`` and ``rows``: a missed ``min_recall`` only if it or ``recall_from`` is set."""
         banding_text = f"{banding.bands} bands of {banding.rows} rows"
         if banding.permutations > self.permutations:
             yield "bands", f"{banding_text} need {banding.permutations} permutations; there are {self.permutations}"

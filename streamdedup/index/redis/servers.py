@@ -98,10 +98,7 @@ class Servers(ABC):
 
     @abstractmethod
     def ask_masters(self, *parts: Any) -> dict[str, Any]:
-        """Send one command to the one server, or to every master of a cluster with hash slots, never to its replicas.
-
-        Returns the replies by address.
-        """
+        """Send a command to the one server, or each master of a cluster with hash slots; return replies by address."""
 
     @abstractmethod
     def ask_master(self, address: str, *parts: Any) -> Any:
