@@ -62,7 +62,7 @@ DEFAULT_RECALL_FROM: Final = 0.8
 
 
 class Profile(Section):
-    """A namespace in the index, and its rules; a key is an attribute without unit: ``retention`` for ``retention_s``."""
+    """A namespace in the index, and its rules; keys have no unit: ``retention`` for ``retention_s``."""
 
     topics: Topics
     """Input topics of this profile."""
