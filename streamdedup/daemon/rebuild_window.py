@@ -19,8 +19,8 @@ def rebuild_window(
 ) -> dict[Partition, int | None]:
     """Return the record time by partition at which the window begins, milliseconds since the epoch; None for no limit.
 
-    ``progress`` has the partitions with records. A partition is read from ``lifetime_ms`` before the earliest of these
-    times:
+    ``progress`` has, for each partition with records, the time of the next record to read, or of the last one if all
+    are read. A partition is read from ``lifetime_ms`` before the earliest of these times:
 
     - the present;
     - the times of the next records to read, in all topics, because such a record forms pairs with older documents of

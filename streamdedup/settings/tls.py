@@ -35,10 +35,7 @@ class TlsSection(Section):
         return options | {"ssl_check_hostname": self.ssl_check_hostname}
 
     def tls_context(self) -> ssl.SSLContext:
-        """Return a context for the connections to the schema registry; ``OSError`` where a file is unusable by now.
-
-        Reads the files again.
-        """
+        """Return a context for the schema registry, of the files as they are now; ``OSError`` where one is unusable."""
         context = ssl.create_default_context(cafile=self.ssl_ca_file)
         context.check_hostname = self.ssl_check_hostname
         if self.ssl_cert_file is not None:

@@ -3,10 +3,10 @@
 Called by `tokens` and `shingles.folded_text`. A change of the result also changes `unicode_tables`,
 tests/unit/reference_shingles.py and docs/format.md ("Folding"), and needs a new `shingles.ALGORITHM`.
 
-Normalising by a table is many times faster than ``unicodedata.normalize``, but right only where
-neighbours do not interact. Unicode Standard Annex 15 (section 9, "Detecting Normalization Forms") gives the conditions:
-a text is in normal form when no code point is excluded from the form, combining classes never decrease, and nothing
-composes. `unicode_tables` has two tables by code point: ``packed``, the folded code point with the bits that describe
+Normalising by a table is many times faster than ``unicodedata.normalize``, but right only where neighbours do not
+interact. Unicode Standard Annex 15 (section 9, "Detecting Normalization Forms") gives the conditions: a text is in
+normal form when no code point is excluded from the form, combining classes never decrease, and nothing composes.
+`unicode_tables` has two tables by code point: ``packed``, the folded code point with the bits that describe
 it, and ``context``, combining classes and compositions. Three bits in ``packed`` tell where to test the conditions:
 
     CHECK         may compose with the code point before it, or depends on neighbours in another way
@@ -200,8 +200,9 @@ def _repair_simple(looked_up: _LookedUp, table: Tables) -> _Repaired:
         is_doubtful |= (context & COMPLEX) != 0
         backward = np.flatnonzero((context & COMPOSES_BACKWARD) != 0)
         marks = places.take(backward)
-        letters_and_marks = previous.take(backward), current.take(backward)
-        composites, unclear = _composites(marks, *letters_and_marks, previous_context.take(backward), table)
+        composites, unclear = _composites(
+            marks, previous.take(backward), current.take(backward), previous_context.take(backward), table
+        )
         is_doubtful[backward] |= unclear
         documents = _documents_of(places[is_doubtful], starts)
         packed, starts = _with_composites(packed, starts, marks, composites, table)

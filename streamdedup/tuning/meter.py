@@ -36,7 +36,7 @@ _TEXT_KEYS: Final = ("fold_marks", "fold_variants", "fold_look_alikes", "keep_ur
 #: A lower threshold is proposed while at least this share of the pairs that each step adds are of two sources. On news
 #: it is 94 % or more, on listings made from templates 2 %.
 _LEAST_ACROSS: Final = 0.8
-#: Fewest pairs of different texts that a lower threshold must add: as many as can be shown.
+#: Fewest pairs of different texts that a step to a lower threshold adds: as many as can be shown.
 _LEAST_ADDED: Final = SHOWN_COUNT
 #: Least shingles and documents of a passage that a warning names where no document has a source; and its characters
 #: that are shown.
@@ -59,7 +59,7 @@ class MeasuredProposal(NamedTuple):
             documents to tell.
         families: Alerted pairs of families.
         gained_pairs: Kept gained pairs of different texts.
-        across: Share of two sources among the ``gained_pairs`` with two known sources; None without such pairs.
+        across: Share of pairs of two sources among the ``gained_pairs`` with two known sources; None without any.
     """
 
     name: str
@@ -167,10 +167,10 @@ class ProposalMeter:
     def as_proposal(self, name: str, profile: Profile, learnt: Learnt | None, row: TuningRow) -> MeasuredProposal:
         """Return a row as a proposal, with the pairs that it adds to and removes from the recommended ones."""
         recommended, recommended_weights = _alerted_pairs(self._best.study, self._best.threshold)
-        lost = float(recommended_weights[~_alerts(row.study, recommended, row.threshold)].sum())
-        common_pairs = float(recommended_weights.sum()) - lost
+        lost_count = float(recommended_weights[~_alerts(row.study, recommended, row.threshold)].sum())
+        common_count = float(recommended_weights.sum()) - lost_count
         alerted, weights = _alerted_pairs(row.study, row.threshold)
-        pairs = float(weights.sum())
+        alerted_count = float(weights.sum())
         is_of_family = in_families(self._sources, alerted)
         # Texts that only the proposal makes equal are pairs as well.
         edited = gathered([alerted.where(alerted.left != alerted.right), self._made_equal(row.study)])
@@ -180,10 +180,10 @@ class ProposalMeter:
             profile,
             learnt,
             row,
-            pairs=round(pairs),
+            pairs=round(alerted_count),
             # Both are estimates, so the difference may be below 0.
-            gained_count=round(max(pairs - common_pairs, 0.0)),
-            lost_count=round(lost),
+            gained_count=round(max(alerted_count - common_count, 0.0)),
+            lost_count=round(lost_count),
             boilerplate=self._boilerplate(alerted, weights),
             families=round(float(weights[is_of_family].sum())),
             gained_pairs=gained_pairs,
