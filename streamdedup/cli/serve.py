@@ -34,7 +34,7 @@ from streamdedup.serve.metrics import ServeMetrics
 from streamdedup.serve.stream_kinds import DEAD_LETTERS, StreamKind, alerts_kind
 from streamdedup.serve.texts import TextAligner
 from streamdedup.settings import Settings
-from streamdedup.settings.kafka import is_loopback
+from streamdedup.settings.hosts import is_loopback
 
 #: Time limit for requests in progress when the service is asked to stop, in seconds.
 _STOP_S = 5

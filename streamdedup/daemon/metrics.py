@@ -1,8 +1,9 @@
 """The daemon's metrics: each with help text, advice to the operator about its values, and label names.
 
-``cli.run`` makes one ``Metrics``; ``statistics`` sets most values, ``loop``, ``health`` and ``lags`` the others. A new
-metric also touches ``docs/metrics.md`` and ``deploy/grafana/panels.toml`` ("Add a metric" in ``docs/architecture.md``).
-``Awaited`` names the servers and events for which the daemon waits, in metrics, log and readiness.
+``cli.run`` makes one ``Metrics`` and calls ``begin_at_zero``. It also sets ``build`` and ``loop_age_seconds``;
+``statistics`` sets most values, ``loop``, ``health`` and ``lags`` the others. A new metric also touches
+``docs/metrics.md`` and ``deploy/grafana/panels.toml`` ("Add a metric" in ``docs/architecture.md``). ``Awaited`` names
+the servers and events for which the daemon waits, in metrics, log and readiness.
 """
 
 import math
@@ -28,9 +29,11 @@ _LATENCY_BUCKETS = (0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1, 2.5, 5, 10, 30, 60, 30
 #: Bucket bounds for the number of records in a batch.
 _COUNT_BUCKETS = (1, 2, 5, 10, 20, 50, 100, 200, 500, 1000, 2000, 5000)
 
-#: Stages of a batch. The first four take time of the loop; ``ahead`` is the time of the thread that reads ahead.
+#: Stages of a batch. The first four take time of the loop; ``ahead`` is the time of the thread that prepares the next
+#: batch.
 STAGES = ("poll", "prepare", "index", "publish", "ahead")
-#: Kinds of rebuilds by daemons: of a whole index, of its gap, of the gap after a switch to an index of `index prepare`.
+#: Kinds of rebuilds by daemons: of a whole index; of its gap; of the gap after a switch to an index that
+#: `index prepare` has built.
 REBUILD_KINDS = ("lost", "gap", "switch")
 
 
@@ -65,31 +68,32 @@ class BatchHistogram(Collector):
             floatToGoString(bound)  # type: ignore[no-untyped-call]
             for bound in (*buckets, math.inf)
         ]
-        (self.label,) = labels
+        (self.label_name,) = labels
         self._counts: dict[str, NDArray[np.int64]] = {}
         self._sums: dict[str, float] = {}
         # Scrapes read in the thread of the HTTP server.
         self._lock = Lock()
         registry.register(self)
 
-    def observe(self, label: str, values: NDArray[np.float64]) -> None:
-        """Observe values, float64 (n,), under a label value; an empty array creates the series."""
+    def observe(self, label_value: str, values: NDArray[np.float64]) -> None:
+        """Observe ``values``, float64 (n,); an empty array creates the series."""
         # A value that equals a bound belongs below this bound, as in Prometheus.
         buckets = np.searchsorted(self._bounds, values, side="left")
         counts = np.bincount(buckets, minlength=len(self._bound_texts))
         with self._lock:
-            self._counts[label] = self._counts.get(label, 0) + counts
-            self._sums[label] = self._sums.get(label, 0.0) + float(values.sum())
+            self._counts[label_value] = self._counts.get(label_value, 0) + counts
+            self._sums[label_value] = self._sums.get(label_value, 0.0) + float(values.sum())
 
     def describe(self) -> Iterator[HistogramMetricFamily]:
-        yield HistogramMetricFamily(self._name, self._text, labels=[self.label])
+        yield HistogramMetricFamily(self._name, self._text, labels=[self.label_name])
 
     def collect(self) -> Iterator[HistogramMetricFamily]:
         (family,) = self.describe()
         with self._lock:
-            for label, counts in self._counts.items():
+            for label_value, counts in self._counts.items():
                 cumulative = np.cumsum(counts).tolist()
-                family.add_metric([label], list(zip(self._bound_texts, cumulative, strict=True)), self._sums[label])
+                buckets = list(zip(self._bound_texts, cumulative, strict=True))
+                family.add_metric([label_value], buckets, self._sums[label_value])
         yield family
 
 
@@ -139,7 +143,7 @@ class Metrics(MetricSet):
     )
     documents_flawed = DeclaredMetric(
         Counter,
-        "Documents processed with a key that is not their id, or without a source or published_at that is unusable.",
+        "Documents processed although their key is not their id, or a source or published_at is unusable and left out.",
         "Reason key: [deletions have no effect](operating.md#deletions-have-no-effect). Others: correct the field.",
         "profile",
         "reason",
@@ -204,13 +208,13 @@ class Metrics(MetricSet):
     )
     candidates_rejected = DeclaredMetric(
         Counter,
-        "Candidates that verification rejected: not similar, too far apart in time, or deleted.",
+        "Candidates that verification rejected: not similar, of another scope, too far apart in time, or deleted.",
         "A large share of the candidates: `streamdedup tune`.",
         "profile",
     )
     candidates_dropped = DeclaredMetric(
         Counter,
-        "Candidates beyond max_candidates, which are not verified.",
+        "Candidates that were not verified: beyond max_candidates, or beyond 3 for a document with a full bucket.",
         "Rises: pairs may be missed; [buckets are full](operating.md#buckets-are-full).",
         "profile",
     )
@@ -327,7 +331,8 @@ class Metrics(MetricSet):
     )
     index_rebuilds = DeclaredMetric(
         Counter,
-        "Rebuilds of the index: lost (the whole index), gap (it had gone back in time), switch (to a prepared index).",
+        "Rebuilds of the index: lost (the whole index), gap (it had gone back in time), switch (the gap after a switch "
+        "to an index that `index prepare` has built).",
         "Any that is lost or gap: find out why [the index was lost](operating.md#the-index-is-lost).",
         "profile",
         "kind",

@@ -22,7 +22,7 @@ from streamdedup.daemon.rebuild_window import (
     WindowFilter,
     rebuild_window,
     with_credible_times,
-    with_earliest_start,
+    with_times_raised,
 )
 from streamdedup.detection.model import document_number
 from streamdedup.errors import DecodeError, RegistryMisconfigured, StoreUnavailable
@@ -183,7 +183,7 @@ class RebuildRun:
         offsets = {partition: committed.offset for partition, committed in self._committed.items()}
         progress = self._history.progress(self._target.topics, offsets, now_ms)
         if self._pipeline.max_start_age_ms is not None:  # `auto_offset_reset = "window"`
-            progress = with_earliest_start(progress, offsets, now_ms - self._pipeline.max_start_age_ms)
+            progress = with_times_raised(progress, offsets, now_ms - self._pipeline.max_start_age_ms)
         return rebuild_window(progress, self._target.lifetime_ms, now_ms)
 
     def _batches(

@@ -19,13 +19,14 @@ def rebuild_window(
 ) -> dict[Partition, int | None]:
     """Return the record time by partition at which the window begins, milliseconds since the epoch; None for no limit.
 
-    A partition is read from ``lifetime_ms`` before the earliest of these times:
+    ``progress`` has, for each partition with records, the time of the next record to read, or of the last one if all
+    are read. A partition is read from ``lifetime_ms`` before the earliest of these times:
 
     - the present;
-    - the time of the oldest unread record of all topics, because it forms pairs with older documents of all topics:
-      with a lifetime of 31 days and a backlog of 10 days, all topics are read from 41 days ago;
-    - the time of the topic's latest record, if the topic is read to its end, because the next records of a topic that
-      always comes late are as old. This moves the windows of this topic only.
+    - the times of the next records to read, in all topics, because such a record forms pairs with older documents of
+      all topics: with a lifetime of 31 days and a backlog of 10 days, all topics are read from 41 days ago;
+    - the time of the topic's latest record, if the topic is read to its end, because a topic may always arrive late:
+      its next records are then about as old as its last one. This moves the windows of this topic only.
 
     A partition without any record time is read from its oldest record.
     """
@@ -41,7 +42,7 @@ def rebuild_window(
     return starts
 
 
-def with_earliest_start(
+def with_times_raised(
     progress: Mapping[Partition, ReadProgress], committed: Collection[Partition], earliest_ms: int
 ) -> dict[Partition, ReadProgress]:
     """Raise the record time of partitions without a committed offset to at least ``earliest_ms``.
@@ -98,17 +99,18 @@ class WindowFilter:
         """Return the batch without records from before the window, except deletions.
 
         Until the windows of all partitions have begun, unreadable records, which have no times, are dropped in all
-        partitions: ``rebuild`` would only count them.
+        partitions: ``rebuild_run`` would only count them in a log line.
         """
         if not self._awaited_starts:
             return batch
         return replace(batch, records=tuple(filter(self._keeps, batch.records)), unreadable=())
 
     def _keeps(self, record: Record) -> bool:
+        """Tell whether a record is kept; note the beginning of its partition's window."""
         partition = record.position.topic_partition
         start_ms = self._awaited_starts.get(partition)
         if start_ms is None or record.timestamp_ms >= start_ms:
-            self._awaited_starts.pop(partition, None)  # the window has begun
+            self._awaited_starts.pop(partition, None)
             return True
         return self._is_deletion(record)
 

@@ -144,7 +144,7 @@ class Lifecycle:
             return band_keys, skips
         contents = [entry.content for entry in entries]
         first_row = len(band_keys)
-        appended_skips = {first_row + row: reason for row, reason in self._options.skips_of(contents).items()}
+        appended_skips = {first_row + row: reason for row, reason in self._options.skip_reasons_of(contents).items()}
         return np.concatenate([band_keys, self._band_keys(contents)]), {**skips, **appended_skips}
 
     def _replace(

@@ -1,7 +1,8 @@
 """Values of detection: the options of a detector, documents between its steps, and its results.
 
-Also the document numbers and pair keys. ``indexes`` makes the options from settings; the callers of the detector read
-the results. A new field of ``Detection`` also touches ``daemon.publisher``, a new count ``daemon.statistics``.
+Also the document numbers and pair keys. A *row* is the place of a document in a batch. ``indexes`` makes the options
+from settings; the callers of the detector read the results. A new field of ``Detection`` also touches
+``daemon.publisher``, a new count ``daemon.statistics``.
 """
 
 from collections import Counter
@@ -30,8 +31,8 @@ from streamdedup.wire import Document, Match
 class Skip(StrEnum):
     """Reason why a document is skipped without an error; a metric label.
 
-    The first three reasons come from the text (``DetectorOptions.skips``): the document gets an index entry, but is in
-    no bucket. The last two come from the insertion (``InsertState``): this version is not stored.
+    The first three reasons come from the text (``DetectorOptions.skip_reasons``): the document gets an index entry, but
+    is in no bucket. The last two come from the insertion (``InsertState``): this version is not stored.
     """
 
     #: No letters and digits, apart from those that the profile leaves out (stop words, ``letters_only``).
@@ -108,20 +109,20 @@ class DetectorOptions:
             return False
         return self.window_ms is None or abs(a_ms - b_ms) <= self.window_ms
 
-    def skips(self, token_counts: NDArray[np.int64], shingle_counts: NDArray[np.int64]) -> dict[int, Skip]:
-        """Return the skip reason by row, for documents whose text keeps them out of the buckets.
+    def skip_reasons(self, token_counts: NDArray[np.int64], shingle_counts: NDArray[np.int64]) -> dict[int, Skip]:
+        """Return the reason by row, for documents whose text keeps them out of the buckets.
 
-        Both arguments are counts by document, int64 (n,).
+        Both arguments are counts by row, int64 (n,).
         """
         rows = np.flatnonzero((shingle_counts == 0) | (token_counts < self.min_words)).tolist()
-        return {row: self._skip(int(token_counts[row])) for row in rows}
+        return {row: self._skip_reason(int(token_counts[row])) for row in rows}
 
-    def skips_of(self, contents: Sequence[Content]) -> dict[int, Skip]:
-        """Return the skip reason by row, as ``skips``, for contents in the index."""
+    def skip_reasons_of(self, contents: Sequence[Content]) -> dict[int, Skip]:
+        """Return the reason by row, as ``skip_reasons``, for contents in the index."""
         token_counts = np.array([content.token_count for content in contents], np.int64)
-        return self.skips(token_counts, np.array([content.sketch.count for content in contents], np.int64))
+        return self.skip_reasons(token_counts, np.array([content.sketch.count for content in contents], np.int64))
 
-    def _skip(self, token_count: int) -> Skip:
+    def _skip_reason(self, token_count: int) -> Skip:
         if not token_count:
             return Skip.EMPTY
         # With enough tokens the reason is that there are no shingles.
@@ -159,7 +160,8 @@ class InsertedBatch:
         skips: Reason for each document that is not inserted in buckets, by row.
         looked_up: Rows to insert in buckets and to look up.
         refused: Documents that can never be processed, with the reason.
-        missing_positions: Positions of those refused appends whose document is missing from the index.
+        missing_positions: Positions of those refused appends whose document is missing from the index; they may have
+            pending matches, to be deleted after the commit.
     """
 
     documents: Sequence[Document]
@@ -206,15 +208,19 @@ class Spread(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class Detection:
-    """A document with near-duplicates.
+    """A document with at least one pair to publish.
 
     Attributes:
-        matches: Near-duplicates for the alert, the most similar first, then by id.
+        digest: Content digest at this record, 16 bytes. A replay has the saved one, because a later append changes that
+            of the entry.
+        matches: Near-duplicates whose pair this position owns (claimed), the most similar first, then by id.
         cluster_id: Id of the first document in the cluster.
         label: First words of the document; empty without a label.
+        cluster_label: Label of the first document in the cluster.
         incarnation: Incarnation of the document, 8 bytes; empty for the first.
-        cluster_size: Documents in the cluster, at most ``CLUSTER_SIZE_CAP``.
-        spread: Sources, times and earliest document of the cluster; None without sources or labels.
+        cluster_size: Documents in the cluster, at most ``index.values.CLUSTER_SIZE_CAP``.
+        spread: Sources, times and earliest document of the cluster; None where none of its documents has a source, or
+            the profile has no labels.
         complete: Whether all candidates were compared; not where a bucket was full or there were too many candidates.
         suppressed: Count of further near-duplicates that are not alerted, by rule.
     """
@@ -237,7 +243,7 @@ class DetectionResult:
     """Result of ``Detector.index`` or ``Detector.delete``, or of one step of ``index``, for a batch or a chunk.
 
     Attributes:
-        detections: One for each document with at least one new pair.
+        detections: One for each document with at least one pair to publish.
         skipped: Skipped documents with the reason.
         refused: Documents that can never be processed, with the reason.
         pending_positions: Positions whose pending matches in the index are to be deleted after the commit.

@@ -46,7 +46,7 @@ class Preparer:
             documents=inserted,
             entries=entries,
             band_keys=scoped_band_keys(band_keys, [entry.content for entry in entries]),
-            skips=self._options.skips(shingles.token_counts, shingle_counts=np.diff(shingles.offsets)),
+            skips=self._options.skip_reasons(shingles.token_counts, shingle_counts=np.diff(shingles.offsets)),
             appends=[document for document in documents if document.op == "append"],
         )
 

@@ -1,6 +1,10 @@
 """Logins that change while a process runs: passwords and tokens in files, and tokens of a token endpoint.
 
 ``cli.assembly`` makes the ``KafkaLogin`` of the process, which all clients share by ``KafkaOptions.sasl_login``.
+``compat.build`` calls ``prepare`` before it makes a client; the client gets the login as password or token provider
+(``options``). ``errors`` asks ``may_be_accepted_later``, so that a daemon at work waits instead of ending. A new
+mechanism also touches ``settings.kafka``.
+
 Importing this module replaces the login mechanisms of the client (``_register``). The client logs in on its network
 thread: for each new connection, and before the end of a session (KIP-368). Files are read at that time. A separate
 thread fetches tokens of an endpoint at ``RENEW_SHARE`` of their lifetime, because a request would block the network
@@ -43,7 +47,7 @@ MAX_TOKEN_BYTES: Final = 524_288
 MAX_LIFETIME_S: Final = 86_400.0
 #: Lifetime of a token where the endpoint does not tell it, in seconds.
 DEFAULT_LIFETIME_S: Final = 300.0
-#: Error text for an expired token while the request for the next token has no answer yet.
+#: Error text where the token has expired and the next request has neither failed nor succeeded yet.
 _EXPIRED: Final = "the token has expired"
 #: Form of a token (RFC 6750, section 2.1), which brokers demand.
 _TOKEN: Final = re.compile(r"[A-Za-z0-9._~+/-]+=*")
@@ -75,8 +79,8 @@ class KafkaLogin(AbstractTokenProvider):  # type: ignore[misc]  # the client is 
     def prepare(self, timeout_s: float) -> None:
         """Prepare the first login. ``TokenLogin`` waits for the first token; other logins need no preparation.
 
-        Raises ``BrokerUnavailable`` while there is no valid token, and ``BrokerMisconfigured`` if the token endpoint
-        refuses the client.
+        Without a valid token raises ``BrokerMisconfigured`` if the token endpoint refuses the client and no login was
+        accepted before, else ``BrokerUnavailable``.
         """
 
     def token(self) -> str:
@@ -219,7 +223,10 @@ def bearer_token(text: str) -> str:
 
 
 def _register(name: str) -> None:
-    """Replace a client mechanism: it asks a ``KafkaLogin`` given as password, and sets ``_accepted`` after a login."""
+    """Replace a mechanism of the client by one that takes a ``KafkaLogin`` as password.
+
+    The new mechanism also sets ``_accepted`` when the broker accepts a login that can change.
+    """
     mechanism = get_sasl_mechanism(name)
 
     class Mechanism(mechanism):  # type: ignore[misc, valid-type]  # the client is untyped

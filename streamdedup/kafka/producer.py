@@ -1,7 +1,9 @@
 """Sinks, which publish a batch in one transaction or at least once; and ``Feeder``, which sends many records.
 
 ``run`` makes a ``KafkaTransport``, which opens a source and a sink for the loop (``daemon.clients``); ``index rebuild``
-joins the group by a transport. Commands that send records (``produce``, ``dlq replay``, ``demo``) use a ``Feeder``.
+opens one to join the group. Commands that send records (``produce``, ``dlq replay``, ``demo``) use a ``Feeder``.
+``KafkaTransport`` and the sinks implement ``Transport`` and ``Sink`` of ``protocols``. A change of the order in a
+transaction must pass tests/integration/test_kafka_traps.py, and touches docs/delivery.md.
 """
 
 import contextlib
@@ -33,8 +35,8 @@ from streamdedup.kafka.offsets import offsets_to_commit
 from streamdedup.kafka.options import KafkaOptions
 from streamdedup.kafka.protocols import Batch, Message
 
-#: Time limit beyond the transaction timeout, in seconds, for a commit and for resolving the transaction of an earlier
-#: producer. At that time the broker has aborted or completed the transaction, so a longer wait brings no information.
+#: How much longer than the transaction timeout to wait for a commit, or for the end of an earlier producer's
+#: transaction, in seconds. By then the broker has ended the transaction; a longer wait would tell nothing new.
 COMMIT_MARGIN_S = 5.0
 #: Largest number of unacknowledged records of a ``Feeder``, enough for two record batches of small records for each of
 #: a few partitions.
@@ -70,9 +72,10 @@ class KafkaTransport:
         self._wrap_producer = wrap_producer
 
     def open(self) -> tuple[KafkaSource, "TransactionalSink | PlainSink"]:
+        """Open the producer, then the source; the order matters."""
         refuse_other_indexes(self._options)
-        # The producer first: opening it resolves a transaction whose commit had an unknown outcome. Only then are the
-        # committed offsets, at which the consumer starts, final.
+        # Opening the producer resolves a transaction whose commit had an unknown outcome. Only then are the committed
+        # offsets, at which the consumer starts, final.
         producer = self._open_producer()
         try:
             source = self._wrap_source(KafkaSource.open(self._options))
@@ -115,8 +118,8 @@ class _ProducerSink(ABC):
     def publish(self, messages: Sequence[Message], batch: Batch) -> None:
         """Publish and commit; a failure ends the use of the sink.
 
-        A transactional producer keeps the offsets of a failed transaction, and commits them with the next transaction,
-        over the offsets that new partition owners have committed.
+        A transactional producer would keep the offsets of the failed transaction and commit them with the next one,
+        over those that new owners of the partitions have committed.
         """
         if self._unusable_reason is not None:
             raise BrokerUnavailable(f"this sink is unusable ({self._unusable_reason}); open a new one")
@@ -210,18 +213,18 @@ class Feeder:
     """Sends many records outside any transaction, each at least once.
 
     With ``delivery = "exactly-once"`` and without ``on_too_large`` the producer is idempotent: each record is stored
-    exactly once.
+    exactly once. With ``at-least-once`` it is not, because the broker may lack producer ids.
 
     The queue of the client has no bound, so a fast file reader would fill the memory in front of a slow broker. The
     feeder therefore waits at a number of unacknowledged records or bytes, and checks every delivery. The end of a
     ``with`` block flushes and closes; an exception in the block drops unsent records. Used from one thread.
 
     Args:
-        options: How to connect, and the limits of the producer. A broker for ``at-least-once`` may lack the producer
-            ids of idempotence. Group, input topics and transactional id are not used.
+        options: How to connect, and the limits of the producer. Group, input topics and transactional id are not used.
+        max_in_flight_records: Limit of unacknowledged records.
         max_in_flight_bytes: Limit of unacknowledged bytes of keys, values and headers; a longer record goes alone.
         on_too_large: Called with name and reason for a record that is too large, which then is no error. The idempotent
-            producer of kafka-python 3.0 would fail all records after the refused one.
+            producer of kafka-python 3.0 would fail all records after the refused one; so it is not used then.
     """
 
     def __init__(
@@ -327,7 +330,8 @@ class Feeder:
             if not self._leave_out_if_too_large(error, topic, name):
                 self._has_failed = True
                 raise self._failure(error, topic) from error
-        # Last, so that after Ctrl-C during the wait, caught inside the `with` block, `close` counts the record.
+        # Last: if Ctrl-C ends the wait and the caller catches it inside the `with` block, the record is still in
+        # flight, and `close` counts it.
         self._in_flight.popleft()
         self._in_flight_bytes -= size_bytes
         self.delivered_count += future.succeeded()

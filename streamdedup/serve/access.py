@@ -74,7 +74,8 @@ log = structlog.get_logger("streamdedup.serve")
 class Tokens:
     """The bearer tokens of a file, one in each line; empty lines and lines that begin with ``#`` are left out.
 
-    Tokens are kept as digests. The file is read again when its state has changed since the last reading.
+    Tokens are kept as digests. Each request that needs a token reads the file again if its modification time, inode or
+    size has changed.
     """
 
     def __init__(self, path: Path) -> None:
@@ -140,8 +141,9 @@ def _read_digests(path: Path) -> list[bytes]:
 class AllowedHosts:
     """Hosts that a request may name while no token is required; ``_LOCAL_HOSTS`` are always among them.
 
-    A request of a web page that rebinds DNS has the DNS name of the page in its Host header, never an IP address. The
-    middleware of Litestar 2.25 would compare the header including the port, and answer in another form of errors.
+    A request of a web page that rebinds DNS has the DNS name of the page in its Host header, never an IP address.
+    Replaces the middleware of Litestar (2.25), which compares the header with its port, and whose errors are none of
+    ``problems``.
 
     With ``any_address`` every IP address is allowed: the Host header of a probe has the address of the pod.
     """
@@ -163,6 +165,9 @@ class AllowedHosts:
 class Limits:
     """Limits of a process.
 
+    The gate enforces ``max_requests``, ``max_bodies_bytes`` and the time of body and answer; ``app`` enforces
+    ``max_body_bytes``; ``server`` enforces ``max_connections`` and the time of the head.
+
     Attributes:
         max_body_bytes: Longest body of a request: at least eight times the longest text, because JSON may escape one
             byte as six, and the body has other fields.
@@ -183,13 +188,14 @@ class Limits:
 
     @classmethod
     def of_texts(cls, max_text_bytes: int) -> "Limits":
+        """Return the limits for texts of at most ``max_text_bytes``."""
         limits = cls()
         body_bytes = max(limits.max_body_bytes, 8 * max_text_bytes)
         return replace(limits, max_body_bytes=body_bytes, max_bodies_bytes=max(limits.max_bodies_bytes, body_bytes))
 
 
 class Gate:
-    """The ASGI application with tokens (None: not required), allowed hosts, limits and headers."""
+    """The ASGI application with tokens (None: not required), allowed hosts, limits and security headers."""
 
     def __init__(
         self, app: App, tokens: Tokens | None, limits: Limits, metrics: ServeMetrics, hosts: AllowedHosts | None = None
@@ -232,8 +238,9 @@ class Gate:
 
     @staticmethod
     def _route_by_encoded_path(scope: AsgiScope) -> None:
-        # The server has decoded `path`, and routes read it. A raw path is ASCII, so Latin-1 decodes it.
-        # Clients of proxies send the whole URL: RFC 9112, section 3.2.2. The Host header is checked all the same.
+        # Routes read `path`, which the server has decoded. A raw path is ASCII, so Latin-1 decodes it. A client that
+        # takes the service for a proxy sends the whole URL (RFC 9112, section 3.2.2); its host is dropped here, and
+        # `_refusal` checks the Host header.
         raw_path = _ORIGIN.sub(b"", bytes(scope.get("raw_path") or b"")).partition(b"?")[0]
         scope["path"] = (raw_path or b"/").decode("latin-1")
 

@@ -6,7 +6,7 @@ from typing import Annotated, Literal
 from pydantic import AfterValidator, BeforeValidator, Field
 
 from streamdedup.settings.base import Section
-from streamdedup.settings.kafka import is_loopback
+from streamdedup.settings.hosts import is_loopback
 from streamdedup.settings.tls import tls_file_mistakes
 from streamdedup.settings.units import LISTED, File, Flag, Host, Kind, Whole, parse_list, read_host, write_list
 

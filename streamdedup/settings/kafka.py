@@ -1,6 +1,8 @@
 """The section ``[kafka]``: connection, topics and delivery. ``cli.assembly`` makes the options of all clients from it.
 
-A login by tokens or by a password file also has a part in ``cli.assembly.kafka_login`` and ``kafka.login``.
+A new key of a client also touches ``kafka.options`` and ``cli.assembly.kafka_options``; then run
+docs/settings_tables.py. A login by tokens or by a password file also has a part in ``cli.assembly.kafka_login`` and
+``kafka.login``. ``redis`` and the profiles use ``Servers`` and ``Topic``.
 """
 
 import re
@@ -11,6 +13,7 @@ from urllib.parse import urlsplit
 
 from pydantic import AfterValidator, BeforeValidator, Field
 
+from streamdedup.settings.hosts import is_loopback, valid_url
 from streamdedup.settings.tls import TlsSection, is_file
 from streamdedup.settings.units import (
     LISTED,
@@ -53,23 +56,6 @@ def _valid_server(server: str) -> str:
 
 def _upper(value: object) -> object:
     return value.upper() if isinstance(value, str) else value
-
-
-def is_loopback(host: str) -> bool:
-    """Return whether a host name or address, IPv6 also in brackets, belongs to this machine."""
-    name = host.strip("[]").lower()
-    return name in {"localhost", "::1"} or re.fullmatch(r"127(\.[0-9]{1,3}){3}", name) is not None
-
-
-def valid_url(url: str | None) -> str | None:
-    """Return a URL without login, query and fragment, or None, unchanged; ``ValueError`` for anything else."""
-    if url is not None:
-        parts = urlsplit(url)
-        # ``port`` and ``encode`` raise ValueError themselves for a port or a name that cannot exist; b"" is no name.
-        is_usable = parts.scheme in {"http", "https"} and parts.port != 0 and (parts.hostname or "").encode("idna")
-        if not is_usable or parts.username is not None or parts.query or parts.fragment:
-            raise ValueError("not a URL without a login")
-    return url
 
 
 Topic = Annotated[str, Field(pattern=_TOPIC), Kind(TOPIC_ALLOWED)]
@@ -132,8 +118,8 @@ class Kafka(TlsSection):
     rebalance. Unique in the group."""
     auto_offset_reset: Literal["earliest", "window", "fail"] = "earliest"
     """Start of a partition without a usable committed offset: `earliest` begins with its oldest record, `fail` stops
-    the daemon. `window`, where the group has no offset yet: begins with the first record younger than `retention` plus
-    `retention_slack`; a topic that was created again and an offset out of range: as `earliest`."""
+    the daemon. `window` begins a partition without any committed offset with the first record younger than `retention`
+    plus `retention_slack`; for a topic that was created again, or an offset out of range, it acts as `earliest`."""
     on_unreadable: Literal["skip", "halt"] = "skip"
     """A record that the Kafka client cannot parse: `skip` leaves it out and writes a dead letter with its position,
     `halt` stops the daemon."""
@@ -150,7 +136,8 @@ class Kafka(TlsSection):
     """A daemon that sends no heartbeat for this long loses its partitions. Within the broker's
     `group.min.session.timeout.ms` and `group.max.session.timeout.ms`."""
     max_poll_interval_s: Duration = Field(default=300.0, ge=1.0, le=86400.0)
-    """A daemon that works on two batches in a row for longer loses its partitions."""
+    """Longest time between two polls; a daemon that needs longer loses its partitions. In a backlog the next batch is
+    polled ahead, so two batches may have to fit."""
     transaction_timeout_s: Duration = Field(default=30.0, ge=1.0, le=900.0)
     """The broker aborts a transaction that is open for longer. Not above its `transaction.max.timeout.ms`. A request to
     a broker may take a third of it."""
@@ -222,6 +209,7 @@ class Kafka(TlsSection):
         return options | (self.tls_options("ssl_cafile") if self.uses_tls else {})
 
     def hints(self) -> Iterator[tuple[str, str]]:
+        """Yield key and text for each allowed but doubtful value; called by ``Settings.hints``."""
         parts = urlsplit(self.sasl_token_url or "")
         if parts.scheme == "http" and not is_loopback(parts.hostname or ""):
             yield "sasl_token_url", "sends the client's secret in clear to another machine; use https://"
@@ -274,7 +262,7 @@ class Kafka(TlsSection):
 
     def _check_tls(self) -> Iterator[tuple[str, str]]:
         unused = None if self.uses_tls else f"security_protocol = {self.security_protocol} does not use TLS"
-        return self.tls_contradictions(unused)
+        return self.tls_mistakes(unused)
 
     def _check_plaintext(self) -> Iterator[tuple[str, str]]:
         if self.security_protocol == "SASL_PLAINTEXT" and not self.allow_plaintext:

@@ -7,7 +7,8 @@ from urllib.parse import parse_qsl, unquote, urlsplit
 
 from pydantic import AfterValidator, Field, SecretStr
 
-from streamdedup.settings.kafka import ALLOW_PLAINTEXT, SERVERS_ALLOWED, Servers, is_loopback
+from streamdedup.settings.hosts import is_loopback
+from streamdedup.settings.kafka import ALLOW_PLAINTEXT, SERVERS_ALLOWED, Servers
 from streamdedup.settings.tls import TlsSection
 from streamdedup.settings.units import LISTED, Duration, File, Flag, Kind, OptionalText, Secret, Whole
 
@@ -238,7 +239,7 @@ class Redis(TlsSection):
 
     def _check_tls(self) -> Iterator[tuple[str, str]]:
         advice = "url does not use TLS; write rediss://" if self.mode == "single" else "tls is false"
-        return self.tls_contradictions(None if self.uses_tls else advice)
+        return self.tls_mistakes(None if self.uses_tls else advice)
 
     def _check_plaintext(self) -> Iterator[tuple[str, str]]:
         if self.uses_tls or self.allow_plaintext:

@@ -11,7 +11,7 @@ from urllib.parse import urlsplit
 from pydantic import AfterValidator, Field
 
 from streamdedup.errors import SettingsError
-from streamdedup.settings.kafka import is_loopback, valid_url
+from streamdedup.settings.hosts import is_loopback, valid_url
 from streamdedup.settings.tls import TlsSection
 from streamdedup.settings.units import Duration, File, Kind, OptionalText, Secret
 
@@ -56,4 +56,4 @@ class SchemaRegistry(TlsSection):
 
     def _check_tls(self) -> Iterator[tuple[str, str]]:
         is_tls = (self.url or "").startswith("https:")
-        return self.tls_contradictions(None if is_tls else "url does not use TLS; write https://")
+        return self.tls_mistakes(None if is_tls else "url does not use TLS; write https://")

@@ -1,7 +1,7 @@
 """The TLS keys of the sections ``kafka``, ``redis`` and ``schema_registry``, and the check of their files.
 
 ``[api]`` has keys of its own and the same check. The files are read while settings are checked, so that a wrong file is
-reported at the start, and no library asks a terminal for a password.
+reported at the start, and no library asks a terminal for a password. A new key also touches ``kafka.options``.
 """
 
 import ssl
@@ -29,13 +29,13 @@ class TlsSection(Section):
     """Whether the server's certificate must carry the host name of the connection."""
 
     def tls_options(self, ca_option: str) -> dict[str, Any]:
-        """Return a client's options for TLS; ``ca_option``: the client's name for ``ssl_ca_file``."""
+        """Return the TLS options for the clients of Kafka and Redis; ``ca_option``: their name for ``ssl_ca_file``."""
         files = {ca_option: self.ssl_ca_file, "ssl_certfile": self.ssl_cert_file, "ssl_keyfile": self.ssl_key_file}
         options: dict[str, Any] = {name: str(path) for name, path in files.items() if path is not None}
         return options | {"ssl_check_hostname": self.ssl_check_hostname}
 
     def tls_context(self) -> ssl.SSLContext:
-        """Return a context after reading the files again; ``OSError`` where a file cannot be used any more."""
+        """Return a context for the schema registry, of the files as they are now; ``OSError`` where one is unusable."""
         context = ssl.create_default_context(cafile=self.ssl_ca_file)
         context.check_hostname = self.ssl_check_hostname
         if self.ssl_cert_file is not None:
@@ -43,8 +43,8 @@ class TlsSection(Section):
             context.load_cert_chain(self.ssl_cert_file, self.ssl_key_file, password="")
         return context
 
-    def tls_contradictions(self, reason_unused: str | None) -> Iterator[tuple[str, str]]:
-        """Yield key and text for each TLS key that is unused, or whose companion or file is missing.
+    def tls_mistakes(self, reason_unused: str | None) -> Iterator[tuple[str, str]]:
+        """Yield key and text for each TLS file that is given but unused, missing or wrong, or lacks its companion.
 
         ``reason_unused`` says why the connections do not use TLS; None if they do.
         """
@@ -63,6 +63,7 @@ def is_file(path: Path) -> bool:
 
 
 def tls_file_mistakes(ca: Path | None, cert: Path | None, key: Path | None) -> Iterator[tuple[str, str]]:
+    """Yield key and text for each mistake about TLS files; None for a file that is not given."""
     files = {"ssl_ca_file": ca, "ssl_cert_file": cert, "ssl_key_file": key}
     absent = [(name, path) for name, path in files.items() if path is not None and not is_file(path)]
     for name, path in absent:

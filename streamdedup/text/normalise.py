@@ -3,10 +3,10 @@
 Called by `tokens` and `shingles.folded_text`. A change of the result also changes `unicode_tables`,
 tests/unit/reference_shingles.py and docs/format.md ("Folding"), and needs a new `shingles.ALGORITHM`.
 
-Normalising by a table is many times faster than ``unicodedata.normalize``, but right only where
-neighbours do not interact. Unicode Standard Annex 15 (section 9, "Detecting Normalization Forms") gives the conditions:
-a text is in normal form when no code point is excluded from the form, combining classes never decrease, and nothing
-composes. `unicode_tables` has two tables by code point: ``packed``, the folded code point with the bits that describe
+Normalising by a table is many times faster than ``unicodedata.normalize``, but right only where neighbours do not
+interact. Unicode Standard Annex 15 (section 9, "Detecting Normalization Forms") gives the conditions: a text is in
+normal form when no code point is excluded from the form, combining classes never decrease, and nothing composes.
+`unicode_tables` has two tables by code point: ``packed``, the folded code point with the bits that describe
 it, and ``context``, combining classes and compositions. Three bits in ``packed`` tell where to test the conditions:
 
     CHECK         may compose with the code point before it, or depends on neighbours in another way
@@ -20,8 +20,8 @@ compose (``COMPOSES_BACKWARD``, ``COMPOSES_FORWARD``) or depends on neighbours i
 1. Look each code point up in ``packed``, and drop the ignorable ones (``_look_up``).
 2. Test the conditions at code points with ``CHECK``, and at those with ``CLASSED`` directly after ``ENDS_CLASSED``
    (``_places_to_check``). Repair the simple cases in the arrays (``_repair_simple``): compose a letter with the marks
-   directly after it; exchange two marks in the wrong order. Texts in NFD, Vietnamese as well, and vowelled Arabic,
-   typed with shadda first, need no more.
+   directly after it; exchange two marks in the wrong order. Texts in NFD need no more, Vietnamese included; nor does
+   vowelled Arabic in which shadda is typed before the vowel sign.
 3. Compose with ``unicodedata`` the documents that step 2 leaves in doubt, and repeat steps 1 and 2 for them
    (``_fold_doubtful``).
 4. Fold documents that are still in doubt with ``_canonical``, which is slow and always right.
@@ -79,7 +79,7 @@ class Folded(NamedTuple):
 
 
 class _LookedUp(NamedTuple):
-    """Documents after step 1: the fields of `Folded`, and in ``points`` the code points as they are in the texts."""
+    """Documents after step 1: as `Folded`, and in ``points`` the texts' code points, without the ignorable ones."""
 
     packed: NDArray[np.uint32]
     starts: NDArray[np.int64]
@@ -88,12 +88,17 @@ class _LookedUp(NamedTuple):
     points: NDArray[np.uint32]
 
 
-class _Composed(NamedTuple):
-    """Documents after step 2; `doubtful`, ascending, are those in which `packed` may still be wrong."""
+class _Repaired(NamedTuple):
+    """Documents after step 2.
+
+    ``doubtful``, ascending, are those in which ``packed`` may still be wrong. Without ``is_composed``, step 2 has only
+    exchanged marks, if anything.
+    """
 
     packed: NDArray[np.uint32]
     starts: NDArray[np.int64]
     doubtful: NDArray[np.int64]
+    is_composed: bool = False
 
 
 def fold(texts: Sequence[str], folding: FoldOptions) -> Folded:
@@ -103,18 +108,19 @@ def fold(texts: Sequence[str], folding: FoldOptions) -> Folded:
     """
     table = tables(folding)
     looked_up = _look_up(texts, table)
-    packed, starts, doubtful = _repair_simple(looked_up, table)
-    if doubtful.size:
-        packed, starts = _fold_doubtful(looked_up, packed, starts, doubtful, table, folding)
-    if packed is looked_up.packed:
-        # Nothing was composed. Marks may have changed places, but all marks have the same bits for `tokens`.
-        folded = Folded(packed, starts, looked_up.bits, looked_up.kinds)
+    repaired = _repair_simple(looked_up, table)
+    if repaired.doubtful.size:
+        folded = _with_bits(*_fold_doubtful(looked_up, repaired, table, folding))
+    elif repaired.is_composed:
+        folded = _with_bits(repaired.packed, repaired.starts)
     else:
-        folded = _with_bits(packed, starts)
+        # Marks may have changed places, but all marks have the same bits for `tokens`.
+        folded = Folded(looked_up.packed, looked_up.starts, looked_up.bits, looked_up.kinds)
     return _expand(folded, table) if folded.bits & EXPANDS else folded
 
 
 def _with_bits(packed: NDArray[np.uint32], starts: NDArray[np.int64]) -> Folded:
+    """Return a `Folded` with ``bits`` and ``kinds`` computed from ``packed``."""
     return Folded(packed, starts, int(np.bitwise_or.reduce(packed)), kinds_of(packed))
 
 
@@ -155,29 +161,30 @@ def _with_pieces(
 
 def _places_to_check(kinds: NDArray[np.uint8]) -> NDArray[np.int64]:
     """Return the places, ascending, at which neighbours may change the result."""
-    # For each code point but the first, the bits that count: CHECK; and CLASSED, if the code point before has
-    # ENDS_CLASSED, which the shift moves to the place of CLASSED. The last `&` leaves those that the code point has.
-    check = kinds[:-1] >> 1
-    check &= kind(CLASSED)
-    check |= kind(CHECK)
-    check &= kinds[1:]
-    return np.flatnonzero(check != 0) + 1
+    # CHECK counts everywhere, CLASSED only directly after ENDS_CLASSED. So the mask for a code point is CHECK, and the
+    # ENDS_CLASSED bit of the one before, shifted to the place of CLASSED. Last, the code point's own bits are masked.
+    counting = kinds[:-1] >> 1
+    counting &= kind(CLASSED)
+    counting |= kind(CHECK)
+    counting &= kinds[1:]
+    return np.flatnonzero(counting != 0) + 1
 
 
-def _repair_simple(looked_up: _LookedUp, table: Tables) -> _Composed:
+def _repair_simple(looked_up: _LookedUp, table: Tables) -> _Repaired:
     """Step 2: compose letters with their marks; exchange marks in the wrong order, in place, in ``looked_up.packed``.
 
     A mark changes places with the code point before it when the mark has the lower combining class. A mark may compose
-    with the code point before it if the two are a pair, and with a letter before both if both are marks.
+    with the code point before it if the two are a pair. Where the code point before is a mark too, it may instead
+    compose with the letter before the two.
     """
     packed, starts, bits, kinds, points = looked_up
     places = _places_to_check(kinds) if bits & (CHECK | CLASSED) else starts[:0]
     if not places.size:
-        return _Composed(packed, starts, places)
+        return _Repaired(packed, starts, places)
     previous, current = points.take(places - 1, mode=UNCHECKED), points.take(places, mode=UNCHECKED)
     previous_context = table.context.take(previous, mode=UNCHECKED)
     context = table.context.take(current, mode=UNCHECKED)
-    # In doubt until exchanged: the code point before ends in a higher combining class. Class 0 never changes places.
+    # In doubt: marks after a higher class, unless the two can be exchanged here. A mark of class 0 never moves.
     own_class = context & OWN_CLASS
     is_doubtful = ((previous_context >> LAST_CLASS_SHIFT) & OWN_CLASS) > own_class
     is_doubtful &= own_class != 0
@@ -193,12 +200,14 @@ def _repair_simple(looked_up: _LookedUp, table: Tables) -> _Composed:
         is_doubtful |= (context & COMPLEX) != 0
         backward = np.flatnonzero((context & COMPOSES_BACKWARD) != 0)
         marks = places.take(backward)
-        letters_and_marks = previous.take(backward), current.take(backward)
-        composites, unclear = _composites(marks, *letters_and_marks, previous_context.take(backward), table)
+        composites, unclear = _composites(
+            marks, previous.take(backward), current.take(backward), previous_context.take(backward), table
+        )
         is_doubtful[backward] |= unclear
         documents = _documents_of(places[is_doubtful], starts)
-        return _Composed(*_with_composites(packed, starts, marks, composites, table), documents)
-    return _Composed(packed, starts, _documents_of(places[is_doubtful], starts))
+        packed, starts = _with_composites(packed, starts, marks, composites, table)
+        return _Repaired(packed, starts, documents, is_composed=bool(composites.any()))
+    return _Repaired(packed, starts, _documents_of(places[is_doubtful], starts))
 
 
 def _composites(
@@ -298,7 +307,8 @@ def _canonical(text: str, table: Tables, folding: FoldOptions) -> str:
     while True:
         # NFD separates accents from their letters, so that ``_visible`` removes them.
         visible = _visible(unicodedata.normalize("NFD", text) if folding.marks else text, table)
-        # NFKC before case folding, which leaves compatibility forms alone; and after it, because it may decompose.
+        # `compatible` first, because case folding leaves compatibility forms alone. `case_folded` ends with NFKC,
+        # because folding may decompose.
         folded = case_folded(compatible(visible), folding)
         if folded == text:
             return folded
@@ -313,14 +323,10 @@ def _visible(text: str, table: Tables) -> str:
 
 
 def _fold_doubtful(
-    looked_up: _LookedUp,
-    packed: NDArray[np.uint32],
-    starts: NDArray[np.int64],
-    documents: NDArray[np.int64],
-    table: Tables,
-    folding: FoldOptions,
+    looked_up: _LookedUp, repaired: _Repaired, table: Tables, folding: FoldOptions
 ) -> tuple[NDArray[np.uint32], NDArray[np.int64]]:
-    """Steps 3 and 4: fold the doubtful ``documents`` anew; return ``packed`` and ``starts`` of all documents."""
+    """Steps 3 and 4: fold the doubtful documents anew; return ``packed`` and ``starts`` of all documents."""
+    packed, starts, documents = repaired.packed, repaired.starts, repaired.doubtful
     texts = [
         str(looked_up.points[first:last].data, "utf-32-le", "surrogatepass")
         for first, last in _bounds(looked_up.starts, documents)

@@ -1,12 +1,13 @@
 """Measures a changed profile on the texts of the recommended study, for ``proposals``.
 
 Each profile is measured like the recommended row: by an exact join of the same documents (``study``), and with its own
-cheapest bands (``rows``).
+cheapest bands (``rows``). A study keeps at most ``MOST_PAIRS`` pairs, each with the number of document pairs that it
+represents, so counts of pairs are estimates. Pairs are named by numbers of the used texts.
 
 - A pair is *boilerplate* if more than half of the word shingles that its two texts share are stop shingles, which are
   learnt from the whole sample.
-- A pair is of a *family*, of texts made from one template, if pairs link at least ``shown_pairs.LEAST_FAMILY`` texts of
-  one source, its own two among them.
+- A pair is of a *family* if its two texts belong to a group of at least ``shown_pairs.LEAST_FAMILY`` texts of one
+  source (or all without a source) that pairs link: texts of one template.
 """
 
 from collections.abc import Callable, Iterator
@@ -35,8 +36,10 @@ _TEXT_KEYS: Final = ("fold_marks", "fold_variants", "fold_look_alikes", "keep_ur
 #: A lower threshold is proposed while at least this share of the pairs that each step adds are of two sources. On news
 #: it is 94 % or more, on listings made from templates 2 %.
 _LEAST_ACROSS: Final = 0.8
-#: Where no document has a source, a passage of at least so many shingles in so many documents is named; characters of
-#: it that are shown.
+#: Fewest pairs of different texts that a step to a lower threshold adds: as many as can be shown.
+_LEAST_ADDED: Final = SHOWN_COUNT
+#: Least shingles and documents of a passage that a warning names where no document has a source; and its characters
+#: that are shown.
 _PASSAGE_SHINGLES, _PASSAGE_DOCUMENTS, _PASSAGE_CHARS = 10, 100, 120
 
 
@@ -44,18 +47,19 @@ class MeasuredProposal(NamedTuple):
     """A changed profile, measured.
 
     Attributes:
-        name: The change, for people: the changed keys, or ``STOPS`` or ``ALL`` of ``proposals``.
+        name: The change, for people: the changed keys, or ``STOPS`` or ``ALL`` of ``proposals``, or
+            ``as recommended`` for the recommendation itself.
         profile: The changed profile, without the learnt stop shingles.
         learnt: Stop shingles that the change adds; None if it adds none.
         row: The cheapest bands for the changed profile.
         pairs: Alerted document pairs.
-        gained: Alerted pairs that the recommendation does not alert.
-        lost: Pairs that only the recommendation alerts.
+        gained_count: Alerted pairs that the recommendation does not alert.
+        lost_count: Pairs that only the recommendation alerts.
         boilerplate: Alerted pairs that are boilerplate; None if no pair is known to be, but some sources have too few
             documents to tell.
         families: Alerted pairs of families.
-        gained_pairs: Gained pairs of different texts, by numbers of the used texts.
-        across: Share of ``gained_pairs`` that are of two sources; None without such pairs or without sources.
+        gained_pairs: Kept gained pairs of different texts.
+        across: Share of pairs of two sources among the ``gained_pairs`` with two known sources; None without any.
     """
 
     name: str
@@ -63,8 +67,8 @@ class MeasuredProposal(NamedTuple):
     learnt: Learnt | None
     row: TuningRow
     pairs: int
-    gained: int
-    lost: int
+    gained_count: int
+    lost_count: int
     boilerplate: int | None
     families: int
     gained_pairs: Pairs
@@ -75,7 +79,7 @@ class ProposalMeter:
     """Measures changed profiles on the ``texts`` of the recommended study.
 
     Attributes:
-        learnt: Stop shingles of words, for any unit of the profile; None without any.
+        learnt: Stop shingles learnt from word shingles, also where the profile's unit is characters; None without any.
         warnings: Reasons why a proposal is missing, and a passage that may be boilerplate.
     """
 
@@ -107,15 +111,16 @@ class ProposalMeter:
     def lowered_threshold(self) -> float | None:
         """Return the threshold to propose instead of the recommended one; None for no other.
 
-        Goes down the compared thresholds while at least ``_LEAST_ACROSS`` of the pairs that a step adds are of two
-        sources. A step that adds fewer than ``SHOWN_COUNT`` pairs of different texts is passed over.
+        Goes down the compared thresholds while at least ``_LEAST_ACROSS`` of the pairs with two known sources that a
+        step adds are of two different ones. A step that adds fewer than ``_LEAST_ADDED`` pairs of different texts is
+        passed over: its pairs count in the next step.
         """
         study, lowest = self._best.study, None
         alerted = study.alerted_mask(self._best.threshold)
         lower = [threshold for threshold in self._compared.question.thresholds if threshold < self._best.threshold]
         for threshold in sorted(lower, reverse=True):
             added = study.as_text_pairs(study.pairs.where(study.alerted_mask(threshold) & ~alerted))
-            if len(added.left) >= SHOWN_COUNT:
+            if len(added.left) >= _LEAST_ADDED:
                 share = across_share(self._sources, added)
                 if share is None or share < _LEAST_ACROSS:
                     break
@@ -134,7 +139,7 @@ class ProposalMeter:
         if learnt is not None:
             options = _with_stops(options, learnt.stops.hashes)
         sample, study = self._compared.sample, self._best.study
-        # As many signature values suffice as for the recommendation.
+        # Bands are searched within the signature length of the recommendation.
         workload = replace(
             self._compared.workload,
             most_permutations=self._best.permutations,
@@ -162,10 +167,10 @@ class ProposalMeter:
     def as_proposal(self, name: str, profile: Profile, learnt: Learnt | None, row: TuningRow) -> MeasuredProposal:
         """Return a row as a proposal, with the pairs that it adds to and removes from the recommended ones."""
         recommended, recommended_weights = _alerted_pairs(self._best.study, self._best.threshold)
-        lost = float(recommended_weights[~_alerts(row.study, recommended, row.threshold)].sum())
-        common_pairs = float(recommended_weights.sum()) - lost
+        lost_count = float(recommended_weights[~_alerts(row.study, recommended, row.threshold)].sum())
+        common_count = float(recommended_weights.sum()) - lost_count
         alerted, weights = _alerted_pairs(row.study, row.threshold)
-        pairs = float(weights.sum())
+        alerted_count = float(weights.sum())
         is_of_family = in_families(self._sources, alerted)
         # Texts that only the proposal makes equal are pairs as well.
         edited = gathered([alerted.where(alerted.left != alerted.right), self._made_equal(row.study)])
@@ -175,10 +180,10 @@ class ProposalMeter:
             profile,
             learnt,
             row,
-            pairs=round(pairs),
-            # The difference is below 0 where the kept pairs of the proposal's study represent too few dropped ones.
-            gained=round(max(pairs - common_pairs, 0.0)),
-            lost=round(lost),
+            pairs=round(alerted_count),
+            # Both are estimates, so the difference may be below 0.
+            gained_count=round(max(alerted_count - common_count, 0.0)),
+            lost_count=round(lost_count),
             boilerplate=self._boilerplate(alerted, weights),
             families=round(float(weights[is_of_family].sum())),
             gained_pairs=gained_pairs,
@@ -243,7 +248,7 @@ def _with_stops(options: ShingleOptions, stops: frozenset[int]) -> ShingleOption
 
 
 def _alerted_pairs(study: Study, threshold: float) -> tuple[Pairs, NDArray[np.float64]]:
-    """Return the alerted pairs by numbers of the used texts, and how many document pairs each represents.
+    """Return the alerted pairs, and how many document pairs each represents.
 
     A set with copies is paired with itself, and represents the pairs of its copies.
     """

@@ -146,13 +146,13 @@ def _is_helpful(proposal: MeasuredProposal, recommended: MeasuredProposal, ignor
     """
     boilerplate = (proposal.boilerplate or 0) - (recommended.boilerplate or 0)
     if proposal.name == STOPS:
-        changed = -boilerplate if -2 * boilerplate >= proposal.lost else 0
+        changed = -boilerplate if -2 * boilerplate >= proposal.lost_count else 0
     elif proposal.name.startswith("min_words"):
-        changed = proposal.lost
+        changed = proposal.lost_count
     else:
         unwanted = {BOILERPLATE: boilerplate, FAMILIES: proposal.families - recommended.families}
         counted = [max(pairs, 0) for kind, pairs in unwanted.items() if kind != ignored]
-        changed = proposal.gained - proposal.lost - 2 * max(counted)
+        changed = proposal.gained_count - proposal.lost_count - 2 * max(counted)
     return changed > 0 and changed >= _LEAST_CHANGE * recommended.pairs
 
 

@@ -119,10 +119,15 @@ def _advised(question: Question, proposals: Proposals) -> dict[str, Any]:
 def _proposal(compared: ComparedSettings, proposal: MeasuredProposal) -> dict[str, Any]:
     """Return the pair counts and examples of a proposal, and those values of its row that it may change."""
     row_values = _row_values(compared, proposal.row)
-    pair_keys = ("name", "pairs", "gained", "lost", "boilerplate", "families", "across")
     row_keys = ("bands", "rows", "bytes_per_document", "candidates_that_stay", "candidates_forecast", "documents_per_s")
     return {
-        **{key: getattr(proposal, key) for key in pair_keys},
+        "name": proposal.name,
+        "pairs": proposal.pairs,
+        "gained": proposal.gained_count,
+        "lost": proposal.lost_count,
+        "boilerplate": proposal.boilerplate,
+        "families": proposal.families,
+        "across": proposal.across,
         **{key: row_values[key] for key in row_keys},
         "examples": _examples(compared, proposal.row.study, proposal.gained_pairs),
     }

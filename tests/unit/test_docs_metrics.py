@@ -40,7 +40,7 @@ def declared(kind):
         (family,) = metric.describe()
         shown = {Counter: "counter", Histogram: "histogram", BatchHistogram: "histogram"}.get(type(metric), "gauge")
         ending = {"counter": "_total", "info": "_info"}.get(family.type, "")
-        labels = (metric.label,) if isinstance(metric, BatchHistogram) else metric._labelnames
+        labels = (metric.label_name,) if isinstance(metric, BatchHistogram) else metric._labelnames
         labels = ("version",) if family.type == "info" else labels
         found[f"{family.name}{ending}"] = (shown, labels, family.documentation, declaration.action)
     return found

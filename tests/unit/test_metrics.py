@@ -58,7 +58,7 @@ def test_a_metric_is_named_by_the_conventions_and_has_a_help_text(name, metric):
     assert family.name.removeprefix("streamdedup_") == name
     assert family.documentation.endswith(".")
     assert isinstance(metric, (Counter, Gauge, Histogram, BatchHistogram, Info))
-    for label in [metric.label] if isinstance(metric, BatchHistogram) else metric._labelnames:
+    for label in [metric.label_name] if isinstance(metric, BatchHistogram) else metric._labelnames:
         assert label in {"topic", "kind", "profile", "reason", "code", "stage", "partition", "what", "rule"}
 
 

@@ -1,4 +1,6 @@
-"""JSON, framed for a schema registry: a ``SchemaCompiler``, which ``registry.RegistryFormat`` calls.
+"""JSON with a schema in a registry: a ``SchemaCompiler``.
+
+``registry.RegistryFormat``, which removes and adds the frame, calls it through its row in ``formats.FORMATS``.
 
 Three things have the name schema: the registered JSON Schema, the document fields of a profile (``fields.Schema``), and
 a part of the JSON Schema (``declared``). Values are read as plain JSON and not validated by the JSON Schema, which
@@ -17,7 +19,7 @@ from streamdedup.wire.formats.json import JsonFormat
 from streamdedup.wire.formats.registry import CompiledSchema, Write, nested
 from streamdedup.wire.schema_registry import RegisteredSchema
 
-#: Keywords that allow names beside ``properties``, also where ``additionalProperties`` is false.
+#: Keywords by which a schema may have names that are not in ``properties``, although ``additionalProperties`` is false.
 _OPEN = frozenset({"patternProperties", "$ref"})
 
 
@@ -39,11 +41,16 @@ def compile_schema(registered: RegisteredSchema, schema: Schema) -> CompiledSche
 def _may_have(declared: Any, path: Path) -> bool:
     """Tell whether a JSON Schema allows a field at a path; only ``additionalProperties: false`` excludes a name."""
     for step in path:
-        is_closed = isinstance(declared, dict) and declared.get("additionalProperties") is False
-        properties = declared.get("properties", {}) if is_closed and _OPEN.isdisjoint(declared) else None
-        if not isinstance(properties, dict):  # any name may occur, or the schema is invalid
+        if not _is_closed(declared):
+            return True
+        properties = declared.get("properties", {})
+        if not isinstance(properties, dict):  # an invalid schema
             return True
         if step not in properties:
             return False
         declared = properties[step]
     return True
+
+
+def _is_closed(declared: Any) -> bool:
+    return isinstance(declared, dict) and declared.get("additionalProperties") is False and _OPEN.isdisjoint(declared)
