@@ -287,7 +287,7 @@ class LibraryIndex:
         None where the index does not have the document; ``spread`` is None without sources or labels. Errors: as for
         ``lookup``.
         """
-        (valid,) = map(self._valid_id, _converted("document_id", [document_id], _Field))
+        valid = self._valid_id(_item("document_id", document_id, _Field))
         with self._lock:
             stored = self._lookup.document(valid) if self._index_exists() else None
             return None if stored is None else self._lookup.cluster_of(stored[0])
@@ -333,7 +333,7 @@ class LibraryIndex:
         return document_id, text, _valid_field("source", document.source), scope
 
     def _valid_id(self, value: _Field) -> str:
-        document_id = _as_text("document id", value)
+        document_id = _as_text("document id", value, ErrorCode.INVALID_ID)
         try:
             mistake = id_mistake(document_id, len(document_id.encode()))
         except UnicodeEncodeError:
@@ -361,16 +361,20 @@ def _converted(argument: str, values: Iterable[object], kind: Any) -> Iterator[A
     if isinstance(values, (str, bytes)):  # would be taken as the list of its characters
         raise TypeError(f"{argument}: a list of texts is needed, not one text")
     for number, value in enumerate(values):
-        try:
-            yield msgspec.convert(value, kind)
-        except msgspec.ValidationError as error:  # such as: Expected `str`, got `null` - at `$[1]`
-            reason, _, path = str(error).replace("null", "None").replace("`array`", "tuple").partition(" - at `$")
-            reason = reason.replace("`object`", f"`{type(value).__name__}`")  # msgspec calls a dict so
-            subject = f"{argument}[{number}]"
-            if path and isinstance(value, (tuple, list)):  # an item of a document: `path` begins with [1]
-                id_text = "" if path[1] == "0" else f" (id {value[0]!r:.40})"
-                subject = f"the {_Document.__struct_fields__[int(path[1])]} of {subject}{id_text}"
-            raise (ValueError if "length" in reason else TypeError)(f"{subject}: {reason}") from None
+        yield _item(f"{argument}[{number}]", value, kind)
+
+
+def _item(subject: str, value: object, kind: Any) -> Any:
+    """Return a value as ``kind``; ``TypeError`` or ``ValueError`` begins with ``subject``."""
+    try:
+        return msgspec.convert(value, kind)
+    except msgspec.ValidationError as error:  # such as: Expected `str`, got `null` - at `$[1]`
+        reason, _, path = str(error).replace("null", "None").replace("`array`", "tuple").partition(" - at `$")
+        reason = reason.replace("`object`", f"`{type(value).__name__}`")  # msgspec calls a dict so
+        if path and isinstance(value, (tuple, list)):  # an item of a document: `path` begins with [1]
+            id_text = "" if path[1] == "0" else f" (id {value[0]!r:.40})"
+            subject = f"the {_Document.__struct_fields__[int(path[1])]} of {subject}{id_text}"
+        raise (ValueError if "length" in reason else TypeError)(f"{subject}: {reason}") from None
 
 
 def _column(noun: str, fields: Iterable[_Field | None] | None, texts: Sequence[str]) -> Iterable[str | None]:
@@ -383,12 +387,12 @@ def _column(noun: str, fields: Iterable[_Field | None] | None, texts: Sequence[s
     return column
 
 
-def _as_text(noun: str, value: _Field) -> str:
+def _as_text(noun: str, value: _Field, code: ErrorCode = ErrorCode.INVALID_FIELD) -> str:
     try:
         return str(value)
     except ValueError:  # Python writes 4,300 digits
         reason = f"a {noun} has too many digits; at most {MAX_ID_BYTES:,} bytes are allowed"
-        raise DecodeError(ErrorCode.INVALID_FIELD, reason) from None
+        raise DecodeError(code, reason) from None
 
 
 def _valid_field(noun: str, value: _Field | None) -> str | None:
