@@ -48,7 +48,7 @@ KEY_PREFIX = "streamdedup-library"
 _INDEX_NAME = re.compile(r"[a-z0-9_-]{1,32}")
 
 _Result = TypeVar("_Result")
-_AsTuple = tuple[Field, str] | tuple[Field, str, Field | None] | tuple[Field, str, Field | None, Field | None]
+_DocumentTuple = tuple[Field, str] | tuple[Field, str, Field | None] | tuple[Field, str, Field | None, Field | None]
 
 
 class ProfileKeys(TypedDict, total=False):
@@ -119,27 +119,27 @@ class LibraryIndex:
 
     def __init__(
         self,
-        profile: settings.Profile,
+        section: settings.Profile,
         options: DetectorOptions,
         reader: IndexReader,
         fingerprint: Fingerprint,
         writer: IndexWriter | None,
     ) -> None:
         self._options = options
-        self._max_text_bytes = profile.max_text_bytes
+        self._max_text_bytes = section.max_text_bytes
         self._fingerprint = fingerprint
         self._reader = reader
         self._writer = writer  # None for an index of daemons
         self._lookup = IndexLookup(options, reader)
         self._lock = threading.Lock()
-        self._index_exists()  # raises if the index cannot be used
+        self._check_index()
 
     @classmethod
     def in_memory(cls, profile: LibraryProfile) -> Self:
         """Return an empty index in the memory of this process."""
         section = profile.section
         store = MemoryIndex(lifetime_ms=lifetime_ms(section), bucket_cap=section.bucket_cap)
-        return cls._writable(section, "memory", store, store)  # the store is also the reader
+        return cls._of_program(section, "memory", store, store)  # the store is also the reader
 
     @classmethod
     def connect(cls, url: str, profile: LibraryProfile, *, name: str = "default") -> Self:
@@ -161,7 +161,7 @@ class LibraryIndex:
             backend = stack.enter_context(backend_at(url, KEY_PREFIX, {name: index_parameters(section)}))
             for warning in backend.require_usable():
                 warnings.warn(warning, stacklevel=2)
-            index = cls._writable(section, name, backend.index(name), backend.reader(name))
+            index = cls._of_program(section, name, backend.index(name), backend.reader(name))
             stack.pop_all()  # without an error the connections stay open until ``close``
             return index
 
@@ -172,8 +172,8 @@ class LibraryIndex:
         A program that has the index open gets ``IndexLost`` at its next ``add`` or ``remove``. If the call fails,
         repeat it: until then no program can open the index, of which a part may be left.
 
-        Arguments and errors are those of ``connect``, except ``IndexMismatch``. ``IndexNotWritable`` means that daemons
-        maintain the index.
+        ``url`` and ``name`` are as for ``connect``, as are the errors, without ``IndexMismatch``; no profile is needed.
+        ``IndexNotWritable`` means that daemons maintain the index.
         """
         _check_index_name(name)
         with backend_at(url, KEY_PREFIX, {}) as backend:
@@ -207,11 +207,12 @@ class LibraryIndex:
             return index
 
     @classmethod
-    def _writable(cls, section: settings.Profile, name: str, store: contract.Index, reader: IndexReader) -> Self:
+    def _of_program(cls, section: settings.Profile, name: str, store: contract.Index, reader: IndexReader) -> Self:
+        """Return an index that this program writes."""
         options, fingerprint = detector_options(name, section), {**section.fingerprint(), **MAINTAINED_BY_PROGRAMS}
         return cls(section, options, reader, fingerprint, IndexWriter(options, store, fingerprint))
 
-    def add(self, documents: Iterable[_AsTuple]) -> list[Matches]:
+    def add(self, documents: Iterable[_DocumentTuple]) -> list[Matches]:
         """Insert documents and find their near-duplicates among those that were inserted before.
 
         Each pair is returned once, for the document that is inserted later, also within one call. A document whose id
@@ -269,7 +270,7 @@ class LibraryIndex:
         columns = zip(valid, column("source", sources, valid), column("scope", scopes, valid), strict=True)
         queries = [LookupQuery(text, source=source, scope=scope) for text, source, scope in columns]
         with self._lock:
-            if not self._index_exists():
+            if not self._check_index():
                 return [Matches()] * len(queries)  # no document was added yet
             now_ms, matches = clock.now_ms(), []
             for chunk in chunks(queries):
@@ -280,18 +281,17 @@ class LibraryIndex:
             return matches
 
     def cluster(self, document_id: Field) -> StoredCluster | None:
-        """Return the cluster of a document: its documents, and how many sources they have since when.
+        """Return the members, the size and the spread of a document's cluster; None without the document in the index.
 
-        None where the index does not have the document; ``spread`` is None without sources or labels. Errors: as for
-        ``lookup``.
+        ``spread`` is None without sources or labels. Errors: as for ``lookup``; ``TypeError`` names the wrong id.
         """
         valid = valid_id(item("document_id", document_id, Field))
         with self._lock:
-            stored = self._lookup.document(valid) if self._index_exists() else None
+            stored = self._lookup.document(valid) if self._check_index() else None
             return None if stored is None else self._lookup.cluster_of(stored[0])
 
     def remove(self, ids: Iterable[Field]) -> None:
-        """Remove documents; ids that the index does not have are ignored. Errors: as for ``add``, and ``TypeError``."""
+        """Remove documents; unknown ids are ignored. Errors: as for ``add``; ``TypeError`` names the wrong id."""
         valid = [valid_id(document_id) for document_id in converted("ids", ids, Field)]
         with self._lock:
             self._write(lambda writer: writer.remove(valid))
@@ -315,8 +315,8 @@ class LibraryIndex:
             )
         return write(self._writer)
 
-    def _index_exists(self) -> bool:
-        """Return whether the index exists, which the first ``add`` of a program creates; raise as ``lookup``."""
+    def _check_index(self) -> bool:
+        """Raise as ``lookup``; return whether the index exists, which the first ``add`` of a program creates."""
         opening = self._reader.check(self._fingerprint)
         if opening is None and self._writer is None:
             raise StoreUnavailable(

@@ -16,7 +16,7 @@ Field = str | int
 
 
 class DocumentArgument(msgspec.Struct, array_like=True, forbid_unknown_fields=True):
-    """A document as a program passes it, in a tuple; the types are those of a record."""
+    """A document as a program passes it, a tuple; id, source and scope may be integers, as in a record."""
 
     id: Field
     text: str
@@ -39,7 +39,7 @@ def item(subject: str, value: object, kind: Any) -> Any:
     except msgspec.ValidationError as error:  # such as: Expected `str`, got `null` - at `$[1]`
         reason, _, path = str(error).replace("null", "None").replace("`array`", "tuple").partition(" - at `$")
         reason = reason.replace("`object`", f"`{type(value).__name__}`")  # msgspec calls a dict so
-        if path and isinstance(value, (tuple, list)):  # an item of a document: `path` begins with [1]
+        if path and isinstance(value, (tuple, list)):  # `path`, such as [1]: the number of a field of the document
             id_text = "" if path[1] == "0" else f" (id {value[0]!r:.40})"
             subject = f"the {DocumentArgument.__struct_fields__[int(path[1])]} of {subject}{id_text}"
         raise (ValueError if "length" in reason else TypeError)(f"{subject}: {reason}") from None

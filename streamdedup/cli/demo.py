@@ -26,8 +26,8 @@ from streamdedup.errors import SettingsError
 
 #: Default rate, in documents per second: the demo takes half a minute.
 SAMPLE_PACE = 10.0
-#: Text in place of the address of the page.
-_MISSING_SERVICE = "pip install 'streamdedup[serve]' to have one"
+#: How to get the page, where the libraries of the HTTP service are missing.
+_INSTALL_ADVICE = "pip install 'streamdedup[serve]' to have one"
 #: Interval of checking the servers while they are kept, in seconds.
 _CHECK_INTERVAL_S = 0.5
 
@@ -39,7 +39,9 @@ def demo(
     keep: Annotated[
         bool | None, typer.Option("--keep/--no-keep", help="Leave all running until Enter; default: in a terminal.")
     ] = None,
-    open_page: Annotated[bool, typer.Option("--open", help="Open the page in the browser; implies --keep.")] = False,
+    open_page: Annotated[
+        bool, typer.Option("--open", help="Open the page in the browser; keeps all running unless --no-keep.")
+    ] = False,
 ) -> None:
     """Watch documents become alerts, on private servers; nothing to set up.
 
@@ -54,6 +56,7 @@ def demo(
 
 
 def run_demo(options: DemoOptions, console: Console) -> None:
+    """Start the servers, send the sample, summarise; the stack ends the servers, also after an error or a signal."""
     raise_on_signals()
     with ExitStack() as stack:
         try:
@@ -69,7 +72,7 @@ def run_demo(options: DemoOptions, console: Console) -> None:
             if options.open_page:
                 _open_page(console, servers)
             with _progress_bar(console) as progress:
-                task = progress.add_task("", total=1.0, counts="")  # 1: `demo_run` reports the consumed share
+                task = progress.add_task("", total=1.0, counts="")  # progress is the consumed share, from 0 to 1
                 duration_s = demo_run.run(progress, task)
             demo_run.summarise(duration_s)
             if options.keep:
@@ -87,7 +90,7 @@ def _introduce(options: DemoOptions, console: Console, servers: DemoServers) -> 
         "daemon": f"streamdedup run --config {daemon.config_path}",
         "log": str(daemon.log_path),
         "metrics": f"{daemon.url('/metrics')}  (while this runs)",
-        "page": _MISSING_SERVICE if servers.service is None else f"{servers.service.url('/')}  (open it in a browser)",
+        "page": _INSTALL_ADVICE if servers.service is None else f"{servers.service.url('/')}  (open it in a browser)",
     }
     print_rows(console, rows)
     console.print()
@@ -106,7 +109,7 @@ def _introduce(options: DemoOptions, console: Console, servers: DemoServers) -> 
 def _open_page(console: Console, servers: DemoServers) -> None:
     """Open the page in the user's browser; ``SettingsError`` if the service's libraries are not installed."""
     if servers.service is None:
-        raise SettingsError(f"--open needs the page: {_MISSING_SERVICE}")
+        raise SettingsError(f"--open needs the page: {_INSTALL_ADVICE}")
     if not webbrowser.open(servers.service.url("/")):
         print_line(console, Text(f"No browser was found: open {servers.service.url('/')} in one.", "bold"))
 

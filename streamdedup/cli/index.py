@@ -1,4 +1,4 @@
-"""``streamdedup index``: operate on the indexes in Redis.
+"""``streamdedup index``: operate on the indexes in Redis (``status``, ``drop``, ``rebuild``, ``prepare``, ``unfence``).
 
 ``index_status`` collects and renders the status, ``guards`` refuses a command while daemons run, and ``daemon.rebuild``
 builds an index for ``rebuild`` and ``prepare``.
@@ -111,7 +111,7 @@ def drop(
     names = _profile_names(settings, profile)
     require_confirmable("deletes", yes=yes)
     if not force:
-        # Of this index alone: after `index prepare`, daemons of the group use the index with another prefix.
+        # Only members that use this index count: after `index prepare`, the group's daemons use another prefix.
         refuse_while_daemons_run(settings, "Or add --force, and service.on_index_lost decides", of_index=True)
     with connect_backend(settings) as backend:
         backend.servers()  # refuses servers of another kind
@@ -139,7 +139,7 @@ def rebuild(
     yes: YesOption = False,
     wait: Annotated[
         bool,
-        typer.Option("--wait/--no-wait", help="Wait up to a session for members of the group to leave, or refuse."),
+        typer.Option("--wait/--no-wait", help="Wait for members' sessions to end; --no-wait refuses at once."),
     ] = True,
 ) -> None:
     """Rebuild the index of all profiles, or of some, from the topics.
@@ -209,7 +209,7 @@ def _rebuild(
     builder = rebuilder(settings, backend, on_keys)
     try:
         for name, index_losses in losses.items():
-            # `begin` takes a function, because a daemon finds the losses under the lease of the rebuild.
+            # `begin` takes a function, because a daemon finds the losses under the lease (the right to rebuild).
             is_gap = _is_gap(index_losses, settings.profiles[name])
             builder.begin(name, find_losses=partial(list, index_losses) if is_gap else None)
         # Joined after `begin`: the fence has the new generation, and refuses a batch that an earlier member processes.
@@ -219,7 +219,7 @@ def _rebuild(
             missing = source.missing_topics()
             return {name: builder.rebuild(name, committed, generation, tick, progress, missing) for name in losses}
     finally:
-        builder.abandon()  # those begun and not rebuilt, as when the group cannot be joined
+        builder.abandon()  # leases of rebuilds begun and not completed, as when the group cannot be joined
 
 
 @index.command()
@@ -275,8 +275,8 @@ def _prepare(settings: Settings, names: Sequence[str], backend: Backend, progres
         round_began_at, record_count = time.monotonic(), 0
         committed, missing = committed_offsets(options), describe_group(options).missing_topics
         for name in names:
-            # An index that does not exist yet has never seen any partition, which counts as a loss. In later rounds the
-            # losses are gaps, which the new commits leave. `begin` returns false without a loss.
+            # In the first round a missing index is a loss as a whole; in later rounds the commits since then are gaps.
+            # Without any loss `begin` returns false.
             topics = settings.profiles[name].topics
             offsets = {partition: offset for partition, offset in committed.items() if partition.topic in topics}
             if builder.begin(name, find_losses=partial(find_losses, backend.index(name), offsets)):
@@ -327,8 +327,8 @@ def unfence(config: ConfigOption = None, assignments: SetOption = None, yes: Yes
     confirm(f"Let the group {settings.kafka.group_id} write to its index again, with generations from 1?", yes=yes)
     with connect_backend(settings) as backend:
         for name, profile in settings.profiles.items():
-            index = backend.index(name)
+            profile_index = backend.index(name)
             for topic in profile.topics:
                 for partition in range(partition_counts[topic]):
-                    index.unfence(Partition(topic, partition))
+                    profile_index.unfence(Partition(topic, partition))
                 tell(f"profile {name}, topic {topic}: {counted(partition_counts[topic], 'partition')} unfenced")

@@ -35,7 +35,7 @@ from streamdedup.wire import Decoder, RegistryFormat
 from streamdedup.wire.formats.fields import Headers
 from streamdedup.wire.formats.registry import KEY_ID_HEADER, Write
 
-_Writer = TypeVar("_Writer")
+_Function = TypeVar("_Function")
 
 
 def produce(  # noqa: PLR0913  one argument per option
@@ -64,9 +64,9 @@ def produce(  # noqa: PLR0913  one argument per option
     """Send a corpus into an input topic, each document keyed by its id.
 
     JSON lines are sent unchanged, malformed ones included: the daemon turns them into dead letters. --skip-unreadable
-    leaves them out. Table rows become JSON objects with the field names of the profile; columns have these names too,
-    unless options name them. Where the format of the profile has schemas, documents are written with the newest schema
-    of the topic, and other lines are left out.
+    leaves them out. Table rows become JSON objects with the field names of the profile. The columns must have these
+    names, unless options name others. Where the format of the profile has schemas, documents are written with the
+    newest schema of the topic, and other lines are left out.
 
     --erase-scope reads the topic to its end, and deletes each document whose last version is in the scope.
 
@@ -83,19 +83,20 @@ def produce(  # noqa: PLR0913  one argument per option
     if erase_scope is not None:
         _erase(settings, profile, topic, erase_scope)
         return
+    # Files are always read as JSON lines (`file_decoder`); keys and values are written in the formats of the topic.
     decoder, writers = file_decoder(profile), _writers(topic_decoder(settings, profile), topic)
     columns = Columns(id_column, tuple(text_column or ()), source_column, published_at_column)
     readers = [
         (file, CorpusReader(file, format=corpus_format, decoder=decoder, columns=columns)) for file in files or ()
     ]
     inputs = FileEntries()
-    skips_malformed = skip_unreadable or writers.value is not None  # a malformed line fits no schema
-    records = islice(_records(readers, inputs, decoder, writers, skip_unreadable=skips_malformed), limit)
+    leaves_out_malformed = skip_unreadable or writers.value is not None  # a malformed line fits no schema
+    records = islice(_records(readers, inputs, decoder, writers, leaves_out_malformed=leaves_out_malformed), limit)
     started = time.monotonic()
     sent_count, large_count, is_interrupted = _send(kafka_options(settings), topic, records, Pace(rate))
     end = ", until the interruption" if is_interrupted else ""
     if count := inputs.malformed.count:
-        end += f"; {counted(count, 'line')} {'left out' if skips_malformed else 'sent'}: no documents"
+        end += f"; {counted(count, 'line')} {'left out' if leaves_out_malformed else 'sent'}: no documents"
     if large_count:
         end += f"; {counted(large_count, 'record')} left out: too large"
     tell(f"{counted(sent_count, 'record')} sent to {topic} in {time.monotonic() - started:.1f} s{end}", err=True)
@@ -143,9 +144,9 @@ def _erase(settings: Settings, profile: Profile, topic: str, scope: str) -> None
                         # The same bytes, which select the same partition.
                         keys[document.id] = record.key, record.headers
     with Feeder(kafka_options(settings)) as feeder:
-        for document_id in [name for name, document_scope in scopes.items() if document_scope == scope]:
+        for document_id in [document_id for document_id, last_scope in scopes.items() if last_scope == scope]:
             key, headers = keys.get(document_id) or (
-                _registered_writer(decoder.key_writer, f"{topic}-key")(document_id),
+                _require_writer(decoder.key_writer, f"{topic}-key")(document_id),
                 (),
             )
             schema_header = [(name, value) for name, value in headers if name == KEY_ID_HEADER and value is not None]
@@ -161,8 +162,8 @@ def _topic_profile(settings: Settings, topic: str) -> Profile:
     raise SettingsError(f"--topic {topic}: no profile has this topic; the settings name {existing}")
 
 
-def _registered_writer(make: Callable[[str], _Writer | None], subject: str) -> _Writer:
-    """Return the writer that ``make`` makes for a subject; ``SettingsError`` if the registry has no usable schema."""
+def _require_writer(make: Callable[[str], _Function | None], subject: str) -> _Function:
+    """Return the writer that ``make`` makes for a subject; raise ``SettingsError`` where it lacks a usable schema."""
     try:
         write = make(subject)
     except DecodeError as error:
@@ -180,9 +181,9 @@ class _Writers(NamedTuple):
 
 
 def _writers(decoder: Decoder, topic: str) -> _Writers:
-    key, value = _registered_writer(decoder.key_writer, f"{topic}-key"), None
+    key, value = _require_writer(decoder.key_writer, f"{topic}-key"), None
     if isinstance(decoder.value_format, RegistryFormat):
-        value = _registered_writer(decoder.value_format.writer, f"{topic}-value")
+        value = _require_writer(decoder.value_format.writer, f"{topic}-value")
     return _Writers(key, value)
 
 
@@ -192,15 +193,15 @@ def _records(
     decoder: Decoder,
     writers: _Writers,
     *,
-    skip_unreadable: bool,
+    leaves_out_malformed: bool,
 ) -> Iterator[tuple[str, bytes | None, bytes | None]]:
     """Yield name, key and value of the record of each entry; malformed entries are reported, and may be left out.
 
-    Raises ``CorpusError`` if a document does not fit the topic's schemas.
+    A malformed entry has no key. ``CorpusError`` if a document does not fit the topic's schemas, or if none is left.
     """
     for file, reader in readers:
         for entry in inputs.read(file, reader):
-            if entry.problem is not None and skip_unreadable:
+            if entry.problem is not None and leaves_out_malformed:
                 continue
             value = entry.value(decoder)
             try:
@@ -209,5 +210,5 @@ def _records(
             except DecodeError as error:
                 raise CorpusError(f"{entry.file}:{entry.line}: {error}") from error
             yield f"{entry.file}:{entry.line} (id {entry.id})", key, value
-    if skip_unreadable:
+    if leaves_out_malformed:
         inputs.require_document()

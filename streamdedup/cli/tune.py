@@ -1,7 +1,8 @@
 """``streamdedup tune``: tries settings on a sample, and shows pairs found, pairs missed and costs.
 
 The study itself is in ``streamdedup.tuning``; ``rendering.tuning_tables`` and ``rendering.tuning_report`` show the
-results, and ``applied_settings`` writes the recommendation.
+results, and ``applied_settings`` writes the recommendation. A new option is a field of ``StudyOptions``, and of
+``tuning.comparison.Question``; settings that ``tune`` cannot study are refused in ``_question``.
 """
 
 import contextlib
@@ -44,7 +45,7 @@ class StudyOptions:
     threshold: Annotated[
         list[float] | None, typer.Option("--threshold", "-t", help="Least similarity; may be repeated.")
     ] = None
-    time_s: Annotated[float, typer.Option("--time", metavar="SECONDS", min=1, help="Bounds the documents.")] = TIME_S
+    time_s: Annotated[float, typer.Option("--time", metavar="SECONDS", min=1, help="Time to aim at.")] = TIME_S
     documents_per_day: Annotated[float, typer.Option(help="Documents a day, for the forecast.")] = 10_000
 
 
@@ -65,8 +66,8 @@ def tune(
 ) -> None:
     """Try settings on a sample: pairs found and missed, cost, and a recommendation.
 
-    All settings that do not vary are those of the profile. --time is about the time of the comparison on an idle core;
-    it chooses the documents, which are the same on any machine.
+    All settings that do not vary are those of the profile. --time limits the characters compared, and no clock is read:
+    the same sample gives the same result on any machine.
 
     Example:  streamdedup tune articles.jsonl.gz --documents-per-day 200000 --report tuning.html
     """
@@ -90,6 +91,7 @@ def tune(
             report_file.write(render_page(results, sample))
     if apply is not None:
         if results["proposed"] is None:
+            # `results_of` puts the reason first.
             raise SettingsError(f"--apply {apply}: nothing is written: {results['warnings'][0]}")
         apply_section(apply, options.profile_name, results["proposed"])
 
@@ -104,10 +106,12 @@ def _question(options: CorpusOptions, study: StudyOptions, apply: Path | None) -
         )
     if not 1.0 <= study.documents_per_day <= 1e12:
         raise SettingsError(f"--documents-per-day {study.documents_per_day:g}: must be at least 1 and at most 10^12")
-    has_servers = options.config is not None  # a settings file names the servers
+    has_settings_file = options.config is not None
     # Values of a settings file are also tried. Without a file the profile has only defaults.
-    default_thresholds: tuple[float, ...] = (*THRESHOLDS, profile.threshold) if has_servers else THRESHOLDS
-    recalls: tuple[float, ...] = (*RECALLS, profile.min_recall) if has_servers else RECALLS
+    default_thresholds: tuple[float, ...] = (*THRESHOLDS, profile.threshold) if has_settings_file else THRESHOLDS
+    recalls: tuple[float, ...] = (*RECALLS, profile.min_recall) if has_settings_file else RECALLS
+    # Absolute, because a settings file in any folder may name the file of stop shingles.
+    folder = Path.cwd() if apply is None else apply.absolute().parent
     return Question(
         name=name,
         profile=profile,
@@ -117,9 +121,8 @@ def _question(options: CorpusOptions, study: StudyOptions, apply: Path | None) -
         documents_per_day=study.documents_per_day,
         bucket_layout=redis.bucket_layout,
         arguments=options.arguments(),
-        has_servers=has_servers,
-        # Absolute, because a settings file in any folder may name it.
-        stops_path=(apply or Path("settings")).absolute().with_name(stops_file(name)),
+        has_settings_file=has_settings_file,
+        stops_path=folder / stops_file(name),
     )
 
 
@@ -129,7 +132,7 @@ def _profile(options: CorpusOptions) -> tuple[Profile, Redis]:
         # Without a settings file the topic has the name of the profile. Redis has its defaults; `model_construct` does
         # not validate, because validation would demand a URL.
         return chosen_profile(options, topics=options.profile_name), Redis.model_construct()
-    return chosen_profile(options), Settings.load(options.config, has_servers=False).redis
+    return chosen_profile(options), Settings.load(options.config, needs_servers=False).redis
 
 
 def _kinds(profile: Profile, units: list[str] | None, sizes: list[int] | None) -> tuple[ShingleOptions, ...]:
@@ -142,7 +145,7 @@ def _kinds(profile: Profile, units: list[str] | None, sizes: list[int] | None) -
         if not 1 <= size <= 64:
             raise SettingsError(f"--size {size}: must be a whole number from 1 up to 64")
     kinds = [] if units or sizes else [preferred]
-    for unit in units or SIZES:  # below, the condition makes a literal of the checked text, for the type checker
+    for unit in units or SIZES:  # below, not `unit` itself: the type checker wants a literal
         kinds += [_kind(preferred, "word" if unit == "word" else "char", size) for size in sizes or SIZES[unit]]
     return tuple(dict.fromkeys(kinds))
 

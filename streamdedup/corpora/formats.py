@@ -1,7 +1,8 @@
 """The table of file formats, the detection of a file's format, and the parsers for JSON lines and plain text.
 
 Called by ``CorpusReader``, which detects the format of each file and calls its parser. A format is one parser, one name
-in ``Format`` and one row in ``FORMATS``. Detection uses a file's first bytes, then its name.
+in ``Format`` and one row in ``FORMATS``. Detection uses a file's first bytes, then its name; a text with neither that
+begins like JSON is JSON lines.
 """
 
 import re
@@ -27,9 +28,8 @@ Parser = Callable[[ByteStream, Decoder, Columns], Iterator[Entry]]
 class FileFormat:
     """One file format.
 
-    ``title`` is empty for "tsv-unquoted", a variant of TSV. ``suffixes`` and ``starts``, in lower case, select the
-    format: first bytes before the file name does, and a binary file by its first bytes only. ``is_table``: the first
-    row names columns.
+    ``title`` is empty for "tsv-unquoted", a variant of TSV. ``starts`` and ``suffixes``, in lower case, select the
+    format: ``starts`` are tried first, and suffixes select no binary file. ``is_table``: the first row names columns.
     """
 
     parse: Parser
@@ -65,8 +65,8 @@ FORMATS: Final[dict[Format, FileFormat]] = {
 #: All formats, for help texts.
 FORMAT_TITLES: Final = ", ".join(form.title for form in FORMATS.values() if form.title)
 
-_DOCUMENT: Final = """write its text as a line of JSON: pandoc -t plain FILE | jq -Rsc '{id: "FILE", text: .}'"""
-_ITEMS: Final = "write each item as a line of JSON: xq -c '.rss.channel.item[] | {id: .link, text: .description}' FILE"
+_AS_ONE_DOCUMENT: Final = """write its text as a line of JSON: pandoc -t plain FILE | jq -Rsc '{id: "FILE", text: .}'"""
+_AS_ITEMS: Final = "as a line of JSON: xq -c '.rss.channel.item[] | {id: .link, text: .description}' FILE"
 #: Patterns of the first bytes of binary files that are not read, with their names and a way to convert them.
 _BINARY: Final = {
     rb"PK\x03\x04|\xd0\xcf\x11\xe0": "a zip archive or an office document; unpack it, or save it as CSV or text",
@@ -79,20 +79,20 @@ _BINARY: Final = {
     rb"Obj\x01": "Avro; write its records as JSON lines: fastavro FILE",
     rb"PAR1": "Parquet; convert it in DuckDB: COPY (FROM 'FILE') TO 'FILE.jsonl' (FORMAT json)",
 }
-#: The same for text, in lower case, after a byte order mark and blanks; the first row that fits counts.
+#: The same for text, matched against `text_start`, which is in lower case; the first row that matches counts.
 _TEXTS: Final = {
-    rb"<(\?xml.*<)?rss\b": f"an RSS feed; {_ITEMS}",
+    rb"<(\?xml.*<)?rss\b": f"an RSS feed; write each item {_AS_ITEMS}",
     rb"<(\?xml.*<)?feed\b": "an Atom feed; write each entry so: xq -c '.feed.entry[] | {id, text: .summary}' FILE",
-    rb"<(\?xml.*<)?(!doctype )?html\b": f"HTML; {_DOCUMENT}",
-    rb"<[?!a-z]": f"XML or other markup; {_ITEMS.replace('item as', 'item, as here of a feed, as')}",
+    rb"<(\?xml.*<)?(!doctype )?html\b": f"HTML; {_AS_ONE_DOCUMENT}",
+    rb"<[?!a-z]": f"XML or other markup; write each item, as here of a feed, {_AS_ITEMS}",
     rb"warc/\d": "a web archive (WARC); write the text of each page as a line of JSON, for instance with warcio",
     rb"from \S+ [^\n]*\d\d:\d\d": "mails (mbox); write each as a line of JSON, for instance with Python's mailbox",
     rb"--\s|/\*|(create|drop) (table|data)|insert into |pragma ": "SQL; load it, and export a query as CSV",
     rb"%yaml|---\s|- ?\w+:\s": "YAML; write its list as JSON lines: yq -c '.[]' FILE",
-    rb"%pdf-": f"PDF; {_DOCUMENT.replace('pandoc -t plain FILE', 'pdftotext FILE -')}",
-    rb"\{\\rtf": f"RTF; {_DOCUMENT}",
+    rb"%pdf-": """PDF; write its text as a line of JSON: pdftotext FILE - | jq -Rsc '{id: "FILE", text: .}'""",
+    rb"\{\\rtf": f"RTF; {_AS_ONE_DOCUMENT}",
 }
-#: The same for JSON of which the first line is not an object.
+#: The same for JSON of which the first line is not an object, also matched against `text_start`.
 _JSON: Final = {
     rb"\[": "a JSON array; write one object on each line: jq -c '.[]' FILE",
     rb"\{([^\n]*[{\[,:])?\s*\n": "JSON over several lines; write each object on one: jq -c . FILE (a list: '.NAME[]')",
@@ -100,7 +100,7 @@ _JSON: Final = {
 
 
 def detect_format(stream: ByteStream, requested: Format) -> Format:
-    """Return a file's format: the requested format, or for "auto" the detected one.
+    """Return a file's format: the requested format, or for "auto" the detected one, never "auto".
 
     Raises ``UnknownFormat``, with a way to convert the file, for content that no parser reads.
     """
@@ -121,6 +121,7 @@ def _detected(file: str, head: bytes) -> Format:
         raise UnknownFormat(f"{file}: a binary file, neither text nor gzip-compressed text")
     suffix = Path(file.lower().removesuffix(".gz")).suffix
     by_name = next((name for name, form in FORMATS.items() if suffix in form.suffixes), None)
+    # A `.txt` file is taken as it is, whatever its lines look like; Reuters files are markup themselves.
     if by_name not in ("text", "reuters"):
         _refuse(file, text_start(head), _TEXTS)
     if by_name is not None:

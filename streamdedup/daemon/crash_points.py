@@ -1,10 +1,11 @@
 """Crash points: steps of the daemon at which a test ends the process as ``kill -9`` does.
 
-Each call of the loop to Kafka or the index, except questions about the state of a server, is a step with two points,
-``before_<step>`` and ``after_<step>``. Wrappers around index, source and producer report the points. ``cli.assembly``
-makes their ``StepObserver`` only if an environment variable sets a crash point, and ``cli.run`` wraps source and
-producer; without a crash point nothing is wrapped. The loop and the detector do not know the wrappers. A new method of
-the index that writes or reads entries gets a row in ``STORE_STEPS``.
+A step is a call in the tables below: those that open and fence an index, and take a batch to its commit. Calls that
+look for a start or for losses, move positions, check the membership or count are no steps. A step has two points,
+``before_<step>`` and ``after_<step>``, reported by wrappers around index, source and producer, of which loop and
+detector know nothing. ``cli.assembly`` makes the ``StepObserver`` that wraps them, and only if ``STREAMDEDUP_CRASH_AT``
+names a point. A new method of ``Index`` gets a row in ``STORE_STEPS``, or in ``NO_STEPS`` of
+tests/unit/test_crash_points.py; a new step also touches docs/testing.md.
 """
 
 import os
@@ -19,14 +20,14 @@ from streamdedup.kafka.protocols import Source
 #: Called with the name of each point when the daemon reaches it.
 OnPoint = Callable[[str], None]
 
-#: Step by method of the source.
+#: Step by method of the source; ``commit_offsets`` is the commit of at-least-once delivery, without a transaction.
 SOURCE_STEPS = {
     "poll": "poll",
     "poll_ahead": "poll_ahead",
     "committed_offset": "committed",
     "commit": "commit_offsets",
 }
-#: Step by method of the index, in the order of the loop. Requests for the state of the server are no steps.
+#: Step by method of the index, in the order of the loop.
 STORE_STEPS = {
     name: name
     for name in (
@@ -49,7 +50,7 @@ STORE_STEPS = {
         "finish",
     )
 }
-#: Step by method of the Kafka client's producer, in the order of a transaction.
+#: Step by method of the Kafka client's producer, in the order of a transaction; ``commit`` is its end.
 PRODUCER_STEPS = {
     "init_transactions": "init_transactions",
     "begin_transaction": "begin",

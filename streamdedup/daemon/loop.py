@@ -194,6 +194,7 @@ class Loop:
         attempt_id = self._announce(batch, fences, source)
         self._publish(batch, messages, attempt_id, sink)
         self._finish(batch, fences, result, dead_letters)
+        self._statistics.lags.forget_ends()
         self._statistics.lags.observe(source, self._reader.batch_ahead())
 
     def _skip_to_window(self, batch: Batch, source: Source) -> bool:

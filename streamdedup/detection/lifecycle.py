@@ -1,6 +1,8 @@
-"""Writes the index entries of a batch: inserts, replaces, appends and deletes.
+"""Writes the index entries of a chunk: inserts, replaces, appends and deletes.
 
-Called by ``detector``; ``lookup`` uses ``with_incarnation``. A change here must pass ``tests/simulation``.
+Called by ``detector``; ``lookup`` uses ``with_incarnation``. A change here must pass ``tests/simulation``. A chunk of
+the daemon has one version of a document, and its redeliveries (``daemon.batch.split_documents``); only a chunk of
+``LibraryIndex.add`` may have several versions.
 
 An earlier version is removed from its buckets before its entry changes (rule 9 of ``index.contract``). ``InsertState``
 in ``index.documents`` says how the index treats a version.
@@ -23,7 +25,8 @@ from streamdedup.index.values import Fence
 from streamdedup.position import Partition, Position
 from streamdedup.wire import KEY_ADVICE, Document, ErrorCode
 
-_DOUBTFUL = f'the index knows no document whose id is the key as a text; {KEY_ADVICE}, to "text" if it is the id'
+#: Refuses a deletion whose id is doubtful (``Document.doubtful``: a key that does not look like an id) and unknown.
+_UNKNOWN_ID = f'the index knows no document whose id is the key as a text; {KEY_ADVICE}, to "text" if it is the id'
 #: States of documents whose version is in the index.
 _INDEXED_STATES = frozenset({InsertState.CREATED, InsertState.REPLACED, InsertState.REPLAYED})
 
@@ -38,10 +41,10 @@ class Lifecycle:
         self._appender = Appender(options.profile, store, preparer.shingler, preparer.sketcher)
 
     def insert(self, prepared: Prepared, fences: Sequence[Fence]) -> InsertedBatch:
-        """Insert the entries of a batch, and remove replaced versions from their buckets.
+        """Insert the entries of a chunk, and remove replaced versions from their buckets.
 
         Steps:
-            1. Insert entries for new documents; only the last version where the batch has several.
+            1. Insert entries for new documents; only the last version where the chunk has several.
             2. Compute the entries after appends; they get further rows.
             3. Remove the replaced versions from their buckets, then replace their entries.
         """
@@ -81,7 +84,7 @@ class Lifecycle:
 
         Args:
             documents: Documents to delete. A document that is not in the index gets a marker, too, so that a delayed
-                earlier version is not inserted; one whose id is doubtful is refused.
+                earlier version is not inserted; a deletion with a doubtful id is refused instead.
         """
         numbers = [document_number(self._options.profile, document.id) for document in documents]
         entries = self._store.get_entries(numbers)
@@ -91,7 +94,7 @@ class Lifecycle:
         ]
         fence_list = list(fences.values())
         missing_now = _missing_now(rows)
-        # Below the high-water mark nothing is emitted, so the attempts may differ.
+        # A replay must repeat the first answer only where a dead letter may be emitted.
         emitting = {
             position: missing
             for position, missing in missing_now.items()
@@ -102,7 +105,7 @@ class Lifecycle:
         markers, removed, refused = [], [], []
         for document, marker, stored in rows:
             if document.doubtful and document.position in unknown:
-                refused.append((document, MessageError(ErrorCode.INVALID_ID, _DOUBTFUL)))
+                refused.append((document, MessageError(ErrorCode.INVALID_ID, _UNKNOWN_ID)))
             elif not _is_foreign(document, stored):
                 markers.append(marker)  # ``replace_entries`` keeps a stored version from a later position
                 if stored and not stored.deleted and decide_version(stored, marker) is InsertState.REPLACED:
@@ -121,8 +124,8 @@ class Lifecycle:
     def _insert_last_versions(
         self, entries: Sequence[IndexEntry], encoded: Sequence[bytes] | None, fences: Sequence[Fence]
     ) -> list[InsertResult]:
-        """Insert each document's last version in the batch; return a result for each entry."""
-        results = _results_within_batch(entries)
+        """Insert each document's last version in the chunk; return a result for each entry."""
+        results = _results_of_overtaken(entries)
         if entries and not results:
             # The usual case: no document occurs twice.
             return self._store.insert_entries(entries, fences, encoded)
@@ -178,9 +181,10 @@ class Lifecycle:
 def _missing_now(rows: Sequence[tuple[Document, IndexEntry, IndexEntry | None]]) -> dict[Position, bool]:
     """Return by position whether the document to delete is missing; ``rows``: document, its marker, stored entry.
 
-    True if the index has no entry of the document. False if it has an entry from this position or a later one: an
-    earlier attempt may have found the document missing. An entry from an earlier position is the document, so the
-    position is left out. A marker counts as an entry, because a stream may delete each document twice.
+    - True: the index has no entry of the document. A deletion marker counts as an entry, because a stream may delete
+      each document twice.
+    - False: it has an entry from this position or a later one; only the saved fact tells what the first attempt found.
+    - Absent: it has an entry from an earlier position, the version or marker that the deletion replaces.
     """
     missing_now: dict[Position, bool] = {}
     marked: set[int] = set()  # by earlier rows
@@ -212,7 +216,7 @@ def _looked_up(documents: Sequence[Document], skips: Mapping[int, Skip], results
 
 
 def _entry_to_compare(document: Document, entry: IndexEntry, state: InsertState, stored: IndexEntry) -> IndexEntry:
-    """Return the entry that the batch looks up and compares, where the index had an entry before.
+    """Return the entry that is looked up and compared, where the index had an entry before.
 
     - Replaced: the new version, with the document's incarnation.
     - Replayed: the entry with time and content from the first attempt. Kafka may set back a time in the future, and the
@@ -254,8 +258,8 @@ def with_incarnation(entry: IndexEntry, stored: IndexEntry) -> IndexEntry:
     return structs.replace(entry, content=structs.replace(entry.content, incarnation=incarnation))
 
 
-def _results_within_batch(entries: Sequence[IndexEntry]) -> dict[int, InsertResult]:
-    """Return the results of versions that are not inserted, by row: of the versions 1, 3, 2, those in rows 0 and 2."""
+def _results_of_overtaken(entries: Sequence[IndexEntry]) -> dict[int, InsertResult]:
+    """Return by row the results of entries that others overtake: of a document's offsets 1, 3, 2, rows 0 and 2."""
     results: dict[int, InsertResult] = {}
     if len({entry.number for entry in entries}) == len(entries):
         return results

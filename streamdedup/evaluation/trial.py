@@ -1,7 +1,7 @@
-"""Sends documents of files through the detector, as the daemon does, and collects the pairs that the detector finds.
+"""Sends documents of files through the stages of the detector, and collects the pairs that the detector finds.
 
-``cli.scan`` uses a ``DetectorRun``; ``cli.evaluate`` uses a ``Trial``, and ``scores`` compares its ``Findings`` with a
-truth.
+Without Kafka all documents are in one partition and have one record time. ``cli.scan`` uses a ``DetectorRun``;
+``cli.evaluate`` uses a ``Trial``, and ``scores`` compares its ``Findings`` with a truth.
 """
 
 import time
@@ -20,26 +20,25 @@ from streamdedup.index.contract import Index
 from streamdedup.position import Partition, Position
 from streamdedup.wire import Document
 
-#: The partition of all documents; a trial has no Kafka.
+#: The partition of all documents.
 PARTITION = Partition("trial", 0)
 
 
-def document_at(
-    number: int, document_id: str, text: str, source: str | None = None, scope: str | None = None
-) -> Document:
-    """Return a document with its number as offset; all have one record time, so that retention separates no pair."""
-    return Document(document_id, text, Position(*PARTITION, number), time_ms=0, source=source, scope=scope)
+def document_at(row: int, document_id: str, text: str, source: str | None = None, scope: str | None = None) -> Document:
+    """Return a document with its row as offset; all have one record time, so that retention separates no pair."""
+    return Document(document_id, text, Position(*PARTITION, row), time_ms=0, source=source, scope=scope)
 
 
 class DetectorRun:
     """Indexes documents in one partition of an empty, open index, once each, and counts results."""
 
     def __init__(self, options: DetectorOptions, index: Index) -> None:
-        self._index = index
+        self._store = index
         self._detector = Detector(options, index)
         # The index takes writes under a fence only. No other process competes, so generation and offset may be 0.
         self._fence = index.fence(PARTITION, generation=0, start=0)
         self.documents_count = 0
+        #: Documents skipped or refused, by reason or error code.
         self.skipped: Counter[str] = Counter()
         self.limits = ReachedLimits()
         self.suppressed: Counter[str] = Counter()
@@ -47,11 +46,11 @@ class DetectorRun:
         self.seconds = 0.0
 
     def index(self, documents: Sequence[Document]) -> DetectionResult:
-        """Index documents from ``document_at``, numbered without gaps; the index may raise ``StoreUnavailable``."""
+        """Index documents from ``document_at``, whose rows have no gaps; the index may raise ``StoreUnavailable``."""
         started = time.perf_counter()
         result = self._detector.index(self._detector.prepare(documents), {PARTITION: self._fence})
         # Deletes the pending matches, which serve only a replay. Without a replay no high-water mark is needed.
-        self._index.finish(ends={}, positions=result.pending_positions, fences=[self._fence])
+        self._store.finish(ends={}, positions=result.pending_positions, fences=[self._fence])
         self.seconds += time.perf_counter() - started
         self.documents_count += len(documents)
         self.limits += ReachedLimits.of(result)
@@ -79,18 +78,18 @@ class Trial:
     """Runs documents with different ids through a detector and an empty, open index, and collects the findings."""
 
     def __init__(self, options: DetectorOptions, index: Index) -> None:
-        self.run = DetectorRun(options, index)  # for the caller: counts and time
+        self.detector_run = DetectorRun(options, index)  # for the caller: counts and time
         self._pairs: list[tuple[int, int, float]] = []
         self._skipped: list[int] = []
         self._full_bucket: list[int] = []
         self._over_candidates: list[int] = []
 
     def add(self, documents: Sequence[Document]) -> None:
-        result = self.run.index(documents)
+        result = self.detector_run.index(documents)
         for detection in result.detections:
-            number = detection.document.position.offset  # as ``document_at`` sets it
+            row = detection.document.position.offset  # as ``document_at`` sets it
             for match in detection.matches:
-                left, right = sorted((number, match.position.offset))
+                left, right = sorted((row, match.position.offset))
                 self._pairs.append((left, right, match.similarity))
         self._skipped += [document.position.offset for document, _ in (*result.skipped, *result.refused)]
         self._full_bucket += [position.offset for position in result.full_bucket_positions]
@@ -105,7 +104,7 @@ class Trial:
             over_candidates=self._mask(self._over_candidates),
         )
 
-    def _mask(self, numbers: list[int]) -> NDArray[np.bool_]:
-        mask = np.zeros(self.run.documents_count, np.bool_)
-        mask[numbers] = True
+    def _mask(self, rows: list[int]) -> NDArray[np.bool_]:
+        mask = np.zeros(self.detector_run.documents_count, np.bool_)
+        mask[rows] = True
         return mask

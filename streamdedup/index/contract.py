@@ -6,18 +6,19 @@ A profile's index holds:
 * the *buckets*, sets of document numbers: one for each band and band key, and buckets of exact copies, one for a
   content. Members are hints and may be out of date;
 * the *claims*: the position that owns an alerted pair;
-* per cluster of documents the *cluster set*: the documents that joined the first one, and the first one, each with
-  number, source and record time;
+* per cluster, which is named by the number of its first document, the *cluster set*: its documents, each with number,
+  source and record time;
 * per partition the *fence* (the right to write, bound to a consumer-group generation), the *high-water mark* (a
   committed offset) and the *announced attempt* (the latest attempt at a batch that is completely written);
 * per position the *pending matches*: found and not yet committed.
 
 A store divides its keys among *slots*. Each slot is on one server; a server may lose writes that other servers keep.
 
-``detection`` uses the ``DocumentStore``, ``daemon`` the ``PartitionStore`` and ``StoreHealth``; ``detection.writing``,
-which replaces the daemon in programs without Kafka, uses all three. ``index.memory`` and ``index.redis`` implement all
-three, tests/contract tests both, and tests/simulation/server.py lists the methods: a change touches all of these.
-Processes that only look up use ``index.reading``.
+``detection`` uses the ``DocumentStore``, ``daemon`` the ``PartitionStore`` and ``StoreHealth``. A rebuild uses all
+three, and so does ``detection.writing``, which replaces the daemon in programs without Kafka. ``index.memory`` with
+``index.memory_partitions``, and ``index.redis``, implement all three, and tests/contract tests both: a change touches
+all of these. A new method also touches ``daemon.crash_points.STORE_STEPS`` and tests/simulation/server.py. Processes
+that only look up use ``index.reading``.
 
 The index is not a part of the Kafka transaction that publishes alerts. Eleven rules keep pairs from being lost or
 published twice; docs/delivery.md states them with their reasons, and code refers to them by number:
@@ -25,15 +26,15 @@ published twice; docs/delivery.md states them with their reasons, and code refer
 1. entry first, 2. add before read, 3. position order, 4. pending matches saved, 5. claim, 6. high-water mark, 7. fence,
 8. claims seeded, 9. remove before change, 10. no late or forgotten writes, 11. announce.
 
-Every write may be repeated at once, also where the call took effect before a time-out: the detector gets the same
-pairs from the second call. A crash between two calls leaves members without an entry or pending matches without a
+Every write may be repeated immediately, also where the call took effect before a time-out: the detector gets the same
+pairs from the second call. A crash between two calls leaves an entry that is in no bucket, or pending matches without a
 commit; the replay uses both, or both expire.
 
 All methods raise ``StoreUnavailable`` when the server does not answer, is full, loading or failing over. The call may
 have taken no, partial or full effect, so the batch is repeated. All methods raise ``StoreMisconfigured`` when the
-server refuses the client for good. Methods with ``fences`` get those of all partitions in the batch; they raise
-``BatchRefused`` when a later generation owns a partition or when a fence is missing, and ``IndexLost`` when the whole
-index is gone.
+server refuses the client for good. Methods with ``fences`` get those of all partitions that the passed documents come
+from, ``announce`` and ``finish`` those of all partitions of the batch in this index. They raise ``BatchRefused`` when a
+later generation owns a partition or when a fence is missing, and ``IndexLost`` when the whole index is gone.
 """
 
 from collections.abc import Callable, Mapping, Sequence
@@ -118,8 +119,9 @@ class EntryStore(EntryReading, Protocol):
     def leave_clusters(self, members: Sequence[tuple[int, int]], fences: Sequence[Fence]) -> None:
         """Remove documents from the sets of their clusters, before their entries change (rule 9).
 
-        ``members`` are document numbers, each with the number that names its cluster. The set of a cluster with
-        ``CLUSTER_SIZE_CAP`` documents may lack further ones, so the document stays, and only its source is removed.
+        ``members`` are document numbers, each with the number that names its cluster. A set with ``CLUSTER_SIZE_CAP``
+        members may not hold all documents, so its count must not fall: the member stays, and only its source is
+        removed.
         """
 
 
@@ -154,10 +156,9 @@ class BucketStore(Protocol):
 
         Args:
             documents: Document numbers with content digests, inserted in order.
-            near_capacity: Documents outside the batch, inserted first, with ``copy_removals`` from before their entries
-                were read. A document is left out if a document with its content was removed since: that may have been
-                the document itself, and nothing would remove it a second time. A store may count removals by groups of
-                contents; then a removal of any content in the group is enough.
+            near_capacity: Documents outside the batch, inserted first. A document is left out if, since
+                ``copy_removals`` was read, a document with its content was removed: it may have been this one, and
+                nothing would remove it again. A store may compare groups of contents instead of single ones.
 
         Returns:
             For each of ``documents`` the other members, the latest first; hints, as in any bucket.
@@ -241,8 +242,8 @@ class PartitionStore(Protocol):
             attempt_id: The attempt that was committed with the offset; empty for none.
             state: Partition state in Kafka. For a topic that was created again (``is_recreated``) the high-water
                 mark becomes ``start``, and the pending matches in the earlier incarnation are deleted.
-            confirm: Called when the fence is set, before the high-water mark changes. It raises if the caller has lost
-                the partition before the fence, and ``state`` is out of date.
+            confirm: Called when the fence is set, before the high-water mark changes; raises if the caller lost the
+                partition earlier, since ``state`` would then be out of date.
 
         Raises ``BatchRefused`` also if the topic has another id by now, and ``IndexLost`` if a slot lacks the committed
         attempt (rule 11).

@@ -1,7 +1,7 @@
-"""Reading an index without changing it: the Protocol, and the hits among bucket members.
+"""Reading an index without changing it: the Protocol ``IndexReader``, and the hits among the members of buckets.
 
-``detection.lookup`` calls the Protocol, for ``serve.engine`` and ``library``. ``index.memory`` and ``redis.reader``
-implement it with ``hits_of_members``; tests/contract/test_lookup.py tests both.
+``Backend.reader`` makes a reader; ``detection.lookup`` calls it, for ``serve.engine`` and ``library``. ``index.memory``
+and ``index.redis.reader`` implement the Protocol with ``hits_of_members``; tests/contract/test_lookup.py tests both.
 """
 
 from collections import Counter
@@ -15,7 +15,7 @@ from numpy.typing import NDArray
 from streamdedup.index.contract import EntryReading
 from streamdedup.index.values import SHOWN_OF_FULL, ClusterCounts, Fingerprint, Hits, Opening
 
-#: Chooses the shown members of full buckets; a program that uses the library keeps its own random numbers.
+#: Chooses the shown members of full buckets. Own: the library must not advance the global generator of a program.
 _random = Random()  # noqa: S311  no secret
 
 
@@ -29,8 +29,9 @@ class IndexReader(EntryReading, Protocol):
     def check(self, fingerprint: Fingerprint) -> Opening | None:
         """Check that the index was built with these parameters, cheaply enough for every request.
 
-        Returns the differences that affect few pairs; None when there is no index. Raises ``IndexMismatch`` for other
-        parameters, each named in the text, and ``StoreUnavailable`` while another process rebuilds the index.
+        Returns an ``Opening``, whose advisories name differences that affect few pairs; None when there is no index.
+        Raises ``IndexMismatch`` for other parameters, each named in the text, and ``StoreUnavailable`` while another
+        process rebuilds the index.
         """
 
     def look_up(self, numbers: Sequence[int], band_keys: NDArray[np.uint32]) -> Hits:
@@ -57,7 +58,7 @@ class IndexReader(EntryReading, Protocol):
 
 
 def hits_of_members(numbers: Sequence[int], buckets: Sequence[Sequence[Sequence[int]]], bucket_cap: int | None) -> Hits:
-    """Return the hits of documents, from the members of each document's buckets; in full buckets chosen at random."""
+    """Return the hits as ``look_up`` does; ``buckets`` has the members of each bucket, document by document."""
     candidates: list[dict[int, int]] = []
     full: Counter[int] = Counter()
     near_capacity: set[int] = set()

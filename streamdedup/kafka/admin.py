@@ -1,8 +1,9 @@
 """Topics: looking up, creating and checking; and all checks of Kafka before the first record.
 
 ``topics create`` calls ``create_topics``; readers, producers, ``dlq``, ``index`` and ``serve`` call ``check_topics``;
-``kafka.group_admin`` uses ``admin_client``. ``check`` and ``run`` call ``check_kafka`` (by ``cli.checks``). A new check
-yields a ``Finding``.
+``kafka.reader`` calls ``latest_offsets`` and ``may_be_compacted``; ``kafka.group_admin`` uses ``admin_client``.
+``check`` and ``run`` call ``check_kafka`` (by ``cli.checks``). A new check yields a ``Finding`` in ``check_kafka``; a
+new check of a topic's settings is a row in ``judge_topic``. The needs of a topic are in ``cli.checks.topic_needs``.
 
 The checks change nothing. Rights on the group and on the transactional id are checked with requests whose content names
 no member and no producer. Without the right, the broker refuses such a request before reading the content; with the
@@ -108,15 +109,15 @@ def _look_up(admin: Any, needed: Mapping[str, str]) -> tuple[dict[str, int], lis
     missing: list[str] = []
     refused: list[str] = []
     for topic in admin.describe_topics(sorted(needed)):
-        name, kind = topic["name"], kafka_errors.for_code(topic["error_code"])
+        name, error_class = topic["name"], kafka_errors.for_code(topic["error_code"])
         granted = topic.get("authorized_operations")  # None where the broker does not tell
         lacks_right = granted is not None and not set(needed[name].split(", ")) <= set(granted)
         if is_missing(topic["error_code"]):
             missing.append(name)
-        elif kind is kafka_errors.TopicAuthorizationFailedError or lacks_right:
+        elif error_class is kafka_errors.TopicAuthorizationFailedError or lacks_right:
             refused.append(name)
-        elif kind is not kafka_errors.NoError:
-            raise translated(kind(kind.description), "look up a topic", topic=name)
+        elif error_class is not kafka_errors.NoError:
+            raise translated(error_class(error_class.description), "look up a topic", topic=name)
         else:
             counts[name] = len(topic["partitions"])
     missing += [name for name in needed if name not in {*counts, *missing, *refused}]  # those without any answer
@@ -145,8 +146,10 @@ def create_topics(
 ) -> CreatedTopics:
     """Create the missing topics, and wait until the new ones can be used.
 
-    ``configs`` has the settings by topic, such as ``{"max.message.bytes": "4194304"}``; ``kept_ms`` the least retention
-    in milliseconds, which replaces a shorter default of the broker.
+    Args:
+        configs: Settings that are always set, by topic, such as ``{"max.message.bytes": "4194304"}``.
+        kept_ms: Least retention of topics without ``retention.ms`` in ``configs``, in milliseconds; set only where the
+            broker's default is shorter.
     """
     created: list[str] = []
     existed: list[str] = []
@@ -161,13 +164,13 @@ def create_topics(
         }
         _extend_retention(admin, requests, kept_ms or {})
         for topic in admin.create_topics(requests, raise_errors=False)["topics"]:
-            kind = kafka_errors.for_code(topic["error_code"])
-            if kind is kafka_errors.NoError:
+            error_class = kafka_errors.for_code(topic["error_code"])
+            if error_class is kafka_errors.NoError:
                 created.append(topic["name"])
-            elif kind is kafka_errors.TopicAlreadyExistsError:
+            elif error_class is kafka_errors.TopicAlreadyExistsError:
                 existed.append(topic["name"])
             else:
-                raise _not_created(kind, topic)
+                raise _not_created(error_class, topic)
         admin.wait_for_topics(created, timeout_ms=round(options.connect_timeout_s * 1000))
         existing_counts = {
             topic["name"]: len(topic["partitions"])
@@ -191,11 +194,11 @@ def _extend_retention(admin: Any, requests: Mapping[str, dict[str, Any]], kept_m
             requests[topic["name"]]["configs"][RETENTION] = str(needed_ms)
 
 
-def _not_created(kind: Any, topic: Mapping[str, Any]) -> Exception:
-    text = topic.get("error_message") or kind.description or kind.__name__
-    if issubclass(kind, (kafka_errors.InvalidReplicationFactorError, kafka_errors.InvalidConfigurationError)):
+def _not_created(error_class: Any, topic: Mapping[str, Any]) -> Exception:
+    text = topic.get("error_message") or error_class.description or error_class.__name__
+    if issubclass(error_class, (kafka_errors.InvalidReplicationFactorError, kafka_errors.InvalidConfigurationError)):
         return BrokerMisconfigured(f"cannot create topic {topic['name']}: {text}")
-    return translated(kind(text), f"create topic {topic['name']}")
+    return translated(error_class(text), f"create topic {topic['name']}")
 
 
 # Checks of the cluster, the group and transactions
@@ -222,9 +225,9 @@ def check_kafka(options: KafkaOptions, needs: Sequence["TopicNeed"]) -> Iterator
 def _check_group(admin: Any, options: KafkaOptions) -> Finding:
     reply = compat.send_request(admin, HeartbeatRequest(group_id=options.group_id, generation_id=-1, member_id=""))
     # With the right to use the group, the reply is also an error, because no such member exists.
-    kind = kafka_errors.for_code(reply.error_code)
-    if issubclass(kind, kafka_errors.AuthorizationError):
-        return Finding.failure("group", translated(kind(), f"use the consumer group {options.group_id}"))
+    error_class = kafka_errors.for_code(reply.error_code)
+    if issubclass(error_class, kafka_errors.AuthorizationError):
+        return Finding.failure("group", translated(error_class(), f"use the consumer group {options.group_id}"))
     limits = _broker_limits(admin, options, (_SHORTEST_SESSION, _LONGEST_SESSION))
     session_ms = round(options.session_timeout_s * 1000)
     # An unreadable limit counts as met.
@@ -248,10 +251,10 @@ def _check_transactions(admin: Any, options: KafkaOptions) -> Finding:
     request = AddOffsetsToTxnRequest(
         transactional_id=name, producer_id=-1, producer_epoch=-1, group_id=options.group_id
     )
-    kind = kafka_errors.for_code(compat.send_request(admin, request).error_code)
+    error_class = kafka_errors.for_code(compat.send_request(admin, request).error_code)
     # `_check_group` reports a missing right on the group; other errors only say that there is no such producer.
-    if issubclass(kind, kafka_errors.TransactionalIdAuthorizationFailedError):
-        return Finding.failure("transactions", translated(kind(), "use transactions"))
+    if issubclass(error_class, kafka_errors.TransactionalIdAuthorizationFailedError):
+        return Finding.failure("transactions", translated(error_class(), "use transactions"))
     timeout_ms = round(options.transaction_timeout_s * 1000)
     longest_ms = _broker_limits(admin, options, (_LONGEST_TRANSACTION,)).get(_LONGEST_TRANSACTION)
     if longest_ms is not None and longest_ms < timeout_ms:
@@ -328,7 +331,7 @@ def _missing_topic_findings(
     has_input = not inputs <= set(missing)
     for name in missing:
         text = missing_topics_text([name], None)
-        cure = "; create with" if options.create_command else ""
+        cure = "; create with" if options.create_command else ""  # `Finding.sentence` adds `: ` and the command
         if name in inputs and has_input:
             text = f"{text}; the daemon reads its other topics, and this one once it exists{cure}"
             yield Finding.warning("topic_exists", text, options.create_command)
@@ -339,7 +342,7 @@ def _missing_topic_findings(
 def judge_topic(options: KafkaOptions, need: TopicNeed, count: int, settings: Mapping[str, str]) -> Iterator[Finding]:
     """Yield the problems in a topic's settings; without problems, a topic description.
 
-    ``settings`` is empty when the user may not read them.
+    ``settings`` is empty when the user may not read them. Public for tests.
     """
     subject = f"topic {need.name}"
     if not settings:

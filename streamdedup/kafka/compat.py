@@ -1,7 +1,7 @@
 """The only module that relies on private parts of the Kafka client (kafka-python 3.0.12); ``kafka/`` calls it.
 
-Each function and class here names the behaviour of the client, the consequence without the workaround, and the test
-that shows the workaround (``Test:``). ``tests/unit/test_kafka_compat.py`` checks that no other module uses private
+Each workaround names the behaviour of the client, the consequence without the workaround, and the test that shows the
+workaround (``Test:``). ``tests/unit/test_kafka_compat.py`` checks that no other module uses private
 client parts, and that each named test exists.
 
     build, force_close, ClosingSelector
@@ -18,7 +18,6 @@ import weakref
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from functools import partial
-from types import SimpleNamespace
 from typing import Any
 
 from kafka.consumer.fetcher import Fetcher
@@ -78,11 +77,12 @@ class ClosingSelector(selectors.DefaultSelector):
 
 
 def build(kind: Callable[..., Any], config: dict[str, Any], options: KafkaOptions) -> Any:
-    """Return a client of ``kind``; a failure leaves nothing behind.
+    """Prepare the login, and return a client of ``kind``; raises the errors of ``kafka.errors.not_connected``.
 
-    A constructor of the client that fails leaves its network thread and its sockets open. A factory therefore records
-    the network part, and this function closes it after a failure. ``ClosingSelector`` closes all sockets of the client
-    when the client is closed. The limit of ``bound_decompression`` is set for the whole process.
+    A failure leaves nothing behind. A constructor of the client that fails leaves its network thread and its sockets
+    open. A factory therefore records the network part, and this function closes it after a failure. ``ClosingSelector``
+    closes all sockets of the client when the client is closed. The limit of ``bound_decompression`` is set for the
+    whole process.
 
     Test: ``test_an_absent_broker_is_reported_in_time_and_nothing_is_left_behind``.
     """
@@ -103,8 +103,7 @@ def build(kind: Callable[..., Any], config: dict[str, Any], options: KafkaOption
         for network in networks:
             close_quietly("close the network part", network.close, options.close_timeout_s)
         if isinstance(error, CLIENT_ERRORS):
-            # A timeout only says that there is no connection, so the last reason is reported. The sorting makes a
-            # refused login the last one.
+            # A timeout only says that there is no connection. A refused login is the best reason, else the latest one.
             reasons.sort(key=lambda reason: isinstance(reason, LOGIN_REFUSED))
             reason = reasons[-1] if reasons and isinstance(error, KafkaTimeoutError) else error
             doing = f"connect to Kafka at {options.bootstrap_servers} ({options.security_protocol})"
@@ -213,7 +212,7 @@ def step_past_unreadable(consumer: Any, max_offsets: int) -> list[UnreadableRang
         need not search the records of the poll for ranges.
     """
     ranges: list[UnreadableRange] = []
-    budget = SimpleNamespace(left_bytes=POLL_BYTES)  # of the present poll
+    budget = _PollBudget()
     fetched_records = consumer._fetcher.fetched_records
 
     def records_within_budget(*arguments: Any, **options: Any) -> Any:
@@ -223,6 +222,13 @@ def step_past_unreadable(consumer: Any, max_offsets: int) -> list[UnreadableRang
     consumer._fetcher.fetched_records = records_within_budget
     consumer._fetcher.PartitionRecords = partial(_PartitionRecords, ranges, max_offsets, budget)
     return ranges
+
+
+@dataclass(slots=True)
+class _PollBudget:
+    """Bytes that the present poll may still decompress; set by each poll, lowered by ``_RecordBatches``."""
+
+    left_bytes: int = POLL_BYTES
 
 
 class _RecordBatches:
@@ -235,7 +241,7 @@ class _RecordBatches:
     Test: ``test_a_poll_begins_no_record_batch_beyond_its_bytes``.
     """
 
-    def __init__(self, records: Any, budget: Any) -> None:
+    def __init__(self, records: Any, budget: _PollBudget) -> None:
         self._records = records
         self._budget = budget
         self.current: Any = None
@@ -251,7 +257,7 @@ class _PartitionRecords(Fetcher.PartitionRecords):  # type: ignore[misc]  # the 
     """The client's parser of one fetched partition; adds nothing to the work per record."""
 
     def __init__(
-        self, ranges: list[UnreadableRange], max_offsets: int, budget: Any, *fetch: Any, **options: Any
+        self, ranges: list[UnreadableRange], max_offsets: int, budget: _PollBudget, *fetch: Any, **options: Any
     ) -> None:
         offset, partition, records = fetch
         self._ranges = ranges
@@ -260,7 +266,7 @@ class _PartitionRecords(Fetcher.PartitionRecords):  # type: ignore[misc]  # the 
         super().__init__(offset, partition, self._batches, **options)
 
     def take(self, n: int | None = None) -> list[Any]:
-        """Return up to ``n`` records, or one unreadable range.
+        """Return up to ``n`` records, or one unreadable range, or nothing where the next fetch is to return the range.
 
         Raises:
             CodecMissing: The library of a codec is not installed; the records become readable once it is.

@@ -1,7 +1,8 @@
 """``KafkaSource``: the consumer of the group as a ``kafka.protocols.Source``.
 
-``producer.KafkaTransport`` opens a ``KafkaSource``; ``daemon.loop`` polls it, rewinds it and keeps its membership, all
-in one thread. Watches over the membership and the topics are in ``kafka.group``. ``kafka.reader`` uses ``unpack``.
+``producer.KafkaTransport`` opens a ``KafkaSource``. Modules of ``daemon`` use it as a ``Source``, in the thread of the
+loop; ``producer.PlainSink`` commits through it, and ``cli.index`` joins the group with it. Watches over the membership
+and the topics are in ``kafka.group``. ``kafka.reader`` uses ``unpack``.
 """
 
 import logging
@@ -56,7 +57,7 @@ Polled = Mapping[Any, list[Any]]
 
 
 class KafkaSource:
-    """Batches from a consumer of the group.
+    """Batches from a consumer of the group. ``Source`` states what each method owes; docstrings here only say how.
 
     Rebalances are only counted and logged: Kafka refuses to commit a batch of an earlier generation.
     """
@@ -74,7 +75,7 @@ class KafkaSource:
         self._topics = TopicWatch(consumer, options)
         self._other_indexes = OtherIndexWatch(consumer, options)
         #: Partitions whose position belongs to the present topic.
-        self._verified: frozenset[Partition] = frozenset()
+        self._checked_partitions: frozenset[Partition] = frozenset()
         #: Why this source is unusable; None while it is usable.
         self._broken: str | None = None
 
@@ -121,7 +122,7 @@ class KafkaSource:
         # `keep_membership` pauses partitions. They stay paused through a rebalance, and nothing else resumes them.
         if paused := self._consumer.paused():
             self._consumer.resume(*paused)
-            compat.drop_parked(self._consumer)  # records fetched before the pause, which the client might never return
+            compat.drop_parked(self._consumer)  # to fetch them again: the client might never return these records
         configured = self._options.max_poll_records
         limit = configured if max_records is None else min(max_records, configured)
         self._unreadable.clear()
@@ -145,7 +146,7 @@ class KafkaSource:
         self._topics.check()
         self._other_indexes.check()
         assigned = self.assigned()
-        new_partitions = assigned - self._verified
+        new_partitions = assigned - self._checked_partitions
         if new_partitions:
             _, outdated = fetch_committed(self._consumer, self._options, self._topics.ids(), sorted(new_partitions))
             if outdated:
@@ -156,7 +157,7 @@ class KafkaSource:
                 text = "The committed offset belongs to a deleted topic; reading restarts at the oldest record"
                 logger.warning(text, extra=event)
                 batch = Batch()
-        self._verified = assigned
+        self._checked_partitions = assigned
         return batch
 
     def rewind(self, batch: Batch) -> None:
@@ -164,9 +165,9 @@ class KafkaSource:
         self.seek(batch.starts)
 
     def first_since(self, times_ms: Mapping[Partition, int]) -> dict[Partition, int]:
-        """Ask for the ends before the times: a record that arrives in between then has at least the offset of the end.
+        """Take the end of a partition without such a record, for which kafka-python 3 returns no offset.
 
-        kafka-python 3 returns no offset for a partition without such a record; the end takes its place.
+        The ends are asked for first: a record that arrives between the two requests lies at or behind its end.
         """
         times = {TopicPartition(*partition): time_ms for partition, time_ms in times_ms.items()}
         timeout_ms = round(self._options.fetch_timeout_s * 1000)
@@ -347,7 +348,8 @@ class FreshPoll:
 
     def poll(self, timeout_s: float, limit: int) -> Polled:
         """Return at most ``limit`` records, waiting ``timeout_s`` for the first; an error leaves positions alone."""
-        has_fetched = compat.has_fetched(self._consumer)  # before the poll: without them, the poll waits for a fetch
+        # Asked before the poll: a client that holds nothing fetches in the first poll, and needs no second.
+        has_fetched = compat.has_fetched(self._consumer)
         polled: Polled = self._consumer.poll(timeout_ms=round(timeout_s * 1000), max_records=limit)
         if has_fetched and self._is_worth_another(polled, limit):
             polled = self._with_newer(polled, limit)
@@ -467,8 +469,8 @@ def _await_metadata(consumer: Any, options: KafkaOptions) -> None:
     """Wait until the client knows the topics, for at most ``connect_timeout_s``.
 
     A consumer that joins without knowing the topics assigns no partition, and joins again as soon as the topics are
-    known: one more rebalance for the whole group at each start. The answer to a request from before the subscription
-    ends the wait, too, and has no topics; topics that do not exist are in no answer. So there are several requests.
+    known: one more rebalance for the whole group at each start. The answer to a request that was sent
+    before ``subscribe`` also ends a wait, and names no topics; a missing topic is in no answer. Hence several requests.
     """
     ends_at = time.monotonic() + options.connect_timeout_s
     for _ in range(METADATA_REQUESTS):

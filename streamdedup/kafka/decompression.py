@@ -1,9 +1,12 @@
 """Decoders for Kafka's codecs with a size limit; ``compat.bound_decompression`` gives them to the Kafka client.
 
-Each decoder raises ``DecompressedTooLarge`` above ``max_bytes``, and an error of its library for a payload that is cut
-or damaged; but ``unzstd`` returns the part before a cut, in which the client finds fewer records than the batch
-declares. Libraries are imported on first use. Without the library the Kafka client refuses a record batch before it
-calls the decoder (``errors.codec_missing``). A new codec also touches ``_LIBRARIES`` of ``kafka.errors``.
+Each decoder raises ``DecompressedTooLarge`` above ``max_bytes``, and some other exception, of its library or its own,
+for a payload that is cut or damaged; after any of them, ``compat`` counts the record batch as unreadable. ``unzstd``
+raises nothing for a cut payload: it returns the part before the cut, and the client then raises, because records are
+missing. Libraries are imported on first use. Without the library the Kafka client refuses a record batch before it
+calls the decoder (``errors.codec_missing``).
+
+A new codec is a row in ``compat.bound_decompression`` and in ``_LIBRARIES`` of ``kafka.errors``.
 """
 
 import gzip

@@ -319,7 +319,7 @@ class History(Protocol):
                 for the oldest record.
             ends: Offset to stop at, by partition; partitions without one are not read. None for the present ends; the
                 end of transactions that are open below them is awaited.
-            starts: Offset to begin at, by partition, instead of a time.
+            starts: Offset to begin at, by partition, instead of a time; only together with ``ends``.
         """
 
 

@@ -1,14 +1,15 @@
 """Readers of topics outside any consumer group: they commit nothing, and take no partition from a group.
 
-    class            purpose                                    used by
+    class            purpose                                    opened by
     TopicReader      follow topics                              ``tail``, ``demo``
-    SpanReader       read topics to their present ends          ``dlq``, ``produce``; ``serve.feed`` reads on
+    SpanReader       read topics to their present ends          ``dlq``, ``produce``; ``serve`` reads on behind them
     KafkaSpan        read from a time or offset, or the newest  ``cli.topic_reading``, ``cli.checks``, KafkaHistory
-    KafkaHistory     open spans for a rebuild                   ``daemon.rebuild``, ``daemon.rebuild_run``
-    RecordFetcher    fetch single records by position           ``kafka.texts``, ``dlq replay``
+    AwaitingSpan     a KafkaSpan, also of open transactions     KafkaHistory
+    KafkaHistory     open spans for a rebuild                   ``cli.assembly``
+    RecordFetcher    fetch single records by position           ``tail``, ``demo``, ``serve``, ``dlq replay``
 
-Only committed records are returned. Opening one of the first three raises ``FatalError`` if a topic does not exist. Of
-the options, the group, the delivery and the transactional id are not used.
+Only committed records are returned. Opening one of the first four raises ``FatalError`` if a topic does not exist. Not
+used of ``KafkaOptions``: group, delivery, transactional id.
 """
 
 import time
@@ -16,7 +17,7 @@ from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import replace
-from typing import Any, Self
+from typing import Any, Literal, Self
 
 from kafka import KafkaConsumer
 from kafka.errors import OffsetOutOfRangeError, UnknownTopicOrPartitionError
@@ -31,8 +32,8 @@ from streamdedup.kafka.options import KafkaOptions
 from streamdedup.kafka.protocols import Batch, ReadProgress, Record
 from streamdedup.position import Partition, Position
 
-#: Longest wait for a batch while reading to the ends, in seconds. Short, because no batch may come before an end: the
-#: last offsets of a topic may be invisible (aborted records, a commit marker).
+#: Longest wait for a batch while reading to the ends, in seconds. Short: the last offsets may be invisible (aborted
+#: records, a commit marker), so it is possible that no further batch comes.
 STEP_S = 0.2
 #: How long a fetch of a single record may wait at the broker, in milliseconds: the record exists or not, and a longer
 #: wait would delay the next fetch from the same broker.
@@ -126,7 +127,7 @@ class TopicReader(_Reader):
 
 
 class SpanReader(TopicReader):
-    """Reads the committed records that the topics hold at its construction; again after ``start_at({})``.
+    """Reads the committed records that the topics hold at its construction; ``start_at({})`` makes it begin again.
 
     ``beginnings`` and ``ends`` are the first offsets, and the offsets behind the last committed records, at that time.
     ``batches`` stops at ``ends``; ``poll`` reads on behind them.
@@ -212,7 +213,7 @@ class KafkaHistory:
     ) -> "KafkaSpan":
         options = replace(self._options, topics=tuple(topics))
         if ends is None:
-            return AwaitingSpan(options, since_ms)  # only spans with ends have `starts`
+            return AwaitingSpan(options, since_ms)
         return KafkaSpan(options, since_ms, ends, starts=starts)
 
 
@@ -325,32 +326,32 @@ class _ProgressReader(SpanReader):
         nonempty = {partition for partition, beginning in self.beginnings.items() if beginning < self.ends[partition]}
         at_end = {partition for partition in nonempty if self._offsets[partition] >= self.ends[partition]}
         unread = nonempty - at_end
-        self._store_times({partition: self._offsets[partition] for partition in unread}, of_next=True)  # 1.
+        self._store_times({partition: self._offsets[partition] for partition in unread}, find="next")  # 1.
         # The unread offsets of a partition may all be markers of transactions, or records that were compacted away.
         at_end |= {partition for partition in unread if not self._searched[partition]}
         self._store_times(  # 2.
             {partition: max(self.beginnings[partition], self.ends[partition] - LOOK_BACK) for partition in at_end},
-            of_next=False,
+            find="last",
         )
         return {partition: ReadProgress(partition in at_end, self._times_ms.get(partition)) for partition in nonempty}
 
-    def _store_times(self, starts: Mapping[Partition, int], *, of_next: bool) -> None:
-        """Read from ``starts`` on; store the time of the first record (``of_next``) or last record by partition."""
+    def _store_times(self, starts: Mapping[Partition, int], *, find: Literal["next", "last"]) -> None:
+        """Read from ``starts`` on; store by partition the time of the first record ("next") or the last."""
         self.start_at(self.ends | dict(starts))  # other partitions start at their ends: nothing to read
         for batch in self.batches():
             self._searched.update(position.topic_partition for position in batch.positions())
             for record in batch.records:
                 partition, time_ms = record.position.topic_partition, record.timestamp_ms
-                if time_ms >= 0 and not (of_next and self._has_credible_time(partition)):
+                if time_ms >= 0 and not (find == "next" and self._has_credible_time(partition)):
                     self._times_ms[partition] = min(time_ms, self._now_ms)
-            if of_next:
+            if find == "next":
                 for partition in {position.topic_partition for position in batch.positions()}:
                     if self._has_credible_time(partition) or self._searched[partition] >= MAX_SEARCHED:
                         # Ends the search of this partition.
                         self._consumer.seek(TopicPartition(*partition), self.ends[partition])
 
     def _has_credible_time(self, partition: Partition) -> bool:
-        """Return whether the stored time lies in the past; a time in the future was stored as now."""
+        """Return whether a time before now is stored; a time in the future was stored as now."""
         return self._times_ms.get(partition, self._now_ms) < self._now_ms
 
 

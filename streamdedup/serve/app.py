@@ -3,7 +3,8 @@
 ``cli.serve`` calls ``create_app`` and wraps the application in ``access.Gate``. A handler decodes the request with
 ``requests``, calls ``engine``, ``batches``, ``texts`` or ``feed``, and makes the response with ``bodies``; a function
 that it passes to ``engine.call`` runs in the thread of the index. The docstring of a handler is the description of its
-operation in the OpenAPI document. A new route also needs a row in ``docs/http.md``.
+operation in the OpenAPI document. A new route needs a row in ``_DESCRIBED`` and ``docs/http.md``, with a body also in
+``openapi._BODIES``, with a new kind of error in ``problems.PROBLEMS``.
 """
 
 import asyncio
@@ -80,7 +81,8 @@ _METRICS_TYPE: Final = CONTENT_TYPE_LATEST.partition("; charset")[0]
 log = structlog.get_logger("streamdedup.serve")
 
 _Request = Request[Any, Any, Any]
-# In a path an id is still percent-encoded (`access.Gate`), so handlers decode it; ids in a query are decoded already.
+# `access.Gate` gives the routes the undecoded path, so that an id may contain `%2F`. Handlers therefore decode ids of a
+# path; the framework decodes those of a query.
 _DocumentId = Annotated[str, PathParameter(description="Id of a document, percent-encoded.", schema_extra=ID_SCHEMA)]
 
 
@@ -125,7 +127,7 @@ async def look_up_batch(
 async def document(profile: FromPath[str], document_id: _DocumentId, engine: NamedDependency[Engine]) -> DocumentBody:
     """Return a document of the index, without its text; the id is percent-encoded."""
     served, decoded_id = _served_profile(engine, profile), decode_path_id(document_id)
-    return _body_of_stored(served, await engine.call(served, lambda: served.document(decoded_id)))
+    return _stored_document_body(served, await engine.call(served, lambda: served.document(decoded_id)))
 
 
 @get("/v1/profiles/{profile:str}/documents/{document_id:str}/matches", responses=_problems(404, 422))
@@ -162,7 +164,8 @@ async def compare(
 
     stored_a, stored_b, comparison = await engine.call(served, compare_stored)
     alignment = await aligner.align(served.decoder, stored_a.entry, stored_b.entry)
-    return compare_body(_body_of_stored(served, stored_a), _body_of_stored(served, stored_b), comparison, alignment)
+    bodies = _stored_document_body(served, stored_a), _stored_document_body(served, stored_b)
+    return compare_body(*bodies, comparison, alignment)
 
 
 @post("/v1/profiles/{profile:str}/compare", status_code=200, responses=_problems(404, 409, 413, 415, 422))
@@ -180,10 +183,10 @@ async def compare_text(
 
     stored, comparison = await engine.call(served, compare_text_with_stored)
     alignment = await aligner.align(served.decoder, request_body.text, stored.entry)
-    return compare_body(None, _body_of_stored(served, stored), comparison, alignment)
+    return compare_body(None, _stored_document_body(served, stored), comparison, alignment)
 
 
-def _body_of_stored(served: ServedProfile, stored: StoredDocument) -> DocumentBody:
+def _stored_document_body(served: ServedProfile, stored: StoredDocument) -> DocumentBody:
     return document_body(stored.entry, stored.cluster_id, served.label_bytes)
 
 
@@ -245,11 +248,11 @@ def _stream_start(recent_count: int, last_event_id: str | None) -> StreamStart:
 @get("/v1/profiles", responses=_problems())
 async def profiles(engine: NamedDependency[Engine]) -> ProfilesBody:
     """Return all profiles with the states of their indexes."""
-    bodies = (_body_with_state(engine, served) for served in engine.profiles.values())
+    bodies = (_profile_body(engine, served) for served in engine.profiles.values())
     return ProfilesBody(await asyncio.gather(*bodies))
 
 
-async def _body_with_state(engine: Engine, served: ServedProfile) -> ProfileBody:
+async def _profile_body(engine: Engine, served: ServedProfile) -> ProfileBody:
     try:
         documents_count = await engine.call(served, served.reader.count_documents)
     except StreamdedupError as error:
@@ -298,7 +301,9 @@ def _respond(_request: _Request, error: Exception) -> Response[bytes]:
 
 
 def _on_framework_error(request: _Request, error: HTTPException) -> Response[bytes]:
-    name = _FRAMEWORK_PROBLEMS.get(error.status_code, "internal")
+    name = _FRAMEWORK_PROBLEMS.get(error.status_code)
+    if name is None:  # such as a response that cannot be encoded
+        return _on_defect(request, error)
     detail, field = _wrong_parameter(error) if name == "invalid-request" else ("", "")
     response = _respond(request, RequestProblem(name, detail, field=field))
     response.headers.update(error.headers or {})  # with status 405, the allowed methods
@@ -348,6 +353,7 @@ def _openapi_route(dependencies: Dependencies) -> HTTPRouteHandler:
 def create_app(
     engine: Engine, aligner: TextAligner, feeds: Feeds, metrics: ServeMetrics, max_body_bytes: int
 ) -> Litestar:
+    """Return the application; all handlers share these objects. ``max_body_bytes`` limits the body of a request."""
     batches = BatchLookup(engine)
     dependencies = {
         "engine": Provide(lambda: engine, sync_to_thread=False),

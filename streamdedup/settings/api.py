@@ -1,4 +1,4 @@
-"""The section ``[api]``: address and access of the HTTP service. Read by ``cli.serve``; the daemon does not use it."""
+"""The section ``[api]``: address and access of the HTTP service. A new key also touches ``cli.serve``."""
 
 from collections.abc import Iterator
 from typing import Annotated, Literal
@@ -33,15 +33,15 @@ class Api(Section):
     port: Whole = Field(default=8080, ge=0, le=65535)
     """Port of `host`; with 0 the system chooses one."""
     tokens_file: File = None
-    """File with the bearer tokens that are accepted, one in each line of at least 22 characters; several for rotation.
-    Read again when it changes. Required where `host` is not an address of this machine alone."""
+    """File with the bearer tokens that are accepted, one in each line, each of at least 22 characters; several for
+    rotation. Read again when it changes. Required where other machines can reach `host`."""
     allow_anonymous: Flag = False
     """Allow requests without a token on any address, although everybody who reaches it can look up texts. Needs
     `allowed_hosts`."""
     allowed_hosts: Hosts = Field(default=(), max_length=256)
-    """Hosts that the `Host` header of a request without tokens may name, at any port, besides `localhost`, `127.0.0.1`,
-    `[::1]` and `host`: the names by which clients call the service. Where `host` is not an address of this machine
-    alone, the header may be any IP address too."""
+    """Without `tokens_file`: hosts that the `Host` header of a request may name, at any port, besides `localhost`,
+    `127.0.0.1`, `[::1]` and `host`: the names by which clients call the service. Where other machines can reach `host`,
+    the header may also name any IP address."""
     ssl_cert_file: File = None
     """Certificate (PEM) of the service; without it HTTP is not encrypted."""
     ssl_key_file: File = None

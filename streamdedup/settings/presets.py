@@ -23,7 +23,7 @@ _PRESETS: Final[Mapping[str, Mapping[str, object]]] = {
 
 def default_profile(config: Path | None) -> str:
     """Return the profile's name for a command without ``--profile``: the only one of the settings file, or articles."""
-    tree = {} if config is None else read_sources(config, None, None, has_servers=False).tree  # not validated yet
+    tree = {} if config is None else read_sources(config, None, None, needs_servers=False).tree  # not validated yet
     profiles = tree.get("profiles")
     return next(iter(profiles)) if isinstance(profiles, dict) and len(profiles) == 1 else "articles"
 
@@ -32,7 +32,7 @@ def named_profile(config: Path | None, name: str, overrides: Mapping[str, Any]) 
     """Return a profile from the settings file ``config``, or without one a preset, with overrides by key."""
     changes = {f"profiles.{name}.{key}": value for key, value in overrides.items() if value is not None}
     if config is not None:
-        settings = Settings.load(config, changes, has_servers=False)
+        settings = Settings.load(config, changes, needs_servers=False)
         if name not in settings.profiles:  # only without overrides: with them ``load`` reports missing topics
             raise SettingsError(f"{config} has no profile {name}; it has {', '.join(sorted(settings.profiles))}")
         return settings.profiles[name]
@@ -42,4 +42,4 @@ def named_profile(config: Path | None, name: str, overrides: Mapping[str, Any]) 
     # The topic is a placeholder, which the section that ``tune`` prints shows.
     topics = {f"profiles.{name}.topics": "scan"}
     # Environment variables are for a daemon, so they do not change a preset.
-    return Settings.load(None, topics | preset | changes, environ={}, has_servers=False).profiles[name]
+    return Settings.load(None, topics | preset | changes, environ={}, needs_servers=False).profiles[name]

@@ -57,12 +57,12 @@ from streamdedup.text.shingles import ENGLISH_STOP_WORDS, ShingleOptions, parse_
 from streamdedup.text.stop_shingles import differences, digest_of_hashes, digest_of_words, parse_stop_shingles
 from streamdedup.wire import KeyFormat
 
-#: ``recall_from`` where none is given, or the threshold where it is higher.
+#: ``recall_from`` where none is given and the threshold is not higher.
 DEFAULT_RECALL_FROM: Final = 0.8
 
 
 class Profile(Section):
-    """One namespace in the index, and the rules for its documents; the key of ``retention_s`` is ``retention``."""
+    """A namespace in the index, and its rules; keys have no unit: ``retention`` for ``retention_s``."""
 
     topics: Topics
     """Input topics of this profile."""
@@ -117,7 +117,7 @@ class Profile(Section):
     keep_white_space: Flag = True
     """For the unit `char`: whether the space between words belongs to the text."""
     similarity: MeasureName = "set"
-    """Jaccard similarity of sets of shingles, or of bags, which count repetitions."""
+    """Measure of similarity: Jaccard similarity of sets of shingles, or of bags, which count repetitions."""
     short_texts: Literal["whole", "skip"] = "whole"
     """A text too short for one shingle becomes one shingle (`whole`), or is skipped."""
     min_words: Whole = Field(default=0, ge=0)
@@ -179,11 +179,11 @@ class Profile(Section):
     """Seed of the hash functions of the signatures."""
 
     def shingle_options(self) -> ShingleOptions:
-        """Return the shingle options that leave stop shingles out: those with which documents are compared."""
-        return replace(self.options_with_stop_shingles(), stop_shingles=self._stop_shingles)
+        """Return the shingle options with the list of stop shingles: those with which documents are compared."""
+        return replace(self._learning_options(), stop_shingles=self._stop_shingles)
 
-    def options_with_stop_shingles(self) -> ShingleOptions:
-        """Return the shingle options that keep stop shingles: those with which stop shingles are learnt."""
+    def _learning_options(self) -> ShingleOptions:
+        """Return the shingle options without the list of stop shingles: those with which stop shingles are learnt."""
         return ShingleOptions(
             unit=self.shingle_unit,
             size=self.shingle_size,
@@ -219,7 +219,7 @@ class Profile(Section):
         return self.banding().probability(self.least_jaccard(similarity), self.min_shared_bands)
 
     def least_jaccard(self, similarity: float) -> float:
-        """Return the least Jaccard similarity, by which bands find pairs, of a pair with this similarity."""
+        """Return the least Jaccard similarity, by which bands find pairs, that a pair with this similarity can have."""
         return MEASURES[self.similarity].least_jaccard(similarity)
 
     def fingerprint(self) -> dict[str, object]:
@@ -229,12 +229,12 @@ class Profile(Section):
         another version of Unicode changes few characters, and causes a warning only.
 
         - Included although a text may have the same sketch and band keys with another value: ``exact_limit``, because
-          the time of insertion would decide whether two texts are compared exactly or by estimate; ``scope_field``,
-          because stored documents would be in wrong scopes.
+          otherwise the time of insertion would decide whether a pair is compared exactly; ``scope_field``, because
+          stored documents would be in wrong scopes.
         - Excluded, because band keys and sketch of a text do not depend on them: ``threshold``,
           ``containment_threshold``, ``recall_from`` and ``min_recall`` (bands and rows, which may follow from them, are
-          included), ``min_words``, ``min_shared_bands``, the rules of suppression, the names of fields,
-          ``label_bytes``, retention and caps.
+          included), ``min_words``, ``min_shared_bands``, the rules of suppression, the names of other fields,
+          ``label_bytes``, retention and caps; and ``default_scope``, which applies to later records only.
         """
         banding = self.banding()
         return {
@@ -274,7 +274,7 @@ class Profile(Section):
         if self.stop_shingles == NO_STOPS:
             return frozenset()
         stops = parse_stop_shingles(read_utf8(Path(self.stop_shingles)))
-        if wrong := differences(stops, self.options_with_stop_shingles()):
+        if wrong := differences(stops, self._learning_options()):
             raise ValueError(f"holds other shingles than those of the profile: {', '.join(wrong)}")
         return stops.hashes
 
@@ -374,7 +374,7 @@ class Profile(Section):
             yield "key_field", 'needs key_format = "json" or "registry"'
 
     def _explicit_banding_mistakes(self, banding: Banding) -> Iterator[tuple[str, str]]:
-        """Yield mistakes of ``bands`` and ``rows``; a recall that they miss is one if a key asks for a recall."""
+        """Yield mistakes of ``bands`` and ``rows``: a missed ``min_recall`` only if it or ``recall_from`` is set."""
         banding_text = f"{banding.bands} bands of {banding.rows} rows"
         if banding.permutations > self.permutations:
             yield "bands", f"{banding_text} need {banding.permutations} permutations; there are {self.permutations}"

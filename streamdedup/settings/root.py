@@ -45,17 +45,17 @@ class Settings(Section):
         overrides: Mapping[str, Any] | None = None,
         environ: Mapping[str, str] | None = None,
         *,
-        has_servers: bool = True,
+        needs_servers: bool = True,
     ) -> Self:
         """Read settings from a file, the environment and overrides; ``SettingsError`` names all mistakes.
 
         The environment replaces values of the file, overrides replace both.
 
         ``path``: None for the file that STREAMDEDUP_CONFIG names, if any. ``overrides``: by dotted key
-        (``{"kafka.batch_records": 100}``) or nested; None values count as absent. Without ``has_servers`` the sections
-        of servers may be absent or lack keys.
+        (``{"kafka.batch_records": 100}``) or nested; None values count as absent. Without ``needs_servers`` the
+        sections of servers may be absent or lack keys.
         """
-        sources = read_sources(path, overrides, environ, has_servers=has_servers)
+        sources = read_sources(path, overrides, environ, needs_servers=needs_servers)
         # Without validation: ``read_sections`` has validated each value, so that no mistake hides another. With None
         # the sections that are passed here count as set.
         settings = cls.model_construct(None, **read_sections(sources))

@@ -37,7 +37,7 @@ class Sources:
     """The values from all sources together, and their mistakes, one line each.
 
     ``tree`` has the values by section and key, not checked yet. ``settled`` are keys of which no further mistake is
-    reported. ``is_unread``: the file could not be read, so absent keys are no mistakes. Without ``has_servers`` the
+    reported. ``is_unread``: the file could not be read, so absent keys are no mistakes. Without ``needs_servers`` the
     sections of servers may lack keys, and no secret is read.
     """
 
@@ -46,11 +46,11 @@ class Sources:
     settled: set[KeyPath] = field(default_factory=set)
     has_file: bool = False
     is_unread: bool = False
-    has_servers: bool = True
+    needs_servers: bool = True
 
     def is_checked(self, path: KeyPath) -> bool:
         """Return whether absent keys and contradictions of a table, or of the whole tree, are mistakes."""
-        return not self.is_unread and (self.has_servers or path[:1] == ("profiles",))
+        return not self.is_unread and (self.needs_servers or path[:1] == ("profiles",))
 
     def assign(self, path: KeyPath, value: object) -> None:
         """Set or replace one value, unless the file has a value in place of a table, which the validation refuses."""
@@ -92,12 +92,12 @@ def settings_file(path: Path | None, environ: Mapping[str, str] | None = None) -
 
 
 def read_sources(
-    path: Path | None, overrides: Mapping[str, Any] | None, environ: Mapping[str, str] | None, *, has_servers: bool
+    path: Path | None, overrides: Mapping[str, Any] | None, environ: Mapping[str, str] | None, *, needs_servers: bool
 ) -> Sources:
     """Read file, environment and overrides, the later over the earlier, and then the files that hold secrets."""
     if environ is None:
         environ = os.environ
-    sources = Sources(has_servers=has_servers)
+    sources = Sources(needs_servers=needs_servers)
     path = settings_file(path, environ)
     if path is not None:
         sources.has_file = True
@@ -106,7 +106,7 @@ def read_sources(
     for nested_path, value in _leaves(overrides or {}):
         # The keys of nested overrides may be dotted.
         sources.assign(tuple(".".join(nested_path).split(".")), value)
-    if has_servers:
+    if needs_servers:
         _read_secrets(sources)
     return sources
 

@@ -55,7 +55,7 @@ class Question:
         documents_per_day: For the forecasts of index size, memory and daemons.
         bucket_layout: For the forecast of memory.
         arguments: Command-line arguments that name the corpus and the profile, for the commands that results print.
-        has_servers: Whether there is a settings file, which names the servers.
+        has_settings_file: Whether there is a settings file, which names the servers.
         stops_path: File for learnt stop shingles, which the printed section names.
     """
 
@@ -67,7 +67,7 @@ class Question:
     documents_per_day: float
     bucket_layout: str
     arguments: tuple[str, ...]
-    has_servers: bool
+    has_settings_file: bool
     stops_path: Path
 
     @property

@@ -109,7 +109,7 @@ def _advised(question: Question, proposals: Proposals) -> dict[str, Any]:
     section = proposals.section(question.name, question.stops_path)
     return {
         "toml": section,
-        "settings_file": section if question.has_servers else f"{SERVERS}\n{section}",
+        "settings_file": section if question.has_settings_file else f"{SERVERS}\n{section}",
         "stop_shingles": None if learnt is None else learnt.stops.encoded(),
         "stops_path": str(question.stops_path),
         "command": None if learnt is None else learning_command(proposals.measured[0].row, question),

@@ -17,6 +17,7 @@ from streamdedup.detection.captions import label_of
 from streamdedup.detection.model import DetectorOptions, document_number
 from streamdedup.index.documents import IndexEntry
 from streamdedup.wire import Alert, Match, content_digest, decode_alert
+from streamdedup.wire.alerts import DocumentVersion
 from streamdedup.wire.dead_letters import read_headers
 from tests.reference_pairs import expected_pairs
 from tests.simulation.faults import play
@@ -186,8 +187,8 @@ class Verdict:
                 pair = None if None in sides else tuple(sorted(sides))
                 if pair in coexisting:
                     published.setdefault(pair, []).append(self._publication(alert, match))
-                elif not any(
-                    self._may_append_to_returned(document.id)
+                elif None not in sides or not all(
+                    self._continues_returned(document)
                     for document, side in zip((alert.document, match), sides, strict=True)
                     if side is None
                 ):
@@ -262,10 +263,17 @@ class Verdict:
         last = state.ended
         return last is not None and last.partition != state.records[-1].partition and self._is_lost(last)
 
-    def _may_append_to_returned(self, document: str) -> bool:
-        """Tell whether a version of a document returns, to which a later append may go."""
-        states = self._states.get(document, ())
-        is_excused = any(map(self._returns, states)) and any(len(state.sources) > 1 for state in states)
+    def _continues_returned(self, document: DocumentVersion) -> bool:
+        """Tell whether a text is that of a version that returned, with later appends."""
+        sent = (produced.sent for produced in self._simulation.produced)
+        appends = [each.text or "" for each in sent if (each.id, each.op) == (document.id, "append")]
+        is_excused = any(
+            document.digest == digest_of([*state.texts, *appends[first:last]], scope)
+            for state in self._states.get(document.id, ())
+            if self._returns(state)
+            for first, last in itertools.combinations(range(len(appends) + 1), 2)
+            for scope in (None, "all")
+        )
         self._excused["appends to versions that return"] += is_excused
         return is_excused
 

@@ -76,7 +76,7 @@ class TestOwnImage:
             if variable == CONFIG_VARIABLE:
                 assert binds(name)[value] == composed.SETTINGS_FILE
             else:
-                assert not read_sources(None, None, {variable: value}, has_servers=False).mistakes
+                assert not read_sources(None, None, {variable: value}, needs_servers=False).mistakes
 
     def test_look_ups_can_be_reached_from_this_machine(self):
         api = settings().api

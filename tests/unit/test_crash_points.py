@@ -16,7 +16,7 @@ from streamdedup.position import Partition
 from streamdedup.settings import Settings
 from streamdedup.settings.sources import CRASH_VARIABLE
 
-#: Methods of a store that change nothing and decide nothing, and the one that an operator calls.
+#: Methods of a store that take no batch to its commit: they count, look for losses, or serve an operator.
 NO_STEPS = {
     "ping", "stats", "count_claims", "count_documents", "close", "encode_entries", "unfence", "partition_states",
     "connections_count",

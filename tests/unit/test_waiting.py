@@ -136,6 +136,16 @@ def test_an_answer_to_a_fetch_from_before_the_wait_hides_no_records(world, daemo
     assert lags(daemon)["0"] == 2
 
 
+def test_after_a_commit_the_ends_of_the_wait_count_no_more(world, daemon):
+    away(world, daemon, documents(1, first=3), documents(8, first=4), [])
+    for _ in range(4):
+        world.turn(daemon)
+    source = daemon.source
+    source.end, source.stats = lambda _partition: 2, lambda: SourceStats(1, {Partition(INPUT, 0): 0})
+    daemon.loop._statistics.lags.observe(source, None)
+    assert lags(daemon)["0"] == 0
+
+
 def test_kafka_is_asked_for_ends_at_intervals_while_the_daemon_waits_and_never_while_it_works(world, daemon):
     world.send(*documents(40, first=3))
     asked = counted_requests(daemon)

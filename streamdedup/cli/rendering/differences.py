@@ -1,4 +1,8 @@
-"""Differences of two texts for ``pairs`` and ``tuning_report``: changed parts, and shared parts without the middle."""
+"""Differences of two texts for ``pairs`` and ``tuning_report``: changed parts, and shared parts without the middle.
+
+``align`` returns segments; the text of a segment in one of the texts is a *part*, of which ``_shortened`` makes one to
+three *pieces*. ``demo`` explains ``GAP``; the page of ``serve`` shows segments itself (``serve.texts``).
+"""
 
 import unicodedata
 from collections.abc import Iterator, Sequence
@@ -22,7 +26,7 @@ PieceKind = Literal["same", "changed", "gap"]
 
 
 class Piece(NamedTuple):
-    """A part of a text: ``same`` in both, ``changed``, or a ``gap`` of omitted text; and the space that follows."""
+    """Text that is ``same`` in both texts, ``changed``, or a ``gap`` for omitted text; and the space that follows."""
 
     text: str
     kind: PieceKind
@@ -73,7 +77,7 @@ def _plain(text: str) -> str:
 
 
 def _folded(text: str) -> str:
-    # A word of odd spaces alone would become empty; it is compared as it is.
+    # A word of odd spaces alone (`safe_text.ODD_SPACES`) would become empty; it is compared as it is.
     return unicodedata.normalize("NFKC", text).casefold().strip() or text.strip(" \n")
 
 
@@ -108,7 +112,8 @@ def _shortened(part: str, kind: PieceKind, head_chars: int, tail_chars: int) -> 
         return
     if head:
         yield Piece(_written(words[:head]), kind, " ")
-    yield Piece(GAP, "gap", middle[-1].space or space)  # the part ends with `space`, its last word has none
+    # The last word of a part has no space of its own: the space behind the part is in `space`.
+    yield Piece(GAP, "gap", middle[-1].space or space)
     if tail:
         yield Piece(_written(words[len(words) - tail :]), kind, space)
 

@@ -22,7 +22,7 @@ from streamdedup.index.redis.servers import (
     POLICY_ADVICE,
     RETRIES,
     ClusterServers,
-    Connections,
+    ConnectionCounter,
     OneServer,
     Servers,
     refuse_eviction,
@@ -92,10 +92,10 @@ def connect_sentinel(
     return OneServer(client, connections)
 
 
-def _connections(security: Mapping[str, Any] | None) -> Connections:
+def _connections(security: Mapping[str, Any] | None) -> ConnectionCounter:
     """Return the counter of connections, which also has the setting that will bring a new login, for error texts."""
     provider = (security or {}).get("credential_provider")
-    return Connections(login_source=provider.source if isinstance(provider, RenewedLogin) else None)
+    return ConnectionCounter(login_source=provider.source if isinstance(provider, RenewedLogin) else None)
 
 
 class _SentinelClient(redis.Redis):

@@ -1,8 +1,8 @@
 """Redis servers: one server, a master that Sentinel names, or the masters in a cluster.
 
-All modules of ``index.redis`` send their commands through ``Servers``, and know only its ``mode`` of the deployment;
-``redis.connection``, which opens the connections, and ``redis.errors`` know more. No call waits longer than its
-time-out for an absent server; the daemon's loop repeats the batch.
+All modules of ``index.redis`` send their commands through ``Servers``, and may ask its ``mode`` and
+``connections.count``. Only ``redis.connection``, ``redis.credentials`` and ``redis.errors`` know more of the client
+than its exceptions. No call waits longer than its time-out for an absent server; the daemon's loop repeats the batch.
 """
 
 from abc import ABC, abstractmethod
@@ -37,8 +37,8 @@ class Command(NamedTuple):
     parts: Sequence[Any]
 
 
-class Connections:
-    """Counts the opened connections to servers.
+class ConnectionCounter:
+    """Counts the connections opened, and decides whether a refused login is final.
 
     ``redis.connection`` passes ``set_up_and_count`` or ``count_connection`` to the client as ``redis_connect_func``,
     which the client calls for each new connection.
@@ -85,22 +85,23 @@ class Servers(ABC):
     ``mode`` is the setting ``redis.mode``.
     """
 
-    connections: Connections
+    connections: ConnectionCounter
     mode: Literal["single", "sentinel", "cluster"]
 
     @abstractmethod
     def send(self, commands: Sequence[Command]) -> list[Any]:
-        """Send commands in one round trip and return their replies, errors among them.
+        """Send commands in one round trip and return their replies; commands in one hash slot are executed in order.
 
-        Commands in one hash slot are executed in order.
+        An error reply of a server is returned in its place. A failure of a connection is raised, or, in a cluster,
+        returned in place of each reply that is lost.
         """
 
     @abstractmethod
     def ask_masters(self, *parts: Any) -> dict[str, Any]:
-        """Send one command to every master with hash slots; return the replies by master address."""
+        """Send a command to the one server, or each master of a cluster with hash slots; return replies by address."""
 
     @abstractmethod
-    def ask_master(self, name: str, *parts: Any) -> Any:
+    def ask_master(self, address: str, *parts: Any) -> Any:
         """Send one command to the master at an address from ``ask_masters``."""
 
     @abstractmethod
@@ -129,9 +130,9 @@ class OneServer(Servers):
     ``client`` must not decode replies; ``connections`` counts the connections that the client opens.
     """
 
-    def __init__(self, client: redis.Redis, connections: Connections | None = None) -> None:
+    def __init__(self, client: redis.Redis, connections: ConnectionCounter | None = None) -> None:
         self.client = client
-        self.connections = connections or Connections()
+        self.connections = connections or ConnectionCounter()
         self.mode = "sentinel" if isinstance(client.connection_pool, SentinelConnectionPool) else "single"
 
     def send(self, commands: Sequence[Command]) -> list[Any]:
@@ -147,7 +148,7 @@ class OneServer(Servers):
             reply = self.client.execute_command(*parts)
         return {self._address(): reply}
 
-    def ask_master(self, name: str, *parts: Any) -> Any:  # noqa: ARG002  there is only one
+    def ask_master(self, address: str, *parts: Any) -> Any:  # noqa: ARG002  there is only one
         with translated(self._address, self.connections.new_login_setting):
             return self.client.execute_command(*parts)
 
@@ -176,7 +177,7 @@ class ClusterServers(Servers):
 
     Args:
         open_client: Makes a client, which connects at once.
-        from_replicas: Whether commands go to a replica if there is any; they must only read.
+        from_replicas: Whether ``send`` uses a replica if there is any; commands must only read.
     """
 
     mode = "cluster"
@@ -184,13 +185,13 @@ class ClusterServers(Servers):
     def __init__(
         self,
         open_client: Callable[[], RedisCluster],
-        connections: Connections | None = None,
+        connections: ConnectionCounter | None = None,
         *,
         from_replicas: bool = False,
     ) -> None:
         self._open_client = open_client
         self._from_replicas = from_replicas
-        self.connections = connections or Connections()
+        self.connections = connections or ConnectionCounter()
         self._client: RedisCluster | None = None
 
     def send(self, commands: Sequence[Command]) -> list[Any]:
@@ -213,15 +214,16 @@ class ClusterServers(Servers):
         check_replies([reply for _, reply in replies])
         return {master.name: reply for master, reply in replies}
 
-    def ask_master(self, name: str, *parts: Any) -> Any:
+    def ask_master(self, address: str, *parts: Any) -> Any:
 
-        def choose_node(client: RedisCluster) -> list[_Addressed]:
+        def choose_nodes(client: RedisCluster) -> list[_Addressed]:
             for master in client.get_primaries():
-                if master.name == name:
+                if master.name == address:
                     return [(master, parts)]
-            raise exceptions.MasterDownError(f"{name} is no master of the cluster any more")
+            # Translated to `StoreUnavailable`: a failover is under way.
+            raise exceptions.MasterDownError(f"{address} is no master of the cluster any more")
 
-        ((_, reply),) = self._exchange(choose_node)
+        ((_, reply),) = self._exchange(choose_nodes)
         check_replies([reply])
         return reply
 
