@@ -167,6 +167,7 @@ class IndexGrowth:
         count, before, before_s = last_count(sizes), 0, servers.cpu_s(self._pid)
         for size in sizes:
             if not self._fits(size):
+                print(f"{self._layout}: no memory for {size:,} documents or more", file=sys.stderr)
                 return
             self.fill(size - count)
             prepared = self.prepare(self._filled, size)

@@ -2,34 +2,43 @@
 
 Called by programs, for which the package exports ``LibraryIndex`` and ``LibraryProfile`` as ``Index`` and ``Profile``.
 ``detection.writing`` writes their indexes by the stages of the daemon; ``detection.lookup`` reads these indexes and
-those of daemons. The time of a call is the record time of its documents. A change also touches docs/library.md.
+those of daemons; ``library_arguments`` checks what a program passes. The time of a call is the record time of its
+documents. A change also touches docs/library.md.
 """
 
 import re
 import threading
 import warnings
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from contextlib import ExitStack
 from pathlib import Path
-from typing import Any, Literal, Self, TypedDict, TypeVar, Unpack
-
-import msgspec
+from typing import Literal, Self, TypedDict, TypeVar, Unpack
 
 from streamdedup import clock, settings
 from streamdedup.detection.lookup import IndexLookup, LookupQuery, StoredCluster
 from streamdedup.detection.model import DetectorOptions, Matches
 from streamdedup.detection.scope import query_scope
 from streamdedup.detection.writing import IndexWriter, chunks
-from streamdedup.errors import DecodeError, DocumentTooLarge, IndexNotWritable, SettingsError, StoreUnavailable
+from streamdedup.errors import DocumentTooLarge, IndexNotWritable, SettingsError, StoreUnavailable
 from streamdedup.index import contract
 from streamdedup.index.fingerprints import MAINTAINED_BY_PROGRAMS
 from streamdedup.index.memory import MemoryIndex
 from streamdedup.index.reading import IndexReader
 from streamdedup.index.values import Fingerprint
 from streamdedup.indexes import backend_at, connect_backend, detector_options, index_parameters, lifetime_ms
+from streamdedup.library_arguments import (
+    DocumentArgument,
+    Field,
+    column,
+    converted,
+    item,
+    repaired,
+    valid_field,
+    valid_id,
+)
 from streamdedup.settings.validation import read_profile
 from streamdedup.similarity.measures import MeasureName
-from streamdedup.wire import MAX_ID_BYTES, ErrorCode, Match, id_mistake
+from streamdedup.wire import ErrorCode, Match
 
 __all__ = ["LibraryIndex", "LibraryProfile", "Match", "ProfileKeys"]
 
@@ -39,20 +48,7 @@ KEY_PREFIX = "streamdedup-library"
 _INDEX_NAME = re.compile(r"[a-z0-9_-]{1,32}")
 
 _Result = TypeVar("_Result")
-#: Id, source or scope of a document.
-_Field = str | int
-_DocumentTuple = (
-    tuple[_Field, str] | tuple[_Field, str, _Field | None] | tuple[_Field, str, _Field | None, _Field | None]
-)
-
-
-class _Document(msgspec.Struct, array_like=True, forbid_unknown_fields=True):
-    """A document as a program passes it, a tuple; id, source and scope may be integers, as in a record."""
-
-    id: _Field
-    text: str
-    source: _Field | None = None
-    scope: _Field | None = None
+_DocumentTuple = tuple[Field, str] | tuple[Field, str, Field | None] | tuple[Field, str, Field | None, Field | None]
 
 
 class ProfileKeys(TypedDict, total=False):
@@ -240,7 +236,7 @@ class LibraryIndex:
             StoreUnavailable: The server does not answer; repeat the call.
             IndexLost: The index was deleted; connect again.
         """
-        valid = [self._valid_document(document) for document in _converted("documents", documents, _Document)]
+        valid = [self._valid_document(document) for document in converted("documents", documents, DocumentArgument)]
         with self._lock:
             return self._write(lambda writer: writer.add(valid))
 
@@ -248,8 +244,8 @@ class LibraryIndex:
         self,
         texts: Iterable[str],
         *,
-        sources: Iterable[_Field | None] | None = None,
-        scopes: Iterable[_Field | None] | None = None,
+        sources: Iterable[Field | None] | None = None,
+        scopes: Iterable[Field | None] | None = None,
     ) -> list[Matches]:
         """Find the near-duplicates of texts without inserting them; the texts do not find each other.
 
@@ -269,9 +265,9 @@ class LibraryIndex:
             IndexMismatch: The index was built anew with another profile.
         """
         valid = [
-            self._valid_text(f"number {number}", text) for number, text in enumerate(_converted("texts", texts, str))
+            self._valid_text(f"number {number}", text) for number, text in enumerate(converted("texts", texts, str))
         ]
-        columns = zip(valid, _column("source", sources, valid), _column("scope", scopes, valid), strict=True)
+        columns = zip(valid, column("source", sources, valid), column("scope", scopes, valid), strict=True)
         queries = [LookupQuery(text, source=source, scope=scope) for text, source, scope in columns]
         with self._lock:
             if not self._check_index():
@@ -284,19 +280,19 @@ class LibraryIndex:
                     matches.append(Matches(result.matches, complete=result.complete))
             return matches
 
-    def cluster(self, document_id: _Field) -> StoredCluster | None:
+    def cluster(self, document_id: Field) -> StoredCluster | None:
         """Return the members, the size and the spread of a document's cluster; None without the document in the index.
 
         ``spread`` is None without sources or labels. Errors: as for ``lookup``; ``TypeError`` names the wrong id.
         """
-        (valid,) = map(self._valid_id, _converted("document_id", [document_id], _Field))
+        valid = valid_id(item("document_id", document_id, Field))
         with self._lock:
             stored = self._lookup.document(valid) if self._check_index() else None
             return None if stored is None else self._lookup.cluster_of(stored[0])
 
-    def remove(self, ids: Iterable[_Field]) -> None:
+    def remove(self, ids: Iterable[Field]) -> None:
         """Remove documents; unknown ids are ignored. Errors: as for ``add``; ``TypeError`` names the wrong id."""
-        valid = [self._valid_id(document_id) for document_id in _converted("ids", ids, _Field)]
+        valid = [valid_id(document_id) for document_id in converted("ids", ids, Field)]
         with self._lock:
             self._write(lambda writer: writer.remove(valid))
 
@@ -328,25 +324,15 @@ class LibraryIndex:
             )
         return opening is not None
 
-    def _valid_document(self, document: _Document) -> tuple[str, str, str | None, str | None]:
-        document_id = self._valid_id(document.id)
-        scope = query_scope(self._options, _valid_field("scope", document.scope))
+    def _valid_document(self, document: DocumentArgument) -> tuple[str, str, str | None, str | None]:
+        document_id = valid_id(document.id)
+        scope = query_scope(self._options, valid_field("scope", document.scope))
         text = self._valid_text(document_id, document.text)
-        return document_id, text, _valid_field("source", document.source), scope
-
-    def _valid_id(self, value: _Field) -> str:
-        document_id = _as_text("document id", value)
-        try:
-            mistake = id_mistake(document_id, len(document_id.encode()))
-        except UnicodeEncodeError:
-            mistake = "contains half of a surrogate pair"
-        if mistake is not None:
-            raise DecodeError(ErrorCode.INVALID_ID, f"a document id {mistake}")
-        return document_id
+        return document_id, text, valid_field("source", document.source), scope
 
     def _valid_text(self, document: str, text: str) -> str:
         """Return a repaired text; ``document`` names it in the error for a text that is too long."""
-        text, length = _repaired(text)
+        text, length = repaired(text)
         if length > self._max_text_bytes:
             limit = f"max_text_bytes is {self._max_text_bytes:,}"
             raise DocumentTooLarge(ErrorCode.TOO_LARGE, f"the text of {document} is {length:,} bytes long; {limit}")
@@ -356,58 +342,3 @@ class LibraryIndex:
 def _check_index_name(name: str) -> None:
     if not _INDEX_NAME.fullmatch(name):
         raise SettingsError(f"name: {name!r} is not the name of an index; allowed: 1 to 32 of a-z, 0-9, _ and -")
-
-
-def _converted(argument: str, values: Iterable[object], kind: Any) -> Iterator[Any]:
-    """Yield the items of an argument as ``kind``; ``TypeError`` or ``ValueError`` names the first wrong item."""
-    if isinstance(values, (str, bytes)):  # would be taken as the list of its characters
-        raise TypeError(f"{argument}: a list of texts is needed, not one text")
-    for number, value in enumerate(values):
-        try:
-            yield msgspec.convert(value, kind)
-        except msgspec.ValidationError as error:  # such as: Expected `str`, got `null` - at `$[1]`
-            reason, _, path = str(error).replace("null", "None").replace("`array`", "tuple").partition(" - at `$")
-            reason = reason.replace("`object`", f"`{type(value).__name__}`")  # msgspec calls a dict so
-            subject = f"{argument}[{number}]"
-            if path and isinstance(value, (tuple, list)):  # `path`, such as [1]: the number of a field of the document
-                id_text = "" if path[1] == "0" else f" (id {value[0]!r:.40})"
-                subject = f"the {_Document.__struct_fields__[int(path[1])]} of {subject}{id_text}"
-            raise (ValueError if "length" in reason else TypeError)(f"{subject}: {reason}") from None
-
-
-def _column(noun: str, fields: Iterable[_Field | None] | None, texts: Sequence[str]) -> Iterable[str | None]:
-    """Return the source or scope of each text, or None for each."""
-    if fields is None:
-        return [None] * len(texts)
-    column = [_valid_field(noun, field) for field in _converted(f"{noun}s", fields, _Field | None)]
-    if len(column) != len(texts):
-        raise ValueError(f"{noun}s: {len(column):,} in place of {len(texts):,}; each text needs one, which may be None")
-    return column
-
-
-def _as_text(noun: str, value: _Field) -> str:
-    try:
-        return str(value)
-    except ValueError:  # Python writes 4,300 digits
-        reason = f"a {noun} has too many digits; at most {MAX_ID_BYTES:,} bytes are allowed"
-        raise DecodeError(ErrorCode.INVALID_FIELD, reason) from None
-
-
-def _valid_field(noun: str, value: _Field | None) -> str | None:
-    """Return a source or a scope, repaired as in a record."""
-    if value is None:
-        return None
-    text, length = _repaired(_as_text(noun, value))
-    if length > MAX_ID_BYTES:
-        limit = f"at most {MAX_ID_BYTES:,} are allowed"
-        raise DecodeError(ErrorCode.INVALID_FIELD, f"a {noun} is {length:,} bytes long; {limit}")
-    return text
-
-
-def _repaired(text: str) -> tuple[str, int]:
-    """Return a text with U+FFFD for each half of a surrogate pair, as in a record, and its length in bytes."""
-    try:
-        return text, len(text.encode())
-    except UnicodeEncodeError:
-        text = text.encode("utf-16", "surrogatepass").decode("utf-16", "replace")
-        return text, len(text.encode())

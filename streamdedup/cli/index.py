@@ -14,24 +14,25 @@ from typing import Annotated
 
 import typer
 
+from streamdedup import clock
 from streamdedup.cli.assembly import kafka_options, rebuilder
 from streamdedup.cli.guards import YesOption, confirm, refuse_members, refuse_while_daemons_run, require_confirmable
 from streamdedup.cli.index_status import collect_status, is_lost, render_status
 from streamdedup.cli.output import showing_keys, showing_parts, tell
 from streamdedup.cli.settings_options import ConfigOption, SetOption, load_settings, with_same_settings
 from streamdedup.daemon.losses import Loss, find_losses, is_lost_as_a_whole
-from streamdedup.daemon.rebuild import keeping_membership
+from streamdedup.daemon.rebuild import fillable_gaps, keeping_membership
 from streamdedup.daemon.rebuild_run import Progress
 from streamdedup.errors import EXIT_INDEX_LOST, BrokerUnavailable, SettingsError
 from streamdedup.index.backend import Backend
 from streamdedup.index.fingerprints import mismatches
-from streamdedup.indexes import connect_backend
+from streamdedup.indexes import connect_backend, lifetime_ms
 from streamdedup.kafka.admin import check_topics
 from streamdedup.kafka.consumer import KafkaSource
 from streamdedup.kafka.group_admin import committed_offsets, describe_group, members_of_index
 from streamdedup.kafka.producer import KafkaTransport
 from streamdedup.position import Partition
-from streamdedup.settings import Settings
+from streamdedup.settings import Profile, Settings
 from streamdedup.settings.units import counted
 
 #: Longest wait of one poll while joining the group, in seconds.
@@ -146,7 +147,7 @@ def rebuild(
     Stop all daemons of the group first. A killed daemon, or one with kafka.group_instance_id, stays a member of the
     group until its session ends; the command waits for that. The committed records of the profile's window are read
     again, and nothing is published. An index that has gone back to an earlier time is kept, and only the records since
-    then are read. An interrupted rebuild can be run again.
+    then are read, unless these records cannot make it whole. An interrupted rebuild can be run again.
 
     Example:  streamdedup index rebuild --config streamdedup.toml --profile reviews
     """
@@ -156,7 +157,7 @@ def rebuild(
     with connect_backend(settings) as backend:
         backend.require_usable()
         losses = _losses(settings, names, backend)
-        to_rebuild = {name for name in names if not _is_gap(losses[name])}
+        to_rebuild = {name for name in names if not _is_gap(losses[name], settings.profiles[name])}
         to_replace = [name for name in names if name in to_rebuild and backend.upkeep(name).fingerprint() is not None]
         if to_replace:
             require_confirmable("replaces an index", yes=yes)
@@ -164,7 +165,7 @@ def rebuild(
         with showing_keys("deleting") as on_keys, showing_parts("offsets") as progress:
             counts = _rebuild(settings, losses, backend, on_keys, progress)
     for name, count in counts.items():
-        tell(f"{name}: {'rebuilt' if name in to_rebuild else 'gap filled'} from {counted(count, 'record')}")
+        tell(f"{name}: {'rebuilt' if name in to_rebuild else 'complete again'} from {counted(count, 'record')}")
 
 
 def _losses(settings: Settings, names: Sequence[str], backend: Backend) -> dict[str, list[Loss]]:
@@ -179,9 +180,12 @@ def _losses(settings: Settings, names: Sequence[str], backend: Backend) -> dict[
     return losses
 
 
-def _is_gap(losses: Sequence[Loss]) -> bool:
-    """Tell whether all losses are gaps, which ``Rebuilder`` fills where it can; else the index is replaced."""
-    return bool(losses) and not is_lost_as_a_whole(losses)
+def _is_gap(losses: Sequence[Loss], profile: Profile) -> bool:
+    """Return whether only a gap is to be filled; with other losses, or none, the index is replaced.
+
+    The replay may still show that the records of the gap are not enough: ``RebuildRun`` then replaces the index.
+    """
+    return bool(losses) and fillable_gaps(losses, lifetime_ms(profile), clock.now_ms()) is not None
 
 
 def _fits(backend: Backend, name: str) -> bool:
@@ -199,14 +203,15 @@ def _rebuild(
 ) -> dict[str, int]:
     """Rebuild the indexes of profiles up to the committed offsets; return the record count by profile.
 
-    If all ``losses`` of a profile are gaps, they are filled where ``Rebuilder`` can; otherwise the whole index is
-    rebuilt. ``on_keys`` is called with the count of newly deleted keys of the old index.
+    With ``_is_gap`` the gaps of a profile are filled; otherwise the whole index is rebuilt. ``on_keys`` is
+    called with the count of newly deleted keys of the old index.
     """
     builder = rebuilder(settings, backend, on_keys)
     try:
         for name, index_losses in losses.items():
             # `begin` takes a function, because a daemon finds the losses under the lease (the right to rebuild).
-            builder.begin(name, find_losses=partial(list, index_losses) if _is_gap(index_losses) else None)
+            is_gap = _is_gap(index_losses, settings.profiles[name])
+            builder.begin(name, find_losses=partial(list, index_losses) if is_gap else None)
         # Joined after `begin`: the fence has the new generation, and refuses a batch that an earlier member processes.
         with _joined_group(settings) as (source, generation):
             committed = source.committed_offsets()

@@ -90,7 +90,7 @@ class Rebuilder:
             if losses is not None and not losses:  # another process has completed a rebuild meanwhile
                 target.staging.abandon()
                 return False
-            gaps = None if losses is None else self._fillable_gaps(losses, target.lifetime_ms)
+            gaps = None if losses is None else fillable_gaps(losses, target.lifetime_ms, self._now_ms())
             if gaps is None:
                 target.staging.clear(self._extending_leases(tick))
         except BaseException:
@@ -100,19 +100,6 @@ class Rebuilder:
         gap_kind = "switch" if all(loss.is_switch for loss in losses or ()) else "gap"
         self._begun[name] = _Begun(target, gaps, "lost" if gaps is None else gap_kind)
         return True
-
-    def _fillable_gaps(self, losses: Sequence[Loss], lifetime_ms: int | None) -> Mapping[Partition, Gap] | None:
-        """Return the gap by partition; None if the whole index is to be rebuilt.
-
-        A gap that begins more than half a lifetime ago is not filled: the index has lost requests that extended claims,
-        the replay does not repeat them, and claims could expire too early.
-        """
-        if is_lost_as_a_whole(losses):
-            return None
-        gaps = gap_by_partition(losses)
-        begin_ms = min(gap.since_ms for gap in gaps.values())
-        is_too_old = lifetime_ms is not None and begin_ms < self._now_ms() - lifetime_ms // 2
-        return None if is_too_old else gaps
 
     def kind_of(self, name: str) -> str:
         """Return the kind of the rebuild that has begun for a profile, one of ``metrics.REBUILD_KINDS``."""
@@ -162,6 +149,20 @@ class Rebuilder:
         """Give up the leases of all rebuilds that have begun; never raises."""
         while self._begun:
             self._begun.popitem()[1].target.staging.abandon()
+
+
+def fillable_gaps(losses: Sequence[Loss], lifetime_ms: int | None, now_ms: int) -> Mapping[Partition, Gap] | None:
+    """Return the gap by partition; None if the whole index is to be rebuilt.
+
+    A gap that begins more than half a lifetime ago is not filled: the index has lost requests that extended claims,
+    the replay does not repeat them, and claims could expire too early.
+    """
+    if is_lost_as_a_whole(losses):
+        return None
+    gaps = gap_by_partition(losses)
+    begin_ms = min(gap.since_ms for gap in gaps.values())
+    is_too_old = lifetime_ms is not None and begin_ms < now_ms - lifetime_ms // 2
+    return None if is_too_old else gaps
 
 
 def keeping_membership(source: Source, tick: Callable[[], None]) -> Callable[[], None]:

@@ -122,6 +122,7 @@ class TokenLogin(KafkaLogin):
         super().__init__("kafka.sasl_token_url", self._valid_token)
         self._url = url
         self._fetch = fetch
+        self._fetched = ""  # only the thread writes it; `token` writes `_last`
         self._expires_at = 0.0  # monotonic time
         self._is_refused = False  # by the endpoint, at the last attempt
         #: Why the last attempt brought no token; empty after a success.
@@ -148,7 +149,7 @@ class TokenLogin(KafkaLogin):
         """Return the last token; raise ``SettingsError``, as ``read`` of ``KafkaLogin`` does, if it has expired."""
         if time.monotonic() >= self._expires_at:
             raise SettingsError(self._problem or _EXPIRED)
-        return self._last
+        return self._fetched
 
     def _renew(self) -> None:
         while not self._is_ended.wait(timeout=self._fetch_token()):
@@ -168,7 +169,7 @@ class TokenLogin(KafkaLogin):
             if self._problem:
                 logger.info("There is a token for Kafka", extra={"event": "token_fetched", "url": self._url})
             lifetime_s = min(lifetime_s, MAX_LIFETIME_S)
-            self._last, self._expires_at = text, time.monotonic() + lifetime_s
+            self._fetched, self._expires_at = text, time.monotonic() + lifetime_s
             self._problem, self._is_refused = "", False
             self._first_attempt_done.set()
             return max(lifetime_s * RENEW_SHARE, RETRY_S)

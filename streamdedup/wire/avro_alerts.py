@@ -33,7 +33,7 @@ from streamdedup.wire.alerts import (
 )
 from streamdedup.wire.error_codes import ErrorCode
 from streamdedup.wire.formats.registry import split_frame
-from streamdedup.wire.schema_registry import Registry, RegistrySession
+from streamdedup.wire.schema_registry import Registry, RegistrySession, parsed_json
 
 _PRIMITIVES: Final[dict[type[Any], str]] = {
     str: "string",
@@ -118,7 +118,11 @@ class AvroAlerts(AlertReader):
             return 0  # the newest schema is too long, or refers to a missing schema
         if newest is None:
             return None
-        return newest.schema_id if newest.kind == "AVRO" and msgspec.json.decode(newest.text) == _ALERT else 0
+        try:
+            is_same = newest.kind == "AVRO" and parsed_json(newest.text) == _ALERT
+        except (ValueError, RecursionError):
+            is_same = False
+        return newest.schema_id if is_same else 0
 
     def register(self) -> bool:
         """Register the schema, unless the subject has it as the newest; return whether this call registered it.
@@ -168,7 +172,7 @@ class AvroAlerts(AlertReader):
     def _fetch_schema(self, schema_id: int | UUID) -> Any:
         with RegistrySession(self._registry) as session:
             registered = session.by_id(schema_id)
-        return self._avro.parse_schema(msgspec.json.decode(registered.text))
+        return self._avro.parse_schema(parsed_json(registered.text))
 
 
 def _in_json(content: Any) -> Any:

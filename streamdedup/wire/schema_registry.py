@@ -5,6 +5,7 @@ repeats failed requests.
 """
 
 import json
+import re
 import ssl
 import time
 from collections.abc import Callable, Mapping
@@ -13,7 +14,7 @@ from dataclasses import dataclass, field
 from http import HTTPStatus
 from http.client import HTTPException
 from threading import Event
-from typing import Final, NamedTuple, Self, TypeVar
+from typing import Any, Final, NamedTuple, Self, TypeVar
 from urllib.parse import quote, urlsplit
 from uuid import UUID
 
@@ -24,6 +25,8 @@ from streamdedup.http_client import HttpSession
 from streamdedup.wire.error_codes import ErrorCode
 
 T = TypeVar("T")
+
+_HALF_PAIR = re.compile("[\ud800-\udfff]")
 
 #: Largest number of bytes of a schema and of those that it refers to; schemas have some kilobytes.
 MAX_ANSWER_BYTES: Final = 4 * 1024 * 1024
@@ -214,7 +217,7 @@ class RegistrySession:
             reason = f"the schema and those that it refers to are longer than {MAX_ANSWER_BYTES:,} bytes"
             raise DecodeError(ErrorCode.UNUSABLE_SCHEMA, reason)
         try:
-            answer = _converted(answer_type, body)
+            answer = msgspec.convert(parsed_json(body), answer_type)
         except RecursionError:
             raise DecodeError(ErrorCode.UNUSABLE_SCHEMA, "the answer of the registry is nested too deeply") from None
         self._registry.has_answered.set()
@@ -230,12 +233,14 @@ class RegistrySession:
         return f"schema_registry.url: {url} is not the API of a schema registry (status {status})"
 
 
-def _converted(answer_type: type[T], body: bytes) -> T:
-    """Return an answer; msgspec refuses a schema with half of a surrogate pair, which registries in Python accept."""
-    try:
-        return msgspec.json.decode(body, type=answer_type)
-    except msgspec.DecodeError:
-        return msgspec.convert(json.loads(body), answer_type)
+def parsed_json(text: str | bytes) -> Any:
+    """Return the content of an answer or a schema, with U+FFFD for each half of a surrogate pair.
+
+    Other clients accept such halves and numbers without end, which msgspec refuses. Raises ``ValueError`` and
+    ``RecursionError``.
+    """
+    written = json.dumps(json.loads(text), ensure_ascii=False)
+    return json.loads(_HALF_PAIR.sub("\ufffd", written))
 
 
 def _error_code(body: bytes) -> int:

@@ -118,7 +118,7 @@ def test_an_index_built_anew_by_the_command_is_like_one_that_was_never_lost(inst
         assert done.stdout == f"articles: rebuilt from {len(FIRST + SECOND)} records\n"
     else:
         # The batch that was last announced when the copy was made is read again too.
-        count = int(done.stdout.removeprefix("articles: gap filled from ").split()[0])
+        count = int(done.stdout.removeprefix("articles: complete again from ").split()[0])
         assert len(SECOND) <= count < len(FIRST + SECOND)
     assert done.stderr == ""
     assert installation.pairs() == PAIRS_OF_TWO

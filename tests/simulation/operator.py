@@ -47,8 +47,11 @@ class Settings:
     group_id = GROUP
     session_timeout_s = 6.0
     fetch_timeout_s = 5.0
-    profiles = {"articles": SimpleNamespace(topics=[INPUT])}  # noqa: RUF012  as settings have it
     service = SimpleNamespace(on_index_lost="rebuild")
+
+    @property
+    def profiles(self) -> Mapping[str, Any]:
+        return {"articles": SimpleNamespace(topics=[INPUT], lifetime_ms=self.simulation.kept_ms)}
 
     @property
     def kafka(self) -> "Settings":
@@ -129,6 +132,7 @@ PATCHES: Mapping[str, Any] = {
     "kafka_options": lambda settings: settings,
     "connect_backend": lambda settings: contextlib.nullcontext(Backend(settings)),
     "rebuilder": lambda settings, backend, *_: a_rebuilder(settings.simulation, backend),
+    "lifetime_ms": lambda profile: profile.lifetime_ms,
     "committed_offsets": _committed,
     "describe_group": lambda settings: SimpleNamespace(members=_members(settings), missing_topics=frozenset()),
     "members_of_index": lambda settings, **_: [n for n in _members(settings) if n == settings.installation.prefix],

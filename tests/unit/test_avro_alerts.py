@@ -143,6 +143,21 @@ def test_the_schema_has_the_fields_of_the_json_schema_and_the_first_match():
     assert fields_of(ALERT_SCHEMA) == {"": set(expected["properties"]) | {"first_match"}} | names
 
 
+@pytest.mark.parametrize("newest", ["{", '{"doc": "\ud800"}', r'{"doc": "\ud800"}', '{"size": NaN}', "[" * 100_000])
+def test_a_newest_schema_in_any_text_is_another_than_that_of_alerts(memory, newest):
+    memory.add(newest, is_alerts=True)
+    assert in_avro().registered_id() == 0
+    assert in_avro().register()
+    assert in_avro().registered_id() == max(memory.schemas)
+
+
+def test_an_alert_is_read_with_a_schema_that_has_half_of_a_surrogate_pair(memory):
+    value = in_avro().encode(an_alert())
+    loose = ALERT_SCHEMA.replace('"type":"record"', r'"type":"record","doc":"\ud800"', 1)
+    memory.schemas[max(memory.schemas)] = loose
+    assert decoded(value) == an_alert()
+
+
 def test_a_reader_with_the_schema_reads_what_the_last_release_has_written():
     checker = ReaderWriterCompatibilityChecker()
     result = checker.get_compatibility(reader=avro.schema.parse(ALERT_SCHEMA), writer=avro.schema.parse(LAST))

@@ -7,6 +7,7 @@ from types import SimpleNamespace
 import pytest
 from structlog.testing import capture_logs
 
+from streamdedup import clock
 from streamdedup.cli import index as commands
 from streamdedup.daemon import rebuild
 from streamdedup.daemon.attempts import in_lineage
@@ -23,6 +24,7 @@ from streamdedup.index.memory import MemoryIndex
 from streamdedup.index.values import Opening
 from streamdedup.kafka.protocols import CommittedOffset, Message
 from streamdedup.position import Partition
+from streamdedup.settings.validation import read_profile
 from streamdedup.wire import Decoder, decode_alert
 from tests import turns
 from tests.entries import pending_of
@@ -549,10 +551,12 @@ def test_an_index_with_a_loss_beside_the_gap_of_a_switch_is_shown_as_lost():
     assert shown == []
 
 
-def test_the_command_keeps_an_index_with_gaps_and_replaces_one_that_lacks_more_or_nothing():
-    gap = Loss(Partition("a", 0), CommittedOffset(1), "gone back", Gap(0, 0))
-    losses = ([gap], [gap, Loss(Partition("a", 1), CommittedOffset(1), "lost")], [])
-    assert [commands._is_gap(losses_of_index) for losses_of_index in losses] == [True, False, False]
+def test_the_command_keeps_an_index_with_gaps_and_replaces_one_with_an_old_gap_or_more_or_no_losses(monkeypatch):
+    monkeypatch.setattr(clock, "now_ms", lambda: 5_000_000)
+    profile = read_profile({"retention": "1h", "retention_slack": "0s"}, {"retention", "retention_slack"})
+    gap, old_gap = (Loss(Partition("a", 0), CommittedOffset(1), "gone back", Gap(0, 3_200_000 - age)) for age in (0, 1))
+    losses = ([gap], [old_gap], [gap, Loss(Partition("a", 1), CommittedOffset(1), "lost")], [])
+    assert [commands._is_gap(losses_of_index, profile) for losses_of_index in losses] == [True, False, False, False]
 
 
 def test_a_rebuild_of_an_index_without_losses_gives_up_the_lease_and_deletes_nothing():

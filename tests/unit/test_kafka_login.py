@@ -148,6 +148,23 @@ def test_a_token_is_renewed_before_its_end_and_kept_while_the_endpoint_is_away(e
         tokens.prepare(0)
 
 
+def test_a_login_during_a_request_does_not_bring_the_last_token_back():
+    texts = iter(["first", "second"])
+    tokens = login.TokenLogin("http://localhost/t", lambda: (next(texts), 60))
+    tokens._fetch_token()
+    read = tokens._read
+
+    def read_before_a_fetch():
+        text = read()
+        tokens._fetch_token()
+        return text
+
+    tokens._read = read_before_a_fetch
+    assert tokens.token() == "first"
+    tokens._read = read
+    assert tokens.token() == "second"
+
+
 def test_a_client_that_the_endpoint_refuses_ends_the_daemon_only_before_the_first_login(endpoint, accepted):
     kafka_login.cache_clear()
     tokens = kafka_options(oauth(sasl_token_url=endpoint.url, sasl_client_secret="canary-wrong")).sasl_login

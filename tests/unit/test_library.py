@@ -23,6 +23,7 @@ from streamdedup.indexes import detector_options
 from streamdedup.library import ProfileKeys
 from streamdedup.settings import Profile as ProfileSection
 from streamdedup.settings.base import keys_of
+from streamdedup.wire import ErrorCode
 from tests.floods import a_story, decoys, edited
 from tests.thoroughness import examples
 
@@ -215,7 +216,7 @@ class TestValues:
             (lambda index: index.remove(["a", None]), "ids[1]: Expected `int | str`, got `None`"),
             (lambda index: index.remove(b"ab"), "ids: a list of texts is needed, not one text"),
             (lambda index: index.add(("a", TEXT)), "documents[0]: Expected tuple, got `str`"),
-            (lambda index: index.cluster(None), "document_id[0]: Expected `int | str`, got `None`"),
+            (lambda index: index.cluster(None), "document_id: Expected `int | str`, got `None`"),
         ],
     )
     def test_an_item_of_a_wrong_type_is_named_by_its_index(self, index, call, said):
@@ -223,12 +224,18 @@ class TestValues:
             call(index)
         assert str(raised.value).startswith(said)
 
-    @pytest.mark.parametrize("document", [(10**5000, TEXT), ("a", TEXT, 10**5000), ("a", TEXT, None, 10**5000)])
-    def test_an_integer_of_more_digits_than_python_writes_is_refused_by_its_name(self, index, document):
-        with pytest.raises(
-            DecodeError, match=r"^a (document id|source|scope) has too many digits; at most 1,024 bytes"
-        ):
+    @pytest.mark.parametrize(
+        ("document", "noun", "code"),
+        [
+            ((10**5000, TEXT), "document id", ErrorCode.INVALID_ID),
+            (("a", TEXT, 10**5000), "source", ErrorCode.INVALID_FIELD),
+            (("a", TEXT, None, 10**5000), "scope", ErrorCode.INVALID_FIELD),
+        ],
+    )
+    def test_an_integer_of_more_digits_than_python_writes_is_refused_by_its_name(self, index, document, noun, code):
+        with pytest.raises(DecodeError, match=f"^a {noun} has too many digits; at most 1,024 bytes") as raised:
             index.add([document])
+        assert raised.value.code == code
 
     def test_a_wrong_number_of_scopes_is_named(self, index):
         with pytest.raises(ValueError, match="scopes: 2 in place of 1; each text needs one"):

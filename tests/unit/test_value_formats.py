@@ -491,6 +491,16 @@ def test_a_value_without_an_id_is_refused(answers, decode, value):
     assert not answers.asked
 
 
+DECIMAL_FIXED = {"type": "fixed", "name": "F", "size": 1, "logicalType": "decimal", "precision": 1}
+LONG_FIXED = json.dumps(record("A", skipped=DECIMAL_FIXED, text="string")).replace('"size": 1', '"size": 1e999')
+
+
+def test_nothing_is_written_with_an_unusable_schema(answers, url):
+    answers["/api/subjects/a-value/versions/latest"] = (200, answers.add(7, LONG_FIXED) | {"id": 7})
+    with pytest.raises(DecodeError, match="no Avro schema: OverflowError"):
+        Decoder(format="avro", registry=Registry(url)).value_format.writer("a-value")
+
+
 @pytest.mark.parametrize(
     ("schema", "kind", "reason"),
     [
@@ -502,6 +512,7 @@ def test_a_value_without_an_id_is_refused(answers, decode, value):
         ("string", "AVRO", "no Avro schema"),
         ('"string"', "AVRO", "none of the text fields: text"),
         ([{"foo": 1}], "AVRO", "none of the text fields: text"),
+        (LONG_FIXED, "AVRO", "no Avro schema: OverflowError"),
     ],
 )
 def test_an_unusable_schema_is_asked_for_once(answers, decode, schema, kind, reason):
@@ -615,6 +626,28 @@ def test_half_of_a_surrogate_pair_in_a_schema_costs_nothing(answers, decode, kin
     answers.add(7, schema.replace("DOC", "\ud800"), kind)
     form = {"JSON": "json-schema"}.get(kind, kind.lower())
     assert decode(b"\0\0\0\0\7" + value, format=form).text == "a"
+
+
+@pytest.mark.parametrize("is_escaped", [True, False])
+@pytest.mark.parametrize("field", ["id", "text", "source", "scope", "published_at", "op"])
+def test_a_symbol_with_half_of_a_surrogate_pair_reaches_no_document(answers, decode, field, is_escaped):
+    fields = {"id": "string", "text": "string"} | {field: {"type": "enum", "name": "E", "symbols": ["\ud800x", "FINE"]}}
+    answers.add(7, json.dumps(record("A", **fields), ensure_ascii=is_escaped))
+    options = {"scope_field": "scope"} if field == "scope" else {}
+    bad, fine = (b"".join(symbol if name == field else b"\2a" for name in fields) for symbol in (b"\0", b"\2"))
+    for _ in range(2):
+        code, reason = refused(decode, b"\0\0\0\0\7" + bad, **options)
+        assert (code, "half of a surrogate pair" in reason) == (ErrorCode.UNUSABLE_SCHEMA, True)
+    assert len(answers.asked) == 1
+    if field != "op":
+        assert getattr(decode(b"\0\0\0\0\7" + fine, **options), field) == "FINE"
+
+
+@pytest.mark.parametrize("subject", ["\ud800", "a/\ud800"])
+def test_half_of_a_surrogate_pair_in_the_name_of_a_referred_schema_makes_it_unknown(answers, decode, subject):
+    answers.add(7, record("A", text="B"), references=[{"name": "B", "subject": subject, "version": 1}])
+    code, reason = refused(decode, b"\0\0\0\0\7\2a")
+    assert (code, "which is gone" in reason) == (ErrorCode.UNKNOWN_SCHEMA, True)
 
 
 def test_a_schema_without_measure_is_refused(answers, decode):

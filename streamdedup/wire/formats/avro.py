@@ -6,7 +6,6 @@ its logical type stays as it is: fastavro 1.13.1 fails for times that Python can
 a decimal grows with the square of its length (1 MB: 2 minutes), so ``MAX_DECIMAL_BYTES`` bounds decimals.
 """
 
-import json
 from collections.abc import Callable, Mapping
 from datetime import date, datetime, time
 from decimal import Decimal
@@ -22,7 +21,7 @@ from streamdedup.wire.error_codes import ErrorCode
 from streamdedup.wire.formats.avro_walk import Type, Walk, as_step, unusable
 from streamdedup.wire.formats.fields import Schema
 from streamdedup.wire.formats.registry import CompiledSchema, Write, nested
-from streamdedup.wire.schema_registry import RegisteredSchema
+from streamdedup.wire.schema_registry import RegisteredSchema, parsed_json
 
 #: Largest number of bytes of a decimal that becomes part of a document: 308 digits.
 MAX_DECIMAL_BYTES: Final = 128
@@ -68,8 +67,7 @@ def _walk(registered: RegisteredSchema, schema: Schema) -> tuple[list[str], Walk
     paths = [(path, name) for name, paths in schema.paths.items() for path in reversed(paths)]
     walk = Walk({path: number for number, (path, _) in enumerate(paths)})
     try:
-        # msgspec refuses numbers and halves of surrogate pairs, such as in a default, that other clients accept.
-        *references, root = (json.loads(text) for text in (*registered.references.values(), registered.text))
+        *references, root = (parsed_json(text) for text in (*registered.references.values(), registered.text))
         for node in (*references, root):
             walk.add_types(node)
         walk.type_of(root)  # raises
@@ -87,7 +85,10 @@ def _converted(content: Any, type_: Type, schema: Schema) -> Any:
     if type_.kind == "string" and len(content) <= schema.most_text_bytes:
         content = content.decode()
     if type_.kind == "enum":
-        return type_.node["symbols"][content]
+        symbol: str = type_.node["symbols"][content]
+        if "\ufffd" in symbol:  # was half of a surrogate pair: two ids could become equal
+            raise unusable("a symbol contains half of a surrogate pair, or U+FFFD")
+        return symbol
     if "logicalType" not in type_.node:
         return content
     name = f"{type_.kind}-{type_.node['logicalType']}"
@@ -141,8 +142,8 @@ def _parsed(registered: RegisteredSchema) -> Any:
     named: dict[str, Any] = {}
     try:
         for text in registered.references.values():
-            fastavro.parse_schema(json.loads(text), named)
-        field = {"name": _WHOLE, "type": json.loads(registered.text)}
+            fastavro.parse_schema(parsed_json(text), named)
+        field = {"name": _WHOLE, "type": parsed_json(registered.text)}
         return fastavro.parse_schema({"type": "record", "name": _WHOLE, "fields": [field]}, named)
-    except (fastavro.schema.SchemaParseException, ValueError, TypeError, KeyError) as error:
+    except (fastavro.schema.SchemaParseException, ValueError, TypeError, KeyError, ArithmeticError) as error:
         raise unusable(f"{type(error).__name__}: {error}") from None

@@ -92,7 +92,7 @@ class Walk:
             if key is not None:  # it may contain itself: a placeholder, which looks the step up when it is called
                 self._steps[key] = lambda *arguments: as_step(self._steps[key])(*arguments)  # noqa: PLW0108  set below
             step = self._new_step(type_, path, is_last=is_last)
-        except (KeyError, TypeError, ValueError, AttributeError) as error:
+        except (KeyError, TypeError, ValueError, AttributeError, ArithmeticError) as error:
             step = _refusal(f"{type(error).__name__}: {error}")
         if key is not None:
             self._steps[key] = step

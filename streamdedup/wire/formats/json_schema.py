@@ -7,7 +7,6 @@ a part of the JSON Schema (``declared``). Values are read as plain JSON and not 
 only tells, for checks and errors, which document fields its values may have.
 """
 
-import json
 from typing import Any
 
 import msgspec
@@ -17,7 +16,7 @@ from streamdedup.wire.error_codes import ErrorCode
 from streamdedup.wire.formats.fields import Path, Schema
 from streamdedup.wire.formats.json import JsonFormat
 from streamdedup.wire.formats.registry import CompiledSchema, Write, nested
-from streamdedup.wire.schema_registry import RegisteredSchema
+from streamdedup.wire.schema_registry import RegisteredSchema, parsed_json
 
 #: Keywords by which a schema may have names that are not in ``properties``, although ``additionalProperties`` is false.
 _OPEN = frozenset({"patternProperties", "$ref"})
@@ -31,7 +30,7 @@ def compile_writer(_registered: RegisteredSchema, _schema: Schema) -> Write:
 def compile_schema(registered: RegisteredSchema, schema: Schema) -> CompiledSchema:
     """Return a reader for the values of a JSON Schema, and the names of the document fields that they may have."""
     try:
-        declared = msgspec.convert(json.loads(registered.text), dict | bool)
+        declared = msgspec.convert(parsed_json(registered.text), dict | bool)
     except ValueError:
         raise DecodeError(ErrorCode.UNUSABLE_SCHEMA, "it is no JSON Schema") from None
     names = [name for name, paths in schema.paths.items() if any(_may_have(declared, path) for path in paths)]
