@@ -207,9 +207,8 @@ def step_past_unreadable(consumer: Any, max_offsets: int) -> list[UnreadableRang
 
     Test: ``TestT8T9RecordsThatTheClientCannotParse``.
 
-    Returns:
-        The ranges of the present poll, which the caller empties before each poll. While the list is empty, a caller
-        need not search the records of the poll for ranges.
+    Returns the ranges of the present poll; the caller empties the list before each poll, and need not search records for
+    ranges while the list is empty.
     """
     ranges: list[UnreadableRange] = []
     budget = _PollBudget()

@@ -228,13 +228,12 @@ class Gate:
             else:
                 await self._answer_counted(scope, receive, response)
         finally:
-            # The framework names the route. The path is no label, because clients choose it. The status is 0 if the
-            # request was cancelled before an answer, as when the service stops.
+            # As the framework names the route, since clients choose the path. Status 0: cancelled before an answer.
             route = str(scope.get("path_template") or "none")
             self._metrics.requests.labels(route, str(response.status or "none")).inc()
-            # The time of a stream ends with its beginning, because the client decides when a stream ends.
-            answered_at = response.stream_began_at or time.monotonic()
-            self._metrics.request_seconds.labels(route).observe(answered_at - began_at)
+            # A stream counts until it begins, because the client decides when it ends.
+            request_s = (response.stream_began_at or time.monotonic()) - began_at
+            self._metrics.request_seconds.labels(route).observe(request_s)
 
     @staticmethod
     def _route_by_encoded_path(scope: AsgiScope) -> None:
