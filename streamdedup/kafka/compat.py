@@ -207,8 +207,8 @@ def step_past_unreadable(consumer: Any, max_offsets: int) -> list[UnreadableRang
 
     Test: ``TestT8T9RecordsThatTheClientCannotParse``.
 
-    Returns the ranges of the present poll; the caller empties the list before each poll, and need not search records for
-    ranges while the list is empty.
+    Returns the ranges of the present poll; the caller empties the list before each poll, and need not search records
+    for ranges while the list is empty.
     """
     ranges: list[UnreadableRange] = []
     budget = _PollBudget()
