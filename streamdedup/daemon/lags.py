@@ -44,7 +44,7 @@ class Lags:
         self._starts = {}
 
     def forget_ends(self) -> None:
-        """Forget the ends of ``refresh``: after a commit fetches bring later ones; a new topic may have lower ones."""
+        """Forget the ends of ``refresh``, also after a commit: a topic that was created again may have lower ones."""
         self._requested_ends = {}
 
     def refresh(self, source: Source) -> None:

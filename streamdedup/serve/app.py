@@ -302,8 +302,8 @@ def _respond(_request: _Request, error: Exception) -> Response[bytes]:
 
 def _on_framework_error(request: _Request, error: HTTPException) -> Response[bytes]:
     name = _FRAMEWORK_PROBLEMS.get(error.status_code)
-    if name is None and error.__cause__ is not None:  # such as a response that cannot be encoded
-        return _on_defect(request, error)
+    if name is None and isinstance(error.__cause__, Exception):  # such as an answer that cannot be encoded
+        return _on_defect(request, error.__cause__)
     name = name or "internal"  # without a cause: the client left during its body, which is no failure
     detail, field = _wrong_parameter(error) if name == "invalid-request" else ("", "")
     response = _respond(request, RequestProblem(name, detail, field=field))

@@ -236,7 +236,7 @@ class RegistrySession:
 def parsed_json(text: str | bytes) -> Any:
     """Return the content of an answer or a schema, with U+FFFD for each half of a surrogate pair.
 
-    Other clients accept such halves and numbers without end, which msgspec refuses. Raises ``ValueError`` and
+    Other clients accept such halves, NaN, Infinity and 1e999, which msgspec refuses. Raises ``ValueError`` and
     ``RecursionError``.
     """
     written = json.dumps(json.loads(text), ensure_ascii=False)

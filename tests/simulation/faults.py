@@ -309,7 +309,7 @@ class Steps:
             while calm == _CALM_ROUNDS and self._server.late:
                 self._server.arrive(0)
             if calm >= _SETTLED_ROUNDS:
-                self._broker.time_out_transactions()  # of daemons that wait for the group since
+                self._broker.time_out_transactions()  # those of waiting daemons would hide later alerts
                 self._world.settled.append(next(self._world.orders))
                 return
         self._world.wrong.append("no progress")

@@ -408,7 +408,7 @@ class TestProblems:
         monkeypatch.setattr(service.engine.profiles["articles"].reader, "count_documents", lambda: "\ud800")
         with capture_logs() as events:
             check_problem(service.client.get("/v1/profiles"), "internal")
-        assert [(event["event"], event["route"]) for event in events] == [("request_failed", "/v1/profiles")]
+        assert [(event["event"], event["error"]) for event in events] == [("request_failed", "UnicodeEncodeError")]
 
     def test_the_state_of_the_index_is_logged_when_it_changes(self, service, monkeypatch):
         look_up = service.index.look_up

@@ -643,6 +643,18 @@ def test_a_symbol_with_half_of_a_surrogate_pair_reaches_no_document(answers, dec
         assert getattr(decode(b"\0\0\0\0\7" + fine, **options), field) == "FINE"
 
 
+@pytest.mark.parametrize("symbols", [["\ufffd"], [7], [None]])
+def test_a_symbol_that_is_no_usable_text_is_a_fault_of_the_schema(answers, decode, symbols):
+    answers.add(7, record("A", id={"type": "enum", "name": "E", "symbols": symbols}, text="string"))
+    assert refused(decode, b"\0\0\0\0\7\0\2a")[0] == ErrorCode.UNUSABLE_SCHEMA
+
+
+@pytest.mark.parametrize("name", ["\ud800", "\ud800.E", "n.\ufffd"])
+def test_a_type_whose_name_has_half_of_a_surrogate_pair_is_not_usable(answers, decode, name):
+    answers.add(7, record("A", id={"type": "enum", "name": name, "symbols": ["x"]}, text="string"))
+    assert refused(decode, b"\0\0\0\0\7\0\2a")[0] == ErrorCode.UNUSABLE_SCHEMA
+
+
 @pytest.mark.parametrize("subject", ["\ud800", "a/\ud800"])
 def test_half_of_a_surrogate_pair_in_the_name_of_a_referred_schema_makes_it_unknown(answers, decode, subject):
     answers.add(7, record("A", text="B"), references=[{"name": "B", "subject": subject, "version": 1}])

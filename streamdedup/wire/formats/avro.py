@@ -85,9 +85,9 @@ def _converted(content: Any, type_: Type, schema: Schema) -> Any:
     if type_.kind == "string" and len(content) <= schema.most_text_bytes:
         content = content.decode()
     if type_.kind == "enum":
-        symbol: str = type_.node["symbols"][content]
-        if "\ufffd" in symbol:  # was half of a surrogate pair: two ids could become equal
-            raise unusable("a symbol contains half of a surrogate pair, or U+FFFD")
+        symbol = type_.node["symbols"][content]
+        if not isinstance(symbol, str) or "\ufffd" in symbol:  # two ids could become equal: U+FFFD was half of a pair
+            raise unusable("a symbol is no text, or contains half of a surrogate pair or U+FFFD")
         return symbol
     if "logicalType" not in type_.node:
         return content

@@ -144,9 +144,13 @@ def _named(node: Mapping[str, Any], namespace: str) -> Type:
     if not isinstance(name, str):
         raise TypeError("a name is no text")
     if "." in name:
-        return Type(node["type"], node, name.rpartition(".")[0], name)
-    namespace = node.get("namespace", namespace) or ""
-    return Type(node["type"], node, namespace, f"{namespace}.{name}" if namespace else name)
+        namespace = name.rpartition(".")[0]
+    else:
+        namespace = node.get("namespace", namespace) or ""
+        name = f"{namespace}.{name}" if namespace else name
+    if "\ufffd" in name:  # was half of a surrogate pair: two names could become equal
+        raise ValueError("a name contains half of a surrogate pair, or U+FFFD")
+    return Type(node["type"], node, namespace, name)
 
 
 def as_step(step: Step | int) -> Step:
