@@ -163,7 +163,8 @@ def rebuild(
             require_confirmable("replaces an index", yes=yes)
             confirm(f"Replace the index of {', '.join(to_replace)} at {backend.address}?", yes=yes)
         with showing_keys("deleting") as on_keys, showing_parts("offsets") as progress:
-            counts = _rebuild(settings, losses, backend, on_keys, progress)
+            gaps = {name: None if name in to_rebuild else of_profile for name, of_profile in losses.items()}
+            counts = _rebuild(settings, gaps, backend, on_keys, progress)
     for name, count in counts.items():
         tell(f"{name}: {'rebuilt' if name in to_rebuild else 'complete again'} from {counted(count, 'record')}")
 
@@ -196,28 +197,27 @@ def _fits(backend: Backend, name: str) -> bool:
 
 def _rebuild(
     settings: Settings,
-    losses: Mapping[str, list[Loss]],
+    gaps: Mapping[str, list[Loss] | None],
     backend: Backend,
     on_keys: Callable[[int], None],
     progress: Progress,
 ) -> dict[str, int]:
     """Rebuild the indexes of profiles up to the committed offsets; return the record count by profile.
 
-    With ``_is_gap`` the gaps of a profile are filled; otherwise the whole index is rebuilt. ``on_keys`` is
-    called with the count of newly deleted keys of the old index.
+    ``gaps`` has the losses of each profile whose index stays; None for a profile whose whole index is rebuilt.
+    ``on_keys`` is called with the count of newly deleted keys of the old index.
     """
     builder = rebuilder(settings, backend, on_keys)
     try:
-        for name, index_losses in losses.items():
+        for name, losses in gaps.items():
             # `begin` takes a function, because a daemon finds the losses under the lease (the right to rebuild).
-            is_gap = _is_gap(index_losses, settings.profiles[name])
-            builder.begin(name, find_losses=partial(list, index_losses) if is_gap else None)
+            builder.begin(name, find_losses=None if losses is None else partial(list, losses))
         # Joined after `begin`: the fence has the new generation, and refuses a batch that an earlier member processes.
         with _joined_group(settings) as (source, generation):
             committed = source.committed_offsets()
             tick = keeping_membership(source, tick=lambda: None)
             missing = source.missing_topics()
-            return {name: builder.rebuild(name, committed, generation, tick, progress, missing) for name in losses}
+            return {name: builder.rebuild(name, committed, generation, tick, progress, missing) for name in gaps}
     finally:
         builder.abandon()  # leases of rebuilds begun and not completed, as when the group cannot be joined
 

@@ -83,7 +83,6 @@ def produce(  # noqa: PLR0913  one argument per option
     if erase_scope is not None:
         _erase(settings, profile, topic, erase_scope)
         return
-    # Files are always read as JSON lines (`file_decoder`); keys and values are written in the formats of the topic.
     decoder, writers = file_decoder(profile), _writers(topic_decoder(settings, profile), topic)
     columns = Columns(id_column, tuple(text_column or ()), source_column, published_at_column)
     readers = [
@@ -181,6 +180,7 @@ class _Writers(NamedTuple):
 
 
 def _writers(decoder: Decoder, topic: str) -> _Writers:
+    """Return the writers for the formats of a topic; the files are JSON lines or tables in any case."""
     key, value = _require_writer(decoder.key_writer, f"{topic}-key"), None
     if isinstance(decoder.value_format, RegistryFormat):
         value = _require_writer(decoder.value_format.writer, f"{topic}-value")

@@ -121,7 +121,7 @@ def _detected(file: str, head: bytes) -> Format:
         raise UnknownFormat(f"{file}: a binary file, neither text nor gzip-compressed text")
     suffix = Path(file.lower().removesuffix(".gz")).suffix
     by_name = next((name for name, form in FORMATS.items() if suffix in form.suffixes), None)
-    # A `.txt` file is taken as it is, whatever its lines look like; Reuters files are markup themselves.
+    # A `.txt` file is read as plain text, also if it looks like another format; Reuters files are markup.
     if by_name not in ("text", "reuters"):
         _refuse(file, text_start(head), _TEXTS)
     if by_name is not None:
