@@ -1,34 +1,33 @@
 """Attempt ids: the names of attempts at batches, announced in the index and committed with the offsets (rule 11).
 
-Called by ``partitions``, which makes ids with ``AttemptIds``, and by ``losses`` and ``rebuild_run``, which read them.
-A change of the form also touches the scripts ``set_fence`` and ``announce_attempt``, which compare ids as texts.
+Called by ``partitions`` and ``rebuild_run``, which make ids with ``AttemptIds``, and by ``losses``, which reads them. A
+change of the form also touches ``index.values.is_known_attempt`` and the script ``announce_attempt``.
 
-An id has the form ``LINEAGE.SEQUENCE.TIME``, such as ``1772409600.0000000042.01772496000123456``. The digits have fixed
-lengths, so that the order of texts is that of attempts:
+An id has the form ``LINEAGE.SEQUENCE.TIME``, such as ``1772409600500.0000000042.01772496000123456``. The digits have
+fixed lengths, so that the order of texts is that of attempts:
 
 =========  ======  ==========================================================================================
 part       digits  content
 =========  ======  ==========================================================================================
-lineage    10      second of the last rebuild of the whole index before the attempt; 0 before the first rebuild
+lineage    13      time at which the index was built as a whole, milliseconds since the epoch; 0 without a rebuild
 sequence   10      greater than that of any earlier attempt at a partition in the batch
 time       17      clock of the daemon, microseconds since the epoch
 =========  ======  ==========================================================================================
 
 Clocks may be set back, and a consumer group that was deleted counts its generations from 1 again; neither changes the
-order of ids.
+order of ids. A daemon whose index lacks a committed attempt rebuilds it first, so committed ids ascend.
 """
 
 import re
 import time
-from collections.abc import Iterable
 
 from streamdedup.kafka.protocols import CommittedOffset
 
 #: Committed metadata of any other form is by another program.
-_ATTEMPT_ID = re.compile(r"[0-9]{10}\.[0-9]{10}\.[0-9]{17}")
+_ATTEMPT_ID = re.compile(r"[0-9]{13}\.[0-9]{10}\.[0-9]{17}")
 
-#: Latest second that becomes a lineage, in the year 2106: a clock far in the future must not exceed the ten digits.
-_LATEST_S = 2**32
+#: Latest time that becomes a lineage, in the year 2248: a clock far in the future must not exceed the digits.
+_LATEST_MS = 2**43
 
 
 class AttemptIds:
@@ -42,11 +41,22 @@ class AttemptIds:
         """Make the next ids greater than this id of another process; an empty text is no id."""
         if attempt_id:
             self._lineage = max(self._lineage, lineage_of(attempt_id))
-            self._sequence = max(self._sequence, int(attempt_id[11:21]))
+            self._sequence = max(self._sequence, int(attempt_id[14:24]))
+
+    def begin_lineage(self, now_ms: int) -> None:
+        """Begin the lineage of a new index: later than all observed lineages."""
+        self._lineage = max(min(now_ms, _LATEST_MS), self._lineage + 1)
 
     def next(self) -> str:
+        return self._next(time.time_ns() // 1000)
+
+    def renewed(self, attempt_id: str) -> str:
+        """Return the next id, with the time of a committed attempt: an index has got the records of that attempt."""
+        return self._next(_time_us(attempt_id))
+
+    def _next(self, time_us: int) -> str:
         self._sequence += 1
-        return f"{self._lineage:010d}.{self._sequence:010d}.{time.time_ns() // 1000:017d}"
+        return f"{self._lineage:013d}.{self._sequence:010d}.{time_us:017d}"
 
 
 def attempt_id_of(committed: CommittedOffset | None) -> str:
@@ -56,19 +66,18 @@ def attempt_id_of(committed: CommittedOffset | None) -> str:
 
 def lineage_of(attempt_id: str) -> int:
     """Return the lineage of an attempt; 0 without an attempt (an empty id)."""
-    return int(attempt_id[:10]) if attempt_id else 0
+    return int(attempt_id[:13]) if attempt_id else 0
 
 
-def new_lineage(attempt_ids: Iterable[str], now_ms: int) -> int:
-    """Return the lineage that a rebuild of the whole index begins: later than those of the committed attempts."""
-    return max([min(now_ms // 1000, _LATEST_S), *(lineage_of(attempt_id) + 1 for attempt_id in attempt_ids)])
-
-
-def in_lineage(attempt_id: str, lineage: int) -> str:
-    """Return the id of the same attempt in a later lineage."""
-    return f"{lineage:010d}{attempt_id[10:]}"
+def is_renewed(announced: str, committed_attempt: str) -> bool:
+    """Tell whether an announced id is that of a rebuild for a committed attempt (``AttemptIds.renewed``)."""
+    return announced[25:] == committed_attempt[25:]
 
 
 def attempt_ms(attempt_id: str) -> int:
     """Return the time of an attempt, milliseconds since the epoch."""
-    return int(attempt_id[22:]) // 1000
+    return _time_us(attempt_id) // 1000
+
+
+def _time_us(attempt_id: str) -> int:
+    return int(attempt_id[25:])

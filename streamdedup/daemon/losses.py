@@ -8,9 +8,9 @@ are announced before they are committed. A change must pass ``tests/simulation``
 from collections.abc import Iterable, Mapping
 from typing import NamedTuple
 
-from streamdedup.daemon.attempts import attempt_id_of, attempt_ms, lineage_of
+from streamdedup.daemon.attempts import attempt_id_of, attempt_ms, is_renewed, lineage_of
 from streamdedup.index.contract import PartitionStore
-from streamdedup.index.values import PartitionState
+from streamdedup.index.values import PartitionState, is_known_attempt
 from streamdedup.kafka.protocols import CommittedOffset
 from streamdedup.position import Partition
 
@@ -75,8 +75,8 @@ def losses_between(
     commit_times = [attempt_ms(state.committed_attempt) for state in states.values() if state.committed_attempt]
     commits = _KnownCommits(lineage, max(commit_times, default=None))
     losses = (loss_of(partition, committed[partition], state, commits) for partition, state in states.items())
-    # A daemon at work announces attempts before their commits, `index prepare` announces committed ones.
-    is_unused = all(state.announced == state.committed_attempt for state in states.values())
+    # `index prepare` announces what it has read; a daemon at work has announced attempts of its own since.
+    is_unused = all(is_renewed(state.announced, state.committed_attempt) for state in states.values())
     return [loss._replace(is_switch=is_unused and loss.gap is not None) for loss in losses if loss is not None]
 
 
@@ -92,7 +92,7 @@ def loss_of(
     offset_text = f"offset {committed.offset} of {partition} is committed, but the index"
     if state.high_water_mark is None:
         reason = f"{offset_text} has never seen this partition: it was lost, or it is another one"
-    elif state.announced < attempt_id_of(committed):
+    elif not is_known_attempt(attempt_id_of(committed), state.announced, state.committed_attempt):
         reason = f"{offset_text} does not know of it: it has gone back to an earlier time"
     else:
         return None
@@ -107,7 +107,8 @@ def _gap(committed: CommittedOffset, state: PartitionState, commits: _KnownCommi
 
     * It knows of no commit.
     * Another program has committed the offset, without an attempt id.
-    * The index is from before a rebuild of the whole index: its claims are older than those that the rebuild restored.
+    * The commit is of a later lineage: the index is from before its last rebuild, or an index of other settings has
+      taken its place since. Its claims are older than those of the later index.
     * The announced attempt belongs to an earlier incarnation of the topic; without topic ids, a committed offset that
       is not behind the start of the attempt shows that.
     """

@@ -250,12 +250,14 @@ class PartitionOwnership:
         for loss in losses:
             partition, offset = loss.partition, loss.committed.offset
             index: PartitionStore = self._pipelines[partition.topic].index
-            # Without the attempt id: `fence` raises IndexLost for an id that was not announced. `announce` stores it.
+            # Without the attempt id: `fence` raises IndexLost for an id that is not known. `announce` stores it.
             in_kafka = BrokerState(loss.committed.topic_id, incarnation=loss.committed.incarnation)
             fence = index.fence(partition, generation, offset, state=in_kafka)
-            attempt_id = attempt_id_of(loss.committed)
-            if attempt_id:
-                index.announce(attempt_id, [fence], {partition: offset}, is_committed=True)
+            committed_id = attempt_id_of(loss.committed)
+            if committed_id:
+                self._attempt_ids.observe(committed_id)
+                attempt_id = self._attempt_ids.renewed(committed_id)
+                index.announce(attempt_id, [fence], {partition: offset}, committed_id=committed_id)
 
 
 def _is_behind(state: PartitionState, committed: CommittedOffset) -> bool:

@@ -14,7 +14,7 @@ from dataclasses import dataclass, field
 import structlog
 
 from streamdedup import clock
-from streamdedup.daemon.attempts import attempt_id_of, attempt_ms, in_lineage, new_lineage
+from streamdedup.daemon.attempts import AttemptIds, attempt_id_of, attempt_ms
 from streamdedup.daemon.batch import BatchProcessor, Pipeline, decode_batch
 from streamdedup.daemon.losses import Gap
 from streamdedup.daemon.rebuild_seeds import SEED_PAIRS, Seeds
@@ -100,6 +100,7 @@ class RebuildRun:
         #: Where the gap begins, in the partitions that still have a committed offset.
         self._starts = {partition: gap.start for partition, gap in (gaps or {}).items() if partition in self._committed}
         self._generation = generation
+        self._attempt_ids = AttemptIds()
         self._tick = tick
         self._progress = progress
         self._connections_count = self._pipeline.index.connections_count()
@@ -147,28 +148,26 @@ class RebuildRun:
         states = index.partition_states(list(self._committed))
         fences = {}
         for partition, committed in self._committed.items():
-            # `fence` would refuse the committed attempt, which is later than the announced one. The announced attempt
-            # stays: it shows the gap to the next process if this process ends now.
+            # `fence` would refuse the committed attempt, which the index does not know. The announced attempt stays: it
+            # shows the gap to the next process if this process ends now.
             announced = states[partition].announced
             in_kafka = BrokerState(committed.topic_id, incarnation=committed.incarnation)
             fences[partition] = index.fence(partition, self._generation, committed.offset, announced, in_kafka)
+            self._attempt_ids.observe(announced)
         return fences
 
     def _announce(self, fences: Mapping[Partition, Fence], now_ms: int) -> None:
-        """Announce the committed attempts of the replayed partitions.
-
-        A rebuild of the whole index begins a lineage, unless it runs beside daemons (generation 0), which go on to
-        commit attempts of the present lineage.
-        """
+        """Announce the committed attempts of the replayed partitions; a rebuild of the whole index begins a lineage."""
         committed_ids = {partition: attempt_id_of(committed) for partition, committed in self._committed.items()}
-        lineage = new_lineage(committed_ids.values(), now_ms)
-        for partition, committed in self._committed.items():
-            attempt_id = committed_ids[partition]
-            if attempt_id and (self._gaps is None or partition in self._gaps):
-                if self._gaps is None and self._generation:
-                    attempt_id = in_lineage(attempt_id, lineage)
-                starts = {partition: committed.offset}  # all earlier records are in the index
-                self._pipeline.index.announce(attempt_id, [fences[partition]], starts, is_committed=True)
+        for committed_id in committed_ids.values():
+            self._attempt_ids.observe(committed_id)
+        if self._gaps is None:
+            self._attempt_ids.begin_lineage(now_ms)
+        for partition, committed_id in committed_ids.items():
+            if committed_id and (self._gaps is None or partition in self._gaps):
+                attempt_id = self._attempt_ids.renewed(committed_id)
+                starts = {partition: self._committed[partition].offset}  # all earlier records are in the index
+                self._pipeline.index.announce(attempt_id, [fences[partition]], starts, committed_id=committed_id)
 
     def _check_connections(self) -> None:
         if self._pipeline.index.connections_count() != self._connections_count:

@@ -253,16 +253,21 @@ class PartitionStore(Protocol):
         """Delete a partition's fence; for an operator who has deleted the consumer group."""
 
     def announce(
-        self, attempt_id: str, fences: Sequence[Fence], starts: Mapping[Partition, int], *, is_committed: bool = False
+        self,
+        attempt_id: str,
+        fences: Sequence[Fence],
+        starts: Mapping[Partition, int],
+        *,
+        committed_id: str | None = None,
     ) -> None:
         """Store in every slot that an attempt at a batch is completely written, before it is published.
 
         As text, ``attempt_id`` is greater than all earlier ids.
 
         Args:
-            fences: Fences for all batch partitions; the last committed attempt of each is stored beside the id.
+            fences: Fences for all batch partitions.
             starts: First offset of the batch by partition, from which on a gap is replayed.
-            is_committed: Whether the attempt itself is committed, as after a rebuild.
+            committed_id: Committed attempt that is stored beside the id, as by a rebuild; None for that of each fence.
 
         Raises ``IndexLost`` also where a slot lacks the committed attempt of a fence (rule 11).
         """

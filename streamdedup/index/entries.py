@@ -56,7 +56,7 @@ import msgspec
 
 from streamdedup.index.documents import SOURCE_BYTES, Content, IndexEntry, PendingMatches
 from streamdedup.index.sketch_codec import StoredSketch, decode_sketches, encode_sketches
-from streamdedup.index.values import PUBLISHED, ClusterCounts
+from streamdedup.index.values import PUBLISHED, ClusterCounts, is_known_attempt
 from streamdedup.position import PartitionIncarnation, Position
 from streamdedup.wire import SCOPE_BYTES, Match
 
@@ -319,6 +319,10 @@ class StoredAttempt(NamedTuple):
     attempt_id: str = ""
     start: int | None = None
     committed_id: str = ""
+
+    def knows(self, committed: str) -> bool:
+        """Tell whether an index with this attempt knows a committed one."""
+        return is_known_attempt(committed, self.attempt_id, self.committed_id)
 
 
 def encode_attempt(attempt: StoredAttempt) -> str:

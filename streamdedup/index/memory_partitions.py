@@ -29,8 +29,8 @@ class MemoryPartitions:
         self._incarnations: dict[Partition, tuple[int, str]] = {}
         #: Topic ids before the present one, by partition. A call with such an id belongs to a topic that was deleted.
         self._earlier_topic_ids: dict[Partition, set[str]] = {}
-        #: Last announced attempt of each partition. Attempt ids increase, as texts: where the announced id is smaller
-        #: than the committed one, the index has gone back to an earlier time (rule 11).
+        #: Last announced attempt of each partition. Where it does not know the committed one, the index has gone back
+        #: to an earlier time (rule 11).
         self._announced: dict[Partition, StoredAttempt] = {}
         self._pending_matches: ExpiringDict[Position, PendingMatches] = ExpiringDict(lifetime_ms, now_ms)
 
@@ -50,7 +50,7 @@ class MemoryPartitions:
             raise BatchRefused(f"{partition} is fenced by generation {stored}, the batch has {generation}")
         # Before the checks that may raise, as in Redis: from now on the previous owner's writes are refused.
         self._fences[partition] = generation
-        if self._announced_id(partition) < attempt_id:
+        if not self._attempt(partition).knows(attempt_id):
             raise IndexLost(f"the index has gone back to an earlier time: it lacks committed batches of {partition}")
         confirm()
         self._check_fences([Fence(partition, generation, start)])
@@ -87,25 +87,30 @@ class MemoryPartitions:
         return {partition: self._state(partition) for partition in partitions}
 
     def _state(self, partition: Partition) -> PartitionState:
-        attempt_id, start, committed_id = self._announced.get(partition, StoredAttempt())
+        attempt_id, start, committed_id = self._attempt(partition)
         incarnation, topic_id = self._incarnations.get(partition, (0, ""))
         high_water_mark = self._high_water_marks.get(partition)
         return PartitionState(high_water_mark, attempt_id, incarnation, topic_id, start, committed_id)
 
     def announce(
-        self, attempt_id: str, fences: Sequence[Fence], starts: Mapping[Partition, int], *, is_committed: bool = False
+        self,
+        attempt_id: str,
+        fences: Sequence[Fence],
+        starts: Mapping[Partition, int],
+        *,
+        committed_id: str | None = None,
     ) -> None:
         self._check_fences(fences)
         for fence in fences:
-            announced = self._announced_id(fence.partition)
-            if announced < fence.attempt_id:
+            announced = self._attempt(fence.partition)
+            if not announced.knows(fence.attempt_id):
                 raise IndexLost("the index has gone back to an earlier time")
-            if announced < attempt_id:  # else the call is repeated, or a later attempt was announced
-                committed_id = attempt_id if is_committed else fence.attempt_id
-                self._announced[fence.partition] = StoredAttempt(attempt_id, starts[fence.partition], committed_id)
+            if announced.attempt_id < attempt_id:  # else the call is repeated, or a later attempt was announced
+                known_id = fence.attempt_id if committed_id is None else committed_id
+                self._announced[fence.partition] = StoredAttempt(attempt_id, starts[fence.partition], known_id)
 
-    def _announced_id(self, partition: Partition) -> str:
-        return self._announced.get(partition, StoredAttempt()).attempt_id
+    def _attempt(self, partition: Partition) -> StoredAttempt:
+        return self._announced.get(partition, StoredAttempt())
 
     def unfence(self, partition: Partition) -> None:
         self._fences.pop(partition, None)

@@ -102,8 +102,8 @@ class PartitionState:
         announced: Id of the latest attempt at a batch that is announced in every slot; empty when there is none.
         announced_start: Offset at which the batch of ``announced`` begins; all earlier records are in the index. None
             when there is no such attempt.
-        committed_attempt: Id of the last committed attempt that was known when ``announced`` was announced; empty for
-            none.
+        committed_attempt: Id of the last committed attempt that the index knew when ``announced`` was announced; empty
+            for none.
     """
 
     high_water_mark: int | None
@@ -112,6 +112,16 @@ class PartitionState:
     topic_id: str = ""
     announced_start: int | None = None
     committed_attempt: str = ""
+
+
+def is_known_attempt(committed: str, announced: str, committed_attempt: str) -> bool:
+    """Tell whether an index knows a committed attempt, by two ids that it stores (``PartitionState``; rule 11).
+
+    A later announced attempt shows this only in the lineage of the commit, the digits before the first dot: with
+    another lineage the commit may be of another index, and the announced attempt may never have been committed.
+    """
+    is_same_lineage = committed.partition(".")[0] == announced.partition(".")[0]
+    return committed <= committed_attempt or (is_same_lineage and committed <= announced)
 
 
 # Buckets

@@ -1008,7 +1008,7 @@ class TestIncarnations:
         assert store.save_pending_matches([(old.position_at(5), PendingMatches())], [new]) == [PendingMatches()]
 
 
-EARLIER, LATER = (f"{0:010d}.{sequence:010d}.{sequence:017d}" for sequence in (1, 2))
+EARLIER, LATER = (f"{0:013d}.{sequence:010d}.{sequence:017d}" for sequence in (1, 2))
 
 
 class TestAnnouncements:
@@ -1019,9 +1019,23 @@ class TestAnnouncements:
             OTHER_PARTITION: PartitionState(None),
         }
 
-    def test_an_attempt_that_is_announced_as_committed_is_the_last_committed_one(self, store):
-        store.announce(EARLIER, [store.fence(PARTITION, 1, 0)], {PARTITION: 0}, is_committed=True)
-        assert store.partition_states([PARTITION])[PARTITION].committed_attempt == EARLIER
+    def test_a_rebuild_announces_an_attempt_of_its_own_beside_the_committed_one(self, store):
+        store.announce(LATER, [store.fence(PARTITION, 1, 0)], {PARTITION: 0}, committed_id=EARLIER)
+        state = store.partition_states([PARTITION])[PARTITION]
+        assert (state.announced, state.committed_attempt) == (LATER, EARLIER)
+
+    def test_an_attempt_of_a_later_lineage_hides_no_commit_of_another_index(self, store):
+        """As where an index is rebuilt, left for another one before it has committed a batch, and used again."""
+        attempt, foreign, following = (f"{lineage:013d}{EARLIER[13:]}" for lineage in (3, 2, 4))
+        store.announce(attempt, [store.fence(PARTITION, 1, 0)], {PARTITION: 0}, committed_id=EARLIER)
+        for known in ("", EARLIER, attempt):
+            assert store.fence(PARTITION, 1, 0, known).attempt_id == known
+        fence = store.fence(PARTITION, 1, 0)
+        with pytest.raises(IndexLost, match="gone back"):
+            store.fence(PARTITION, 1, 0, foreign)
+        with pytest.raises(IndexLost, match="gone back"):
+            store.announce(following, [replace(fence, attempt_id=foreign)], {PARTITION: 0})
+        store.announce(following, [replace(fence, attempt_id=EARLIER)], {PARTITION: 0})
 
     def test_an_earlier_announcement_takes_the_place_of_no_later_one(self, store):
         fence = store.fence(PARTITION, 1, 0)
@@ -1223,7 +1237,7 @@ class TestDrafts:
             store.fence(PARTITION, 2, 9, LATER)
         fence = staging.store.fence(PARTITION, 3, 9, EARLIER)
         staging.store.insert_entries([an_entry(8, offset=6)], [fence])
-        staging.store.announce(LATER, [fence], {PARTITION: 9}, is_committed=True)
+        staging.store.announce(LATER, [fence], {PARTITION: 9}, committed_id=LATER)
         staging.complete(FINGERPRINT)
         assert store.fence(PARTITION, 4, 9, LATER) == Fence(PARTITION, 4, 9, LATER)
         assert len(store.get_entries([an_entry().number, an_entry(8).number])) == 2

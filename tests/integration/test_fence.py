@@ -53,10 +53,10 @@ def test_an_index_of_which_one_slot_has_gone_back_knows_no_later_attempt_of_the_
 ):
     store, _ = processes
     other = Partition("articles", 1)
-    attempts = [f"{0:010d}.{number:010d}.{number:017d}" for number in range(4)]
+    attempts = [f"{0:013d}.{number:010d}.{number:017d}" for number in range(4)]
     fences = {partition: store.fence(partition, 1, 0) for partition in (PARTITION, other)}
     for start, attempt_id in enumerate(attempts):
-        store.announce(attempt_id, [fences[PARTITION]], {PARTITION: start}, is_committed=True)
+        store.announce(attempt_id, [fences[PARTITION]], {PARTITION: start}, committed_id=attempt_id)
         if start == 1:
             key = f"{{sd:articles:{slot}}}aarticles:0"
             earlier = redis_client.get(key)

@@ -48,7 +48,7 @@ def fill(connection, namespace="sd:articles", documents_count=3):
     store.set_clusters([(2, Position(*PARTITION, 2), 1)], [fence])
     store.claim_pairs([(b"p" * 16, Position(*PARTITION, 1)), (b"q" * 16, Position(*PARTITION, 2))], [fence])
     store.save_pending_matches([(Position(*PARTITION, 3), pending_of([b"p" * 16]))], [fence])
-    store.announce(f"{0:010d}.{7:010d}.{1:017d}", [fence], {PARTITION: 0})
+    store.announce(f"{0:013d}.{7:010d}.{1:017d}", [fence], {PARTITION: 0})
     store.finish({PARTITION: documents_count}, [], [fence])
     return store, fence
 

@@ -16,7 +16,7 @@ from streamdedup.detection.candidates import BucketHits
 from streamdedup.detection.detector import Detector
 from streamdedup.detection.lifecycle import Lifecycle
 from streamdedup.detection.model import DetectionResult
-from streamdedup.index import memory
+from streamdedup.index import entries, memory
 from streamdedup.index.documents import InsertState
 from tests.simulation.server import Connection, ServedIndex
 
@@ -115,6 +115,10 @@ def _returns_none(original: Any) -> Any:
     return call
 
 
+def _by_order(_original: Any) -> Any:
+    return lambda committed, announced, _committed_attempt: committed <= announced
+
+
 def _always(answer: bool) -> Callable[[Any], Any]:
     return lambda _original: lambda *_arguments: answer
 
@@ -151,6 +155,7 @@ BRANCHES: dict[str, Sequence[Break]] = {
     "gap-of-removed-records": [(rebuild_run.RebuildRun, "_is_fillable", _always(True))],
     "redelivery-by-another-partition": [(lifecycle, "_is_inserted_elsewhere", _always(False))],
     "live-restore-before-a-batch": [(recovery.Recovery, "confirm_index", _does_nothing)],
+    "left-before-a-commit": [(module, "is_known_attempt", _by_order) for module in (losses, entries)],
     "mark-of-an-idle-partition": [(partitions, "_is_behind", _always(False))],
     "recreated-rebuild": [(lifecycle, "with_incarnation", lambda _original: lambda entry, _stored: entry)],
     "restart-between-batches": [(recovery.Recovery, "_check_connections", _does_nothing)],

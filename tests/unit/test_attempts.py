@@ -8,9 +8,8 @@ from streamdedup.daemon.attempts import (
     AttemptIds,
     attempt_id_of,
     attempt_ms,
-    in_lineage,
+    is_renewed,
     lineage_of,
-    new_lineage,
 )
 from streamdedup.kafka.protocols import CommittedOffset
 
@@ -25,7 +24,8 @@ def test_ids_of_a_process_ascend_and_are_read_from_committed_metadata():
 def test_an_id_follows_every_observed_id_although_the_clock_is_set_back(monkeypatch):
     first, second = AttemptIds(), AttemptIds()
     monkeypatch.setattr(time, "time_ns", lambda: 2_000_000_000)
-    observed = [first.next(), in_lineage(first.next(), 7), first.next()]
+    first.begin_lineage(7)
+    observed = [first.next(), first.next(), first.next()]
     monkeypatch.setattr(time, "time_ns", lambda: 1_000_000_000)
     for attempt_id in ("", *observed, observed[0]):
         second.observe(attempt_id)
@@ -34,15 +34,27 @@ def test_an_id_follows_every_observed_id_although_the_clock_is_set_back(monkeypa
     assert (lineage_of(following), attempt_ms(following)) == (7, 1_000)
 
 
-def test_a_lineage_is_later_than_those_before_although_the_clock_is_set_back():
-    ids = [in_lineage(AttemptIds().next(), lineage) for lineage in (5, 9)]
-    assert new_lineage(ids, now_ms=2_000) == 10
-    assert new_lineage([*ids, ""], now_ms=60_000) == 60
-    assert new_lineage([], now_ms=60_000) == 60
-    assert attempt_id_of(CommittedOffset(7, in_lineage(ids[0], new_lineage(ids, now_ms=10**18))))
+@pytest.mark.parametrize(("now_ms", "lineage"), [(2, 10), (60, 60), (10**18, 2**43)])
+def test_a_lineage_is_later_than_those_before_although_the_clock_is_set_back(now_ms, lineage):
+    ids = AttemptIds()
+    ids.observe("0000000000009.0000000003.00000000000000001")
+    ids.begin_lineage(now_ms)
+    attempt_id = ids.next()
+    assert lineage_of(attempt_id) == lineage
+    assert attempt_id_of(CommittedOffset(7, attempt_id)) == attempt_id
 
 
-@pytest.mark.parametrize("metadata", ["", "consumer-1", "1.2.3", "0000000001.0000000001.00000000000000001 "])
+def test_a_renewed_id_follows_all_others_and_has_the_time_of_the_committed_attempt():
+    ids, committed = AttemptIds(), AttemptIds().next()
+    before = ids.next()
+    renewed = ids.renewed(committed)
+    assert before < renewed < ids.next()
+    assert attempt_ms(renewed) == attempt_ms(committed)
+    assert is_renewed(renewed, committed)
+    assert not is_renewed(ids.next(), committed)
+
+
+@pytest.mark.parametrize("metadata", ["", "consumer-1", "1.2.3", "0000000000001.0000000001.00000000000000001 "])
 def test_metadata_of_another_program_is_no_attempt_id(metadata):
     assert attempt_id_of(CommittedOffset(7, metadata)) == ""
     assert attempt_id_of(None) == ""

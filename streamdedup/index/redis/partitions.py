@@ -43,12 +43,11 @@ class RedisPartitions(RedisPart):
         confirm: Callable[[], None] = lambda: None,
     ) -> Fence:
         self._refuse_if_gone()
-        announced = self._set_fences(partition, generation)
+        attempts = self._set_fences(partition, generation)
         # Again, now that the fence is set: the index may have been deleted before, and a rebuild may have begun, whose
         # staging index this caller must not fence.
         self._refuse_if_gone()
-        # Attempt ids increase, as texts: a slot with an earlier one has lost the committed attempt (rule 11).
-        if announced < attempt_id:
+        if not all(attempt.knows(attempt_id) for attempt in attempts):  # a slot has lost the committed attempt
             raise IndexLost(f"the index has gone back to an earlier time: it lacks committed batches of {partition}")
         confirm()
         # For this call only: the script compares generation and writer, not the high-water mark.
@@ -65,8 +64,8 @@ class RedisPartitions(RedisPart):
             self._drop_pending_matches(map(cleared.position_at, offsets))
         return Fence(partition, generation, current, attempt_id, incarnation, bool(recreated))
 
-    def _set_fences(self, partition: Partition, generation: int) -> str:
-        """Set a partition fence in every slot; return the smallest id of the attempts announced in the slots."""
+    def _set_fences(self, partition: Partition, generation: int) -> list[StoredAttempt]:
+        """Set a partition fence in every slot; return the attempt announced in each slot."""
         value = encode_fence(generation, self._writer)
         replies = self._run(
             [
@@ -78,7 +77,7 @@ class RedisPartitions(RedisPart):
                 for slot in self._slots
             ]
         )
-        return min(decode_attempt(reply).attempt_id for reply in replies)
+        return [decode_attempt(reply) for reply in replies]
 
     def _refuse_if_gone(self) -> None:
         if not self._servers.ask(self._keys.fingerprint, "EXISTS", self._keys.fingerprint):
@@ -128,14 +127,18 @@ class RedisPartitions(RedisPart):
         return states
 
     def announce(
-        self, attempt_id: str, fences: Sequence[Fence], starts: Mapping[Partition, int], *, is_committed: bool = False
+        self,
+        attempt_id: str,
+        fences: Sequence[Fence],
+        starts: Mapping[Partition, int],
+        *,
+        committed_id: str | None = None,
     ) -> None:
         calls, encoded_fences = [], self._encode_fences(fences)
+        known_ids = [fence.attempt_id if committed_id is None else committed_id for fence in fences]
         values = [
-            encode_attempt(
-                StoredAttempt(attempt_id, starts[fence.partition], attempt_id if is_committed else fence.attempt_id)
-            )
-            for fence in fences
+            encode_attempt(StoredAttempt(attempt_id, starts[fence.partition], known_id))
+            for fence, known_id in zip(fences, known_ids, strict=True)
         ]
         for slot in self._slots:
             arguments: list[Any] = [attempt_id]

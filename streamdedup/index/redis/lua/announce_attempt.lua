@@ -6,17 +6,23 @@
 --                 id, the offset at which the batch begins, and the id of the committed attempt
 -- Error BACK: the slot lacks a committed attempt, so the server has gone back to an earlier time.
 local attempt = ARGV[used + 1]
-local function announced(key)  -- the id, with which the value begins
-  return string.sub(redis.call('GET', key) or '', 1, #attempt)
+local function stored(key)  -- the id of the announced attempt, and that of the committed one that was known then
+  local announced, known = string.match(redis.call('GET', key) or '', '^(%S+) %d+ (%S*)$')
+  return announced or '', known or ''
+end
+local function knows(key, committed)  -- as index.values.is_known_attempt
+  local announced, known = stored(key)
+  local is_same_lineage = string.match(committed, '^%d*') == string.match(announced, '^%d*')
+  return committed <= known or (is_same_lineage and committed <= announced)
 end
 used = used + 1
 for i = used + 1, #ARGV, 3 do
-  if announced(ARGV[i]) < ARGV[i + 1] then
+  if not knows(ARGV[i], ARGV[i + 1]) then
     return redis.error_reply('BACK ' .. ARGV[i])
   end
 end
 for i = used + 1, #ARGV, 3 do
-  if announced(ARGV[i]) < attempt then
+  if stored(ARGV[i]) < attempt then
     redis.call('SET', ARGV[i], ARGV[i + 2])
   end
 end
