@@ -1,5 +1,6 @@
 """An index that is gone or has gone back in time: detected, accepted by policy, or rebuilt."""
 
+import contextlib
 import itertools
 from dataclasses import replace
 from types import SimpleNamespace
@@ -18,7 +19,15 @@ from streamdedup.daemon.rebuild_run import RebuildRun, RebuildTarget
 from streamdedup.daemon.recovery import Recovery
 from streamdedup.detection.detector import Detector
 from streamdedup.detection.model import document_number
-from streamdedup.errors import BatchRefused, IndexLost, IndexMismatch, RegistryUnavailable, Rejoin, StoreUnavailable
+from streamdedup.errors import (
+    BatchRefused,
+    IndexLost,
+    IndexMismatch,
+    RegistryUnavailable,
+    Rejoin,
+    StoreUnavailable,
+    StreamdedupError,
+)
 from streamdedup.index.memory import MemoryIndex
 from streamdedup.index.values import Opening
 from streamdedup.kafka.protocols import CommittedOffset, Message
@@ -550,12 +559,43 @@ def test_an_index_with_a_loss_beside_the_gap_of_a_switch_is_shown_as_lost():
     assert shown == []
 
 
-def test_the_command_keeps_an_index_with_gaps_and_replaces_one_with_an_old_gap_or_more_or_no_losses(monkeypatch):
-    monkeypatch.setattr(clock, "now_ms", lambda: 5_000_000)
+def test_the_command_keeps_an_index_with_gaps_and_replaces_one_with_an_old_gap_or_more_or_no_losses():
     profile = read_profile({"retention": "1h", "retention_slack": "0s"}, {"retention", "retention_slack"})
     gap, old_gap = (Loss(Partition("a", 0), CommittedOffset(1), "gone back", Gap(0, 3_200_000 - age)) for age in (0, 1))
     losses = ([gap], [old_gap], [gap, Loss(Partition("a", 1), CommittedOffset(1), "lost")], [])
-    assert [commands._is_gap(losses_of_index, profile) for losses_of_index in losses] == [True, False, False, False]
+    assert [commands._is_gap(losses_of_index, profile, 5_000_000) for losses_of_index in losses] == [
+        True,
+        False,
+        False,
+        False,
+    ]
+
+
+def test_the_command_asks_before_it_replaces_an_index_and_gaps_grow_no_older_meanwhile(monkeypatch):
+    times, asked, begun = iter([10, 20]), [], []
+
+    def begins(*_arguments):
+        begun.append(_arguments[-1]())
+        raise StreamdedupError("seen")
+
+    upkeep = SimpleNamespace(fingerprint=dict)
+    backend = SimpleNamespace(address="memory", require_usable=list, upkeep=lambda _name: upkeep)
+    patches = {
+        "load_settings": lambda *_: SimpleNamespace(profiles={"a": SimpleNamespace(topics=["a"])}),
+        "refuse_while_daemons_run": lambda *_, **__: None,
+        "connect_backend": lambda _settings: contextlib.nullcontext(backend),
+        "_losses": lambda *_: {"a": []},
+        "require_confirmable": lambda *_, **__: None,
+        "confirm": lambda question, **_: asked.append((question, clock.now_ms())),
+        "rebuilder": begins,
+    }
+    monkeypatch.setattr(clock, "now_ms", lambda: next(times))
+    for name, patch in patches.items():
+        monkeypatch.setattr(commands, name, patch)
+    with pytest.raises(StreamdedupError, match="seen"):
+        commands.rebuild()
+    assert asked == [("Replace the index of a at memory?", 20)]
+    assert begun == [10]
 
 
 def test_a_rebuild_of_an_index_without_losses_gives_up_the_lease_and_deletes_nothing():
