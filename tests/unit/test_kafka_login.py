@@ -30,6 +30,23 @@ def accepted(monkeypatch):
     return event
 
 
+@pytest.fixture(autouse=True)
+def no_thread_outlives_its_test(monkeypatch):
+    """End the threads of all logins by tokens, before the output of the test is closed."""
+    logins, init = [], login.TokenLogin.__init__
+
+    def recorded(self, *arguments):
+        init(self, *arguments)
+        logins.append(self)
+
+    monkeypatch.setattr(login.TokenLogin, "__init__", recorded)
+    yield
+    for tokens in logins:
+        tokens._is_ended.set()
+        if tokens._thread not in (None, threading.current_thread()):
+            tokens._thread.join()
+
+
 @pytest.fixture
 def endpoint():
     with TokenEndpoint() as server:
@@ -173,7 +190,6 @@ def test_a_client_that_the_endpoint_refuses_ends_the_daemon_only_before_the_firs
             tokens.prepare(60)
         assert "canary" not in str(caught.value)
         accepted.set()
-    tokens._is_ended.set()
 
 
 def test_an_endpoint_that_goes_away_after_a_refusal_is_waited_for(endpoint):
@@ -183,7 +199,6 @@ def test_an_endpoint_that_goes_away_after_a_refusal_is_waited_for(endpoint):
     tokens._fetch_token()
     with pytest.raises(BrokerUnavailable, match="does not answer with a token"):
         tokens.prepare(60)
-    tokens._is_ended.set()
 
 
 def fetched(endpoint, **keys):
@@ -277,7 +292,6 @@ def test_an_answer_that_is_none_of_a_token_endpoint_is_waited_for(endpoint, stat
     tokens, _ = fetched(endpoint)
     with pytest.raises(BrokerUnavailable):
         tokens.prepare(60)
-    tokens._is_ended.set()
 
 
 def test_an_answer_that_never_ends_has_a_time_limit(endpoint, monkeypatch):
@@ -329,7 +343,6 @@ def test_all_clients_of_a_process_share_one_login(endpoint):
     for each in options:
         each.sasl_login.prepare(60)
     assert len(endpoint.tokens) == 1
-    options[0].sasl_login._is_ended.set()
 
 
 def test_a_refused_login_is_final_until_one_that_changes_was_accepted(tmp_path, accepted):
