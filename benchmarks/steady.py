@@ -46,6 +46,8 @@ LOOKUP_RATE, LOOKUP_TEXTS = 50, 1_000
 BEHIND = 0.1
 #: Lifetimes for which documents come after those that are measured.
 SPARE_LIFETIMES = 2
+#: Pause between two questions for the committed offsets, in seconds.
+LOOK_S = 1.0
 #: Longest wait for a copy, a log or a rebuilt index, in seconds.
 PATIENCE_S = 900.0
 COST_COLUMNS = {
@@ -158,6 +160,7 @@ def main(*, quick: bool) -> report.Report:
                 level = Level(index, client, server.pid, shingler, size, level_lifetime_s)
                 costs += level.costs(name, layout)
                 forks.append(level.fork(name, layout))
+                print(forks[-1], file=sys.stderr, flush=True)
     times = [times_of(layout, documents, lifetime_s) for layout in LAYOUTS]
     setting = {
         "lifetime": f"{lifetime_s} s, of the large index {LARGE_FACTOR * lifetime_s} s",
@@ -298,7 +301,12 @@ def write_documents(path: Path, rate: int, count: int) -> list[int]:
 
 def wait_committed(world: World, job: Job, daemon: DaemonProcess, count: int) -> None:
     """Wait until the daemon has committed so many documents."""
-    daemon.wait_until(lambda: world.committed_count(job) >= count, PATIENCE_S)
+
+    def is_committed() -> bool:
+        time.sleep(LOOK_S)  # each question takes time of the broker that is measured
+        return world.committed_count(job) >= count
+
+    daemon.wait_until(is_committed, PATIENCE_S)
 
 
 def lookups_of(world: World, service: ServiceProcess, path: Path, first: int, seconds: int) -> vegeta.Load:
