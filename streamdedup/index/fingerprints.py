@@ -49,15 +49,15 @@ def compare_fingerprints(stored: Fingerprint, expected: Fingerprint) -> Opening:
     texts = differences(stored, expected)
     serious = mismatches(stored, expected)
     if serious:
-        # Makes the index usable again: the old version if only parameters of the version differ, else the old settings.
-        restore = (
-            "the version of streamdedup" if texts.keys() <= VERSION_PARAMETERS | ADVISORY_PARAMETERS else "the settings"
-        )
         if MAINTAINED_BY_PROGRAMS.items() <= expected.items():
             raise IndexMismatch(
                 f"{'; '.join(serious)}. Use the profile that the index was built with, or give a new index another "
                 "name=..., or delete this one: Index.delete(url, name=...)"
             )
+        # Makes the index usable again: the old version if only parameters of the version differ, else the old settings.
+        restore = (
+            "the version of streamdedup" if texts.keys() <= VERSION_PARAMETERS | ADVISORY_PARAMETERS else "the settings"
+        )
         took = f"; the last one took {stored[REBUILT_S]} s" if REBUILT_S in stored else ""
         raise IndexMismatch(
             f"{'; '.join(serious)}. Restore {restore}, or build the index from the topics (nothing is published): "

@@ -111,7 +111,7 @@ class _ProducerSink(ABC):
         self._unusable_reason: str | None = None
 
     def close(self) -> None:
-        """Drop unsent messages, unlike ``Feeder.close``, and close the client within ``close_timeout_s``; never raises."""
+        """Drop unsent messages, unlike ``Feeder.close``, and close the client in ``close_timeout_s``; never raises."""
         self._unusable_reason = "closed"
         close_at_once(self._producer, self._options)
 
