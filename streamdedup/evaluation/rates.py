@@ -1,7 +1,4 @@
-"""A share of hits in a total, for ``scores`` and ``tuning.study``, with confidence bounds, which ``tune`` shows.
-
-``cli.rendering`` prints shares and bounds.
-"""
+"""A share of hits in a total, for ``scores`` and ``tuning.study``, with confidence bounds, which ``tune`` shows."""
 
 import math
 from dataclasses import dataclass

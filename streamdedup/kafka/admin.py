@@ -2,9 +2,8 @@
 
 ``topics create`` calls ``create_topics``; readers, producers, ``dlq``, ``index`` and ``serve`` call ``check_topics``;
 ``kafka.reader`` calls ``latest_offsets`` and ``may_be_compacted``; ``kafka.group_admin`` uses ``admin_client``.
-``check`` and ``run`` call ``check_kafka`` (by ``cli.checks``). A new check yields a ``Finding`` in ``check_kafka``; one
-of a topic's settings is a function ``_check_...`` in the tuple ``checks`` of ``judge_topic``. The needs of a topic are
-in ``cli.checks.topic_needs``.
+``check`` and ``run`` call ``check_kafka`` (by ``cli.checks``, which has the needs of topics). A new check yields a
+``Finding`` in ``check_kafka``; one of a topic's settings is a function in the tuple ``checks`` of ``judge_topic``.
 
 The checks change nothing. Rights on the group and on the transactional id are checked with requests whose content names
 no member and no producer. Without the right, the broker refuses such a request before reading the content; with the

@@ -10,12 +10,10 @@ from typing import Final, NamedTuple
 
 
 class ExampleProfile(NamedTuple):
-    """An example profile.
+    """An example for ``texts``; ``toml_values`` has by key the value as TOML text.
 
-    Attributes:
-        toml_values: By key, the value as TOML text.
-        measured: Number of pairs that ``scan`` finds in open data sets by this example, instead of by the defaults
-            (shingles of 3 words, threshold and containment 0.8).
+    ``measured`` is the number of pairs that ``scan`` finds in open data sets by this example, instead of by the
+    defaults (shingles of 3 words, threshold and containment 0.8).
     """
 
     texts: str
