@@ -89,21 +89,21 @@ def topic_needs(settings: Settings) -> list[TopicNeed]:
     kafka = settings.kafka
     # A rebuild reads the records of one lifetime. Input topics may be compacted: later versions replace earlier ones.
     inputs = [
-        TopicNeed(name=topic, operation="READ", kept_ms=lifetime_ms(profile))
+        TopicNeed(name=topic, operations=("READ",), kept_ms=lifetime_ms(profile))
         for profile in settings.profiles.values()
         for topic in profile.topics
     ]
     duplicates = TopicNeed(
         name=kafka.duplicates_topic,
         # A rebuild reads the published alerts, to claim their pairs.
-        operation="READ, WRITE" if settings.service.on_index_lost == "rebuild" else "WRITE",
+        operations=("READ", "WRITE") if settings.service.on_index_lost == "rebuild" else ("WRITE",),
         message_bytes=kafka.max_message_bytes,
         compaction_loss="drops parts of alerts, and with them the claims by which a rebuild publishes no pair again",
         kept_ms=duplicates_kept_ms(settings),
     )
     letters = TopicNeed(
         name=kafka.dead_letter_topic,
-        operation="WRITE",
+        operations=("WRITE",),
         message_bytes=kafka.max_message_bytes,
         compaction_loss="refuses messages without a key and drops all but the last of each key",
     )

@@ -86,7 +86,7 @@ def inspect(
         if letter_filter.topics:
             # A misspelt name must not look like a topic without failures: the call raises if a topic does not exist.
             # The error proposes no command to create it.
-            needed_operations = dict.fromkeys(letter_filter.topics, "DESCRIBE")
+            needed_operations = dict.fromkeys(letter_filter.topics, ("DESCRIBE",))
             check_topics(replace(options, create_command=None), needed_operations)
         tell_prefixed("no dead letters, or none that the options accept")
 

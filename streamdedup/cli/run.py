@@ -1,7 +1,8 @@
 """``streamdedup run``: builds the daemon's loop and its parts (``cli.assembly``), waits for the servers, runs the loop.
 
 Called by ``cli.main``. Stop signals, stop timer, watchdog and health server already work while the servers are awaited.
-The loop itself is ``daemon.loop``, the checks of the servers are in ``cli.checks``.
+A new part of the daemon is made in ``cli.assembly`` and passed to ``daemon.loop.Loop`` in ``run_daemon``; a new server
+to wait for is a ``Check`` with a ``server`` in ``cli.checks``.
 """
 
 import gc
@@ -67,18 +68,18 @@ class _Pulse:
 
 
 def run_daemon(settings: Settings) -> None:
-    """Run until a signal asks to stop."""
+    """Build the loop, wait for the servers, and run until a signal asks to stop."""
     metrics = _new_metrics(settings)
     with ExitStack() as stack:
         # First opened and last closed: the timer also limits the time for closing everything below.
-        timer = stack.enter_context(StopTimer(STOP_TIMEOUT_S, _end_at_once("stop_forced", EXIT_FORCED)))
+        timer = stack.enter_context(StopTimer(STOP_TIMEOUT_S, _ending_at_once("stop_forced", EXIT_FORCED)))
 
         def on_stop() -> None:
             timer.begin()
-            logs.ClientRepeats.is_stopping = True
+            logs.ClientRepeats.is_stopping = True  # drops errors that clients log about their last requests
 
         stop = stack.enter_context(StopSignals(on_stop))
-        watchdog = stack.enter_context(Watchdog(settings.watchdog_s, _end_at_once("fatal", EXIT_STALLED)))
+        watchdog = stack.enter_context(Watchdog(settings.watchdog_s, _ending_at_once("fatal", EXIT_STALLED)))
         pulse = _Pulse(watchdog, settings.watchdog_s)
         backend = stack.enter_context(connect_backend(settings))
         observer = assembly.crash_observer()  # None in service: only tests set a crash point
@@ -92,6 +93,7 @@ def run_daemon(settings: Settings) -> None:
             metrics=metrics,
             stop=stop,
             tick=pulse.tick,
+            # Deleting the keys of a lost index may take longer than the watchdog allows.
             rebuilder=assembly.rebuilder(settings, backend, on_keys=lambda _count: pulse.tick()),
         )
         metrics.loop_age_seconds.set_function(pulse.age_s)
@@ -107,7 +109,7 @@ def run_daemon(settings: Settings) -> None:
         log.info("stopped")
 
 
-def _end_at_once(event: str, code: int) -> Callable[[str], None]:
+def _ending_at_once(event: str, code: int) -> Callable[[str], None]:
     """Return an action that ends the process even if its main thread is stuck."""
 
     def end(reason: str) -> None:
@@ -157,7 +159,7 @@ def _await_servers(
 ) -> None:
     """Check the servers, one after the other, and register the schema of alerts; wait for each until it answers.
 
-    Warnings of a check are logged, failures that waiting does not cure are raised.
+    A check's warnings are logged. After a ``TransientError`` the check is repeated; any other failure is raised.
     """
     check_run = CheckRun(settings, backend)
 
@@ -167,7 +169,7 @@ def _await_servers(
 
     steps: list[tuple[Awaited, Callable[[], object]]] = []
     for check in CHECKS:
-        if check.server is Awaited.SCHEMA_REGISTRY and writer is not None:
+        if check.server is Awaited.SCHEMA_REGISTRY and writer is not None:  # the check warns about a missing schema
             steps.append((check.server, writer.register))
         if check.server is not None:
             steps.append((check.server, partial(report, check)))

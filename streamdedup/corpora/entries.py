@@ -1,4 +1,8 @@
-"""The corpus entry: one document, or one unreadable line or row, as the parsers yield it to the commands on files."""
+"""The corpus entry: one document, or one unreadable line or row of a file.
+
+Made by the parsers (``formats``, ``tables``, ``reuters``), used by the commands on files. A new field of a document is
+filled in ``decode_entry`` and written in ``Entry.value``.
+"""
 
 from dataclasses import dataclass
 from pathlib import Path
@@ -18,10 +22,13 @@ class Entry:
 
     Attributes:
         id: From the corpus, else ``line_id``.
-        file: Name of the file; ``archive:member`` inside an archive.
+        text: Empty for a deletion or a problem.
+        file: Path as given; ``archive:member`` inside an archive.
         line: Line or row in the file, from 1.
-        raw: Value of the record that ``produce`` sends: of JSON lines the line without its end, of tables the row as a
-            JSON object, of unreadable lines and rows their bytes. None in other formats: ``value`` makes it.
+        raw: Value of the record that ``produce`` sends, where the file determines it: the line of JSON lines, without
+            its end; the row of a table as a JSON object; the bytes of an unreadable line or row. None for other
+            documents: ``value`` makes one.
+        source, published_at, scope: As in ``wire.Document``.
         op: "upsert", except in JSON lines with another operation.
         problem: Why the line is not a document; None for a document.
         code: Error code that the dead letter of an unreadable line would have.
@@ -41,7 +48,7 @@ class Entry:
 
     @property
     def has_id(self) -> bool:
-        """Whether the corpus gives the id; an id that looks like the default one counts as none."""
+        """Whether the corpus gives an id. A given id that equals ``line_id`` counts as none."""
         return self.id != line_id(self.file, self.line)
 
     @property
@@ -81,5 +88,14 @@ def decode_entry(decoder: Decoder, file: str, line: int, raw: bytes) -> Entry:
         document = decoder.decode(position, timestamp_ms=0, key=default_id.encode(), value=raw)
     except MessageError as error:
         return Entry(default_id, text="", file=file, line=line, raw=raw, problem=str(error), code=error.code)
-    source, published_at, op = document.source, document.published_at, document.op
-    return Entry(document.id, document.text, file, line, raw, source, published_at, op, scope=document.scope)
+    return Entry(
+        id=document.id,
+        text=document.text,
+        file=file,
+        line=line,
+        raw=raw,
+        source=document.source,
+        published_at=document.published_at,
+        op=document.op,
+        scope=document.scope,
+    )

@@ -19,7 +19,7 @@ from streamdedup.similarity.sketch import Sketcher
 from streamdedup.wire import Contained, Match
 
 #: Value of ``Match.contained`` by the side of a comparison: left is the document, right the candidate.
-_CONTAINED: Mapping[containment.Contained, Contained] = {"left": "document", "right": "match", "both": "both"}
+_CONTAINED: Mapping[containment.SmallerSide, Contained] = {"left": "document", "right": "match", "both": "both"}
 
 
 class _Comparison(NamedTuple):
@@ -37,7 +37,7 @@ class _Comparison(NamedTuple):
     shared_bands: int
     containment: float
     containment_error: float
-    contained: containment.Contained
+    contained: containment.SmallerSide
     by_containment: bool
 
     def match(self, candidate: IndexEntry, options: DetectorOptions) -> Match:
@@ -155,7 +155,7 @@ class Comparer:
             self._shared_bands([pairs[pair_row] for pair_row in near]),
             overlaps.containments().tolist(),
             overlaps.standard_errors().tolist(),
-            overlaps.contained(),
+            overlaps.smaller_sides(),
             by_containment[near].tolist(),
             strict=True,
         )

@@ -34,7 +34,7 @@ from streamdedup.errors import MessageError
 from streamdedup.index.documents import IndexEntry
 from streamdedup.index.reading import IndexReader
 from streamdedup.position import Position
-from streamdedup.similarity.containment import Contained
+from streamdedup.similarity.containment import SmallerSide
 from streamdedup.wire import Document, Match
 
 #: Position of a text that comes from no topic.
@@ -126,7 +126,7 @@ class DocumentComparison:
     standard_error: float
     containment: float
     containment_error: float
-    contained: Contained
+    contained: SmallerSide
     bands: int
     shared_bands: int
     within_scope: bool
@@ -278,7 +278,7 @@ class IndexLookup:
             standard_error=0.0 if exact else options.measure.standard_error(similarity, options.permutations),
             containment=float(similarities.overlaps.containments()[0]),
             containment_error=0.0 if exact else float(similarities.overlaps.standard_errors()[0]),
-            contained=similarities.overlaps.contained()[0],
+            contained=similarities.overlaps.smaller_sides()[0],
             bands=options.banding.bands,
             shared_bands=shared_bands,
             within_scope=within_scope,

@@ -6,12 +6,12 @@ from typing import Final, Literal, NamedTuple
 import numpy as np
 
 from streamdedup.evaluation.pairs import ShingleSets
-from streamdedup.similarity.containment import Contained, Overlaps
+from streamdedup.similarity.containment import Overlaps, SmallerSide
 from streamdedup.similarity.measures import Measure
 
 #: Which of the target document and its neighbour is the smaller one; both where their sizes are equal.
 ContainedDocument = Literal["document", "neighbour", "both"]
-_DOCUMENT_BY_SIDE: Final[Mapping[Contained, ContainedDocument]] = {
+_DOCUMENT_BY_SIDE: Final[Mapping[SmallerSide, ContainedDocument]] = {
     "left": "document",
     "right": "neighbour",
     "both": "both",
@@ -62,7 +62,7 @@ class NearestDocuments:
                 near.tolist(),
                 similarities[near].tolist(),
                 near_overlaps.containments().tolist(),
-                near_overlaps.contained(),
+                near_overlaps.smaller_sides(),
                 strict=True,
             )
         ]

@@ -1,4 +1,4 @@
-"""Shares with bounds of 95 %, for ``scores``, ``tuning.study`` and the output of ``evaluate`` and ``tune``."""
+"""A share of hits in a total, for ``scores`` and ``tuning.study``, with confidence bounds, which ``tune`` shows."""
 
 import math
 from dataclasses import dataclass
@@ -8,20 +8,20 @@ from typing import Final
 import numpy as np
 from numpy.typing import NDArray
 
-#: Quantile of the normal distribution for bounds of 95 %.
+#: Quantile of the normal distribution for confidence bounds of 95 %.
 _Z: Final = NormalDist().inv_cdf(0.975)
 
 
 @dataclass(frozen=True, slots=True)
 class Rate:
-    """A share: hits in a total."""
+    """A share of hits in a total."""
 
     hits: int
     total: int
 
     @classmethod
-    def of_items(cls, hits: NDArray[np.bool_]) -> "Rate":
-        return cls(int(np.count_nonzero(hits)), len(hits))
+    def of_items(cls, is_hit: NDArray[np.bool_]) -> "Rate":
+        return cls(int(np.count_nonzero(is_hit)), len(is_hit))
 
     @property
     def share(self) -> float | None:
@@ -29,9 +29,9 @@ class Rate:
         return self.hits / self.total if self.total else None
 
     def bounds(self) -> tuple[float, float] | None:
-        """Return the 95 % bounds of the probability of independent items; None for total 0.
+        """Return the 95 % confidence bounds for the probability of a hit, if items are independent; None for total 0.
 
-        Wilson's score interval (1927), which does not claim certainty where all or none are hits:
+        Wilson's score interval (1927), which does not claim certainty where all or none of the n items are hits:
 
             (p + z^2 / 2n -+ z sqrt(p (1 - p) / n + z^2 / 4n^2)) / (1 + z^2 / n)
 

@@ -1,6 +1,8 @@
-"""The set of a cluster in memory: the documents that joined a first document, and their counts.
+"""The cluster set in memory: the documents of one cluster, with time, position and source, and their counts for alerts.
 
-Called by ``index.memory``. The specification for ``redis/lua/_cluster_sets.lua``: a change touches both.
+A cluster is named by its *first document*, which the others resemble (``detection.clusters``). Called by
+``index.memory``. The specification for ``redis/lua/_cluster_sets.lua`` and, for full sets, ``change_cluster_sets.lua``:
+a change touches all of them. The Lua also shortens partition, offset and source, which the specification does not.
 """
 
 from bisect import insort
@@ -17,7 +19,7 @@ _LEAST_TIME_MS, _GREATEST_TIME_MS = -(2**47), 2**47 - 1
 
 
 class _ClusterMember(NamedTuple):
-    """A document in a set. The first three fields are the order of the members."""
+    """A document in a set; members are in the order of the first three fields."""
 
     time_ms: int
     partition: int
@@ -36,7 +38,11 @@ class ClusterSet:
         self._sources: Counter[bytes | None] = Counter(member.source for member in self._members if member.source)
 
     def with_first(self, entry: IndexEntry | None) -> Self:
-        """Return the set with the first document, whose index entry is ``entry``; the same set if there is no entry."""
+        """Return the set with the first document, whose index entry is ``entry``, as readers see the set.
+
+        The same set if there is no entry, or it is deleted or in the set; else a copy, because a read must not store
+        the first document: it is stored when a document joins, as in Redis.
+        """
         if entry is None or entry.deleted or entry.number in self._numbers:
             return self
         extended = type(self)(self._first, self._members)
@@ -58,7 +64,7 @@ class ClusterSet:
             self._sources[member.source] += 1
 
     def remove(self, number: int) -> None:
-        """Remove a document; in a full set, which may lack further documents, remove only the document's source."""
+        """Remove a document. A full set may have turned documents away: it stays full, and only forgets the source."""
         row = next((row for row, member in enumerate(self._members) if member.number == number), None)
         if row is None:
             return
@@ -75,6 +81,7 @@ class ClusterSet:
 
     @property
     def _size(self) -> int:
+        """Documents of the cluster; the first one counts also where it is no member."""
         return len(self._numbers) + (self._first not in self._numbers)
 
     @property
@@ -84,7 +91,6 @@ class ClusterSet:
 
     @property
     def counts(self) -> ClusterCounts:
-        """The counts of the cluster; the first document counts in the size also where it is no member."""
         if not self._members:
             return ClusterCounts(self._size)
         earliest, latest = self._members[0], self._members[-1]

@@ -1,7 +1,8 @@
 """Fingerprints: whether an index that was built with some parameters can be continued with others.
 
-Called by the stores when an index is opened, and by `check`, `index status` and `index rebuild` in ``cli``.
-A new parameter (``settings.profile``) touches docs/format.md.
+Called by the stores when an index is opened, and by `check`, `index status` and `index rebuild` in ``cli``; ``library``
+and ``daemon.rebuild_run`` use constants. Parameters come from ``settings.profile.Profile.fingerprint``, in Redis also
+from ``RedisIndexOptions.stored_fingerprint``; a new one touches docs/format.md and makes existing indexes unusable.
 """
 
 import msgspec
@@ -16,12 +17,12 @@ ADVISORY_PARAMETERS = frozenset({"unicode"})
 VERSION_PARAMETERS = frozenset({"shingle_algorithm", "signature_algorithm", "layout"})
 #: Seconds that the last rebuild of the index took: stored with the parameters, but not compared.
 REBUILT_S = "rebuilt_s"
-#: Parameter of an index that a program writes with ``library``; an index of daemons lacks it.
+#: The parameter, with its value, that an index has if programs write it with ``library``; an index of daemons lacks it.
 MAINTAINED_BY_PROGRAMS = {"maintained_by": "library"}
 
 
 def differences(stored: Fingerprint, expected: Fingerprint) -> dict[str, str]:
-    """Return the parameters in which two fingerprints differ: name, and a text with both values."""
+    """Return the parameters in which two fingerprints differ: name, and a text with both values, None if missing."""
     return {
         name: _difference(name, stored, expected)
         for name in sorted((stored.keys() | expected.keys()) - {REBUILT_S})
@@ -30,7 +31,7 @@ def differences(stored: Fingerprint, expected: Fingerprint) -> dict[str, str]:
 
 
 def mismatches(stored: Fingerprint, expected: Fingerprint) -> list[str]:
-    """Return the texts of ``differences``, without those in advisory parameters: the index cannot be continued."""
+    """Return the texts of serious differences, with which an index cannot be continued: all but the advisory ones."""
     return [text for name, text in differences(stored, expected).items() if name not in ADVISORY_PARAMETERS]
 
 
@@ -41,22 +42,22 @@ def _difference(name: str, stored: Fingerprint, expected: Fingerprint) -> str:
 
 
 def compare_fingerprints(stored: Fingerprint, expected: Fingerprint) -> Opening:
-    """Return the opening, with a text for each advisory difference.
+    """Return the result of opening an existing index: not created, and a text for each advisory difference.
 
-    Raises ``IndexMismatch``, which names each difference, if the index cannot be continued.
+    Raises ``IndexMismatch``, which names each serious difference, if the index cannot be continued.
     """
     texts = differences(stored, expected)
     serious = mismatches(stored, expected)
     if serious:
-        # The old settings make the index usable again, unless only versions differ.
-        restore = (
-            "the version of streamdedup" if texts.keys() <= VERSION_PARAMETERS | ADVISORY_PARAMETERS else "the settings"
-        )
         if MAINTAINED_BY_PROGRAMS.items() <= expected.items():
             raise IndexMismatch(
                 f"{'; '.join(serious)}. Use the profile that the index was built with, or give a new index another "
                 "name=..., or delete this one: Index.delete(url, name=...)"
             )
+        # Makes the index usable again: the old version if only parameters of the version differ, else the old settings.
+        restore = (
+            "the version of streamdedup" if texts.keys() <= VERSION_PARAMETERS | ADVISORY_PARAMETERS else "the settings"
+        )
         took = f"; the last one took {stored[REBUILT_S]} s" if REBUILT_S in stored else ""
         raise IndexMismatch(
             f"{'; '.join(serious)}. Restore {restore}, or build the index from the topics (nothing is published): "

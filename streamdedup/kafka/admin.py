@@ -1,9 +1,9 @@
-"""Topics: looking up, creating and checking; and all checks of Kafka before the first record.
+"""Looks up and creates topics; checks brokers, group, transactions and topics before the first record.
 
 ``topics create`` calls ``create_topics``; readers, producers, ``dlq``, ``index`` and ``serve`` call ``check_topics``;
 ``kafka.reader`` calls ``latest_offsets`` and ``may_be_compacted``; ``kafka.group_admin`` uses ``admin_client``.
-``check`` and ``run`` call ``check_kafka`` (by ``cli.checks``). A new check yields a ``Finding`` in ``check_kafka``; a
-new check of a topic's settings is a row in ``judge_topic``. The needs of a topic are in ``cli.checks.topic_needs``.
+``check`` and ``run`` call ``check_kafka`` (by ``cli.checks``, which has the needs of topics). A new check yields a
+``Finding`` in ``check_kafka``; one of a topic's settings is a function in the tuple ``checks`` of ``judge_topic``.
 
 The checks change nothing. Rights on the group and on the transactional id are checked with requests whose content names
 no member and no producer. Without the right, the broker refuses such a request before reading the content; with the
@@ -39,7 +39,6 @@ SIZE_LIMIT = "max.message.bytes"
 CLEANUP = "cleanup.policy"
 #: Age in milliseconds, and bytes of a partition, beyond which ``delete`` drops records; ``UNLIMITED`` for none.
 RETENTION, RETENTION_BYTES = "retention.ms", "retention.bytes"
-#: Value of ``RETENTION`` and ``RETENTION_BYTES`` for no limit.
 UNLIMITED = -1
 
 #: First version whose transactions are fenced by the generation of the consumer group (KIP-447).
@@ -65,13 +64,13 @@ def admin_client(options: KafkaOptions) -> Iterator[Any]:
 # Looking up and creating topics
 
 
-def check_topics(options: KafkaOptions, needed: Mapping[str, str] | None = None) -> dict[str, int]:
-    """Return partition counts; raise ``BrokerMisconfigured`` for a topic that is missing or may not be used.
+def check_topics(options: KafkaOptions, needed: Mapping[str, tuple[str, ...]] | None = None) -> dict[str, int]:
+    """Return the partition counts of topics; raise ``BrokerMisconfigured`` if one is missing or may not be used.
 
     Args:
-        needed: Needed rights by topic, as ``TopicNeed.operation``; None for ``READ`` on the input topics.
+        needed: By topic, the needed rights as in ``TopicNeed.operations``; None for ``READ`` on the input topics.
     """
-    needed = dict.fromkeys(options.topics, "READ") if needed is None else needed
+    needed = dict.fromkeys(options.topics, ("READ",)) if needed is None else needed
     with admin_client(options) as admin:
         counts, missing, refused = _look_up(admin, needed)
     if refused:
@@ -103,15 +102,15 @@ def may_be_compacted(options: KafkaOptions) -> bool:
     return any(policy is None or "compact" in policy["value"] for policy in policies)
 
 
-def _look_up(admin: Any, needed: Mapping[str, str]) -> tuple[dict[str, int], list[str], list[str]]:
-    """Return the partition counts of usable topics, the missing topics, and the topics without the needed right."""
+def _look_up(admin: Any, needed: Mapping[str, tuple[str, ...]]) -> tuple[dict[str, int], list[str], list[str]]:
+    """Return the partition counts of usable topics, the missing topics, and the topics without a needed right."""
     counts: dict[str, int] = {}
     missing: list[str] = []
     refused: list[str] = []
     for topic in admin.describe_topics(sorted(needed)):
         name, error_class = topic["name"], kafka_errors.for_code(topic["error_code"])
         granted = topic.get("authorized_operations")  # None where the broker does not tell
-        lacks_right = granted is not None and not set(needed[name].split(", ")) <= set(granted)
+        lacks_right = granted is not None and not set(needed[name]) <= set(granted)
         if is_missing(topic["error_code"]):
             missing.append(name)
         elif error_class is kafka_errors.TopicAuthorizationFailedError or lacks_right:
@@ -124,8 +123,8 @@ def _look_up(admin: Any, needed: Mapping[str, str]) -> tuple[dict[str, int], lis
     return counts, missing, refused
 
 
-def _lacking_rights(needed: Mapping[str, str]) -> BrokerMisconfigured:
-    rights = ", ".join(f"{operation} on topic {name}" for name, operation in needed.items())
+def _lacking_rights(needed: Mapping[str, tuple[str, ...]]) -> BrokerMisconfigured:
+    rights = ", ".join(f"{', '.join(operations)} on topic {name}" for name, operations in needed.items())
     return BrokerMisconfigured(f"Kafka refuses us: the user lacks rights; grant {rights} (if it exists)")
 
 
@@ -205,7 +204,7 @@ def _not_created(error_class: Any, topic: Mapping[str, Any]) -> Exception:
 
 
 def check_kafka(options: KafkaOptions, needs: Sequence["TopicNeed"]) -> Iterator[Finding]:
-    """Yield the check results; raise for a request without an answer.
+    """Yield the results of all checks; raise ``BrokerUnavailable`` if Kafka does not answer a request.
 
     The number of requests is fixed, and each takes at most ``connect_timeout_s``. With ``api_version`` set, settings of
     brokers and topics are not requested, because such a broker may not support these requests.
@@ -268,15 +267,13 @@ def _check_transactions(admin: Any, options: KafkaOptions) -> Finding:
 
 
 def _broker_limits(admin: Any, options: KafkaOptions, names: Sequence[str]) -> dict[str, int]:
-    """Return settings of the first broker, as a sample of all; empty if the user may not read them."""
+    """Return settings of the first broker, as a sample of all, without those that the user may not read."""
     if options.api_version is not None:
         return {}
     broker = str(admin.describe_cluster()["brokers"][0]["broker_id"])
     resource = ConfigResource(ConfigResourceType.BROKER, broker, dict.fromkeys(names))
-    try:
-        described = admin.describe_configs([resource], config_filter="all")  # "all" includes defaults
-    except kafka_errors.AuthorizationError:
-        return {}
+    # "all" includes defaults. Without the right to read settings, the client returns none and raises no error.
+    described = admin.describe_configs([resource], config_filter="all")
     settings = described.get("broker", {}).get(broker, {})
     return {name: int(settings[name]["value"]) for name in names if name in settings}
 
@@ -289,14 +286,14 @@ class TopicNeed:
     """Requirements on one topic.
 
     Attributes:
-        operation: Needed rights: one operation of Kafka, or several as in ``READ, WRITE``.
+        operations: Needed rights, as Kafka names them: ``READ``, ``WRITE``; an input topic needs no ``WRITE``.
         message_bytes: Largest written message, in bytes; None for an input topic.
         compaction_loss: Consequence of compaction, after the words "is compacted, which"; None if it is harmless.
         kept_ms: Least record retention, in milliseconds; None for any.
     """
 
     name: str
-    operation: str
+    operations: tuple[str, ...]
     message_bytes: int | None = None
     compaction_loss: str | None = None
     kept_ms: int | None = None
@@ -304,16 +301,16 @@ class TopicNeed:
 
 def _topic_findings(admin: Any, options: KafkaOptions, needs: Sequence[TopicNeed]) -> Iterator[Finding]:
     """Yield findings about rights and missing topics, then about the settings of the usable topics."""
-    operations = {need.name: need.operation for need in needs}
-    counts, missing, refused = _look_up(admin, operations)
+    needed = {need.name: need.operations for need in needs}
+    counts, missing, refused = _look_up(admin, needed)
     for name in refused:
-        yield Finding.failure("topic_rights", _lacking_rights({name: operations[name]}))
-    yield from _missing_topic_findings(options, operations, missing)
+        yield Finding.failure("topic_rights", _lacking_rights({name: needed[name]}))
+    yield from _missing_topic_findings(options, needed, missing)
     usable = [need for need in needs if need.name in counts]
     if options.api_version is not None or not usable:
         for need in usable:
-            text = f"topic {need.name}: {need.operation} granted; its settings are not asked for (kafka.api_version)"
-            yield Finding.ok("topic", text)
+            text = f"{', '.join(need.operations)} granted; its settings are not asked for (kafka.api_version)"
+            yield Finding.ok("topic", f"topic {need.name}: {text}")
         return
     keys = dict.fromkeys((SIZE_LIMIT, CLEANUP, RETENTION, RETENTION_BYTES))
     resources = [ConfigResource(ConfigResourceType.TOPIC, need.name, keys) for need in usable]
@@ -324,10 +321,10 @@ def _topic_findings(admin: Any, options: KafkaOptions, needs: Sequence[TopicNeed
 
 
 def _missing_topic_findings(
-    options: KafkaOptions, operations: Mapping[str, str], missing: Sequence[str]
+    options: KafkaOptions, needed: Mapping[str, tuple[str, ...]], missing: Sequence[str]
 ) -> Iterator[Finding]:
     """Yield a finding for each missing topic: a warning for an input topic while another input topic exists."""
-    inputs = {name for name, operation in operations.items() if operation == "READ"}  # other topics are written
+    inputs = {name for name, operations in needed.items() if "WRITE" not in operations}
     has_input = not inputs <= set(missing)
     for name in missing:
         text = missing_topics_text([name], None)
@@ -356,7 +353,8 @@ def judge_topic(options: KafkaOptions, need: TopicNeed, count: int, settings: Ma
     problems = [finding for check in checks for finding in check(options, need, settings)]
     if not problems:
         partitions = "1 partition" if count == 1 else f"{count:,} partitions"
-        yield Finding.ok("topic", f"{subject}: {need.operation} granted, {partitions}, {_summary(settings)}")
+        rights = ", ".join(need.operations)
+        yield Finding.ok("topic", f"{subject}: {rights} granted, {partitions}, {_summary(settings)}")
     yield from problems
 
 

@@ -1,7 +1,7 @@
 """``KafkaSource``: the consumer of the group as a ``kafka.protocols.Source``.
 
 ``producer.KafkaTransport`` opens a ``KafkaSource``. Modules of ``daemon`` use it as a ``Source``, in the thread of the
-loop; ``producer.PlainSink`` commits through it, and ``cli.index`` joins the group with it. Watches over the membership
+loop; ``AtLeastOnceSink`` commits through it, and ``cli.index`` joins the group with it. Watches over the membership
 and the topics are in ``kafka.group``. ``kafka.reader`` uses ``unpack``.
 """
 

@@ -1,4 +1,4 @@
-"""Sinks, which publish a batch in one transaction or at least once; and ``Feeder``, which sends many records.
+"""``KafkaTransport`` and its sinks, for the deliveries "exactly-once" and "at-least-once"; ``Feeder`` for many records.
 
 ``run`` makes a ``KafkaTransport``, which opens a source and a sink for the loop (``daemon.clients``); ``index rebuild``
 opens one to join the group. Commands that send records (``produce``, ``dlq replay``, ``demo``) use a ``Feeder``.
@@ -38,7 +38,7 @@ from streamdedup.kafka.protocols import Batch, Message
 #: How much longer than the transaction timeout to wait for a commit, or for the end of an earlier producer's
 #: transaction, in seconds. By then the broker has ended the transaction; a longer wait would tell nothing new.
 COMMIT_MARGIN_S = 5.0
-#: Largest number of unacknowledged records of a ``Feeder``, enough for two record batches of small records for each of
+#: Largest number of unacknowledged records of a ``Feeder``: enough small records to fill two record batches in each of
 #: a few partitions.
 MAX_IN_FLIGHT_RECORDS = 5_000
 #: Largest number of unacknowledged bytes of keys, values and headers of a ``Feeder``.
@@ -71,7 +71,7 @@ class KafkaTransport:
         self._wrap_source = wrap_source
         self._wrap_producer = wrap_producer
 
-    def open(self) -> tuple[KafkaSource, "TransactionalSink | PlainSink"]:
+    def open(self) -> tuple[KafkaSource, "TransactionalSink | AtLeastOnceSink"]:
         """Open the producer, then the source; the order matters."""
         refuse_other_indexes(self._options)
         # Opening the producer resolves a transaction whose commit had an unknown outcome. Only then are the committed
@@ -83,7 +83,7 @@ class KafkaTransport:
             close_at_once(producer, self._options)
             raise
         if self._options.delivery == "at-least-once":
-            return source, PlainSink(producer, self._options, source)
+            return source, AtLeastOnceSink(producer, self._options, source)
         return source, TransactionalSink(producer, self._options)
 
     def _open_producer(self) -> Any:
@@ -111,15 +111,15 @@ class _ProducerSink(ABC):
         self._unusable_reason: str | None = None
 
     def close(self) -> None:
-        """Close the client without waiting for unsent messages; takes at most ``close_timeout_s``, never raises."""
+        """Drop unsent messages, unlike ``Feeder.close``, and close the client in ``close_timeout_s``; never raises."""
         self._unusable_reason = "closed"
         close_at_once(self._producer, self._options)
 
     def publish(self, messages: Sequence[Message], batch: Batch) -> None:
-        """Publish and commit; a failure ends the use of the sink.
+        """Publish and commit. The sink cannot be used after a failure.
 
-        A transactional producer would keep the offsets of the failed transaction and commit them with the next one,
-        over those that new owners of the partitions have committed.
+        Otherwise a transactional producer would keep the offsets of the failed transaction and commit them with the
+        next one, over those of new owners of the partitions.
         """
         if self._unusable_reason is not None:
             raise BrokerUnavailable(f"this sink is unusable ({self._unusable_reason}); open a new one")
@@ -196,7 +196,7 @@ class TransactionalSink(_ProducerSink):
         call_within(self._options.transaction_timeout_s + COMMIT_MARGIN_S, "commit a transaction", commit)
 
 
-class PlainSink(_ProducerSink):
+class AtLeastOnceSink(_ProducerSink):
     """Messages first, then the offsets: a crash between the two repeats messages."""
 
     def __init__(self, producer: Any, options: KafkaOptions, source: KafkaSource) -> None:
@@ -223,8 +223,8 @@ class Feeder:
         options: How to connect, and the limits of the producer. Group, input topics and transactional id are not used.
         max_in_flight_records: Limit of unacknowledged records.
         max_in_flight_bytes: Limit of unacknowledged bytes of keys, values and headers; a longer record goes alone.
-        on_too_large: Called with name and reason for a record that is too large, which then is no error. The idempotent
-            producer of kafka-python 3.0 would fail all records after the refused one; so it is not used then.
+        on_too_large: Called with name and reason for each record that is too large, in place of an error. Switches
+            idempotence off: the idempotent producer of kafka-python 3.0 fails all records after a refused one.
     """
 
     def __init__(
@@ -246,7 +246,7 @@ class Feeder:
         self._is_closed = False
         self._has_failed = False
         self.delivered_count = 0
-        # "at-least-once" leaves out transactions, and also idempotence, which is added below.
+        # The options of "at-least-once" have neither transactions nor idempotence, which is added where it can be used.
         config = replace(options, delivery="at-least-once", transactional_id=None).producer()
         if options.delivery == "exactly-once" and on_too_large is None:
             # A request that is repeated after a timeout is stored once, and in order, with up to 5 requests in flight.
@@ -330,8 +330,8 @@ class Feeder:
             if not self._leave_out_if_too_large(error, topic, name):
                 self._has_failed = True
                 raise self._failure(error, topic) from error
-        # Last: if Ctrl-C ends the wait and the caller catches it inside the `with` block, the record is still in
-        # flight, and `close` counts it.
+        # Last: after a Ctrl-C that the caller catches in the `with` block, the record must still be in flight, so that
+        # `close` waits for it and counts it.
         self._in_flight.popleft()
         self._in_flight_bytes -= size_bytes
         self.delivered_count += future.succeeded()
@@ -368,7 +368,7 @@ class Feeder:
 def _refuse_missing_topic(error: Exception, options: KafkaOptions, topic: str) -> None:
     """Raise ``BrokerMisconfigured`` for a missing topic, of which the client only reports a timeout."""
     if isinstance(error, KafkaTimeoutError):
-        check_topics(options, {topic: "DESCRIBE"})  # needs the fewest rights
+        check_topics(options, {topic: ("DESCRIBE",)})  # needs the fewest rights
 
 
 def close_at_once(producer: Any, options: KafkaOptions) -> None:

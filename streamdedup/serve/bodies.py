@@ -23,7 +23,7 @@ from streamdedup.serve.schemas import (
     SegmentBody,
 )
 from streamdedup.serve.texts import Alignment
-from streamdedup.similarity.containment import Contained
+from streamdedup.similarity.containment import SmallerSide
 from streamdedup.text.alignment import Segment
 from streamdedup.wire import rfc_3339
 
@@ -34,7 +34,7 @@ _SKIPS: Final[dict[Skip | None, Literal["empty", "too_short", "too_few_words"]]]
     Skip.TOO_FEW_WORDS: "too_few_words",
 }
 #: Field ``contained`` of a comparison: the side with fewer shingles, or both; set for any containment.
-_COMPARED_SIDES: Final[dict[Contained, Literal["a", "b", "both"]]] = {"left": "a", "right": "b", "both": "both"}
+_COMPARED_SIDES: Final[dict[SmallerSide, Literal["a", "b", "both"]]] = {"left": "a", "right": "b", "both": "both"}
 
 
 def lookup_body(result: LookupResult, limit: int) -> LookupBody:

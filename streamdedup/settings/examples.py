@@ -1,6 +1,8 @@
 """Example profiles for kinds of texts, printed by ``streamdedup config example`` and listed in ``docs/tuning.md``.
 
-Called by ``cli.config``; ``presets`` takes the keys of ``news``.
+Called by ``cli.config``; ``presets`` takes ``news`` as a preset, so its values must be numbers: the quotes of a TOML
+text would be taken as a part of the text. A new example is an entry in ``EXAMPLES`` and a row with the same text in
+docs/tuning.md; tests/unit/test_cli_config.py compares the two.
 """
 
 from collections.abc import Mapping
@@ -8,19 +10,20 @@ from typing import Final, NamedTuple
 
 
 class ExampleProfile(NamedTuple):
-    """An example for ``texts``, with ``keys`` as in a settings file.
+    """An example for ``texts``; ``toml_values`` has by key the value as TOML text.
 
-    ``measured`` compares the pairs that ``scan`` finds with the example, and with the defaults (shingles of 3 words,
-    threshold and containment 0.8), in open data sets.
+    ``measured`` is the number of pairs that ``scan`` finds in open data sets by this example, instead of by the
+    defaults (shingles of 3 words, threshold and containment 0.8).
     """
 
     texts: str
-    keys: Mapping[str, str]
+    toml_values: Mapping[str, str]
     measured: str
 
 
 #: Short shingles: a typing error changes few of them, and a short text has enough of them to be compared.
 _CHARACTERS: Final = {"shingle_unit": '"char"', "shingle_size": "5"}
+#: One spelling for texts with and without accents or vowel signs, and for the variants of a Han character.
 _FOLDINGS: Final = {"fold_marks": "true", "fold_variants": "true"}
 EXAMPLES: Final[Mapping[str, ExampleProfile]] = {
     "news": ExampleProfile(
@@ -31,7 +34,8 @@ EXAMPLES: Final[Mapping[str, ExampleProfile]] = {
     "reviews": ExampleProfile(
         "reviews and comments, of which the shortest say nothing",
         {**_CHARACTERS, "min_words": "3"},
-        "12,152 pairs instead of 120,538 of 37,427 reviews (playstore_reviews); all lost but 41 have one or two words",
+        "12,152 pairs instead of 120,538 of 37,427 reviews (playstore_reviews); of the lost pairs all but 41 are of "
+        "reviews with one or two words",
     ),
     "spam": ExampleProfile(
         "reviews that are spaced out, glued together or sprinkled with emoji",
@@ -41,7 +45,7 @@ EXAMPLES: Final[Mapping[str, ExampleProfile]] = {
     "mails": ExampleProfile(
         "mails and short messages",
         {"min_words": "3", "threshold": "0.5", "containment_threshold": "0.8", "recall_from": "0.6"},
-        "1,478 pairs instead of 1,326 of 5,575 messages (sms_spam); 208 are lost, all of one or two words",
+        "1,478 pairs instead of 1,326 of 5,575 messages (sms_spam); 208 are lost, all of messages of one or two words",
     ),
     "poems": ExampleProfile(
         "poems and lyrics in several spellings, with and without vowel signs",
@@ -65,4 +69,4 @@ def example_section(name: str) -> str:
     """Return the section of an example, with comments; ``name`` is in ``EXAMPLES``."""
     example = EXAMPLES[name]
     lines = [f"# {example.texts}", f"# {example.measured}", f"[profiles.{name}]", f'topics = ["{name}"]']
-    return "\n".join([*lines, *(f"{key} = {value}" for key, value in example.keys.items()), ""])
+    return "\n".join([*lines, *(f"{key} = {value}" for key, value in example.toml_values.items()), ""])

@@ -17,7 +17,7 @@ from streamdedup.settings.sources import read_sources
 _PRESETS: Final[Mapping[str, Mapping[str, object]]] = {
     "articles": {"shingle_unit": "word"},
     "reviews": {"shingle_unit": "char"},
-    "news": EXAMPLES["news"].keys,
+    "news": EXAMPLES["news"].toml_values,
 }
 
 

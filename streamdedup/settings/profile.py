@@ -1,8 +1,9 @@
 """The sections ``[profiles.NAME]``: topics, the format of their documents, and the rules for near-duplicates.
 
-From the keys ``Profile`` also derives the shingle options, the banding and the index fingerprint; ``indexes`` makes the
-options of the detector from them. A new key that changes the band keys or the sketch of a text belongs in
-``fingerprint``; one that programs may set, in ``library`` too. The tables of docs/settings.md are generated.
+From the keys ``Profile`` also derives the shingle options, the banding and the index fingerprint. A new key that the
+detector needs is passed on in ``indexes.detector_options``; one that changes the band keys or the sketch of a text is
+added to ``fingerprint`` and docs/format.md; one that programs may set, to ``library.ProfileKeys``. The tables of
+docs/settings.md are generated.
 """
 
 import unicodedata
@@ -62,7 +63,10 @@ DEFAULT_RECALL_FROM: Final = 0.8
 
 
 class Profile(Section):
-    """A namespace in the index, and its rules; keys have no unit: ``retention`` for ``retention_s``."""
+    """Some topics, the form of their records, and the rules of comparison; each profile has an index of its own.
+
+    The key of an attribute lacks the suffix of its unit: ``retention_s`` is the key ``retention``.
+    """
 
     topics: Topics
     """Input topics of this profile."""
@@ -199,8 +203,15 @@ class Profile(Section):
         )
 
     def banding(self) -> Banding:
-        """Return ``bands`` and ``rows`` if set, else the cheapest that reach ``min_recall`` at ``recall_from``."""
+        """Return ``bands`` and ``rows`` if both are set, else the cheapest with ``min_recall`` at ``recall_from``."""
         return self._banding
+
+    @cached_property
+    def _banding(self) -> Banding:
+        if self.bands is not None and self.rows is not None:
+            return Banding(self.bands, self.rows)
+        jaccard = self.least_jaccard(self.recall_from)
+        return choose_banding(jaccard, self.min_recall, self.permutations, self.min_shared_bands)
 
     def containment_rule(self) -> ContainmentRule | None:
         if self.containment_threshold is None:
@@ -219,7 +230,7 @@ class Profile(Section):
         return self.banding().probability(self.least_jaccard(similarity), self.min_shared_bands)
 
     def least_jaccard(self, similarity: float) -> float:
-        """Return the least Jaccard similarity, by which bands find pairs, that a pair with this similarity can have."""
+        """Return the least Jaccard similarity, on which bands depend, that a pair with this similarity can have."""
         return MEASURES[self.similarity].least_jaccard(similarity)
 
     def fingerprint(self) -> dict[str, object]:
@@ -228,9 +239,9 @@ class Profile(Section):
         An index may be continued with another profile exactly if both fingerprints are equal, apart from ``unicode``:
         another version of Unicode changes few characters, and causes a warning only.
 
-        - Included although a text may have the same sketch and band keys with another value: ``exact_limit``, because
-          otherwise the time of insertion would decide whether a pair is compared exactly; ``scope_field``, because
-          stored documents would be in wrong scopes.
+        - Two keys are included although another value may leave band keys and sketch of a text unchanged:
+          ``exact_limit``, because otherwise the time of insertion would decide whether a pair is compared exactly;
+          ``scope_field``, because stored documents would be in wrong scopes.
         - Excluded, because band keys and sketch of a text do not depend on them: ``threshold``,
           ``containment_threshold``, ``recall_from`` and ``min_recall`` (bands and rows, which may follow from them, are
           included), ``min_words``, ``min_shared_bands``, the rules of suppression, the names of other fields,
@@ -278,15 +289,8 @@ class Profile(Section):
             raise ValueError(f"holds other shingles than those of the profile: {', '.join(wrong)}")
         return stops.hashes
 
-    @cached_property
-    def _banding(self) -> Banding:
-        if self.bands is not None and self.rows is not None:
-            return Banding(self.bands, self.rows)
-        jaccard = self.least_jaccard(self.recall_from)
-        return choose_banding(jaccard, self.min_recall, self.permutations, self.min_shared_bands)
-
     def hints(self) -> Iterator[tuple[str, str]]:
-        """Yield key and text of a warning if a document has more false candidates than ``max_candidates``."""
+        """Yield key and text of a warning if a document probably has more false candidates than ``max_candidates``."""
         banding = self.banding()
         candidates = false_candidates(banding, self.least_jaccard(self.threshold), unit=self.shingle_unit)
         # For characters the estimate was measured with shingles of 5; longer shingles have fewer candidates.
@@ -353,7 +357,7 @@ class Profile(Section):
         for key, noun in (("stop_words", "word"), ("stop_shingles", "shingle")):
             path = getattr(self, key)
             try:
-                stops = getattr(self, f"_{key}")  # reads the file
+                stops = getattr(self, f"_{key}")  # ``_stop_words``, ``_stop_shingles``: reads the file
             except ValueError as error:
                 yield key, f"{path} {error}"
                 return

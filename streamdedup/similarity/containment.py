@@ -1,7 +1,7 @@
 """Containment: the part of the smaller set that lies in the larger one, and the rule that alerts pairs by containment.
 
-Called by `sketch`, which counts overlaps, and by `detection.model`, which applies the rule; on corpora by `tuning` and
-`evaluation`. `settings.profile` makes the rule.
+`sketch` makes `Overlaps`; `detection.comparison` and `detection.lookup` take containments, errors and sides from them.
+`settings.profile` makes the rule, `detection.model` applies it. On corpora `tuning` and `evaluation` use both.
 
 Source: A. Broder, "On the resemblance and containment of documents" (1997).
 
@@ -12,9 +12,8 @@ A text that another one quotes as a whole has C = 1, however long the other one 
 occurrences, so the formula also holds for bags: sum of minima over the smaller bag size. Worked example:
 {1, 2, 3, 4} lies in {1, 2, 3, 4, 5}, C = 1, J = 0.8.
 
-Two signatures with K values estimate C without the set sizes, which a signature does not tell. Each hash function
-draws a random element of the union, the one with the smallest value. This value is the smaller one of the two signature
-values, and the element lies
+A signature does not tell the size of its set, but two signatures with K values estimate C without the sizes. Each hash
+function draws one random element of the union: the one with the smallest value in either signature. The element lies
 
     in both sets    where the values are equal        e times
     in A only       where the value of A is smaller   a times
@@ -24,10 +23,11 @@ so e + a random elements of A were drawn, of which e lie in B. With A the smalle
 
     C = e / (e + a),    standard error sqrt(C (1 - C) / (e + a)) = C sqrt((1 - C) / (K J)),    J = e / K
 
-a binomial share; the delta method for the ratio yields the same. Where the sizes are known, the estimate of J yields
-a second one of C, because |A and B| = J (|A| + |B|) / (1 + J). The second is worse: at C = 0.9, |B| = 2 |A| and K = 128
-its standard error is 0.064, that of e / (e + a) is 0.038. The side with fewer drawn elements counts as the smaller set.
-Between sets with nearly equal sizes this makes the estimate too large, by less than a standard error.
+a binomial share; the delta method for the ratio yields the same. The side with fewer drawn elements counts as the
+smaller set: for two sets of nearly equal size this overestimates C, by less than a standard error.
+
+Where the sizes are known, the estimate of J yields a second one of C, because |A and B| = J (|A| + |B|) / (1 + J). The
+second is worse: at C = 0.9, |B| = 2 |A| and K = 128 its standard error is 0.064, that of e / (e + a) is 0.038.
 """
 
 from collections.abc import Mapping, Sequence
@@ -39,10 +39,10 @@ from numpy.typing import NDArray
 
 #: Fewest distinct shingles in the smaller text of a pair that the rule alerts: a shared greeting makes no pair.
 MIN_SHINGLES: Final = 20
-#: The smaller side of a pair, to whose size the containment refers; both for equal sizes.
-Contained = Literal["left", "right", "both"]
-#: The contained side by the sign of the left size minus the right size.
-_SMALLER: Final[Mapping[int, Contained]] = {-1: "left", 0: "both", 1: "right"}
+#: The side of a pair with the smaller set, to whose size the containment refers; both for equal sizes.
+SmallerSide = Literal["left", "right", "both"]
+#: The smaller side by the sign of the left size minus the right size.
+_SMALLER: Final[Mapping[int, SmallerSide]] = {-1: "left", 0: "both", 1: "right"}
 
 
 class Overlaps(NamedTuple):
@@ -74,8 +74,7 @@ class Overlaps(NamedTuple):
         shares, smaller = self.containments(), np.minimum(self.left, self.right)
         return np.sqrt(shares * (1.0 - shares) / np.maximum(smaller, 1))  # 1 avoids 0 / 0; the share is 0 there
 
-    def contained(self) -> list[Contained]:
-        """Return the smaller side by pair."""
+    def smaller_sides(self) -> list[SmallerSide]:
         return [_SMALLER[sign] for sign in np.sign(self.left - self.right).tolist()]
 
     def of(self, pairs: Sequence[int]) -> "Overlaps":
@@ -91,20 +90,14 @@ def sampled_overlaps(left: NDArray[np.uint32], right: NDArray[np.uint32]) -> Ove
     return Overlaps(common, common + left_only, np.full_like(common, left.shape[1]) - left_only)
 
 
-def standard_error(containment: float, similarity: float, permutations: int) -> float:
-    """Return the standard error to expect without signatures, C sqrt((1 - C) / (K J)) of true C and J; 0 for J = 0."""
-    if not similarity:
-        return 0.0
-    return float(containment * np.sqrt((1.0 - containment) / (permutations * similarity)))
-
-
 @dataclass(frozen=True, slots=True)
 class ContainmentRule:
     """Pairs that are alerted although their similarity is below the threshold.
 
     Attributes:
         threshold: Least containment, above 0, at most 1.
-        min_shingles: Least shingle count of the smaller set; in profiles ``MIN_SHINGLES``, or less by ``exact_limit``.
+        min_shingles: Least shingle count of the smaller set. Profiles use ``MIN_SHINGLES``, or ``exact_limit`` + 1
+            where that is less.
     """
 
     threshold: float

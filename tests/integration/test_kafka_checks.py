@@ -33,8 +33,8 @@ def settings_of(kafka, topic):
 
 def test_a_missing_topic_hides_nothing_of_the_others(kafka, new_topic):
     small, missing = new_topic("output", max_message_bytes="1000"), servers.fresh_name("missing")
-    small_need = TopicNeed(name=small, operation="WRITE", message_bytes=1_048_576)
-    found = list(check_kafka(kafka_options(kafka), [TopicNeed(name=missing, operation="READ"), small_need]))
+    small_need = TopicNeed(name=small, operations=("WRITE",), message_bytes=1_048_576)
+    found = list(check_kafka(kafka_options(kafka), [TopicNeed(name=missing, operations=("READ",)), small_need]))
     assert [finding.check for finding in found] == ["kafka", "group", "transactions", "topic_exists", "topic_size"]
     told = rf"{missing}[^\n]*\n.*1000 bytes, the daemon may send 1048576"
     with pytest.raises(BrokerMisconfigured, match=told) as caught:
@@ -45,17 +45,17 @@ def test_a_missing_topic_hides_nothing_of_the_others(kafka, new_topic):
 @pytest.mark.parametrize("policy", ["compact", "compact,delete"])
 def test_a_compacted_topic_is_refused_where_compaction_loses_something(kafka, new_topic, policy):
     compacted = new_topic("output", cleanup_policy=policy)
-    (failed,) = checked(kafka, TopicNeed(name=compacted, operation="WRITE", compaction_loss="drops alerts"))
+    (failed,) = checked(kafka, TopicNeed(name=compacted, operations=("WRITE",), compaction_loss="drops alerts"))
     assert (failed.check, failed.error) == ("topic_cleanup", BrokerMisconfigured)
     assert failed.text == f"topic {compacted} is compacted, which drops alerts: set its cleanup.policy to delete"
     assert failed.command.endswith(f"--entity-name {compacted} --add-config cleanup.policy=delete")
-    (fine,) = checked(kafka, TopicNeed(name=compacted, operation="READ"))
+    (fine,) = checked(kafka, TopicNeed(name=compacted, operations=("READ",)))
     assert fine.level is Level.OK
 
 
 def test_a_topic_with_short_retention_is_a_warning_with_the_command_that_extends_it(kafka, new_topic):
     short = new_topic("input", retention_ms=str(7 * DAY_MS), retention_bytes="1000000")
-    need = TopicNeed(name=short, operation="READ", kept_ms=31 * DAY_MS)
+    need = TopicNeed(name=short, operations=("READ",), kept_ms=31 * DAY_MS)
     (warned,) = checked(kafka, need)
     assert (warned.check, warned.level) == ("topic_retention", Level.WARNING)
     assert "for 7 days only and at most 1,000,000 bytes of a partition" in warned.text
@@ -96,7 +96,7 @@ def test_an_absent_broker_is_one_temporary_failure():
     address = f"127.0.0.1:{free_ports()[0]}"
     options = kafka_options(address, connect_timeout_s=0.5)
     with pytest.raises(BrokerUnavailable, match=re.escape(address)):
-        list(check_kafka(options, [TopicNeed(name="input", operation="READ")]))
+        list(check_kafka(options, [TopicNeed(name="input", operations=("READ",))]))
 
 
 def test_a_group_that_has_committed_is_found_and_another_one_is_not_made(kafka, new_topic):
@@ -122,7 +122,7 @@ def test_a_kafka_that_was_only_checked_has_none_of_its_internal_topics():
     with servers.make_kafka() as server:
         servers.create_topics(server.bootstrap_servers, ["input", "output"])
         asked = kafka_options(server.bootstrap_servers)
-        needs = [TopicNeed(name="input", operation="READ"), TopicNeed(name="output", operation="WRITE")]
+        needs = [TopicNeed(name="input", operations=("READ",)), TopicNeed(name="output", operations=("WRITE",))]
         assert {finding.level for finding in check_kafka(asked, needs)} == {Level.OK}
         assert committed_if_listed(asked) == {}
         with contextlib.closing(servers.admin_client(server.bootstrap_servers)) as admin:

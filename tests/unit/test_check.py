@@ -211,13 +211,13 @@ class TestNeeds:
         kept = {name: need.kept_ms and need.kept_ms // DAY_MS for name, need in needs.items()}
         assert kept == {"articles": 31, "reviews": 61, "duplicates": 61, "duplicates.dlq": None}
         assert [name for name, need in needs.items() if need.compaction_loss] == ["duplicates", "duplicates.dlq"]
-        assert needs["duplicates"].operation == "READ, WRITE"
-        assert needs["duplicates.dlq"].operation == "WRITE"
+        assert needs["duplicates"].operations == ("READ", "WRITE")
+        assert needs["duplicates.dlq"].operations == ("WRITE",)
 
     def test_a_daemon_that_rebuilds_no_index_does_not_read_its_alerts(self, settings):
         fails = settings.model_copy(update={"service": settings.service.model_copy(update={"on_index_lost": "fail"})})
         needs = {need.name: need for need in checks.topic_needs(fails)}
-        assert needs["duplicates"].operation == "WRITE"
+        assert needs["duplicates"].operations == ("WRITE",)
 
     def test_new_topics_are_created_with_what_is_needed(self, settings):
         configs = topics.output_configs(settings)

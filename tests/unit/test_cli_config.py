@@ -332,10 +332,10 @@ def test_each_example_is_a_section_of_a_settings_file_and_a_row_of_the_page(run,
     config.write_text(servers + section, encoding="utf-8")
     assert run("config", "check", "--config", str(config))[0] == errors.EXIT_OK
     profile = tomllib.loads(section)["profiles"][name]
-    assert profile.keys() == {"topics", *EXAMPLES[name].keys}
+    assert profile.keys() == {"topics", *EXAMPLES[name].toml_values}
     page = (Path(__file__).parents[2] / "docs" / "tuning.md").read_text(encoding="utf-8")
     (row,) = [line for line in page.splitlines() if line.startswith(f"| `{name}` |")]
-    assert all(f"`{key} = {value}`" in row for key, value in EXAMPLES[name].keys.items())
+    assert all(f"`{key} = {value}`" in row for key, value in EXAMPLES[name].toml_values.items())
     assert EXAMPLES[name].measured in row
 
 

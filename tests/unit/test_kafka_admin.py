@@ -31,7 +31,7 @@ SETTINGS = {
 
 def judged(settings, **need):
     given = {key.replace("_", "."): value for key, value in settings.items()}
-    return list(judge_topic(OPTIONS, TopicNeed(name="t", operation="READ", **need), 4, SETTINGS | given))
+    return list(judge_topic(OPTIONS, TopicNeed(name="t", operations=("READ",), **need), 4, SETTINGS | given))
 
 
 @pytest.mark.parametrize(
@@ -86,14 +86,14 @@ def test_a_topic_keeps_all_records_from_its_oldest_on_unless_it_is_compacted(mon
     ],
 )
 def test_a_missing_input_topic_is_a_warning_while_another_one_exists(missing, levels):
-    operations = {"a": "READ", "b": "READ", "output": "WRITE"}
-    findings = list(_missing_topic_findings(replace(OPTIONS, create_command="create"), operations, missing))
+    needed = {"a": ("READ",), "b": ("READ",), "output": ("WRITE",)}
+    findings = list(_missing_topic_findings(replace(OPTIONS, create_command="create"), needed, missing))
     assert [finding.level for finding in findings] == levels
     assert all(finding.sentence.endswith("; create with: create") for finding in findings)
     assert all(
         finding.text.startswith(f"no such topic: {name}") for finding, name in zip(findings, missing, strict=True)
     )
-    assert all("create" not in finding.sentence for finding in _missing_topic_findings(OPTIONS, operations, ["output"]))
+    assert all("create" not in finding.sentence for finding in _missing_topic_findings(OPTIONS, needed, ["output"]))
 
 
 @pytest.mark.parametrize("kind", [InvalidConfigurationError, InvalidReplicationFactorError])
@@ -131,7 +131,7 @@ def test_several_problems_are_reported_and_settings_that_cannot_be_read():
         ("topic_cleanup", Level.FAILED),
         ("topic_retention", Level.WARNING),
     ]
-    (unknown,) = judge_topic(OPTIONS, TopicNeed(name="t", operation="READ"), 4, {})
+    (unknown,) = judge_topic(OPTIONS, TopicNeed(name="t", operations=("READ",)), 4, {})
     assert unknown.level is Level.WARNING
     assert "DESCRIBE_CONFIGS on topic t" in unknown.text
 

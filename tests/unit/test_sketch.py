@@ -157,7 +157,7 @@ class TestSimilarities:
         assert swapped.overlaps.containments().tolist() == whole.overlaps.containments().tolist()
         assert swapped.smaller_counts.tolist() == whole.smaller_counts.tolist()
         other_side = {"left": "right", "right": "left", "both": "both"}
-        assert [other_side[side] for side in swapped.overlaps.contained()] == whole.overlaps.contained()
+        assert [other_side[side] for side in swapped.overlaps.smaller_sides()] == whole.overlaps.smaller_sides()
         assert [one.values[0] for one in single] == whole.values.tolist()
         assert [one.overlaps.containments()[0] for one in single] == whole.overlaps.containments().tolist()
         assert [one.exact[0] for one in single] == whole.exact.tolist()

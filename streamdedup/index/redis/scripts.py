@@ -1,12 +1,13 @@
 """The Lua scripts of an index: one file for each operation in ``lua/``. ``ScriptRunner`` calls many at a time.
 
 ``redis.base`` makes the calls of the parts; ``redis.staging`` runs its own scripts, ``redis.reader`` and
-``redis.checks`` only load them here.
+``redis.checks`` only load them here; ``redis.pairs`` uses ``fields_of``.
 
-To add a script, write ``lua/NAME.lua`` and call it by ``RedisPart._fenced_call``. A line ``-- include: _fence _pages``
-in it names the files to put in front of the script. ``_fence.lua`` takes the first arguments and sets ``used`` to their
-number: the script's own begin at ``ARGV[used+1]``. A command that no script has called so far is added to
-``checks.PROBES`` and docs/redis.md, a new error to ``ScriptRunner._raise_for_fence``.
+To add a script, write ``lua/NAME.lua``. A line ``-- include: _fence _pages`` in it names the files to put in front of
+the script. A script that writes for a partition includes ``_fence``: ``RedisPart._fenced_call`` makes its calls, which
+``ScriptRunner.run`` sends; its own arguments follow those of the fence, from ``ARGV[used+1]`` on. Other scripts are
+called by a plain ``Call``, as in ``redis.reader``. A command that no script has called so far is added to
+``checks.PROBES`` and docs/redis.md, a new error to ``ScriptRunner._raise_for_refusal``.
 """
 
 import re
@@ -22,7 +23,7 @@ from streamdedup.errors import BatchRefused, IndexLost, StoreUnavailable
 from streamdedup.index.redis.errors import check_replies, shown_key, wrong_type
 from streamdedup.index.redis.servers import Command, Servers
 
-#: A round trip with this number of arguments takes no further call: 20 bands of 1,000 documents, some tens of
+#: A round trip is sent once its calls have this number of arguments: 20 bands of 1,000 documents, some tens of
 #: milliseconds of a server.
 _ROUND_TRIP_ARGUMENTS = 20_000
 
@@ -69,8 +70,8 @@ class Call(NamedTuple):
 
     Attributes:
         keys: Declared keys; the first key decides on the server.
-        documents_count: Documents that share an argument, joined; 0 where each document has arguments of its own.
-            Only for the size of a round trip.
+        documents_count: Number of documents where one argument joins the data of all; 0 where each has arguments of
+            its own. Only limits the size of a round trip.
     """
 
     name: str
@@ -83,7 +84,8 @@ class ScriptRunner:
     """Calls scripts for one index.
 
     Args:
-        fingerprint_key: A key that exists as long as the index; tells a missing fence from a lost index.
+        existence_key: A key that exists as long as the index, for a staging index its lease; tells a missing fence
+            from a lost index.
 
     Attributes:
         run_number: Number of the next run, carried by all its fenced calls. Redis refuses a call whose number is
@@ -91,9 +93,9 @@ class ScriptRunner:
         failures_count: Runs that have failed, in whole or in part.
     """
 
-    def __init__(self, servers: Servers, fingerprint_key: bytes) -> None:
+    def __init__(self, servers: Servers, existence_key: bytes) -> None:
         self._servers = servers
-        self._fingerprint_key = fingerprint_key
+        self._existence_key = existence_key
         self._scripts = load_scripts()
         self.run_number = 1
         self.failures_count = 0
@@ -120,7 +122,10 @@ class ScriptRunner:
             raise
 
     def _send(self, calls: Sequence[Call]) -> list[Any]:
-        """Call scripts in one round trip; load all scripts and call again when a server does not know a script."""
+        """Call scripts in one round trip; if a server lacks a script, load all scripts and send all calls again.
+
+        Calls that were executed may be repeated: every script is repeatable under the same run number.
+        """
         commands = [
             Command(keys[0], ("EVALSHA", self._scripts[name].sha, len(keys), *keys, *arguments))
             for name, keys, arguments, _ in calls
@@ -131,7 +136,7 @@ class ScriptRunner:
             replies = self._servers.send(commands)
         for call, reply in zip(calls, replies, strict=True):
             if isinstance(reply, ResponseError):
-                self._raise_for_fence(str(reply))
+                self._raise_for_refusal(str(reply))
                 self._raise_for_wrong_type(call, reply)
         check_replies(replies, [command.key for command in commands])
         return replies
@@ -157,7 +162,7 @@ class ScriptRunner:
             reply_with_key[1] if reply_with_key else shown_key(keys[0].partition(b"}")[0]) + "}..."
         ) from reply
 
-    def _raise_for_fence(self, text: str) -> None:
+    def _raise_for_refusal(self, text: str) -> None:
         """Raise for errors of ``lua/_fence.lua`` and of scripts for fences, high-water marks, attempts; others pass."""
         if text.startswith("FENCED"):
             # The error has the stored and the expected fence, each "<generation>:<writer>".
@@ -174,7 +179,7 @@ class ScriptRunner:
         if text.startswith("BACK"):
             raise IndexLost("the index has gone back to an earlier time while the daemon was at work")
         if text.startswith("UNFENCED"):
-            if self._servers.ask(self._fingerprint_key, "EXISTS", self._fingerprint_key):
+            if self._servers.ask(self._existence_key, "EXISTS", self._existence_key):
                 raise BatchRefused("a partition of the batch is not fenced")
             raise IndexLost("the index is gone from the server")
 
