@@ -70,6 +70,12 @@ def test_without_a_limit_any_number_passes():
     assert passed([True] * 500, [50] * 10, BreakerOptions(None, 10)) == 500
 
 
+def test_a_batch_that_is_undone_and_read_again_counts_once():
+    breaker = DeadLetterBreaker(BreakerOptions(5, 10))
+    for _ in range(4):
+        breaker.check(*a_batch([True] * 3))
+
+
 def test_one_bad_topic_is_counted_apart_from_a_good_one():
     breaker = DeadLetterBreaker(BreakerOptions(5, 10))
     for start in range(0, 40, 4):

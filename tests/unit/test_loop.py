@@ -141,6 +141,17 @@ def test_a_daemon_that_has_halted_keeps_on_through_an_outage_of_kafka_and_goes_o
     assert len(world.dead_letters()) == 12
 
 
+def test_records_whose_dead_letters_exist_do_not_halt_a_daemon_that_reads_them_again():
+    bad = [Sent("x", "", code="not_json")] * 4
+    world = World(bad, partitions=1, batch_size=10, breaker=BreakerOptions(limit=5, last_records=20)).run()
+    world.daemons[0].leave_group()
+    daemon = world.restart(world.daemons[0])
+    world.broker.commit(GROUP, {Partition(INPUT, 0): 0})
+    world.send(*bad[:2]).run()
+    assert daemon.metric("halted") == 0
+    assert len(world.dead_letters()) == 6
+
+
 class FailsAt(Detector):
     """Cannot prepare a text with a certain word in it."""
 

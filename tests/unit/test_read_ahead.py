@@ -280,6 +280,19 @@ def test_an_error_of_the_poll_ahead_opens_new_clients_after_the_batch_at_work(is
     assert daemon.source is not source
 
 
+def test_an_error_of_the_poll_ahead_goes_with_the_clients_that_the_batch_at_work_has_lost():
+    world, daemon = backlog()
+    failures = dict.fromkeys(("poll_ahead", "publish"), BrokerUnavailable("made to fail"))
+
+    def fail(_world: World, moment: Moment) -> None:
+        if error := failures.pop(moment.effect, None):
+            raise error
+
+    world.plan = lambda _number: fail
+    world.run()
+    assert world.total("rebuilds_total") == 1
+
+
 def test_dead_letters_of_both_batches_count_for_the_breaker_before_anything_of_the_second_is_published():
     records = [*documents(4), *(Sent("x", "", 0, "not_json") for _ in range(6)), *documents(4)]
     world = World(records, partitions=1, batch_size=2, breaker=BreakerOptions(limit=3, last_records=10))
