@@ -1,8 +1,8 @@
 """Loop statistics: turns events and committed batches into metrics and log lines.
 
-Called by ``loop``: ``observe`` after each poll, ``observe_wait`` in waits, ``count_batch`` after each commit, ``halted``,
-``clients_closed`` and ``close`` at the ends. ``timed``, ``topic_recreated`` and ``index_lost`` are callbacks of its
-parts. A new metric: the recipe in docs/architecture.md. A new log event: also docs/metrics.md.
+Called by ``loop``: ``observe`` after each poll, ``observe_wait`` in waits, ``count_batch`` after each commit, and the
+methods under "Events". ``timed``, ``topic_recreated`` and ``index_lost`` are callbacks of its parts. A new metric: the
+recipe in docs/architecture.md. A new log event: also docs/metrics.md.
 """
 
 import math
