@@ -2,7 +2,7 @@
 
     class                 purpose                                    opened by
     TopicReader           follow topics                              ``tail``, ``demo``
-      ReaderToEnds        read topics to their present ends          ``dlq``, ``produce``, KafkaHistory; ``serve`` reads on
+      ReaderToEnds        read topics to their present ends          ``dlq``, ``produce``, ``serve``, KafkaHistory
         KafkaSpan         read from a time or offset, or the newest  KafkaHistory, ``topic_reading``, ``checks``
           AwaitingSpan    also records of open transactions          KafkaHistory
         _ProgressReader   find how far a group has read              KafkaHistory
