@@ -126,7 +126,7 @@ class TopicReader(_Reader):
                 raise self._failure(error, "read topics") from error
             time.sleep(RETRY_PAUSE_S)
             return Batch()
-        return Batch(*unpack(polled, self._unreadable))
+        return Batch(*unpack(polled, has_unreadable=bool(self._unreadable)))
 
 
 class ReaderToEnds(TopicReader):
@@ -400,7 +400,7 @@ class RecordFetcher(_Reader):
         while True:
             self._unreadable.clear()
             polled = self._consumer.poll(timeout_ms=round(FETCH_STEP_S * 1000))
-            records, unreadable = unpack(polled, self._unreadable)
+            records, unreadable = unpack(polled, has_unreadable=bool(self._unreadable))
             if records or unreadable:
                 # The client would send the next fetch at once, and that would delay the fetch of another record.
                 self._consumer.pause(partition)
