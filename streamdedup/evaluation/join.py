@@ -202,8 +202,8 @@ class _Prefixes:
         begins = np.searchsorted(self._postings, ranks + np.repeat(self._first_large_enough[low:high], counts))
         lengths = np.searchsorted(self._postings, ranks + np.repeat(np.arange(low, high), counts)) - begins
         offsets = offsets_of(counts)
-        # For ``reduceat`` an offset at the end of the array is an error, hence the appended 0; and it gives no 0 for an
-        # empty range.
+        # ``reduceat`` refuses an offset at the end of the array, hence the appended 0; and it gives no 0 for an empty
+        # range, hence the factor.
         totals = np.add.reduceat(np.append(lengths, 0), offsets[:-1]) * (counts > 0)
         for row in np.flatnonzero(totals).tolist():
             elements = slice(offsets[row], offsets[row + 1])

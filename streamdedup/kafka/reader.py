@@ -295,7 +295,7 @@ class AwaitingSpan(KafkaSpan):
     def __init__(self, options: KafkaOptions, since_ms: Mapping[Partition, int | None] | int | None) -> None:
         super().__init__(options, since_ms, ends=None)
         with self._closed_on_error("find the ends of the topics"):
-            # Not by this reader, which knows the ends of committed records only.
+            # By another client: this reader knows the ends of committed records only.
             self.ends = latest_offsets(options, self.ends)
         self.total_count = self._count_to(self.ends)
 
