@@ -140,9 +140,7 @@ def _helpful(
     measured: Sequence[MeasuredProposal], recommended: MeasuredProposal, changes: Mapping[str, _Change]
 ) -> list[MeasuredProposal]:
     """Return the helpful proposals; if ``STOPS`` is among them, the others may gain boilerplate pairs."""
-    stops_help = any(
-        proposal.name == STOPS and _is_helpful(proposal, recommended, changes) for proposal in measured
-    )
+    stops_help = any(proposal.name == STOPS and _is_helpful(proposal, recommended, changes) for proposal in measured)
     ignored = BOILERPLATE if stops_help else ""
     return [proposal for proposal in measured if _is_helpful(proposal, recommended, changes, ignored)]
 
