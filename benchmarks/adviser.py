@@ -24,7 +24,7 @@ from streamdedup.evaluation.scores import LEAST_JOINED
 from streamdedup.settings import Profile
 from streamdedup.settings.presets import named_profile
 from streamdedup.text.shingles import ShingleOptions, Shingler
-from streamdedup.text.stop_shingles import DEFAULT_SHARE, learn_stop_shingles
+from streamdedup.text.stop_learning import DEFAULT_SHARE, learn_stop_shingles
 from streamdedup.tuning.comparison import TIME_S, Question, compare_in_time
 from streamdedup.tuning.results import results_of
 from streamdedup.tuning.sample import draw_sample

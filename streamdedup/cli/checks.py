@@ -168,7 +168,7 @@ def record_findings(check_run: CheckRun) -> Iterator[Finding]:
         decoder, keyed_count, foreign_count, text_count, html_count = topic_decoder(settings, profile), 0, 0, 0, 0
         with (
             suppress(TransientError, FatalError),  # of Kafka or the registry: other findings report them
-            KafkaSpan(options, since_ms=None, ends=None, most_count=_SAMPLE_RECORDS) as span,
+            KafkaSpan(options, since_ms=None, ends=None, newest_count=_SAMPLE_RECORDS) as span,
             decoder.batch(),
         ):
             for record in chain.from_iterable(batch.records for batch in span.batches()):

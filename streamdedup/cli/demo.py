@@ -1,6 +1,7 @@
 """``streamdedup demo``: documents become alerts on one machine, with private servers that end with the command.
 
-``demo_servers`` starts the servers, and ``demo_run`` sends the sample and shows the alerts.
+Loaded by ``cli.main``; ``demo_servers`` starts the servers, ``demo_run`` sends the sample and shows the alerts. A new
+option: here, ``demo_run.DemoOptions`` and docs/commands.md.
 """
 
 import contextlib
@@ -25,8 +26,8 @@ from streamdedup.cli.rendering.terminal import make_console, print_line, print_r
 from streamdedup.errors import SettingsError
 
 #: Default rate, in documents per second: the demo takes half a minute.
-SAMPLE_PACE = 10.0
-#: How to get the page, where the libraries of the HTTP service are missing.
+_SAMPLE_PACE = 10.0
+#: How to get the page where the libraries of the HTTP service are missing.
 _INSTALL_ADVICE = "pip install 'streamdedup[serve]' to have one"
 #: Interval of checking the servers while they are kept, in seconds.
 _CHECK_INTERVAL_S = 0.5
@@ -34,7 +35,7 @@ _CHECK_INTERVAL_S = 0.5
 
 def demo(
     *,
-    pace: Annotated[float, typer.Option(min=0, help="Documents per second; 0 for no limit.")] = SAMPLE_PACE,
+    pace: Annotated[float, typer.Option(min=0, help="Documents per second; 0 for no limit.")] = _SAMPLE_PACE,
     diff: Annotated[bool, typer.Option("--diff/--no-diff", help="Show texts side by side.")] = True,
     keep: Annotated[
         bool | None, typer.Option("--keep/--no-keep", help="Leave all running until Enter; default: in a terminal.")
@@ -52,10 +53,10 @@ def demo(
     """
     if keep is None:
         keep = open_page or (sys.stdin.isatty() and sys.stdout.isatty())
-    run_demo(DemoOptions(pace=pace, diff=diff, keep=keep, open_page=open_page), make_console())
+    _run(DemoOptions(pace=pace, diff=diff, keep=keep, open_page=open_page), make_console())
 
 
-def run_demo(options: DemoOptions, console: Console) -> None:
+def _run(options: DemoOptions, console: Console) -> None:
     """Start the servers, send the sample, summarise; the stack ends the servers, also after an error or a signal."""
     raise_on_signals()
     with ExitStack() as stack:
@@ -67,7 +68,7 @@ def run_demo(options: DemoOptions, console: Console) -> None:
                 tempfile.TemporaryDirectory(prefix="streamdedup-demo-", ignore_cleanup_errors=True)
             )
             servers = stack.enter_context(running_servers(Path(directory)))
-            demo_run = DemoRun(options, console, servers, stack)
+            demo_run = DemoRun(options, console, servers, stack)  # opens its Kafka clients on the stack
             _introduce(options, console, servers)
             if options.open_page:
                 _open_page(console, servers)

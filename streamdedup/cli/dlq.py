@@ -24,7 +24,7 @@ from streamdedup.cli.settings_options import ConfigOption, SetOption, load_setti
 from streamdedup.cli.topic_reading import decoders_of, reading_options
 from streamdedup.errors import RegistryMisconfigured, RegistryUnavailable, SettingsError
 from streamdedup.kafka.admin import check_topics
-from streamdedup.kafka.reader import SpanReader
+from streamdedup.kafka.reader import ReaderToEnds
 from streamdedup.wire import Decoder, ErrorCode
 from streamdedup.wire.dead_letters import DeadLetter
 
@@ -75,7 +75,7 @@ def inspect(
     letter_filter = conditions.filter()
     settings = load_settings(config, assignments)
     options = reading_options(settings, settings.kafka.dead_letter_topic)
-    with SpanReader(options) as reader:
+    with ReaderToEnds(options) as reader:
         letters = islice(filter(letter_filter.accepts, _letters(reader)), limit)
         if count:
             shown_count = _show_counts(letters)
@@ -139,7 +139,7 @@ def replay(
         tell_prefixed("--code, --topic and --since store no progress: the next replay sends these dead letters again")
 
 
-def _letters(reader: SpanReader) -> Iterator[DeadLetter]:
+def _letters(reader: ReaderToEnds) -> Iterator[DeadLetter]:
     for batch in reader.batches():
         for unreadable in batch.unreadable:
             tell_prefixed(f"passed over {unreadable.position}: {unreadable.reason}")

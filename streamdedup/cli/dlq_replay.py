@@ -20,7 +20,7 @@ from streamdedup.kafka.group_admin import GroupOffsets
 from streamdedup.kafka.options import KafkaOptions
 from streamdedup.kafka.producer import Feeder
 from streamdedup.kafka.protocols import CommittedOffset, Message, Record
-from streamdedup.kafka.reader import RecordFetcher, SpanReader
+from streamdedup.kafka.reader import ReaderToEnds, RecordFetcher
 from streamdedup.position import Partition, Position
 from streamdedup.settings.units import counted
 from streamdedup.wire.dead_letters import PREFIX, DeadLetter
@@ -134,7 +134,7 @@ class DeadLetterReplay:
         self._fetcher: RecordFetcher | None = None  # opened for the first dead letter without bytes
         self.is_recreated = False
         with ExitStack() as stack:
-            self._reader = stack.enter_context(SpanReader(options))
+            self._reader = stack.enter_context(ReaderToEnds(options))
             self._offsets = stack.enter_context(GroupOffsets(options, group_of(options.group_id)))
             #: Offset before which all dead letters are done, by partition of their topic.
             self._done = self._stored_progress()

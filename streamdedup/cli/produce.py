@@ -28,7 +28,7 @@ from streamdedup.errors import EXIT_FAILED, CorpusError, DecodeError, MessageErr
 from streamdedup.kafka.options import KafkaOptions
 from streamdedup.kafka.pace import Pace
 from streamdedup.kafka.producer import Feeder
-from streamdedup.kafka.reader import SpanReader
+from streamdedup.kafka.reader import ReaderToEnds
 from streamdedup.settings import Profile, Settings
 from streamdedup.settings.units import counted
 from streamdedup.wire import Decoder, RegistryFormat
@@ -130,7 +130,7 @@ def _erase(settings: Settings, profile: Profile, topic: str, scope: str) -> None
     scopes: dict[str, str | None] = {}
     keys: dict[str, tuple[bytes, Headers]] = {}
     decoder = topic_decoder(settings, profile)
-    with SpanReader(reading_options(settings, topic)) as reader:
+    with ReaderToEnds(reading_options(settings, topic)) as reader:
         for batch in reader.batches():
             for record in batch.records:
                 with suppress(MessageError):  # the daemon made a dead letter of it

@@ -26,7 +26,7 @@ from streamdedup.index.backend import Backend
 from streamdedup.indexes import connect_backend, detector_options
 from streamdedup.kafka.admin import check_topics
 from streamdedup.kafka.options import KafkaOptions
-from streamdedup.kafka.reader import RecordFetcher, SpanReader
+from streamdedup.kafka.reader import ReaderToEnds, RecordFetcher
 from streamdedup.serve.access import AllowedHosts, Gate, Limits, Tokens
 from streamdedup.serve.engine import Engine, ServedProfile
 from streamdedup.serve.feed import Feed, Feeds
@@ -92,7 +92,7 @@ def run_service(settings: Settings) -> None:
 def _feeds(settings: Settings, metrics: ServeMetrics) -> Feeds:
     def feed(kind: StreamKind, topic: str) -> Feed:
         options = reading_options(settings, topic)
-        return Feed(kind, topic, lambda: SpanReader(options), metrics)
+        return Feed(kind, topic, lambda: ReaderToEnds(options), metrics)
 
     alerts = alerts_kind(alert_reader(settings))
     return Feeds(feed(alerts, settings.kafka.duplicates_topic), feed(DEAD_LETTERS, settings.kafka.dead_letter_topic))

@@ -1,6 +1,6 @@
 """``streamdedup stop-shingles``: learn boilerplate shingles from a sample, and write them to a file.
 
-``text.stop_shingles`` learns and encodes them, ``tuning.passages`` finds the passages that are shown.
+``text.stop_learning`` learns them, ``text.stop_shingles`` encodes them, ``tuning.passages`` finds the shown passages.
 """
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
@@ -22,7 +22,7 @@ from streamdedup.errors import CorpusError, SettingsError
 from streamdedup.settings import Profile
 from streamdedup.settings.units import counted
 from streamdedup.text.shingles import ShingleOptions
-from streamdedup.text.stop_shingles import DEFAULT_SHARE, Learnt, learn_stop_shingles
+from streamdedup.text.stop_learning import DEFAULT_SHARE, Learnt, learn_stop_shingles
 from streamdedup.tuning.passages import frequent_passages
 from streamdedup.tuning.sample import BoundedTexts
 
@@ -82,7 +82,7 @@ def stop_shingles(
         learnt = learn_stop_shingles(documents, shingles, share)
     except ValueError as error:
         raise SettingsError(f"--share {share:g}: {error}") from None
-    if not learnt.stops.documents:
+    if not learnt.stops.documents_count:
         advice = "; an earlier --since may find some" if topic_options.from_topic else ""
         raise CorpusError(f"{', '.join(options.files or profile.topics)}: no document to learn from{advice}")
     with output_to(output, options.inputs(profile)) as target:
@@ -120,7 +120,7 @@ def _keeping(documents: Iterable[tuple[str, str | None]], texts: BoundedTexts) -
 def _summary(learnt: Learnt) -> str:
     all_documents, *sources = learnt.groups  # the first group is all documents, each further one a source
     stops = counted(len(learnt.stops.counts), "stop shingle")
-    documents = counted(all_documents.documents, "different document")
+    documents = counted(all_documents.documents_count, "different document")
     if sources:
         text = (
             f"{stops}, each in at least {learnt.stops.share:.3g} of {documents} or of those of one of "

@@ -32,11 +32,11 @@ def decoders_of(settings: Settings) -> dict[str, Decoder]:
     return decoders
 
 
-def newest_documents(settings: Settings, profile: Profile, since_s: float, most_count: int) -> Iterator[Document]:
+def newest_documents(settings: Settings, profile: Profile, since_s: float, newest_count: int) -> Iterator[Document]:
     """Yield the newest documents of a profile's input topics, with a progress bar on standard error.
 
     They are from the records since ``since_s``, in seconds since the epoch, up to the ends at the first ``next``; of
-    these, the last ``most_count`` offsets are read, counted over all partitions. Skips appended texts, deletions, and
+    these, the last ``newest_count`` offsets are read, counted over all partitions. Skips appended texts, deletions, and
     records that are no documents or that the Kafka client cannot read; their number goes to standard error.
     """
     options = replace(kafka_options(settings), topics=tuple(profile.topics))
@@ -45,7 +45,7 @@ def newest_documents(settings: Settings, profile: Profile, since_s: float, most_
     passed_over = done_count = 0
     # Without `ends` the span ends where the topics end now.
     with (
-        KafkaSpan(options, since_ms, ends=None, most_count=most_count) as span,
+        KafkaSpan(options, since_ms, ends=None, newest_count=newest_count) as span,
         showing_share(title, span.total_count) as step,
     ):
         for batch in span.batches():

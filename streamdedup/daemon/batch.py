@@ -24,7 +24,7 @@ from streamdedup.position import Partition, Position
 from streamdedup.wire import Decoder, Document, ErrorCode, Flaw
 from streamdedup.wire.dead_letters import Failure, Stage
 
-#: In ``DecodedBatch.kinds``, in place of the operation of a failed record.
+#: In ``DecodedBatch.topic_operations``, in place of the operation of a failed record.
 INVALID = "invalid"
 #: Largest number of documents in a chunk. Arrays of this length fit into the processor's cache, and hundreds of matches
 #: for each document stay within bounds of memory and time.
@@ -97,7 +97,7 @@ class DecodedBatch:
     Attributes:
         batch: The batch; its positions have the incarnations.
         chunks: All documents, not prepared.
-        kinds: Topic and operation of each record, for the metrics: ``("news", "upsert")``, ``("news", INVALID)``.
+        topic_operations: Those of each record, for the metrics: ``("news", "upsert")``, ``("news", INVALID)``.
         future_count: Documents whose record time lay in the future.
         flawed: Profile, flaw and position for each flaw of a document that is processed all the same.
     """
@@ -105,7 +105,7 @@ class DecodedBatch:
     batch: Batch
     chunks: Sequence[Chunk]
     failures: Sequence[FailedRecord]
-    kinds: Sequence[tuple[str, str]]
+    topic_operations: Sequence[tuple[str, str]]
     future_count: int
     flawed: Sequence[tuple[str, Flaw, Position]] = ()
 
@@ -230,7 +230,7 @@ def _decode_records(
     present_ms = clock.now_ms()
     documents: dict[str, list[Document]] = {}
     failures: list[FailedRecord] = []
-    kinds: list[tuple[str, str]] = []
+    topic_operations: list[tuple[str, str]] = []
     flawed: list[tuple[str, Flaw, Position]] = []
     future_count = 0
     for record in batch.records:
@@ -252,26 +252,26 @@ def _decode_records(
             else:
                 failure = _too_large_failure()
             failures.append(FailedRecord(record, failure))
-            kinds.append((topic, INVALID))
+            topic_operations.append((topic, INVALID))
             continue
         if document.time_ms > present_ms or document.time_ms < 0:
             # A document of the future would match for too long. One without a time (negative) would match nothing.
             future_count += document.time_ms > present_ms  # 0 or 1
             document = structs.replace(document, time_ms=present_ms)
         documents.setdefault(pipeline.name, []).append(document)
-        kinds.append((topic, document.op))
+        topic_operations.append((topic, document.op))
         flawed += [(pipeline.name, flaw, record.position) for flaw in flaws]
     for unreadable in batch.unreadable:
         record = Record(unreadable.position, timestamp_ms=-1, key=None, value=None)
         failure = Failure.of(DecodeError(ErrorCode.UNREADABLE, unreadable.reason), Stage.READ)
         failures.append(FailedRecord(record, failure))
-        kinds.append((unreadable.position.topic, INVALID))
+        topic_operations.append((unreadable.position.topic, INVALID))
     chunks = [
         Chunk(name, chunk_documents)
         for name, profile_documents in documents.items()
         for chunk_documents in split_documents(profile_documents, CHUNK_DOCUMENTS, CHUNK_CHARACTERS)
     ]
-    return DecodedBatch(batch, chunks, failures, kinds, future_count, flawed)
+    return DecodedBatch(batch, chunks, failures, topic_operations, future_count, flawed)
 
 
 def _stage_of(error: Exception) -> Stage:

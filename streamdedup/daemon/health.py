@@ -24,7 +24,7 @@ from prometheus_client.exposition import CONTENT_TYPE_LATEST, generate_latest
 from streamdedup.daemon.metrics import Awaited, Metrics
 
 #: Time after which Kafka counts as away during a request, in seconds. The same as for an idle consumer
-#: (``kafka.group.SilenceWatch``), and less than the 10 s within which readiness must show an outage.
+#: (``kafka.watches.SilenceWatch``), and less than the 10 s within which readiness must show an outage.
 OVERDUE_S = 5.0
 #: Time without partitions after which the reason is logged, in seconds.
 JOINING_S = 3.0
@@ -58,7 +58,7 @@ class Readiness:
 
     The loop sets a wait when a call has failed. A call of the Kafka client may take until the transaction timeout to
     fail. So the loop also marks its requests (``asking_kafka``): one without an answer for ``OVERDUE_S`` counts as a
-    wait. Polls are not marked: ``kafka.group.SilenceWatch`` watches them.
+    wait. Polls are not marked: ``kafka.watches.SilenceWatch`` watches them.
 
     ``awaited`` is the server or event that the loop awaits; None while the daemon is at work. ``waiting_for`` also
     reports an overdue request. ``halted`` says why nothing further is published.

@@ -1,10 +1,11 @@
 """Loop statistics: turns events and committed batches into metrics and log lines.
 
-Called by ``loop``: ``observe`` after each poll, ``count_batch`` after each commit; ``timed``, ``topic_recreated`` and
-``index_lost`` are callbacks of its parts. A new metric is declared in ``metrics`` and set here; a new log event is
-described in ``docs/metrics.md``.
+Called by ``loop``: ``observe`` after each poll, ``observe_wait`` in waits, ``count_batch`` after each commit, and the
+methods under "Events". ``timed``, ``topic_recreated`` and ``index_lost`` are callbacks of its parts. A new metric: the
+recipe in docs/architecture.md. A new log event: also docs/metrics.md.
 """
 
+import math
 import time
 from collections import Counter
 from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -32,7 +33,7 @@ _SUMMARY_S = 60.0
 #: index's server is away.
 _STATS_S = 10.0
 #: Share of the server's memory limit above which a warning is logged (the same as in the Prometheus alert rule), and
-#: share below which the memory must fall before the next warning.
+#: share to which the memory must fall before the next warning.
 NEARLY_FULL, ROOM_AGAIN = 0.85, 0.8
 
 log = structlog.get_logger("streamdedup.loop")  # one name for all modules of the loop, shown in each log line
@@ -42,23 +43,24 @@ class Statistics:
     """Updates the metrics, and logs a summary at intervals; all ``indexes``, by profile, are on one server."""
 
     def __init__(
-        self, metrics: Metrics, indexes: Mapping[str, StoreHealth], clock: Callable[[], float] = time.monotonic
+        self, metrics: Metrics, indexes: Mapping[str, StoreHealth], monotonic: Callable[[], float] = time.monotonic
     ) -> None:
         self._metrics = metrics
         self._indexes = indexes
+        self._monotonic = monotonic
         #: Limits the lines that are written once for each dead letter or hidden document.
         self._repeats = RepeatLimit(log)
         self._summary: Counter[str] = Counter()  # counts since the last summary
-        self._summary_at_s = time.monotonic()
+        self._summary_at_s = monotonic()
         #: Documents that have reached limits, by profile; logged by ``close``.
         self._limits: dict[str, ReachedLimits] = {}
-        self.lags = Lags(metrics, clock)
-        self._stats_at_s = 0.0  # the first `observe` asks the index
+        self.lags = Lags(metrics, monotonic)
+        self._stats_at_s = -math.inf  # the first `observe` asks the index
         self._rebalances_count = 0  # rebalances of the present source that are in the metric
         self._nearly_full = False
-        #: Topics and incarnations that ``topic_recreated``, called for each partition of a topic, has counted.
+        #: Topic incarnations that are counted: ``topic_recreated`` is called for each partition of a topic.
         self._recreated: set[tuple[str, int]] = set()
-        #: Topics and flaws of documents that were logged.
+        #: Topics and flaws that were logged, each pair once.
         self._flawed: set[tuple[str, Flaw]] = set()
 
     @contextmanager
@@ -71,11 +73,11 @@ class Statistics:
     # Committed batches
 
     def count_batch(self, result: BatchResult, dead_letters: Sequence[FailedRecord]) -> None:
-        """Count a committed batch; ``dead_letters`` are those of its failures that were published."""
+        """Count a committed batch; ``dead_letters`` are its published failures."""
         metrics, decoded = self._metrics, result.decoded
-        metrics.batch_records.observe(len(decoded.kinds))
-        for (topic, kind), count in Counter(decoded.kinds).items():
-            metrics.records.labels(topic, kind).inc(count)
+        metrics.batch_records.observe(len(decoded.topic_operations))
+        for (topic, operation), count in Counter(decoded.topic_operations).items():
+            metrics.records.labels(topic, operation).inc(count)
         metrics.dead_letters_silent.inc(len(result.failures) - len(dead_letters))
         metrics.future_times.inc(decoded.future_count)
         for profile, flaw, position in decoded.flawed:
@@ -149,7 +151,7 @@ class Statistics:
         self._metrics.partitions_assigned.set(len(source.assigned()))
         self.lags.observe(source, batch)
         self._repeats.write_counts()
-        now_s = time.monotonic()
+        now_s = self._monotonic()
         if now_s - self._stats_at_s >= _STATS_S:
             self._stats_at_s = now_s
             self._observe_indexes()
@@ -162,7 +164,7 @@ class Statistics:
         self._log_summary()
 
     def _log_summary(self) -> None:
-        now_s = time.monotonic()
+        now_s = self._monotonic()
         if now_s - self._summary_at_s >= _SUMMARY_S:
             self._summary_at_s = now_s
             log.info("summary", **self._summary, lag=sum(self.lags.shown.values()))
@@ -178,7 +180,7 @@ class Statistics:
             self._check_memory(stats)
 
     def _check_memory(self, stats: StoreStats) -> None:
-        """Warn once when the memory is nearly full, and again only after there was room."""
+        """Warn when the memory is nearly full; warn again only after there was room."""
         if stats.used_share > NEARLY_FULL and not self._nearly_full:
             log.warning("store_nearly_full", used_bytes=stats.used_bytes, limit_bytes=stats.limit_bytes)
         self._nearly_full = stats.used_share > (ROOM_AGAIN if self._nearly_full else NEARLY_FULL)
@@ -213,7 +215,7 @@ class Statistics:
 
     def clients_closed(self) -> None:
         """Record that the Kafka clients were closed."""
-        self._metrics.rebuilds.inc()
+        self._metrics.rebuilds.inc()  # of the Kafka clients; `index_rebuilds` counts those of indexes
         self._metrics.partitions_assigned.set(0)
         self._rebalances_count = 0  # new clients count from 0
         self.lags.forget_ends()
@@ -227,7 +229,7 @@ def _logged_counts(result: BatchResult, dead_letters_count: int) -> dict[str, in
     """Return the fields of the log event ``batch_committed``, whose sums are those of ``summary``."""
     profiles = result.detected.values()
     return {
-        "records": len(result.decoded.kinds),
+        "records": len(result.decoded.topic_operations),
         "alerts": sum(len(detected.detections) for detected in profiles),
         "pairs": sum(map(_pairs_count, profiles)),
         "skipped": sum(len(detected.skipped) for detected in profiles),

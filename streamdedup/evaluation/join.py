@@ -1,8 +1,8 @@
 """The exact join: all pairs of shingle sets that are similar enough, without comparing all pairs.
 
-Called by ``cli.evaluate`` and ``tuning.study``, which judge the product by these pairs, so the join shares nothing with
-it: no signature, no band, no bucket. It is a prefix-filter join (C. Xiao, W. Wang, X. Lin, J. X. Yu, "Efficient
-similarity joins for near duplicate detection", 2008):
+Called by ``cli.evaluate`` and ``tuning.study``, which judge the product by these pairs, so the join shares only the
+formula of the measure with it: no signature, no band, no bucket. It is a prefix-filter join (C. Xiao, W. Wang, X. Lin,
+J. X. Yu, "Efficient similarity joins for near duplicate detection", 2008):
 
 1. Documents with equal sets form a group; one set per group is compared (``_grouped``).
 2. Every set's elements are sorted by frequency, the rarest first (``_ranked``).
@@ -20,14 +20,17 @@ and for any n up to |x and y| the two prefixes have n elements in common, if the
 
     |x| - ceil(t |x|) + n of x,  |y| - ceil(2 t / (1 + t) |y|) + n of y                (prefix filter)
 
-For t = 0.8, two sets of 10 elements and n = 1, the prefixes are 3 elements of x and 2 of y, and have one in common.
-The classical n is 1; a larger n (J. Wang, G. Li, J. Feng, "Can we beat the prefix filtering?", 2012) drops the pairs of
-large sets that share a few elements by chance. Here n is 1 + |y| / 16, rounded down. Elements that occur in one set
-only come first and are skipped, frequent ones come last, so few candidates remain: 62,773 Chinese reviews (3 million
-shingles) take 1 to 2 seconds at t = 0.8 and 0.5.
+For t = 0.8, two sets of 10 elements and n = 1, the prefixes are 3 elements of x and 2 of y, and have one in common. For
+other measures ``Measure.bounds`` gives the three factors t, t and 2 t / (1 + t).
 
-Memory: about 30 bytes for each element of the sets, and a block of pairs; never all pairs. From ``text.runs``:
-``offsets_of([3, 0, 2])`` is [0, 3, 3, 5], ``ranges([7, 1], [2, 3])`` is [7, 8, 1, 2, 3].
+The classical n is 1; a larger n (J. Wang, G. Li, J. Feng, "Can we beat the prefix filtering?", 2012) drops the pairs of
+large sets that share a few elements by chance. Here n is 1 + |y| / 16, rounded down. Elements of a single set come
+first and are skipped, frequent ones come last, so few candidates remain: 62,773 Chinese reviews (3 million shingles)
+take 1 to 2 seconds at t = 0.8 and 0.5.
+
+Memory: about 30 bytes for each element of the sets, and a block of pairs; never all pairs.
+
+From ``text.runs``: ``offsets_of([3, 0, 2])`` is [0, 3, 3, 5], ``ranges([7, 1], [2, 3])`` is [7, 8, 1, 2, 3].
 """
 
 from collections.abc import Callable, Iterable, Iterator
@@ -47,9 +50,9 @@ _LOOKUP_SETS: Final = 1 << 10
 #: A pair must share one more element in the prefixes for each 16 elements of the smaller set (n, module docstring).
 #: Measured on articles as character 5-shingles, whose large sets share many elements by chance.
 _ELEMENTS_PER_NEED: Final = 16
-#: ``_sharing_enough`` sorts the occurrences of sets if they are fewer than 1/16 of the sets; otherwise it counts them
-#: in an array with a counter for each set.
-_SETS_PER_OCCURRENCE: Final = 16
+#: From so many occurrences on, as a share of the sets, ``_sharing_enough`` counts them in an array with a counter for
+#: each set; it sorts fewer.
+_COUNT_IN_ARRAY_FROM: Final = 1 / 16
 #: Least number of pairs in a block, except the last block.
 _BLOCK_PAIRS: Final = 1 << 16
 #: Tolerance for a product of threshold and size that should be a whole number.
@@ -86,11 +89,11 @@ class _RankedSets(NamedTuple):
         return np.diff(self.offsets)
 
 
-class _Similar(NamedTuple):
-    """A set's number, the numbers of the similar sets below it, and their similarities to the set."""
+class _SimilarSets(NamedTuple):
+    """A set's number, the lower numbers of the sets similar to it, and their similarities to it."""
 
     number: int
-    similar_sets: NDArray[np.int64]
+    similar_numbers: NDArray[np.int64]
     similarities: NDArray[np.float64]
 
 
@@ -113,7 +116,7 @@ def join(
     if not groups.members.size:
         return
     sets = _ranked(hashes, offsets, groups)
-    yield from _in_blocks(_expanded(groups, _similar(sets, threshold, measure, progress)))
+    yield from _in_blocks(_expanded(groups, _with_similar_sets(sets, threshold, measure, progress)))
 
 
 def _grouped(hashes: NDArray[np.uint32], offsets: NDArray[np.int64]) -> _Groups:
@@ -146,9 +149,9 @@ def _ranked(hashes: NDArray[np.uint32], offsets: NDArray[np.int64], groups: _Gro
     return _RankedSets(ranks, set_offsets, int(np.count_nonzero(frequencies == 1)), distinct.size)
 
 
-def _similar(
+def _with_similar_sets(
     sets: _RankedSets, threshold: float, measure: Measure, progress: Callable[[int], None]
-) -> Iterator[_Similar]:
+) -> Iterator[_SimilarSets]:
     """Yield each set that has similar sets among those of lower number, which are smaller or equally large."""
     prefixes = _Prefixes(sets, measure.bounds(threshold))
     is_member = np.zeros(sets.ranks_count, np.bool_)
@@ -157,7 +160,7 @@ def _similar(
             similarities = _compared(sets, number, candidates, measure, is_member)
             near = similarities >= threshold
             if near.any():
-                yield _Similar(number, candidates[near], similarities[near])
+                yield _SimilarSets(number, candidates[near], similarities[near])
         progress(high - low)
 
 
@@ -177,7 +180,8 @@ class _Prefixes:
         # n (module docstring) of each set as the smaller one of a pair.
         self._needed = np.minimum(1 + sizes // _ELEMENTS_PER_NEED, least_common)
         self._postings = self._postings_of(sizes - least_common + self._needed)
-        # Length of the prefix that is looked up, for n of the looked-up set: that of a smaller set is not larger.
+        # Length of the prefix that is looked up. Its n is that of the looked-up set x, which is at least the n of a
+        # smaller set y, so the prefix is long enough.
         self._lookup_lengths = np.minimum(sizes - _least_counts(bounds.of_larger, sizes) + self._needed, sizes)
         # Number of the first set that is large enough to be similar to each set: the length filter.
         self._first_large_enough = np.searchsorted(sizes, _least_counts(bounds.size, sizes))
@@ -198,7 +202,8 @@ class _Prefixes:
         begins = np.searchsorted(self._postings, ranks + np.repeat(self._first_large_enough[low:high], counts))
         lengths = np.searchsorted(self._postings, ranks + np.repeat(np.arange(low, high), counts)) - begins
         offsets = offsets_of(counts)
-        # ``reduceat`` needs an element for a last set without elements, and gives no 0 for an empty range.
+        # ``reduceat`` refuses an offset at the end of the array, hence the appended 0; and it gives no 0 for an empty
+        # range, hence the factor.
         totals = np.add.reduceat(np.append(lengths, 0), offsets[:-1]) * (counts > 0)
         for row in np.flatnonzero(totals).tolist():
             elements = slice(offsets[row], offsets[row + 1])
@@ -209,7 +214,7 @@ class _Prefixes:
     def _sharing_enough(self, begins: NDArray[np.int64], lengths: NDArray[np.int64]) -> NDArray[np.int64]:
         """Return the sets that occur at least ``_needed`` times in stretches of the postings, each once, ascending."""
         needed = self._needed
-        if lengths.sum() < len(needed) // _SETS_PER_OCCURRENCE:
+        if lengths.sum() < len(needed) * _COUNT_IN_ARRAY_FROM:
             numbers, counts = np.unique(self._postings[ranges(begins, lengths)] & 0xFFFFFFFF, return_counts=True)
             sharing: NDArray[np.int64] = numbers[counts >= needed[numbers]]
             return sharing
@@ -268,7 +273,7 @@ def _steps(sizes: NDArray[np.int64], max_items: int | None = None) -> Iterator[t
         low = high
 
 
-def _expanded(groups: _Groups, similar_sets: Iterator[_Similar]) -> Iterator[Pairs]:
+def _expanded(groups: _Groups, similar_sets: Iterator[_SimilarSets]) -> Iterator[Pairs]:
     """Yield the document pairs within each group, and between the groups of similar sets (set i is of group i)."""
     sizes = np.diff(groups.offsets)
     for group in np.flatnonzero(sizes > 1).tolist():

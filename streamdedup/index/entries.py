@@ -1,7 +1,8 @@
 """The codec for stored data: index entries, pending matches, fences, high-water marks, announced attempts.
 
-Called by the modules of ``index.redis``; besides this module only scripts know the stored forms. A change of a form
-raises ``LAYOUT``, and touches docs/format.md, tests/format_vectors.py and the scripts that read the field:
+Called by the modules of ``index.redis``; ``index.memory_partitions`` uses ``StoredAttempt``. Besides this module only
+scripts know the stored forms. A change of a form raises ``LAYOUT``, and touches docs/format.md, tests/format_vectors.py
+and the scripts that read the field:
 
 - ``_entries.lua``: the fields of an index entry from digest to id, to compare two versions;
 - ``set_clusters.lua``: the fields from offset to partition; it replaces layout byte and cluster;
@@ -22,8 +23,8 @@ byte    length  content (numbers big-endian)
 35+p    2       id length i
 37+p    i       id, UTF-8; empty in a deletion marker
 37+p+i  ...     the content, see below
-end     8       source hash, absent where the source is not known
-end-8   8       document number that names the cluster, signed;
+next    8       source hash; absent where the source is not known
+last 8  8       document number that names the cluster, signed;
                 absent where that is the document itself
 ======  ======  ==============================================================
 
@@ -62,7 +63,7 @@ from streamdedup.wire import SCOPE_BYTES, Match
 
 #: Version of the layout of all stored values, a part of the index's fingerprint; raised with each change of a layout.
 LAYOUT: Final = 1
-#: First byte of an entry without flags, and its two flags; scripts read them.
+#: First byte of an entry without cluster and source, and the flags for these; scripts read them.
 _FIRST_BYTE, _IN_CLUSTER, _HAS_SOURCE = LAYOUT << 4, 1, 2
 #: First byte, digest, record time, offset, length of the partition; the same without the length.
 _HEAD, _HEAD_START = struct.Struct(">B16sqqH"), struct.Struct(">B16sqq")
@@ -99,9 +100,9 @@ def encode_position(position: Position) -> bytes:
 
 
 def position_token(position: Position) -> bytes:
-    """Return the 8 bytes that name a position in a claim: BLAKE2b over topic, partition, offset and incarnation.
+    """Return the 8 bytes that name a position in a claim: BLAKE2b over its fields; zeros for ``PUBLISHED``.
 
-    A digest is shorter than the text, and enough for claims, which only compare positions. ``PUBLISHED`` is zeros.
+    A digest is shorter than the text, and enough for claims, which only compare positions.
     """
     if position == PUBLISHED:
         return bytes(8)
@@ -157,9 +158,13 @@ def _encode_entry(entry: IndexEntry, encoded_sketch: bytes) -> bytes:
     )
 
 
-#: A decoded index entry except for its sketch: the arguments of ``IndexEntry`` before the content, those of ``Content``
-#: after the sketch, the sketch as stored.
-_Parts = tuple[tuple[int, str, bytes, Position, int, int], tuple[Any, ...], StoredSketch]
+class _ParsedEntry(NamedTuple):
+    """A decoded index entry except for its sketch."""
+
+    #: Arguments of ``IndexEntry`` before the content, and of ``Content`` after the sketch.
+    entry_arguments: tuple[int, str, bytes, Position, int, int]
+    content_arguments: tuple[Any, ...]
+    sketch: StoredSketch
 
 
 def decode_entries(numbers: Sequence[int], stored: Sequence[bytes]) -> list[IndexEntry]:
@@ -168,22 +173,23 @@ def decode_entries(numbers: Sequence[int], stored: Sequence[bytes]) -> list[Inde
     Raises:
         ValueError: An entry is damaged or has another layout; the text says which, and why.
     """
-    parts = [_parse_entry(number, data) for number, data in zip(numbers, stored, strict=True)]
+    parsed = [_parse_entry(number, data) for number, data in zip(numbers, stored, strict=True)]
     try:
-        sketches = decode_sketches([stored_sketch for _, _, stored_sketch in parts])
+        sketches = decode_sketches([entry.sketch for entry in parsed])
     except ValueError as error:
-        if len(parts) > 1:
+        if len(parsed) > 1:
             # Sketches were decoded together. Decoded alone, the damaged sketch raises an error that names its entry.
             for number, data in zip(numbers, stored, strict=True):
                 decode_entries([number], [data])
         raise ValueError(f"index entry {numbers[0]} is damaged: {error}") from error
     return [
-        IndexEntry(*head, Content(sketch, *content)) for (head, content, _), sketch in zip(parts, sketches, strict=True)
+        IndexEntry(*entry.entry_arguments, Content(sketch, *entry.content_arguments))
+        for entry, sketch in zip(parsed, sketches, strict=True)
     ]
 
 
-def _parse_entry(number: int, data: bytes) -> _Parts:
-    """Decode an entry up to its sketch; empty ``data`` fails at the first ``unpack_from``."""
+def _parse_entry(number: int, data: bytes) -> _ParsedEntry:
+    """Decode all but the sketch; empty ``data`` fails at the first ``unpack_from``."""
     if data and data[0] >> 4 != LAYOUT:
         raise ValueError(f"index entry {number} is damaged: layout {data[0] >> 4}, expected {LAYOUT}")
     if data and data[0] & ~(_FIRST_BYTE | _IN_CLUSTER | _HAS_SOURCE):
@@ -206,7 +212,7 @@ def _parse_entry(number: int, data: bytes) -> _Parts:
         content, sketch = _parse_content(data, id_end, end, source)
     except (struct.error, ValueError) as error:
         raise ValueError(f"index entry {number} is damaged: {error}") from error
-    return (number, document_id, digest, position, time_ms, cluster), content, sketch
+    return _ParsedEntry((number, document_id, digest, position, time_ms, cluster), content, sketch)
 
 
 def _parse_content(data: bytes, start: int, end: int, source: bytes | None) -> tuple[tuple[Any, ...], StoredSketch]:
@@ -218,8 +224,9 @@ def _parse_content(data: bytes, start: int, end: int, source: bytes | None) -> t
     scope_start = incarnation_start + (_INCARNATION_BYTES if flags & _HAS_INCARNATION else 0)
     scope_end = scope_start + (SCOPE_BYTES if flags & _HAS_SCOPE else 0)
     caption_start = scope_end + (1 if flags & _HAS_CAPTION else 0)  # after the length byte
-    # The sum is the length byte; 0 without a caption, or where the entry is cut off.
-    sketch_start = caption_start + sum(data[scope_end:caption_start])
+    # An entry that is cut off before the length byte is refused below.
+    caption_length = data[scope_end] if scope_end < caption_start <= len(data) else 0
+    sketch_start = caption_start + caption_length
     if flags & ~_KNOWN_FLAGS:
         raise ValueError(f"unknown flags {flags:#x}")
     if sketch_start > end:
@@ -238,7 +245,7 @@ def _parse_content(data: bytes, start: int, end: int, source: bytes | None) -> t
     return content, StoredSketch(data[sketch_start:end], shingle_count, bool(flags & _IS_SIGNATURE))
 
 
-#: Counts of a cluster, and length of a member: ``redis/lua/_cluster_sets.lua``.
+#: Layout of the counts of a cluster, and length of a member of its set: ``redis/lua/_cluster_sets.lua``.
 _COUNTS, _MEMBER_BYTES = struct.Struct(">HHq6s6s"), 24
 
 
@@ -288,8 +295,9 @@ def decode_pending(fields: Mapping[bytes, bytes]) -> PendingMatches:
     return PendingMatches(matches, fields.get(_DIGEST), _MISSING in fields)
 
 
-def claims_in(catalogue: bytes) -> int:
-    """Return the claim count in a catalogue of claim pages, whose format is in ``redis/lua/_claims.lua``."""
+def count_claims(catalogue: bytes) -> int:
+    """Count the claims in a catalogue of claim pages, whose format is in ``redis/lua/_claims.lua``."""
+    # The third of the six numbers of a generation.
     return sum(int(generation.split()[2]) for generation in catalogue.split(b","))
 
 
@@ -326,7 +334,7 @@ class StoredAttempt(NamedTuple):
 
 
 def encode_attempt(attempt: StoredAttempt) -> str:
-    """Encode an announced attempt."""
+    """Encode an announced attempt; ``start`` is an offset here."""
     return f"{attempt.attempt_id} {attempt.start} {attempt.committed_id}"
 
 

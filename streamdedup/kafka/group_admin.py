@@ -1,7 +1,7 @@
 """Questions about a consumer group to the admin client, without joining the group.
 
 Called by the commands ``check``, ``index`` and ``dlq replay``, and by ``cli.guards``; ``refuse_other_indexes`` also by
-``producer.KafkaTransport`` before it joins, and by ``group.OtherIndexWatch`` after. Of all functions that return
+``producer.KafkaTransport`` before it joins, and by ``watches.OtherIndexWatch`` after. Of all functions that return
 committed offsets, ``committed_offsets`` alone leaves out those of deleted topics.
 """
 

@@ -1,15 +1,18 @@
 """Readers of topics outside any consumer group: they commit nothing, and take no partition from a group.
 
-    class            purpose                                    opened by
-    TopicReader      follow topics                              ``tail``, ``demo``
-    SpanReader       read topics to their present ends          ``dlq``, ``produce``; ``serve`` reads on behind them
-    KafkaSpan        read from a time or offset, or the newest  ``cli.topic_reading``, ``cli.checks``, KafkaHistory
-    AwaitingSpan     a KafkaSpan, also of open transactions     KafkaHistory
-    KafkaHistory     open spans for a rebuild                   ``cli.assembly``
-    RecordFetcher    fetch single records by position           ``tail``, ``demo``, ``serve``, ``dlq replay``
+    class                 purpose                                    opened by
+    TopicReader           follow topics                              ``tail``, ``demo``
+      ReaderToEnds        read topics to their present ends          ``dlq``, ``produce``, ``serve``, KafkaHistory
+        KafkaSpan         read from a time or offset, or the newest  KafkaHistory, ``topic_reading``, ``checks``
+          AwaitingSpan    also records of open transactions          KafkaHistory
+        _ProgressReader   find how far a group has read              KafkaHistory
+    RecordFetcher         fetch single records by position           ``tail``, ``demo``, ``serve``, ``dlq replay``
 
-Only committed records are returned. Opening one of the first four raises ``FatalError`` if a topic does not exist. Not
-used of ``KafkaOptions``: group, delivery, transactional id.
+An indented class is a subclass. ``KafkaHistory`` answers what a rebuild asks: spans, progress, whether all records are
+kept; ``cli.assembly`` makes it.
+
+Only committed records are returned. Opening a ``TopicReader`` raises ``FatalError`` if a topic does not exist. Group,
+delivery and transactional id of ``KafkaOptions`` are not used.
 """
 
 import time
@@ -123,14 +126,14 @@ class TopicReader(_Reader):
                 raise self._failure(error, "read topics") from error
             time.sleep(RETRY_PAUSE_S)
             return Batch()
-        return Batch(*unpack(polled, self._unreadable))
+        return Batch(*unpack(polled, has_unreadable=bool(self._unreadable)))
 
 
-class SpanReader(TopicReader):
+class ReaderToEnds(TopicReader):
     """Reads the committed records that the topics hold at its construction; ``start_at({})`` makes it begin again.
 
     ``beginnings`` and ``ends`` are the first offsets, and the offsets behind the last committed records, at that time.
-    ``batches`` stops at ``ends``; ``poll`` reads on behind them.
+    ``batches`` stops at ``ends``; ``poll`` reads on behind them, as ``protocols.TopicFollower``.
     """
 
     def __init__(self, options: KafkaOptions) -> None:
@@ -146,24 +149,24 @@ class SpanReader(TopicReader):
             self._consumer.seek(TopicPartition(*partition), starts.get(partition, beginning))
 
     def batches(self) -> Iterator[Batch]:
-        return self._read(self._options.fetch_timeout_s, "Kafka sent nothing")
+        timeout_s = self._options.fetch_timeout_s
+        return self._read(timeout_s, f"Kafka has sent nothing for {timeout_s:g} s")
 
-    def _read(self, longest_wait_s: float, wait_reason: str, *, yields_empty_batches: bool = False) -> Iterator[Batch]:
-        """Yield the records before the ends; raise with ``wait_reason`` if no position moves for ``longest_wait_s``."""
+    def _read(self, longest_wait_s: float, reason: str, *, yields_empty_batches: bool = False) -> Iterator[Batch]:
+        """Yield the records before the ends; raise with ``reason`` if no position moves for ``longest_wait_s``."""
         positions, moved_at = self.positions(), time.monotonic()
         while any(positions[partition] < end for partition, end in self.ends.items()):
             batch = self._before_ends(self.poll(STEP_S))
             if batch or yields_empty_batches:
                 yield batch
             positions_before, positions = positions, self.positions()
-            if positions != positions_before or batch:  # positions also move over invisible records
+            if positions != positions_before:  # positions also move over invisible records
                 moved_at = time.monotonic()
             elif time.monotonic() - moved_at > longest_wait_s:
-                topics = ", ".join(self._options.topics)
-                raise BrokerUnavailable(f"cannot read {topics} to the end: {wait_reason} for {longest_wait_s:g} s")
+                raise BrokerUnavailable(f"cannot read {', '.join(self._options.topics)} to the end: {reason}")
 
     def _before_ends(self, batch: Batch) -> Batch:
-        """Drop the records from the ends on, such as those that were written after construction."""
+        """Drop the records at and behind the ends, such as those that were written after construction."""
         return replace(
             batch,
             records=tuple(r for r in batch.records if r.position.offset < self.ends[r.position.topic_partition]),
@@ -201,7 +204,7 @@ class KafkaHistory:
         options = replace(self._options, topics=tuple({partition.topic for partition in starts}))
         if may_be_compacted(options):
             return False
-        with SpanReader(options) as reader:
+        with ReaderToEnds(options) as reader:
             return all(reader.beginnings[partition] <= start for partition, start in starts.items())
 
     def open(
@@ -217,14 +220,14 @@ class KafkaHistory:
         return KafkaSpan(options, since_ms, ends, starts=starts)
 
 
-class KafkaSpan(SpanReader):
-    """The records of topics between start and end offsets; implements ``protocols.Span``.
+class KafkaSpan(ReaderToEnds):
+    """The records of topics from start offsets to end offsets; implements ``protocols.Span``.
 
     Args:
         since_ms, starts: As for ``History.open``.
         ends: As for ``History.open``, but None for the ends of the committed records: this class does not wait for open
             transactions, ``AwaitingSpan`` does.
-        most_count: Largest number of offsets to read: the newest ones, the same percentage of each partition.
+        newest_count: Largest number of offsets to read: the newest, the same percentage of each partition.
     """
 
     def __init__(
@@ -232,7 +235,7 @@ class KafkaSpan(SpanReader):
         options: KafkaOptions,
         since_ms: Mapping[Partition, int | None] | int | None,
         ends: Mapping[Partition, int] | None,
-        most_count: int | None = None,
+        newest_count: int | None = None,
         starts: Mapping[Partition, int] | None = None,
     ) -> None:
         super().__init__(options)
@@ -242,8 +245,8 @@ class KafkaSpan(SpanReader):
         if ends is not None:
             # A partition that `ends` lacks ends at 0: it is not read.
             self.ends = {partition: min(end, ends.get(partition, 0)) for partition, end in self.ends.items()}
-        if most_count is not None:
-            self._starts = self._newest_starts(most_count)
+        if newest_count is not None:
+            self._starts = self._newest_starts(newest_count)
         self.start_at(self._starts)
         self.total_count = self._count_to(self.ends)
 
@@ -283,7 +286,7 @@ class KafkaSpan(SpanReader):
 
 
 class AwaitingSpan(KafkaSpan):
-    """The records of topics from given times to the ends, also those in transactions that are open at construction.
+    """The records of topics from times to the ends, also those in transactions that are open at construction.
 
     A reader of committed records stops at the first open transaction, although transactions behind it may be committed
     already. So this span waits until the transaction ends, at the latest by the time-out of its producer.
@@ -292,16 +295,16 @@ class AwaitingSpan(KafkaSpan):
     def __init__(self, options: KafkaOptions, since_ms: Mapping[Partition, int | None] | int | None) -> None:
         super().__init__(options, since_ms, ends=None)
         with self._closed_on_error("find the ends of the topics"):
-            # Not by this reader, which knows the ends of committed records only.
+            # By another client: this reader knows the ends of committed records only.
             self.ends = latest_offsets(options, self.ends)
         self.total_count = self._count_to(self.ends)
 
     def batches(self) -> Iterator[Batch]:
-        reason = "a transaction has been open, which `kafka-transactions.sh abort` can end,"
+        reason = f"a transaction has been open for {OPEN_TRANSACTION_S:g} s; `kafka-transactions.sh abort` can end it"
         return self._read(OPEN_TRANSACTION_S, reason, yields_empty_batches=True)
 
 
-class _ProgressReader(SpanReader):
+class _ProgressReader(ReaderToEnds):
     """Finds how far a group has read, for ``History.progress``; ``offsets`` are the next offsets to read.
 
     1. A partition with unread offsets: the time of its first unread record, searched from the next offset on.
@@ -342,7 +345,9 @@ class _ProgressReader(SpanReader):
             self._searched.update(position.topic_partition for position in batch.positions())
             for record in batch.records:
                 partition, time_ms = record.position.topic_partition, record.timestamp_ms
-                if time_ms >= 0 and not (find == "next" and self._has_credible_time(partition)):
+                is_settled = find == "next" and self._has_credible_time(partition)
+                if time_ms >= 0 and not is_settled:
+                    # A time in the future is stored as now; a later record may overwrite it.
                     self._times_ms[partition] = min(time_ms, self._now_ms)
             if find == "next":
                 for partition in {position.topic_partition for position in batch.positions()}:
@@ -351,8 +356,9 @@ class _ProgressReader(SpanReader):
                         self._consumer.seek(TopicPartition(*partition), self.ends[partition])
 
     def _has_credible_time(self, partition: Partition) -> bool:
-        """Return whether a time before now is stored; a time in the future was stored as now."""
-        return self._times_ms.get(partition, self._now_ms) < self._now_ms
+        """Return whether a time before now is stored."""
+        time_ms = self._times_ms.get(partition)
+        return time_ms is not None and time_ms < self._now_ms
 
 
 class RecordFetcher(_Reader):
@@ -394,7 +400,7 @@ class RecordFetcher(_Reader):
         while True:
             self._unreadable.clear()
             polled = self._consumer.poll(timeout_ms=round(FETCH_STEP_S * 1000))
-            records, unreadable = unpack(polled, self._unreadable)
+            records, unreadable = unpack(polled, has_unreadable=bool(self._unreadable))
             if records or unreadable:
                 # The client would send the next fetch at once, and that would delay the fetch of another record.
                 self._consumer.pause(partition)

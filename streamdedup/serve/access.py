@@ -10,8 +10,8 @@ heads and trailers) calls the gate for each request, and the gate goes through t
        the page (``page``) need none: they hold no data, and the page asks for the token.
     5. Requests in progress: beyond the limit 429. Probes do not count, nor do streams, which ``feed`` limits.
     6. Bodies: 429 where the bodies of all requests in progress have too many bytes together.
-    7. Deadline: 408 where the body has not arrived in time, 503 where no answer has begun; an answer that has begun is
-       cut off, unless it is a stream.
+    7. Deadline, which runs while 6 applies: 408 where the body has not arrived in time, 503 where no answer has begun;
+       an answer that has begun is cut off, unless it is a stream.
 
 The gate adds security headers to each response, and counts route, status and time. A new probe is added to ``PROBES``,
 a new stream to ``_STREAMS``.
@@ -141,9 +141,8 @@ def _read_digests(path: Path) -> list[bytes]:
 class AllowedHosts:
     """Hosts that a request may name while no token is required; ``_LOCAL_HOSTS`` are always among them.
 
-    A request of a web page that rebinds DNS has the DNS name of the page in its Host header, never an IP address.
-    Replaces the middleware of Litestar (2.25), which compares the header with its port, and whose errors are none of
-    ``problems``.
+    The request of a web page that rebinds DNS has the page's DNS name in its Host header, never an IP address.
+    Litestar's middleware (2.25) is not used: it compares the port too, and its errors are not those of ``problems``.
 
     With ``any_address`` every IP address is allowed: the Host header of a probe has the address of the pod.
     """
@@ -228,7 +227,7 @@ class Gate:
             else:
                 await self._answer_counted(scope, receive, response)
         finally:
-            # As the framework names the route, since clients choose the path. Status 0: cancelled before an answer.
+            # The route's template, not the path, which clients choose. Status 0, "none": no client got an answer.
             route = str(scope.get("path_template") or "none")
             self._metrics.requests.labels(route, str(response.status or "none")).inc()
             # A stream counts until it begins, because the client decides when it ends.
@@ -247,7 +246,7 @@ class Gate:
         """Return the problem that refuses the request by its head (steps 2 to 5), or None."""
         headers = {bytes(name).lower(): bytes(value) for name, value in scope["headers"]}
         length, is_chunked = headers.get(b"content-length"), b"transfer-encoding" in headers
-        has_body = is_chunked or bool((length or b"").strip(b"0"))
+        has_body = is_chunked or bool((length or b"").strip(b"0"))  # a length other than 0, also where it is no number
         # With two lengths, a proxy may see another end of the body than this service; RFC 9112, section 6.3.
         if (is_chunked and length is not None) or (has_body and scope["method"] in {"GET", "HEAD"}):
             return RequestProblem("invalid-request", "a GET has no body, and a body has one length")
@@ -325,7 +324,7 @@ class _Body:
     async def receive(self) -> AsgiMessage:
         self.is_awaited = not self.is_complete  # after the last part, the application waits for a disconnection
         message = await self._receive()
-        self.is_awaited = False
+        self.is_awaited = False  # not reached if the deadline cancels the wait: it stays True, for `_timeout_problem`
         if message["type"] == "http.request":
             self.is_complete = not message.get("more_body", False)
             part_bytes = len(message.get("body", b""))
@@ -341,7 +340,7 @@ class _Response:
 
     ``chunked_request`` is a request body in chunks, else None. A response before the end of this body closes the
     connection: h11 would still parse the rest, which takes a second for a megabyte of small chunks.
-    ``deadline`` is set for streams alone. The beginning of a stream (status 200) removes the time limit, and sets
+    ``deadline`` is set for streams alone; the beginning of a stream (status 200) removes it, and sets
     ``stream_began_at``.
     """
 
@@ -384,7 +383,8 @@ def problem_response(problem: RequestProblem) -> tuple[int, list[tuple[bytes, by
     headers += [(b"content-type", MEDIA_TYPE.encode()), (b"content-length", str(len(body)).encode())]
     # The server would take the unread part of a request body for the next request.
     headers.append((b"connection", b"close"))
-    return problem.problem.status, [*headers, *_SECURITY_HEADERS.items()], body
+    headers += _SECURITY_HEADERS.items()  # `server` sends this without a `_Response`, which would add them
+    return problem.problem.status, headers, body
 
 
 def _is_address(host: str) -> bool:

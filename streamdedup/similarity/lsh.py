@@ -1,7 +1,8 @@
 """Locality-sensitive hashing: band keys of signatures, the probability of a shared bucket, and the cheapest banding.
 
-Called by `detection.scope` for band keys, by `detection.model`, `evaluation` and `tuning` for probabilities, and by
-`settings.profile` to choose a profile's banding. A change to the keys also touches docs/format.md.
+Called by `detection.scope` and `detection.preparation` for band keys, by `evaluation.misses` for shared bands, by
+`detection.model` and `settings.profile` for probabilities, by the latter also to choose a banding, and by `tuning` for
+all. A change to the keys also touches docs/format.md, and the fingerprint, because indexes store the keys.
 
 Source: J. Leskovec, A. Rajaraman, J. Ullman, "Mining of Massive Datasets", chapter 3.4. A signature is cut into b bands
 of r rows; documents that agree on a whole band share that band's bucket and become a candidate pair. A pair of
@@ -19,27 +20,6 @@ one pair in 2^32 collides by chance, which verification removes. The CRC registe
 
 because CRC is linear over XOR ("slicing by four"). Each value needs four look-ups in 4 KiB of tables, which NumPy does
 for all documents and bands at once: 0.3 microseconds a document for 12 bands of 5 rows, against 2.2 for calls of zlib.
-
-`choose_banding` takes the cheapest banding whose P(threshold) reaches the minimum recall. The cost counts in bands:
-
-    cost(b, r) = b + w F(b, r),    F(b, r) = (N / 19,043) * sum over i of n_i (1 - (1 - s_i^r)^b)
-
-F is the number of false candidates of a document in an index of N others. A Reuters-21578 article has n_i neighbours of
-similarity s_i, below the threshold, among all 19,043 articles (word 3-shingles, every pair compared; the sum is within
-6 % of the exact figure). One shared band makes a candidate, however large m is, so m is not in F.
-
-w is the price of a false candidate in bands. A false candidate takes 4.5 microseconds to decode and compare, and some
-2.5 to fetch; a band takes 5.3 to look up and insert (84 for 16 bands, Python and Redis together). The ratio is 1.3; but
-F grows with the index and b does not, hence w = 2. At threshold 0.8 and recall 0.99, with the pairs that became
-candidates on Reuters (mean over five seeds; each counts for both documents) and N = 300,000:
-
-    bands x rows   permutations   P(0.8)   pairs below 0.8   of 540 from 0.8 on   F      cost
-    9 x 4          36             0.9913   1,188             539.8                2.01   13.0
-    12 x 5         60             0.9915   643               539.6                1.18   14.4
-    16 x 6         96             0.9923   446               540.0                0.80   17.6
-
-Bands also cost memory (`BAND_BYTES`), so few bands win until false candidates outweigh them: 12 x 5 is cheapest from
-N = 540,000, 16 x 6 from 1.6 million on. Other corpora have other neighbours; `documents` scales them.
 """
 
 import math
@@ -51,14 +31,14 @@ from numpy.typing import NDArray
 
 #: Index size N that a banding is chosen for unless told otherwise: 10,000 documents a day, kept for 30 days.
 REFERENCE_DOCUMENTS: Final = 300_000
-#: Price of one false candidate in bands (module docstring).
+#: Price w of one false candidate in bands (`banding_cost`).
 FALSE_CANDIDATE_WEIGHT: Final = 2.0
 #: Memory of one band of a document in Redis, in bytes, by bucket layout: mean of indexes of 12,000 and of 19,043
 #: articles of Reuters-21578 on Redis 7.0.15. The server's tables double as they grow, so single indexes differ by 10 %.
 BAND_BYTES: Final = {"sets": 145, "packed": 18}
 #: Articles of Reuters-21578 that have a body: the index in which the neighbours below were counted.
 _MEASURED_DOCUMENTS: Final = 19_043
-#: Neighbours of a document by similarity: (from, to, mean number), measured on Reuters-21578 as the docstring says;
+#: Neighbours of a document by similarity: (from, to, mean number), measured on Reuters-21578 (`banding_cost`);
 #: exact copies, which are never false candidates, are left out.
 _NEIGHBOURS: Final = (
     (0.00, 0.01, 1960.0),
@@ -153,11 +133,11 @@ class Banding:
                 f"{self} bands need uint32 signatures of at least {self.permutations} values, "
                 f"not {signatures.dtype} of shape {signatures.shape}"
             )
-        documents = len(signatures)
-        # A row has one value of each band of each document.
-        by_row = signatures[:, : self.permutations].reshape(documents * self.bands, self.rows).T
+        count = len(signatures)
+        # A row has one value of each band of each signature.
+        by_row = signatures[:, : self.permutations].reshape(count * self.bands, self.rows).T
         # CRC-32 begins with all bits set and ends with the inverse of the register.
-        register = np.full(documents * self.bands, 0xFFFFFFFF, dtype=np.uint32)
+        register = np.full(count * self.bands, 0xFFFFFFFF, dtype=np.uint32)
         for values in by_row:
             register ^= values
             octets = register.astype("<u4").view(np.uint8).reshape(-1, 4)
@@ -165,7 +145,7 @@ class Banding:
             register = _CRC_TABLES[0].take(octets[:, 0], mode="clip")
             for octet in (1, 2, 3):
                 register ^= _CRC_TABLES[octet].take(octets[:, octet], mode="clip")
-        return np.invert(register).reshape(documents, self.bands)
+        return np.invert(register).reshape(count, self.bands)
 
 
 def shared_bands(left: NDArray[np.uint32], right: NDArray[np.uint32]) -> NDArray[np.int64]:
@@ -177,11 +157,15 @@ def shared_bands(left: NDArray[np.uint32], right: NDArray[np.uint32]) -> NDArray
 
 
 def false_candidates(
-    banding: Banding, threshold: float, documents: int = REFERENCE_DOCUMENTS, unit: Literal["word", "char"] = "word"
+    banding: Banding,
+    threshold: float,
+    index_documents: int = REFERENCE_DOCUMENTS,
+    unit: Literal["word", "char"] = "word",
 ) -> float:
     """Estimate the candidates below the threshold for a new document, as on Reuters-21578.
 
     Args:
+        index_documents: Number N of documents in the index.
         unit: Shingle unit: words by 3, or characters by 5. ``choose_banding`` always assumes words.
     """
     total = 0.0
@@ -189,12 +173,33 @@ def false_candidates(
         # The interval that contains the threshold counts with its part below the threshold.
         share_below = min(1.0, max(0.0, (threshold - low) / (high - low)))
         total += neighbours * share_below * banding.probability((low + high) / 2)
-    return total * documents / _MEASURED_DOCUMENTS
+    return total * index_documents / _MEASURED_DOCUMENTS
 
 
-def banding_cost(banding: Banding, threshold: float, documents: int = REFERENCE_DOCUMENTS) -> float:
-    """Return a banding's cost in bands (module docstring); arguments as for ``false_candidates``."""
-    return banding.bands + FALSE_CANDIDATE_WEIGHT * false_candidates(banding, threshold, documents)
+def banding_cost(banding: Banding, threshold: float, index_documents: int = REFERENCE_DOCUMENTS) -> float:
+    """Return a banding's cost in bands; arguments as for `false_candidates`.
+
+        cost(b, r) = b + w F(b, r),    F(b, r) = (N / 19,043) * sum over i of n_i (1 - (1 - s_i^r)^b)
+
+    F is the number of false candidates of a document in an index of N others. A Reuters-21578 article has n_i
+    neighbours of similarity s_i, below the threshold, among all 19,043 articles (word 3-shingles, every pair compared;
+    the sum is within 6 % of the exact figure). One shared band makes a candidate, however large m is, so m is not in F.
+
+    w is the price of a false candidate in bands. A false candidate takes 4.5 microseconds to decode and compare, and
+    some 2.5 to fetch; a band takes 5.3 to look up and insert (84 for 16 bands, Python and Redis together). The ratio is
+    1.3. w is 2, to stay on the safe side in indexes above N: F grows with the index, b does not. At threshold 0.8 and
+    recall 0.99, with the pairs that became candidates on Reuters (mean over five seeds; each counts for both documents)
+    and N = 300,000:
+
+        bands x rows   permutations   P(0.8)   candidates below 0.8   found, of 540 from 0.8 on   F      cost
+        9 x 4          36             0.9913   1,188                  539.8                       2.01   13.0
+        12 x 5         60             0.9915   643                    539.6                       1.18   14.4
+        16 x 6         96             0.9923   446                    540.0                       0.80   17.6
+
+    Bands also cost memory (`BAND_BYTES`), so few bands win until false candidates outweigh them: 12 x 5 is cheapest
+    from N = 540,000, 16 x 6 from 1.6 million on. Other corpora have other neighbours; N scales them.
+    """
+    return banding.bands + FALSE_CANDIDATE_WEIGHT * false_candidates(banding, threshold, index_documents)
 
 
 def choose_banding(
@@ -202,7 +207,7 @@ def choose_banding(
     min_recall: float,
     max_permutations: int = 128,
     shared: int = 1,
-    documents: int = REFERENCE_DOCUMENTS,
+    index_documents: int = REFERENCE_DOCUMENTS,
 ) -> Banding:
     """Choose the cheapest banding that reaches the recall; at equal cost the one with fewer permutations.
 
@@ -217,7 +222,7 @@ def choose_banding(
         raise ValueError(f"the threshold must be above 0 and at most 1, not {threshold}")
     if not 0.0 < min_recall <= 1.0:
         raise ValueError(f"the minimum recall must be above 0 and at most 1, not {min_recall}")
-    if shared < 1 or max_permutations < 1 or documents < 0:
+    if shared < 1 or max_permutations < 1 or index_documents < 0:
         raise ValueError("shared bands and permutations must be at least 1, documents at least 0")
     # At least ``shared`` bands within the permutations; ``miss`` is exact also for a recall near 1.
     reaching = [
@@ -232,12 +237,12 @@ def choose_banding(
             f"{threshold:g} by {shared} shared band(s): lower the minimum recall, raise the threshold or allow more "
             f"permutations"
         )
-    return min(reaching, key=lambda banding: (banding_cost(banding, threshold, documents), banding.permutations))
+    return min(reaching, key=lambda banding: (banding_cost(banding, threshold, index_documents), banding.permutations))
 
 
 def _crc_tables() -> NDArray[np.uint32]:
     """Return T0 .. T3: what octet 0 .. 3 in a 4-octet value contributes to the register, uint32, (4, 256)."""
-    # T3: eight bits are shifted out. Each earlier octet is then shifted by one octet more than the next one.
+    # T3 shifts eight bits out. T2, T1 and T0 shift the result of the table after them by one octet more.
     last = np.arange(256, dtype=np.uint32)
     for _ in range(8):
         last = (last >> np.uint32(1)) ^ (last & np.uint32(1)) * np.uint32(_CRC_POLYNOMIAL)

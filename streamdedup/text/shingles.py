@@ -9,7 +9,7 @@
 4. `shingle_hashes` computes a 32-bit hash for each run of k elements, the shingle.
 5. Stop shingles are left out. Repetitions are removed or, in a bag, numbered.
 
-`detection` makes shingles from documents and appended texts; `stop_shingles`, `tuning`, `evaluation` and `cli` from
+`detection` makes shingles from documents and appended texts; `stop_learning`, `tuning`, `evaluation` and `cli` from
 corpora. A document's hashes do not depend on the rest of the batch. `tests/unit/reference_shingles.py` is the
 specification: one character at a time, in plain Python, with the same result for any Unicode text. A change of the
 result touches it and docs/format.md, and needs a new `ALGORITHM`.

@@ -23,7 +23,7 @@ from streamdedup.evaluation.pairs import Pairs, contained, gathered, overlaps_of
 from streamdedup.settings import Profile
 from streamdedup.similarity.minhash import HashFamily
 from streamdedup.text.shingles import ShingleOptions, Shingler
-from streamdedup.text.stop_shingles import DEFAULT_SHARE, Learnt, learn_stop_shingles
+from streamdedup.text.stop_learning import DEFAULT_SHARE, Learnt, learn_stop_shingles
 from streamdedup.tuning.candidates import ALL_PAIRS
 from streamdedup.tuning.comparison import ComparedSettings
 from streamdedup.tuning.passages import frequent_passages

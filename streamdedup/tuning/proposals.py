@@ -1,14 +1,15 @@
 """Proposals of ``streamdedup tune``: settings that change which documents are near-duplicates, alone and together.
 
-``results`` calls ``study_proposals`` and ``learning_command``, ``cli.tune`` calls ``stops_file``; ``meter`` measures
-each proposal.
+``results`` calls ``study_proposals`` and ``learning_command``, ``cli.tune`` calls ``stops_file``. ``meter`` measures
+each proposal, and defines pairs of boilerplate and of families (texts of one template). A new proposal: ``_changes``,
+for an option of shingles also ``meter._TEXT_KEYS``; the table in docs/tuning.md.
 """
 
 import re
 import shlex
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
-from typing import Final, NamedTuple
+from typing import Final, Literal, NamedTuple
 
 from streamdedup.settings import Profile
 from streamdedup.text.markup import has_url
@@ -24,12 +25,11 @@ STOPS, ALL = "stop_shingles", "all together"
 BOILERPLATE, FAMILIES = "boilerplate", "families"
 #: Proposed ``containment_threshold``.
 _CONTAINMENT: Final = 0.8
-#: Least ``recall_from`` that is proposed with a lower threshold, as that of the profile ``news``: 0.5 needs twice the
-#: bands.
+#: ``recall_from`` is not lowered below this, the value of the preset ``news``: at 0.5 twice the bands are needed.
 _LEAST_RECALL_FROM: Final = 0.6
 #: A proposal is shown if it changes at least this share of the pairs.
 _LEAST_CHANGE: Final = 0.01
-#: A folding is measured if at least this share of the texts has a character that it may fold.
+#: A text option is measured if at least this share of the texts may change.
 _LEAST_SHARE: Final = 0.001
 #: Points and vowel signs of Hebrew, Arabic and Syriac, which a writer may leave out, dotless i, and letters of Persian
 #: and Urdu keyboards (``fold_marks``).
@@ -68,6 +68,13 @@ def stops_file(profile: str) -> str:
     return f"boilerplate-{profile}.txt"
 
 
+class _Change(NamedTuple):
+    """Changed keys of the profile, and the pairs that make the change helpful (``_is_helpful``)."""
+
+    keys: dict[str, object]
+    rule: Literal["boilerplate removed", "lost", "gained"] = "gained"
+
+
 def study_proposals(compared: ComparedSettings, progress: Progress) -> Proposals:
     """Measure each setting that may help, and together all that do help."""
     question, row = compared.question, compared.recommendation.row
@@ -80,74 +87,83 @@ def study_proposals(compared: ComparedSettings, progress: Progress) -> Proposals
     document_count = row.study.documents_count
     with progress("proposals", len(changes) * document_count) as step:
         measured = [
-            meter.measure(name, base.model_copy(update=change), step, learns_stops=name == STOPS)
+            meter.measure(name, base.model_copy(update=change.keys), step, learns_stops=name == STOPS)
             for name, change in changes.items()
         ]
     reached = [proposal for proposal in measured if proposal is not None]
-    helpful = _helpful(reached, recommended)
+    helpful = _helpful(reached, recommended, changes)
     names = {proposal.name for proposal in helpful}
     rejected = [
         proposal
         for proposal in reached
-        if proposal.name not in names and _is_helpful(proposal, recommended, ignored=FAMILIES)
+        if proposal.name not in names and _is_helpful(proposal, recommended, changes, ignored=FAMILIES)
     ]
     if len(helpful) < 2:  # nothing to put together
         return Proposals([recommended, *helpful], rejected, meter.warnings)
-    update = {key: value for proposal in helpful for key, value in changes[proposal.name].items()}
+    update = {key: value for proposal in helpful for key, value in changes[proposal.name].keys.items()}
     with progress(ALL, document_count) as step:
-        learns_stops = any(proposal.learnt is not None for proposal in helpful)
-        together = meter.measure(ALL, base.model_copy(update=update), step, learns_stops=learns_stops)
+        together = meter.measure(ALL, base.model_copy(update=update), step, learns_stops=STOPS in names)
     if together is None:
         meter.warnings.append("all proposals together reach the minimum recall with no bands")
     return Proposals([recommended, *helpful, *([together] if together else [])], rejected, meter.warnings)
 
 
-def _changes(base: Profile, study: Study, meter: ProposalMeter) -> Iterator[tuple[str, dict[str, object]]]:
-    """Yield name and changed keys of each proposal to measure; ``measure`` adds the stop shingles of ``STOPS``."""
+def _changes(base: Profile, study: Study, meter: ProposalMeter) -> Iterator[tuple[str, _Change]]:
+    """Yield name and change of each proposal to measure; ``measure`` adds the stop shingles of ``STOPS``."""
     if base.shingle_unit == "word" and base.stop_shingles == "none" and meter.learnt is not None:
-        yield STOPS, {}
+        yield STOPS, _Change({}, "boilerplate removed")
     if (threshold := meter.lowered_threshold()) is not None:
         recall_from = max(threshold, min(base.recall_from, _LEAST_RECALL_FROM))
         name = f"threshold = {threshold:g}, recall_from = {recall_from:g}"
-        yield name, {"threshold": threshold, "recall_from": recall_from}
+        yield name, _Change({"threshold": threshold, "recall_from": recall_from})
     if base.containment_threshold is None:
-        yield f"containment_threshold = {_CONTAINMENT:g}", {"containment_threshold": _CONTAINMENT}
+        yield f"containment_threshold = {_CONTAINMENT:g}", _Change({"containment_threshold": _CONTAINMENT})
     for key, pattern in (("fold_marks", _SIGNS), ("fold_variants", _HAN), ("fold_look_alikes", _MIXED)):
         # The check for ASCII is faster than the search, and leaves out most texts.
         count = sum(not text.isascii() and pattern.search(text) is not None for text in meter.texts)
-        if not getattr(base, key) and count and count >= _LEAST_SHARE * len(meter.texts):
-            yield f"{key} = true", {key: True}
-    if base.keep_urls and sum(map(has_url, meter.texts)) > _LEAST_SHARE * len(meter.texts):
-        yield "keep_urls = false", {"keep_urls": False}
+        if not getattr(base, key) and _are_enough(count, meter.texts):
+            yield f"{key} = true", _Change({key: True})
+    if base.keep_urls and _are_enough(sum(map(has_url, meter.texts)), meter.texts):
+        yield "keep_urls = false", _Change({"keep_urls": False})
     # A text shorter than a shingle becomes one shingle, and matches nothing but its copies.
     if base.shingle_unit == "word" and base.min_words < base.shingle_size:
         short = (study.sets.token_counts > 0) & (study.sets.token_counts < base.shingle_size)
         if short.any():
-            yield f"min_words = {base.shingle_size}", {"min_words": base.shingle_size}
+            yield f"min_words = {base.shingle_size}", _Change({"min_words": base.shingle_size}, "lost")
 
 
-def _helpful(measured: Sequence[MeasuredProposal], recommended: MeasuredProposal) -> list[MeasuredProposal]:
-    """Return the helpful proposals; if one is to leave stop shingles out, others may gain boilerplate pairs."""
-    stops_help = any(proposal.learnt is not None and _is_helpful(proposal, recommended) for proposal in measured)
+def _are_enough(count: int, texts: Sequence[str]) -> bool:
+    return count > 0 and count >= _LEAST_SHARE * len(texts)
+
+
+def _helpful(
+    measured: Sequence[MeasuredProposal], recommended: MeasuredProposal, changes: Mapping[str, _Change]
+) -> list[MeasuredProposal]:
+    """Return the helpful proposals; if ``STOPS`` is among them, the others may gain boilerplate pairs."""
+    stops_help = any(proposal.name == STOPS and _is_helpful(proposal, recommended, changes) for proposal in measured)
     ignored = BOILERPLATE if stops_help else ""
-    return [proposal for proposal in measured if _is_helpful(proposal, recommended, ignored)]
+    return [proposal for proposal in measured if _is_helpful(proposal, recommended, changes, ignored)]
 
 
-def _is_helpful(proposal: MeasuredProposal, recommended: MeasuredProposal, ignored: str = "") -> bool:
+def _is_helpful(
+    proposal: MeasuredProposal, recommended: MeasuredProposal, changes: Mapping[str, _Change], ignored: str = ""
+) -> bool:
     """Tell whether a proposal changes at least ``_LEAST_CHANGE`` of the recommended pairs for the better.
 
-    Pairs that count as such a change:
+    Pairs that count as such a change, by rule:
 
-    - ``stop_shingles``: the boilerplate pairs that disappear, if they are at least half of the lost pairs.
-    - ``min_words``: the lost pairs.
-    - Other proposals: gained minus lost pairs, minus two for each unwanted pair that is gained. So fewer than half of
-      the gained pairs may be unwanted: boilerplate or of families, of which the larger number counts. Pairs of the
-      kind ``ignored`` may be gained.
+    - boilerplate removed: the boilerplate pairs that disappear, if they are at least half of the lost pairs.
+    - lost: the lost pairs.
+    - gained: gained - lost - 2 u, where u is the larger of gained boilerplate pairs and gained family pairs: a proposal
+      helps only if less than half of its gain is unwanted. Pairs of the kind ``ignored`` may be gained.
     """
+    rule = changes[proposal.name].rule
+    # Boilerplate that cannot be judged, None, counts as no pairs.
     boilerplate = (proposal.boilerplate or 0) - (recommended.boilerplate or 0)
-    if proposal.name == STOPS:
-        changed = -boilerplate if -2 * boilerplate >= proposal.lost_count else 0
-    elif proposal.name.startswith("min_words"):
+    if rule == "boilerplate removed":
+        removed = -boilerplate
+        changed = removed if 2 * removed >= proposal.lost_count else 0
+    elif rule == "lost":
         changed = proposal.lost_count
     else:
         unwanted = {BOILERPLATE: boilerplate, FAMILIES: proposal.families - recommended.families}

@@ -1,8 +1,9 @@
 """Dead letters: records that can never be processed, unchanged, with the reason in headers.
 
 Key, value, headers and record time stay as they were, so that the record can be replayed to a corrected daemon. The
-headers ``streamdedup.dlq.*`` name the reason and the position, and any record part that was cut off. None of them
-contains document text. A new header also goes to ``docs/messages.md`` and ``schemas/dead-letter.schema.json``.
+headers ``streamdedup.dlq.*`` (*facts* in the code, named without the prefix) tell the reason and the position, and any
+record part that was cut off. None of them contains document text. A new header also goes to docs/messages.md and
+``schemas/dead-letter.schema.json``, and a header about the bytes of the record to ``_LASTING``.
 
 ``daemon.publisher`` calls ``dead_letter``. The commands ``dlq`` and ``demo`` read dead letters as ``DeadLetter``, and
 ``serve`` with ``read_headers``.
@@ -37,7 +38,7 @@ UNKNOWN: Final = "?"
 
 # Bytes that a record needs beside its contents: lengths, time and offset as variable-length numbers.
 _RECORD_OVERHEAD_BYTES = 96
-# Headers about the bytes of the record, not about the failure: they are still true when a replayed dead letter fails.
+# Facts about the bytes of the record, not about the failure: they are still true when a replayed dead letter fails.
 _LASTING = (
     "null-headers",
     "null-value",
@@ -119,8 +120,8 @@ class Failure:
 
 
 @dataclass(frozen=True, slots=True)
-class DeadLetterRecord:
-    """A record for the dead-letter topic.
+class OutgoingDeadLetter:
+    """A record to send to the dead-letter topic.
 
     Attributes:
         value: Value bytes; None (a tombstone) only together with a key.
@@ -142,7 +143,7 @@ def dead_letter(
     max_bytes: int = DEFAULT_MAX_BYTES,
     unread: bool = False,
     copy_headers: Collection[str] = (),
-) -> DeadLetterRecord:
+) -> OutgoingDeadLetter:
     """Return the dead letter for a record; its size is at most ``max_bytes``.
 
     If the record is a replayed dead letter, its headers ``streamdedup.dlq.*`` are replaced, and ``attempts`` is
@@ -177,11 +178,11 @@ def dead_letter(
     header_sets = (headers, copied_headers(headers, copy_headers), ())
     key, value, headers = _fit(record.key, value, header_sets, facts, max_bytes)
     timestamp_ms = None if record.timestamp_ms < 0 else min(record.timestamp_ms, time_ms)
-    return DeadLetterRecord(key, value, (*headers, *_encoded(facts)), timestamp_ms)
+    return OutgoingDeadLetter(key, value, (*headers, *_encoded(facts)), timestamp_ms)
 
 
 def read_headers(headers: Iterable[tuple[str, bytes | None]]) -> dict[str, str]:
-    """Return the headers ``streamdedup.dlq.*`` by name without the prefix; a repeated name has its last value."""
+    """Return the facts in headers, by name without the prefix; a repeated name has its last value."""
     return {
         name.removeprefix(PREFIX): (value or b"").decode(errors="replace")
         for name, value in headers
@@ -191,7 +192,7 @@ def read_headers(headers: Iterable[tuple[str, bytes | None]]) -> dict[str, str]:
 
 @dataclass(frozen=True)
 class DeadLetter:
-    """A dead-letter record; if the daemon did not write it, its code and its origin are unknown."""
+    """A record read from the dead-letter topic; its code and origin are unknown if the daemon did not write it."""
 
     record: KafkaRecord
 
@@ -238,7 +239,7 @@ class DeadLetter:
 
 
 def _facts(record: KafkaRecord, failure: Failure, daemon: DaemonInfo, time_ms: int) -> dict[str, str]:
-    """Return the headers ``streamdedup.dlq.*`` that each dead letter has, by name without the prefix."""
+    """Return the facts that each dead letter has."""
     topic, partition, offset, _incarnation = record.position
     return {
         "topic": topic,
@@ -257,9 +258,9 @@ def _facts(record: KafkaRecord, failure: Failure, daemon: DaemonInfo, time_ms: i
 
 
 def _earlier(record: KafkaRecord) -> dict[str, str]:
-    """Return the ``streamdedup.dlq.*`` headers if the record is a replayed dead letter, else none.
+    """Return the facts of a record that is a replayed dead letter, else none.
 
-    A replay goes to the partition in which the record failed, so its headers name an earlier offset of this partition.
+    A replay goes to the partition in which the record failed, so its facts name an earlier offset of this partition.
     Other headers with these names are from a producer: ``truncated`` or many ``attempts`` among them would make
     ``dlq replay`` leave the record out.
     """
@@ -310,7 +311,7 @@ def _fit(
         if len(headers) < len(all_headers):
             facts["dropped-headers"] = str(len(all_headers) - len(headers))
         if value:
-            # `setdefault`: headers of an earlier truncation, before a replay, describe the original value.
+            # `setdefault`, here and below: facts of an earlier truncation, before a replay, describe the original.
             facts.setdefault("truncated", "true")
             facts.setdefault("original-length", str(len(value)))
             facts.setdefault("sha256", sha256(value).hexdigest())
@@ -318,7 +319,7 @@ def _fit(
         if room >= 0:
             return key, value and value[:room], headers  # a tombstone stays None
     assert key is not None, "the headers fit MIN_BYTES, so only a key can be too long"
-    facts["truncated-key"] = "true"
+    facts.setdefault("truncated-key", "true")
     facts.setdefault("original-key-length", str(len(key)))
     room = max_bytes - _size_bytes(None, None, _encoded(facts))
-    return key[:room], value and b"", ()
+    return key[:room], value and b"", ()  # an empty value stays empty, a tombstone stays None

@@ -4,7 +4,7 @@ from collections.abc import Callable
 
 import pytest
 
-from streamdedup.kafka import consumer
+from streamdedup.kafka import fresh_poll
 from streamdedup.kafka.consumer import KafkaSource
 from streamdedup.kafka.producer import KafkaTransport
 from tests import servers
@@ -21,7 +21,7 @@ def topic(new_topic) -> str:
 @pytest.fixture
 def source(kafka, topic, open_ends, monkeypatch) -> KafkaSource:
     # Longer than a busy machine needs to answer a fetch.
-    monkeypatch.setattr(consumer, "SECOND_POLL_S", servers.DEADLINE_S)
+    monkeypatch.setattr(fresh_poll, "SECOND_POLL_S", servers.DEADLINE_S)
     return open_ends(KafkaTransport(servers.kafka_options(kafka, topic)))[0]
 
 

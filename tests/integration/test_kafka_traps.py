@@ -26,7 +26,7 @@ from streamdedup.kafka.consumer import KafkaSource, RebalanceListener
 from streamdedup.kafka.options import KafkaOptions
 from streamdedup.kafka.producer import KafkaTransport, TransactionalSink
 from streamdedup.kafka.protocols import Batch, Message, Record
-from streamdedup.kafka.reader import RecordFetcher, SpanReader, TopicReader
+from streamdedup.kafka.reader import ReaderToEnds, RecordFetcher, TopicReader
 from streamdedup.position import Partition, Position
 from tests import servers
 from tests.support.kafka import KafkaServer
@@ -403,7 +403,7 @@ class TestT8T9RecordsThatTheClientCannotParse:
             assert lab.committed() is None
             with fatal, TopicReader(lab.options(), from_beginning=True) as reader:
                 servers.wait_until(lambda: reader.poll(POLL_S), what="the error")
-            with fatal, SpanReader(lab.options()) as span:
+            with fatal, ReaderToEnds(lab.options()) as span:
                 list(span.batches())
             with fatal, RecordFetcher(lab.options()) as fetcher:
                 fetcher.fetch(Position(lab.input, 0, 0))

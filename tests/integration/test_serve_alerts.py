@@ -13,7 +13,7 @@ from streamdedup.cli.serve import _open_fetcher
 from streamdedup.errors import BrokerMisconfigured
 from streamdedup.kafka.options import KafkaOptions
 from streamdedup.kafka.protocols import Record
-from streamdedup.kafka.reader import SpanReader
+from streamdedup.kafka.reader import ReaderToEnds
 from streamdedup.position import Partition, Position
 from streamdedup.wire.dead_letters import DaemonInfo, Failure, Stage, dead_letter
 from tests.event_stream import an_alert
@@ -200,12 +200,12 @@ def test_the_right_to_read_a_topic_is_needed_and_enough_for_its_alerts_and_its_t
     login = {name.replace("_plain_", "_"): value for name, value in guarded_kafka.login("subscriber").items()}
     place = {"bootstrap_servers": guarded_kafka.bootstrap_servers, "topics": ("alerts",)}
     options = KafkaOptions(group_id="unused", delivery="at-least-once", **place, **login)
-    for opened in (SpanReader, _open_fetcher):
+    for opened in (ReaderToEnds, _open_fetcher):
         with pytest.raises(BrokerMisconfigured, match="READ"):
             opened(options)
     guarded_kafka.grant("subscriber", [(ResourceType.TOPIC, "alerts", ACLOperation.READ)])
     producer = KafkaProducer(bootstrap_servers=guarded_kafka.bootstrap_servers, **guarded_kafka.login())
-    with contextlib.closing(producer), SpanReader(options) as reader:
+    with contextlib.closing(producer), ReaderToEnds(options) as reader:
         reader.start_at(reader.ends)
         producer.send("alerts", value=an_alert("a")).get(60)
         records = wait_until(lambda: reader.poll(0.2).records, what="the alert")

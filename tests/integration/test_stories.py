@@ -68,7 +68,7 @@ class Table:
             self.topics += kafka_options.topics
             return contextlib.nullcontext(reader)
 
-        self._monkeypatch.setattr(stories, "SpanReader", opened)
+        self._monkeypatch.setattr(stories, "ReaderToEnds", opened)
         stories.main(settings, self.address)
         return reader
 

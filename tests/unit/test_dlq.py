@@ -230,7 +230,7 @@ def inspect(monkeypatch):
     letters.append(letter("\x1b[2Jtoo_large", origin=ORIGIN._replace(topic="reviews")))
     batches = [Batch(tuple(one.record for one in letters))]
     reader = contextlib.nullcontext(SimpleNamespace(batches=lambda: iter(batches)))
-    monkeypatch.setattr(dlq, "SpanReader", lambda _options: reader)
+    monkeypatch.setattr(dlq, "ReaderToEnds", lambda _options: reader)
 
     def run(*options, code=0):
         done = CliRunner().invoke(main.app, ["dlq", "inspect", *options, *words])

@@ -54,7 +54,7 @@ def test_the_join_is_the_comparison_of_all_pairs(sets, threshold):
 def test_it_is_so_however_many_elements_the_prefixes_must_share(sets, threshold, per_need, few):
     with pytest.MonkeyPatch.context() as patched:
         patched.setattr(join_module, "_ELEMENTS_PER_NEED", per_need)
-        patched.setattr(join_module, "_SETS_PER_OCCURRENCE", few)
+        patched.setattr(join_module, "_COUNT_IN_ARRAY_FROM", 1 / few)
         assert joined(sets, threshold) == brute_force(sets, threshold)
 
 

@@ -71,7 +71,8 @@ def test_a_topic_may_be_compacted_where_its_policy_says_so_or_is_not_told(monkey
 @pytest.mark.parametrize(("start", "is_compacted", "keeps"), [(4, False, False), (5, False, True), (5, True, False)])
 def test_a_topic_keeps_all_records_from_its_oldest_on_unless_it_is_compacted(monkeypatch, start, is_compacted, keeps):
     oldest = SimpleNamespace(beginnings={Partition("t", 0): 5, Partition("t", 1): 9})
-    monkeypatch.setattr(reader, "SpanReader", lambda options: nullcontext(oldest) if options.topics == ("t",) else None)
+    opened = {("t",): nullcontext(oldest)}
+    monkeypatch.setattr(reader, "ReaderToEnds", lambda options: opened[options.topics])
     monkeypatch.setattr(reader, "may_be_compacted", lambda options: is_compacted and options.topics == ("t",))
     assert reader.KafkaHistory(OPTIONS).keeps_all({Partition("t", 0): start}) is keeps
 

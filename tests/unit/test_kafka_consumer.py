@@ -11,9 +11,9 @@ from kafka.future import Future
 from kafka.structs import MemberState, TopicPartition
 
 from streamdedup.errors import BrokerMisconfigured, BrokerSilent, BrokerUnavailable, CodecMissing
-from streamdedup.kafka.consumer import ENOUGH_BYTES, FreshPoll
-from streamdedup.kafka.group import FencingWatch, SilenceWatch
+from streamdedup.kafka.fresh_poll import ENOUGH_BYTES, FreshPoll
 from streamdedup.kafka.options import KafkaOptions
+from streamdedup.kafka.watches import SilenceWatch, StaticMembershipWatch
 from streamdedup.repeats import RepeatLimit
 
 # The second poll
@@ -289,7 +289,7 @@ def consumer_that_hears(error):
 
 def test_a_membership_taken_over_by_another_process_is_detected_with_the_next_heartbeat():
     consumer = consumer_that_hears(kafka_errors.FencedInstanceIdError(("g", "a")))
-    watch = FencingWatch(consumer, STATIC_OPTIONS)
+    watch = StaticMembershipWatch(consumer, STATIC_OPTIONS)
     watch.check()
     with pytest.raises(kafka_errors.FencedInstanceIdError):  # the client, too, goes on as it would
         consumer._coordinator._handle_heartbeat_response("answer", 0.0)
@@ -301,7 +301,7 @@ def test_a_membership_taken_over_by_another_process_is_detected_with_the_next_he
 @pytest.mark.parametrize("error", [None, kafka_errors.RebalanceInProgressError(), kafka_errors.UnknownMemberIdError()])
 def test_any_other_answer_is_left_to_the_client(error):
     consumer = consumer_that_hears(error)
-    watch = FencingWatch(consumer, STATIC_OPTIONS)
+    watch = StaticMembershipWatch(consumer, STATIC_OPTIONS)
     with pytest.raises(type(error)) if error else contextlib.nullcontext():
         consumer._coordinator._handle_heartbeat_response("answer", 0.0)
     watch.check()

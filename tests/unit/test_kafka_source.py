@@ -9,7 +9,7 @@ from kafka.protocol.consumer import IsolationLevel
 from kafka.structs import ConsumerGroupMetadata, MemberState, OffsetAndMetadata, TopicPartition
 
 from streamdedup.errors import BrokerUnavailable, MembershipEnded, Rejoin
-from streamdedup.kafka import group
+from streamdedup.kafka import watches
 from streamdedup.kafka.consumer import KafkaSource, RebalanceListener
 from streamdedup.kafka.offsets import fetch_committed, offsets_to_commit
 from streamdedup.kafka.options import KafkaOptions
@@ -192,8 +192,8 @@ def test_the_incarnation_and_the_id_of_the_topic_are_committed_behind_the_attemp
 
 class TestOtherIndexes:
     def test_after_each_joining_the_group_is_asked_once_for_members_with_other_indexes(self, consumer, monkeypatch):
-        asked, watch = [], group.OtherIndexWatch(consumer, OPTIONS)
-        monkeypatch.setattr(group, "refuse_other_indexes", asked.append)
+        asked, watch = [], watches.OtherIndexWatch(consumer, OPTIONS)
+        monkeypatch.setattr(watches, "refuse_other_indexes", asked.append)
         for member_id, state, count in (
             ("first", MemberState.STABLE, 1),
             ("first", MemberState.STABLE, 1),
@@ -208,7 +208,7 @@ class TestOtherIndexes:
         def refuse(_options):
             raise BrokerUnavailable("another index")
 
-        monkeypatch.setattr(group, "refuse_other_indexes", refuse)
+        monkeypatch.setattr(watches, "refuse_other_indexes", refuse)
         for _ in range(2):
             with pytest.raises(BrokerUnavailable, match="another index"):
                 source.poll(0.0)
@@ -217,7 +217,7 @@ class TestOtherIndexes:
 
 class TestMissingTopics:
     def test_a_topic_is_missing_from_the_first_denial_on_until_it_exists(self, source, consumer, caplog):
-        caplog.set_level("INFO", "streamdedup.kafka.group")
+        caplog.set_level("INFO", "streamdedup.kafka.watches")
         for deleted, missing in ((None, {"deleted"}), (None, {"deleted"}), (PRESENT, set())):
             consumer._cluster.update_metadata(metadata_of(deleted=deleted, healthy=OTHER))
             assert source.missing_topics() == missing

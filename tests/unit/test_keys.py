@@ -418,8 +418,8 @@ def test_documents_with_other_keys_or_unusable_fields_are_counted_by_profile_and
 @pytest.fixture
 def checked(monkeypatch):
     def run(records, changes=None):
-        def opened(options, since_ms, ends, most_count):
-            assert (options.topics, since_ms, ends, most_count) == (("articles",), None, None, 1_000)
+        def opened(options, since_ms, ends, newest_count):
+            assert (options.topics, since_ms, ends, newest_count) == (("articles",), None, None, 1_000)
             if records is None:
                 raise BrokerMisconfigured("no such topic")
             return nullcontext(SimpleNamespace(batches=lambda: iter([Batch(tuple(records)), Batch()])))
@@ -548,7 +548,7 @@ def produced(monkeypatch, tmp_path):
         sent = []
         reader = SimpleNamespace(batches=lambda: iter([Batch(tuple(records))]))
         monkeypatch.setattr(produce, "Feeder", lambda _options, **_how: Sink(sent))
-        monkeypatch.setattr(produce, "SpanReader", lambda _options: nullcontext(reader))
+        monkeypatch.setattr(produce, "ReaderToEnds", lambda _options: nullcontext(reader))
         config = tmp_path / "streamdedup.toml"
         servers = 'kafka.bootstrap_servers = "h:1"\nredis.url = "redis://h"\nredis.allow_plaintext = true\n'
         config.write_text(f'{servers}[profiles.a]\ntopics = ["articles"]\n{settings}', encoding="utf-8")

@@ -136,7 +136,7 @@ class TestChoice:
         [(50_000, Banding(7, 3)), (300_000, Banding(9, 4)), (1_000_000, Banding(12, 5)), (3_000_000, Banding(16, 6))],
     )
     def test_a_larger_index_gets_more_selective_bands(self, documents, banding):
-        assert choose_banding(0.8, 0.99, documents=documents) == banding
+        assert choose_banding(0.8, 0.99, index_documents=documents) == banding
 
     @settings(max_examples=examples(50))
     @given(st.floats(0.3, 1), st.floats(0.5, 0.999), st.integers(16, 64), st.integers(1, 3))
@@ -158,10 +158,10 @@ class TestChoice:
         assert banding_cost(chosen, threshold) == min(costs)
 
     def test_the_model_agrees_with_the_pairs_counted_in_reuters(self):
-        # 2 x the candidate pairs below 0.8 among 19,043 articles / 19,043, as the module docstring lists them.
+        # 2 x the candidate pairs below 0.8 among 19,043 articles / 19,043, as `banding_cost` lists them.
         for banding, pairs in ((Banding(9, 4), 1188), (Banding(12, 5), 643), (Banding(16, 6), 446)):
             counted = 2 * pairs / 19_043
-            assert false_candidates(banding, 0.8, documents=19_043) == pytest.approx(counted, rel=0.15)
+            assert false_candidates(banding, 0.8, index_documents=19_043) == pytest.approx(counted, rel=0.15)
 
     def test_false_candidates_grow_with_the_index_and_the_threshold(self):
         banding = Banding(9, 4)
@@ -194,7 +194,7 @@ class TestChoice:
             ({"threshold": 0.8, "min_recall": 1.01}, "recall"),
             ({"threshold": 0.8, "min_recall": 0.9, "shared": 0}, "at least 1"),
             ({"threshold": 0.8, "min_recall": 0.9, "max_permutations": 0}, "at least 1"),
-            ({"threshold": 0.8, "min_recall": 0.9, "documents": -1}, "at least 0"),
+            ({"threshold": 0.8, "min_recall": 0.9, "index_documents": -1}, "at least 0"),
         ],
     )
     def test_arguments_outside_their_range_are_refused(self, arguments, text):

@@ -281,7 +281,7 @@ def test_an_error_of_the_poll_ahead_opens_new_clients_after_the_batch_at_work(is
 
 
 def test_an_error_of_the_poll_ahead_goes_with_the_clients_that_the_batch_at_work_has_lost():
-    world, daemon = backlog()
+    world, _ = backlog()
     failures = dict.fromkeys(("poll_ahead", "publish"), BrokerUnavailable("made to fail"))
 
     def fail(_world: World, moment: Moment) -> None:

@@ -259,7 +259,7 @@ def never_polls() -> SimpleNamespace:
 
 def test_a_poll_that_is_repeated_again_and_again_takes_five_lines_and_a_count(monkeypatch):
     monkeypatch.setattr(source_module, "RETRY_PAUSE_S", 0.0)
-    for watch in ("SilenceWatch", "FencingWatch", "OtherIndexWatch"):
+    for watch in ("SilenceWatch", "StaticMembershipWatch", "OtherIndexWatch"):
         monkeypatch.setattr(source_module, watch, lambda *_: SimpleNamespace(check=lambda: None))
     options = KafkaOptions(bootstrap_servers="localhost:9092", group_id="g", topics=("t",), transactional_id="x")
     source = KafkaSource(never_polls(), options, RebalanceListener())

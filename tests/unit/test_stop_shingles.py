@@ -7,14 +7,14 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from streamdedup.text import stop_shingles
+from streamdedup.text import stop_learning
 from streamdedup.text.shingles import ShingleOptions, Shingler
+from streamdedup.text.stop_learning import DocumentCounter, learn_stop_shingles
 from streamdedup.text.stop_shingles import (
-    DocumentCounter,
     StopShingles,
+    described_options,
     differences,
     digest_of_hashes,
-    learn_stop_shingles,
     least_documents,
     parse_stop_shingles,
 )
@@ -46,7 +46,7 @@ def test_the_common_end_of_all_documents_of_a_sample_is_learnt_and_nothing_else(
     found = learn(stories(50), 0.5)
     assert found.hashes == hashes(BOILERPLATE)
     assert set(found.counts.values()) == {50}
-    assert (found.documents, found.least_documents) == (50, 25)
+    assert (found.documents_count, found.least_documents) == (50, 25)
 
 
 def test_a_document_of_boilerplate_alone_is_compared_by_it():
@@ -67,7 +67,7 @@ def test_in_a_bag_every_occurrence_of_a_stop_shingle_is_left_out():
 def test_a_text_that_was_copied_often_is_no_boilerplate():
     copied = ["the very same words in each of these"] * 90
     found = learn([*copied, *stories(20)], 0.2)
-    assert found.documents == 21
+    assert found.documents_count == 21
     assert found.hashes == hashes(BOILERPLATE)
 
 
@@ -78,7 +78,7 @@ def test_a_small_sample_needs_three_documents_for_boilerplate():
 
 def test_a_sample_without_a_text_has_no_stop_shingles():
     found = learn(["", "..."], 0.5)
-    assert (found.counts, found.documents) == ({}, 0)
+    assert (found.counts, found.documents_count) == ({}, 0)
     assert parse_stop_shingles(found.encoded()) == found
 
 
@@ -105,9 +105,9 @@ class TestBySource:
         # The first shingle joins the last word of a story and the first word of the boilerplate.
         assert learnt.stops.hashes == hashes(BOILERPLATE.removeprefix("We "))
         everything, free, paid = learnt.groups
-        assert (everything.source, everything.documents, everything.counts) == (None, 420, {})
-        assert (free.source, free.documents, free.counts) == ("free", 400, {})
-        assert (paid.source, paid.documents, set(paid.counts.values())) == ("paid", 20, {20})
+        assert (everything.source, everything.documents_count, everything.counts) == (None, 420, {})
+        assert (free.source, free.documents_count, free.counts) == ("free", 400, {})
+        assert (paid.source, paid.documents_count, set(paid.counts.values())) == ("paid", 20, {20})
         # The union is written as one file.
         text = learnt.stops.encoded()
         assert text.splitlines()[11:13] == ["documents = 420", "share = 0.1"]
@@ -122,7 +122,7 @@ class TestBySource:
     def test_a_text_of_several_sources_counts_once_in_each_and_once_in_all(self):
         documents = [(text, source) for source in ("a", "b") for text in stories(10) * 2]
         learnt = learn_stop_shingles(documents, OPTIONS, 0.9, least_source_documents=10)
-        assert [(group.source, group.documents) for group in learnt.groups] == [(None, 10), ("a", 10), ("b", 10)]
+        assert [(group.source, group.documents_count) for group in learnt.groups] == [(None, 10), ("a", 10), ("b", 10)]
         assert set(learnt.stops.counts.values()) == {10}
 
     def test_a_document_without_a_source_counts_among_all_documents_alone(self):
@@ -132,15 +132,15 @@ class TestBySource:
         assert learnt.stops.hashes == hashes(BOILERPLATE)
 
     def test_with_little_memory_a_source_that_is_too_small_to_be_counted_is_passed_over(self, monkeypatch):
-        monkeypatch.setattr(stop_shingles, "MOST_COUNTED", 600)
-        monkeypatch.setattr(stop_shingles, "_BATCH_DOCUMENTS", 50)
+        monkeypatch.setattr(stop_learning, "MOST_COUNTED", 600)
+        monkeypatch.setattr(stop_learning, "_BATCH_DOCUMENTS", 50)
         documents = [(f"{text} all of them", source) for text, source in self.documents(free=400, paid=40, small=5)]
         learnt = learn_stop_shingles(documents, OPTIONS, 0.5, least_source_documents=2)
         assert learnt.least_source_documents > 5
         assert "small" not in {group.source for group in learnt.groups}
         assert hashes("all of them") <= learnt.stops.hashes
         for group in learnt.groups:
-            assert least_documents(0.5, group.documents) > 2
+            assert least_documents(0.5, group.documents_count) > 2
 
 
 SOURCED = st.lists(
@@ -193,8 +193,8 @@ def test_with_little_memory_no_shingle_above_the_forgotten_count_is_missed_or_co
 
 
 def test_a_share_that_is_too_small_for_the_memory_is_refused(monkeypatch):
-    monkeypatch.setattr(stop_shingles, "MOST_COUNTED", 100)
-    monkeypatch.setattr(stop_shingles, "_BATCH_DOCUMENTS", 2)
+    monkeypatch.setattr(stop_learning, "MOST_COUNTED", 100)
+    monkeypatch.setattr(stop_learning, "_BATCH_DOCUMENTS", 2)
     assert learn(stories(60), 0.5).hashes == hashes(BOILERPLATE)
     with pytest.raises(ValueError, match="a greater share or a smaller sample"):
         learn([" ".join(f"{n + m} x" for m in range(150)) for n in range(60)], 0.01)
@@ -202,7 +202,7 @@ def test_a_share_that_is_too_small_for_the_memory_is_refused(monkeypatch):
 
 def test_learning_in_several_batches_counts_the_same(monkeypatch):
     whole = learn(stories(30), 0.3)
-    monkeypatch.setattr(stop_shingles, "_BATCH_DOCUMENTS", 7)
+    monkeypatch.setattr(stop_learning, "_BATCH_DOCUMENTS", 7)
     assert learn(iter(stories(30)), 0.3) == whole
 
 
@@ -217,13 +217,13 @@ CHARACTERS = ShingleOptions(unit="char", size=9, keep_white_space=False, fold_ma
     st.sampled_from([replace(OPTIONS, fold_variants=True, fold_look_alikes=True, keep_urls=False), CHARACTERS]),
 )
 def test_a_file_is_read_as_it_was_written(counts, share, options):
-    stops = StopShingles(counts, 900, share, stop_shingles.described_options(options))
+    stops = StopShingles(counts, 900, share, described_options(options))
     assert parse_stop_shingles(stops.encoded()) == stops
     assert differences(parse_stop_shingles(stops.encoded()), options) == []
 
 
 def test_a_file_looks_as_documented():
-    stops = StopShingles({0xAB: 12, 0xFF00FF00: 7}, 300, 0.02, stop_shingles.described_options(ShingleOptions()))
+    stops = StopShingles({0xAB: 12, 0xFF00FF00: 7}, 300, 0.02, described_options(ShingleOptions()))
     assert stops.encoded().splitlines() == [
         "streamdedup stop shingles, version 1",
         "algorithm = 1",
@@ -244,7 +244,7 @@ def test_a_file_looks_as_documented():
     ]
 
 
-GOOD = StopShingles({1: 2, 5: 3}, 9, 0.5, stop_shingles.described_options(OPTIONS)).encoded()
+GOOD = StopShingles({1: 2, 5: 3}, 9, 0.5, described_options(OPTIONS)).encoded()
 
 
 @pytest.mark.parametrize(

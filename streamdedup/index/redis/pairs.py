@@ -9,7 +9,7 @@ from itertools import chain
 from typing import Any, Final
 
 from streamdedup.index.documents import PendingMatches
-from streamdedup.index.entries import claims_in, decode_pending, encode_pending, position_token
+from streamdedup.index.entries import count_claims, decode_pending, encode_pending, position_token
 from streamdedup.index.redis.base import RedisPart
 from streamdedup.index.redis.errors import damage_translated
 from streamdedup.index.redis.keys import by_slot
@@ -81,7 +81,7 @@ class RedisPairs(RedisPart):
     def count_claims(self) -> int:
         keys = [self._keys.claim_catalogue(slot) for slot in self._slots]
         catalogues = self._servers.ask_all([Command(key, ("GET", key)) for key in keys])
-        return sum(claims_in(catalogue) for catalogue in catalogues if catalogue)
+        return sum(count_claims(catalogue) for catalogue in catalogues if catalogue)
 
 
 def _split_calls(slots: Iterable[int], sizes: Sequence[int]) -> Iterator[tuple[int, list[int]]]:

@@ -1,8 +1,8 @@
-"""Four watches over the membership of ``consumer.KafkaSource``, which constructs them and calls ``check``.
+"""Four watches over the membership of ``consumer.KafkaSource``, which constructs them and calls their methods.
 
 They detect that Kafka does not answer (``SilenceWatch``), that another process took over the static membership
-(``FencingWatch``), that topics are missing or were created again (``TopicWatch``), and that other members use other
-indexes (``OtherIndexWatch``).
+(``StaticMembershipWatch``), that topics are missing or were created again (``TopicWatch``), and that other members use
+other indexes (``OtherIndexWatch``). A new watch: constructed in ``KafkaSource.__init__``, checked in its ``poll``.
 """
 
 import logging
@@ -24,14 +24,14 @@ logger = logging.getLogger(__name__)
 
 #: An answer that is overdue for this long makes Kafka count as away, in seconds. A new leader is found in less time.
 SILENT_S = 5.0
-#: Longest silence with the same clients, in seconds. Only new clients find brokers under other addresses. But after the
-#: restart of a broker, old clients go on sooner, because new ones wait for the end of the old session.
+#: Longest silence with the same clients, in seconds. Only new clients find brokers under other addresses. Not shorter:
+#: after the restart of a broker old clients go on at once, while new ones wait for the end of the old session.
 RENEW_S = 300.0
 #: Time limit for an answer, in seconds; a later answer is overdue.
 ANSWER_S = 1.0
 #: Largest silence that one check adds, in seconds: a process that was frozen, or that worked on a long batch, gets the
 #: time to read the answers that have arrived. A waiting loop checks more often.
-LONGEST_CHECK_S = 3.0
+MAX_ADDED_SILENCE_S = 3.0
 
 
 class SilenceWatch:
@@ -48,9 +48,10 @@ class SilenceWatch:
         self._clock = clock
         self._checked_at = clock()
         self._silent_s = 0.0
-        #: Time of the first metadata request without an answer, and the last such request; for a consumer that joins.
-        self._asked_at = 0.0
+        #: Last metadata request, while the consumer joins; None after its answer.
         self._request: Any = None
+        #: Time of the first metadata request since the last answer.
+        self._unanswered_since = 0.0
 
     def reset(self) -> None:
         """Reset the silence after a poll that returned something."""
@@ -67,7 +68,7 @@ class SilenceWatch:
         if is_answered:
             self._silent_s = 0.0
         elif is_answered is False:  # None leaves the silence as it is
-            self._silent_s += min(passed_s, LONGEST_CHECK_S)
+            self._silent_s += min(passed_s, MAX_ADDED_SILENCE_S)
         if self._silent_s >= SILENT_S:
             text = f"Kafka at {self._options.bootstrap_servers} does not answer"
             if self._silent_s > RENEW_S:
@@ -75,23 +76,30 @@ class SilenceWatch:
             raise BrokerSilent(text)
 
     def _is_answered(self, now_s: float) -> bool | None:
-        """Return whether the last answer came in time; None while it is not due. May send a request."""
+        """Return whether the last answer came in time; None while it is not due."""
         if self._consumer.group_metadata().state == MemberState.STABLE:
             self._request = None
-            answered_at = compat.heartbeat_answered_at(self._consumer)  # the next heartbeat follows after the interval
-            return now_s - answered_at <= self._options.heartbeat_interval_s + ANSWER_S
+            return self._heartbeat_in_time(now_s)
+        return self._metadata_in_time(now_s)
+
+    def _heartbeat_in_time(self, now_s: float) -> bool:
+        answered_at = compat.heartbeat_answered_at(self._consumer)  # the next heartbeat follows after the interval
+        return now_s - answered_at <= self._options.heartbeat_interval_s + ANSWER_S
+
+    def _metadata_in_time(self, now_s: float) -> bool | None:
+        """Send a request for metadata unless one waits; return whether the last was answered in time, as above."""
         if self._request is None:
-            self._asked_at = now_s
+            self._unanswered_since = now_s
         elif self._request.succeeded():
             self._request = None
             return True
         if self._request is None or self._request.failed():
-            # A refused request counts as unanswered: `_asked_at` stays the time of the first request.
+            # A refused request counts as unanswered: `_unanswered_since` stays the time of the first request.
             self._request = compat.request_metadata(self._consumer)
-        return False if now_s - self._asked_at > ANSWER_S else None
+        return False if now_s - self._unanswered_since > ANSWER_S else None
 
 
-class FencingWatch:
+class StaticMembershipWatch:
     """Detects that another process has taken over the static membership; dynamic members have nothing to check."""
 
     def __init__(self, consumer: Any, options: KafkaOptions) -> None:
@@ -99,13 +107,13 @@ class FencingWatch:
         self._options = options
         self._error: kafka_errors.FencedInstanceIdError | None = None  # set on the network thread, raised by `check`
         if options.group_instance_id is not None:
-            compat.watch_fencing(consumer, self._fenced)
+            compat.watch_fencing(consumer, self._taken_over)
 
-    def _fenced(self, error: kafka_errors.FencedInstanceIdError) -> None:
+    def _taken_over(self, error: kafka_errors.FencedInstanceIdError) -> None:
         self._error = error
 
     def check(self) -> None:
-        """Raise ``BrokerMisconfigured`` if another process holds the static membership; this is final."""
+        """Raise ``BrokerMisconfigured`` (by ``translated``) if another process holds the static membership: final."""
         if self._error is not None:
             raise translated(self._error, "stay in the group", self._options.secrets())
 
@@ -171,7 +179,7 @@ class OtherIndexWatch:
     """Detects members that use indexes with another name, whenever this process has joined the group.
 
     A process that was frozen beyond its session joins again by itself; daemons with another index may have taken over
-    meanwhile. Of processes that join at the same moment the later one sees the earlier one, or both see each other.
+    meanwhile. If two join at the same moment, at least the later one sees the other.
     """
 
     def __init__(self, consumer: Any, options: KafkaOptions) -> None:

@@ -1,0 +1,93 @@
+"""A poll of the consumer that adds the records which the broker holds to those that the client has fetched earlier.
+
+Called by ``consumer.KafkaSource``, which makes batches of the result.
+"""
+
+from collections.abc import Mapping
+from typing import Any
+
+from streamdedup.kafka import compat
+from streamdedup.kafka.errors import is_retriable
+from streamdedup.repeats import RepeatLimit
+
+#: Longest wait of the second poll, in seconds. A broker that has records answers within a few milliseconds.
+SECOND_POLL_S = 0.01
+#: The second poll is left out if the last result and this first poll have fewer records together: as a rule the broker
+#: then holds no further records, and the wait would delay those of the first poll.
+FEW_RECORDS = 4
+#: The second poll is left out if the first has so many bytes of values. So a batch has at most these bytes and those of
+#: one fetch.
+ENOUGH_BYTES = 1_048_576
+
+#: Records by partition, as the client returns them. An ``UnreadableRange``, which has the attributes ``offset`` and
+#: ``value`` of a record, takes the place of unreadable records.
+Polled = Mapping[Any, list[Any]]
+
+
+class FreshPoll:
+    """Polls a second time where the first poll returns only records that were fetched earlier.
+
+    The client sends the next fetch while a poll returns, and the broker answers the fetch as soon as it has one record.
+    After a batch was processed, the client therefore holds the few records that arrived at first, and the broker holds
+    the later ones. The second poll fetches the later ones, so that they are processed one batch earlier.
+    """
+
+    def __init__(self, consumer: Any, repeats: RepeatLimit) -> None:
+        self._consumer = consumer
+        self._repeats = repeats
+        self._last_count = 0  # records, and unreadable ranges, in the last result
+
+    def poll(self, timeout_s: float, limit: int) -> Polled:
+        """Return at most ``limit`` records, waiting ``timeout_s`` for the first; an error leaves positions alone."""
+        # Asked before the poll: a client that holds nothing fetches in the first poll, and needs no second.
+        has_fetched = compat.has_fetched(self._consumer)
+        polled: Polled = self._consumer.poll(timeout_ms=round(timeout_s * 1000), max_records=limit)
+        if has_fetched and self._is_worth_another(polled, limit):
+            polled = self._with_newer(polled, limit)
+        self._last_count = _count(polled)
+        return polled
+
+    def _is_worth_another(self, polled: Polled, limit: int) -> bool:
+        count = _count(polled)
+        if count >= limit or count + self._last_count < FEW_RECORDS:
+            return False
+        values = (record.value for records in polled.values() for record in records)
+        return sum(len(value) for value in values if value is not None) < ENOUGH_BYTES
+
+    def _with_newer(self, polled: Polled, limit: int) -> Polled:
+        """Poll again and return the records of both polls; a rebalance in between may have revoked partitions."""
+        states_before = self._states(polled)
+        timeout_ms = round(SECOND_POLL_S * 1000)
+        try:
+            newer: Polled = self._consumer.poll(timeout_ms=timeout_ms, max_records=limit - _count(polled))
+        except Exception as error:
+            if not is_retriable(error):
+                # The caller gets no records, so the first poll is undone.
+                for partition, records in self._still_assigned(polled, states_before).items():
+                    self._consumer.seek(partition, records[0].offset)
+                raise
+            self._repeats.info("poll_retried", message="A second poll failed and is left out", error=repr(error))
+            newer = {}
+        older = self._still_assigned(polled, states_before)
+        return {partition: [*older.get(partition, ()), *newer.get(partition, ())] for partition in {**older, **newer}}
+
+    def _states(self, polled: Polled) -> dict[Any, Any]:
+        states = compat.assigned_states(self._consumer)
+        return {partition: states.get(partition) for partition in polled}
+
+    def _still_assigned(self, polled: Polled, states_before: Mapping[Any, Any]) -> Polled:
+        """Return the records whose partitions were not revoked in between.
+
+        Those partitions have the same state object as before: the client makes a new one at each assignment. Records of
+        revoked partitions are fetched again, here or by another member.
+        """
+        states = self._states(polled)
+        return {
+            partition: records
+            for partition, records in polled.items()
+            if states_before[partition] is not None and states[partition] is states_before[partition]
+        }
+
+
+def _count(polled: Polled) -> int:
+    return sum(map(len, polled.values()))
