@@ -1,13 +1,13 @@
 """The only module that relies on private parts of the Kafka client (kafka-python 3.0.12).
 
 Each workaround names the behaviour of the client, the consequence without the workaround, and its test (``Test:``).
-``tests/unit/test_kafka_compat.py`` checks that no other module of ``kafka/`` uses private parts, and that tests exist.
+``tests/unit/test_kafka_compat.py`` checks that the tests exist, and no other module of ``kafka/`` uses private parts.
 
-    build                   clients that leave no thread and no socket behind; all modules with a client
-    force_close             the thread of a producer that cannot be closed; ``producer``
-    step_past_unreadable    record batches that the client cannot parse; ``consumer``, ``reader``
-    bound_decompression     record batches that decompress to gigabytes; ``build``
-    all others              state and actions without a public method; ``consumer``, ``group``, ``offsets``, ``admin``
+    build                   clients that leave no thread and no socket behind; called by all modules with a client
+    force_close             the thread of a producer that cannot be closed; called by ``producer``
+    step_past_unreadable    record batches that the client cannot parse; called by ``consumer``, ``reader``
+    bound_decompression     record batches that decompress to gigabytes; called by ``build``
+    all others              state and actions without public method; by ``consumer``, ``group``, ``offsets``, ``admin``
 """
 
 import copy

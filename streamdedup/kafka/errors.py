@@ -5,8 +5,8 @@ new clients may solve becomes ``BrokerUnavailable``, because after it the state 
 operator must solve becomes ``BrokerMisconfigured``, with advice; a new one is a row of ``ADVICE``. A lost membership, a
 fenced producer and a missing codec have classes of their own; a lost offset ends the daemon (``FatalError``).
 
-Three questions about an error: ``is_retriable``: may the same call be repeated? ``is_final``: will every connection
-fail? ``ADVICE``: must an operator act?
+Three questions about an error: may the same call be repeated (``is_retriable``), will every connection fail
+(``is_final``), must an operator act (``ADVICE``)?
 """
 
 import logging

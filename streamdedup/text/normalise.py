@@ -201,9 +201,10 @@ def _repair_simple(looked_up: _LookedUp, table: Tables) -> _Repaired:
     if int(np.bitwise_or.reduce(context)) & (COMPLEX | COMPOSES_BACKWARD):
         is_doubtful |= (context & COMPLEX) != 0
         backward = np.flatnonzero((context & COMPOSES_BACKWARD) != 0)
-        marks, current = places.take(backward), current.take(backward)
-        composites, unclear = _first_pairs(previous.take(backward), current, previous_context.take(backward), table)
-        _compose_later_marks(composites, unclear, marks, current, table)
+        marks, mark_points = places.take(backward), current.take(backward)
+        before, before_context = previous.take(backward), previous_context.take(backward)
+        composites, unclear = _first_pairs(before, before_context, mark_points, table)
+        _compose_later_marks(composites, unclear, marks, mark_points, table)
         is_doubtful[backward] |= unclear
         documents = _documents_of(places[is_doubtful], starts)
         packed, starts = _composed_at(packed, starts, marks, composites, table)
@@ -212,21 +213,20 @@ def _repair_simple(looked_up: _LookedUp, table: Tables) -> _Repaired:
 
 
 def _first_pairs(
-    previous: NDArray[np.uint32], current: NDArray[np.uint32], previous_context: NDArray[np.uint32], table: Tables
+    before: NDArray[np.uint32], before_context: NDArray[np.uint32], mark_points: NDArray[np.uint32], table: Tables
 ) -> tuple[NDArray[np.uint32], NDArray[np.bool_]]:
     """Return the code point that each mark composes with the code point before it, or 0; and unclear marks.
 
-    An unclear mark may compose, but the table of pairs cannot tell to which code point. ``previous`` and ``current``
-    are the code points before and at the places of the marks.
+    An unclear mark may compose, but the table of pairs cannot tell to which code point.
     """
     # An entry is 0 without a pair, ``UNDECIDED`` where the table of pairs cannot tell, else the composed code point.
-    entries = _entries(previous, current, table)
+    entries = _entries(before, mark_points, table)
     # The code point before must be a letter (no class) that neither composes backward itself nor changes by neighbours.
-    is_plain_letter = previous_context & (OWN_CLASS | COMPOSES_BACKWARD | COMPLEX) == 0
+    is_plain_letter = before_context & (OWN_CLASS | COMPOSES_BACKWARD | COMPLEX) == 0
     composes = (entries > UNDECIDED) & is_plain_letter
     # Unclear after another mark (it has a class), because this mark may compose with a letter before both; after Hangul
     # (only Hangul composes forward), which the table of pairs lacks; and where a pair does not compose here.
-    may_compose = (previous_context & (OWN_CLASS | COMPOSES_FORWARD) != 0) | (entries != 0)
+    may_compose = (before_context & (OWN_CLASS | COMPOSES_FORWARD) != 0) | (entries != 0)
     return entries * composes, may_compose & ~composes
 
 
@@ -234,7 +234,7 @@ def _compose_later_marks(
     composites: NDArray[np.uint32],
     unclear: NDArray[np.bool_],
     marks: NDArray[np.int64],
-    current: NDArray[np.uint32],
+    mark_points: NDArray[np.uint32],
     table: Tables,
 ) -> None:
     """Correct ``composites`` and ``unclear``, in place, for marks directly after a composing mark.
@@ -245,7 +245,7 @@ def _compose_later_marks(
     composing = np.flatnonzero((composites != 0) & next_is_adjacent)
     while composing.size:
         second = composing + 1
-        entries = _entries(composites.take(composing), current.take(second), table)
+        entries = _entries(composites.take(composing), mark_points.take(second), table)
         composes_again = entries > UNDECIDED
         composites[second] = entries * composes_again
         unclear[second] = entries == UNDECIDED
