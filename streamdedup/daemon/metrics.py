@@ -396,10 +396,10 @@ class Metrics(MetricSet):
 
         Args:
             profile_of: Profile by input topic.
-            kinds: Values of the label of ``records``.
-            codes: Those of ``dead_letters``.
-            reasons: Those of ``skipped``.
-            rules: Those of ``suppressed``.
+            kinds: Values of the label ``kind`` of ``records``.
+            codes: Of ``code`` of ``dead_letters``.
+            reasons: Of ``reason`` of ``skipped``.
+            rules: Of ``rule`` of ``suppressed``.
         """
         # Tuples, because an iterator would be used up by the first topic.
         of_topic = [(self.records, tuple(kinds)), (self.dead_letters, tuple(codes))]

@@ -100,7 +100,7 @@ def _converted(content: Any, type_: Type, schema: Schema) -> Any:
     name = f"{type_.kind}-{type_.node['logicalType']}"
     convert = _NEWER_READERS.get(name) or LOGICAL_READERS.get(name)
     if convert is None or (isinstance(content, bytes) and len(content) > MAX_DECIMAL_BYTES):
-        return content  # ``Schema.from_mapping`` refuses bytes where a field is needed
+        return content  # a longer decimal stays bytes, which ``Schema.from_mapping`` refuses as a wrong type
     try:
         converted = convert(content, type_.node, None)  # no reader schema
     except (ValueError, TypeError, KeyError, ArithmeticError):
