@@ -240,7 +240,7 @@ LOGIN = {"security_protocol": "SASL_PLAINTEXT", "sasl_mechanism": "PLAIN", "sasl
     [
         (TLS_ALERT, BrokerMisconfigured, "uses TLS; set kafka.security_protocol to SSL or SASL_SSL"),
         (HTTP, BrokerUnavailable, "does not speak Kafka's protocol"),
-        (b"", BrokerUnavailable, "wants TLS or a login does so: check kafka.security_protocol"),
+        (b"", BrokerUnavailable, "wants TLS or a login; check kafka.security_protocol"),
     ],
 )
 def test_a_server_that_is_no_kafka_or_needs_tls_is_explained(reply, kind, words):
