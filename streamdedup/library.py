@@ -29,12 +29,12 @@ from streamdedup.indexes import backend_at, connect_backend, detector_options, i
 from streamdedup.library_arguments import (
     DocumentArgument,
     Field,
-    column,
-    converted,
-    item,
-    repaired,
+    converted_item,
+    converted_items,
+    optional_column,
     valid_field,
     valid_id,
+    without_lone_surrogates,
 )
 from streamdedup.settings.validation import read_profile
 from streamdedup.similarity.measures import MeasureName
@@ -154,6 +154,9 @@ class LibraryIndex:
             StoreUnavailable: The server does not answer.
             StoreMisconfigured: The server is too old, refuses the client, or drops keys when it is full.
             IndexMismatch: The index was built with another profile.
+
+        Warns:
+            UserWarning: The server would drop keys if a memory limit were set.
         """
         _check_index_name(name)
         section = profile.section
@@ -170,7 +173,7 @@ class LibraryIndex:
         """Delete an index in Redis that programs write, with any profile; return whether anything was deleted.
 
         A program that has the index open gets ``IndexLost`` at its next ``add`` or ``remove``. If the call fails,
-        repeat it: until then no program can open the index, of which a part may be left.
+        repeat it: a part of the index may be left, and no program can open the index until the call has succeeded.
 
         ``url`` and ``name`` are as for ``connect``, as are the errors, without ``IndexMismatch``; no profile is needed.
         ``IndexNotWritable`` means that daemons maintain the index.
@@ -179,7 +182,7 @@ class LibraryIndex:
         with backend_at(url, KEY_PREFIX, {}) as backend:
             upkeep = backend.upkeep(name)
             fingerprint = upkeep.fingerprint()
-            # The parameter of ``MAINTAINED_BY_PROGRAMS`` is missing in indexes of daemons; None: there is no index.
+            # Without a fingerprint there is no index; without ``MAINTAINED_BY_PROGRAMS`` in it the index is of daemons.
             if fingerprint is not None and not MAINTAINED_BY_PROGRAMS.items() <= fingerprint.items():
                 raise IndexNotWritable(
                     f"daemons maintain the index {KEY_PREFIX}:{name}; to delete it, stop them and call: streamdedup "
@@ -236,7 +239,7 @@ class LibraryIndex:
             StoreUnavailable: The server does not answer; repeat the call.
             IndexLost: The index was deleted; connect again.
         """
-        valid = [self._valid_document(document) for document in converted("documents", documents, DocumentArgument)]
+        valid = list(map(self._valid_document, converted_items("documents", documents, DocumentArgument)))
         with self._lock:
             return self._write(lambda writer: writer.add(valid))
 
@@ -264,11 +267,10 @@ class LibraryIndex:
             StoreUnavailable: The server does not answer, or the index is being rebuilt.
             IndexMismatch: The index was built anew with another profile.
         """
-        valid = [
-            self._valid_text(f"number {number}", text) for number, text in enumerate(converted("texts", texts, str))
-        ]
-        columns = zip(valid, column("source", sources, valid), column("scope", scopes, valid), strict=True)
-        queries = [LookupQuery(text, source=source, scope=scope) for text, source, scope in columns]
+        items = enumerate(converted_items("texts", texts, str))
+        valid = [self._valid_text(f"number {number}", text) for number, text in items]
+        columns = valid, optional_column("source", sources, valid), optional_column("scope", scopes, valid)
+        queries = [LookupQuery(text, source=source, scope=scope) for text, source, scope in zip(*columns, strict=True)]
         with self._lock:
             if not self._check_index():
                 return [Matches()] * len(queries)  # no document was added yet
@@ -285,14 +287,14 @@ class LibraryIndex:
 
         ``spread`` is None without sources or labels. Errors: as for ``lookup``; ``TypeError`` names the wrong id.
         """
-        valid = valid_id(item("document_id", document_id, Field))
+        valid = valid_id(converted_item("document_id", document_id, Field))
         with self._lock:
             stored = self._lookup.document(valid) if self._check_index() else None
             return None if stored is None else self._lookup.cluster_of(stored[0])
 
     def remove(self, ids: Iterable[Field]) -> None:
         """Remove documents; unknown ids are ignored. Errors: as for ``add``; ``TypeError`` names the wrong id."""
-        valid = [valid_id(document_id) for document_id in converted("ids", ids, Field)]
+        valid = [valid_id(document_id) for document_id in converted_items("ids", ids, Field)]
         with self._lock:
             self._write(lambda writer: writer.remove(valid))
 
@@ -316,7 +318,10 @@ class LibraryIndex:
         return write(self._writer)
 
     def _check_index(self) -> bool:
-        """Raise as ``lookup``; return whether the index exists, which the first ``add`` of a program creates."""
+        """Return whether the index exists, which the first ``add`` of a program creates.
+
+        Raises ``StoreUnavailable`` and ``IndexMismatch`` as ``lookup``; the constructors call this method too.
+        """
         opening = self._reader.check(self._fingerprint)
         if opening is None and self._writer is None:
             raise StoreUnavailable(
@@ -332,7 +337,7 @@ class LibraryIndex:
 
     def _valid_text(self, document: str, text: str) -> str:
         """Return a repaired text; ``document`` names it in the error for a text that is too long."""
-        text, length = repaired(text)
+        text, length = without_lone_surrogates(text)
         if length > self._max_text_bytes:
             limit = f"max_text_bytes is {self._max_text_bytes:,}"
             raise DocumentTooLarge(ErrorCode.TOO_LARGE, f"the text of {document} is {length:,} bytes long; {limit}")

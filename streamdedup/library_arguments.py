@@ -24,15 +24,15 @@ class DocumentArgument(msgspec.Struct, array_like=True, forbid_unknown_fields=Tr
     scope: Field | None = None
 
 
-def converted(argument: str, values: Iterable[object], kind: Any) -> Iterator[Any]:
+def converted_items(argument: str, values: Iterable[object], kind: Any) -> Iterator[Any]:
     """Yield the items of an argument as ``kind``; ``TypeError`` or ``ValueError`` names the first wrong item."""
     if isinstance(values, (str, bytes)):  # would be taken as the list of its characters
         raise TypeError(f"{argument}: a list of texts is needed, not one text")
     for number, value in enumerate(values):
-        yield item(f"{argument}[{number}]", value, kind)
+        yield converted_item(f"{argument}[{number}]", value, kind)
 
 
-def item(subject: str, value: object, kind: Any) -> Any:
+def converted_item(subject: str, value: object, kind: Any) -> Any:
     """Return a value as ``kind``; ``TypeError`` or ``ValueError`` begins with ``subject``."""
     try:
         return msgspec.convert(value, kind)
@@ -45,11 +45,11 @@ def item(subject: str, value: object, kind: Any) -> Any:
         raise (ValueError if "length" in reason else TypeError)(f"{subject}: {reason}") from None
 
 
-def column(noun: str, fields: Iterable[Field | None] | None, texts: Sequence[str]) -> Iterable[str | None]:
+def optional_column(noun: str, fields: Iterable[Field | None] | None, texts: Sequence[str]) -> Iterable[str | None]:
     """Return the source or scope of each text, or None for each."""
     if fields is None:
         return [None] * len(texts)
-    contents = [valid_field(noun, field) for field in converted(f"{noun}s", fields, Field | None)]
+    contents = [valid_field(noun, field) for field in converted_items(f"{noun}s", fields, Field | None)]
     if len(contents) != len(texts):
         raise ValueError(
             f"{noun}s: {len(contents):,} in place of {len(texts):,}; each text needs one, which may be None"
@@ -81,14 +81,14 @@ def valid_field(noun: str, value: Field | None) -> str | None:
     """Return a source or a scope, repaired as in a record."""
     if value is None:
         return None
-    text, length = repaired(_as_text(noun, value))
+    text, length = without_lone_surrogates(_as_text(noun, value))
     if length > MAX_ID_BYTES:
         limit = f"at most {MAX_ID_BYTES:,} are allowed"
         raise DecodeError(ErrorCode.INVALID_FIELD, f"a {noun} is {length:,} bytes long; {limit}")
     return text
 
 
-def repaired(text: str) -> tuple[str, int]:
+def without_lone_surrogates(text: str) -> tuple[str, int]:
     """Return a text with U+FFFD for each half of a surrogate pair, as in a record, and its length in bytes."""
     try:
         return text, len(text.encode())

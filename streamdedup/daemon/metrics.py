@@ -193,7 +193,7 @@ class Metrics(MetricSet):
         "Hundreds for each document: boilerplate; [buckets are full](operating.md#buckets-are-full).",
         "profile",
     )
-    candidates_verified = DeclaredMetric(
+    candidates_verified = DeclaredMetric(  # the accepted ones only; see ``candidates_rejected``
         Counter,
         "Candidates that verification accepted as near-duplicates, suppressed ones included.",
         "A small share of the candidates: `streamdedup tune`.",
@@ -214,7 +214,9 @@ class Metrics(MetricSet):
     )
     candidates_dropped = DeclaredMetric(
         Counter,
-        "Candidates that were not verified: beyond max_candidates, or beyond 3 for a document with a full bucket.",
+        # The 3 are `detection.candidates.STORM_CANDIDATES`.
+        "Candidates that were not verified: beyond max_candidates, or beyond the first 3 for a document with a full "
+        "bucket.",
         "Rises: pairs may be missed; [buckets are full](operating.md#buckets-are-full).",
         "profile",
     )
@@ -392,8 +394,12 @@ class Metrics(MetricSet):
     ) -> None:
         """Create all series with known labels, because a rate does not see the first value of a new series.
 
-        ``profile_of`` has the profile by input topic; the others are values of the labels ``kind`` of ``records``,
-        ``code``, ``reason`` of ``skipped`` and ``rule``.
+        Args:
+            profile_of: Profile by input topic.
+            kinds: Values of the label ``kind`` of ``records``.
+            codes: Of ``code`` of ``dead_letters``.
+            reasons: Of ``reason`` of ``skipped``.
+            rules: Of ``rule`` of ``suppressed``.
         """
         # Tuples, because an iterator would be used up by the first topic.
         of_topic = [(self.records, tuple(kinds)), (self.dead_letters, tuple(codes))]
@@ -408,10 +414,8 @@ class Metrics(MetricSet):
         for topic, profile in profile_of.items():
             self.latency_seconds.observe(topic, np.empty(0))
             self.topics_recreated.labels(topic)
-            for owner, families in ((topic, of_topic), (profile, of_profile)):
-                for family, values in families:
-                    for value in values:
-                        family.labels(owner, value)
+            _create(topic, of_topic)
+            _create(profile, of_profile)
             self.index_lost_timestamp_seconds.labels(profile)
             for name, declared in self.declared().items():
                 if declared.kind is Counter and declared.labels == ("profile",):
@@ -435,3 +439,10 @@ class Metrics(MetricSet):
 
         for topic in topics:
             self.topic_missing.labels(topic).set_function(is_missing(topic))
+
+
+def _create(owner: str, families: Iterable[tuple[Counter, Iterable[str]]]) -> None:
+    """Create the series of a topic or a profile, by the values of the other label of each family."""
+    for family, values in families:
+        for value in values:
+            family.labels(owner, value)

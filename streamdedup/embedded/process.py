@@ -1,9 +1,10 @@
-"""A server process that ends with the process that started it, the parent: start, stop, kill, restart.
+"""A server process that ends with the process that started it, the parent: start, stop, kill, start again.
 
 Subclasses of ``ManagedProcess`` are the servers of this folder, the daemon and the HTTP service of ``demo``, and
-servers of tests and benchmarks. Every end of the parent, also by kill -9, ends the servers, because each server runs
-under a keeper (``keeper.py``). A server has a session of its own, so that Ctrl-C in a terminal reaches the parent only,
-and the parent chooses the order of stopping.
+servers of tests and benchmarks. A subclass implements ``command`` and ``is_ready``, and ``choose_ports`` if it has
+ports. Every end of the parent, also by kill -9, ends the servers, because each server runs under a keeper
+(``keeper.py``, which defines the arguments and the output that ``spawn`` uses). A server has a session of its own, so
+that Ctrl-C in a terminal reaches the parent only, and the parent chooses the order of stopping.
 
 An object is used from one thread at a time.
 """
@@ -58,7 +59,7 @@ def accepts_connections(port: int) -> bool:
         return False
 
 
-class Started(ABC):
+class ServerContext(ABC):
     """Servers that a ``with`` block starts at its beginning, and closes at its end or when the start fails."""
 
     @abstractmethod
@@ -81,11 +82,11 @@ class Started(ABC):
         self.close()
 
 
-class ManagedProcess(Started):
+class ManagedProcess(ServerContext):
     """One server process, with a directory and a log; a context manager that starts and stops it.
 
-    ``directory`` is kept if the caller named it, else private: removed by ``close``. ``scratch`` is a folder that the
-    keeper removes if the parent ends without closing the server.
+    ``directory`` is kept if the caller named it, else private: removed by ``close``. The keeper removes ``scratch`` if
+    the parent ends without closing the server: the private directory, unless set otherwise (tests/support/kafka.py).
     """
 
     def __init__(self, name: str, directory: Path | None = None) -> None:
@@ -131,7 +132,11 @@ class ManagedProcess(Started):
         return self._keeper is not None and self._keeper.poll() is None
 
     def start(self, deadline_s: float = START_DEADLINE_S) -> None:
-        """Start the server, unless it runs, and wait until it answers, or kill it; each restart keeps its ports."""
+        """Start the server unless it runs, and wait until it answers.
+
+        After an error the server is killed, and started again with new ports if its ports were taken. Once it has
+        answered, later starts keep the ports.
+        """
         for attempt in range(1, PORT_ATTEMPTS + 1):
             if not self._keeps_ports:
                 self.choose_ports()

@@ -27,7 +27,7 @@ from kafka.structs import TopicPartition
 from streamdedup.errors import BrokerMisconfigured
 from streamdedup.findings import Finding
 from streamdedup.kafka import compat
-from streamdedup.kafka.errors import CLIENT_ERRORS, close_quietly, is_missing, missing_topics_text, translated
+from streamdedup.kafka.errors import CLIENT_ERRORS, close_quietly, is_topic_missing, missing_topics_text, translated
 from streamdedup.kafka.options import KafkaOptions
 from streamdedup.position import Partition
 
@@ -111,7 +111,7 @@ def _look_up(admin: Any, needed: Mapping[str, tuple[str, ...]]) -> tuple[dict[st
         name, error_class = topic["name"], kafka_errors.for_code(topic["error_code"])
         granted = topic.get("authorized_operations")  # None where the broker does not tell
         lacks_right = granted is not None and not set(needed[name]) <= set(granted)
-        if is_missing(topic["error_code"]):
+        if is_topic_missing(topic["error_code"]):
             missing.append(name)
         elif error_class is kafka_errors.TopicAuthorizationFailedError or lacks_right:
             refused.append(name)

@@ -1,14 +1,13 @@
-"""The only module that relies on private parts of the Kafka client (kafka-python 3.0.12); ``kafka/`` calls it.
+"""The only module that relies on private parts of the Kafka client (kafka-python 3.0.12).
 
-Each workaround names the behaviour of the client, the consequence without the workaround, and the test that shows the
-workaround (``Test:``). ``tests/unit/test_kafka_compat.py`` checks that no other module uses private
-client parts, and that each named test exists.
+Each workaround names the behaviour of the client, the consequence without the workaround, and its test (``Test:``).
+``tests/unit/test_kafka_compat.py`` checks that the tests exist, and no other module of ``kafka/`` uses private parts.
 
-    build, force_close, ClosingSelector
-                            clients that leave no thread and no socket behind
-    step_past_unreadable    record batches that the client cannot parse, and the bytes of a poll
-    bound_decompression     record batches that decompress to gigabytes
-    all others              state and actions of a client without a public method
+    build                   clients that leave no thread and no socket behind; called by all modules with a client
+    force_close             the thread of a producer that cannot be closed; called by ``producer``
+    step_past_unreadable    record batches that the client cannot parse; called by ``consumer``, ``reader``
+    bound_decompression     record batches that decompress to gigabytes; called by ``build``
+    all others              state and actions without public method; by ``consumer``, ``group``, ``offsets``, ``admin``
 """
 
 import copy
@@ -33,9 +32,9 @@ from streamdedup.kafka.errors import (
     LOGIN_REFUSED,
     close_quietly,
     codec_missing,
+    connection_error,
     described,
     is_final,
-    not_connected,
 )
 from streamdedup.kafka.options import KafkaOptions
 from streamdedup.position import Partition
@@ -77,7 +76,7 @@ class ClosingSelector(selectors.DefaultSelector):
 
 
 def build(kind: Callable[..., Any], config: dict[str, Any], options: KafkaOptions) -> Any:
-    """Prepare the login, and return a client of ``kind``; raises the errors of ``kafka.errors.not_connected``.
+    """Prepare the login, and return a client of ``kind``; raises the error that ``errors.connection_error`` returns.
 
     A failure leaves nothing behind. A constructor of the client that fails leaves its network thread and its sockets
     open. A factory therefore records the network part, and this function closes it after a failure. ``ClosingSelector``
@@ -108,7 +107,7 @@ def build(kind: Callable[..., Any], config: dict[str, Any], options: KafkaOption
             reason = reasons[-1] if reasons and isinstance(error, KafkaTimeoutError) else error
             doing = f"connect to Kafka at {options.bootstrap_servers} ({options.security_protocol})"
             # No cause is chained: some texts of the client contain configuration values.
-            raise not_connected(reason, doing, options.secrets()) from None
+            raise connection_error(reason, doing, options.secrets()) from None
         raise
     for network in networks:
         # Ends `_stop_at_final_refusal`: the client's own method again, because a connected client retries by itself.
@@ -265,7 +264,7 @@ class _PartitionRecords(Fetcher.PartitionRecords):  # type: ignore[misc]  # the 
         super().__init__(offset, partition, self._batches, **options)
 
     def take(self, n: int | None = None) -> list[Any]:
-        """Return up to ``n`` records, or one unreadable range, or nothing where the next fetch is to return the range.
+        """Return up to ``n`` records, or one unreadable range, or nothing (see the comment below).
 
         Raises:
             CodecMissing: The library of a codec is not installed; the records become readable once it is.
@@ -284,7 +283,7 @@ class _PartitionRecords(Fetcher.PartitionRecords):  # type: ignore[misc]  # the 
             unreadable_count = sum(unreadable.last + 1 - unreadable.offset for unreadable in self._ranges)
             if self.next_fetch_offset > self.fetch_offset or unreadable_count >= self._max_offsets:
                 # Earlier records of this fetch were readable, or the poll has `max_offsets` unreadable ones. The next
-                # fetch begins at the unreadable record.
+                # fetch begins at the unreadable record, and returns the range.
                 return []
             return [self._range(error, self._max_offsets - unreadable_count)]
         return records
@@ -362,8 +361,9 @@ def assigned_states(consumer: Any) -> Mapping[Any, Any]:
 def drop_parked(consumer: Any) -> None:
     """Drop the records that were fetched before their partition was paused; the next fetch brings them again.
 
-    The client returns the parked records of a resumed partition only when no other fetched records wait. Of two resumed
-    partitions the second may never be returned nor fetched: its lag would grow unseen until a rebalance.
+    The client parks fetched records of a paused partition. After a resume it returns them only when no other fetched
+    records wait, and meanwhile does not fetch the partition again. So of two resumed partitions the second may starve:
+    its lag would grow unseen until a rebalance.
 
     Test: ``test_all_partitions_are_read_after_a_hold``.
     """
@@ -422,9 +422,9 @@ def fetch_committed_offsets(
     """
     coordinator = consumer._coordinator
     if not stable:
-        coordinator = copy.copy(coordinator)
+        coordinator = copy.copy(coordinator)  # the consumer stays read_committed
         coordinator._isolation_level = IsolationLevel.READ_UNCOMMITTED
-        coordinator._offset_fetch_futures = {}  # requests in progress, by partitions, that a later call joins
+        coordinator._offset_fetch_futures = {}  # else this call would join a stable request in progress, and wait too
     offsets: Mapping[Any, Any] = coordinator.fetch_committed_offsets(partitions, timeout_ms=timeout_ms)
     return offsets
 

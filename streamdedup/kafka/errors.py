@@ -3,7 +3,10 @@
 The other modules of ``kafka/`` catch ``CLIENT_ERRORS`` and raise the error that ``translated`` returns. An error that
 new clients may solve becomes ``BrokerUnavailable``, because after it the state of a client is unknown. An error that an
 operator must solve becomes ``BrokerMisconfigured``, with advice; a new one is a row of ``ADVICE``. A lost membership, a
-fenced producer, a missing codec and a lost offset have errors of their own.
+fenced producer and a missing codec have classes of their own; a lost offset ends the daemon (``FatalError``).
+
+Three questions about an error: may the same call be repeated (``is_retriable``), will every connection fail
+(``is_final``), must an operator act (``ADVICE``)?
 """
 
 import logging
@@ -60,20 +63,23 @@ _TLS_ALERT = 0x1503
 CAUSES: tuple[tuple[str, str], ...] = (
     ("DNS Resolution failure", "a host name does not resolve; check kafka.bootstrap_servers and advertised.listeners"),
     ("ECONNREFUSED", "no server listens there"),
-    ("Invalid frame length", "what listens there does not speak Kafka's protocol"),
-    ("Handshake failed", "TLS did not come about; a listener without TLS ends it so: check kafka.security_protocol"),
-    ("socket disconnected", "hung up; a listener that wants TLS or a login does so: check kafka.security_protocol"),
-    ("timed out", "nothing answers there; check the address, and what lies between"),
+    ("Invalid frame length", "the server there does not speak Kafka's protocol"),
+    ("Handshake failed", "the TLS handshake failed, as with a listener without TLS; check kafka.security_protocol"),
+    (
+        "socket disconnected",
+        "the listener closed the connection, as one does that wants TLS or a login; check kafka.security_protocol",
+    ),
+    ("timed out", "nothing answers there; check the address, and the network in between"),
 )
 
 #: A record larger than a topic takes.
 TOO_LARGE = (kafka_errors.MessageSizeTooLargeError, kafka_errors.RecordListTooLargeError)
 #: The client's name for its own limit, at which it refuses a record before any broker sees the record.
-_CLIENTS_LIMIT = "max_request_size"
-_CLIENT_LIMIT_EXCEEDED = (
+_CLIENT_LIMIT_NAME = "max_request_size"
+_ABOVE_CLIENT_LIMIT = (
     "a record is larger than kafka.max_message_bytes; raise it, and the topic's max.message.bytes where it is below"
 )
-_TOPIC_LIMIT_EXCEEDED = "a record is larger than the topic takes; raise its max.message.bytes"
+_ABOVE_TOPIC_LIMIT = "a record is larger than the topic takes; raise its max.message.bytes"
 
 #: Error of kafka-python 3.0 for a codec without its library. A codec number that Kafka does not define raises the same
 #: class of error with another text.
@@ -162,7 +168,7 @@ def translated(
         # With `on_out_of_range = "halt"`; otherwise the client goes on at the earliest record.
         return FatalError(
             f"cannot {doing}: the group's offset is not in the topic (expired, or none was ever committed); set the "
-            f"group's offset, or allow going on at the earliest record [{text}]"
+            f'group\'s offset, or set kafka.auto_offset_reset to "earliest" [{text}]'
         )
     # A login that changes, and was accepted before, may be accepted again.
     advice = None if login.may_be_accepted_later(error) else _advice(error, text)
@@ -171,7 +177,7 @@ def translated(
     return BrokerUnavailable(f"cannot {doing}{suffix}: {text}")
 
 
-def not_connected(error: Exception, doing: str, secrets: tuple[str, ...] = ()) -> StreamdedupError:
+def connection_error(error: Exception, doing: str, secrets: tuple[str, ...] = ()) -> StreamdedupError:
     """Return the error for a failed connection, with its likely cause."""
     result = translated(error, doing, secrets)
     text = described(error, secrets)
@@ -203,7 +209,7 @@ def _advice(error: Exception, text: str) -> str | None:
     if _is_tls_alert(text):
         return "the listener uses TLS; set kafka.security_protocol to SSL or SASL_SSL"
     if isinstance(error, TOO_LARGE):
-        return _CLIENT_LIMIT_EXCEEDED if _CLIENTS_LIMIT in text else _TOPIC_LIMIT_EXCEEDED
+        return _ABOVE_CLIENT_LIMIT if _CLIENT_LIMIT_NAME in text else _ABOVE_TOPIC_LIMIT
     for kind, advice in ADVICE:
         if _is_of_kind(error, kind):
             return advice
@@ -232,7 +238,7 @@ def is_retriable(error: Exception) -> bool:
     return isinstance(error, kafka_errors.KafkaError) and bool(error.retriable)
 
 
-def is_missing(error_code: int) -> bool:
+def is_topic_missing(error_code: int) -> bool:
     """Return whether the error of a topic in Kafka's metadata means that the topic does not exist."""
     return kafka_errors.for_code(error_code) in {
         kafka_errors.UnknownTopicOrPartitionError,

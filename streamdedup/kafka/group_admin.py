@@ -19,7 +19,7 @@ from kafka.structs import OffsetAndMetadata, TopicPartition
 from streamdedup.errors import GroupHasOtherIndex
 from streamdedup.kafka import compat
 from streamdedup.kafka.admin import admin_client
-from streamdedup.kafka.errors import CLIENT_ERRORS, close_quietly, is_missing, is_retriable, translated
+from streamdedup.kafka.errors import CLIENT_ERRORS, close_quietly, is_retriable, is_topic_missing, translated
 from streamdedup.kafka.offsets import is_outdated, topic_id_of, with_parsed_metadata
 from streamdedup.kafka.options import CLIENT_ID, KafkaOptions
 from streamdedup.kafka.protocols import CommittedOffset
@@ -66,7 +66,7 @@ def committed_offsets(options: KafkaOptions) -> dict[Partition, CommittedOffset]
     offsets = {}
     for partition, commit in committed.items():
         topic = topics.get(partition.topic)
-        if topic is None or is_missing(topic["error_code"]):
+        if topic is None or is_topic_missing(topic["error_code"]):
             continue
         offset = with_parsed_metadata(commit.offset, commit.metadata)
         if not is_outdated(offset.topic_id, topic_id_of(topic["topic_id"])):
@@ -158,7 +158,7 @@ def _describe(admin: Any, options: KafkaOptions) -> GroupState:
         members=tuple(sorted(map(_member_text, group["members"]))),
         committed={partition: commit.offset for partition, commit in committed.items()},
         topic_ids={topic["name"]: topic_id for topic in topics if (topic_id := topic_id_of(topic["topic_id"]))},
-        missing_topics=frozenset(topic["name"] for topic in topics if is_missing(topic["error_code"])),
+        missing_topics=frozenset(topic["name"] for topic in topics if is_topic_missing(topic["error_code"])),
         ends={Partition(*partition): end.offset for partition, end in admin.list_partition_offsets(latest).items()},
     )
 

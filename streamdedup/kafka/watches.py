@@ -15,7 +15,7 @@ from kafka.structs import MemberState
 
 from streamdedup.errors import BrokerSilent, BrokerUnavailable, Rejoin
 from streamdedup.kafka import compat
-from streamdedup.kafka.errors import CLIENT_ERRORS, is_missing, missing_topics_text, translated
+from streamdedup.kafka.errors import CLIENT_ERRORS, is_topic_missing, missing_topics_text, translated
 from streamdedup.kafka.group_admin import refuse_other_indexes
 from streamdedup.kafka.offsets import topic_id_of
 from streamdedup.kafka.options import KafkaOptions
@@ -161,7 +161,7 @@ class TopicWatch:
             return
         if topic_id and self._ids.setdefault(name, topic_id) != topic_id:
             self._recreated = name
-        if is_missing(topic.error_code):
+        if is_topic_missing(topic.error_code):
             if name not in self._missing:
                 event = {"event": "topic_missing", "topic": name}
                 logger.warning(missing_topics_text([name], self._options.create_command), extra=event)

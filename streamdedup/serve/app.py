@@ -3,8 +3,8 @@
 ``cli.serve`` calls ``create_app`` and wraps the application in ``access.Gate``. A handler decodes the request with
 ``requests``, calls ``engine``, ``batches``, ``texts`` or ``feed``, and makes the response with ``bodies``; a function
 that it passes to ``engine.call`` runs in the thread of the index. The docstring of a handler is the description of its
-operation in the OpenAPI document. A new route needs a row in ``_DESCRIBED`` and ``docs/http.md``, with a body also in
-``openapi._BODIES``, with a new kind of error in ``problems.PROBLEMS``.
+operation in the OpenAPI document. A new route needs a row in ``_DESCRIBED`` and in ``docs/http.md``. A body needs
+``schemas``, that of a request also ``openapi._BODIES``; a new kind of error needs ``problems.PROBLEMS``.
 """
 
 import asyncio
@@ -42,7 +42,7 @@ from streamdedup.serve.feed import Feeds
 from streamdedup.serve.metrics import ServeMetrics
 from streamdedup.serve.openapi import describe
 from streamdedup.serve.page import page_routes
-from streamdedup.serve.problems import MEDIA_TYPE, Problem, RequestProblem, place_of, problem_of
+from streamdedup.serve.problems import MEDIA_TYPE, Problem, RequestProblem, place_of, request_problem_of
 from streamdedup.serve.requests import (
     check_content_type,
     check_id,
@@ -65,7 +65,7 @@ from streamdedup.serve.schemas import (
 from streamdedup.serve.streaming import EventStream
 from streamdedup.serve.texts import TextAligner
 
-#: Problem by the status of an ``HTTPException``, which the framework raises; any other status is a defect.
+#: Problem by the status of an ``HTTPException``, which the framework raises; any other status with a cause is a defect.
 _FRAMEWORK_PROBLEMS: Final = {
     400: "invalid-request",
     404: "not-found",
@@ -256,7 +256,7 @@ async def _profile_body(engine: Engine, served: ServedProfile) -> ProfileBody:
     try:
         documents_count = await engine.call(served, served.reader.count_documents)
     except StreamdedupError as error:
-        return profile_body(served, documents_count=None, index_problem=problem_of(error).problem)
+        return profile_body(served, documents_count=None, index_problem=request_problem_of(error).problem)
     return profile_body(served, documents_count, index_problem=None)
 
 
@@ -273,7 +273,7 @@ async def readyz(engine: NamedDependency[Engine]) -> Response[str]:
     """Tell whether at least one index can be looked up."""
     errors = await asyncio.gather(*map(engine.index_error, engine.profiles.values()))
     states = zip(engine.profiles, errors, strict=True)
-    lines = [f"{name}: {problem_of(error).problem.title}\n" for name, error in states if error is not None]
+    lines = [f"{name}: {request_problem_of(error).problem.title}\n" for name, error in states if error is not None]
     is_ready = len(lines) < len(errors)
     return Response("".join(lines) or "ok\n", status_code=200 if is_ready else 503, media_type=MediaType.TEXT)
 
@@ -295,7 +295,7 @@ def _served_profile(engine: Engine, name: str) -> ServedProfile:
 
 
 def _respond(_request: _Request, error: Exception) -> Response[bytes]:
-    answer = problem_of(error)
+    answer = request_problem_of(error)
     body = msgspec.json.encode(answer.problem)
     return Response(body, status_code=answer.problem.status, media_type=MEDIA_TYPE, headers=answer.headers)
 
@@ -327,7 +327,7 @@ def _on_defect(request: _Request, error: Exception) -> Response[bytes]:
     return _respond(request, RequestProblem("internal"))
 
 
-#: Handlers that the OpenAPI document describes; a new handler needs a row here.
+#: Handlers that the OpenAPI document describes. A new one needs a row here; one without description, in ``create_app``.
 _DESCRIBED: Final = (
     look_up,
     look_up_batch,

@@ -16,7 +16,7 @@ from typing import Final
 from streamdedup.detection.lookup import LookupResult
 from streamdedup.serve.bodies import lookup_body
 from streamdedup.serve.engine import PASS_LIMITS, Engine, ServedProfile
-from streamdedup.serve.problems import Problem, RequestProblem, problem_of
+from streamdedup.serve.problems import Problem, RequestProblem, request_problem_of
 from streamdedup.serve.requests import decode_lookup, query_of
 from streamdedup.serve.schemas import MAX_BATCH_MATCHES, LookupBatchResult, LookupRequest
 
@@ -74,7 +74,7 @@ def _next_result(request: LookupRequest | Problem, answers: Iterator[LookupResul
     answer = next(answers)
     if isinstance(answer, LookupResult):
         return LookupBatchResult(answer=lookup_body(answer, int(request.limit)))
-    problem = problem_of(answer).problem
+    problem = request_problem_of(answer).problem
     # An error of the index (5xx) fails the whole batch. A `RequestProblem` with such a status is a defect that this
     # text alone triggers (`Engine.look_up_all`).
     if problem.status >= HTTPStatus.INTERNAL_SERVER_ERROR and not isinstance(answer, RequestProblem):

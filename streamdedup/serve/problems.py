@@ -85,7 +85,7 @@ class IndexAbsentError(StreamdedupError):
     """The index of a profile does not exist: no daemon has created it, or it was deleted."""
 
 
-def problem_of(error: Exception) -> RequestProblem:  # noqa: PLR0911  one for each kind of error
+def request_problem_of(error: Exception) -> RequestProblem:  # noqa: PLR0911  one for each kind of error
     """Return the problem that reports an error of a request.
 
     Texts of store errors may name servers and users, so they are not sent; that of an ``IndexMismatch`` is, because it

@@ -1,7 +1,8 @@
 """All settings together: ``Settings.load`` reads them and reports all mistakes, also contradictions between sections.
 
-Called by ``cli.settings_options`` for the commands, and by ``presets``. A new section is an attribute of ``Settings``
-and a row of ``schema.SECTIONS``.
+``load`` is called by ``cli.settings_options``, ``presets``, ``library`` (``Index.of_daemons``) and single commands;
+``hints`` by ``cli.check``, ``cli.config`` and ``cli.run``, which also reads ``watchdog_s``. A new section is an
+attribute of ``Settings``, a row of ``schema.SECTIONS`` and, where it has hints, an item of ``Settings.hints``.
 """
 
 import re
@@ -22,7 +23,8 @@ from streamdedup.settings.service import Service
 from streamdedup.settings.sources import read_sources
 from streamdedup.settings.validation import read_sections, report_contradictions, shown
 
-#: Tries of a request by the Redis client before the daemon receives an error: 1 + ``RETRIES`` of ``index/redis``.
+#: Tries of a request by the Redis client before the daemon receives an error: 1 + ``RETRIES`` of
+#: ``index/redis/servers.py``, which settings must not import.
 _STORE_ATTEMPTS = 3
 #: A profile's name: part of keys in Redis, label of metrics.
 _PROFILE_NAME = re.compile(r"[a-z0-9_-]{1,32}")
@@ -52,12 +54,12 @@ class Settings(Section):
         The environment replaces values of the file, overrides replace both.
 
         ``path``: None for the file that STREAMDEDUP_CONFIG names, if any. ``overrides``: by dotted key
-        (``{"kafka.batch_records": 100}``) or nested; None values count as absent. Without ``needs_servers`` the
-        sections of servers may be absent or lack keys.
+        (``{"kafka.batch_records": 100}``) or nested; None values count as absent. ``environ``: None for the variables
+        of the process. Without ``needs_servers`` the sections of servers may be absent or lack keys.
         """
         sources = read_sources(path, overrides, environ, needs_servers=needs_servers)
-        # Without validation: ``read_sections`` has validated each value, so that no mistake hides another. With None
-        # the sections that are passed here count as set.
+        # ``read_sections`` has validated each value by itself, so that no mistake hides another; ``model_construct``
+        # skips validation. Its first argument, None, makes it record the passed sections as set.
         settings = cls.model_construct(None, **read_sections(sources))
         report_contradictions(sources, settings)
         if sources.mistakes:
@@ -68,8 +70,8 @@ class Settings(Section):
     def watchdog_s(self) -> float:
         """Time without progress after which the process ends itself: 4 times the longest wait of a working daemon.
 
-        The longest waits are a slow commit, all tries of a request to a silent store, and a silent schema registry. On
-        a busy machine steps take longer than their time limits, so the time is at least a minute.
+        The longest waits are a slow commit, all tries of a request to a silent store, and a silent schema registry.
+        At least a minute, because steps on a busy machine take longer than their time limits.
         """
         store_s = (self.redis.timeout_s + CONNECT_TIMEOUT_S) * _STORE_ATTEMPTS
         return max(60.0, 4 * self.kafka.transaction_timeout_s, 4 * store_s, 4 * self.schema_registry.timeout_s)

@@ -21,7 +21,8 @@ DOTTED_I: Final = "i\u0307"
 _VARIANTS: Final = Path(__file__).with_name("han_variants.txt")
 _LOOK_ALIKES: Final = Path(__file__).with_name("look_alikes.txt")
 #: Romanian letters with a comma below, for which old encodings and keyboards have a cedilla. No language has both. The
-#: cedilla has the lower combining class: marks after the letter keep their places.
+#: comma is replaced by the cedilla, not the reverse: the cedilla has the lower combining class, so no mark after the
+#: letter has to move.
 _COMMAS: Final = dict(zip("\u0219\u021b", "\u015f\u0163", strict=True))
 #: Letters of Azerbaijani that older texts write with the Cyrillic or the turned e.
 _SCHWAS: Final = dict.fromkeys("\u04d9\u01dd", "\u0259")
@@ -36,24 +37,27 @@ FINAL_CONSONANTS: Final = {
     "\u0d7f": "\u0d15\u0d4d",
     "\u09ce": "\u09a4\u09cd",
 }
-#: Letters that differ by dots, by the keyboard or by a stroke: dotless i; kaf, yeh, heh, teh marbuta of Persian and
-#: Urdu, alef maksura, alef wasla; letters with a stroke, which have no decomposition; joined letters.
-_SIMPLE_LETTERS: Final = dict(
-    zip(
-        "\u0131\u06a9\u06aa\u06cc\u0649\u06c1\u06be\u06d5\u06c3\u0671\u0111\u0127\u0142\u00f8\u0167",
-        "i\u0643\u0643\u064a\u064a\u0647\u0647\u0647\u0629\u0627dhlot",
-        strict=True,
-    )
-) | {"\u00e6": "ae", "\u0153": "oe"}
+#: Letters that differ by a dot, by the keyboard or by a stroke, and joined letters.
+_SIMPLE_LETTERS: Final = {
+    "\u0131": "i",  # without the dot
+    **dict.fromkeys("\u06a9\u06aa", "\u0643"),  # kaf of Persian, Urdu and Sindhi
+    **dict.fromkeys("\u06cc\u0649", "\u064a"),  # yeh of Persian and Urdu; alef maksura
+    **dict.fromkeys("\u06c1\u06be\u06d5", "\u0647"),  # heh of Urdu and Kurdish
+    "\u06c3": "\u0629",  # teh marbuta of Urdu
+    "\u0671": "\u0627",  # alef wasla
+    **dict(zip("\u0111\u0127\u0142\u00f8\u0167", "dhlot", strict=True)),  # a stroke is no part of a decomposition
+    "\u00e6": "ae",
+    "\u0153": "oe",
+}
 #: Separator that Korean texts write between words, by its category a letter.
 _KOREAN_DOT: Final = "\u318d"
 
 
 class FoldOptions(NamedTuple):
-    """Differences between texts that are removed in addition to the ignorable ones.
+    """Differences that a profile may also remove; case, compatibility forms and ignorable characters always go.
 
     Attributes:
-        marks: Accents and vowel signs; dots, strokes and keyboards of some letters; digits other than 0 to 9.
+        marks: Accents and vowel signs; letters that differ by a dot, a stroke or the keyboard; digits of other scripts.
         variants: Han variants: traditional, simplified, regional and new Japanese forms.
         look_alikes: Letters of other scripts that look like Latin letters.
     """
@@ -81,7 +85,7 @@ def _version(file: Path) -> str:
 
 @functools.cache
 def replacements(folding: FoldOptions) -> Mapping[str, str]:
-    """Return the characters that are replaced after case folding."""
+    """Return the replacement, one or two characters, of each character that is replaced after case folding."""
     replaced = _COMMAS | _SCHWAS | FINAL_CONSONANTS | (_SIMPLE_LETTERS | _digits() if folding.marks else {})
     for file in [_VARIANTS] * folding.variants + [_LOOK_ALIKES] * folding.look_alikes:
         for line in file.read_text(encoding="utf-8").splitlines():
@@ -99,23 +103,24 @@ def _digits() -> dict[str, str]:
 def compatible(text: str) -> str:
     """Return a text in NFKC, but with a space for each separator that NFKC would turn into a space and a mark."""
     composed = unicodedata.normalize("NFC", text)  # first, because U+00A8 and U+0301 compose to one separator
-    return unicodedata.normalize("NFKC", _spaced_marks().sub(" ", composed))
+    return unicodedata.normalize("NFKC", _become_spaces().sub(" ", composed))
 
 
 def case_folded(text: str, folding: FoldOptions) -> str:
     """Return a text with folded case and replaced characters, in NFKC."""
+    # By a regular expression: ``str.translate`` takes ten times as long where few characters change.
     replaced = replacements(folding)
     folded = text.casefold().replace(DOTTED_I, "i")
     return unicodedata.normalize("NFKC", _replaced_characters(folding).sub(lambda match: replaced[match[0]], folded))
 
 
-# Expressions, because ``str.translate`` takes ten times as long where few characters change.
-
-
 @functools.cache
-def _spaced_marks() -> re.Pattern[str]:
-    """Return an expression for separators that NFKC turns into other characters than separators; all below U+10000."""
-    characters = map(chr, range(0x10000))
+def _become_spaces() -> re.Pattern[str]:
+    """Return an expression for the characters that ``compatible`` replaces by a space.
+
+    They are the separators whose NFKD begins with a space, such as U+00A8 (space and mark), and the Korean dot.
+    """
+    characters = map(chr, range(0x10000))  # none is above
     separators = (c for c in characters if unicodedata.category(c)[0] not in "LMN")
     spaced = (c for c in separators if c != " " and unicodedata.normalize("NFKD", c).startswith(" "))
     return re.compile(f"[{_KOREAN_DOT}{''.join(spaced)}]")

@@ -69,7 +69,7 @@ class Folded(NamedTuple):
         packed: uint32 (n_code_points,); code point and bits; separators are SPACE without bits.
         starts: int64 (n_docs + 1,); document starts; the last entry is the length of ``packed``.
         bits: The union (OR) of all entries of ``packed``, to tell which bits occur at all.
-        kinds: uint8 (n_code_points,); `kind` by entry of ``packed``.
+        kinds: uint8 (n_code_points,); highest byte of each entry (`unicode_tables.kinds_of`): bits from LETTER on.
     """
 
     packed: NDArray[np.uint32]
@@ -110,16 +110,16 @@ def fold(texts: Sequence[str], folding: FoldOptions) -> Folded:
     looked_up = _look_up(texts, table)
     repaired = _repair_simple(looked_up, table)
     if repaired.doubtful.size:
-        folded = _with_bits(*_fold_doubtful(looked_up, repaired, table, folding))
+        folded = _classified(*_fold_doubtful(looked_up, repaired, table, folding))
     elif repaired.is_composed:
-        folded = _with_bits(repaired.packed, repaired.starts)
+        folded = _classified(repaired.packed, repaired.starts)
     else:
         # Marks may have changed places, but all marks have the same bits for `tokens`.
         folded = Folded(looked_up.packed, looked_up.starts, looked_up.bits, looked_up.kinds)
     return _expand(folded, table) if folded.bits & EXPANDS else folded
 
 
-def _with_bits(packed: NDArray[np.uint32], starts: NDArray[np.int64]) -> Folded:
+def _classified(packed: NDArray[np.uint32], starts: NDArray[np.int64]) -> Folded:
     """Return a `Folded` with ``bits`` and ``kinds`` computed from ``packed``."""
     return Folded(packed, starts, int(np.bitwise_or.reduce(packed)), kinds_of(packed))
 
@@ -132,23 +132,23 @@ def _look_up(texts: Sequence[str], table: Tables) -> _LookedUp:
     # Takes a third of the time that `str.encode` takes, and accepts lone surrogates.
     points = np.array([joined], "<U").view("<u4")
     packed = table.packed.take(points, mode=UNCHECKED)
-    folded = _with_bits(packed, starts)
+    folded = _classified(packed, starts)
     if folded.bits & IGNORED:
         ignored = np.flatnonzero((packed & IGNORED) != 0)
         starts = starts - np.searchsorted(ignored, starts)  # fewer by the ignorable code points before
-        folded, points = _with_bits(_without(packed, ignored), starts), _without(points, ignored)
+        folded, points = _classified(_without(packed, ignored), starts), _without(points, ignored)
     return _LookedUp(*folded, points)
 
 
 def _without(values: NDArray[np.uint32], places: NDArray[np.int64]) -> NDArray[np.uint32]:
     if places.size * _CHARACTERS_PER_CHANGE < values.size:
-        return _with_pieces(values, places, [values[:0]] * places.size)  # empty pieces
+        return _spliced(values, places, [values[:0]] * places.size)  # empty pieces
     remains = np.ones(values.size, np.bool_)
     remains[places] = False
     return values.take(np.flatnonzero(remains), mode=UNCHECKED)
 
 
-def _with_pieces(
+def _spliced(
     values: NDArray[np.uint32], places: NDArray[np.int64], pieces: Sequence[NDArray[np.uint32]]
 ) -> NDArray[np.uint32]:
     """Return ``values`` with the value at each of a few ascending places replaced by a piece."""
@@ -161,8 +161,9 @@ def _with_pieces(
 
 def _places_to_check(kinds: NDArray[np.uint8]) -> NDArray[np.int64]:
     """Return the places, ascending, at which neighbours may change the result."""
-    # CHECK counts everywhere, CLASSED only directly after ENDS_CLASSED. So the mask for a code point is CHECK, and the
-    # ENDS_CLASSED bit of the one before, shifted to the place of CLASSED. Last, the code point's own bits are masked.
+    # CHECK counts everywhere, CLASSED only directly after ENDS_CLASSED, the bit above. So the kinds of the code points
+    # before, shifted right by one, show at the place of CLASSED whether CLASSED counts. A code point whose own kind has
+    # a bit that counts is a place to check.
     counting = kinds[:-1] >> 1
     counting &= kind(CLASSED)
     counting |= kind(CHECK)
@@ -174,8 +175,8 @@ def _repair_simple(looked_up: _LookedUp, table: Tables) -> _Repaired:
     """Step 2: compose letters with their marks; exchange marks in the wrong order, in place, in ``looked_up.packed``.
 
     A mark changes places with the code point before it when the mark has the lower combining class. A mark may compose
-    with the code point before it if the two are a pair. Where the code point before is a mark too, it may instead
-    compose with the letter before the two.
+    with the code point before it if the two are a pair. Where the code point before is a mark too, the later mark may
+    compose with the letter before both instead.
     """
     packed, starts, bits, kinds, points = looked_up
     places = _places_to_check(kinds) if bits & (CHECK | CLASSED) else starts[:0]
@@ -184,7 +185,8 @@ def _repair_simple(looked_up: _LookedUp, table: Tables) -> _Repaired:
     previous, current = points.take(places - 1, mode=UNCHECKED), points.take(places, mode=UNCHECKED)
     previous_context = table.context.take(previous, mode=UNCHECKED)
     context = table.context.take(current, mode=UNCHECKED)
-    # In doubt: marks after a higher class, unless the two can be exchanged here. A mark of class 0 never moves.
+    # In doubt: a mark after a code point whose decomposition ends in a higher class, as the two are in the wrong order.
+    # The simple cases (``_only_reordered``) are exchanged here. A mark of class 0 never moves.
     own_class = context & OWN_CLASS
     is_doubtful = ((previous_context >> LAST_CLASS_SHIFT) & OWN_CLASS) > own_class
     is_doubtful &= own_class != 0
@@ -199,52 +201,55 @@ def _repair_simple(looked_up: _LookedUp, table: Tables) -> _Repaired:
     if int(np.bitwise_or.reduce(context)) & (COMPLEX | COMPOSES_BACKWARD):
         is_doubtful |= (context & COMPLEX) != 0
         backward = np.flatnonzero((context & COMPOSES_BACKWARD) != 0)
-        marks = places.take(backward)
-        composites, unclear = _composites(
-            marks, previous.take(backward), current.take(backward), previous_context.take(backward), table
-        )
+        marks, mark_points = places.take(backward), current.take(backward)
+        before, before_context = previous.take(backward), previous_context.take(backward)
+        composites, unclear = _first_pairs(before, before_context, mark_points, table)
+        _compose_later_marks(composites, unclear, marks, mark_points, table)
         is_doubtful[backward] |= unclear
         documents = _documents_of(places[is_doubtful], starts)
-        packed, starts = _with_composites(packed, starts, marks, composites, table)
+        packed, starts = _composed_at(packed, starts, marks, composites, table)
         return _Repaired(packed, starts, documents, is_composed=bool(composites.any()))
     return _Repaired(packed, starts, _documents_of(places[is_doubtful], starts))
 
 
-def _composites(
-    marks: NDArray[np.int64],
-    previous: NDArray[np.uint32],
-    current: NDArray[np.uint32],
-    previous_context: NDArray[np.uint32],
-    table: Tables,
+def _first_pairs(
+    before: NDArray[np.uint32], before_context: NDArray[np.uint32], mark_points: NDArray[np.uint32], table: Tables
 ) -> tuple[NDArray[np.uint32], NDArray[np.bool_]]:
-    """Return the code point that each mark composes with its letter and the marks between, or 0; and unclear marks.
+    """Return the code point that each mark composes with the code point before it, or 0; and unclear marks.
 
-    An unclear mark may compose, but the table of pairs cannot tell to which code point. ``marks`` are ascending places;
-    ``previous`` and ``current`` are the code points before and at each place.
+    An unclear mark may compose, but the table of pairs cannot tell to which code point.
     """
     # An entry is 0 without a pair, ``UNDECIDED`` where the table of pairs cannot tell, else the composed code point.
-    entries = _entries(previous, current, table)
-    composes = entries > UNDECIDED
+    entries = _entries(before, mark_points, table)
     # The code point before must be a letter (no class) that neither composes backward itself nor changes by neighbours.
-    composes &= previous_context & (OWN_CLASS | COMPOSES_BACKWARD | COMPLEX) == 0
-    composites = entries * composes
+    is_plain_letter = before_context & (OWN_CLASS | COMPOSES_BACKWARD | COMPLEX) == 0
+    composes = (entries > UNDECIDED) & is_plain_letter
     # Unclear after another mark (it has a class), because this mark may compose with a letter before both; after Hangul
     # (only Hangul composes forward), which the table of pairs lacks; and where a pair does not compose here.
-    unclear = previous_context & (OWN_CLASS | COMPOSES_FORWARD) != 0
-    unclear |= entries != 0
-    unclear &= ~composes
-    # For a mark directly after a composing mark, the code point before is the composed letter: its pair alone decides.
-    followed = np.zeros(marks.size, np.bool_)
-    followed[:-1] = marks[1:] == marks[:-1] + 1
-    composing = np.flatnonzero(composes & followed)
+    may_compose = (before_context & (OWN_CLASS | COMPOSES_FORWARD) != 0) | (entries != 0)
+    return entries * composes, may_compose & ~composes
+
+
+def _compose_later_marks(
+    composites: NDArray[np.uint32],
+    unclear: NDArray[np.bool_],
+    marks: NDArray[np.int64],
+    mark_points: NDArray[np.uint32],
+    table: Tables,
+) -> None:
+    """Correct ``composites`` and ``unclear``, in place, for marks directly after a composing mark.
+
+    The code point before such a mark is the composed letter: its pair alone decides. ``marks`` are ascending places.
+    """
+    next_is_adjacent = np.diff(marks, append=-1) == 1
+    composing = np.flatnonzero((composites != 0) & next_is_adjacent)
     while composing.size:
         second = composing + 1
-        entries = _entries(composites.take(composing), current.take(second), table)
+        entries = _entries(composites.take(composing), mark_points.take(second), table)
+        composes_again = entries > UNDECIDED
+        composites[second] = entries * composes_again
         unclear[second] = entries == UNDECIDED
-        composes = entries > UNDECIDED
-        composites[second] = entries * composes
-        composing = second[composes & followed.take(second)]
-    return composites, unclear
+        composing = second[composes_again & next_is_adjacent.take(second)]
 
 
 def _entries(letters: NDArray[np.uint32], marks: NDArray[np.uint32], table: Tables) -> NDArray[np.uint32]:
@@ -277,7 +282,7 @@ def _documents_of(places: NDArray[np.int64], starts: NDArray[np.int64]) -> NDArr
     return np.unique(np.searchsorted(starts, places, side="right") - 1) if places.size else places
 
 
-def _with_composites(
+def _composed_at(
     packed: NDArray[np.uint32],
     starts: NDArray[np.int64],
     marks: NDArray[np.int64],
@@ -364,10 +369,10 @@ def _expand(folded: Folded, table: Tables) -> Folded:
     if places.size * _CHARACTERS_PER_CHANGE < packed.size:
         ends = (first + length).tolist()
         pieces = [table.expansions[begin:end] for begin, end in zip(first.tolist(), ends, strict=True)]
-        expanded = _with_pieces(packed, places, pieces)
+        expanded = _spliced(packed, places, pieces)
     else:
         counts = np.ones(packed.size, np.int64)
         counts[places] = length
         expanded = np.repeat(packed, counts)
         expanded[ranges(places + shifts[:-1], length)] = table.expansions[ranges(first, length)]
-    return _with_bits(expanded, folded.starts + shifts[np.searchsorted(places, folded.starts)])
+    return _classified(expanded, folded.starts + shifts[np.searchsorted(places, folded.starts)])

@@ -1,7 +1,7 @@
-"""Pairs of a sample as ``tune`` shows them: sources, families of one template, and what two texts have in common.
+"""Pairs of a sample as ``tune`` shows them: sources, families of one template, and the words that two texts share.
 
-``results`` calls ``shown_pairs`` for pairs that a lower threshold adds or a changed setting gains, ``meter`` the other
-functions. ``cli/rendering/tuning_tables.py`` shows the pairs.
+``results`` calls ``shown_pairs``, for pairs that a lower threshold adds or a changed setting gains. ``results`` and
+``meter`` call ``across_share``, ``meter`` also ``in_families``. ``cli/rendering/tuning_tables.py`` shows the pairs.
 """
 
 from collections import Counter
@@ -17,9 +17,9 @@ from streamdedup.evaluation.pairs import Pairs
 from streamdedup.text.shingles import ShingleOptions, Shingler
 from streamdedup.tuning.sample import Sample
 
-#: Pairs that are shown of a group.
+#: Most pairs that ``shown_pairs`` returns.
 SHOWN_COUNT: Final = 10
-#: Fewest different texts of one source, linked by pairs, that are a family of one template. Fewer may be versions.
+#: Least size of a family (``in_families``). A smaller group may be versions of one text, not copies of a template.
 LEAST_FAMILY: Final = 10
 #: Words of a text that are searched for a common passage, and characters of the passage that are shown.
 _SEARCHED_WORDS, _PASSAGE_CHARS = 2_000, 120
@@ -36,7 +36,11 @@ def across_share(sources: Sequence[str | None], pairs: Pairs) -> float | None:
 
 
 def in_families(sources: Sequence[str | None], pairs: Pairs) -> NDArray[np.bool_]:
-    """Return whether each pair is of a family, documents of one source (or of none) that pairs link, bool (n,)."""
+    """Return whether each pair is of a family, bool (n,).
+
+    A family has at least ``LEAST_FAMILY`` documents of one source, or all without a source, that pairs link directly or
+    through other documents. ``meter`` passes one document of each distinct text.
+    """
     ends = _ends(pairs)
     within = [(left, right) for left, right in ends if sources[left] == sources[right]]
     parents: dict[int, int] = {}  # a union-find structure: linked documents have one root
@@ -56,14 +60,15 @@ def in_families(sources: Sequence[str | None], pairs: Pairs) -> NDArray[np.bool_
 
 def shown_pairs(sample: Sample, options: ShingleOptions, pairs: Pairs) -> list[dict[str, Any]]:
     """Return at most ``SHOWN_COUNT`` pairs, evenly spread by similarity rank, the most similar first."""
+    # Single words in text order, also stop words, so that counts and passages are those that a person sees.
     words = replace(options, unit="word", size=1, bag=False, stop_words=frozenset(), stop_shingles=frozenset())
     shingler = Shingler(words)
     ordered = np.argsort(-pairs.similarities, kind="stable")
     spread = np.linspace(0, len(ordered) - 1, min(len(ordered), SHOWN_COUNT)).round().astype(np.int64)
     chosen = pairs.where(ordered[spread])
     return [
-        _shown(sample, shingler, left, right, similarity)
-        for (left, right), similarity in zip(_ends(chosen), chosen.similarities.tolist(), strict=True)
+        _shown(sample, shingler, pair, similarity)
+        for pair, similarity in zip(_ends(chosen), chosen.similarities.tolist(), strict=True)
     ]
 
 
@@ -71,9 +76,9 @@ def _ends(pairs: Pairs) -> list[tuple[int, int]]:
     return list(zip(pairs.left.tolist(), pairs.right.tolist(), strict=True))
 
 
-def _shown(sample: Sample, shingler: Shingler, left: int, right: int, similarity: float) -> dict[str, Any]:
-    earlier, later = sorted((left, right))
-    # The later document is shown on the left.
+def _shown(sample: Sample, shingler: Shingler, pair: tuple[int, int], similarity: float) -> dict[str, Any]:
+    """Return a pair for the JSON of ``tune`` and for ``tuning_tables``: the later document is the left one."""
+    earlier, later = sorted(pair)
     new, old = shingler.in_order(sample.texts[later]), shingler.in_order(sample.texts[earlier])
     new_words, old_words = new.hashes.tolist(), old.hashes.tolist()
     common = sum((Counter(new_words) & Counter(old_words)).values())

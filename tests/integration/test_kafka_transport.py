@@ -240,7 +240,7 @@ LOGIN = {"security_protocol": "SASL_PLAINTEXT", "sasl_mechanism": "PLAIN", "sasl
     [
         (TLS_ALERT, BrokerMisconfigured, "uses TLS; set kafka.security_protocol to SSL or SASL_SSL"),
         (HTTP, BrokerUnavailable, "does not speak Kafka's protocol"),
-        (b"", BrokerUnavailable, "wants TLS or a login does so: check kafka.security_protocol"),
+        (b"", BrokerUnavailable, "wants TLS or a login; check kafka.security_protocol"),
     ],
 )
 def test_a_server_that_is_no_kafka_or_needs_tls_is_explained(reply, kind, words):
@@ -277,7 +277,7 @@ def test_a_failed_tls_handshake_is_explained(kafka):
     """
     command = [sys.executable, "-W", "ignore", "-c", textwrap.dedent(script)]
     said = subprocess.run(command, capture_output=True, text=True, timeout=900, check=True).stdout
-    assert "(SSL): TLS did not come about; a listener without TLS ends it so: check kafka.security_protocol [" in said
+    assert "(SSL): the TLS handshake failed, as with a listener without TLS; check kafka.security_protocol [" in said
 
 
 def test_no_error_and_no_representation_shows_a_secret():

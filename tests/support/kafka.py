@@ -22,8 +22,8 @@ from streamdedup.embedded.process import (
     PORT_TAKEN,
     STOP_DEADLINE_S,
     ManagedProcess,
+    ServerContext,
     ServerError,
-    Started,
     accepts_connections,
 )
 from tests.support.ports import free_ports
@@ -205,7 +205,7 @@ class KafkaBroker(ManagedProcess):
         return ToolRun(f"format-{self.node_id}", [*self._java, *tool], self.directory)
 
 
-class KafkaServer(Started):
+class KafkaServer(ServerContext):
     """A cluster on free ports of the loopback interface; a context manager that stops it.
 
     Stop, kill, pause and start single nodes through ``brokers``; ``wait_ready`` then waits for the running nodes.

@@ -1,9 +1,9 @@
 """Avro, framed for a schema registry: a ``SchemaCompiler``, called by ``registry``. Needs the extra ``registry``.
 
-``payload.body`` in the settings names the field ``body`` of the record or map in the field ``payload``. ``avro_walk``
-reads values. Logical types become texts: times as in ISO 8601, UUIDs and decimals as usual. A content that does not fit
-its logical type stays as it is: fastavro 1.13.1 fails for times that Python cannot represent. The time of fastavro for
-a decimal grows with the square of its length (1 MB: 2 minutes), so ``MAX_DECIMAL_BYTES`` bounds decimals.
+``avro_walk`` reads the leaves of a value: a leaf is a part that becomes a document field. Logical types become texts:
+times as in ISO 8601, UUIDs and decimals as usual. A content that does not fit its logical type stays as it is: fastavro
+1.13.1 fails for times that Python cannot represent. The time of fastavro for a decimal grows with the square of its
+length (1 MB: 2 minutes), so ``MAX_DECIMAL_BYTES`` bounds decimals.
 """
 
 from collections.abc import Callable, Mapping
@@ -49,7 +49,7 @@ def compile_schema(registered: RegisteredSchema, schema: Schema) -> CompiledSche
     def fields(value: bytes) -> Any:
         leaves: list[Any] = [(None, None)] * len(names)
         try:
-            end = step(value, 0, 0, leaves)
+            end = step(value, 0, 0, leaves)  # from position 0 on, at nesting level 0
             contents = [None if content is None else _converted(content, type_, schema) for content, type_ in leaves]
         except (LookupError, ValueError, TypeError, RecursionError) as error:
             raise _damaged(type(error).__name__) from None
@@ -62,8 +62,13 @@ def compile_schema(registered: RegisteredSchema, schema: Schema) -> CompiledSche
 
 
 def _walk(registered: RegisteredSchema, schema: Schema) -> tuple[list[str], Walk, Any]:
-    """Return the field name of each leaf, a walk that knows all types, and the root for its ``step``."""
-    # A name with dots has two paths (``Schema.paths``), so two leaves; reversed, as the last with a content counts.
+    """Return the field name of each leaf, a walk that knows all types, and the root for its ``step``.
+
+    The name ``payload.body`` in the settings means a field that is called so literally, or the field ``body`` of the
+    record or map in the field ``payload`` (``Schema.paths``).
+    """
+    # A name with dots has two paths, thus two leaves, and the first path with a content counts. The paths are reversed
+    # because ``fields`` builds a dict, in which the last content of a name wins.
     paths = [(path, name) for name, paths in schema.paths.items() for path in reversed(paths)]
     walk = Walk({path: number for number, (path, _) in enumerate(paths)})
     try:
@@ -83,10 +88,11 @@ def _damaged(reason: str) -> DecodeError:
 def _converted(content: Any, type_: Type, schema: Schema) -> Any:
     """Return the content of a leaf as a document field has it."""
     if type_.kind == "string" and len(content) <= schema.most_text_bytes:
-        content = content.decode()
+        content = content.decode()  # a longer text stays bytes, which ``Schema.from_mapping`` refuses as too large
     if type_.kind == "enum":
         symbol = type_.node["symbols"][content]
-        if not isinstance(symbol, str) or "\ufffd" in symbol:  # two ids could become equal: U+FFFD was half of a pair
+        if not isinstance(symbol, str) or "\ufffd" in symbol:
+            # U+FFFD may be any half of a surrogate pair, so two different symbols, such as ids, could become equal.
             raise unusable("a symbol is no text, or contains half of a surrogate pair or U+FFFD")
         return symbol
     if "logicalType" not in type_.node:
@@ -94,7 +100,7 @@ def _converted(content: Any, type_: Type, schema: Schema) -> Any:
     name = f"{type_.kind}-{type_.node['logicalType']}"
     convert = _NEWER_READERS.get(name) or LOGICAL_READERS.get(name)
     if convert is None or (isinstance(content, bytes) and len(content) > MAX_DECIMAL_BYTES):
-        return content
+        return content  # a longer decimal stays bytes, which ``Schema.from_mapping`` refuses as a wrong type
     try:
         converted = convert(content, type_.node, None)  # no reader schema
     except (ValueError, TypeError, KeyError, ArithmeticError):
@@ -109,7 +115,7 @@ def compile_writer(registered: RegisteredSchema, schema: Schema) -> Write:
     parsed = _parsed(registered)
     time_name = schema.names.get("published_at", "")
     names, walk, root = _walk(registered, schema)
-    walk.step(root)  # only for the definitions of the leaves
+    walk.step(root)  # fills ``walk.definitions``; the step itself is not used
     nodes = [node for number, nodes in walk.definitions.items() if names[number] == time_name for node in nodes]
     has_time = any(str(node.get("logicalType")).startswith("timestamp-") for node in nodes)
 
