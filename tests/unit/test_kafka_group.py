@@ -7,6 +7,7 @@ from uuid import UUID
 
 import pytest
 from kafka.admin import MemberToRemove
+from kafka.errors import CoordinatorNotAvailableError, GroupAuthorizationFailedError
 from kafka.structs import OffsetAndMetadata, TopicPartition
 
 from streamdedup.cli import guards
@@ -236,3 +237,21 @@ def test_a_consumer_joins_once_its_client_knows_the_topics_or_an_answer_lacks_th
     client = SimpleNamespace(cluster=SimpleNamespace(request_update=request_update))
     _await_metadata(SimpleNamespace(_client=client, _cluster=cluster), OPTIONS)
     assert len(asked) == requests
+
+
+@pytest.mark.parametrize(("kind", "tries"), [(CoordinatorNotAvailableError, 3), (GroupAuthorizationFailedError, 1)])
+def test_a_coordinator_that_is_not_ready_is_asked_until_the_time_is_over_and_one_that_refuses_once(
+    monkeypatch, kind, tries
+):
+    clock, asked = ManualClock(), []
+
+    def ask():
+        clock.now_s += OPTIONS.connect_timeout_s / 2
+        asked.append(kind)
+        assert len(asked) < 5
+        raise kind
+
+    monkeypatch.setattr(group_admin, "time", SimpleNamespace(monotonic=clock, sleep=lambda _seconds: None))
+    with pytest.raises(StreamdedupError):
+        group_admin._retrying(OPTIONS, "ask", ask)
+    assert len(asked) == tries

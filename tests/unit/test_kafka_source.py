@@ -119,6 +119,16 @@ def source(consumer):
     return source
 
 
+def test_records_that_come_while_the_membership_is_kept_are_read_again_from_the_first(source, consumer):
+    def poll(timeout_ms):
+        consumer.offsets[HEALTHY] = 42
+        return {HEALTHY: [a_record(HEALTHY, offset) for offset in (40, 41)], DELETED: []}
+
+    consumer.poll = poll
+    source._keep_step(0.1)
+    assert consumer.offsets == {HEALTHY: 40, DELETED: 7}
+
+
 def test_beside_a_topic_that_was_created_again_no_record_of_a_healthy_topic_is_skipped(source, caplog):
     assert not source.poll(0.0)
     assert caplog.messages == ["The committed offset belongs to a deleted topic; reading restarts at the oldest record"]
