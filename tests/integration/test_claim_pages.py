@@ -137,6 +137,7 @@ def test_a_clock_that_goes_back_forgets_nothing(lab):
     lab.ask(pairs(10))
     lab.pass_time(-10 * LIFETIME_MS)
     assert lab.ask(pairs(10), SECOND) == [False] * 10
+    assert len(lab.generations()) == 2  # the pages of the first one would live for ten times as long
     lab.pass_time(-1000)
     assert lab.ask(pairs(10), SECOND) == [False] * 10
     assert len(lab.generations()) <= 3
