@@ -6,7 +6,7 @@ from streamdedup.index.memory import MemoryIndex
 from streamdedup.index.values import UNKNOWN_BROKER_STATE
 from streamdedup.kafka.protocols import Batch, Record
 from streamdedup.position import Partition, PartitionIncarnation, Position
-from tests.turns import GROUP, INPUT, Killed, Moment, Sent, World
+from tests.turns import GROUP, INPUT, Killed, Moment, Sent, World, once
 
 TEXT = "amber birch cedar delta ember"
 OTHER_TEXT = "knoll lagoon amber jetty inlet"
@@ -81,6 +81,18 @@ def test_it_may_happen_before_any_effect_of_a_batch(is_killed):
         pairs = [pair for pair in world.run().pairs() if pair != ("x", "y")]
         assert pairs == [("a", "b"), ("a", "n3"), ("b", "n3"), ("c", "d"), ("n1", "n2")], number
         assert world.total("documents_silent_total") == 0
+
+
+def test_a_document_whose_first_attempt_went_with_the_old_topic_is_compared_when_it_is_sent_again():
+    again = Sent("x", TEXT, 0)
+
+    def recreate(world: World, _moment: Moment) -> None:
+        world.recreate(again, offsets_deleted=False)
+        raise Killed
+
+    world = World(BEFORE).run().send(again)
+    world.plan = once("claim_pairs", recreate)
+    assert {("a", "x"), ("b", "x")} <= set(world.run().pairs())
 
 
 @pytest.mark.parametrize("deleted", [True, False])
