@@ -510,7 +510,9 @@ class TestPairs:
 
     def test_a_cluster_is_set_on_the_version_meant_only(self, store, fence):
         insert(store, fence, an_entry(1, offset=1), an_entry(2, offset=2))
-        store.set_clusters([(1, Position(*PARTITION, 1), -9), (2, Position(*PARTITION, 1), -9)], [fence])
+        of_another_partition = Position(*OTHER_PARTITION, 1)
+        clusters = [(1, Position(*PARTITION, 1), -9), (2, Position(*PARTITION, 1), -9), (1, of_another_partition, -8)]
+        store.set_clusters(clusters, [fence, store.fence(OTHER_PARTITION, 1, 0)])
         records = store.get_entries([1, 2])
         assert (records[1].cluster, records[2].cluster) == (-9, 2)
 

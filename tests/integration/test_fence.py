@@ -2,7 +2,7 @@
 
 import pytest
 
-from streamdedup.errors import BatchRefused
+from streamdedup.errors import BatchRefused, IndexLost
 from streamdedup.index.redis.base import RedisIndexOptions
 from streamdedup.index.redis.connection import connect
 from streamdedup.index.redis.store import RedisIndex
@@ -67,3 +67,5 @@ def test_an_index_of_which_one_slot_has_gone_back_knows_no_later_attempt_of_the_
     assert states[other] == PartitionState(0, attempts[2], 0, "", 7, "")
     assert states[Partition("articles", 2)] == PartitionState(None)
     assert store.partition_states([]) == {}
+    with pytest.raises(IndexLost, match="gone back"):
+        store.fence(PARTITION, 1, 0, attempts[3])

@@ -100,6 +100,8 @@ class TestLookingIn:
         upkeep = RedisUpkeep(connection, "sd:articles")
         assert upkeep.partitions(["articles", "others"]) == {PARTITION: PartitionFacts(3, 7)}
         assert upkeep.partitions(["articles"], [far])[far] == PartitionFacts(40, 9)
+        store.unfence(PARTITION)
+        assert upkeep.partitions(["articles"]) == {PARTITION: PartitionFacts(3, None)}
 
     def test_the_fingerprint_is_what_the_index_was_built_with(self, servers):
         connection, _ = servers
