@@ -4,6 +4,7 @@ import itertools
 import random
 from collections import Counter
 from dataclasses import replace
+from types import SimpleNamespace
 
 import pytest
 from hypothesis import given, settings
@@ -11,7 +12,7 @@ from hypothesis import strategies as st
 
 from streamdedup.detection import appending, lifecycle, preparation
 from streamdedup.detection.candidates import STORM_CANDIDATES, BucketHits, CopyBuckets, promising_candidates
-from streamdedup.detection.entry_chunks import weight_bytes
+from streamdedup.detection.entry_chunks import read_chunks, weight_bytes
 from streamdedup.detection.limits import ReachedLimits
 from streamdedup.detection.lookup import IndexLookup, LookupQuery
 from streamdedup.detection.model import Skip, document_number
@@ -476,6 +477,17 @@ def test_entries_of_candidates_are_held_in_chunks_of_the_budget():
     assert result.verified_count == 40
     assert sum(store.weights) >= 40 * each * 0.9, "all were read"
     assert max(store.weights) <= 5 * each * 1.1
+
+
+def test_of_more_entries_than_a_request_takes_each_is_read_once():
+    asked = []
+
+    def read_entries(numbers, _limit_bytes):
+        asked.extend(numbers)
+        return {number: number for number in numbers}
+
+    store = SimpleNamespace(read_entries=read_entries)
+    assert [number for chunk in read_chunks(store, range(4_001)) for number in chunk] == asked == list(range(4_001))
 
 
 def test_only_the_bands_of_contents_outside_the_batch_are_signed(monkeypatch):
