@@ -822,6 +822,17 @@ def test_before_a_gap_is_filled_batches_in_progress_without_a_commit_are_refused
     assert [run._are_matched(numbers, fences) for numbers in ({number}, {number + 1})] == [True, False]
 
 
+def test_attempts_after_an_accepted_loss_are_later_than_the_committed_one():
+    index, partition = MemoryIndex(), Partition(INPUT, 0)
+    index.open({})
+    ownership = PartitionOwnership({INPUT: SimpleNamespace(name="articles", index=index)})
+    committed = CommittedOffset(9, f"{5:013d}.{7:010d}.{1:017d}")
+    ownership.accept_losses([Loss(partition, committed, "gone")], generation=1)
+    state = index.partition_states([partition])[partition]
+    assert committed.metadata == state.committed_attempt < state.announced
+    assert find_losses(index, {partition: committed}) == []
+
+
 def test_an_index_that_goes_back_again_while_a_gap_is_filled_does_not_count_as_filled():
     index, partition = MemoryIndex(), Partition("articles", 0)
     index.open(FINGERPRINT)
