@@ -629,7 +629,8 @@ def test_a_document_deleted_while_others_are_inserted_in_its_buckets_near_capaci
 
 def test_in_a_storm_a_document_is_compared_with_few_of_any_number_of_earlier_ones():
     stream = Stream(store=MemoryIndex(bucket_cap=20))
-    result = stream.index(*[a_document(f"d{at}", TEXT, at) for at in range(400)])
+    empty = a_document("empty", "", 400)  # in no bucket
+    result = stream.index(empty, *[a_document(f"d{at}", TEXT, at) for at in range(400)])
     by_id = {detection.document.id: len(detection.matches) for detection in result.detections}
     assert len(by_id) == 399
     assert all(by_id[f"d{at}"] == at for at in range(1, 20))
@@ -638,6 +639,8 @@ def test_in_a_storm_a_document_is_compared_with_few_of_any_number_of_earlier_one
     reached = ReachedLimits.of(result)
     assert (reached.documents, reached.in_full_buckets, reached.over_candidates) == (380, 380, 0)
     assert result.full_buckets_count == 380 * OPTIONS.banding.bands
+    assert [position.offset for position in result.full_bucket_positions] == list(range(20, 400))
+    assert result.rejected_count == 0
 
 
 def test_candidates_hidden_by_a_storm_are_counted_as_dropped_or_full():
