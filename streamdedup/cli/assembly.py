@@ -9,7 +9,7 @@ from dataclasses import replace
 from functools import lru_cache
 from importlib import import_module
 
-from streamdedup import __version__, clock
+from streamdedup import __version__
 from streamdedup.cli.settings_options import with_same_settings
 from streamdedup.daemon.batch import Pipeline
 from streamdedup.daemon.breaker import BreakerOptions
@@ -199,12 +199,7 @@ def pipeline(settings: Settings, name: str, index: Index) -> Pipeline:
     )
 
 
-def rebuilder(
-    settings: Settings,
-    backend: Backend,
-    on_keys: Callable[[int], None] = lambda _count: None,
-    now_ms: Callable[[], int] = clock.now_ms,
-) -> Rebuilder:
+def rebuilder(settings: Settings, backend: Backend, on_keys: Callable[[int], None] = lambda _count: None) -> Rebuilder:
     """Return the rebuilder for lost indexes; ``on_keys`` gets the count of newly deleted keys of the old index."""
     alerts = alert_reader(settings)
 
@@ -220,7 +215,7 @@ def rebuilder(
             alerts=alerts,
         )
 
-    return Rebuilder(open_target, KafkaHistory(kafka_options(settings)), settings.kafka.duplicates_topic, now_ms)
+    return Rebuilder(open_target, KafkaHistory(kafka_options(settings)), settings.kafka.duplicates_topic)
 
 
 def crash_observer() -> StepObserver | None:

@@ -6,7 +6,7 @@ builds an index for ``rebuild`` and ``prepare``.
 
 import json
 import time
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import replace
 from functools import partial
@@ -21,9 +21,9 @@ from streamdedup.cli.index_status import collect_status, is_lost, render_status
 from streamdedup.cli.output import showing_keys, showing_parts, tell
 from streamdedup.cli.settings_options import ConfigOption, SetOption, load_settings, with_same_settings
 from streamdedup.daemon.losses import Loss, find_losses, is_lost_as_a_whole
-from streamdedup.daemon.rebuild import Rebuilder, fillable_gaps, keeping_membership
+from streamdedup.daemon.rebuild import fillable_gaps, keeping_membership
 from streamdedup.daemon.rebuild_run import Progress
-from streamdedup.errors import EXIT_INDEX_LOST, BrokerUnavailable, SettingsError
+from streamdedup.errors import EXIT_INDEX_LOST, BrokerUnavailable, SettingsError, StreamdedupError
 from streamdedup.index.backend import Backend
 from streamdedup.index.fingerprints import mismatches
 from streamdedup.indexes import connect_backend, lifetime_ms
@@ -157,16 +157,14 @@ def rebuild(
     with connect_backend(settings) as backend:
         backend.require_usable()
         losses = _losses(settings, names, backend)
-        began_ms = clock.now_ms()  # a gap does not grow old while the operator thinks about the question
-        to_rebuild = {name for name in names if not _is_gap(losses[name], settings.profiles[name], began_ms)}
+        to_rebuild = {name for name in names if not _is_gap(losses[name], settings.profiles[name])}
         to_replace = [name for name in names if name in to_rebuild and backend.upkeep(name).fingerprint() is not None]
         if to_replace:
             require_confirmable("replaces an index", yes=yes)
             confirm(f"Replace the index of {', '.join(to_replace)} at {backend.address}?", yes=yes)
         with showing_keys("deleting") as on_keys, showing_parts("offsets") as progress:
             gaps = {name: None if name in to_rebuild else of_profile for name, of_profile in losses.items()}
-            builder = rebuilder(settings, backend, on_keys, lambda: began_ms)
-            counts = _rebuild(settings, gaps, builder, progress)
+            counts = _rebuild(settings, gaps, backend, on_keys, progress)
     for name, count in counts.items():
         tell(f"{name}: {'rebuilt' if name in to_rebuild else 'complete again'} from {counted(count, 'record')}")
 
@@ -183,12 +181,19 @@ def _losses(settings: Settings, names: Sequence[str], backend: Backend) -> dict[
     return losses
 
 
-def _is_gap(losses: Sequence[Loss], profile: Profile, now_ms: int) -> bool:
+def _is_gap(losses: Sequence[Loss], profile: Profile) -> bool:
     """Return whether only a gap is to be filled; with other losses, or none, the index is replaced.
 
     The replay may still show that the records of the gap are not enough: ``RebuildRun`` then replaces the index.
     """
-    return bool(losses) and fillable_gaps(losses, lifetime_ms(profile), now_ms) is not None
+    return bool(losses) and fillable_gaps(losses, lifetime_ms(profile), clock.now_ms()) is not None
+
+
+def _still_gaps(losses: list[Loss], name: str, profile: Profile) -> list[Loss]:
+    """Return losses that were gaps before the operator was asked; ``StreamdedupError`` if they are too old by now."""
+    if not _is_gap(losses, profile):
+        raise StreamdedupError(f"the gap of {name} is too old by now: run the command again to replace the index")
+    return losses
 
 
 def _fits(backend: Backend, name: str) -> bool:
@@ -198,16 +203,23 @@ def _fits(backend: Backend, name: str) -> bool:
 
 
 def _rebuild(
-    settings: Settings, gaps: Mapping[str, list[Loss] | None], builder: Rebuilder, progress: Progress
+    settings: Settings,
+    gaps: Mapping[str, list[Loss] | None],
+    backend: Backend,
+    on_keys: Callable[[int], None],
+    progress: Progress,
 ) -> dict[str, int]:
     """Rebuild the indexes of profiles up to the committed offsets; return the record count by profile.
 
     ``gaps`` has the losses of each profile whose index stays; None for a profile whose whole index is rebuilt.
+    ``on_keys`` is called with the count of newly deleted keys of the old index.
     """
+    builder = rebuilder(settings, backend, on_keys)
     try:
         for name, losses in gaps.items():
             # `begin` takes a function, because a daemon finds the losses under the lease (the right to rebuild).
-            builder.begin(name, find_losses=None if losses is None else partial(list, losses))
+            find = None if losses is None else partial(_still_gaps, losses, name, settings.profiles[name])
+            builder.begin(name, find_losses=find)
         # Joined after `begin`: the fence has the new generation, and refuses a batch that an earlier member processes.
         with _joined_group(settings) as (source, generation):
             committed = source.committed_offsets()

@@ -9,15 +9,19 @@ fixed lengths, so that the order of texts is that of attempts:
 =========  ======  ==========================================================================================
 part       digits  content
 =========  ======  ==========================================================================================
-lineage    13      time at which the index was built as a whole, milliseconds since the epoch; 0 without a rebuild
+lineage    13      time at which the index was begun or rebuilt as a whole, milliseconds since the epoch
 sequence   10      greater than that of any earlier attempt at a partition in the batch
 time       17      clock of the daemon, microseconds since the epoch
 =========  ======  ==========================================================================================
 
+A lineage is later than all earlier ones that the process finds in index and group, also where the clock is behind. A
+batch of several profiles has one id, in the latest of their lineages.
+
 Clocks may be set back, and a consumer group that was deleted counts its generations from 1 again; neither changes the
-order of ids. A daemon whose index lacks a committed attempt rebuilds it first, so committed ids ascend.
+order of ids in one index.
 """
 
+import random
 import re
 import time
 
@@ -44,17 +48,23 @@ class AttemptIds:
             self._sequence = max(self._sequence, int(attempt_id[14:24]))
 
     def begin_lineage(self, now_ms: int) -> None:
-        """Begin the lineage of a new index: later than all observed lineages."""
-        self._lineage = max(min(now_ms, _LATEST_MS), self._lineage + 1)
+        """Begin the lineage of a new index: later than all observed lineages.
+
+        If the clock is behind, two indexes could begin the same lineage, hence the random part.
+        """
+        following = self._lineage + 1 + random.randrange(1_000)  # noqa: S311  no secret depends on it
+        self._lineage = max(min(now_ms, _LATEST_MS), following)
 
     def next(self) -> str:
         return self._next(time.time_ns() // 1000)
 
     def renewed(self, attempt_id: str) -> str:
-        """Return the next id, with the time of a committed attempt: an index has got the records of that attempt."""
+        """Return the next id, with the time of a committed attempt whose records an index now counts as known."""
         return self._next(_time_us(attempt_id))
 
     def _next(self, time_us: int) -> str:
+        if not self._lineage:  # an index without an attempt so far
+            self.begin_lineage(time.time_ns() // 1_000_000)
         self._sequence += 1
         return f"{self._lineage:013d}.{self._sequence:010d}.{time_us:017d}"
 
@@ -70,7 +80,7 @@ def lineage_of(attempt_id: str) -> int:
 
 
 def is_renewed(announced: str, committed_attempt: str) -> bool:
-    """Tell whether an announced id is that of a rebuild for a committed attempt (``AttemptIds.renewed``)."""
+    """Tell whether an announced id was made for a committed attempt by ``AttemptIds.renewed``, as in a rebuild."""
     return announced[25:] == committed_attempt[25:]
 
 

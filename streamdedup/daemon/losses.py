@@ -73,7 +73,9 @@ def losses_between(
     """Return the committed offsets that an index does not know; ``states`` are its states of the same partitions."""
     lineage = max((lineage_of(state.announced) for state in states.values()), default=0)
     commit_times = [attempt_ms(state.committed_attempt) for state in states.values() if state.committed_attempt]
-    commits = _KnownCommits(lineage, max(commit_times, default=None))
+    # A slot has gone back to a time before the last rebuild.
+    is_mixed = any(0 < lineage_of(state.announced) < lineage_of(state.latest) for state in states.values())
+    commits = _NO_COMMITS if is_mixed else _KnownCommits(lineage, max(commit_times, default=None))
     losses = (loss_of(partition, committed[partition], state, commits) for partition, state in states.items())
     # `index prepare` announces what it has read; a daemon at work has announced attempts of its own since.
     is_unused = all(is_renewed(state.announced, state.committed_attempt) for state in states.values())
@@ -93,7 +95,9 @@ def loss_of(
     if state.high_water_mark is None:
         reason = f"{offset_text} has never seen this partition: it was lost, or it is another one"
     elif not is_known_attempt(attempt_id_of(committed), state.announced, state.committed_attempt):
-        reason = f"{offset_text} does not know of it: it has gone back to an earlier time"
+        reason = (
+            f"{offset_text} does not know of it: it has gone back to an earlier time, or another index was used since"
+        )
     else:
         return None
     return Loss(partition, committed, reason, _gap(committed, state, commits))
@@ -105,10 +109,10 @@ def _gap(committed: CommittedOffset, state: PartitionState, commits: _KnownCommi
     The gap begins with the last announced attempt. Without such an attempt it begins at offset 0, because the index has
     gone back to a time before the partition was read. The whole index is lost in these cases:
 
-    * It knows of no commit.
+    * It knows of no commit, or its slots know attempts of different lineages.
     * Another program has committed the offset, without an attempt id.
-    * The commit is of a later lineage: the index is from before its last rebuild, or an index of other settings has
-      taken its place since. Its claims are older than those of the later index.
+    * The commit is of a later lineage: the index is from before its last rebuild, or a later index was used since. The
+      claims of the later index are not in this one.
     * The announced attempt belongs to an earlier incarnation of the topic; without topic ids, a committed offset that
       is not behind the start of the attempt shows that.
     """

@@ -17,7 +17,7 @@ import structlog
 
 from streamdedup.daemon.attempts import AttemptIds, attempt_id_of
 from streamdedup.daemon.batch import Pipeline
-from streamdedup.daemon.losses import Loss, loss_of, losses_between
+from streamdedup.daemon.losses import Loss, is_lost_as_a_whole, loss_of, losses_between
 from streamdedup.detection.model import DetectionResult
 from streamdedup.errors import BatchRefused, IndexLost, StaleFence, StoreUnavailable
 from streamdedup.index.contract import PartitionStore
@@ -126,7 +126,7 @@ class PartitionOwnership:
             committed = None
         index = self._pipelines[partition.topic].index
         in_index = index.partition_states([partition])[partition]
-        self._attempt_ids.observe(in_index.announced)
+        self._attempt_ids.observe(in_index.latest)
         loss = None if committed is None else loss_of(partition, committed, in_index)
         if loss is not None:
             raise IndexLost(loss.reason)
@@ -227,7 +227,7 @@ class PartitionOwnership:
         for pipeline, partitions in self._by_pipeline(committed):
             states = pipeline.index.partition_states(sorted(partitions))
             for state in states.values():
-                self._attempt_ids.observe(state.announced)
+                self._attempt_ids.observe(state.latest)
             losses += losses_between({partition: committed[partition] for partition in partitions}, states)
             behind += [(p, committed[p]) for p in assigned & states.keys() if _is_behind(states[p], committed[p])]
         generation = source.generation()
@@ -246,7 +246,11 @@ class PartitionOwnership:
                 self._fence(partition, generation, committed.offset, source, BrokerState(committed.topic_id, end))
 
     def accept_losses(self, losses: Sequence[Loss], generation: int) -> None:
-        """Fence the partitions and announce the committed attempts, as if the index had the lost documents."""
+        """Fence the partitions and make the committed attempts known, as if the index had the lost documents."""
+        for loss in losses:
+            self._attempt_ids.observe(attempt_id_of(loss.committed))
+        if is_lost_as_a_whole(losses):
+            self._attempt_ids.begin_lineage(time.time_ns() // 1_000_000)  # another index may go on in the present one
         for loss in losses:
             partition, offset = loss.partition, loss.committed.offset
             index: PartitionStore = self._pipelines[partition.topic].index
@@ -255,7 +259,6 @@ class PartitionOwnership:
             fence = index.fence(partition, generation, offset, state=in_kafka)
             committed_id = attempt_id_of(loss.committed)
             if committed_id:
-                self._attempt_ids.observe(committed_id)
                 attempt_id = self._attempt_ids.renewed(committed_id)
                 index.announce(attempt_id, [fence], {partition: offset}, committed_id=committed_id)
 

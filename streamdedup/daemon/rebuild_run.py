@@ -153,19 +153,22 @@ class RebuildRun:
             announced = states[partition].announced
             in_kafka = BrokerState(committed.topic_id, incarnation=committed.incarnation)
             fences[partition] = index.fence(partition, self._generation, committed.offset, announced, in_kafka)
-            self._attempt_ids.observe(announced)
+            self._attempt_ids.observe(states[partition].latest)
         return fences
 
     def _announce(self, fences: Mapping[Partition, Fence], now_ms: int) -> None:
-        """Announce the committed attempts of the replayed partitions; a rebuild of the whole index begins a lineage."""
+        """Announce a new attempt in each replayed partition, beside the committed one.
+
+        A rebuild of the whole index begins a lineage, and announces it also where no attempt was committed.
+        """
         committed_ids = {partition: attempt_id_of(committed) for partition, committed in self._committed.items()}
         for committed_id in committed_ids.values():
             self._attempt_ids.observe(committed_id)
         if self._gaps is None:
             self._attempt_ids.begin_lineage(now_ms)
         for partition, committed_id in committed_ids.items():
-            if committed_id and (self._gaps is None or partition in self._gaps):
-                attempt_id = self._attempt_ids.renewed(committed_id)
+            if self._gaps is None or (committed_id and partition in self._gaps):
+                attempt_id = self._attempt_ids.renewed(committed_id) if committed_id else self._attempt_ids.next()
                 starts = {partition: self._committed[partition].offset}  # all earlier records are in the index
                 self._pipeline.index.announce(attempt_id, [fences[partition]], starts, committed_id=committed_id)
 
@@ -255,10 +258,8 @@ class RebuildRun:
         all_fences = list(fences.values())
         for partition, state in index.partition_states(sorted(partitions.keys() - fences.keys())).items():
             if state.high_water_mark is not None:  # otherwise no batch has begun
-                in_kafka = BrokerState(state.topic_id)
-                all_fences.append(
-                    index.fence(partition, self._generation, state.high_water_mark, state.announced, in_kafka)
-                )
+                mark, known_id, in_kafka = state.high_water_mark, state.committed_attempt, BrokerState(state.topic_id)
+                all_fences.append(index.fence(partition, self._generation, mark, known_id, in_kafka))
         return all_fences
 
     def _are_matched(self, numbers: Collection[int], fences: Sequence[Fence]) -> bool:

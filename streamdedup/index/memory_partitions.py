@@ -90,7 +90,7 @@ class MemoryPartitions:
         attempt_id, start, committed_id = self._attempt(partition)
         incarnation, topic_id = self._incarnations.get(partition, (0, ""))
         high_water_mark = self._high_water_marks.get(partition)
-        return PartitionState(high_water_mark, attempt_id, incarnation, topic_id, start, committed_id)
+        return PartitionState(high_water_mark, attempt_id, incarnation, topic_id, start, committed_id, attempt_id)
 
     def announce(
         self,

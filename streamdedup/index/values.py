@@ -104,6 +104,7 @@ class PartitionState:
             when there is no such attempt.
         committed_attempt: Id of the last committed attempt that the index knew when ``announced`` was announced; empty
             for none.
+        latest: Id of the latest attempt that is announced in any slot.
     """
 
     high_water_mark: int | None
@@ -112,13 +113,14 @@ class PartitionState:
     topic_id: str = ""
     announced_start: int | None = None
     committed_attempt: str = ""
+    latest: str = ""
 
 
 def is_known_attempt(committed: str, announced: str, committed_attempt: str) -> bool:
     """Tell whether an index knows a committed attempt, by two ids that it stores (``PartitionState``; rule 11).
 
-    A later announced attempt shows this only in the lineage of the commit, the digits before the first dot: with
-    another lineage the commit may be of another index, and the announced attempt may never have been committed.
+    A later announced attempt of another lineage (the digits before the first dot) proves nothing: its index may have
+    been left for that of the commit before the attempt was committed.
     """
     is_same_lineage = committed.partition(".")[0] == announced.partition(".")[0]
     return committed <= committed_attempt or (is_same_lineage and committed <= announced)

@@ -1017,7 +1017,7 @@ class TestAnnouncements:
     def test_what_is_announced_is_known_of_its_partitions_only(self, store):
         store.announce(EARLIER, [store.fence(PARTITION, 1, 7)], {PARTITION: 0})
         assert store.partition_states([PARTITION, OTHER_PARTITION]) == {
-            PARTITION: PartitionState(7, EARLIER, announced_start=0),
+            PARTITION: PartitionState(7, EARLIER, announced_start=0, latest=EARLIER),
             OTHER_PARTITION: PartitionState(None),
         }
 

@@ -63,8 +63,8 @@ def test_an_index_of_which_one_slot_has_gone_back_knows_no_later_attempt_of_the_
     store.announce(attempts[2], [fences[other]], {other: 7})
     redis_client.set(key, earlier)
     states = store.partition_states([other, PARTITION, Partition("articles", 2)])
-    assert states[PARTITION] == PartitionState(0, attempts[1], 0, "", 1, attempts[1])
-    assert states[other] == PartitionState(0, attempts[2], 0, "", 7, "")
+    assert states[PARTITION] == PartitionState(0, attempts[1], 0, "", 1, attempts[1], attempts[3])
+    assert states[other] == PartitionState(0, attempts[2], 0, "", 7, "", attempts[2])
     assert states[Partition("articles", 2)] == PartitionState(None)
     assert store.partition_states([]) == {}
     with pytest.raises(IndexLost, match="gone back"):

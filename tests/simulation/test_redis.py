@@ -8,7 +8,7 @@ import redis
 
 from tests.simulation.faults import play
 from tests.simulation.generate import random_story
-from tests.simulation.redis_server import RedisSimulation
+from tests.simulation.redis_server import RedisServer, RedisSimulation
 from tests.simulation.simulation import Simulation, simulated
 from tests.simulation.story import STORIES, Story, parse
 from tests.simulation.world import DEAD_LETTERS, DUPLICATES
@@ -68,3 +68,24 @@ def test_a_story_that_was_kept_has_the_same_course_in_redis(path, redis_client):
     story = parse(path.read_text())
     if has_no_limits(story):
         assert_same(story, redis_client, "sets")
+
+
+class OneSlot(RedisServer):
+    """A server of which only the keys of one slot go back."""
+
+    def go_back(self, name: str | None, *, restarts: bool = True) -> None:
+        assert name is not None
+        for key in self._client.scan_iter(match="*:1}*"):
+            self._client.delete(key)
+        for key, value in self.copies[name]["values"].items():
+            if b":1}" in key:
+                self._client.restore(key, *value)
+        self.epoch += restarts
+
+
+@pytest.mark.parametrize("path", sorted((STORIES / "slots").glob("*.story")), ids=lambda path: path.stem)
+def test_an_index_of_which_one_slot_goes_back_is_used_again(path, redis_client):
+    story = parse(path.read_text())
+    simulation = RedisSimulation(story.setup, redis_client, "sets")
+    simulation.server = OneSlot(redis_client, "sets", lambda: simulation.now_ms)
+    assert course(simulation, story)[2] == []

@@ -115,14 +115,14 @@ class RedisPartitions(RedisPart):
         for partition, stored, *announced in zip(partitions, *values, strict=True):
             attempts = [decode_attempt(attempt or b"") for attempt in announced]
             # A slot that has gone back to an earlier time has an earlier attempt than the other slots.
-            earliest = min(attempts, key=attrgetter("attempt_id"))
+            earliest, latest = (choose(attempts, key=attrgetter("attempt_id")) for choose in (min, max))
             if stored is None:
-                states[partition] = PartitionState(None, earliest.attempt_id)
+                states[partition] = PartitionState(None, earliest.attempt_id, latest=latest.attempt_id)
                 continue
             offset, incarnation, topic_id = decode_high_water_mark(stored)
             committed_id = min(attempt.committed_id for attempt in attempts)
             states[partition] = PartitionState(
-                offset, earliest.attempt_id, incarnation, topic_id, earliest.start, committed_id
+                offset, earliest.attempt_id, incarnation, topic_id, earliest.start, committed_id, latest.attempt_id
             )
         return states
 

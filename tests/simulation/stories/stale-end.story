@@ -5,6 +5,9 @@ partitions 1
 daemons a
 static True
 
+send 0 w plum quartz river stone
+settle
+start a
 send 0 x amber birch cedar delta
 run a until fence
 start a
