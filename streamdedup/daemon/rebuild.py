@@ -5,8 +5,8 @@ prepare`` builds an index beside daemons at work: it skips step 2, and passes ge
 
 Until a rebuild ends no daemon takes over a partition: a document that is compared with half of an index would never
 find its pairs with the other half. A lost index is built anew as a staging index (``index.staging``), which no daemon
-can open. An index with a gap keeps its entries; its announced attempts are earlier than the committed ones, and show
-the gap to every daemon until all of it is replayed. The lease on the staging index is the right to rebuild: a process
+can open. An index with a gap keeps its entries; its announced attempts show the gap to every daemon until all of it is
+replayed. The lease on the staging index is the right to rebuild: a process
 that does not extend its lease for a minute loses it.
 
 Steps, for each profile (3 to 5: ``rebuild_run``):
@@ -18,7 +18,7 @@ Steps, for each profile (3 to 5: ``rebuild_run``):
     4. Seed claims (rule 8), clusters and incarnations from the alert topic. For a gap, read alerts from the last commit
        that the index knows on. For a lost index, read all alerts: each request for a claim extends its life, so claims
        may be much older than their documents.
-    5. Announce the committed attempts, and complete the index.
+    5. Announce new attempts beside the committed ones, and complete the index.
 """
 
 import time

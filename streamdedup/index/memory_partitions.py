@@ -30,7 +30,7 @@ class MemoryPartitions:
         #: Topic ids before the present one, by partition. A call with such an id belongs to a topic that was deleted.
         self._earlier_topic_ids: dict[Partition, set[str]] = {}
         #: Last announced attempt of each partition. Where it does not know the committed one, the index has gone back
-        #: to an earlier time (rule 11).
+        #: to an earlier time, or another index was used (rule 11).
         self._announced: dict[Partition, StoredAttempt] = {}
         self._pending_matches: ExpiringDict[Position, PendingMatches] = ExpiringDict(lifetime_ms, now_ms)
 
@@ -51,7 +51,7 @@ class MemoryPartitions:
         # Before the checks that may raise, as in Redis: from now on the previous owner's writes are refused.
         self._fences[partition] = generation
         if not self._attempt(partition).knows(attempt_id):
-            raise IndexLost(f"the index has gone back to an earlier time: it lacks committed batches of {partition}")
+            raise IndexLost(f"the index has gone back, or another was used: it lacks committed batches of {partition}")
         confirm()
         self._check_fences([Fence(partition, generation, start)])
         if state.topic_id in self._earlier_topic_ids.get(partition, ()):

@@ -11,6 +11,7 @@ from structlog.testing import capture_logs
 from streamdedup import clock
 from streamdedup.cli import index as commands
 from streamdedup.daemon import rebuild
+from streamdedup.daemon.attempts import lineage_of
 from streamdedup.daemon.losses import Gap, Loss, find_losses
 from streamdedup.daemon.metrics import REBUILD_KINDS
 from streamdedup.daemon.partitions import PartitionOwnership
@@ -825,7 +826,7 @@ def test_before_a_gap_is_filled_batches_in_progress_without_a_commit_are_refused
     assert [run._are_matched(numbers, fences) for numbers in ({number}, {number + 1})] == [True, False]
 
 
-def test_attempts_after_an_accepted_loss_are_later_than_the_committed_one():
+def test_attempts_after_an_accepted_loss_are_later_and_of_another_lineage_than_the_committed_one():
     index, partition = MemoryIndex(), Partition(INPUT, 0)
     index.open({})
     ownership = PartitionOwnership({INPUT: SimpleNamespace(name="articles", index=index)})
@@ -833,6 +834,7 @@ def test_attempts_after_an_accepted_loss_are_later_than_the_committed_one():
     ownership.accept_losses([Loss(partition, committed, "gone")], generation=1)
     state = index.partition_states([partition])[partition]
     assert committed.metadata == state.committed_attempt < state.announced
+    assert lineage_of(state.announced) > lineage_of(committed.metadata)
     assert find_losses(index, {partition: committed}) == []
 
 

@@ -48,7 +48,7 @@ class RedisPartitions(RedisPart):
         # staging index this caller must not fence.
         self._refuse_if_gone()
         if not all(attempt.knows(attempt_id) for attempt in attempts):  # a slot has lost the committed attempt
-            raise IndexLost(f"the index has gone back to an earlier time: it lacks committed batches of {partition}")
+            raise IndexLost(f"the index has gone back, or another was used: it lacks committed batches of {partition}")
         confirm()
         # For this call only: the script compares generation and writer, not the high-water mark.
         fence = Fence(partition, generation, start)

@@ -4,7 +4,7 @@
 -- ARGV[used+1]    id of the attempt: digits of one length, so that the order of texts is that of attempts
 -- ARGV[used+2..]  for each partition: key of its announced attempt, id of its committed attempt ('' for none), value to store: the
 --                 id, the offset at which the batch begins, and the id of the committed attempt
--- Error BACK: the slot lacks a committed attempt, so the server has gone back to an earlier time.
+-- Error BACK: the slot does not know a committed attempt: the server has gone back to an earlier time, or another index was used.
 local attempt = ARGV[used + 1]
 local function stored(key)  -- the id of the announced attempt, and that of the committed one that was known then
   local announced, known = string.match(redis.call('GET', key) or '', '^(%S+) %d+ (%S*)$')
