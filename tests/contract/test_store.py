@@ -1160,7 +1160,9 @@ class TestDrafts:
             assert redis_client.pttl(lease) > LEASE_MS // 2
 
         lease = staging._keys.staging
-        staging.take_lease()
+        for extend in (staging.take_lease, staging.extend_lease):
+            extend()
+            assert LEASE_MS // 2 < redis_client.pttl(lease) <= LEASE_MS
         redis_client.pexpire(lease, LEASE_MS // 2)
         staging.clear(look)
         assert refusals
