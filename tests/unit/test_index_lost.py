@@ -826,6 +826,15 @@ def test_before_a_gap_is_filled_batches_in_progress_without_a_commit_are_refused
     assert [run._are_matched(numbers, fences) for numbers in ({number}, {number + 1})] == [True, False]
 
 
+def test_a_rebuild_announces_its_lineage_also_where_an_operator_has_set_the_offset():
+    index, partition = MemoryIndex(), Partition("articles", 0)
+    index.open({})
+    target = RebuildTarget(None, SimpleNamespace(name="articles", index=index), ["articles"], None, None)
+    run = RebuildRun(target, None, None, {partition: CommittedOffset(9)}, 2, lambda: None, lambda *_: None)
+    run._announce(run._fence_committed(), 6_000)
+    assert lineage_of(index.partition_states([partition])[partition].announced) == 6_000
+
+
 def test_attempts_after_an_accepted_loss_are_later_and_of_another_lineage_than_the_committed_one():
     index, partition = MemoryIndex(), Partition(INPUT, 0)
     index.open({})
