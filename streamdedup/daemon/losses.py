@@ -73,7 +73,7 @@ def losses_between(
     """Return the committed offsets that an index does not know; ``states`` are its states of the same partitions."""
     lineage = max((lineage_of(state.announced) for state in states.values()), default=0)
     commit_times = [attempt_ms(state.committed_attempt) for state in states.values() if state.committed_attempt]
-    # A slot has gone back to a time before the last rebuild.
+    # Slots of different lineages: one may have gone back to a time before the last rebuild.
     is_mixed = any(lineage_of(state.announced) != lineage_of(state.latest) for state in states.values())
     commits = _NO_COMMITS if is_mixed else _KnownCommits(lineage, max(commit_times, default=None))
     losses = (loss_of(partition, committed[partition], state, commits) for partition, state in states.items())

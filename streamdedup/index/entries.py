@@ -62,7 +62,7 @@ from streamdedup.position import PartitionIncarnation, Position
 from streamdedup.wire import SCOPE_BYTES, Match
 
 #: Version of the layout of all stored values, a part of the index's fingerprint; raised with each change of a layout.
-LAYOUT: Final = 1
+LAYOUT: Final = 2
 #: First byte of an entry without cluster and source, and the flags for these; scripts read them.
 _FIRST_BYTE, _IN_CLUSTER, _HAS_SOURCE = LAYOUT << 4, 1, 2
 #: First byte, digest, record time, offset, length of the partition; the same without the length.

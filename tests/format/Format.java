@@ -186,7 +186,7 @@ public class Format {
         check("sketch", shortened(hex(sketch), sketch.length, 128, sketch));
         int flags = (onlyStop ? 4 : 0) + (estimated ? 8 : 0) + (scoped ? 16 : 0);
         long[] tail = copyOfRange(elements, Math.max(0, elements.length - size + 1), elements.length);
-        String entry = "10" + hex(digest) + digits(8, 1767225600000L + offset) + digits(8, offset) + sized("articles:3")
+        String entry = "20" + hex(digest) + digits(8, 1767225600000L + offset) + digits(8, offset) + sized("articles:3")
             + sized(id) + digits(1, flags) + hex(bytes(2, tokenCount, elementCount)) + digits(1, tail.length)
             + hex(bytes(4, Math.min(set.length, limit + 1))) + hex(bytes(8, tail)) + hex(scope) + hex(sketch);
         check("entry", shortened(entry, entry.length() / 2, 128, HexFormat.of().parseHex(entry)));

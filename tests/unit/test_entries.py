@@ -33,7 +33,7 @@ ENTRY = IndexEntry(
 #: A content whose hashes are an Elias-Fano code.
 LARGE = Content(by_hashes(*range(5, 2**32, 2**26)), 70, 70)
 #: Bytes of ``ENTRY`` before what was computed from the text.
-HEAD = b"\x10" + b"d" * 16 + struct.pack(">qqH", 1_777_618_931_480, 1_041, 10) + b"articles:2"
+HEAD = b"\x20" + b"d" * 16 + struct.pack(">qqH", 1_777_618_931_480, 1_041, 10) + b"articles:2"
 HEAD += b"\0\x0aarticle-42"
 
 uint32 = st.integers(0, 2**32 - 1)
@@ -97,19 +97,19 @@ def test_the_damaged_entry_of_two_is_named(content):
         decode_entries([3, 4], stored)
 
 
-def test_the_bytes_of_layout_4_never_change():
+def test_the_bytes_of_a_layout_never_change():
     content = bytes.fromhex("00 0500 0600 02 02000000 0700000000000000 ffffffffffffffff 01000000 04030201")
     assert encode_entry(ENTRY) == HEAD + content
     in_cluster = structs.replace(ENTRY, cluster=-2)
-    assert encode_entry(in_cluster) == b"\x11" + HEAD[1:] + content + bytes.fromhex("fffffffffffffffe")
+    assert encode_entry(in_cluster) == b"\x21" + HEAD[1:] + content + bytes.fromhex("fffffffffffffffe")
     signed = Content(Sketch(700, signature=np.array([5, 2**32 - 1], np.uint32)), 5, 6, (), True, b"v" * 16, b"i" * 8)
     content = bytes.fromhex("0f 0500 0600 00 bc020000") + b"v" * 16 + b"i" * 8 + bytes.fromhex("05000000 ffffffff")
     assert encode_entry(structs.replace(ENTRY, content=signed)) == HEAD + content
     sourced = structs.replace(ENTRY, content=structs.replace(signed, source=b"s" * 8))
     content += b"s" * 8
-    assert encode_entry(sourced) == b"\x12" + HEAD[1:] + content
+    assert encode_entry(sourced) == b"\x22" + HEAD[1:] + content
     in_cluster = structs.replace(sourced, cluster=-2)
-    assert encode_entry(in_cluster) == b"\x13" + HEAD[1:] + content + bytes.fromhex("fffffffffffffffe")
+    assert encode_entry(in_cluster) == b"\x23" + HEAD[1:] + content + bytes.fromhex("fffffffffffffffe")
     scoped = structs.replace(signed, scope=b"c" * 8)
     content = bytes.fromhex("1f 0500 0600 00 bc020000") + b"v" * 16 + b"i" * 8 + b"c" * 8
     assert encode_entry(structs.replace(ENTRY, content=scoped)) == HEAD + content + bytes.fromhex("05000000 ffffffff")
@@ -189,8 +189,8 @@ def test_damage_is_told_with_the_reason(content, text):
 @pytest.mark.parametrize(
     ("data", "text"),
     [
-        (b"\x40" + HEAD[1:], "layout 4, expected 1"),
-        (b"\x15" + HEAD[1:], "unknown first byte 0x15"),
+        (b"\x10" + HEAD[1:], "layout 1, expected 2"),
+        (b"\x25" + HEAD[1:], "unknown first byte 0x25"),
         (HEAD.replace(b"articles:2", b"articles:x"), "invalid literal"),
         (HEAD.replace(b"article-42", b"article-\xff2"), "can't decode"),
     ],

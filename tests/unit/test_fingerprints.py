@@ -56,7 +56,7 @@ def test_what_makes_hardly_any_difference_is_told():
 
 def test_the_length_of_a_page_generation_belongs_to_an_index_of_pages_only():
     sets = a_place(shards=2, lifetime_ms=60_000).stored_fingerprint(OURS)
-    layouts = {"bucket_layout": "sets", "layout": 1}
+    layouts = {"bucket_layout": "sets", "layout": 2}
     assert sets == {**OURS, "shards": 2, **layouts}
     packed = a_place(shards=2, bucket_layout="packed", lifetime_ms=60_000).stored_fingerprint(OURS)
     assert packed == {**sets, "bucket_layout": "packed", "page_generation_ms": 60_000}
