@@ -161,6 +161,9 @@ class Draw:
                     if text in self._used[document]:
                         return
                     del self._home[document]
+                    if len(self._names) > 1:
+                        # Versions in two partitions that two daemons process at the same moment are no promise.
+                        yield ("settle",)
                 yield self._upsert(document, text)
                 return
         yield self._upsert(next(self._ids), self._text())
