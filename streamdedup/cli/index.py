@@ -27,7 +27,7 @@ from streamdedup.errors import EXIT_INDEX_LOST, BrokerUnavailable, SettingsError
 from streamdedup.index.backend import Backend
 from streamdedup.index.fingerprints import mismatches
 from streamdedup.indexes import connect_backend, lifetime_ms
-from streamdedup.kafka.admin import check_topics
+from streamdedup.kafka.admin import require_topics
 from streamdedup.kafka.consumer import KafkaSource
 from streamdedup.kafka.group_admin import committed_offsets, describe_group, members_of_index
 from streamdedup.kafka.producer import KafkaTransport
@@ -330,7 +330,7 @@ def unfence(config: ConfigOption = None, assignments: SetOption = None, yes: Yes
     """
     settings = load_settings(config, assignments)
     require_confirmable("lets a daemon that still runs write beside its successor", yes=yes)
-    partition_counts = check_topics(kafka_options(settings))
+    partition_counts = require_topics(kafka_options(settings))
     refuse_members(settings, "There is no way around: the index could not tell a daemon from its successor")
     confirm(f"Let the group {settings.kafka.group_id} write to its index again, with generations from 1?", yes=yes)
     with connect_backend(settings) as backend:
