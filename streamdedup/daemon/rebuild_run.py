@@ -22,7 +22,7 @@ from streamdedup.daemon.rebuild_window import (
     WindowFilter,
     rebuild_window,
     with_credible_times,
-    with_times_raised,
+    without_skipped,
 )
 from streamdedup.detection.model import document_number
 from streamdedup.errors import DecodeError, RegistryMisconfigured, StoreUnavailable
@@ -185,7 +185,7 @@ class RebuildRun:
         offsets = {partition: committed.offset for partition, committed in self._committed.items()}
         progress = self._history.progress(self._target.topics, offsets, now_ms)
         if self._pipeline.max_start_age_ms is not None:  # `auto_offset_reset = "window"`
-            progress = with_times_raised(progress, offsets, now_ms - self._pipeline.max_start_age_ms)
+            progress = without_skipped(progress, offsets, now_ms - self._pipeline.max_start_age_ms)
         return rebuild_window(progress, self._target.lifetime_ms, now_ms)
 
     def _batches(

@@ -17,7 +17,7 @@ A store divides its keys among *slots*. Each slot is on one server; a server may
 ``detection`` uses the ``DocumentStore``, ``daemon`` the ``PartitionStore`` and ``StoreHealth``. A rebuild uses all
 three, and so does ``detection.writing``, which replaces the daemon in programs without Kafka. ``index.memory`` with
 ``index.memory_partitions``, and ``index.redis``, implement all three, and tests/contract tests both: a change touches
-all of these. A new method also touches ``daemon.crash_points.STORE_STEPS`` and tests/simulation/server.py. Processes
+all of these. A new method also touches ``daemon.crash_points.INDEX_STEPS`` and tests/simulation/server.py. Processes
 that only look up use ``index.reading``.
 
 The index is not a part of the Kafka transaction that publishes alerts. Eleven rules keep pairs from being lost or

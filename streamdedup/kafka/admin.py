@@ -6,7 +6,7 @@
     admin_client                        ``kafka.group_admin``
     check_kafka                         ``check`` and ``run``, by ``cli.checks``, which has the needs of topics
 
-A new check yields a ``Finding`` in ``check_kafka``; one of topic settings is a function in ``checks`` of ``judge_topic``.
+A new check yields a ``Finding`` in ``check_kafka``; one of topic settings is a function in ``judge_topic.checks``.
 
 The checks change nothing. Rights on the group and on the transactional id are checked with requests whose content names
 no member and no producer. Without the right, the broker refuses such a request before reading the content; with the
