@@ -103,7 +103,7 @@ class RebuildRun:
         self._attempt_ids = AttemptIds()
         self._tick = tick
         self._progress = progress
-        self._connections_count = self._pipeline.index.connections_count()
+        self._connections_count = self._pipeline.index.count_connections()
         self._began_at_s = time.monotonic()
 
     def run(self, duplicates_topic: str, now_ms: int) -> int:
@@ -173,7 +173,7 @@ class RebuildRun:
                 self._pipeline.index.announce(attempt_id, [fences[partition]], starts, committed_id=committed_id)
 
     def _check_connections(self) -> None:
-        if self._pipeline.index.connections_count() != self._connections_count:
+        if self._pipeline.index.count_connections() != self._connections_count:
             raise StoreUnavailable(
                 "a connection to the store was lost during the rebuild; acknowledged writes may be lost with it"
             )

@@ -19,7 +19,7 @@ from streamdedup.settings.sources import CRASH_VARIABLE
 #: Methods of a store that take no batch to its commit: they count, look for losses, or serve an operator.
 INDEX_NO_STEPS = {
     "ping", "stats", "count_claims", "count_documents", "close", "encode_entries", "unfence", "partition_states",
-    "connections_count",
+    "count_connections",
 }  # fmt: skip
 
 
