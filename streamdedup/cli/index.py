@@ -248,8 +248,7 @@ def prepare(config: ConfigOption = None, assignments: SetOption = None, profile:
     options = kafka_options(settings)
     if settings.service.on_index_lost != "rebuild":
         raise SettingsError('service.on_index_lost: must be "rebuild", by which daemons replay the rest at the switch')
-    # Members count whose client id names this index; those that name none do not.
-    if members := members_of_index(options, unnamed=False):
+    if members := members_of_index(options, unnamed=False):  # without members that name no index
         raise SettingsError(
             f"redis.key_prefix: daemons use the indexes of this prefix: {', '.join(members)}; choose another one "
             "for the settings to come"

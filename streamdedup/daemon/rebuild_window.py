@@ -68,8 +68,7 @@ def with_credible_times(batches: Iterable[Batch], committed_ms: Mapping[Partitio
     """Replace missing times, and times after the partition's last commit, ``committed_ms``: of the future when read.
 
     The daemon that read such a record took the time of the reading. The closest time is the latest one of the earlier
-    records; without an earlier record, that of the last commit. Comes after ``WindowFilter``, which compares the times
-    that Kafka has.
+    records; without an earlier record, that of the last commit. Follows ``WindowFilter``, which needs Kafka's times.
     """
     latest_ms: dict[Partition, int] = {}
     for batch in batches:

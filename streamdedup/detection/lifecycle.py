@@ -260,7 +260,7 @@ def with_incarnation(entry: IndexEntry, stored: IndexEntry) -> IndexEntry:
 
 
 def _results_within_chunk(entries: Sequence[IndexEntry]) -> dict[int, InsertResult]:
-    """Return by row the results that entries of the chunk decide: of a document's offsets 1, 3, 2, rows 0 and 2."""
+    """Return by row the results that others of the chunk decide: of a document's offsets 1, 3, 2, rows 0 and 2."""
     results: dict[int, InsertResult] = {}
     if len({entry.number for entry in entries}) == len(entries):
         return results

@@ -45,10 +45,9 @@ class IndexReader(EntryReading, Protocol):
         """Return the other members of each document's bucket of exact copies, as ``insert_copies`` does."""
 
     def read_cluster(self, cluster: int) -> tuple[ClusterCounts, list[int]]:
-        """Return the counts of a cluster as ``set_clusters`` would, and the numbers in its cluster set.
+        """Return a cluster's counts as ``set_clusters`` would, and the numbers in its cluster set, which are hints.
 
-        The numbers are hints: an entry may have expired or changed. The first document, which names the cluster, may be
-        missing among them.
+        The first document, whose number names the cluster, may be missing among them.
         """
 
     def count_documents(self) -> int:

@@ -7,7 +7,7 @@ Each workaround names the behaviour of the client, the consequence without the w
     force_close             the thread of a producer that cannot be closed; called by ``producer``
     step_past_unreadable    record batches that the client cannot parse, bytes of a poll; by ``consumer``, ``reader``
     bound_decompression     record batches that decompress to gigabytes; called by ``build``
-    all others              without public method; by ``consumer``, ``fresh_poll``, ``watches``, ``offsets``, ``admin``
+    all others              private state, actions; by ``consumer``, ``fresh_poll``, ``watches``, ``offsets``, ``admin``
 """
 
 import copy

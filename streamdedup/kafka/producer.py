@@ -169,10 +169,7 @@ class TransactionalSink(_ProducerSink):
     """Messages and offsets of a batch in one transaction."""
 
     def _publish(self, messages: Sequence[Message], batch: Batch) -> None:
-        """Publish and commit in one transaction.
-
-        1. begin, 2. send, 3. check every message, 4. add the offsets under the batch's membership, 5. commit.
-        """
+        """Take the steps: 1. begin, 2. send, 3. check each message, 4. add offsets under the membership, 5. commit."""
         if messages or batch:
             self._producer.begin_transaction()  # 1.
             self._send(messages)  # 2. and 3.

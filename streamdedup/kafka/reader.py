@@ -331,9 +331,8 @@ class _ProgressReader(ReaderToEnds):
         unread = nonempty - at_end
         # 1.
         self._store_times({partition: self._offsets[partition] for partition in unread}, find="next")
-        # The unread offsets of a partition may all be markers of transactions, or records that were compacted away.
+        # 2. The unread offsets of a partition may all be markers of transactions, or records that were compacted away.
         at_end |= {partition for partition in unread if not self._searched[partition]}
-        # 2.
         self._store_times(
             {partition: max(self.beginnings[partition], self.ends[partition] - LOOK_BACK) for partition in at_end},
             find="last",
@@ -356,8 +355,7 @@ class _ProgressReader(ReaderToEnds):
             if find == "next":
                 for partition in {position.topic_partition for position in batch.positions()}:
                     if self._has_credible_time(partition) or self._searched[partition] >= MAX_SEARCHED:
-                        # Ends the search of this partition.
-                        self._consumer.seek(TopicPartition(*partition), self.ends[partition])
+                        self._consumer.seek(TopicPartition(*partition), self.ends[partition])  # ends the search
 
     def _has_credible_time(self, partition: Partition) -> bool:
         """Return whether the stored time is before now: a time in the future is stored as now."""
