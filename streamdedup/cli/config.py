@@ -9,10 +9,10 @@ import typer
 
 from streamdedup.cli.output import tell
 from streamdedup.cli.settings_options import ConfigOption, SetOption, load_settings
+from streamdedup.counts import counted
 from streamdedup.errors import SettingsError
 from streamdedup.settings import describe_banding, describe_suppression, show
 from streamdedup.settings.examples import EXAMPLES, example_section
-from streamdedup.settings.units import counted
 
 config = typer.Typer(no_args_is_help=True, help="Check settings, show the effective ones, or print an example.")
 

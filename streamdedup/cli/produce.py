@@ -24,13 +24,13 @@ from streamdedup.cli.output import Reports, tell
 from streamdedup.cli.settings_options import ConfigOption, SetOption, load_settings
 from streamdedup.cli.topic_reading import reading_options
 from streamdedup.corpora import Columns, CorpusReader
+from streamdedup.counts import counted
 from streamdedup.errors import EXIT_FAILED, CorpusError, DecodeError, MessageError, SettingsError
 from streamdedup.kafka.options import KafkaOptions
 from streamdedup.kafka.pace import Pace
 from streamdedup.kafka.producer import Feeder
 from streamdedup.kafka.reader import ReaderToEnds
 from streamdedup.settings import Profile, Settings
-from streamdedup.settings.units import counted
 from streamdedup.wire import Decoder, RegistryFormat
 from streamdedup.wire.formats.fields import Headers
 from streamdedup.wire.formats.registry import KEY_ID_HEADER, Write

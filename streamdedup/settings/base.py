@@ -14,8 +14,8 @@ from annotated_types import Ge, Gt, Le, Lt
 from pydantic import BaseModel, ConfigDict, SecretStr
 from pydantic.fields import FieldInfo
 
-from streamdedup.errors import SettingsError
-from streamdedup.settings.units import WORD, Kind, read_utf8, write_text
+from streamdedup.settings.files import read_secret
+from streamdedup.settings.kinds import WORD, Kind, write_text
 
 #: Delimiter of a TOML string.
 _QUOTE = '"'
@@ -57,17 +57,6 @@ class Section(BaseModel):
             secret: SecretStr | None = getattr(self, key)
             return None if secret is None else secret.get_secret_value()
         return read_secret(path)
-
-
-def read_secret(path: Path) -> str:
-    """Return the content of a file without line ends after it; ``SettingsError`` if it is empty or unreadable."""
-    try:
-        text = read_utf8(path).rstrip("\r\n")
-    except ValueError as error:
-        raise SettingsError(f"{path} {error}") from None
-    if not text:
-        raise SettingsError(f"{path} is empty")
-    return text
 
 
 def fields_of(section: type[BaseModel]) -> dict[str, FieldInfo]:

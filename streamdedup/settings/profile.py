@@ -17,7 +17,22 @@ from typing import Final, Literal
 from pydantic import Field
 
 from streamdedup.settings.base import Section
-from streamdedup.settings.profile_units import (
+from streamdedup.settings.files import read_utf8
+from streamdedup.settings.kinds import (
+    Duration,
+    Flag,
+    Limit,
+    Moment,
+    Number,
+    OptionalNumber,
+    OptionalText,
+    OptionalWhole,
+    Size,
+    Whole,
+    write_list,
+    write_text,
+)
+from streamdedup.settings.profile_kinds import (
     ENGLISH,
     NO_STOPS,
     UNIT_DEFAULTS,
@@ -32,21 +47,6 @@ from streamdedup.settings.profile_units import (
     StopWords,
     Topics,
     default_by_unit,
-)
-from streamdedup.settings.units import (
-    Duration,
-    Flag,
-    Limit,
-    Moment,
-    Number,
-    OptionalNumber,
-    OptionalText,
-    OptionalWhole,
-    Size,
-    Whole,
-    read_utf8,
-    write_list,
-    write_text,
 )
 from streamdedup.similarity import minhash
 from streamdedup.similarity.containment import MIN_SHINGLES, ContainmentRule

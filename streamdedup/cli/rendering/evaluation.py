@@ -8,10 +8,10 @@ from dataclasses import asdict
 from typing import Any
 
 from streamdedup.cli.rendering.safe_text import printable
+from streamdedup.counts import counted, listed_counts
 from streamdedup.detection.model import DetectorOptions
 from streamdedup.evaluation.rates import Rate
 from streamdedup.evaluation.scores import Evaluation
-from streamdedup.settings.units import counted, listed_counts
 
 
 def as_lines(evaluation: Evaluation) -> Iterator[str]:
