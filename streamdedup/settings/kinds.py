@@ -1,7 +1,7 @@
-"""The kinds of settings: how each is read, written and described. Also ``counted`` and ``listed_counts``, for messages.
+"""The kinds of values that settings have: how each is read, written and described.
 
-Sections declare their keys with the types below, such as ``Duration``: Python type, reader and ``Kind``. pydantic calls
-the reader; ``base`` and ``describe`` take the ``Kind`` from the field's metadata.
+Sections declare their keys with the types at the end, such as ``Duration``: Python type, reader and ``Kind``. pydantic
+calls the reader; ``base`` and ``describe`` take the ``Kind`` from the field's metadata. A new kind needs nothing else.
 
 A value is typed (from TOML) or text (from the environment or the command line). Readers (``parse_...``) accept both,
 never guess (no number without its unit, no truth value for a number), and raise ``ValueError`` for anything else,
@@ -56,9 +56,8 @@ def write_text(value: object) -> str:
 class Kind:
     """The kind of a key's value: how messages describe it, and how a settings file writes it.
 
-    ``write`` makes TOML that reads as the same value; ``describe`` writes None only for kinds with the word ``"none"``.
-    In messages ``hint`` follows ``noun`` and the bounds. ``words`` are allowed instead of a path, such as ``"none"``
-    for the list of stop words.
+    ``write`` makes TOML that reads as the same value. ``hint`` ends the description of the allowed values, after
+    ``noun`` and the bounds. ``words`` are allowed in place of a path: ``"none"`` for the list of stop words.
     """
 
     noun: str
@@ -145,7 +144,7 @@ def parse_list(value: object) -> object:
 
 
 def parse_pairs(value: object) -> object:
-    """Return pairs from JSON text or from a table, ``{c = "upsert"}`` as ``[("c", "upsert")]``; else the value."""
+    """Parse JSON text; turn the table of ``op_values`` into pairs, ``{c = "upsert"}`` into ``[("c", "upsert")]``."""
     if isinstance(value, str):
         try:
             value = json.loads(value)
@@ -193,7 +192,7 @@ def format_moment(time_ms: int) -> str:
 
 
 def parse_host(host: str) -> str:
-    """Read a host name or an address, IPv6 also in brackets; ``ValueError`` for a port, a wildcard, anything else."""
+    """Read a host name or address, IPv6 also in brackets; ``ValueError`` for a port, or ``*.example.org``."""
     if _HOST_NAME.fullmatch(host) is not None and host.strip("0123456789."):
         return host
     address = host[1:-1] if host.startswith("[") and host.endswith("]") else host
