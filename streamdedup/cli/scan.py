@@ -23,7 +23,7 @@ from streamdedup.wire import Document, Match
 def find_pairs(run: DetectorRun, documents: Iterable[Document]) -> Iterator[Pair]:
     """Yield the pairs of documents as they are found; documents are not kept, apart from the index of ``run``."""
     for batch in batches(documents, BATCH_DOCUMENTS):
-        for detection in run.index(batch).detections:
+        for detection in run.add(batch).detections:
             yield from (_pair(detection.document.id, match) for match in detection.matches)
 
 

@@ -384,7 +384,7 @@ class TestLimits:
         store.open({})
         run, found = DetectorRun(options, store), 0
         for at, text in enumerate(texts):
-            matches = sum(len(one.matches) for one in run.index([document_at(at, f"d{at}", text)]).detections)
+            matches = sum(len(one.matches) for one in run.add([document_at(at, f"d{at}", text)]).detections)
             found += matches if at >= 320 else 0
         true = np.count_nonzero(np.maximum(study.pairs.left, study.pairs.right) >= 320)
         assert len(study.distinct.first_documents) == 400
