@@ -105,8 +105,7 @@ def _introduce(options: DemoOptions, console: Console, servers: DemoServers) -> 
                 f"of the right one only {old}; {GAP} replaces text that both have."
             ),
         )
-    # Heads the lines of `rendering.pairs.match_line`.
-    print_line(console, Text("time           profile   new ~ earlier  similarity", "dim"))
+    print_line(console, Text("time           profile   new ~ earlier  similarity", "dim"))  # as `match_line` prints
 
 
 def _open_page(console: Console, servers: DemoServers) -> None:

@@ -1,8 +1,7 @@
 """``streamdedup evaluate``: a profile's recall and precision on files.
 
-Finds pairs of the files with the detector, finds the true pairs without the detector, and scores the former with
-``streamdedup.evaluation``. ``rendering.evaluation`` renders the result. ``benchmarks/quality.py`` also calls
-``evaluate_documents``.
+Finds pairs with the detector, and the true pairs without it; ``streamdedup.evaluation`` scores the former, and
+``rendering.evaluation`` renders the result. ``benchmarks/quality.py`` also calls ``evaluate_documents``.
 """
 
 import json
@@ -68,7 +67,7 @@ def evaluate_documents(
 
 
 def _joined_pairs(sets: ShingleSets, options: DetectorOptions) -> Pairs:
-    """Return all near-duplicates: of all pairs from ``joined_from`` on, those above one of the two thresholds."""
+    """Return all near-duplicates: of all pairs from ``joined_from`` on, those that reach one of the two thresholds."""
     with showing_share("comparing all pairs", len(sets.sizes)) as progress:
         joined = join(sets.hashes, sets.offsets, joined_from(options), progress, options.measure)
         pairs = gathered(block.within(sets.scopes) for block in joined)
@@ -107,8 +106,7 @@ def evaluate(
     profile = chosen_profile(options)
     entries = first_versions(options.entries(profile, "evaluate"))
     documents = (document_at(row, entry.id, entry.text, entry.source, entry.scope) for row, entry in enumerate(entries))
-    # Refuses an output that is also an input.
-    with output_to(output, (*options.inputs(profile), truth)) as target:
+    with output_to(output, (*options.inputs(profile), truth)) as target:  # refuses an output that is also an input
         result = evaluate_documents(documents, detector_options("evaluate", profile), empty_index(profile), truth)
         lines = "\n".join(as_lines(result))
         target.write((json.dumps(as_object(result), ensure_ascii=False) if as_json else fitted(lines, target)) + "\n")

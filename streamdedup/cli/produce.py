@@ -145,12 +145,11 @@ def _erase(settings: Settings, profile: Profile, topic: str, scope: str) -> None
                     if record.key is not None and "key" not in decoder.flaws(document, record.key, record.headers):
                         # The tombstone has the same bytes, which select the same partition.
                         keys[document.id] = record.key, record.headers
-    # Asks the registry once, and not at all if each document has a key.
+    # Asks the registry once, and only if a document has no key.
     key_writer = cache(lambda: _require_writer(decoder.key_writer, f"{topic}-key"))
     with Feeder(kafka_options(settings)) as feeder:
         for document_id in [document_id for document_id, last_scope in scopes.items() if last_scope == scope]:
             key, headers = keys.get(document_id) or (key_writer()(document_id), ())
-            # A key may name its schema in a header.
             schema_header = [(name, value) for name, value in headers if name == KEY_ID_HEADER and value is not None]
             feeder.send(topic, key, None, headers=schema_header)
     tell(f"{counted(feeder.delivered_count, 'tombstone')} sent to {topic}", err=True)

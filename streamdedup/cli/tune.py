@@ -45,9 +45,7 @@ class StudyOptions:
     threshold: Annotated[
         list[float] | None, typer.Option("--threshold", "-t", help="Least similarity; may be repeated.")
     ] = None
-    time_s: Annotated[
-        float, typer.Option("--time", metavar="SECONDS", min=1, help="Time to aim at, on a typical machine.")
-    ] = TIME_S
+    time_s: Annotated[float, typer.Option("--time", metavar="SECONDS", min=1, help="Time on a usual machine.")] = TIME_S
     documents_per_day: Annotated[float, typer.Option(help="Documents a day, for the forecast.")] = 10_000
 
 

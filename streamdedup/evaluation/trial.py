@@ -76,10 +76,7 @@ class Findings(NamedTuple):
 
 
 class Trial:
-    """Runs documents through a detector and an empty, open index, and collects the findings.
-
-    The documents have different ids, and rows from 0 on without gaps, which are their places in the masks.
-    """
+    """Runs documents with different ids, and rows from 0 on without gaps, through a detector; collects findings."""
 
     def __init__(self, options: DetectorOptions, index: Index) -> None:
         self.detector_run = DetectorRun(options, index)  # for the caller: counts and time

@@ -36,7 +36,7 @@ import structlog
 
 from streamdedup.errors import SettingsError
 from streamdedup.serve.metrics import ServeMetrics
-from streamdedup.serve.problems import MEDIA_TYPE, RequestProblem
+from streamdedup.serve.problems import PROBLEM_JSON, RequestProblem
 
 AsgiScope = MutableMapping[str, Any]
 AsgiMessage = MutableMapping[str, Any]
@@ -294,7 +294,7 @@ class Gate:
             self._bodies_bytes -= body.size_bytes
 
     def _count_bytes(self, received_bytes: int) -> None:
-        """Count bytes of a body; raise a ``RequestProblem``, inside the ``receive`` of ``app``, if all are too many."""
+        """Count bytes of a body; if all bodies are too long, raise ``RequestProblem`` in the ``receive`` of ``app``."""
         self._bodies_bytes += received_bytes
         if self._bodies_bytes > self._limits.max_bodies_bytes:
             detail = f"the bodies of all requests in progress exceed {self._limits.max_bodies_bytes:,} bytes"
@@ -380,7 +380,7 @@ def problem_response(problem: RequestProblem) -> tuple[int, list[tuple[bytes, by
     """Return status, headers and body of a problem, also for ``server``; the response closes the connection."""
     body = msgspec.json.encode(problem.problem)
     headers = [(name.encode(), value.encode()) for name, value in problem.headers.items()]
-    headers += [(b"content-type", MEDIA_TYPE.encode()), (b"content-length", str(len(body)).encode())]
+    headers += [(b"content-type", PROBLEM_JSON.encode()), (b"content-length", str(len(body)).encode())]
     # The server would take the unread part of a request body for the next request.
     headers.append((b"connection", b"close"))
     headers += _SECURITY_HEADERS.items()  # `server` sends this without a `_Response`, which would add them

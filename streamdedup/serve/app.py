@@ -36,14 +36,12 @@ from streamdedup.serve.bodies import (
     profile_body,
 )
 from streamdedup.serve.engine import Engine, ServedProfile, StoredDocument
-from streamdedup.serve.events import MAX_RECENT, StreamStart, decode_id
-from streamdedup.serve.events import MEDIA_TYPE as EVENT_STREAM
+from streamdedup.serve.events import EVENT_STREAM, MAX_RECENT, StreamStart, decode_id
 from streamdedup.serve.feed import Feeds
 from streamdedup.serve.metrics import ServeMetrics
 from streamdedup.serve.openapi import describe
 from streamdedup.serve.page import page_routes
-from streamdedup.serve.problems import MEDIA_TYPE as PROBLEM_JSON
-from streamdedup.serve.problems import Problem, RequestProblem, place_of, request_problem_of
+from streamdedup.serve.problems import PROBLEM_JSON, Problem, RequestProblem, place_of, request_problem_of
 from streamdedup.serve.requests import (
     check_content_type,
     check_id,
@@ -95,8 +93,7 @@ def _problems(*statuses: int) -> Mapping[int, ResponseSpec]:
     }
 
 
-# Look-ups. Nothing is created, so the status is 200 and not 201, which Litestar gives to a POST. 409: a scope in the
-# request, and a profile without scopes.
+# Look-ups. Nothing is created: 200, not 201, which Litestar gives to a POST. 409: a scope, in a profile without scopes.
 
 
 @post("/v1/profiles/{profile:str}/lookup", status_code=200, responses=_problems(404, 409, 413, 415, 422))

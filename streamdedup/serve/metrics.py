@@ -1,7 +1,6 @@
 """The metrics of the HTTP service: kind, meaning, action of the operator, labels (``metrics.DeclaredMetric``).
 
-``access``, ``engine`` and ``feed`` count, ``cli.serve`` sets ``build``, ``app`` serves ``/metrics``. A new metric has a
-row in ``docs/http.md``.
+``access``, ``engine`` and ``feed`` count, ``cli.serve`` sets ``build``. A new metric has a row in ``docs/http.md``.
 """
 
 from prometheus_client import Counter, Gauge, Histogram, Info
@@ -43,10 +42,7 @@ class ServeMetrics(MetricSet):
     )
     pass_seconds = DeclaredMetric(Histogram, "Time of a pass.", "Rises: look at Redis.", buckets=_SECONDS)
     store_errors = DeclaredMetric(
-        Counter,
-        "Failed calls: Redis does not answer, or the index is absent or unusable.",
-        "Rises: the log has the reason.",
-        "profile",
+        Counter, "Failed calls: no answer of Redis, or no usable index.", "Rises: the log has the reason.", "profile"
     )
     subscribers = DeclaredMetric(
         Gauge, "Open streams: alerts, dead-letters.", "Near 128, the [limit](#limits): more processes.", "stream"
@@ -61,8 +57,7 @@ class ServeMetrics(MetricSet):
 
     def __init__(self) -> None:
         super().__init__()
-        # `labels` creates a series, with the value zero: without it, the first increase would not be visible. `Engine`
-        # does the same for each profile.
+        # `labels` creates a series with the value zero, or its first increase would be invisible; so does `Engine`.
         for stream in ("alerts", "dead-letters"):
             self.subscribers.labels(stream)
             self.unreadable_records.labels(stream)

@@ -24,7 +24,7 @@ compose (``COMPOSES_BACKWARD``, ``COMPOSES_FORWARD``) or depends on neighbours i
    vowelled Arabic in which shadda is typed before the vowel sign.
 3. Compose with ``unicodedata`` the documents that step 2 leaves in doubt, and repeat steps 1 and 2 for them
    (``_fold_doubtful``).
-4. Fold documents that are still in doubt with ``_fold_slowly``, which is slow and always right.
+4. Fold documents that are still in doubt with ``_fold_slowly``, which is always right.
 5. Replace entries with ``EXPANDS`` by several code points (``_expand``).
 
 The result for a document depends neither on the steps that fold it nor on the rest of the batch.

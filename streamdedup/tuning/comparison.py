@@ -132,11 +132,7 @@ def _share(kinds: Sequence[ShingleOptions], sample: Sample, characters: float) -
 
 
 def compare_settings(
-    plan: TuningPlan,
-    sample: Sample,
-    progress: Progress,
-    share: float = 1.0,
-    earlier: ComparedSettings | None = None,
+    plan: TuningPlan, sample: Sample, progress: Progress, share: float = 1.0, earlier: ComparedSettings | None = None
 ) -> ComparedSettings:
     """Compare settings on a share of a sample's usable texts (``used_text_numbers``); at least one document is needed.
 

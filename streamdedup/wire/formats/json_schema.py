@@ -3,9 +3,9 @@
 ``registry.RegistryFormat``, which removes and adds the frame, calls this module by its row in ``formats.FORMATS``.
 
 Three things have the name schema: the registered JSON Schema, the document fields of a profile (``fields.Schema``), and
-a part of the JSON Schema (``declared``). Values are read as plain JSON and not validated by the JSON Schema. It only
-tells which document fields its values may have: ``RegistryFormat`` refuses a schema with none of the fields that
-it needs, and ``streamdedup check`` names missing fields.
+a part of the JSON Schema (``declared``). Values are read as plain JSON and not validated. The JSON Schema only tells
+which document fields they may have: ``RegistryFormat`` refuses one without the needed fields, and ``streamdedup check``
+names missing ones.
 """
 
 from typing import Any
