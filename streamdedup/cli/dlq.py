@@ -23,7 +23,7 @@ from streamdedup.cli.rendering.terminal import make_console, print_line
 from streamdedup.cli.settings_options import ConfigOption, SetOption, load_settings, parse_since
 from streamdedup.cli.topic_reading import decoders_of, reading_options
 from streamdedup.errors import RegistryMisconfigured, RegistryUnavailable, SettingsError
-from streamdedup.kafka.admin import check_topics
+from streamdedup.kafka.admin import require_topics
 from streamdedup.kafka.reader import ReaderToEnds
 from streamdedup.wire import Decoder, ErrorCode
 from streamdedup.wire.dead_letters import DeadLetter
@@ -87,7 +87,7 @@ def inspect(
             # A misspelt name must not look like a topic without failures: the call raises if a topic does not exist.
             # The error proposes no command to create it.
             needed_operations = dict.fromkeys(letter_filter.topics, ("DESCRIBE",))
-            check_topics(replace(options, create_command=None), needed_operations)
+            require_topics(replace(options, create_command=None), needed_operations)
         tell_prefixed("no dead letters, or none that the options accept")
 
 
@@ -117,7 +117,7 @@ def replay(
         raise SettingsError(f"--topic {unknown[0]}: no profile has this topic; the settings name {existing}")
     if not dry_run:
         require_confirmable("sends records to input topics", yes=yes)
-    partition_counts = check_topics(options)
+    partition_counts = require_topics(options)
     topic_options = replace(options, topics=(settings.kafka.dead_letter_topic,))
     with DeadLetterReplay(topic_options, letter_filter, partition_counts) as replayer:
         if replayer.is_recreated:

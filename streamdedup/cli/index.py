@@ -1,7 +1,7 @@
 """``streamdedup index``: operate on the indexes in Redis (``status``, ``drop``, ``rebuild``, ``prepare``, ``unfence``).
 
-``index_status`` collects and renders the status, ``guards`` refuses a command while daemons run, and ``daemon.rebuild``
-builds an index for ``rebuild`` and ``prepare``.
+Loaded by ``cli.main``. ``index_status`` collects and renders the status, ``guards`` refuses a command while daemons
+run, and ``daemon.rebuild`` builds an index for ``rebuild`` and ``prepare``.
 """
 
 import json
@@ -27,7 +27,7 @@ from streamdedup.errors import EXIT_INDEX_LOST, BrokerUnavailable, SettingsError
 from streamdedup.index.backend import Backend
 from streamdedup.index.fingerprints import mismatches
 from streamdedup.indexes import connect_backend, lifetime_ms
-from streamdedup.kafka.admin import check_topics
+from streamdedup.kafka.admin import require_topics
 from streamdedup.kafka.consumer import KafkaSource
 from streamdedup.kafka.group_admin import committed_offsets, describe_group, members_of_index
 from streamdedup.kafka.producer import KafkaTransport
@@ -37,8 +37,8 @@ from streamdedup.settings.units import counted
 
 #: Longest wait of one poll while joining the group, in seconds.
 _POLL_S = 0.2
-#: A round of ``index prepare`` is the last if it takes at most this time, in seconds: the replay when the daemons with
-#: the new settings start takes about as long.
+#: A round of ``index prepare`` is the last if it takes at most this time, in seconds. The replay at the start of the
+#: daemons with the new settings takes about as long.
 _SHORT_ROUND_S = 5.0
 #: A round is also the last if it takes more than this share of the previous round's time: daemons commit as fast as the
 #: command reads.
@@ -114,7 +114,7 @@ def drop(
         # Only members that use this index count: after `index prepare`, the group's daemons use another prefix.
         refuse_while_daemons_run(settings, "Or add --force, and service.on_index_lost decides", of_index=True)
     with connect_backend(settings) as backend:
-        backend.servers()  # refuses servers of another kind
+        backend.servers()  # raises if the servers are not as in the settings (`redis.mode`)
         counts = {name: backend.index(name).count_documents() for name in names}
         indexes = ", ".join(f"{name} (about {counted(count, 'document')})" for name, count in counts.items())
         confirm(f"Delete the index of {indexes} at {backend.address}?", yes=yes)
@@ -189,7 +189,7 @@ def _is_gap(losses: Sequence[Loss], profile: Profile) -> bool:
     return bool(losses) and fillable_gaps(losses, lifetime_ms(profile), clock.now_ms()) is not None
 
 
-def _still_gaps(losses: list[Loss], name: str, profile: Profile) -> list[Loss]:
+def _require_still_gaps(losses: list[Loss], name: str, profile: Profile) -> list[Loss]:
     """Return losses that were gaps before the operator was asked; ``StreamdedupError`` if they are too old by now."""
     if not _is_gap(losses, profile):
         raise StreamdedupError(f"the gap of {name} is too old by now: run the command again to replace the index")
@@ -217,10 +217,12 @@ def _rebuild(
     builder = rebuilder(settings, backend, on_keys)
     try:
         for name, losses in gaps.items():
-            # `begin` takes a function, because a daemon finds the losses under the lease (the right to rebuild).
-            find = None if losses is None else partial(_still_gaps, losses, name, settings.profiles[name])
+            # `begin` finds a daemon's losses, under the lease. These were found before the operator was asked, so the
+            # function only checks that they are not too old by now.
+            find = None if losses is None else partial(_require_still_gaps, losses, name, settings.profiles[name])
             builder.begin(name, find_losses=find)
-        # Joined after `begin`: the fence has the new generation, and refuses a batch that an earlier member processes.
+        # Joined after `begin` has deleted the index with its fences: a process that joined before has a lower
+        # generation, so the new fences refuse its writes.
         with _joined_group(settings) as (source, generation):
             committed = source.committed_offsets()
             tick = keeping_membership(source, tick=lambda: None)
@@ -246,7 +248,7 @@ def prepare(config: ConfigOption = None, assignments: SetOption = None, profile:
     options = kafka_options(settings)
     if settings.service.on_index_lost != "rebuild":
         raise SettingsError('service.on_index_lost: must be "rebuild", by which daemons replay the rest at the switch')
-    if members := members_of_index(options, unnamed=False):
+    if members := members_of_index(options, unnamed=False):  # without members that name no index
         raise SettingsError(
             f"redis.key_prefix: daemons use the indexes of this prefix: {', '.join(members)}; choose another one "
             "for the settings to come"
@@ -330,7 +332,7 @@ def unfence(config: ConfigOption = None, assignments: SetOption = None, yes: Yes
     """
     settings = load_settings(config, assignments)
     require_confirmable("lets a daemon that still runs write beside its successor", yes=yes)
-    partition_counts = check_topics(kafka_options(settings))
+    partition_counts = require_topics(kafka_options(settings))
     refuse_members(settings, "There is no way around: the index could not tell a daemon from its successor")
     confirm(f"Let the group {settings.kafka.group_id} write to its index again, with generations from 1?", yes=yes)
     with connect_backend(settings) as backend:

@@ -24,7 +24,7 @@ from streamdedup.detection.lookup import IndexLookup
 from streamdedup.errors import SettingsError
 from streamdedup.index.backend import Backend
 from streamdedup.indexes import connect_backend, detector_options
-from streamdedup.kafka.admin import check_topics
+from streamdedup.kafka.admin import require_topics
 from streamdedup.kafka.options import KafkaOptions
 from streamdedup.kafka.reader import ReaderToEnds, RecordFetcher
 from streamdedup.serve.access import AllowedHosts, Gate, Limits, Tokens
@@ -100,7 +100,7 @@ def _feeds(settings: Settings, metrics: ServeMetrics) -> Feeds:
 
 def _open_fetcher(options: KafkaOptions) -> RecordFetcher:
     # The client does not report a missing topic or right: records would seem to have expired.
-    check_topics(options)
+    require_topics(options)
     return RecordFetcher(options)
 
 

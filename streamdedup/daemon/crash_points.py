@@ -2,10 +2,11 @@
 
 A step is a call in the tables below: those that open and fence an index, and take a batch to its commit. Calls that
 look for a start or for losses, move positions, check the membership or count are no steps. A step has two points,
-``before_<step>`` and ``after_<step>``, reported by wrappers around index, source and producer, of which loop and
-detector know nothing. ``cli.assembly`` makes the ``StepObserver`` that wraps them, and only if ``STREAMDEDUP_CRASH_AT``
-names a point. A new method of ``Index`` gets a row in ``STORE_STEPS``, or in ``NO_STEPS`` of
-tests/unit/test_crash_points.py; a new step also touches docs/testing.md.
+``before_<step>`` and ``after_<step>``. Wrappers around index, source and producer report the points; loop and detector
+do not know the wrappers. ``cli.assembly`` makes the ``StepObserver`` that wraps them, and only if
+``STREAMDEDUP_CRASH_AT`` names a point. A new method of ``Index`` gets a row in ``INDEX_STEPS``, or in
+``INDEX_NO_STEPS`` of tests/unit/test_crash_points.py, which also counts the points; a new call of the source that is a
+step gets one in ``SOURCE_STEPS``. A new step also touches docs/testing.md.
 """
 
 import os
@@ -28,7 +29,7 @@ SOURCE_STEPS = {
     "commit": "commit_offsets",
 }
 #: Step by method of the index, in the order of the loop.
-STORE_STEPS = {
+INDEX_STEPS = {
     name: name
     for name in (
         "open",
@@ -62,7 +63,7 @@ PRODUCER_STEPS = {
 #: Names of all points.
 CRASH_POINTS = tuple(
     f"{when}_{step}"
-    for step in (*SOURCE_STEPS.values(), *STORE_STEPS.values(), *PRODUCER_STEPS.values())
+    for step in (*SOURCE_STEPS.values(), *INDEX_STEPS.values(), *PRODUCER_STEPS.values())
     for when in ("before", "after")
 )
 
@@ -99,7 +100,7 @@ class StepObserver:
         self._on_point = on_point
 
     def wrap_index(self, index: Index) -> Index:
-        return cast(Index, _Wrapper(index, STORE_STEPS, self._on_point))
+        return cast(Index, _Wrapper(index, INDEX_STEPS, self._on_point))
 
     def wrap_producer(self, producer: Any) -> Any:
         return _Wrapper(producer, PRODUCER_STEPS, self._on_point)

@@ -1,4 +1,4 @@
-"""The daemon's metrics: each with help text, advice to the operator about its values, and label names.
+"""The daemon's metrics: kind, help text, advice to the operator, label names (``streamdedup.metrics.DeclaredMetric``).
 
 ``cli.run`` makes one ``Metrics`` and calls ``begin_at_zero``. It also sets ``build`` and ``loop_age_seconds``;
 ``statistics`` sets most values, ``loop``, ``health`` and ``lags`` the others. A new metric also touches
@@ -46,9 +46,9 @@ class Awaited(StrEnum):
     STORE = "the store"
     KAFKA = "Kafka"
     SCHEMA_REGISTRY = "the schema registry"
-    GROUP = "the group"
-    PARTITIONS = "partitions"
-    INDEX = "the index"
+    GROUP = "the group"  # at work with another index
+    PARTITIONS = "partitions"  # an assignment
+    INDEX = "the index"  # a rebuild is in progress
 
 
 class BatchHistogram(Collector):
@@ -122,7 +122,8 @@ class Metrics(MetricSet):
     )
     documents_silent = DeclaredMetric(
         Counter,
-        "Documents indexed without alerts: below the committed offset, or before index_silently_until.",
+        "Documents indexed below the committed offset, without alerts, or before index_silently_until, without pairs "
+        "among themselves.",
         "Rises beyond a reset of offsets and a warm-up: [documents are silent](operating.md#documents-are-silent).",
         "profile",
     )
@@ -170,7 +171,7 @@ class Metrics(MetricSet):
     dead_letters_silent = DeclaredMetric(
         Counter,
         "Invalid records without dead letters: below the committed offset, or before index_silently_until.",
-        "No action: published before, or older than the start.",
+        "No action: published before, or older than index_silently_until.",
     )
 
     # Detections
@@ -226,7 +227,6 @@ class Metrics(MetricSet):
         "Rises: pairs may be missed; [buckets are full](operating.md#buckets-are-full).",
         "profile",
     )
-
     documents_hidden = DeclaredMetric(
         Counter,
         "Documents without a match whose buckets were full in all bands; suppressed pairs are no matches.",
@@ -381,7 +381,7 @@ class Metrics(MetricSet):
     def __init__(self) -> None:
         super().__init__()
         for awaited in Awaited:
-            self.waiting.labels(awaited.name.lower()).set(0)
+            self.waiting.labels(awaited.name.lower()).set(0)  # until `connect_readiness`
 
     def begin_at_zero(
         self,
@@ -414,8 +414,8 @@ class Metrics(MetricSet):
         for topic, profile in profile_of.items():
             self.latency_seconds.observe(topic, np.empty(0))
             self.topics_recreated.labels(topic)
-            _create(topic, of_topic)
-            _create(profile, of_profile)
+            _create_series(topic, of_topic)
+            _create_series(profile, of_profile)
             self.index_lost_timestamp_seconds.labels(profile)
             for name, declared in self.declared().items():
                 if declared.kind is Counter and declared.labels == ("profile",):
@@ -441,7 +441,7 @@ class Metrics(MetricSet):
             self.topic_missing.labels(topic).set_function(is_missing(topic))
 
 
-def _create(owner: str, families: Iterable[tuple[Counter, Iterable[str]]]) -> None:
+def _create_series(owner: str, families: Iterable[tuple[Counter, Iterable[str]]]) -> None:
     """Create the series of a topic or a profile, by the values of the other label of each family."""
     for family, values in families:
         for value in values:

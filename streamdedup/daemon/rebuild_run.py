@@ -22,7 +22,7 @@ from streamdedup.daemon.rebuild_window import (
     WindowFilter,
     rebuild_window,
     with_credible_times,
-    with_times_raised,
+    without_skipped,
 )
 from streamdedup.detection.model import document_number
 from streamdedup.errors import DecodeError, RegistryMisconfigured, StoreUnavailable
@@ -103,7 +103,7 @@ class RebuildRun:
         self._attempt_ids = AttemptIds()
         self._tick = tick
         self._progress = progress
-        self._connections_count = self._pipeline.index.connections_count()
+        self._connections_count = self._pipeline.index.count_connections()
         self._began_at_s = time.monotonic()
 
     def run(self, duplicates_topic: str, now_ms: int) -> int:
@@ -173,7 +173,7 @@ class RebuildRun:
                 self._pipeline.index.announce(attempt_id, [fences[partition]], starts, committed_id=committed_id)
 
     def _check_connections(self) -> None:
-        if self._pipeline.index.connections_count() != self._connections_count:
+        if self._pipeline.index.count_connections() != self._connections_count:
             raise StoreUnavailable(
                 "a connection to the store was lost during the rebuild; acknowledged writes may be lost with it"
             )
@@ -185,7 +185,7 @@ class RebuildRun:
         offsets = {partition: committed.offset for partition, committed in self._committed.items()}
         progress = self._history.progress(self._target.topics, offsets, now_ms)
         if self._pipeline.max_start_age_ms is not None:  # `auto_offset_reset = "window"`
-            progress = with_times_raised(progress, offsets, now_ms - self._pipeline.max_start_age_ms)
+            progress = without_skipped(progress, offsets, now_ms - self._pipeline.max_start_age_ms)
         return rebuild_window(progress, self._target.lifetime_ms, now_ms)
 
     def _batches(

@@ -1,6 +1,7 @@
 """The window that a rebuild replays: the record times at which it begins, and the records in it.
 
-Called by ``rebuild_run`` only, for a lost index; ``with_credible_times`` also for gaps.
+Called by ``rebuild_run`` only, for a lost index; ``with_credible_times`` also for gaps. ``rebuild_run`` also reads some
+time before the window, for deletions: a ``WindowFilter`` drops the other records from there.
 """
 
 from collections.abc import Collection, Iterable, Iterator, Mapping
@@ -25,38 +26,38 @@ def rebuild_window(
     - the present;
     - the times of the next records to read, in all topics, because such a record forms pairs with older documents of
       all topics: with a lifetime of 31 days and a backlog of 10 days, all topics are read from 41 days ago;
-    - the time of the topic's latest record, if the topic is read to its end, because a topic may always arrive late:
-      its next records are then about as old as its last one. This moves the windows of this topic only.
+    - the time of the topic's latest record, if the topic is read to its end: the records of a topic may always arrive
+      late, and the next ones are then about as old as its last one. This moves the windows of this topic only.
 
     A partition without any record time is read from its oldest record.
     """
-    unread = [read.time_ms for read in progress.values() if not read.is_read and read.time_ms is not None]
-    slowest = min([now_ms, *unread])
+    next_times_ms = [read.time_ms for read in progress.values() if not read.is_read and read.time_ms is not None]
+    earliest_ms = min([now_ms, *next_times_ms])
     starts: dict[Partition, int | None] = {}
     for partition, read in progress.items():
         if read.time_ms is None:
             starts[partition] = None
             continue
-        reference = min(slowest, _latest_read(progress, partition.topic, now_ms))
-        starts[partition] = max(0, reference - lifetime_ms)  # Kafka looks up no negative time
+        reference_ms = min(earliest_ms, _end_of_read_topic_ms(progress, partition.topic, now_ms))
+        starts[partition] = max(0, reference_ms - lifetime_ms)  # Kafka looks up no negative time
     return starts
 
 
-def with_times_raised(
+def without_skipped(
     progress: Mapping[Partition, ReadProgress], committed: Collection[Partition], earliest_ms: int
 ) -> dict[Partition, ReadProgress]:
-    """Raise the record time of partitions without a committed offset to at least ``earliest_ms``.
+    """Return the progress without the records before ``earliest_ms`` in partitions without a committed offset.
 
-    With ``auto_offset_reset = "window"`` the daemon skips the older records of these partitions (``window_start``).
+    With ``auto_offset_reset = "window"`` the daemon skips them (``window_start``): no window is to begin for them.
     """
-    raised = dict(progress)
+    result = dict(progress)
     for partition, read in progress.items():
         if partition not in committed and read.time_ms is not None:
-            raised[partition] = replace(read, time_ms=max(read.time_ms, earliest_ms))
-    return raised
+            result[partition] = replace(read, time_ms=max(read.time_ms, earliest_ms))
+    return result
 
 
-def _latest_read(progress: Mapping[Partition, ReadProgress], topic: str, now_ms: int) -> int:
+def _end_of_read_topic_ms(progress: Mapping[Partition, ReadProgress], topic: str, now_ms: int) -> int:
     """Return the latest record time in a topic that is read to its ends; ``now_ms``, no limit, for other topics."""
     partitions = [read for partition, read in progress.items() if partition.topic == topic]
     times = [read.time_ms for read in partitions if read.time_ms is not None]
@@ -64,10 +65,10 @@ def _latest_read(progress: Mapping[Partition, ReadProgress], topic: str, now_ms:
 
 
 def with_credible_times(batches: Iterable[Batch], committed_ms: Mapping[Partition, int]) -> Iterator[Batch]:
-    """Replace missing times, and times after the last commit of the partition, which were in the future when read.
+    """Replace missing times, and times after the partition's last commit, ``committed_ms``: of the future when read.
 
     The daemon that read such a record took the time of the reading. The closest time is the latest one of the earlier
-    records; without an earlier record, that of the last commit.
+    records; without an earlier record, that of the last commit. Follows ``WindowFilter``, which needs Kafka's times.
     """
     latest_ms: dict[Partition, int] = {}
     for batch in batches:
@@ -98,15 +99,15 @@ class WindowFilter:
     def filtered(self, batch: Batch) -> Batch:
         """Return the batch without records from before the window, except deletions.
 
-        Until the windows of all partitions have begun, unreadable records, which have no times, are dropped in all
-        partitions: ``rebuild_run`` would only count them in a log line.
+        Unreadable records have no time. They are dropped as long as the window of any partition has not begun; later
+        ones stay. Either is harmless: ``rebuild_run`` only counts them in a log line.
         """
         if not self._awaited_starts:
             return batch
-        return replace(batch, records=tuple(filter(self._keeps, batch.records)), unreadable=())
+        return replace(batch, records=tuple(filter(self._take, batch.records)), unreadable=())
 
-    def _keeps(self, record: Record) -> bool:
-        """Tell whether a record is kept; note the beginning of its partition's window."""
+    def _take(self, record: Record) -> bool:
+        """Note whether the window of the record's partition has begun; return whether the record is kept."""
         partition = record.position.topic_partition
         start_ms = self._awaited_starts.get(partition)
         if start_ms is None or record.timestamp_ms >= start_ms:

@@ -148,7 +148,7 @@ class Recovery:
         self._compared_generation = generation
 
     def _connection_counts_now(self) -> tuple[int, ...]:
-        return tuple(pipeline.index.connections_count() for pipeline in self._by_name.values())
+        return tuple(pipeline.index.count_connections() for pipeline in self._by_name.values())
 
     def _check_connections(self) -> None:
         """Raise ``Rejoin`` if a connection to an index was opened since the last check.

@@ -119,7 +119,7 @@ class Statistics:
             (metrics.alerts, len(detected.detections)),
             (metrics.pairs, _pairs_count(detected)),
             (metrics.candidates, detected.candidates_count),
-            (metrics.candidates_verified, detected.verified_count),
+            (metrics.candidates_verified, detected.accepted_count),
             (metrics.candidates_rejected, detected.rejected_count),
             (metrics.candidates_dropped, detected.dropped_candidates_count),
             (metrics.full_buckets, detected.full_buckets_count),

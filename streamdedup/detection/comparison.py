@@ -126,7 +126,7 @@ class Comparer:
             if not candidate.deleted
             for row in rows_of[number]
             if self._entries[row].content.scope == candidate.content.scope
-            and self._options.within_window(self._entries[row].time_ms, candidate.time_ms)
+            and self._options.times_allow_pair(self._entries[row].time_ms, candidate.time_ms)
         ]
 
     def _compare(self, pairs: Sequence[tuple[int, IndexEntry]]) -> list[_Comparison | None]:

@@ -166,8 +166,8 @@ class Detector:
             fence = fence_of[document.position.topic, document.position.partition]
             if document.position.offset >= fence.high_water_mark:
                 emitting.append(row)
-                # A warm-up document counts as silent and may emit: ``within_window`` leaves out only the pairs between
-                # two warm-up documents.
+                # A warm-up document counts as silent and may emit: ``times_allow_pair`` leaves out only pairs of two
+                # warm-up documents.
                 is_warm_up = silent_until is not None and document.time_ms < silent_until
                 silent_count += skip is None and is_warm_up
             elif skip is None:

@@ -27,8 +27,8 @@ from streamdedup.wire import KEY_ADVICE, Document, ErrorCode
 
 #: Refuses a deletion whose id is doubtful (``Document.doubtful``: a key that does not look like an id) and unknown.
 _UNKNOWN_ID = f'the index knows no document whose id is the key as a text; {KEY_ADVICE}, to "text" if it is the id'
-#: States of documents whose version is in the index.
-_INDEXED_STATES = frozenset({InsertState.CREATED, InsertState.REPLACED, InsertState.REPLAYED})
+#: States in which a document is always looked up, unless it is skipped.
+_LOOKED_UP_STATES = frozenset({InsertState.CREATED, InsertState.REPLACED, InsertState.REPLAYED})
 
 
 class Lifecycle:
@@ -57,14 +57,14 @@ class Lifecycle:
         results = [*inserted, *appended.results]
         # 3. Replace.
         entries = [
-            entry if result.previous is None else _entry_to_compare(document, entry, result.state, result.previous)
+            entry if result.previous is None else _resolved_entry(document, entry, result.state, result.previous)
             for document, entry, result in zip(documents, [*prepared.entries, *appended.entries], results, strict=True)
         ]
         self._replace(documents, entries, results, fences)
         collisions = [
             (document, collision(result.previous))
             for document, result in zip(documents, results, strict=True)
-            if result.state is InsertState.COLLIDED and result.previous is not None  # set in ``RETURNING_STATES``
+            if result.state is InsertState.COLLIDED and result.previous is not None  # always, in this state
         ]
         return InsertedBatch(
             documents=documents,
@@ -80,7 +80,7 @@ class Lifecycle:
     def delete(self, documents: Sequence[Document], fences: Mapping[Partition, Fence]) -> DetectionResult:
         """Delete documents: remove them from their buckets, then replace the entries by deletion markers.
 
-        Claims, which consist of hashes and a position, stay until they expire (rule 9).
+        Claims stay until they expire (rule 9): they hold hashes and a position, nothing of the text.
 
         Args:
             documents: Documents to delete. A document that is not in the index gets a marker, too, so that a delayed
@@ -94,7 +94,8 @@ class Lifecycle:
         ]
         fence_list = list(fences.values())
         missing_now = _missing_now(rows)
-        # A replay must repeat the first answer only where a dead letter may be emitted.
+        # Whether a document is missing decides about a dead letter, so a replay must find the answer of the first
+        # attempt: it is saved with the pending matches. Below the high-water mark nothing is emitted, and not saved.
         emitting = {
             position: missing
             for position, missing in missing_now.items()
@@ -125,7 +126,7 @@ class Lifecycle:
         self, entries: Sequence[IndexEntry], encoded: Sequence[bytes] | None, fences: Sequence[Fence]
     ) -> list[InsertResult]:
         """Insert each document's last version in the chunk; return a result for each entry."""
-        results = _results_of_overtaken(entries)
+        results = _results_within_chunk(entries)
         if entries and not results:
             # The usual case: no document occurs twice.
             return self._store.insert_entries(entries, fences, encoded)
@@ -184,7 +185,7 @@ def _missing_now(rows: Sequence[tuple[Document, IndexEntry, IndexEntry | None]])
     - True: the index has no entry of the document. A deletion marker counts as an entry, because a stream may delete
       each document twice.
     - False: it has an entry from this position or a later one; only the saved fact tells what the first attempt found.
-    - Absent: it has an entry from an earlier position, the version or marker that the deletion replaces.
+    - Absent: it has an entry from an earlier position, which the deletion replaces, or an earlier row deletes it.
     """
     missing_now: dict[Position, bool] = {}
     marked: set[int] = set()  # by earlier rows
@@ -193,7 +194,7 @@ def _missing_now(rows: Sequence[tuple[Document, IndexEntry, IndexEntry | None]])
             continue
         if stored is None or _is_foreign(document, stored):
             missing_now[document.position] = True
-            if not document.doubtful:
+            if not document.doubtful:  # a doubtful deletion is refused, and writes no marker
                 marked.add(marker.number)
         elif decide_version(stored, marker) is not InsertState.REPLACED:
             missing_now[document.position] = False
@@ -206,19 +207,19 @@ def _is_foreign(document: Document, stored: IndexEntry | None) -> bool:
 
 
 def _looked_up(documents: Sequence[Document], skips: Mapping[int, Skip], results: Sequence[InsertResult]) -> list[int]:
-    """Return the rows to insert in buckets and to look up: documents without a skip whose version is in the index."""
+    """Return the rows to look up: new, replaced, replayed, or redelivered and inserted elsewhere; no skipped ones."""
     return [
         row
         for row, result in enumerate(results)
         if row not in skips
-        and (result.state in _INDEXED_STATES or _is_inserted_elsewhere(documents[row], result.state, result.previous))
+        and (result.state in _LOOKED_UP_STATES or _is_inserted_elsewhere(documents[row], result.state, result.previous))
     ]
 
 
-def _entry_to_compare(document: Document, entry: IndexEntry, state: InsertState, stored: IndexEntry) -> IndexEntry:
-    """Return the entry that is looked up and compared, where the index had an entry before.
+def _resolved_entry(document: Document, entry: IndexEntry, state: InsertState, stored: IndexEntry) -> IndexEntry:
+    """Return the entry with which a row goes on, looked up and compared, where the index had an entry before.
 
-    - Replaced: the new version, with the document's incarnation.
+    - Replaced: the new version, with the document's incarnation; it is also stored.
     - Replayed: the entry with time and content from the first attempt. Kafka may set back a time in the future, and the
       window must be the same for all attempts.
     - Redelivered by another partition: the stored entry. It is compared again: the index may have been lost during the
@@ -258,8 +259,8 @@ def with_incarnation(entry: IndexEntry, stored: IndexEntry) -> IndexEntry:
     return structs.replace(entry, content=structs.replace(entry.content, incarnation=incarnation))
 
 
-def _results_of_overtaken(entries: Sequence[IndexEntry]) -> dict[int, InsertResult]:
-    """Return by row the results of entries that others overtake: of a document's offsets 1, 3, 2, rows 0 and 2."""
+def _results_within_chunk(entries: Sequence[IndexEntry]) -> dict[int, InsertResult]:
+    """Return by row the results that others of the chunk decide: of a document's offsets 1, 3, 2, rows 0 and 2."""
     results: dict[int, InsertResult] = {}
     if len({entry.number for entry in entries}) == len(entries):
         return results

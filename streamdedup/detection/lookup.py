@@ -264,7 +264,7 @@ class IndexLookup:
         similarity, exact = float(similarities.values[0]), bool(similarities.exact[0])
         keys = self._preparer.band_keys([a.content, b.content])
         shared_bands = int(np.count_nonzero(keys[0] == keys[1]))
-        within_window = options.within_window(a.time_ms, b.time_ms)
+        within_window = options.times_allow_pair(a.time_ms, b.time_ms)
         within_scope = a.content.scope == b.content.scope
         suppressed_by = None if options.suppression is None else options.suppression.rule(a.content, b.content)
         is_near = bool(options.near(similarities)[0]) and shared_bands >= options.min_shared_bands

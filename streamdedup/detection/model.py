@@ -103,7 +103,7 @@ class DetectorOptions:
             return np.zeros(len(similarities.values), np.bool_)
         return self.containment.holds(similarities.overlaps.containments(), similarities.smaller_counts)
 
-    def within_window(self, a_ms: int, b_ms: int) -> bool:
+    def times_allow_pair(self, a_ms: int, b_ms: int) -> bool:
         """Tell whether record times allow a pair: within the window, and not both before ``silent_until_ms``."""
         if self.silent_until_ms is not None and max(a_ms, b_ms) < self.silent_until_ms:
             return False
@@ -175,7 +175,7 @@ class InsertedBatch:
 
 
 class Matches(tuple[Match, ...]):  # noqa: SLOT001  a tuple subclass with slots has no further attribute
-    """The matches of a document or text, the most similar first, for programs.
+    """The matches of a document or text, the most similar first; made for programs by ``library`` and ``writing``.
 
     ``complete`` is false where a bucket was full, or candidates were beyond ``max_candidates``.
     """
@@ -211,8 +211,8 @@ class Detection:
     """A document with at least one pair to publish.
 
     Attributes:
-        digest: Content digest at this record, 16 bytes. A replay has the saved one, because a later append changes that
-            of the entry.
+        digest: Content digest of the document as of this record, 16 bytes. A replay takes the saved one, because a
+            later append may have changed that in the entry.
         matches: Near-duplicates whose pair this position owns (claimed), the most similar first, then by id.
         cluster_id: Id of the first document in the cluster.
         label: First words of the document; empty without a label.
@@ -251,22 +251,22 @@ class DetectionResult:
         replayed_count: Indexed documents that an earlier attempt inserted.
         silent_count: Indexed documents below the high-water mark, which emit nothing, and warm-up documents (record
             time before ``silent_until_ms``), which form no pairs among themselves.
-        unexplained_count: Indexed documents below the high-water mark in partitions without a committed offset. An
-            operator who sets an offset back commits one, so Kafka has lost the offset.
+        unexplained_count: Indexed documents below the high-water mark in partitions without a committed offset: Kafka
+            has lost the offset. An operator who sets an offset back commits one.
         deleted_count: Requests to delete a document, in the index or not, that are not refused.
         deleted_unknown_count: Of the deleted_count, requests for a document without an entry or marker in the index.
         candidates_count: Candidates that documents at or above the high-water mark have in buckets.
         dropped_candidates_count: Of these candidates, those that are not compared: beyond ``max_candidates``, or beyond
             the lower limit for documents with a full bucket (``candidates.STORM_CANDIDATES``).
-        verified_count: Candidates compared and found near-duplicates, suppressed ones included.
+        accepted_count: Candidates compared and found near-duplicates, suppressed ones included.
         suppressed: Count of near-duplicates that are not alerted, by rule.
         rejected_count: Candidates compared and found different, outside the scope or the window, or gone.
-        full_buckets_count: Refused insertions into full buckets.
+        full_buckets_count: Full buckets into which a document was not inserted, counted for each document.
         full_bucket_positions: Positions of documents with a full bucket.
         over_candidates_positions: Positions of documents with more than ``max_candidates`` candidates and no full
             bucket.
         hidden: Documents at or above the high-water mark that have no match, and full buckets in all bands. They are in
-            no bucket, so later near-duplicates miss them too.
+            no ordinary bucket, so later near-duplicates, exact copies apart, miss them too.
     """
 
     detections: tuple[Detection, ...] = ()
@@ -281,7 +281,7 @@ class DetectionResult:
     deleted_unknown_count: int = 0
     candidates_count: int = 0
     dropped_candidates_count: int = 0
-    verified_count: int = 0
+    accepted_count: int = 0
     suppressed: Counter[SuppressionRule] = field(default_factory=Counter)
     rejected_count: int = 0
     full_buckets_count: int = 0

@@ -89,7 +89,7 @@ class Verifier:
         return verified, DetectionResult(
             candidates_count=sum(len(hit.candidates) for hit in hits.values()),
             dropped_candidates_count=sum(dropped_counts.values()),
-            verified_count=len(near),
+            accepted_count=len(near),
             suppressed=Counter(rules.values()),
             rejected_count=sum(map(len, candidates.values())) - len(near),
             over_candidates_positions=tuple(

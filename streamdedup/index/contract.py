@@ -17,7 +17,7 @@ A store divides its keys among *slots*. Each slot is on one server; a server may
 ``detection`` uses the ``DocumentStore``, ``daemon`` the ``PartitionStore`` and ``StoreHealth``. A rebuild uses all
 three, and so does ``detection.writing``, which replaces the daemon in programs without Kafka. ``index.memory`` with
 ``index.memory_partitions``, and ``index.redis``, implement all three, and tests/contract tests both: a change touches
-all of these. A new method also touches ``daemon.crash_points.STORE_STEPS`` and tests/simulation/server.py. Processes
+all of these. A new method also touches ``daemon.crash_points.INDEX_STEPS`` and tests/simulation/server.py. Processes
 that only look up use ``index.reading``.
 
 The index is not a part of the Kafka transaction that publishes alerts. Eleven rules keep pairs from being lost or
@@ -119,9 +119,8 @@ class EntryStore(EntryReading, Protocol):
     def leave_clusters(self, members: Sequence[tuple[int, int]], fences: Sequence[Fence]) -> None:
         """Remove documents from the sets of their clusters, before their entries change (rule 9).
 
-        ``members`` are document numbers, each with the number that names its cluster. A set with ``CLUSTER_SIZE_CAP``
-        members may not hold all documents, so its count must not fall: the member stays, and only its source is
-        removed.
+        ``members`` are document numbers, each with the number that names its cluster. A set that has reached
+        ``CLUSTER_SIZE_CAP`` is perhaps incomplete, so its count must not fall: the member stays, only its source goes.
         """
 
 
@@ -134,8 +133,8 @@ class BucketStore(Protocol):
         """Insert each document in its bucket in each band and read the other members, atomically for each bucket.
 
         Documents are inserted in order, so a later one finds an earlier one in the same call. A bucket at its cap takes
-        no further member, keeps its time to live, and returns at most ``SHOWN_OF_FULL`` of its members. ``band_keys``
-        have the shape (n, bands) for n ``numbers`` of documents.
+        no further member, keeps its time to live, and returns at most ``SHOWN_OF_FULL`` of its members; a document that
+        is a member gets all others. ``band_keys`` have the shape (n, bands) for n ``numbers`` of documents.
         """
 
     def remove_from_buckets(
@@ -156,9 +155,9 @@ class BucketStore(Protocol):
 
         Args:
             documents: Document numbers with content digests, inserted in order.
-            near_capacity: Documents outside the batch, inserted first. A document is left out if, since
-                ``copy_removals`` was read, a document with its content was removed: it may have been this one, and
-                nothing would remove it again. A store may compare groups of contents instead of single ones.
+            near_capacity: Documents outside the batch, inserted first. A member read from a bucket may have been
+                removed meanwhile, and nothing would remove it again. So a document is left out if a document with its
+                content was removed since ``near_capacity.removals`` was read. A store may compare groups of contents.
 
         Returns:
             For each of ``documents`` the other members, the latest first; hints, as in any bucket.
@@ -191,8 +190,8 @@ class PairStore(Protocol):
         """Claim pairs for positions.
 
         Args:
-            claims: Pair keys, each with the position that asks. The position ``values.PUBLISHED`` (rule 8) also takes
-                pairs from other positions: where the store has gone back to an earlier time, a batch in progress may
+            claims: Pair keys, each with the position that asks. The position ``values.PUBLISHED`` (rule 8) overwrites
+                claims of other positions: where the store has gone back to an earlier time, a batch in progress may
                 have claimed a pair whose alert is committed.
             extended_keys: Keys for pairs that do not match now (rule 5); claims on them are only extended.
 
@@ -267,7 +266,7 @@ class PartitionStore(Protocol):
         Args:
             fences: Fences for all batch partitions.
             starts: First offset of the batch by partition, from which on a gap is replayed.
-            committed_id: Committed attempt that is stored beside the id, as by a rebuild; None for that of each fence.
+            committed_id: Committed attempt to store beside the id, given by a rebuild. None: that of each fence.
 
         Raises ``IndexLost`` also where a slot lacks the committed attempt of a fence (rule 11).
         """
@@ -287,7 +286,7 @@ class StoreHealth(Protocol):
         ``StoreUnavailable`` while another process rebuilds the index.
         """
 
-    def connections_count(self) -> int:
+    def count_connections(self) -> int:
         """Return how many connections to servers were opened so far.
 
         As long as the number is the same, no server has forgotten an acknowledged write by a restart or a failover.

@@ -263,7 +263,7 @@ class MemoryIndex(MemoryPartitions):
         members = self._cluster_set(cluster)
         return members.counts, members.numbers
 
-    def connections_count(self) -> int:
+    def count_connections(self) -> int:
         return 0
 
     def ping(self) -> None:

@@ -1,4 +1,4 @@
-"""Reading an index without changing it: the Protocol ``IndexReader``, and the hits among the members of buckets.
+"""Reading an index without changing it: the Protocol ``IndexReader``, and the hits of documents in given buckets.
 
 ``Backend.reader`` makes a reader; ``detection.lookup`` calls it, for ``serve.engine`` and ``library``. ``index.memory``
 and ``index.redis.reader`` implement the Protocol with ``hits_of_members``; tests/contract/test_lookup.py tests both.
@@ -37,15 +37,15 @@ class IndexReader(EntryReading, Protocol):
     def look_up(self, numbers: Sequence[int], band_keys: NDArray[np.uint32]) -> Hits:
         """Return the hits that ``insert_and_look_up`` would return for each document alone, without an insertion.
 
-        Of a full bucket ``SHOWN_OF_FULL`` members are chosen at random, because an insertion may return any of them.
-        ``band_keys`` have the shape (n, bands) for n ``numbers``; a document is no candidate of itself.
+        Of a full bucket ``SHOWN_OF_FULL`` members are chosen at random, because an insertion may return any of them; a
+        document that is a member itself gets all others. ``band_keys`` have the shape (n, bands) for n ``numbers``.
         """
 
     def look_up_copies(self, documents: Sequence[tuple[int, bytes]]) -> list[list[int]]:
         """Return the other members of each document's bucket of exact copies, as ``insert_copies`` does."""
 
     def read_cluster(self, cluster: int) -> tuple[ClusterCounts, list[int]]:
-        """Return the counts of a cluster as ``set_clusters`` would, and the documents that may be in the cluster.
+        """Return a cluster's counts as ``set_clusters`` would, and the numbers in its cluster set, which are hints.
 
         The first document, whose number names the cluster, may be missing among them.
         """

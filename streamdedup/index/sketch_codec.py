@@ -4,7 +4,7 @@ A change of the form raises ``entries.LAYOUT``, and touches docs/format.md and t
 
 A signature takes 4 bytes for each value, and so do up to 63 shingle hashes. From 64 hashes on they are an Elias-Fano
 code (P. Elias, "Efficient storage and retrieval by content and address of static files", Journal of the ACM 21, 1974):
-ascending numbers with equal high parts store these only once. The low part has 24 bits, so that low parts are whole
+the high parts of n ascending hashes take n + 255 bits together, the low parts 24 bits each, so that these are whole
 bytes and a batch is encoded by few array operations. A hash takes 3.45 bytes in a document with 100, 3.21 in one with
 400.
 
@@ -33,6 +33,7 @@ from streamdedup.similarity.sketch import Sketch
 _VALUE = np.dtype("<u4")
 #: Smallest number of hashes that are coded: 64 hashes take 232 bytes as a code, and 256 without.
 _FEWEST_CODED: Final = 64
+#: Bytes of a low part, and greatest high part.
 _LOW_BYTES, _MOST_HIGH = 3, 255
 _LOW_BITS, _LOW_MASK = np.uint32(24), np.uint32(0xFFFFFF)
 
@@ -142,8 +143,8 @@ def _decode_hashes(stored: Sequence[StoredSketch]) -> NDArray[np.uint32]:
     if len(bits) != len(first_bits):
         raise ValueError("damaged high parts of shingle hashes")
     bits -= first_bits
-    # Where one code has a bit too many and another one too few, a high part between them is outside 0 .. 255. Negative
-    # numbers, read as unsigned, are large.
+    # The number of bits is also right if one code has a bit too many and another one too few. A hash between them then
+    # takes a bit of another code, so its high part is outside 0 .. 255. A negative one, read as unsigned, is large.
     if bits.view(np.uintp).max() > _MOST_HIGH:
         raise ValueError("damaged high parts of shingle hashes")
     hashes = bits.astype(np.uint32)

@@ -1,9 +1,12 @@
 """Looks up and creates topics; checks brokers, group, transactions and topics before the first record.
 
-``topics create`` calls ``create_topics``; readers, producers, ``dlq``, ``index`` and ``serve`` call ``check_topics``;
-``kafka.reader`` calls ``latest_offsets`` and ``may_be_compacted``; ``kafka.group_admin`` uses ``admin_client``.
-``check`` and ``run`` call ``check_kafka`` (by ``cli.checks``, which has the needs of topics). A new check yields a
-``Finding`` in ``check_kafka``; one of a topic's settings is a function in the tuple ``checks`` of ``judge_topic``.
+    require_topics                      readers, producers, ``dlq``, ``index`` and ``serve``
+    create_topics                       ``topics create``
+    latest_offsets, may_be_compacted    ``kafka.reader``
+    admin_client                        ``kafka.group_admin``
+    check_kafka                         ``check`` and ``run``, by ``cli.checks``, which has the needs of topics
+
+A new check yields a ``Finding`` in ``check_kafka``; one of topic settings is a function in ``judge_topic.checks``.
 
 The checks change nothing. Rights on the group and on the transactional id are checked with requests whose content names
 no member and no producer. Without the right, the broker refuses such a request before reading the content; with the
@@ -64,7 +67,7 @@ def admin_client(options: KafkaOptions) -> Iterator[Any]:
 # Looking up and creating topics
 
 
-def check_topics(options: KafkaOptions, needed: Mapping[str, tuple[str, ...]] | None = None) -> dict[str, int]:
+def require_topics(options: KafkaOptions, needed: Mapping[str, tuple[str, ...]] | None = None) -> dict[str, int]:
     """Return the partition counts of topics; raise ``BrokerMisconfigured`` if one is missing or may not be used.
 
     Args:
@@ -74,7 +77,7 @@ def check_topics(options: KafkaOptions, needed: Mapping[str, tuple[str, ...]] | 
     with admin_client(options) as admin:
         counts, missing, refused = _look_up(admin, needed)
     if refused:
-        raise _lacking_rights({name: needed[name] for name in refused})
+        raise _rights_error({name: needed[name] for name in refused})
     if missing:
         raise BrokerMisconfigured(missing_topics_text(missing, options.create_command))
     return counts
@@ -91,7 +94,7 @@ def latest_offsets(options: KafkaOptions, partitions: Collection[Partition]) -> 
 def may_be_compacted(options: KafkaOptions) -> bool:
     """Return whether an input topic may be compacted: it is, or its settings cannot be read.
 
-    The settings are not requested with ``api_version``, and not returned without DESCRIBE_CONFIGS.
+    With ``api_version`` they are not requested, and without the right DESCRIBE_CONFIGS Kafka does not return them.
     """
     if options.api_version is not None:
         return True
@@ -123,7 +126,7 @@ def _look_up(admin: Any, needed: Mapping[str, tuple[str, ...]]) -> tuple[dict[st
     return counts, missing, refused
 
 
-def _lacking_rights(needed: Mapping[str, tuple[str, ...]]) -> BrokerMisconfigured:
+def _rights_error(needed: Mapping[str, tuple[str, ...]]) -> BrokerMisconfigured:
     rights = ", ".join(f"{', '.join(operations)} on topic {name}" for name, operations in needed.items())
     return BrokerMisconfigured(f"Kafka refuses us: the user lacks rights; grant {rights} (if it exists)")
 
@@ -169,7 +172,7 @@ def create_topics(
             elif error_class is kafka_errors.TopicAlreadyExistsError:
                 existed.append(topic["name"])
             else:
-                raise _not_created(error_class, topic)
+                raise _creation_error(error_class, topic)
         admin.wait_for_topics(created, timeout_ms=round(options.connect_timeout_s * 1000))
         existing_counts = {
             topic["name"]: len(topic["partitions"])
@@ -193,7 +196,7 @@ def _extend_retention(admin: Any, requests: Mapping[str, dict[str, Any]], kept_m
             requests[topic["name"]]["configs"][RETENTION] = str(needed_ms)
 
 
-def _not_created(error_class: Any, topic: Mapping[str, Any]) -> Exception:
+def _creation_error(error_class: Any, topic: Mapping[str, Any]) -> Exception:
     text = topic.get("error_message") or error_class.description or error_class.__name__
     if issubclass(error_class, (kafka_errors.InvalidReplicationFactorError, kafka_errors.InvalidConfigurationError)):
         return BrokerMisconfigured(f"cannot create topic {topic['name']}: {text}")
@@ -286,7 +289,7 @@ class TopicNeed:
     """Requirements on one topic.
 
     Attributes:
-        operations: Needed rights, as Kafka names them: ``READ``, ``WRITE``; an input topic needs no ``WRITE``.
+        operations: Needed rights, as Kafka names them: ``READ``, ``WRITE``.
         message_bytes: Largest written message, in bytes; None for an input topic.
         compaction_loss: Consequence of compaction, after the words "is compacted, which"; None if it is harmless.
         kept_ms: Least record retention, in milliseconds; None for any.
@@ -298,14 +301,18 @@ class TopicNeed:
     compaction_loss: str | None = None
     kept_ms: int | None = None
 
+    @property
+    def is_input(self) -> bool:
+        return "WRITE" not in self.operations
+
 
 def _topic_findings(admin: Any, options: KafkaOptions, needs: Sequence[TopicNeed]) -> Iterator[Finding]:
     """Yield findings about rights and missing topics, then about the settings of the usable topics."""
     needed = {need.name: need.operations for need in needs}
     counts, missing, refused = _look_up(admin, needed)
     for name in refused:
-        yield Finding.failure("topic_rights", _lacking_rights({name: needed[name]}))
-    yield from _missing_topic_findings(options, needed, missing)
+        yield Finding.failure("topic_rights", _rights_error({name: needed[name]}))
+    yield from _missing_topic_findings(options, needs, missing)
     usable = [need for need in needs if need.name in counts]
     if options.api_version is not None or not usable:
         for need in usable:
@@ -321,10 +328,10 @@ def _topic_findings(admin: Any, options: KafkaOptions, needs: Sequence[TopicNeed
 
 
 def _missing_topic_findings(
-    options: KafkaOptions, needed: Mapping[str, tuple[str, ...]], missing: Sequence[str]
+    options: KafkaOptions, needs: Sequence[TopicNeed], missing: Sequence[str]
 ) -> Iterator[Finding]:
     """Yield a finding for each missing topic: a warning for an input topic while another input topic exists."""
-    inputs = {name for name, operations in needed.items() if "WRITE" not in operations}
+    inputs = {need.name for need in needs if need.is_input}
     has_input = not inputs <= set(missing)
     for name in missing:
         text = missing_topics_text([name], None)
@@ -384,17 +391,17 @@ def _check_retention(options: KafkaOptions, need: TopicNeed, settings: Mapping[s
     if need.kept_ms is None or "delete" not in settings[CLEANUP]:  # otherwise the topic drops no old record
         return
     changes: dict[str, str] = {}
-    lacks: list[str] = []
+    limits: list[str] = []
     retention_ms, retention_bytes = int(settings[RETENTION]), int(settings[RETENTION_BYTES])
     if retention_ms != UNLIMITED and retention_ms < need.kept_ms:
-        lacks.append(f"for {duration_text(retention_ms)} only")
+        limits.append(f"for {duration_text(retention_ms)} only")
         changes[RETENTION] = str(need.kept_ms)
     if retention_bytes != UNLIMITED:  # bytes say nothing about the age, so any limit may be too small
-        lacks.append(f"at most {retention_bytes:,} bytes of a partition")
+        limits.append(f"at most {retention_bytes:,} bytes of a partition")
         changes[RETENTION_BYTES] = str(UNLIMITED)
-    if lacks:
+    if limits:
         text = (
-            f"topic {need.name} keeps records {' and '.join(lacks)}; a rebuild of the index needs all records of the "
+            f"topic {need.name} keeps records {' and '.join(limits)}; a rebuild of the index needs all records of the "
             f"last {duration_text(need.kept_ms)}"
         )
         command = alter_topic_command(options, need.name, changes)
@@ -416,7 +423,7 @@ def _summary(settings: Mapping[str, str]) -> str:
 
 
 def duration_text(duration_ms: int) -> str:
-    """Return a duration in the largest unit that divides it."""
+    """Return a duration in the largest unit that divides it. Public for tests."""
     for unit, length_ms in _UNITS_MS.items():
         count, remainder_ms = divmod(duration_ms, length_ms)
         if count and not remainder_ms:
@@ -425,7 +432,7 @@ def duration_text(duration_ms: int) -> str:
 
 
 def alter_topic_command(options: KafkaOptions, topic: str, configs: Mapping[str, str]) -> str:
-    """Return Kafka's command line that changes topic settings."""
+    """Return Kafka's command line that changes topic settings. Public for tests."""
     words: Sequence[str] = ("kafka-configs.sh", "--bootstrap-server", options.bootstrap_servers)
     if options.security_protocol != "PLAINTEXT":
         # A placeholder: the program reads TLS and login from a file of the administrator.

@@ -5,9 +5,9 @@ Each workaround names the behaviour of the client, the consequence without the w
 
     build                   clients that leave no thread and no socket behind; called by all modules with a client
     force_close             the thread of a producer that cannot be closed; called by ``producer``
-    step_past_unreadable    record batches that the client cannot parse; called by ``consumer``, ``reader``
+    step_past_unreadable    record batches that the client cannot parse, bytes of a poll; by ``consumer``, ``reader``
     bound_decompression     record batches that decompress to gigabytes; called by ``build``
-    all others              state and actions without public method; by ``consumer``, ``group``, ``offsets``, ``admin``
+    all others              private state, actions; by ``consumer``, ``fresh_poll``, ``watches``, ``offsets``, ``admin``
 """
 
 import copy
@@ -110,7 +110,7 @@ def build(kind: Callable[..., Any], config: dict[str, Any], options: KafkaOption
             raise connection_error(reason, doing, options.secrets()) from None
         raise
     for network in networks:
-        # Ends `_stop_at_final_refusal`: the client's own method again, because a connected client retries by itself.
+        # Removes the replacement of `_stop_at_final_refusal`: once connected, the client shall retry by its own method.
         del network._manager.get_connection
     return client
 
@@ -195,7 +195,10 @@ class UnreadableRange:
 
 
 def step_past_unreadable(consumer: Any, max_offsets: int) -> list[UnreadableRange]:
-    """Make a consumer return unreadable offsets as ``UnreadableRange`` in place of records.
+    """Make a consumer return unreadable offsets as ``UnreadableRange`` in place of records; limit a poll's bytes.
+
+    Returns the list of the present poll's ranges: the caller empties it before each poll, and need not search records
+    for ranges while it is empty. For the limit see ``_RecordBatches``.
 
     Unreadable means: an unknown codec, a wrong checksum, a header name that is not UTF-8, a batch above the limit of
     ``bound_decompression``. The client parses whole record batches, so the first unreadable record also hides the
@@ -205,9 +208,6 @@ def step_past_unreadable(consumer: Any, max_offsets: int) -> list[UnreadableRang
     One poll returns at most ``max_offsets`` unreadable offsets; later polls return the following ones.
 
     Test: ``TestT8T9RecordsThatTheClientCannotParse``.
-
-    Returns the ranges of the present poll; the caller empties the list before each poll, and need not search records
-    for ranges while the list is empty.
     """
     ranges: list[UnreadableRange] = []
     budget = _PollBudget()
@@ -264,7 +264,7 @@ class _PartitionRecords(Fetcher.PartitionRecords):  # type: ignore[misc]  # the 
         super().__init__(offset, partition, self._batches, **options)
 
     def take(self, n: int | None = None) -> list[Any]:
-        """Return up to ``n`` records, or one unreadable range, or nothing (see the comment below).
+        """Return up to ``n`` records, or one unreadable range, or nothing, where the next fetch returns the range.
 
         Raises:
             CodecMissing: The library of a codec is not installed; the records become readable once it is.
@@ -283,7 +283,7 @@ class _PartitionRecords(Fetcher.PartitionRecords):  # type: ignore[misc]  # the 
             unreadable_count = sum(unreadable.last + 1 - unreadable.offset for unreadable in self._ranges)
             if self.next_fetch_offset > self.fetch_offset or unreadable_count >= self._max_offsets:
                 # Earlier records of this fetch were readable, or the poll has `max_offsets` unreadable ones. The next
-                # fetch begins at the unreadable record, and returns the range.
+                # fetch begins at the unreadable record.
                 return []
             return [self._range(error, self._max_offsets - unreadable_count)]
         return records
@@ -432,9 +432,8 @@ def fetch_committed_offsets(
 def finish_rebalance(consumer: Any) -> None:
     """Join the group again where the client has forgotten a rebalance.
 
-    When the leader of the group joins again because a topic has new partitions, and the poll ends between the join and
-    the answer, the client considers itself joined. The client then never reads the answer, sends no heartbeats and
-    fetches nothing, forever.
+    The leader of the group joins again when a topic has new partitions. If its poll ends before the answer arrives, its
+    client considers itself joined: it never reads the answer, sends no heartbeats and fetches nothing, forever.
 
     Test: ``test_t15_a_rebalance_whose_end_falls_between_two_polls_is_finished``.
     """
@@ -493,7 +492,7 @@ def broker_version(admin: Any) -> tuple[int, ...]:
 
 
 def send_request(admin: Any, request: Any) -> Any:
-    """Send a request that has no public method to any broker, and return the answer.
+    """Send ``request``, for which the client has no public method, to any broker; return the answer.
 
     Test: ``test_times_beyond_a_limit_of_the_broker_are_reported_with_the_limit``.
     """

@@ -1,8 +1,8 @@
 """``KafkaSource``: the consumer of the group as a ``kafka.protocols.Source``.
 
-``producer.KafkaTransport`` opens a ``KafkaSource``. Modules of ``daemon`` use it as a ``Source``, in the thread of the
-loop; ``producer.AtLeastOnceSink`` commits through it, and ``cli.index`` joins the group with it. ``fresh_poll`` polls
-for it, ``watches`` watches over the membership and the topics. ``reader`` uses ``unpack``.
+``producer.KafkaTransport`` opens a ``KafkaSource`` for the loop, whose thread uses it, and for ``cli.index``.
+``producer.AtLeastOnceSink`` commits through it. ``fresh_poll`` polls a second time where the client holds only old
+records; ``watches`` watches over membership and topics. ``reader`` uses ``unpack``.
 """
 
 import logging
@@ -56,7 +56,7 @@ class KafkaSource:
         self._listener = listener
         self._silence = SilenceWatch(consumer, options)
         self._static_membership = StaticMembershipWatch(consumer, options)
-        self._repeats = RepeatLimit(structlog.get_logger(__name__))
+        self._repeats = RepeatLimit(structlog.get_logger(__name__))  # which takes no logger of `logging`
         self._fresh = FreshPoll(consumer, self._repeats)
         #: Unreadable ranges of a poll: `_poll` empties the list, then the parser of the client fills it.
         self._unreadable = compat.step_past_unreadable(consumer, options.max_poll_records)
@@ -82,7 +82,7 @@ class KafkaSource:
         return source
 
     def poll(self, timeout_s: float, max_records: int | None = None) -> Batch:
-        """Poll; check topics and membership; return an empty batch after a rewind (``_checked``).
+        """Poll, then check topics and membership, which may rewind and leave an empty batch.
 
         Raises ``FatalError`` also for a codec that is not installed, and with ``on_unreadable = "halt"`` for an
         unreadable record.
@@ -110,7 +110,7 @@ class KafkaSource:
         # `keep_membership` pauses partitions. They stay paused through a rebalance, and nothing else resumes them.
         if paused := self._consumer.paused():
             self._consumer.resume(*paused)
-            compat.drop_parked(self._consumer)  # the records fetched before the pause: they might never be returned
+            compat.drop_parked(self._consumer)  # fetched again: the client might never return parked records
         configured = self._options.max_poll_records
         limit = configured if max_records is None else min(max_records, configured)
         self._unreadable.clear()
@@ -195,7 +195,7 @@ class KafkaSource:
             raise BrokerUnavailable(f"this source is unusable ({self._broken}); open a new one")
 
     def rewind(self, batch: Batch) -> None:
-        """Seek to the starts of the batch; a rebalance alone moves no position back."""
+        """Seek to the starts of the batch; also before a rebalance, in which a partition may stay at its position."""
         self.seek(batch.starts)
 
     def first_since(self, times_ms: Mapping[Partition, int]) -> dict[Partition, int]:
@@ -347,7 +347,7 @@ class RebalanceListener(ConsumerRebalanceListener):  # type: ignore[misc]  # the
 
 
 def unpack(polled: Polled, *, has_unreadable: bool) -> tuple[tuple[Record, ...], tuple[Unreadable, ...]]:
-    """Return the polled records and the unreadable positions; ``has_unreadable``: an ``UnreadableRange`` is polled."""
+    """Return records and unreadable positions; ``has_unreadable``: whether ``polled`` has an ``UnreadableRange``."""
     unreadable: tuple[Unreadable, ...] = ()
     if has_unreadable:  # rare; otherwise no entry of `polled` is searched. The search keeps the order in a partition.
         unreadable = tuple(

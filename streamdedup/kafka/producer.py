@@ -20,7 +20,7 @@ from kafka.errors import KafkaError, KafkaTimeoutError
 
 from streamdedup.errors import BrokerUnavailable, StreamdedupError
 from streamdedup.kafka import compat
-from streamdedup.kafka.admin import check_topics
+from streamdedup.kafka.admin import require_topics
 from streamdedup.kafka.consumer import KafkaSource
 from streamdedup.kafka.errors import (
     CLIENT_ERRORS,
@@ -80,7 +80,7 @@ class KafkaTransport:
         try:
             source = self._wrap_source(KafkaSource.open(self._options))
         except BaseException:
-            close_at_once(producer, self._options)
+            _close_without_flush(producer, self._options)
             raise
         if self._options.delivery == "at-least-once":
             return source, AtLeastOnceSink(producer, self._options, source)
@@ -95,7 +95,7 @@ class KafkaTransport:
             try:
                 call_within(limit_s, "open transactions", producer.init_transactions)
             except BaseException as error:
-                close_at_once(producer, options)
+                _close_without_flush(producer, options)
                 if isinstance(error, CLIENT_ERRORS):
                     raise translated(error, "open transactions", options.secrets()) from error
                 raise
@@ -113,13 +113,13 @@ class _ProducerSink(ABC):
     def close(self) -> None:
         """Drop unsent messages, unlike ``Feeder.close``, and close the client in ``close_timeout_s``; never raises."""
         self._unusable_reason = "closed"
-        close_at_once(self._producer, self._options)
+        _close_without_flush(self._producer, self._options)
 
     def publish(self, messages: Sequence[Message], batch: Batch) -> None:
-        """Publish and commit. The sink cannot be used after a failure.
+        """Publish and commit. A sink that failed refuses further calls.
 
-        Otherwise a transactional producer would keep the offsets of the failed transaction and commit them with the
-        next one, over those of new owners of the partitions.
+        Its producer would still hold the offsets of the failed transaction, commit them with the next one, and so set
+        back new owners of the partitions.
         """
         if self._unusable_reason is not None:
             raise BrokerUnavailable(f"this sink is unusable ({self._unusable_reason}); open a new one")
@@ -158,7 +158,7 @@ class _ProducerSink(ABC):
                 timestamp_ms=message.timestamp_ms,
             )
         except CLIENT_ERRORS as error:
-            _refuse_missing_topic(error, self._options, message.topic)
+            _raise_if_topic_missing(error, self._options, message.topic)
             raise self._failure(error, "publish", message.topic) from error
 
     def _failure(self, error: Exception, doing: str, topic: str | None = None) -> StreamdedupError:
@@ -169,10 +169,7 @@ class TransactionalSink(_ProducerSink):
     """Messages and offsets of a batch in one transaction."""
 
     def _publish(self, messages: Sequence[Message], batch: Batch) -> None:
-        """Publish and commit in one transaction.
-
-        1. begin, 2. send, 3. check every message, 4. add the offsets under the batch's membership, 5. commit.
-        """
+        """Take the steps: 1. begin, 2. send, 3. check each message, 4. add offsets under the membership, 5. commit."""
         if messages or batch:
             self._producer.begin_transaction()  # 1.
             self._send(messages)  # 2. and 3.
@@ -188,8 +185,8 @@ class TransactionalSink(_ProducerSink):
 
         def commit() -> None:
             if offsets := offsets_to_commit(batch):
-                # With the membership of the poll, a group that has moved on refuses the commit. With the bare name of
-                # the group, the group accepts each commit.
+                # By the membership of the poll the coordinator can refuse a former member. It accepts every commit that
+                # names only the group.
                 self._producer.send_offsets_to_transaction(offsets, batch.membership)
             self._producer.commit_transaction()
 
@@ -210,10 +207,10 @@ class AtLeastOnceSink(_ProducerSink):
 
 
 class Feeder:
-    """Sends many records outside any transaction, each at least once.
+    """Sends many records outside any transaction; loses none without an error, or a call of ``on_too_large``.
 
-    With ``delivery = "exactly-once"`` and without ``on_too_large`` the producer is idempotent: each record is stored
-    exactly once. With ``at-least-once`` it is not, because the broker may lack producer ids.
+    None is stored twice if the producer is idempotent: with ``delivery = "exactly-once"`` and without ``on_too_large``.
+    With ``at-least-once`` it is not, because the broker may lack producer ids.
 
     The queue of the client has no bound, so a fast file reader would fill the memory in front of a slow broker. The
     feeder therefore waits at a number of unacknowledged records or bytes, and checks every delivery. The end of a
@@ -281,7 +278,7 @@ class Feeder:
             if self._leave_out_if_too_large(error, topic, name):
                 return
             self._has_failed = True
-            _refuse_missing_topic(error, self._options, topic)
+            _raise_if_topic_missing(error, self._options, topic)
             raise self._failure(error, topic) from error
         self._sent_count += 1
         self._in_flight.append(_InFlight(future, topic, size_bytes, name))
@@ -297,7 +294,7 @@ class Feeder:
             self._await_oldest()
 
     def close(self) -> None:
-        """Wait until every record is stored, and close the client; may be called twice. Raises as ``send``."""
+        """Wait until every record is stored, and close; after an error, or again, close only. Raises as ``send``."""
         if self._is_closed:
             return
         try:
@@ -310,10 +307,10 @@ class Feeder:
         """Close the client and drop unsent records; never raises, may be called twice."""
         if not self._is_closed:
             self._is_closed = True
-            close_at_once(self._producer, self._options)
+            _close_without_flush(self._producer, self._options)
 
     def _make_room(self, size_bytes: int) -> None:
-        """Wait until another ``size_bytes`` may be in flight; also check the oldest records that are stored already."""
+        """Wait until another ``size_bytes`` may be in flight; also check the oldest records that are settled."""
         while self._in_flight and (
             self._in_flight[0].future.is_done
             or len(self._in_flight) >= self._max_records
@@ -365,13 +362,13 @@ class Feeder:
             self.abandon()
 
 
-def _refuse_missing_topic(error: Exception, options: KafkaOptions, topic: str) -> None:
-    """Raise ``BrokerMisconfigured`` for a missing topic, of which the client only reports a timeout."""
+def _raise_if_topic_missing(error: Exception, options: KafkaOptions, topic: str) -> None:
+    """Ask the broker after a timeout, which is all that the client reports of a missing topic; return if it exists."""
     if isinstance(error, KafkaTimeoutError):
-        check_topics(options, {topic: ("DESCRIBE",)})  # needs the fewest rights
+        require_topics(options, {topic: ("DESCRIBE",)})  # needs the fewest rights
 
 
-def close_at_once(producer: Any, options: KafkaOptions) -> None:
-    """Close ``producer`` and drop unsent records, by force where ``close`` fails or hangs; never raises."""
+def _close_without_flush(producer: Any, options: KafkaOptions) -> None:
+    """Drop unsent records and close ``producer`` in ``close_timeout_s``, by force where that fails; never raises."""
     if not close_quietly("close the producer", lambda: producer.close(timeout=0), options.close_timeout_s):
         compat.force_close(producer)

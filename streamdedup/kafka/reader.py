@@ -2,7 +2,7 @@
 
     class                 purpose                                    opened by
     TopicReader           follow topics                              ``tail``, ``demo``
-      ReaderToEnds        read topics to their present ends          ``dlq``, ``produce``, ``serve``, KafkaHistory
+      ReaderToEnds        read to the ends, or on from an offset     ``dlq``, ``produce``, ``serve``, KafkaHistory
         KafkaSpan         read from a time or offset, or the newest  KafkaHistory, ``topic_reading``, ``checks``
           AwaitingSpan    also records of open transactions          KafkaHistory
         _ProgressReader   find how far a group has read              KafkaHistory
@@ -28,7 +28,7 @@ from kafka.structs import TopicPartition
 
 from streamdedup.errors import BrokerUnavailable, DecodeError, StreamdedupError
 from streamdedup.kafka import compat
-from streamdedup.kafka.admin import check_topics, latest_offsets, may_be_compacted
+from streamdedup.kafka.admin import latest_offsets, may_be_compacted, require_topics
 from streamdedup.kafka.consumer import RETRY_PAUSE_S, unpack
 from streamdedup.kafka.errors import CLIENT_ERRORS, cap_client_logging, close_quietly, is_retriable, translated
 from streamdedup.kafka.options import KafkaOptions
@@ -103,7 +103,7 @@ class TopicReader(_Reader):
     """
 
     def __init__(self, options: KafkaOptions, *, from_beginning: bool = False) -> None:
-        counts = check_topics(options)
+        counts = require_topics(options)
         # Where records expire before they are read, goes on behind them, also with `on_out_of_range = "halt"`.
         super().__init__(options, auto_offset_reset="earliest")
         partitions = [TopicPartition(topic, number) for topic, count in counts.items() for number in range(count)]
@@ -130,7 +130,7 @@ class TopicReader(_Reader):
 
 
 class ReaderToEnds(TopicReader):
-    """Reads the committed records that the topics hold at its construction; ``start_at({})`` makes it begin again.
+    """Reads the committed records that the topics hold at its construction.
 
     ``beginnings`` and ``ends`` are the first offsets, and the offsets behind the last committed records, at that time.
     ``batches`` stops at ``ends``; ``poll`` reads on behind them, as ``protocols.TopicFollower``.
@@ -144,7 +144,7 @@ class ReaderToEnds(TopicReader):
             self.ends = _by_partition(self._consumer.end_offsets(partitions))
 
     def start_at(self, starts: Mapping[Partition, int]) -> None:
-        """Make the next batch begin at ``starts``, and at the oldest record of other partitions."""
+        """Make the next batch begin at ``starts``, and at the oldest record of other partitions: ``{}`` restarts."""
         for partition, beginning in self.beginnings.items():
             self._consumer.seek(TopicPartition(*partition), starts.get(partition, beginning))
 
@@ -251,7 +251,7 @@ class KafkaSpan(ReaderToEnds):
         self.total_count = self._count_to(self.ends)
 
     def _starts_by_time(self, since: Mapping[Partition, int | None]) -> dict[Partition, int]:
-        """Return the offset of each partition's first record with the time or a later one; the end without any."""
+        """Return the offset of each partition's first record since the time, or the end; without a time the oldest."""
         times_ms = {
             TopicPartition(*partition): since[partition]
             for partition in self.beginnings
@@ -329,17 +329,21 @@ class _ProgressReader(ReaderToEnds):
         nonempty = {partition for partition, beginning in self.beginnings.items() if beginning < self.ends[partition]}
         at_end = {partition for partition in nonempty if self._offsets[partition] >= self.ends[partition]}
         unread = nonempty - at_end
-        self._store_times({partition: self._offsets[partition] for partition in unread}, find="next")  # 1.
-        # The unread offsets of a partition may all be markers of transactions, or records that were compacted away.
+        # 1.
+        self._store_times({partition: self._offsets[partition] for partition in unread}, find="next")
+        # 2. The unread offsets of a partition may all be markers of transactions, or records that were compacted away.
         at_end |= {partition for partition in unread if not self._searched[partition]}
-        self._store_times(  # 2.
+        self._store_times(
             {partition: max(self.beginnings[partition], self.ends[partition] - LOOK_BACK) for partition in at_end},
             find="last",
         )
         return {partition: ReadProgress(partition in at_end, self._times_ms.get(partition)) for partition in nonempty}
 
     def _store_times(self, starts: Mapping[Partition, int], *, find: Literal["next", "last"]) -> None:
-        """Read from ``starts`` on; store by partition the time of the first record ("next") or the last."""
+        """Read from ``starts`` on; store a time by partition.
+
+        "next": the first credible time stays, and ends the partition's search. "last": each later time overwrites.
+        """
         self.start_at(self.ends | dict(starts))  # other partitions start at their ends: nothing to read
         for batch in self.batches():
             self._searched.update(position.topic_partition for position in batch.positions())
@@ -347,16 +351,14 @@ class _ProgressReader(ReaderToEnds):
                 partition, time_ms = record.position.topic_partition, record.timestamp_ms
                 is_settled = find == "next" and self._has_credible_time(partition)
                 if time_ms >= 0 and not is_settled:
-                    # A time in the future is stored as now; a later record may overwrite it.
                     self._times_ms[partition] = min(time_ms, self._now_ms)
             if find == "next":
                 for partition in {position.topic_partition for position in batch.positions()}:
                     if self._has_credible_time(partition) or self._searched[partition] >= MAX_SEARCHED:
-                        # Ends the search of this partition.
-                        self._consumer.seek(TopicPartition(*partition), self.ends[partition])
+                        self._consumer.seek(TopicPartition(*partition), self.ends[partition])  # ends the search
 
     def _has_credible_time(self, partition: Partition) -> bool:
-        """Return whether a time before now is stored."""
+        """Return whether the stored time is before now: a time in the future is stored as now."""
         time_ms = self._times_ms.get(partition)
         return time_ms is not None and time_ms < self._now_ms
 

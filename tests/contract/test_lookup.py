@@ -283,7 +283,7 @@ class TestBuckets:
         result = daemon.index(new)
         assert not answer.complete
         assert {"d4", "d5"} <= {match.id for match in answer.matches}, "the latest copies"
-        assert len(answer.matches) == result.verified_count
+        assert len(answer.matches) == result.accepted_count
 
     def test_a_bucket_of_one_document_is_full_at_a_cap_of_one(self, make_world):
         world = make_world(bucket_cap=1)

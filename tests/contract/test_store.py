@@ -386,8 +386,8 @@ def test_an_entry_is_not_replaced_where_the_removals_before_were_forgotten(clust
 def test_a_write_that_arrives_after_a_later_one_is_refused(redis_client):
     store, fence = fenced(redis_store(redis_client))
     sent: list[list[Any]] = []
-    send = store._servers.send
-    store._servers.send = lambda commands: (sent.append(list(commands)), send(commands))[1]
+    send = store._servers.send_raw
+    store._servers.send_raw = lambda commands: (sent.append(list(commands)), send(commands))[1]
     store.insert_and_look_up([1], keys((1, 2, 3)), [fence])
     store.remove_from_buckets([1], keys((1, 2, 3)), [fence])
     (removal,) = sent[1:]
@@ -746,14 +746,14 @@ class TestDropping:
         store.open(FINGERPRINT)
         lease, mark = store._keys.staging, store._keys.dropping
         redis_client.mset({lease: b"a process", mark: b"1"})
-        send = store._servers.send
+        send = store._servers.send_raw
 
         def send_and_end_the_rebuild(commands):
             replies = send(commands)
             redis_client.delete(lease, mark)
             return replies
 
-        store._servers.send = send_and_end_the_rebuild
+        store._servers.send_raw = send_and_end_the_rebuild
         with pytest.raises(StoreUnavailable, match="being rebuilt"):
             store.open(FINGERPRINT)
         assert not store.open(FINGERPRINT).is_created

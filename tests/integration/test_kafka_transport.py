@@ -15,7 +15,7 @@ import pytest
 from kafka import errors as kafka_errors
 
 from streamdedup.errors import BrokerMisconfigured, BrokerUnavailable, FatalError, MembershipEnded, ProducerFenced
-from streamdedup.kafka.admin import check_topics, create_topics
+from streamdedup.kafka.admin import create_topics, require_topics
 from streamdedup.kafka.errors import call_within, cap_client_logging, close_quietly, translated
 from streamdedup.kafka.options import KafkaOptions
 from streamdedup.kafka.producer import KafkaTransport
@@ -111,7 +111,7 @@ def test_topics_are_created_once_and_then_found(kafka):
     again = create_topics(asked, names, 1)
     assert again.created == ()
     assert again.partition_counts == names
-    assert check_topics(asked) == names
+    assert require_topics(asked) == names
 
 
 def test_more_copies_than_brokers_are_refused_with_the_topics_name(kafka):
@@ -245,7 +245,7 @@ LOGIN = {"security_protocol": "SASL_PLAINTEXT", "sasl_mechanism": "PLAIN", "sasl
 )
 def test_a_server_that_is_no_kafka_or_needs_tls_is_explained(reply, kind, words):
     with server_that_answers(reply) as address, pytest.raises(kind, match=words):
-        check_topics(kafka_options(address, connect_timeout_s=2.0))
+        require_topics(kafka_options(address, connect_timeout_s=2.0))
 
 
 @pytest.mark.parametrize(
@@ -258,7 +258,7 @@ def test_a_server_that_is_no_kafka_or_needs_tls_is_explained(reply, kind, words)
 )
 def test_the_reason_of_a_failed_connection_is_explained(kafka, changes, kind, words):
     with pytest.raises(kind, match=words) as caught:
-        check_topics(replace(kafka_options(kafka), **({"connect_timeout_s": 2.0} | changes)))
+        require_topics(replace(kafka_options(kafka), **({"connect_timeout_s": 2.0} | changes)))
     assert type(caught.value) is kind
 
 
@@ -266,12 +266,12 @@ def test_a_failed_tls_handshake_is_explained(kafka):
     # In a process of its own: the client leaves the socket of a failed handshake to the garbage collector.
     script = f"""
         from streamdedup.errors import BrokerUnavailable
-        from streamdedup.kafka.admin import check_topics
+        from streamdedup.kafka.admin import require_topics
         from streamdedup.kafka.options import KafkaOptions
         asked = KafkaOptions(bootstrap_servers={kafka!r}, group_id="g", topics=("t",), delivery="at-least-once",
             connect_timeout_s=6.0, security_protocol="SSL")
         try:
-            check_topics(asked)
+            require_topics(asked)
         except BrokerUnavailable as error:
             print(error)
     """

@@ -138,7 +138,7 @@ PATCHES: Mapping[str, Any] = {
     "members_of_index": lambda settings, **_: [n for n in _members(settings) if n == settings.installation.prefix],
     "refuse_while_daemons_run": _refuse_members,
     "refuse_members": _refuse_members,
-    "check_topics": lambda settings: {INPUT: settings.simulation.partitions},
+    "require_topics": lambda settings: {INPUT: settings.simulation.partitions},
     "KafkaTransport": _Transport,
     "require_confirmable": _nothing,
     "confirm": _nothing,

@@ -200,7 +200,7 @@ class Connection:
         setattr(self, name, call)
         return call
 
-    def connections_count(self) -> int:
+    def count_connections(self) -> int:
         return self._link.count
 
     def staging(self) -> Any:

@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from streamdedup.cli import assembly
-from streamdedup.daemon.crash_points import CRASH_POINTS, STORE_STEPS, CrashPoint, StepObserver
+from streamdedup.daemon.crash_points import CRASH_POINTS, INDEX_STEPS, CrashPoint, StepObserver
 from streamdedup.errors import IndexLost, SettingsError
 from streamdedup.index.contract import Index
 from streamdedup.index.memory import MemoryIndex
@@ -17,9 +17,9 @@ from streamdedup.settings import Settings
 from streamdedup.settings.sources import CRASH_VARIABLE
 
 #: Methods of a store that take no batch to its commit: they count, look for losses, or serve an operator.
-NO_STEPS = {
+INDEX_NO_STEPS = {
     "ping", "stats", "count_claims", "count_documents", "close", "encode_entries", "unfence", "partition_states",
-    "connections_count",
+    "count_connections",
 }  # fmt: skip
 
 
@@ -36,7 +36,7 @@ class Producer:
 
 def test_every_call_to_the_store_is_a_step():
     methods = {name for name, _ in inspect.getmembers(Index, inspect.isfunction) if not name.startswith("_")}
-    assert set(STORE_STEPS) | NO_STEPS == methods
+    assert set(INDEX_STEPS) | INDEX_NO_STEPS == methods
 
 
 def test_the_documentation_names_every_step():

@@ -204,7 +204,7 @@ def test_a_match_names_document_and_position(stream):
     assert (match.id, match.position, match.shared_bands) == ("first", Position("articles", 2, 17), 8)
     assert (match.similarity, match.method, match.standard_error) == (1.0, "exact", 0.0)
     assert bytes.fromhex(match.digest) == detection.digest
-    assert result.verified_count == 1
+    assert result.accepted_count == 1
 
 
 @pytest.mark.parametrize("returned_name", "ab")
@@ -296,7 +296,7 @@ class TestReplays:
         stream.index(a_document("b", TEXT, 0, partition=1, time_ms=4500))
         replayed = stream.index(a_document("a", TEXT, 0, time_ms=9000))
         assert [match.id for detection in replayed.detections for match in detection.matches] == []
-        assert replayed.verified_count == 1
+        assert replayed.accepted_count == 1
 
     def test_pairs_claimed_at_a_position_are_emitted_although_another_partition_has_inserted_its_content(self, stream):
         stream.index(a_document("x", TEXT, 0))
@@ -474,7 +474,7 @@ def test_entries_of_candidates_are_held_in_chunks_of_the_budget():
     stream.detector._verifier = Verifier(OPTIONS, store, stream.detector._preparer.sketcher, budget_bytes=4 * each)
     store.weights.clear()
     result = stream.index(a_document("new", text, 99))
-    assert result.verified_count == 40
+    assert result.accepted_count == 40
     assert sum(store.weights) >= 40 * each * 0.9, "all were read"
     assert max(store.weights) <= 5 * each * 1.1
 
@@ -648,7 +648,7 @@ def test_candidates_hidden_by_a_storm_are_counted_as_dropped_or_full():
     stream.index(*[a_document(f"d{at}", TEXT, at) for at in range(20)])
     result = stream.index(a_document("x", TEXT, 20))
     assert result.full_buckets_count == OPTIONS.banding.bands
-    assert result.verified_count <= STORM_CANDIDATES
+    assert result.accepted_count <= STORM_CANDIDATES
 
 
 def test_a_document_with_a_full_bucket_is_not_counted_again_for_its_dropped_candidates():

@@ -364,7 +364,7 @@ def test_an_index_that_is_new_after_the_loss_of_another_one_is_not_shown_as_lost
     def open_index(_fingerprint, *, create):
         return Opening(is_created=True) if create else None
 
-    index = SimpleNamespace(open=open_index, connections_count=lambda: 0)
+    index = SimpleNamespace(open=open_index, count_connections=lambda: 0)
     pipelines = {n: SimpleNamespace(name=n, index=index, fingerprint={}, silent_until_ms=None) for n in "ab"}
     ownership = SimpleNamespace(check_for_losses=lambda _source: tuple(losses), accept_losses=lambda *_: losses.clear())
     source = SimpleNamespace(generation=lambda: 1, assigned=lambda: assigned)
@@ -531,7 +531,7 @@ def test_of_two_rebuilds_of_which_one_could_not_begin_none_runs_before_the_group
                 raise StoreUnavailable("rebuilt by another process")
             return name not in begun and not begun.add(name)
 
-    index = SimpleNamespace(open=lambda *_, **__: None, connections_count=lambda: 0)
+    index = SimpleNamespace(open=lambda *_, **__: None, count_connections=lambda: 0)
     pipelines = {n: SimpleNamespace(name=n, index=index, fingerprint={}) for n in lost}
     ownership = SimpleNamespace(
         check_for_losses=lambda _: [Loss(Partition(n, 0), CommittedOffset(1), "lost") for n in lost]
@@ -547,7 +547,7 @@ def test_of_two_rebuilds_of_which_one_could_not_begin_none_runs_before_the_group
 def test_an_index_with_a_loss_beside_the_gap_of_a_switch_is_shown_as_lost():
     gap = Loss(Partition("a", 0), CommittedOffset(1), "new", Gap(0, 0), is_switch=True)
     losses, shown = [gap, Loss(Partition("a", 1), CommittedOffset(1), "lost")], []
-    index = SimpleNamespace(open=lambda *_, **__: None, connections_count=lambda: 0)
+    index = SimpleNamespace(open=lambda *_, **__: None, count_connections=lambda: 0)
     pipelines = {"a": SimpleNamespace(name="a", index=index, fingerprint={})}
     rebuilder = SimpleNamespace(has_begun=lambda _name: False, begin=lambda *_: True, kind_of=lambda _name: "lost")
     ownership = SimpleNamespace(check_for_losses=lambda _source: losses)
@@ -628,7 +628,7 @@ def test_losses_that_another_daemon_makes_good_before_the_lease_is_taken_need_no
     rebuilder = rebuild.Rebuilder(lambda _name: target, None, "duplicates")
     found = iter([[Loss(Partition("a", 0), CommittedOffset(1), "lost")], []])
     ownership = SimpleNamespace(check_for_losses=lambda _source: next(found))
-    index = SimpleNamespace(connections_count=lambda: 0, open=lambda *_, **__: None)
+    index = SimpleNamespace(count_connections=lambda: 0, open=lambda *_, **__: None)
     source = SimpleNamespace(generation=lambda: 1, committed_offsets=dict, missing_topics=frozenset)
     pipelines = {"a": SimpleNamespace(name="a", index=index, fingerprint={})}
     assert Recovery(pipelines, ownership, "rebuild", rebuilder).recover_if_lost(source)  # the fences are void
@@ -648,7 +648,7 @@ def test_after_a_failed_rebuild_the_others_that_have_begun_begin_again_because_t
     rebuilder = SimpleNamespace(
         begin=begin, has_begun=begun.__contains__, kind_of=lambda _: "gap", abandon=begun.clear, rebuild=rebuild_one
     )
-    index = SimpleNamespace(connections_count=lambda: 0, open=lambda *_, **__: None)
+    index = SimpleNamespace(count_connections=lambda: 0, open=lambda *_, **__: None)
     pipelines = {name: SimpleNamespace(name=name, index=index, fingerprint={}) for name in "ab"}
     losses = [Loss(Partition(name, 0), CommittedOffset(1), "lost") for name in "ab"]
     source = SimpleNamespace(generation=lambda: 1, committed_offsets=dict, missing_topics=frozenset)
@@ -664,7 +664,7 @@ def test_after_a_failed_rebuild_the_others_that_have_begun_begin_again_because_t
 def test_a_daemon_without_partitions_which_compares_nothing_keeps_a_rebuild_that_it_has_begun():
     calls = []
     rebuilder = SimpleNamespace(has_begun=lambda _name: True, abandon=lambda: calls.append("abandon"))
-    index = SimpleNamespace(connections_count=lambda: 0)
+    index = SimpleNamespace(count_connections=lambda: 0)
     source = SimpleNamespace(generation=lambda: 1, assigned=frozenset)
     ownership = SimpleNamespace(check_for_losses=lambda _source: [])
     pipelines = {"a": SimpleNamespace(name="a", index=index)}

@@ -13,8 +13,8 @@ from streamdedup.findings import Level
 from streamdedup.kafka import admin, reader
 from streamdedup.kafka.admin import (
     TopicNeed,
+    _creation_error,
     _missing_topic_findings,
-    _not_created,
     alter_topic_command,
     duration_text,
     judge_topic,
@@ -87,19 +87,20 @@ def test_a_topic_keeps_all_records_from_its_oldest_on_unless_it_is_compacted(mon
     ],
 )
 def test_a_missing_input_topic_is_a_warning_while_another_one_exists(missing, levels):
-    needed = {"a": ("READ",), "b": ("READ",), "output": ("WRITE",)}
-    findings = list(_missing_topic_findings(replace(OPTIONS, create_command="create"), needed, missing))
+    operations = {"a": ("READ",), "b": ("READ",), "output": ("WRITE",)}
+    needs = [TopicNeed(name=name, operations=needed) for name, needed in operations.items()]
+    findings = list(_missing_topic_findings(replace(OPTIONS, create_command="create"), needs, missing))
     assert [finding.level for finding in findings] == levels
     assert all(finding.sentence.endswith("; create with: create") for finding in findings)
     assert all(
         finding.text.startswith(f"no such topic: {name}") for finding, name in zip(findings, missing, strict=True)
     )
-    assert all("create" not in finding.sentence for finding in _missing_topic_findings(OPTIONS, needed, ["output"]))
+    assert all("create" not in finding.sentence for finding in _missing_topic_findings(OPTIONS, needs, ["output"]))
 
 
 @pytest.mark.parametrize("kind", [InvalidConfigurationError, InvalidReplicationFactorError])
 def test_a_topic_whose_settings_kafka_refuses_is_put_to_an_operator_in_the_words_of_kafka(kind):
-    error = _not_created(kind, {"name": "t", "error_message": "min.insync.replicas is 9"})
+    error = _creation_error(kind, {"name": "t", "error_message": "min.insync.replicas is 9"})
     assert isinstance(error, BrokerMisconfigured)
     assert str(error) == "cannot create topic t: min.insync.replicas is 9"
 

@@ -127,7 +127,7 @@ def a_committed_batch() -> tuple[BatchResult, list[FailedRecord]]:
         silent_count=1,
         candidates_count=11,
         dropped_candidates_count=2,
-        verified_count=3,
+        accepted_count=3,
         rejected_count=6,
         full_buckets_count=5,
         hidden=tuple(a_document(offset) for offset in (1, 2, 4)),

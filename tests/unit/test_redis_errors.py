@@ -9,7 +9,7 @@ import pytest
 from redis import exceptions
 
 from streamdedup.errors import StoreMisconfigured, StoreUnavailable
-from streamdedup.index.redis.connection import connect
+from streamdedup.index.redis.connection import connect, connect_sentinel
 from streamdedup.index.redis.errors import check_replies, translated
 
 
@@ -122,6 +122,17 @@ def test_a_store_that_cannot_write_is_told_with_the_cure_and_without_the_script(
         check_replies([kind(f"{text}{script}")])
     assert str(caught.value).startswith(f"the store does not serve us now: {condition}")
     assert "script" not in str(caught.value)
+
+
+def test_a_master_that_no_sentinel_has_named_yet_is_named_by_its_service(monkeypatch):
+    servers = connect_sentinel([("127.0.0.1", 1)], "articles")
+
+    def time_out(*_parts):
+        raise exceptions.TimeoutError("Timeout reading from socket")
+
+    monkeypatch.setattr(servers.client, "execute_command", time_out)
+    with pytest.raises(StoreUnavailable, match="the store at the master of articles does not serve us now"):
+        servers.ask_masters("PING")
 
 
 NO_RIGHT = "User u has no permissions to run the 'time' command"

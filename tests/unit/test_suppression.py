@@ -235,7 +235,7 @@ def test_a_suppressed_pair_has_no_claim_and_no_pending_match():
     result = stream.index(document("two", offset=1, source="a"))
     assert (result.pending_positions, result.detections) == ((), ())
     assert stream.store.count_claims() == 0
-    assert (result.verified_count, result.rejected_count, result.candidates_count) == (1, 0, 1)
+    assert (result.accepted_count, result.rejected_count, result.candidates_count) == (1, 0, 1)
     stream.detector = Detector(OPTIONS, stream.store)
     again = stream.index(document("two", offset=1, source="a"))
     assert [match.id for detection in again.detections for match in detection.matches] == ["one"]

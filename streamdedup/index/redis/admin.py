@@ -103,7 +103,7 @@ class RedisUpkeep:
         return OTHER_KIND if suffix in {b"fingerprint", b"draft", b"dropping"} else KINDS.get(suffix[:1], OTHER_KIND)
 
     def _mean_bytes(self, sample: Sequence[bytes]) -> float:
-        sizes = self._servers.ask_all([Command(key, ("MEMORY USAGE", key)) for key in sample])
+        sizes = self._servers.ask_many([Command(key, ("MEMORY USAGE", key)) for key in sample])
         unexpired = [size for size in sizes if size is not None]
         return sum(unexpired) / len(unexpired) if unexpired else 0.0
 
@@ -144,7 +144,7 @@ class RedisUpkeep:
         marker = self._keys.dropping
         # First, and so before the deletion of the fingerprint: both are in slot 0, whose commands are run in order.
         mark = Command(marker, ("UNLINK", marker) if is_last else ("SET", marker, b"1"))
-        _, *replies = self._servers.ask_all([mark, *(Command(key, ("UNLINK", key)) for key in keys)])
+        _, *replies = self._servers.ask_many([mark, *(Command(key, ("UNLINK", key)) for key in keys)])
         return sum(replies)
 
     def _scan(self) -> Iterator[list[bytes]]:

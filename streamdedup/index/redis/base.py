@@ -88,7 +88,7 @@ class RedisReading:
         distinct = list(dict.fromkeys(numbers))
         groups = by_slot(self._keys.entry_slot(number) for number in distinct)
         keys = [[self._keys.entry(distinct[row]) for row in rows] for rows in groups.values()]
-        replies = self._servers.ask_all([Command(slot_keys[0], ("MGET", *slot_keys)) for slot_keys in keys])
+        replies = self._servers.ask_many([Command(slot_keys[0], ("MGET", *slot_keys)) for slot_keys in keys])
         stored = {}
         for rows, values in zip(groups.values(), replies, strict=True):
             for row, data in zip(rows, values, strict=True):

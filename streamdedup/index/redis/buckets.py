@@ -143,7 +143,7 @@ class RedisBuckets(RedisPart):
 
     def copy_removals(self) -> dict[int, int]:
         keys = [self._keys.copy_removals(slot) for slot in self._slots]
-        counts = self._servers.ask_all([Command(key, ("HGET", key, "count")) for key in keys])
+        counts = self._servers.ask_many([Command(key, ("HGET", key, "count")) for key in keys])
         return {slot: int(count or 0) for slot, count in enumerate(counts)}
 
     def insert_copies(

@@ -148,7 +148,7 @@ def _rights(servers: Servers, keys: Sequence[bytes], probes: Sequence[str], key_
     script = load_scripts()["check_permissions"]
     try:
         servers.ask_masters("SCRIPT LOAD", script.source)
-        replies = servers.ask_all([Command(key, ("EVALSHA", script.sha, 1, key, *probes)) for key in keys])
+        replies = servers.ask_many([Command(key, ("EVALSHA", script.sha, 1, key, *probes)) for key in keys])
     except StoreMisconfigured as error:
         if not isinstance(error.__cause__, NoPermissionError):
             raise

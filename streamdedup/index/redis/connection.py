@@ -9,7 +9,7 @@ from typing import Any
 
 import redis
 from redis import exceptions
-from redis.backoff import NoBackoff
+from redis.backoff import ExponentialWithJitterBackoff, NoBackoff
 from redis.cluster import ClusterNode, LoadBalancingStrategy, RedisCluster
 from redis.retry import Retry
 from redis.sentinel import Sentinel, SentinelConnectionPool
@@ -17,12 +17,10 @@ from redis.sentinel import Sentinel, SentinelConnectionPool
 from streamdedup.errors import SettingsError, StoreMisconfigured, StoreUnavailable
 from streamdedup.index.redis.credentials import RenewedLogin
 from streamdedup.index.redis.servers import (
-    BACKOFF,
     NO_EVICTION,
     POLICY_ADVICE,
-    RETRIES,
     ClusterServers,
-    ConnectionCounter,
+    ConnectionHistory,
     OneServer,
     Servers,
     refuse_eviction,
@@ -30,6 +28,9 @@ from streamdedup.index.redis.servers import (
 
 #: Oldest server version, the first with NX and GET together in SET.
 _OLDEST_VERSION = (7, 0)
+#: Repetitions of a request within a call, and the pauses before them in seconds.
+RETRIES = 2
+BACKOFF = ExponentialWithJitterBackoff(base=0.02, cap=0.3)
 #: Idle time in seconds after which a connection is checked before its next use.
 _IDLE_S = 30
 
@@ -92,10 +93,9 @@ def connect_sentinel(
     return OneServer(client, connections)
 
 
-def _connections(security: Mapping[str, Any] | None) -> ConnectionCounter:
-    """Return the counter of connections, which also has the setting that will bring a new login, for error texts."""
+def _connections(security: Mapping[str, Any] | None) -> ConnectionHistory:
     provider = (security or {}).get("credential_provider")
-    return ConnectionCounter(login_source=provider.source if isinstance(provider, RenewedLogin) else None)
+    return ConnectionHistory(login_source=provider.source if isinstance(provider, RenewedLogin) else None)
 
 
 class _SentinelClient(redis.Redis):

@@ -80,7 +80,7 @@ class RedisPairs(RedisPart):
 
     def count_claims(self) -> int:
         keys = [self._keys.claim_catalogue(slot) for slot in self._slots]
-        catalogues = self._servers.ask_all([Command(key, ("GET", key)) for key in keys])
+        catalogues = self._servers.ask_many([Command(key, ("GET", key)) for key in keys])
         return sum(count_claims(catalogue) for catalogue in catalogues if catalogue)
 
 

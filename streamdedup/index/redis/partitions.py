@@ -97,7 +97,7 @@ class RedisPartitions(RedisPart):
 
     def _drop_pending_matches(self, positions: Iterable[Position]) -> None:
         keys = [self._keys.pending_matches(position) for position in positions]
-        self._servers.ask_all([Command(key, ("UNLINK", key)) for key in keys])
+        self._servers.ask_many([Command(key, ("UNLINK", key)) for key in keys])
 
     def partition_states(self, partitions: Sequence[Partition]) -> dict[Partition, PartitionState]:
         if not partitions:
@@ -108,7 +108,7 @@ class RedisPartitions(RedisPart):
         ]
         fingerprint = self._keys.fingerprint
         commands = [Command(of_slot[0], ("MGET", *of_slot)) for of_slot in keys]
-        has_index, *values = self._servers.ask_all([Command(fingerprint, ("EXISTS", fingerprint)), *commands])
+        has_index, *values = self._servers.ask_many([Command(fingerprint, ("EXISTS", fingerprint)), *commands])
         if not has_index:
             return dict.fromkeys(partitions, PartitionState(None))
         states = {}
@@ -149,4 +149,4 @@ class RedisPartitions(RedisPart):
 
     def unfence(self, partition: Partition) -> None:
         keys = [self._keys.fence(slot, partition) for slot in self._slots]
-        self._servers.ask_all([Command(key, ("UNLINK", key)) for key in keys])
+        self._servers.ask_many([Command(key, ("UNLINK", key)) for key in keys])

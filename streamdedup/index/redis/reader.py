@@ -35,7 +35,7 @@ class RedisIndexReader(RedisReading):
     def check(self, fingerprint: Fingerprint) -> Opening | None:
         key = self._keys.fingerprint
         requests = (("GET", key), ("EXISTS", self._keys.staging), ("EXISTS", self._keys.dropping))
-        stored, is_in_rebuild, is_half_dropped = self._servers.ask_all([Command(key, parts) for parts in requests])
+        stored, is_in_rebuild, is_half_dropped = self._servers.ask_many([Command(key, parts) for parts in requests])
         if is_in_rebuild:
             raise StoreUnavailable(f"the index of {self.options.namespace} is being rebuilt")
         # An index that is being deleted counts as none.
@@ -57,7 +57,7 @@ class RedisIndexReader(RedisReading):
 
     def look_up_copies(self, documents: Sequence[tuple[int, bytes]]) -> list[list[int]]:
         keys = [self._keys.copies_prefix(self._keys.copies_slot(digest)) + digest for _, digest in documents]
-        replies = self._servers.ask_all([Command(key, ("ZREVRANGE", key, 0, -1)) for key in keys])
+        replies = self._servers.ask_many([Command(key, ("ZREVRANGE", key, 0, -1)) for key in keys])
         return [
             [member for member in map(int, members) if member != number]
             for (number, _), members in zip(documents, replies, strict=True)
@@ -75,11 +75,11 @@ class RedisIndexReader(RedisReading):
         def command(call: Call, name: str, script: bytes | str) -> Command:
             return Command(call.keys[0], (name, script, len(call.keys), *call.keys, *call.arguments))
 
-        replies = self._servers.send([command(call, "EVALSHA_RO", self._scripts[call.name].sha) for call in calls])
+        replies = self._servers.send_raw([command(call, "EVALSHA_RO", self._scripts[call.name].sha) for call in calls])
         missing = [row for row, reply in enumerate(replies) if isinstance(reply, NoScriptError)]
         if missing:
             sent = [command(calls[row], "EVAL_RO", self._scripts[calls[row].name].source) for row in missing]
-            for row, reply in zip(missing, self._servers.send(sent), strict=True):
+            for row, reply in zip(missing, self._servers.send_raw(sent), strict=True):
                 replies[row] = reply
         check_replies(replies, [call.keys[0] for call in calls])
         return replies

@@ -130,10 +130,10 @@ class ScriptRunner:
             Command(keys[0], ("EVALSHA", self._scripts[name].sha, len(keys), *keys, *arguments))
             for name, keys, arguments, _ in calls
         ]
-        replies = self._servers.send(commands)
+        replies = self._servers.send_raw(commands)
         if NoScriptError in map(type, replies):
             self.load()
-            replies = self._servers.send(commands)
+            replies = self._servers.send_raw(commands)
         for call, reply in zip(calls, replies, strict=True):
             if isinstance(reply, ResponseError):
                 self._raise_for_refusal(str(reply))
@@ -156,7 +156,7 @@ class ScriptRunner:
         name, keys, arguments, _ = call
         script = _script(_read("_key_in_error") + self._scripts[name].source)
         self._servers.ask_masters("SCRIPT LOAD", script.source)
-        replies = self._servers.send([Command(keys[0], ("EVALSHA", script.sha, len(keys), *keys, *arguments))])
+        replies = self._servers.send_raw([Command(keys[0], ("EVALSHA", script.sha, len(keys), *keys, *arguments))])
         reply_with_key = _NAMED_KEY.match(str(replies[0]))
         raise wrong_type(
             reply_with_key[1] if reply_with_key else shown_key(keys[0].partition(b"}")[0]) + "}..."

@@ -1,8 +1,10 @@
 """Redis servers: one server, a master that Sentinel names, or the masters in a cluster.
 
 All modules of ``index.redis`` send their commands through ``Servers``, and may ask its ``mode`` and
-``connections.count``. Only ``redis.connection``, ``redis.credentials`` and ``redis.errors`` know more of the client
-than its exceptions. No call waits longer than its time-out for an absent server; the daemon's loop repeats the batch.
+``connections.count``. Besides this module, only ``redis.connection``, ``redis.credentials`` and ``redis.errors`` use
+more of redis-py than its exceptions. A call waits for a bounded time: its time-out, ``redis.connection.RETRIES``, and
+in a cluster one more try with a new map of the hash slots. The daemon's loop repeats the batch. A new ``redis.mode``
+touches also ``redis.connection``, ``indexes`` and ``settings.redis``.
 """
 
 from abc import ABC, abstractmethod
@@ -11,7 +13,6 @@ from typing import Any, Literal, NamedTuple, Self
 
 import redis
 from redis import exceptions
-from redis.backoff import ExponentialWithJitterBackoff
 from redis.cluster import ClusterNode, PipelineCommand, RedisCluster
 from redis.sentinel import SentinelConnectionPool
 
@@ -21,10 +22,6 @@ from streamdedup.index.redis.errors import check_replies, translated
 #: The eviction policy that keeps every key, and the advice to set it.
 NO_EVICTION = "noeviction"
 POLICY_ADVICE = "set it to noeviction (CONFIG SET maxmemory-policy noeviction)"
-#: Repetitions of a request within a call, and the pauses before them in seconds.
-RETRIES = 2
-BACKOFF = ExponentialWithJitterBackoff(base=0.02, cap=0.3)
-
 #: Replies after which a command is sent to a cluster once more, with a new map of the hash slots. AskError is not among
 #: them: while a hash slot moves, the map stays the same.
 _STALE_MAP = (exceptions.MovedError, exceptions.ClusterDownError, exceptions.ConnectionError, exceptions.TimeoutError)
@@ -37,7 +34,7 @@ class Command(NamedTuple):
     parts: Sequence[Any]
 
 
-class ConnectionCounter:
+class ConnectionHistory:
     """Counts the connections opened, and decides whether a refused login is final.
 
     ``redis.connection`` passes ``set_up_and_count`` or ``count_connection`` to the client as ``redis_connect_func``,
@@ -85,11 +82,11 @@ class Servers(ABC):
     ``mode`` is the setting ``redis.mode``.
     """
 
-    connections: ConnectionCounter
+    connections: ConnectionHistory
     mode: Literal["single", "sentinel", "cluster"]
 
     @abstractmethod
-    def send(self, commands: Sequence[Command]) -> list[Any]:
+    def send_raw(self, commands: Sequence[Command]) -> list[Any]:
         """Send commands in one round trip and return their replies; commands in one hash slot are executed in order.
 
         An error reply of a server is returned in its place. A failure of a connection is raised, or, in a cluster,
@@ -109,11 +106,11 @@ class Servers(ABC):
         """Close all connections; never raises."""
 
     def ask(self, key: bytes, *parts: Any) -> Any:
-        return self.ask_all([Command(key, parts)])[0]
+        return self.ask_many([Command(key, parts)])[0]
 
-    def ask_all(self, commands: Sequence[Command]) -> list[Any]:
+    def ask_many(self, commands: Sequence[Command]) -> list[Any]:
         """Send commands in one round trip and return their replies; raise for the first error among them."""
-        replies = self.send(commands)
+        replies = self.send_raw(commands)
         check_replies(replies, [command.key for command in commands])
         return replies
 
@@ -130,12 +127,12 @@ class OneServer(Servers):
     ``client`` must not decode replies; ``connections`` counts the connections that the client opens.
     """
 
-    def __init__(self, client: redis.Redis, connections: ConnectionCounter | None = None) -> None:
+    def __init__(self, client: redis.Redis, connections: ConnectionHistory | None = None) -> None:
         self.client = client
-        self.connections = connections or ConnectionCounter()
+        self.connections = connections or ConnectionHistory()
         self.mode = "sentinel" if isinstance(client.connection_pool, SentinelConnectionPool) else "single"
 
-    def send(self, commands: Sequence[Command]) -> list[Any]:
+    def send_raw(self, commands: Sequence[Command]) -> list[Any]:
         pipeline: Any = self.client.pipeline(transaction=False)
         for command in commands:
             pipeline.execute_command(*command.parts)
@@ -159,8 +156,9 @@ class OneServer(Servers):
         """Return the server address; a Sentinel client has no address before its first connection."""
         pool = self.client.connection_pool
         if isinstance(pool, SentinelConnectionPool):
-            host, port = pool.master_address or ("master of", pool.service_name)
-            return f"{host}:{port}"
+            if pool.master_address is None:
+                return f"the master of {pool.service_name}"
+            return "{}:{}".format(*pool.master_address)
         options = pool.connection_kwargs
         return str(options["path"]) if "path" in options else f"{options.get('host')}:{options.get('port')}"
 
@@ -177,7 +175,7 @@ class ClusterServers(Servers):
 
     Args:
         open_client: Makes a client, which connects at once.
-        from_replicas: Whether ``send`` uses a replica if there is any; commands must only read.
+        from_replicas: Whether ``send_raw`` uses a replica if there is any; commands must only read.
     """
 
     mode = "cluster"
@@ -185,16 +183,16 @@ class ClusterServers(Servers):
     def __init__(
         self,
         open_client: Callable[[], RedisCluster],
-        connections: ConnectionCounter | None = None,
+        connections: ConnectionHistory | None = None,
         *,
         from_replicas: bool = False,
     ) -> None:
         self._open_client = open_client
         self._from_replicas = from_replicas
-        self.connections = connections or ConnectionCounter()
+        self.connections = connections or ConnectionHistory()
         self._client: RedisCluster | None = None
 
-    def send(self, commands: Sequence[Command]) -> list[Any]:
+    def send_raw(self, commands: Sequence[Command]) -> list[Any]:
         if not commands:
             return []
         replies = self._exchange(

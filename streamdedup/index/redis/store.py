@@ -48,7 +48,7 @@ class RedisIndex(RedisPartitions, RedisEntries, RedisBuckets, RedisPairs):
         stored = self._servers.ask(key, "GET", key)
         return None if stored is None else self._compare_fingerprint(stored, fingerprint)
 
-    def connections_count(self) -> int:
+    def count_connections(self) -> int:
         return self._servers.connections.count
 
     def ping(self) -> None:
