@@ -25,7 +25,7 @@ from streamdedup.settings import Profile
 from streamdedup.settings.presets import named_profile
 from streamdedup.text.shingles import ShingleOptions, Shingler
 from streamdedup.text.stop_learning import DEFAULT_SHARE, learn_stop_shingles
-from streamdedup.tuning.comparison import TIME_S, Question, compare_in_time
+from streamdedup.tuning.comparison import TIME_S, TuningPlan, compare_in_budget
 from streamdedup.tuning.results import results_of
 from streamdedup.tuning.sample import draw_sample
 
@@ -78,14 +78,14 @@ def tuned(documents: Corpus, profile: Profile) -> dict[str, Any]:
     columns = zip(documents.documents, documents.sources, strict=True)
     sample = draw_sample(((text.id, text.text, source, None) for text, source in columns), SAMPLE_DOCUMENTS)
     stops = Path("stops.txt").absolute()
-    question = Question(
+    plan = TuningPlan(
         documents.name, profile, tuple(dict.fromkeys(kinds)), THRESHOLDS, RECALLS, 10_000, "sets", (), True, stops
     )
 
     def progress(_title: str, _total: int) -> AbstractContextManager[Callable[[int], None]]:
         return nullcontext(lambda _count: None)
 
-    return results_of(compare_in_time(question, sample, progress, TIME_S), progress)
+    return results_of(compare_in_budget(plan, sample, progress, TIME_S), progress)
 
 
 def changed_keys(before: Profile, after: Profile) -> Iterator[str]:

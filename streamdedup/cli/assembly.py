@@ -27,7 +27,7 @@ from streamdedup.kafka.login import KafkaLogin, TokenLogin, bearer_token, client
 from streamdedup.kafka.options import KafkaOptions
 from streamdedup.kafka.reader import KafkaHistory
 from streamdedup.settings import Profile, Settings, crash_point
-from streamdedup.settings.base import read_secret
+from streamdedup.settings.files import read_secret
 from streamdedup.settings.kafka import Kafka
 from streamdedup.wire import Alert, AlertReader, Decoder, Registry, alert_json
 from streamdedup.wire.avro_alerts import AvroAlerts

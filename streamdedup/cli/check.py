@@ -18,10 +18,10 @@ import typer
 from streamdedup.cli.checks import CHECKS, CheckRun
 from streamdedup.cli.output import tell
 from streamdedup.cli.settings_options import ConfigOption, SetOption, load_settings
+from streamdedup.counts import counted
 from streamdedup.errors import EXIT_FAILED, EXIT_FATAL, EXIT_OK, EXIT_USAGE, FatalError, SettingsError
 from streamdedup.findings import Finding, Level
 from streamdedup.indexes import connect_backend
-from streamdedup.settings.units import counted
 
 #: Width of the level with the space after it, in columns.
 _LEVEL_WIDTH = 9

@@ -10,6 +10,7 @@ from dataclasses import dataclass, field, replace
 from itertools import chain
 
 from streamdedup.cli.assembly import alert_writer, kafka_options, topic_decoder
+from streamdedup.counts import counted
 from streamdedup.daemon.metrics import Awaited
 from streamdedup.errors import (
     BrokerMisconfigured,
@@ -33,7 +34,6 @@ from streamdedup.kafka.group_admin import committed_if_listed
 from streamdedup.kafka.reader import KafkaSpan
 from streamdedup.position import Partition
 from streamdedup.settings import Settings
-from streamdedup.settings.units import counted
 from streamdedup.text.markup import has_html, html_warning
 from streamdedup.wire import RegistryFormat
 

@@ -9,11 +9,11 @@ from typing import TypeVar
 from streamdedup.cli.output import Reports, read_with_progress, tell
 from streamdedup.cli.rendering.safe_text import printable
 from streamdedup.corpora import CorpusReader, Entry
+from streamdedup.counts import counted
 from streamdedup.errors import CorpusError
 from streamdedup.index.contract import Index
 from streamdedup.index.memory import MemoryIndex
 from streamdedup.settings import Profile
-from streamdedup.settings.units import counted
 from streamdedup.wire import Document
 
 #: A document of a file or of a topic.

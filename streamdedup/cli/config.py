@@ -1,6 +1,6 @@
 """``streamdedup config``: check settings, show the effective ones, or print an example; needs no server.
 
-The texts come from the package ``settings``; ``streamdedup check`` also asks the servers.
+``settings`` has the sentences and examples to print; ``streamdedup check`` also asks the servers.
 """
 
 from typing import Annotated
@@ -9,17 +9,18 @@ import typer
 
 from streamdedup.cli.output import tell
 from streamdedup.cli.settings_options import ConfigOption, SetOption, load_settings
+from streamdedup.counts import counted
 from streamdedup.errors import SettingsError
 from streamdedup.settings import describe_banding, describe_suppression, show
 from streamdedup.settings.examples import EXAMPLES, example_section
-from streamdedup.settings.units import counted
 
+#: The group of commands; in a command, ``config`` is the settings file.
 config = typer.Typer(no_args_is_help=True, help="Check settings, show the effective ones, or print an example.")
 
 
 @config.command()
 def check(config: ConfigOption = None, assignments: SetOption = None) -> None:
-    """Check settings without any connection; exit code 2 and one line per mistake.
+    """Check settings without any connection; a mistake gives exit code 2 and a line of its own.
 
     Example: streamdedup config check --config streamdedup.toml
     """

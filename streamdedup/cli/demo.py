@@ -26,7 +26,7 @@ from streamdedup.cli.rendering.terminal import make_console, print_line, print_r
 from streamdedup.errors import SettingsError
 
 #: Default rate, in documents per second: the demo takes half a minute.
-_SAMPLE_PACE = 10.0
+_DEFAULT_PACE = 10.0
 #: How to get the page where the libraries of the HTTP service are missing.
 _INSTALL_ADVICE = "pip install 'streamdedup[serve]' to have one"
 #: Interval of checking the servers while they are kept, in seconds.
@@ -35,7 +35,7 @@ _CHECK_INTERVAL_S = 0.5
 
 def demo(
     *,
-    pace: Annotated[float, typer.Option(min=0, help="Documents per second; 0 for no limit.")] = _SAMPLE_PACE,
+    pace: Annotated[float, typer.Option(min=0, help="Documents per second; 0 for no limit.")] = _DEFAULT_PACE,
     diff: Annotated[bool, typer.Option("--diff/--no-diff", help="Show texts side by side.")] = True,
     keep: Annotated[
         bool | None, typer.Option("--keep/--no-keep", help="Leave all running until Enter; default: in a terminal.")
@@ -96,7 +96,8 @@ def _introduce(options: DemoOptions, console: Console, servers: DemoServers) -> 
     print_rows(console, rows)
     console.print()
     if options.diff:
-        new, old = ("green", "red") if console.color_system else ("{+so+}", "[-so-]")  # as in `rendering.pairs`
+        # As `rendering.pairs` marks differences, with colours or without.
+        new, old = ("green", "red") if console.color_system else ("{+this way+}", "[-this way-]")
         print_line(
             console,
             Text(
@@ -104,7 +105,7 @@ def _introduce(options: DemoOptions, console: Console, servers: DemoServers) -> 
                 f"of the right one only {old}; {GAP} replaces text that both have."
             ),
         )
-    print_line(console, Text("time           profile   new ~ earlier  similarity", "dim"))
+    print_line(console, Text("time           profile   new ~ earlier  similarity", "dim"))  # as `match_line` prints
 
 
 def _open_page(console: Console, servers: DemoServers) -> None:

@@ -25,13 +25,13 @@ from streamdedup.cli.rendering.pairs import AlertView, Fetch
 from streamdedup.cli.rendering.terminal import CLOCK_FORMAT, print_line, print_rows
 from streamdedup.cli.topic_reading import KafkaTexts, decoders_of
 from streamdedup.corpora import CorpusReader, Entry
+from streamdedup.counts import counted, listed_counts
 from streamdedup.errors import MessageError, StreamdedupError
 from streamdedup.kafka.pace import Pace
 from streamdedup.kafka.producer import Feeder
 from streamdedup.kafka.protocols import Batch
 from streamdedup.kafka.reader import RecordFetcher, TopicReader
 from streamdedup.settings import Settings
-from streamdedup.settings.units import counted, listed_counts
 from streamdedup.wire import decode_alert
 from streamdedup.wire.dead_letters import DeadLetter
 

@@ -15,6 +15,7 @@ from typing import Final, Self
 
 from msgspec import structs
 
+from streamdedup.counts import counted
 from streamdedup.errors import MessageError
 from streamdedup.kafka.group_admin import GroupOffsets
 from streamdedup.kafka.options import KafkaOptions
@@ -22,7 +23,6 @@ from streamdedup.kafka.producer import Feeder
 from streamdedup.kafka.protocols import CommittedOffset, Message, Record
 from streamdedup.kafka.reader import ReaderToEnds, RecordFetcher
 from streamdedup.position import Partition, Position
-from streamdedup.settings.units import counted
 from streamdedup.wire.dead_letters import PREFIX, DeadLetter
 
 #: Longest time between two commits of the progress, in seconds.

@@ -1,6 +1,6 @@
 """``streamdedup evaluate``: a profile's recall and precision on files.
 
-Runs the detector over the files, finds the true pairs without it, and compares the two with ``streamdedup.evaluation``.
+Finds pairs with the detector, and the true pairs without it; ``streamdedup.evaluation`` scores the former, and
 ``rendering.evaluation`` renders the result. ``benchmarks/quality.py`` also calls ``evaluate_documents``.
 """
 
@@ -34,7 +34,7 @@ from streamdedup.wire import Document
 def evaluate_documents(
     documents: Iterable[Document], options: DetectorOptions, index: Index, truth_file: Path | None = None
 ) -> Evaluation:
-    """Run documents of ``document_at``, numbered from 0, through the detector and an empty, open index; score them."""
+    """Send documents of ``document_at`` through the detector into an empty, open index; score the pairs found."""
     trial, shingler = Trial(options, index), Shingler(options.shingles)
     ids: list[str] = []
     sources: list[str | None] = []
@@ -48,9 +48,9 @@ def evaluate_documents(
     findings, sets = trial.findings(), concatenated(parts)
     started = time.perf_counter()
     if truth_file is None:
-        pairs, unknown_count = _joined_pairs(sets, options), 0
+        pairs, unknown_pairs_count = _joined_pairs(sets, options), 0
     else:
-        pairs, unknown_count = _pairs_of_file(truth_file, ids, sets, options)
+        pairs, unknown_pairs_count = _pairs_of_file(truth_file, ids, sets, options)
     truth_seconds = time.perf_counter() - started
     expected = without_suppressed(pairs, options.suppression, sources, sets)
     return Evaluation(
@@ -60,14 +60,14 @@ def evaluate_documents(
         findings=findings,
         truth_file=truth_file,
         truth_seconds=truth_seconds,
-        unknown_count=unknown_count,
+        unknown_pairs_count=unknown_pairs_count,
         suppressed_count=len(pairs.left) - len(expected.left),
         scores=score(expected, findings, options, sets, ids, is_computed=truth_file is None),
     )
 
 
 def _joined_pairs(sets: ShingleSets, options: DetectorOptions) -> Pairs:
-    """Return all near-duplicate pairs: of an exact join from ``joined_from`` on, those that the options select."""
+    """Return all near-duplicates: of all pairs from ``joined_from`` on, those that reach one of the two thresholds."""
     with showing_share("comparing all pairs", len(sets.sizes)) as progress:
         joined = join(sets.hashes, sets.offsets, joined_from(options), progress, options.measure)
         pairs = gathered(block.within(sets.scopes) for block in joined)
@@ -76,11 +76,11 @@ def _joined_pairs(sets: ShingleSets, options: DetectorOptions) -> Pairs:
 
 def _pairs_of_file(path: Path, ids: Sequence[str], sets: ShingleSets, options: DetectorOptions) -> tuple[Pairs, int]:
     """Return the pairs in a file with their exact similarities, and the count of its lines with an unknown id."""
-    (left, right), unknown_count = read_pairs(path, {document_id: row for row, document_id in enumerate(ids)})
-    if unknown_count and not len(left):
+    (left, right), unknown_pairs_count = read_pairs(path, {document_id: row for row, document_id in enumerate(ids)})
+    if unknown_pairs_count and not len(left):
         raise CorpusError(f"{path}: names none of the documents by their ids")
     pairs = Pairs(left, right, similarities(sets, left, right, options.measure))
-    return pairs.within(sets.scopes), unknown_count  # documents of two scopes are never compared
+    return pairs.within(sets.scopes), unknown_pairs_count  # documents of two scopes are never compared
 
 
 @with_options
@@ -106,7 +106,7 @@ def evaluate(
     profile = chosen_profile(options)
     entries = first_versions(options.entries(profile, "evaluate"))
     documents = (document_at(row, entry.id, entry.text, entry.source, entry.scope) for row, entry in enumerate(entries))
-    with output_to(output, (*options.inputs(profile), truth)) as target:
+    with output_to(output, (*options.inputs(profile), truth)) as target:  # refuses an output that is also an input
         result = evaluate_documents(documents, detector_options("evaluate", profile), empty_index(profile), truth)
         lines = "\n".join(as_lines(result))
         target.write((json.dumps(as_object(result), ensure_ascii=False) if as_json else fitted(lines, target)) + "\n")

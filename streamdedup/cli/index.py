@@ -20,6 +20,7 @@ from streamdedup.cli.guards import YesOption, confirm, refuse_members, refuse_wh
 from streamdedup.cli.index_status import collect_status, is_lost, render_status
 from streamdedup.cli.output import showing_keys, showing_parts, tell
 from streamdedup.cli.settings_options import ConfigOption, SetOption, load_settings, with_same_settings
+from streamdedup.counts import counted
 from streamdedup.daemon.losses import Loss, find_losses, is_lost_as_a_whole
 from streamdedup.daemon.rebuild import fillable_gaps, keeping_membership
 from streamdedup.daemon.rebuild_run import Progress
@@ -33,7 +34,6 @@ from streamdedup.kafka.group_admin import committed_offsets, describe_group, mem
 from streamdedup.kafka.producer import KafkaTransport
 from streamdedup.position import Partition
 from streamdedup.settings import Profile, Settings
-from streamdedup.settings.units import counted
 
 #: Longest wait of one poll while joining the group, in seconds.
 _POLL_S = 0.2

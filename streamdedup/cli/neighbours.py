@@ -12,11 +12,11 @@ from streamdedup.cli.options import CorpusOptions, OutputOption, ShingleSettings
 from streamdedup.cli.output import batches, output_to, tell
 from streamdedup.cli.rendering.safe_text import printable
 from streamdedup.corpora import Entry
+from streamdedup.counts import counted
 from streamdedup.errors import CorpusError
 from streamdedup.evaluation.nearest import NearestDocuments
 from streamdedup.evaluation.pairs import ShingleSets, shingle_sets
 from streamdedup.settings import Profile
-from streamdedup.settings.units import counted
 from streamdedup.similarity.measures import MEASURES
 from streamdedup.text.shingles import Shingler
 

@@ -20,11 +20,11 @@ from streamdedup.cli.assembly import file_decoder
 from streamdedup.cli.collection import FileEntries
 from streamdedup.cli.output import tell, tell_prefixed
 from streamdedup.corpora import FORMAT_TITLES, Columns, CorpusReader, Entry, Format, shown_name
+from streamdedup.counts import counted
 from streamdedup.errors import CorpusError
 from streamdedup.settings import Profile
 from streamdedup.settings.presets import default_profile, named_profile
-from streamdedup.settings.profile_units import ENGLISH, NO_STOPS
-from streamdedup.settings.units import counted
+from streamdedup.settings.profile_kinds import ENGLISH, NO_STOPS
 
 FilesArgument = Annotated[list[str], typer.Argument(help=f"Corpora: {FORMAT_TITLES}; - for stdin.")]
 OutputOption = Annotated[str | None, typer.Option("--output", "-o", help="Where to write; default: standard output.")]

@@ -1,12 +1,14 @@
 """``streamdedup produce``: send a corpus into a topic, or with ``--erase-scope`` the tombstones of a scope.
 
-Reads files with ``streamdedup.corpora``, writes keys and values with ``streamdedup.wire`` and sends with ``Feeder``.
+Reads files with ``streamdedup.corpora``, or the topic with ``ReaderToEnds``; writes keys and values with
+``streamdedup.wire``, and sends with ``Feeder``.
 """
 
 import json
 import time
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import suppress
+from functools import cache
 from itertools import islice
 from typing import Annotated, NamedTuple, TypeVar
 
@@ -24,13 +26,13 @@ from streamdedup.cli.output import Reports, tell
 from streamdedup.cli.settings_options import ConfigOption, SetOption, load_settings
 from streamdedup.cli.topic_reading import reading_options
 from streamdedup.corpora import Columns, CorpusReader
+from streamdedup.counts import counted
 from streamdedup.errors import EXIT_FAILED, CorpusError, DecodeError, MessageError, SettingsError
 from streamdedup.kafka.options import KafkaOptions
 from streamdedup.kafka.pace import Pace
 from streamdedup.kafka.producer import Feeder
 from streamdedup.kafka.reader import ReaderToEnds
 from streamdedup.settings import Profile, Settings
-from streamdedup.settings.units import counted
 from streamdedup.wire import Decoder, RegistryFormat
 from streamdedup.wire.formats.fields import Headers
 from streamdedup.wire.formats.registry import KEY_ID_HEADER, Write
@@ -83,6 +85,7 @@ def produce(  # noqa: PLR0913  one argument per option
     if erase_scope is not None:
         _erase(settings, profile, topic, erase_scope)
         return
+    # Files are JSON or tables; the topic may have another format.
     decoder, writers = file_decoder(profile), _writers(topic_decoder(settings, profile), topic)
     columns = Columns(id_column, tuple(text_column or ()), source_column, published_at_column)
     readers = [
@@ -124,7 +127,7 @@ def _send(
 
 
 def _erase(settings: Settings, profile: Profile, topic: str, scope: str) -> None:
-    """Send a tombstone for each document of a topic whose last version is in a scope."""
+    """Send a tombstone for each document of a topic whose last version is in a scope; memory has all ids and keys."""
     if profile.scope_field is None:
         raise SettingsError(f"--erase-scope: the profile of {topic} has no scope_field")
     scopes: dict[str, str | None] = {}
@@ -140,14 +143,13 @@ def _erase(settings: Settings, profile: Profile, topic: str, scope: str) -> None
                     if document.op != "append":
                         scopes[document.id] = document.scope
                     if record.key is not None and "key" not in decoder.flaws(document, record.key, record.headers):
-                        # The same bytes, which select the same partition.
+                        # The tombstone has the same bytes, which select the same partition.
                         keys[document.id] = record.key, record.headers
+    # Asks the registry once, and only if a document has no key.
+    key_writer = cache(lambda: _require_writer(decoder.key_writer, f"{topic}-key"))
     with Feeder(kafka_options(settings)) as feeder:
         for document_id in [document_id for document_id, last_scope in scopes.items() if last_scope == scope]:
-            key, headers = keys.get(document_id) or (
-                _require_writer(decoder.key_writer, f"{topic}-key")(document_id),
-                (),
-            )
+            key, headers = keys.get(document_id) or (key_writer()(document_id), ())
             schema_header = [(name, value) for name, value in headers if name == KEY_ID_HEADER and value is not None]
             feeder.send(topic, key, None, headers=schema_header)
     tell(f"{counted(feeder.delivered_count, 'tombstone')} sent to {topic}", err=True)
@@ -180,7 +182,7 @@ class _Writers(NamedTuple):
 
 
 def _writers(decoder: Decoder, topic: str) -> _Writers:
-    """Return the writers for the formats of a topic; the files are JSON lines or tables in any case."""
+    """Return the writers for the formats of a topic."""
     key, value = _require_writer(decoder.key_writer, f"{topic}-key"), None
     if isinstance(decoder.value_format, RegistryFormat):
         value = _require_writer(decoder.value_format.writer, f"{topic}-value")

@@ -13,17 +13,17 @@ from streamdedup.cli.collection import BATCH_DOCUMENTS, empty_index
 from streamdedup.cli.options import ComparisonOptions, OutputOption, chosen_profile, with_options
 from streamdedup.cli.output import batches, output_to, tell
 from streamdedup.cli.rendering.pairs import Pair, write_pairs
+from streamdedup.counts import counted, listed_counts
 from streamdedup.evaluation.trial import DetectorRun, document_at
 from streamdedup.indexes import detector_options
 from streamdedup.settings import Profile
-from streamdedup.settings.units import counted, listed_counts
 from streamdedup.wire import Document, Match
 
 
 def find_pairs(run: DetectorRun, documents: Iterable[Document]) -> Iterator[Pair]:
     """Yield the pairs of documents as they are found; documents are not kept, apart from the index of ``run``."""
     for batch in batches(documents, BATCH_DOCUMENTS):
-        for detection in run.index(batch).detections:
+        for detection in run.add(batch).detections:
             yield from (_pair(detection.document.id, match) for match in detection.matches)
 
 

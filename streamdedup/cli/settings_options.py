@@ -16,8 +16,8 @@ import typer
 from streamdedup.errors import SettingsError
 from streamdedup.settings import Settings, settings_file
 from streamdedup.settings.base import is_secret
+from streamdedup.settings.kinds import parse_duration
 from streamdedup.settings.schema import field_at
-from streamdedup.settings.units import parse_duration
 
 #: ``--config`` and ``--set`` of the settings that were loaded last, for commands proposed to the user.
 _options_in_use: ContextVar[tuple[str, ...]] = ContextVar("options_in_use", default=())

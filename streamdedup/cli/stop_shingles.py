@@ -18,9 +18,9 @@ from streamdedup.cli.rendering.safe_text import printable
 from streamdedup.cli.settings_options import load_settings, parse_since
 from streamdedup.cli.topic_reading import newest_documents
 from streamdedup.corpora import Entry
+from streamdedup.counts import counted
 from streamdedup.errors import CorpusError, SettingsError
 from streamdedup.settings import Profile
-from streamdedup.settings.units import counted
 from streamdedup.text.shingles import ShingleOptions
 from streamdedup.text.stop_learning import DEFAULT_SHARE, Learnt, learn_stop_shingles
 from streamdedup.tuning.passages import frequent_passages

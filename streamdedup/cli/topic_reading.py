@@ -9,6 +9,7 @@ from dataclasses import dataclass, field, replace
 from streamdedup.cli.assembly import kafka_options, topic_decoder
 from streamdedup.cli.output import showing_share, tell_prefixed
 from streamdedup.cli.rendering.pairs import Side
+from streamdedup.counts import counted
 from streamdedup.errors import MessageError
 from streamdedup.kafka.options import KafkaOptions
 from streamdedup.kafka.protocols import Record
@@ -16,7 +17,6 @@ from streamdedup.kafka.reader import KafkaSpan, RecordFetcher
 from streamdedup.kafka.texts import TextMissingError, fetch_text
 from streamdedup.position import Position
 from streamdedup.settings import Profile, Settings
-from streamdedup.settings.units import counted
 from streamdedup.wire import Decoder, Document
 
 

@@ -8,10 +8,10 @@ from streamdedup.cli.assembly import alert_writer, kafka_options
 from streamdedup.cli.checks import duplicates_kept_ms
 from streamdedup.cli.output import tell
 from streamdedup.cli.settings_options import ConfigOption, SetOption, load_settings
+from streamdedup.counts import counted
 from streamdedup.indexes import lifetime_ms
 from streamdedup.kafka.admin import BROKERS_DEFAULT, CreatedTopics, create_topics
 from streamdedup.settings import Settings
-from streamdedup.settings.units import counted
 
 #: Settings of the dead-letter topic. A dead letter has the time of its record, so a retention would remove dead letters
 #: about old records at once. A compacted topic refuses records without a key.

@@ -2,7 +2,7 @@
 
 The study itself is in ``streamdedup.tuning``; ``rendering.tuning_tables`` and ``rendering.tuning_report`` show the
 results, and ``applied_settings`` writes the recommendation. A new option is a field of ``StudyOptions``, and of
-``tuning.comparison.Question``; settings that ``tune`` cannot study are refused in ``_question``.
+``tuning.comparison.TuningPlan``; settings that ``tune`` cannot study are refused in ``_plan``.
 """
 
 import contextlib
@@ -22,7 +22,7 @@ from streamdedup.cli.rendering.tuning_tables import tables_text
 from streamdedup.errors import CorpusError, SettingsError
 from streamdedup.settings import Profile, Redis, Settings
 from streamdedup.text.shingles import ShingleOptions
-from streamdedup.tuning.comparison import TIME_S, Question, compare_in_time
+from streamdedup.tuning.comparison import TIME_S, TuningPlan, compare_in_budget
 from streamdedup.tuning.proposals import stops_file
 from streamdedup.tuning.results import results_of
 from streamdedup.tuning.sample import Sample, draw_sample
@@ -45,7 +45,7 @@ class StudyOptions:
     threshold: Annotated[
         list[float] | None, typer.Option("--threshold", "-t", help="Least similarity; may be repeated.")
     ] = None
-    time_s: Annotated[float, typer.Option("--time", metavar="SECONDS", min=1, help="Time to aim at.")] = TIME_S
+    time_s: Annotated[float, typer.Option("--time", metavar="SECONDS", min=1, help="Time on a usual machine.")] = TIME_S
     documents_per_day: Annotated[float, typer.Option(help="Documents a day, for the forecast.")] = 10_000
 
 
@@ -71,20 +71,20 @@ def tune(
 
     Example:  streamdedup tune articles.jsonl.gz --documents-per-day 200000 --report tuning.html
     """
-    question = _question(options, study, apply)
+    plan = _plan(options, study, apply)
     render_page = None if report is None else _report_page()
     if apply is not None:
         check_target(apply, options.profile_name, options.config)
     with contextlib.ExitStack() as stack:
-        entries = first_versions(options.entries(question.profile, "tune"))
+        entries = first_versions(options.entries(plan.profile, "tune"))
         documents = ((entry.id, entry.text, entry.source, entry.scope) for entry in entries)
         sample = draw_sample(documents, study.sample_size)
         if not sample.ids:
             raise CorpusError(f"{', '.join(options.files)}: no document to look at")
-        # A file that cannot be written is reported before the work.
-        inputs = options.inputs(question.profile)
+        inputs = options.inputs(plan.profile)
+        # Opened before the work, so that a file that cannot be written is reported at once.
         report_file = None if report is None else stack.enter_context(output_to(str(report), inputs, "--report"))
-        results = results_of(compare_in_time(question, sample, showing_share, study.time_s), showing_share)
+        results = results_of(compare_in_budget(plan, sample, showing_share, study.time_s), showing_share)
         sys.stdout.write(json_text(results) if as_json else tables_text(results, sys.stdout))
         sys.stdout.flush()
         if report_file is not None and render_page is not None:
@@ -96,7 +96,7 @@ def tune(
         apply_section(apply, options.profile_name, results["proposed"])
 
 
-def _question(options: CorpusOptions, study: StudyOptions, apply: Path | None) -> Question:
+def _plan(options: CorpusOptions, study: StudyOptions, apply: Path | None) -> TuningPlan:
     name = options.profile_name
     profile, redis = _profile(options)
     if profile.min_shared_bands > 1:
@@ -110,9 +110,9 @@ def _question(options: CorpusOptions, study: StudyOptions, apply: Path | None) -
     # Values of a settings file are also tried. Without a file the profile has only defaults.
     default_thresholds: tuple[float, ...] = (*THRESHOLDS, profile.threshold) if has_settings_file else THRESHOLDS
     recalls: tuple[float, ...] = (*RECALLS, profile.min_recall) if has_settings_file else RECALLS
-    # Absolute, because a settings file in any folder may name the file of stop shingles.
+    # The path is absolute, so that the printed section is valid in a settings file of any folder.
     folder = Path.cwd() if apply is None else apply.absolute().parent
-    return Question(
+    return TuningPlan(
         name=name,
         profile=profile,
         kinds=_kinds(profile, study.unit, study.size),
@@ -145,7 +145,7 @@ def _kinds(profile: Profile, units: list[str] | None, sizes: list[int] | None) -
         if not 1 <= size <= 64:
             raise SettingsError(f"--size {size}: must be a whole number from 1 up to 64")
     kinds = [] if units or sizes else [preferred]
-    for unit in units or SIZES:  # below, not `unit` itself: the type checker wants a literal
+    for unit in units or SIZES:  # the type checker accepts only a literal as a unit
         kinds += [_kind(preferred, "word" if unit == "word" else "char", size) for size in sizes or SIZES[unit]]
     return tuple(dict.fromkeys(kinds))
 

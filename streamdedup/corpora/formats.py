@@ -1,8 +1,8 @@
 """The table of file formats, the detection of a file's format, and the parsers for JSON lines and plain text.
 
-Called by ``CorpusReader``, which detects the format of each file and calls its parser. A format is one parser, one name
-in ``Format`` and one row in ``FORMATS``. Detection uses a file's first bytes, then its name; a text with neither that
-begins like JSON is JSON lines.
+``CorpusReader`` calls ``detect_format`` for each file, and then the parser. A format is one parser, one name in
+``Format`` and one row in ``FORMATS``; a refusal with advice is one row in ``_BINARY``, ``_TEXTS`` or ``_JSON``. First
+bytes decide, then the name of the file; where neither does, a text that is empty or begins like JSON is JSON lines.
 """
 
 import re
@@ -28,8 +28,8 @@ Parser = Callable[[ByteStream, Decoder, Columns], Iterator[Entry]]
 class FileFormat:
     """One file format.
 
-    ``title`` is empty for "tsv-unquoted", a variant of TSV. ``starts`` and ``suffixes``, in lower case, select the
-    format: ``starts`` are tried first, and suffixes select no binary file. ``is_table``: the first row names columns.
+    ``title`` is empty for "tsv-unquoted", a variant of TSV. First bytes (``starts``), then ``suffixes`` select the
+    format, both in lower case; suffixes select no binary file. ``is_table``: the first row names columns.
     """
 
     parse: Parser
@@ -102,7 +102,7 @@ _JSON: Final = {
 def detect_format(stream: ByteStream, requested: Format) -> Format:
     """Return a file's format: the requested format, or for "auto" the detected one, never "auto".
 
-    Raises ``UnknownFormat``, with a way to convert the file, for content that no parser reads.
+    Raises ``UnknownFormat`` for content that no parser reads, with a way to convert the file if its kind is known.
     """
     head = stream.head()
     _refuse(stream.name, head, _BINARY)

@@ -55,7 +55,7 @@ class Scores(NamedTuple):
 class Evaluation:
     """The result of ``streamdedup evaluate``.
 
-    ``truth_file`` is None for an exact join. The scores leave out ``unknown_count`` pairs of the file of which a
+    ``truth_file`` is None for an exact join. The scores leave out ``unknown_pairs_count`` pairs of the file of which a
     document was not read, and ``suppressed_count`` true pairs that rules of the profile suppress.
     """
 
@@ -65,7 +65,7 @@ class Evaluation:
     findings: Findings
     truth_file: Path | None
     truth_seconds: float
-    unknown_count: int
+    unknown_pairs_count: int
     suppressed_count: int
     scores: Scores
 

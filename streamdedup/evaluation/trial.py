@@ -1,7 +1,8 @@
 """Sends documents of files through the stages of the detector, and collects the pairs that the detector finds.
 
-Without Kafka all documents are in one partition and have one record time. ``cli.scan`` uses a ``DetectorRun``;
-``cli.evaluate`` uses a ``Trial``, and ``scores`` compares its ``Findings`` with a truth.
+Without Kafka all documents are in one partition and have one record time. ``cli.scan`` writes the results of a
+``DetectorRun`` as they come. A ``Trial``, for ``cli.evaluate``, keeps them: ``scores`` and ``misses`` compare its
+``Findings`` with a truth.
 """
 
 import time
@@ -33,7 +34,7 @@ class DetectorRun:
     """Indexes documents in one partition of an empty, open index, once each, and counts results."""
 
     def __init__(self, options: DetectorOptions, index: Index) -> None:
-        self._store = index
+        self._index = index
         self._detector = Detector(options, index)
         # The index takes writes under a fence only. No other process competes, so generation and offset may be 0.
         self._fence = index.fence(PARTITION, generation=0, start=0)
@@ -45,12 +46,12 @@ class DetectorRun:
         self.candidates_count = 0
         self.seconds = 0.0
 
-    def index(self, documents: Sequence[Document]) -> DetectionResult:
-        """Index documents from ``document_at``, whose rows have no gaps; the index may raise ``StoreUnavailable``."""
+    def add(self, documents: Sequence[Document]) -> DetectionResult:
+        """Index documents from ``document_at``; the index may raise ``StoreUnavailable``."""
         started = time.perf_counter()
         result = self._detector.index(self._detector.prepare(documents), {PARTITION: self._fence})
         # Deletes the pending matches, which serve only a replay. Without a replay no high-water mark is needed.
-        self._store.finish(ends={}, positions=result.pending_positions, fences=[self._fence])
+        self._index.finish(ends={}, positions=result.pending_positions, fences=[self._fence])
         self.seconds += time.perf_counter() - started
         self.documents_count += len(documents)
         self.limits += ReachedLimits.of(result)
@@ -75,7 +76,7 @@ class Findings(NamedTuple):
 
 
 class Trial:
-    """Runs documents with different ids through a detector and an empty, open index, and collects the findings."""
+    """Runs documents with different ids, and rows from 0 on without gaps, through a detector; collects findings."""
 
     def __init__(self, options: DetectorOptions, index: Index) -> None:
         self.detector_run = DetectorRun(options, index)  # for the caller: counts and time
@@ -85,7 +86,7 @@ class Trial:
         self._over_candidates: list[int] = []
 
     def add(self, documents: Sequence[Document]) -> None:
-        result = self.detector_run.index(documents)
+        result = self.detector_run.add(documents)
         for detection in result.detections:
             row = detection.document.position.offset  # as ``document_at`` sets it
             for match in detection.matches:

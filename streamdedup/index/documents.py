@@ -13,7 +13,7 @@ import numpy as np
 
 from streamdedup.position import Position
 from streamdedup.similarity.sketch import Sketch
-from streamdedup.wire import Match, in_scope
+from streamdedup.wire import Match, toggle_scope
 
 
 class InsertState(IntEnum):
@@ -117,12 +117,12 @@ class IndexEntry(msgspec.Struct, frozen=True, gc=False):
 
         So a published pair keeps its key after its documents have changed their scope.
         """
-        return self.content.first_digest or in_scope(self.digest, self.content.scope)
+        return self.content.first_digest or toggle_scope(self.digest, self.content.scope)
 
     @property
     def version_digest(self) -> bytes:
         """The content digest before the first append, 16 bytes."""
-        return in_scope(self.pair_digest, self.content.scope)
+        return toggle_scope(self.pair_digest, self.content.scope)
 
 
 class PendingMatches(msgspec.Struct, frozen=True):

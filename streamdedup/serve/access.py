@@ -10,8 +10,8 @@ heads and trailers) calls the gate for each request, and the gate goes through t
        the page (``page``) need none: they hold no data, and the page asks for the token.
     5. Requests in progress: beyond the limit 429. Probes do not count, nor do streams, which ``feed`` limits.
     6. Bodies: 429 where the bodies of all requests in progress have too many bytes together.
-    7. Deadline, which runs while 6 applies: 408 where the body has not arrived in time, 503 where no answer has begun;
-       an answer that has begun is cut off, unless it is a stream.
+    7. Deadline, from the call of the application on, which reads the body (6): 408 where the body has not arrived in
+       time, 503 where no answer has begun; an answer that has begun is cut off, unless it is a stream.
 
 The gate adds security headers to each response, and counts route, status and time. A new probe is added to ``PROBES``,
 a new stream to ``_STREAMS``.
@@ -36,7 +36,7 @@ import structlog
 
 from streamdedup.errors import SettingsError
 from streamdedup.serve.metrics import ServeMetrics
-from streamdedup.serve.problems import MEDIA_TYPE, RequestProblem
+from streamdedup.serve.problems import PROBLEM_JSON, RequestProblem
 
 AsgiScope = MutableMapping[str, Any]
 AsgiMessage = MutableMapping[str, Any]
@@ -49,7 +49,7 @@ PROBES: Final = frozenset({"/livez", "/readyz"})
 #: Paths of answers that never end once they have begun.
 _STREAMS: Final = frozenset({"/v1/alerts", "/v1/dead-letters"})
 #: Files of the page: path of the HTML document, and beginning of the paths of all other files.
-_PAGE, _PAGE_FILES = "/", "/page/"
+_PAGE_PATH, _PAGE_FILES_PREFIX = "/", "/page/"
 #: Shortest token, in characters: 128 bits in Base64.
 _SHORTEST_TOKEN: Final = 22
 #: Scheme and host in front of a path.
@@ -255,7 +255,7 @@ class Gate:
             return RequestProblem("host-not-allowed", "without tokens, the Host header must be in api.allowed_hosts")
         if scope["path"] in PROBES:
             return None
-        is_of_page = scope["path"] == _PAGE or scope["path"].startswith(_PAGE_FILES)
+        is_of_page = scope["path"] == _PAGE_PATH or scope["path"].startswith(_PAGE_FILES_PREFIX)
         if not (self._tokens is None or is_of_page or self._tokens.allow(headers.get(b"authorization", b""))):
             return RequestProblem("unauthorized")
         if scope["path"] not in _STREAMS and self._in_progress >= self._limits.max_requests:
@@ -294,7 +294,7 @@ class Gate:
             self._bodies_bytes -= body.size_bytes
 
     def _count_bytes(self, received_bytes: int) -> None:
-        """Count bytes of a body; raise a ``RequestProblem`` for ``app`` if all bodies together are too long."""
+        """Count bytes of a body; if all bodies are too long, raise ``RequestProblem`` in the ``receive`` of ``app``."""
         self._bodies_bytes += received_bytes
         if self._bodies_bytes > self._limits.max_bodies_bytes:
             detail = f"the bodies of all requests in progress exceed {self._limits.max_bodies_bytes:,} bytes"
@@ -380,7 +380,7 @@ def problem_response(problem: RequestProblem) -> tuple[int, list[tuple[bytes, by
     """Return status, headers and body of a problem, also for ``server``; the response closes the connection."""
     body = msgspec.json.encode(problem.problem)
     headers = [(name.encode(), value.encode()) for name, value in problem.headers.items()]
-    headers += [(b"content-type", MEDIA_TYPE.encode()), (b"content-length", str(len(body)).encode())]
+    headers += [(b"content-type", PROBLEM_JSON.encode()), (b"content-length", str(len(body)).encode())]
     # The server would take the unread part of a request body for the next request.
     headers.append((b"connection", b"close"))
     headers += _SECURITY_HEADERS.items()  # `server` sends this without a `_Response`, which would add them

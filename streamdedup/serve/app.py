@@ -36,13 +36,12 @@ from streamdedup.serve.bodies import (
     profile_body,
 )
 from streamdedup.serve.engine import Engine, ServedProfile, StoredDocument
-from streamdedup.serve.events import MAX_RECENT, StreamStart, decode_id
-from streamdedup.serve.events import MEDIA_TYPE as EVENT_STREAM
+from streamdedup.serve.events import EVENT_STREAM, MAX_RECENT, StreamStart, decode_id
 from streamdedup.serve.feed import Feeds
 from streamdedup.serve.metrics import ServeMetrics
 from streamdedup.serve.openapi import describe
 from streamdedup.serve.page import page_routes
-from streamdedup.serve.problems import MEDIA_TYPE, Problem, RequestProblem, place_of, request_problem_of
+from streamdedup.serve.problems import PROBLEM_JSON, Problem, RequestProblem, place_of, request_problem_of
 from streamdedup.serve.requests import (
     check_content_type,
     check_id,
@@ -65,7 +64,7 @@ from streamdedup.serve.schemas import (
 from streamdedup.serve.streaming import EventStream
 from streamdedup.serve.texts import TextAligner
 
-#: Problem by the status of an ``HTTPException``, which the framework raises; any other status with a cause is a defect.
+#: Problem by the status of an ``HTTPException`` of the framework; ``_on_framework_error`` explains other statuses.
 _FRAMEWORK_PROBLEMS: Final = {
     400: "invalid-request",
     404: "not-found",
@@ -89,12 +88,12 @@ _DocumentId = Annotated[str, PathParameter(description="Id of a document, percen
 def _problems(*statuses: int) -> Mapping[int, ResponseSpec]:
     """Return the problem responses of an operation for the OpenAPI document: ``statuses``, and those of any request."""
     return {
-        status: ResponseSpec(Problem, generate_examples=False, description="Problem.", media_type=MEDIA_TYPE)
+        status: ResponseSpec(Problem, generate_examples=False, description="Problem.", media_type=PROBLEM_JSON)
         for status in sorted({*statuses, 400, 401, 408, 429, 431, 500, 503})
     }
 
 
-# Look-ups. Nothing is created, so the status is 200 and not 201, which Litestar gives to a POST.
+# Look-ups. Nothing is created: 200, not 201, which Litestar gives to a POST. 409: a scope, in a profile without scopes.
 
 
 @post("/v1/profiles/{profile:str}/lookup", status_code=200, responses=_problems(404, 409, 413, 415, 422))
@@ -248,11 +247,11 @@ def _stream_start(recent_count: int, last_event_id: str | None) -> StreamStart:
 @get("/v1/profiles", responses=_problems())
 async def profiles(engine: NamedDependency[Engine]) -> ProfilesBody:
     """Return all profiles with the states of their indexes."""
-    bodies = (_profile_body(engine, served) for served in engine.profiles.values())
+    bodies = (_ask_profile(engine, served) for served in engine.profiles.values())
     return ProfilesBody(await asyncio.gather(*bodies))
 
 
-async def _profile_body(engine: Engine, served: ServedProfile) -> ProfileBody:
+async def _ask_profile(engine: Engine, served: ServedProfile) -> ProfileBody:
     try:
         documents_count = await engine.call(served, served.reader.count_documents)
     except StreamdedupError as error:
@@ -294,19 +293,19 @@ def _served_profile(engine: Engine, name: str) -> ServedProfile:
 # Errors
 
 
-def _respond(_request: _Request, error: Exception) -> Response[bytes]:
+def _problem_response(_request: _Request, error: Exception) -> Response[bytes]:
     answer = request_problem_of(error)
     body = msgspec.json.encode(answer.problem)
-    return Response(body, status_code=answer.problem.status, media_type=MEDIA_TYPE, headers=answer.headers)
+    return Response(body, status_code=answer.problem.status, media_type=PROBLEM_JSON, headers=answer.headers)
 
 
 def _on_framework_error(request: _Request, error: HTTPException) -> Response[bytes]:
     name = _FRAMEWORK_PROBLEMS.get(error.status_code)
     if name is None and isinstance(error.__cause__, Exception):  # such as an answer that cannot be encoded
         return _on_defect(request, error.__cause__)
-    name = name or "internal"  # without a cause: the client left during its body, which is no failure
+    name = name or "internal"  # no cause: the client left during its body, so this answer reaches nobody
     detail, field = _wrong_parameter(error) if name == "invalid-request" else ("", "")
-    response = _respond(request, RequestProblem(name, detail, field=field))
+    response = _problem_response(request, RequestProblem(name, detail, field=field))
     response.headers.update(error.headers or {})  # with status 405, the allowed methods
     return response
 
@@ -324,7 +323,7 @@ def _on_defect(request: _Request, error: Exception) -> Response[bytes]:
     log.error(
         "request_failed", route=request.scope.get("path_template"), error=type(error).__name__, place=place_of(error)
     )
-    return _respond(request, RequestProblem("internal"))
+    return _problem_response(request, RequestProblem("internal"))
 
 
 #: Handlers that the OpenAPI document describes. A new one needs a row here; one without description, in ``create_app``.
@@ -367,8 +366,8 @@ def create_app(
         [compare_options, *_DESCRIBED, livez, readyz, show_metrics, _openapi_route(dependencies), *page_routes()],
         dependencies=dependencies,
         exception_handlers={
-            RequestProblem: _respond,
-            StreamdedupError: _respond,
+            RequestProblem: _problem_response,
+            StreamdedupError: _problem_response,
             HTTPException: _on_framework_error,
             Exception: _on_defect,
         },

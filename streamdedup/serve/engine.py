@@ -105,6 +105,9 @@ class Engine:
         self._call_began_at: float | None = None
         #: Class name of the error by profile, where the last call failed because of the index.
         self._failing: dict[str, str] = {}
+        for name in profiles:
+            metrics.texts.labels(name)
+            metrics.store_errors.labels(name)
 
     async def look_up(self, profile: ServedProfile, query: LookupQuery) -> LookupResult:
         """Look up one text, together with those of concurrent requests."""

@@ -22,7 +22,7 @@ MAX_MISSED: Final = 10_000
 #: Most offsets before the ends with which a new stream may begin.
 MAX_RECENT: Final = 1_000
 #: Content type of the stream.
-MEDIA_TYPE: Final = "text/event-stream"
+EVENT_STREAM: Final = "text/event-stream"
 #: Pause before a client connects again, in milliseconds.
 RETRY_MS: Final = 2_000
 

@@ -1,6 +1,6 @@
-"""The metrics of the HTTP service, counted in ``access``, ``engine`` and ``feed``; ``app`` serves ``/metrics``.
+"""The metrics of the HTTP service: kind, meaning, action of the operator, labels (``metrics.DeclaredMetric``).
 
-A new metric is also a row in ``docs/http.md``.
+``access``, ``engine`` and ``feed`` count, ``cli.serve`` sets ``build``. A new metric has a row in ``docs/http.md``.
 """
 
 from prometheus_client import Counter, Gauge, Histogram, Info
@@ -19,7 +19,7 @@ class ServeMetrics(MetricSet):
     build = DeclaredMetric(Info, "Version of the service.", "No action.")
     requests = DeclaredMetric(
         Counter,
-        "Requests that were answered.",
+        "Answered requests.",
         "Status 429 or 503 again and again: more processes. 500: a defect; the log has it.",
         "route",
         "status",
@@ -31,8 +31,9 @@ class ServeMetrics(MetricSet):
         "route",
         buckets=_SECONDS,
     )
+    # 256 is `access.Limits.max_requests`; 128, below, is `feed.MAX_SUBSCRIBERS`.
     in_flight = DeclaredMetric(Gauge, "Requests in progress.", "Near 256, the [limit](#limits): more processes.")
-    texts = DeclaredMetric(Counter, "Texts that were looked up.", "No action: the base of rates.", "profile")
+    texts = DeclaredMetric(Counter, "Texts looked up.", "No action: the base of rates.", "profile")
     pass_texts = DeclaredMetric(
         Histogram,
         "Texts in a pass: one call of the index, for texts of several requests.",
@@ -41,12 +42,12 @@ class ServeMetrics(MetricSet):
     )
     pass_seconds = DeclaredMetric(Histogram, "Time of a pass.", "Rises: look at Redis.", buckets=_SECONDS)
     store_errors = DeclaredMetric(
-        Counter, "Look-ups that failed because of Redis.", "Rises: look at Redis; the log has the reason.", "profile"
+        Counter, "Failed calls: no answer of Redis, or no usable index.", "Rises: the log has the reason.", "profile"
     )
     subscribers = DeclaredMetric(
         Gauge, "Open streams: alerts, dead-letters.", "Near 128, the [limit](#limits): more processes.", "stream"
     )
-    events = DeclaredMetric(Counter, "Events that were sent to subscribers.", "No action.", "event")
+    events = DeclaredMetric(Counter, "Events sent to subscribers.", "No action.", "event")
     unreadable_records = DeclaredMetric(
         Counter,
         "Records of a stream's topic that are no alert or dead letter; they are passed over.",
@@ -56,7 +57,7 @@ class ServeMetrics(MetricSet):
 
     def __init__(self) -> None:
         super().__init__()
-        # `labels` creates a series, with the value zero: without it, the first increase would not be visible.
+        # `labels` creates a series with the value zero, or its first increase would be invisible; so does `Engine`.
         for stream in ("alerts", "dead-letters"):
             self.subscribers.labels(stream)
             self.unreadable_records.labels(stream)

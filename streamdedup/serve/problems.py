@@ -22,7 +22,7 @@ from streamdedup.wire import ErrorCode
 log = structlog.get_logger("streamdedup.serve")
 
 #: Content type of a problem.
-MEDIA_TYPE: Final = "application/problem+json"
+PROBLEM_JSON: Final = "application/problem+json"
 #: Beginning of the type of each problem.
 TYPE_PREFIX: Final = "urn:streamdedup:problem:"
 #: Delay in ``Retry-After`` while Redis does not answer or the index does not exist, in seconds.

@@ -6,7 +6,7 @@ from typing import Any, Final
 
 from litestar.response.base import ASGIResponse
 
-from streamdedup.serve.events import MEDIA_TYPE, StreamStart, format_event, format_keep_alive
+from streamdedup.serve.events import EVENT_STREAM, StreamStart, format_event, format_keep_alive
 from streamdedup.serve.feed import Feed
 from streamdedup.serve.subscriber import StreamChunk, Subscriber
 
@@ -25,7 +25,7 @@ class EventStream(ASGIResponse):
     __slots__ = ("_feed", "_profile", "_start")
 
     def __init__(self, feed: Feed, profile: str | None, start: StreamStart) -> None:
-        super().__init__(media_type=MEDIA_TYPE)
+        super().__init__(media_type=EVENT_STREAM)
         self._feed = feed
         self._profile = profile
         self._start = start
@@ -34,7 +34,7 @@ class EventStream(ASGIResponse):
         """Subscribe and send; when a ``RequestProblem`` is raised, nothing was sent."""
         async with self._feed.subscribe(self._profile, self._start) as subscriber:
             # x-accel-buffering: nginx would collect the events of a stream before it sends them on.
-            headers = [(b"content-type", MEDIA_TYPE.encode()), (b"x-accel-buffering", b"no")]
+            headers = [(b"content-type", EVENT_STREAM.encode()), (b"x-accel-buffering", b"no")]
             await send({"type": "http.response.start", "status": 200, "headers": headers})
             chunks = self._feed.chunks(subscriber)
             disconnected = asyncio.create_task(_wait_for_disconnect(receive))

@@ -1,10 +1,10 @@
 """Frozen settings from one TOML file, the environment and the command line; the only reader of the environment.
 
     base        sections: immutable, strict, contradictions reported together
-    units       kinds of values: durations, sizes, lists, secrets; ``profile_units``: those of profiles alone
+    kinds       kinds of values: durations, sizes, lists, secrets; ``profile_kinds``: those of profiles alone
     kafka, redis, schema_registry, service, api, profile    the sections; ``tls`` has keys that three of them share
     schema      all keys, and suggestions for unknown ones
-    sources     file, environment, overrides and files of secrets, as one tree of values
+    sources     file, environment, overrides and files of secrets, as one tree of values; ``files`` reads the files
     validation  mistakes of values and unknown keys
     root        all sections, and contradictions between them
     describe    ``config show``; ``examples``: ``config example``; ``presets``: profiles without a settings file

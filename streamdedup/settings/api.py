@@ -7,15 +7,15 @@ from pydantic import AfterValidator, BeforeValidator, Field
 
 from streamdedup.settings.base import Section
 from streamdedup.settings.hosts import is_loopback
+from streamdedup.settings.kinds import LISTED, File, Flag, Host, Kind, Whole, parse_host, parse_list, write_list
 from streamdedup.settings.tls import tls_file_mistakes
-from streamdedup.settings.units import LISTED, File, Flag, Host, Kind, Whole, parse_list, read_host, write_list
 
 
 def _host_without_zone(host: str) -> str:
-    """Read a host as ``read_host``, but refuse an IPv6 zone (``fe80::1%eth0``), which no client sends."""
+    """Read a host as ``parse_host``, but refuse an IPv6 zone (``fe80::1%eth0``), which no client sends."""
     if "%" in host:
         raise ValueError(f"{host} has a zone")
-    return read_host(host)
+    return parse_host(host)
 
 
 Hosts = Annotated[

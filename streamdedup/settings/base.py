@@ -1,8 +1,7 @@
 """The base class of all sections, and functions that describe a section's keys from their declarations.
 
-Called by all sections, ``validation``, ``sources``, ``schema``, ``describe``, ``cli.settings_options`` and
-``docs/settings_tables.py``. An attribute has the name of its key, except that a time has the suffix of its unit:
-``timeout_s`` for ``timeout``.
+An attribute has the name of its key, except that a time has the suffix of its unit: ``timeout_s`` for ``timeout``.
+A check of several keys is a method ``_check_...`` of their section; one of several sections, of ``root.Settings``.
 """
 
 import inspect
@@ -14,8 +13,8 @@ from annotated_types import Ge, Gt, Le, Lt
 from pydantic import BaseModel, ConfigDict, SecretStr
 from pydantic.fields import FieldInfo
 
-from streamdedup.errors import SettingsError
-from streamdedup.settings.units import WORD, Kind, read_utf8, write_text
+from streamdedup.settings.files import read_secret
+from streamdedup.settings.kinds import WORD, Kind, write_text
 
 #: Delimiter of a TOML string.
 _QUOTE = '"'
@@ -38,8 +37,8 @@ class Section(BaseModel):
     def contradictions(self) -> Iterator[tuple[str, str]]:
         """Call all methods named ``_check_...``; yield key and text for each contradiction between valid values.
 
-        ``validation`` removes wrong values from the section beforehand. A check that needs a removed value raises
-        AttributeError, which ends this check alone.
+        ``validation`` has deleted the attributes with wrong values. A check that reads one raises AttributeError, which
+        ends this check alone.
         """
         # The checks of base classes come first. No class overrides a check of its base: it would be called twice.
         sections = [model for model in reversed(type(self).__mro__) if issubclass(model, Section)]
@@ -51,7 +50,7 @@ class Section(BaseModel):
                     raise
 
     def secret(self, key: str) -> str | None:
-        """Return a secret, or None without one. A file that holds it is read again; errors as for ``read_secret``."""
+        """Return a secret, or None; errors of ``read_secret``. Its file is read again, because it may have changed."""
         path: Path | None = getattr(self, f"{key}_file")
         if path is None:
             secret: SecretStr | None = getattr(self, key)
@@ -59,19 +58,8 @@ class Section(BaseModel):
         return read_secret(path)
 
 
-def read_secret(path: Path) -> str:
-    """Return the content of a file without line ends after it; ``SettingsError`` if it is empty or unreadable."""
-    try:
-        text = read_utf8(path).rstrip("\r\n")
-    except ValueError as error:
-        raise SettingsError(f"{path} {error}") from None
-    if not text:
-        raise SettingsError(f"{path} is empty")
-    return text
-
-
 def fields_of(section: type[BaseModel]) -> dict[str, FieldInfo]:
-    """Return a section's fields by attribute: those of its own class, then the inherited ones, as in documentation."""
+    """Return a section's fields by attribute, its own before inherited ones: the order in docs/settings.md."""
     return dict(sorted(section.model_fields.items(), key=lambda item: item[0] not in inspect.get_annotations(section)))
 
 

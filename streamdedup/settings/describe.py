@@ -7,13 +7,14 @@ from typing import Any
 from pydantic import BaseModel
 from pydantic.fields import FieldInfo
 
+from streamdedup.counts import counted
 from streamdedup.settings.base import fields_of, is_file_path, is_secret, key_of, kind_of
 from streamdedup.settings.kafka import Kafka
+from streamdedup.settings.kinds import write_text
 from streamdedup.settings.profile import Profile
 from streamdedup.settings.redis import Redis
 from streamdedup.settings.root import Settings
 from streamdedup.settings.schema import SECTIONS
-from streamdedup.settings.units import counted, write_text
 from streamdedup.similarity.lsh import Banding
 
 #: Similarities at which ``describe_banding`` shows the chance of a pair, beside ``recall_from``.

@@ -14,8 +14,7 @@ from urllib.parse import urlsplit
 from pydantic import AfterValidator, BeforeValidator, Field
 
 from streamdedup.settings.hosts import is_loopback, valid_url
-from streamdedup.settings.tls import TlsSection, is_file
-from streamdedup.settings.units import (
+from streamdedup.settings.kinds import (
     LISTED,
     Duration,
     File,
@@ -29,6 +28,7 @@ from streamdedup.settings.units import (
     parse_list,
     write_list,
 )
+from streamdedup.settings.tls import TlsSection, is_file
 
 #: Topic names that Kafka accepts: not "." or "..".
 _TOPIC = re.compile(r"\A(?!\.{1,2}\Z)[A-Za-z0-9._-]{1,249}\Z")

@@ -1,9 +1,9 @@
 """The sections ``[profiles.NAME]``: topics, the format of their documents, and the rules for near-duplicates.
 
 From the keys ``Profile`` also derives the shingle options, the banding and the index fingerprint. A new key that the
-detector needs is passed on in ``indexes.detector_options``; one that changes the band keys or the sketch of a text is
-added to ``fingerprint`` and docs/format.md; one that programs may set, to ``library.ProfileKeys``. The tables of
-docs/settings.md are generated.
+detector needs is passed on in ``indexes.detector_options``, one for decoding in ``cli.assembly``; one that changes the
+band keys or the sketch of a text is added to ``fingerprint`` and docs/format.md; one that programs may set, to
+``library.ProfileKeys``. The docstring of an attribute is its text in docs/settings.md, which is generated.
 """
 
 import unicodedata
@@ -17,7 +17,22 @@ from typing import Final, Literal
 from pydantic import Field
 
 from streamdedup.settings.base import Section
-from streamdedup.settings.profile_units import (
+from streamdedup.settings.files import read_utf8
+from streamdedup.settings.kinds import (
+    Duration,
+    Flag,
+    Limit,
+    Moment,
+    Number,
+    OptionalNumber,
+    OptionalText,
+    OptionalWhole,
+    Size,
+    Whole,
+    write_list,
+    write_text,
+)
+from streamdedup.settings.profile_kinds import (
     ENGLISH,
     NO_STOPS,
     UNIT_DEFAULTS,
@@ -32,21 +47,6 @@ from streamdedup.settings.profile_units import (
     StopWords,
     Topics,
     default_by_unit,
-)
-from streamdedup.settings.units import (
-    Duration,
-    Flag,
-    Limit,
-    Moment,
-    Number,
-    OptionalNumber,
-    OptionalText,
-    OptionalWhole,
-    Size,
-    Whole,
-    read_utf8,
-    write_list,
-    write_text,
 )
 from streamdedup.similarity import minhash
 from streamdedup.similarity.containment import MIN_SHINGLES, ContainmentRule
@@ -77,7 +77,7 @@ class Profile(Section):
     """Field with the document id; a document without it takes the id in the key of its record."""
     key_format: KeyFormat | None = None
     """Form of the record keys, which name the documents of tombstones: the id as text, JSON, or a key with a schema in
-    the registry. Absent, the key is the id, but an unknown one that looks like JSON becomes a dead letter:
+    the registry. Absent, the key is the id; deletions of an unknown id that looks like JSON become dead letters:
     [keys](messages.md#keys)."""
     key_field: OptionalFieldName = None
     """Field of the key with the id; absent, the whole key is the id."""
@@ -145,7 +145,7 @@ class Profile(Section):
     """Suppress pairs in which a document has fewer distinct shingles, stop shingles not counted; 1 suppresses pairs of
     texts that have nothing but stop shingles."""
     only_sources: SourceNames = ()
-    """Suppress pairs unless the source of one document is listed; empty for all sources."""
+    """Suppress pairs of which neither source is listed; empty for all sources."""
     ignore_same_source: Flag = False
     """Suppress pairs whose documents have the same source."""
     ignore_sources: SourcePairs = ()
@@ -183,11 +183,11 @@ class Profile(Section):
     """Seed of the hash functions of the signatures."""
 
     def shingle_options(self) -> ShingleOptions:
-        """Return the shingle options with the list of stop shingles: those with which documents are compared."""
-        return replace(self._learning_options(), stop_shingles=self._stop_shingles)
+        """Return the options with which documents are compared."""
+        return replace(self._options_without_stop_shingles(), stop_shingles=self._stop_shingles)
 
-    def _learning_options(self) -> ShingleOptions:
-        """Return the shingle options without the list of stop shingles: those with which stop shingles are learnt."""
+    def _options_without_stop_shingles(self) -> ShingleOptions:
+        """Return the options with which stop shingles are learnt."""
         return ShingleOptions(
             unit=self.shingle_unit,
             size=self.shingle_size,
@@ -207,7 +207,7 @@ class Profile(Section):
         return self._banding
 
     @cached_property
-    def _banding(self) -> Banding:
+    def _banding(self) -> Banding:  # computed once, because the choice tries all bandings
         if self.bands is not None and self.rows is not None:
             return Banding(self.bands, self.rows)
         jaccard = self.least_jaccard(self.recall_from)
@@ -222,7 +222,7 @@ class Profile(Section):
         return ContainmentRule(self.containment_threshold, min_shingles)
 
     def configured_recall_from(self) -> float:
-        """Return ``recall_from`` if it is set, else 0.8 even where the threshold is higher; for ``tune``."""
+        """Return ``recall_from`` if it is set, else 0.8: ``tune`` tries other thresholds than the profile's."""
         return self.recall_from if "recall_from" in self.model_fields_set else DEFAULT_RECALL_FROM
 
     def recall(self, similarity: float) -> float:
@@ -236,8 +236,8 @@ class Profile(Section):
     def fingerprint(self) -> dict[str, object]:
         """Return everything that determines a text's band keys and sketch, in values that JSON can hold.
 
-        An index may be continued with another profile exactly if both fingerprints are equal, apart from ``unicode``:
-        another version of Unicode changes few characters, and causes a warning only.
+        After a change of keys an index may be continued only with the same fingerprint. ``unicode`` alone may differ:
+        another version of Unicode changes few characters, and causes a warning.
 
         - Two keys are included although another value may leave band keys and sketch of a text unchanged:
           ``exact_limit``, because otherwise the time of insertion would decide whether a pair is compared exactly;
@@ -285,7 +285,7 @@ class Profile(Section):
         if self.stop_shingles == NO_STOPS:
             return frozenset()
         stops = parse_stop_shingles(read_utf8(Path(self.stop_shingles)))
-        if wrong := differences(stops, self._learning_options()):
+        if wrong := differences(stops, self._options_without_stop_shingles()):
             raise ValueError(f"holds other shingles than those of the profile: {', '.join(wrong)}")
         return stops.hashes
 
@@ -293,9 +293,9 @@ class Profile(Section):
         """Yield key and text of a warning if a document probably has more false candidates than ``max_candidates``."""
         banding = self.banding()
         candidates = false_candidates(banding, self.least_jaccard(self.threshold), unit=self.shingle_unit)
-        # For characters the estimate was measured with shingles of 5; longer shingles have fewer candidates.
-        is_estimated = self.shingle_unit == "word" or self.shingle_size <= UNIT_DEFAULTS["char"].shingle_size
-        if is_estimated and self.max_candidates is not None and candidates > self.max_candidates:
+        # The estimate for characters was measured with shingles of 5, and is too high for longer ones.
+        estimate_applies = self.shingle_unit == "word" or self.shingle_size <= UNIT_DEFAULTS["char"].shingle_size
+        if estimate_applies and self.max_candidates is not None and candidates > self.max_candidates:
             text = (
                 f"is {self.max_candidates}, but {banding} (bands x rows) give a document some {candidates:,.0f} "
                 f"candidates below similarity {self.threshold:g} in an index of {REFERENCE_DOCUMENTS:,} texts like "
@@ -317,6 +317,19 @@ class Profile(Section):
                 self.banding()
             except ValueError as error:
                 yield "min_recall", f"cannot be reached: {error}"
+
+    def _explicit_banding_mistakes(self, banding: Banding) -> Iterator[tuple[str, str]]:
+        """Yield mistakes of ``bands`` and ``rows``: a missed ``min_recall`` only if it or ``recall_from`` is set."""
+        banding_text = f"{banding.bands} bands of {banding.rows} rows"
+        if banding.permutations > self.permutations:
+            yield "bands", f"{banding_text} need {banding.permutations} permutations; there are {self.permutations}"
+        if self.min_shared_bands > banding.bands:
+            yield "min_shared_bands", f"is above the number of bands, {banding.bands}"
+        elif {"min_recall", "recall_from"} & self.model_fields_set:
+            reached = self.recall(self.recall_from)
+            if reached < self.min_recall:
+                text = f"is {self.min_recall}, but {banding_text} reach {reached:.4f} at recall_from {self.recall_from}"
+                yield "min_recall", text
 
     def _check_recall_from(self) -> Iterator[tuple[str, str]]:
         if self.recall_from < self.threshold:
@@ -376,16 +389,3 @@ class Profile(Section):
             yield "default_scope", "needs scope_field"
         if self.key_field is not None and self.key_format not in {"json", "registry"}:
             yield "key_field", 'needs key_format = "json" or "registry"'
-
-    def _explicit_banding_mistakes(self, banding: Banding) -> Iterator[tuple[str, str]]:
-        """Yield mistakes of ``bands`` and ``rows``: a missed ``min_recall`` only if it or ``recall_from`` is set."""
-        banding_text = f"{banding.bands} bands of {banding.rows} rows"
-        if banding.permutations > self.permutations:
-            yield "bands", f"{banding_text} need {banding.permutations} permutations; there are {self.permutations}"
-        if self.min_shared_bands > banding.bands:
-            yield "min_shared_bands", f"is above the number of bands, {banding.bands}"
-        elif {"min_recall", "recall_from"} & self.model_fields_set:
-            reached = self.recall(self.recall_from)
-            if reached < self.min_recall:
-                text = f"is {self.min_recall}, but {banding_text} reach {reached:.4f} at recall_from {self.recall_from}"
-                yield "min_recall", text

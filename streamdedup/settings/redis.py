@@ -9,8 +9,8 @@ from pydantic import AfterValidator, Field, SecretStr
 
 from streamdedup.settings.hosts import is_loopback
 from streamdedup.settings.kafka import ALLOW_PLAINTEXT, SERVERS_ALLOWED, Servers
+from streamdedup.settings.kinds import LISTED, Duration, File, Flag, Kind, OptionalText, Secret, Whole
 from streamdedup.settings.tls import TlsSection
-from streamdedup.settings.units import LISTED, Duration, File, Flag, Kind, OptionalText, Secret, Whole
 
 #: Schemes of a URL: TCP, TCP with TLS, a socket of this machine.
 SCHEMES = frozenset({"redis", "rediss", "unix"})

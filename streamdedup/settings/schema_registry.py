@@ -12,8 +12,8 @@ from pydantic import AfterValidator, Field
 
 from streamdedup.errors import SettingsError
 from streamdedup.settings.hosts import is_loopback, valid_url
+from streamdedup.settings.kinds import Duration, File, Kind, OptionalText, Secret
 from streamdedup.settings.tls import TlsSection
-from streamdedup.settings.units import Duration, File, Kind, OptionalText, Secret
 
 
 class SchemaRegistry(TlsSection):

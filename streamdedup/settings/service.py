@@ -8,7 +8,7 @@ from typing import Literal
 from pydantic import Field
 
 from streamdedup.settings.base import Section
-from streamdedup.settings.units import Host, Limit, Whole
+from streamdedup.settings.kinds import Host, Limit, Whole
 
 
 class Service(Section):

@@ -17,9 +17,9 @@ from pathlib import Path
 from typing import Any
 
 from streamdedup.errors import SettingsError
-from streamdedup.settings.base import is_file_path, keys_of, read_secret, secrets_of
+from streamdedup.settings.base import is_file_path, keys_of, secrets_of
+from streamdedup.settings.files import read_secret, read_utf8
 from streamdedup.settings.schema import PREFIX, SEPARATOR, KeyPath, describe_unknown, field_at, tables
-from streamdedup.settings.units import read_utf8
 
 #: Variable that names the settings file.
 CONFIG_VARIABLE = "STREAMDEDUP_CONFIG"

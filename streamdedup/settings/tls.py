@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import Any
 
 from streamdedup.settings.base import Section
-from streamdedup.settings.units import File, Flag
+from streamdedup.settings.kinds import File, Flag
 
 #: OpenSSL's name for a key that belongs to another certificate.
 _MISMATCH = "KEY_VALUES_MISMATCH"

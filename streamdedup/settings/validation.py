@@ -17,10 +17,10 @@ from pydantic_core import ErrorDetails
 
 from streamdedup.errors import SettingsError
 from streamdedup.settings.base import Section, describe_allowed, is_secret, key_of, keys_of
+from streamdedup.settings.kinds import write_text
 from streamdedup.settings.profile import Profile
 from streamdedup.settings.schema import KeyPath, describe_unknown, tables
 from streamdedup.settings.sources import Sources
-from streamdedup.settings.units import write_text
 
 #: Valid values for keys without default that are absent or wrong: a model is built from valid values only.
 #: ``_section_without`` removes them from the section; ``read_profile`` keeps the topic, which a program does not use.

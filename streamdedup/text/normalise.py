@@ -5,8 +5,8 @@ tests/unit/reference_shingles.py and docs/format.md ("Folding"), and needs a new
 
 Normalising by a table is many times faster than ``unicodedata.normalize``, but right only where neighbours do not
 interact. Unicode Standard Annex 15 (section 9, "Detecting Normalization Forms") gives the conditions: a text is in
-normal form when no code point is excluded from the form, combining classes never decrease, and nothing composes.
-`unicode_tables` has two tables by code point: ``packed``, the folded code point with the bits that describe
+normal form when no code point is excluded from the form, combining classes never decrease, except to 0, and nothing
+composes. `unicode_tables` has two tables by code point: ``packed``, the folded code point with the bits that describe
 it, and ``context``, combining classes and compositions. Three bits in ``packed`` tell where to test the conditions:
 
     CHECK         may compose with the code point before it, or depends on neighbours in another way
@@ -24,7 +24,7 @@ compose (``COMPOSES_BACKWARD``, ``COMPOSES_FORWARD``) or depends on neighbours i
    vowelled Arabic in which shadda is typed before the vowel sign.
 3. Compose with ``unicodedata`` the documents that step 2 leaves in doubt, and repeat steps 1 and 2 for them
    (``_fold_doubtful``).
-4. Fold documents that are still in doubt with ``_canonical``, which is slow and always right.
+4. Fold documents that are still in doubt with ``_fold_slowly``, which is always right.
 5. Replace entries with ``EXPANDS`` by several code points (``_expand``).
 
 The result for a document depends neither on the steps that fold it nor on the rest of the batch.
@@ -46,14 +46,14 @@ from streamdedup.text.unicode_tables import (
     COMPLEX,
     COMPOSES_BACKWARD,
     COMPOSES_FORWARD,
+    DOUBTFUL,
     ENDS_CLASSED,
     EXPANDS,
     IGNORED,
     LAST_CLASS_SHIFT,
     OWN_CLASS,
-    UNDECIDED,
     Tables,
-    kind,
+    kind_mask,
     kinds_of,
     tables,
 )
@@ -165,8 +165,8 @@ def _places_to_check(kinds: NDArray[np.uint8]) -> NDArray[np.int64]:
     # before, shifted right by one, show at the place of CLASSED whether CLASSED counts. A code point whose own kind has
     # a bit that counts is a place to check.
     counting = kinds[:-1] >> 1
-    counting &= kind(CLASSED)
-    counting |= kind(CHECK)
+    counting &= kind_mask(CLASSED)
+    counting |= kind_mask(CHECK)
     counting &= kinds[1:]
     return np.flatnonzero(counting != 0) + 1
 
@@ -176,7 +176,8 @@ def _repair_simple(looked_up: _LookedUp, table: Tables) -> _Repaired:
 
     A mark changes places with the code point before it when the mark has the lower combining class. A mark may compose
     with the code point before it if the two are a pair. Where the code point before is a mark too, the later mark may
-    compose with the letter before both instead.
+    compose with the letter before both instead. Pairs are those of the original code points, ``points``, which stay as
+    they are for step 3; ``packed`` gets the folded composite.
     """
     packed, starts, bits, kinds, points = looked_up
     places = _places_to_check(kinds) if bits & (CHECK | CLASSED) else starts[:0]
@@ -203,41 +204,41 @@ def _repair_simple(looked_up: _LookedUp, table: Tables) -> _Repaired:
         backward = np.flatnonzero((context & COMPOSES_BACKWARD) != 0)
         marks, mark_points = places.take(backward), current.take(backward)
         before, before_context = previous.take(backward), previous_context.take(backward)
-        composites, unclear = _first_pairs(before, before_context, mark_points, table)
-        _compose_later_marks(composites, unclear, marks, mark_points, table)
-        is_doubtful[backward] |= unclear
+        composites, doubtful = _compose_with_previous(before, before_context, mark_points, table)
+        _compose_later_marks(composites, doubtful, marks, mark_points, table)
+        is_doubtful[backward] |= doubtful
         documents = _documents_of(places[is_doubtful], starts)
         packed, starts = _composed_at(packed, starts, marks, composites, table)
         return _Repaired(packed, starts, documents, is_composed=bool(composites.any()))
     return _Repaired(packed, starts, _documents_of(places[is_doubtful], starts))
 
 
-def _first_pairs(
+def _compose_with_previous(
     before: NDArray[np.uint32], before_context: NDArray[np.uint32], mark_points: NDArray[np.uint32], table: Tables
 ) -> tuple[NDArray[np.uint32], NDArray[np.bool_]]:
-    """Return the code point that each mark composes with the code point before it, or 0; and unclear marks.
+    """Return the code point that each mark composes with the code point before it, or 0; and a mask of doubtful marks.
 
-    An unclear mark may compose, but the table of pairs cannot tell to which code point.
+    A doubtful mark may compose, but the table of pairs cannot tell to which code point.
     """
-    # An entry is 0 without a pair, ``UNDECIDED`` where the table of pairs cannot tell, else the composed code point.
+    # An entry is 0 without a pair, ``DOUBTFUL`` where the table of pairs cannot tell, else the composed code point.
     entries = _entries(before, mark_points, table)
     # The code point before must be a letter (no class) that neither composes backward itself nor changes by neighbours.
     is_plain_letter = before_context & (OWN_CLASS | COMPOSES_BACKWARD | COMPLEX) == 0
-    composes = (entries > UNDECIDED) & is_plain_letter
-    # Unclear after another mark (it has a class), because this mark may compose with a letter before both; after Hangul
-    # (only Hangul composes forward), which the table of pairs lacks; and where a pair does not compose here.
+    composes = (entries > DOUBTFUL) & is_plain_letter
+    # Doubtful after another mark, which has a class, because this mark may compose with a letter before both; after
+    # Hangul (only Hangul composes forward), which the table of pairs lacks; and where a pair does not compose here.
     may_compose = (before_context & (OWN_CLASS | COMPOSES_FORWARD) != 0) | (entries != 0)
     return entries * composes, may_compose & ~composes
 
 
 def _compose_later_marks(
     composites: NDArray[np.uint32],
-    unclear: NDArray[np.bool_],
+    doubtful: NDArray[np.bool_],
     marks: NDArray[np.int64],
     mark_points: NDArray[np.uint32],
     table: Tables,
 ) -> None:
-    """Correct ``composites`` and ``unclear``, in place, for marks directly after a composing mark.
+    """Correct ``composites`` and ``doubtful``, in place, for marks directly after a composing mark.
 
     The code point before such a mark is the composed letter: its pair alone decides. ``marks`` are ascending places.
     """
@@ -246,9 +247,9 @@ def _compose_later_marks(
     while composing.size:
         second = composing + 1
         entries = _entries(composites.take(composing), mark_points.take(second), table)
-        composes_again = entries > UNDECIDED
+        composes_again = entries > DOUBTFUL
         composites[second] = entries * composes_again
-        unclear[second] = entries == UNDECIDED
+        doubtful[second] = entries == DOUBTFUL
         composing = second[composes_again & next_is_adjacent.take(second)]
 
 
@@ -269,7 +270,7 @@ def _only_reordered(
     """
     # Neither of the two may compose.
     hindered = contexts & (COMPLEX | COMPOSES_BACKWARD | COMPOSES_FORWARD)
-    # The code point before must be a mark. In é only the decomposition ends in one, and é keeps its place.
+    # The code point before must be a mark. é is none, although its decomposition ends in one, and keeps its place.
     hindered |= ~packed.take(marks - 1, mode=UNCHECKED) & CLASSED
     # No further mark before or after the two, which could have to change places as well, or compose.
     hindered |= packed.take(marks - 2, mode=UNCHECKED) & (CHECK | CLASSED | ENDS_CLASSED)
@@ -306,7 +307,7 @@ def _composed_at(
     return packed, starts - np.searchsorted(marks, starts)
 
 
-def _canonical(text: str, table: Tables, folding: FoldOptions) -> str:
+def _fold_slowly(text: str, table: Tables, folding: FoldOptions) -> str:
     """Return a text without ignorable characters in NFKC and case-folded, to a fixed point; separators stay."""
     # A result may contain ignorable or cased characters, so the steps are repeated until nothing changes.
     while True:
@@ -342,7 +343,7 @@ def _fold_doubtful(
     pieces, end = [], 0
     for doubtful_row, (first, last) in enumerate(_bounds(starts, documents)):
         if doubtful_row in slow:
-            text = _canonical(texts[doubtful_row], table, folding)
+            text = _fold_slowly(texts[doubtful_row], table, folding)
             piece = table.packed.take(np.frombuffer(text.encode("utf-32-le", "surrogatepass"), "<u4"))
         else:
             piece = composed.packed[composed.starts[doubtful_row] : composed.starts[doubtful_row + 1] - 1]

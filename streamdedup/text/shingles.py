@@ -72,8 +72,8 @@ class ShingleOptions:
         keep_white_space: Character unit: whether a separator run is one space, or is left out.
         bag: A shingle that occurs n times counts as n elements (multiset Jaccard), not as one.
         short_texts: A text with fewer than `size` tokens or characters is one shingle as a whole, or none.
-        stop_shingles: Hashes of shingles to leave out, in a bag every occurrence. A text with no other shingles
-            keeps them all.
+        stop_shingles: Hashes of shingles to leave out; a bag loses all their occurrences. A text with no other
+            shingles keeps them all.
     """
 
     unit: Literal["word", "char"] = "word"
@@ -100,7 +100,7 @@ class ShingleBatch(NamedTuple):
     """The shingle hashes of a document batch, one document behind the other.
 
     Attributes:
-        hashes: uint32 (n_total,); ascending within a document, and distinct except in a bag after `appended`.
+        hashes: uint32 (n_total,); ascending within a document; distinct, except in a bag from `appended`.
         offsets: int64 (n_docs + 1,); document i has hashes[offsets[i]:offsets[i + 1]].
         token_counts: int64 (n_docs,); tokens by document, without stop words, also for the character unit.
         element_counts: int64 (n_docs,); elements by document, tokens or characters.
@@ -124,19 +124,19 @@ class OrderedShingles(NamedTuple):
 
     Attributes:
         hashes: uint32 (n,).
-        starts: int64 (n,); shingle starts in `written`.
-        ends: int64 (n,); shingle ends in `written`.
-        written: The folded text, with spaces as separators.
+        starts: int64 (n,); shingle starts in `spaced`.
+        ends: int64 (n,); shingle ends in `spaced`.
+        spaced: The folded text, with spaces as separators.
     """
 
     hashes: NDArray[np.uint32]
     starts: NDArray[np.int64]
     ends: NDArray[np.int64]
-    written: str
+    spaced: str
 
     def text(self, low: int, high: int) -> str:
-        """Return the part of `written` from the start of shingle `low` to the end of shingle `high` - 1."""
-        return " ".join(self.written[self.starts[low] : self.ends[high - 1]].split())
+        """Return the part of `spaced` from the start of shingle `low` to the end of shingle `high` - 1."""
+        return " ".join(self.spaced[self.starts[low] : self.ends[high - 1]].split())
 
 
 class Shingler:
@@ -172,7 +172,7 @@ class Shingler:
     def in_order(self, text: str) -> OrderedShingles:
         """Return the shingles in text order, stop shingles and repetitions included."""
         (text,) = self._without_urls([text])
-        written, spans = self._reader.spans(text)
+        spaced, spans = self._reader.spans(text)
         # For the character unit `read` may return the hash of one more separator at the end (`Elements.used`).
         hashes = self._reader.read([text], ascii_only=False).hashes[: len(spans)]
         # A row for each element: start and end.
@@ -182,24 +182,24 @@ class Shingler:
             hashes, bounds = hashes.take(words), bounds[words]
         size = min(self.options.size, len(hashes))
         if not size or (size < self.options.size and self.options.short_texts == "skip"):
-            return OrderedShingles(np.empty(0, np.uint32), bounds[:0, 0], bounds[:0, 1], written)
+            return OrderedShingles(np.empty(0, np.uint32), bounds[:0, 0], bounds[:0, 1], spaced)
         starts = np.arange(len(hashes) - size + 1)
         sizes = np.full_like(starts, size)
         # The elements of each shingle as a document, so that sorting within documents keeps the order of the shingles.
         # ``starts`` count from 0, so they are also the rows of these documents. ``whole``: if the text is shorter than
         # a shingle, its elements are one document with one shingle.
-        documents = Elements(hashes[ranges(starts, sizes)], sizes, sizes, sizes)
+        documents = Elements(hashes[ranges(starts, sizes)], stored=sizes, used=sizes, token_counts=sizes)
         shingles, _ = sorted_hashes(documents, starts, self.options.size, whole=True)
         # A shingle begins with its first element and ends with its last one, `size` - 1 elements later.
-        return OrderedShingles(shingles, bounds[: len(starts), 0], bounds[size - 1 :, 1], written)
+        return OrderedShingles(shingles, bounds[: len(starts), 0], bounds[size - 1 :, 1], spaced)
 
     def appended(
         self, tails: Sequence[NDArray[np.uint64]], empty: Sequence[bool], texts: Sequence[str]
     ) -> ShingleBatch:
         """Return the shingles that n stored texts gain when a text is appended to each on a new line.
 
-        The whole text has the gained shingles and those of the stored text. A stored text shorter than a shingle has
-        all its elements in its tail: then the whole text has the gained shingles only.
+        The whole text has the gained shingles and those of the stored text. Exception: a stored text shorter than a
+        shingle has the text as a whole as its only shingle, which the gained shingles replace.
 
         Args:
             tails: `ShingleBatch.tails` by stored text.
@@ -207,9 +207,8 @@ class Shingler:
             texts: The texts to append.
 
         Returns:
-            The gained hashes, ascending, in a bag with repetitions; stop shingles only where all gained shingles are
-            such. Tails of the whole texts. Token counts without the tails. Element counts with the tails; 0 where
-            nothing is gained.
+            The gained hashes; stop shingles only where all gained shingles are such. `token_counts` of the appended
+            texts, `element_counts` with the tails before them, 0 where nothing is gained; `tails` of the whole texts.
         """
         added = self._elements(self._without_urls(texts), ascii_only=False)
         elements = self._joined(tails, empty, added)
@@ -270,15 +269,15 @@ class Shingler:
             groups.append(self._elements([texts[i] for i in ascii_only], ascii_only=True))
         if wide:
             groups.append(self._elements([texts[i] for i in wide], ascii_only=False))
-        documents = np.array(ascii_only + wide, np.int64)
+        # ASCII texts are read as one group, then the others; the results are in the order of the texts.
+        result_rows = np.array(ascii_only + wide, np.int64)
         elements = groups[0] if len(groups) == 1 else Elements(*map(np.concatenate, zip(*groups, strict=True)))
-        hashes, counts, stop_only = self._sorted_without_stops(elements, documents)
+        hashes, counts, stop_only = self._sorted_without_stops(elements, result_rows)
         if self.options.bag:
             hashes = numbered_repetitions(hashes, counts)
         hashes, counts = distinct(hashes, counts)
-        # From the order of the work, ASCII documents first, back to the order of the texts.
         order = np.empty(len(texts), np.int64)
-        order[documents] = np.arange(len(texts))
+        order[result_rows] = np.arange(len(texts))
         tail_places, tail_counts = _tails(elements, self.options.size, order)
         return ShingleBatch(
             hashes,

@@ -24,7 +24,7 @@ from streamdedup.text.element_hashes import LAST_UNIT, PADDING, Elements, charac
 from streamdedup.text.folding import FoldOptions
 from streamdedup.text.normalise import Folded, fold
 from streamdedup.text.runs import offsets_of
-from streamdedup.text.unicode_tables import CODE_POINT, LETTER, MARK, NUMBER, SOLO, SPACE, kind
+from streamdedup.text.unicode_tables import CODE_POINT, LETTER, MARK, NUMBER, SOLO, SPACE, kind_mask
 
 
 def _ascii_table(*, letters_only: bool) -> bytes:
@@ -142,7 +142,7 @@ class ElementReader:
         return places, stored, np.maximum(stored - 1, 0)
 
     def _inside(self, folded: Folded) -> NDArray[np.bool_]:
-        inside: NDArray[np.bool_] = (folded.kinds & kind(LETTER if self.letters_only else LETTER | NUMBER)) != 0
+        inside: NDArray[np.bool_] = (folded.kinds & kind_mask(LETTER if self.letters_only else LETTER | NUMBER)) != 0
         return inside
 
 
@@ -160,12 +160,12 @@ def _token_begins(folded: Folded, inside: NDArray[np.bool_]) -> NDArray[np.bool_
     np.greater(inside[1:], inside[:-1], out=begins[1:])
     if not bits & SOLO:
         return begins
-    solo = (kinds & kind(SOLO)) != 0
+    solo = (kinds & kind_mask(SOLO)) != 0
     solo &= inside  # with `letters_only` a solo number separates
     if not (inside > solo).any():
         return inside  # every character is a token by itself
     begins |= solo
-    plain = (kinds & kind(SOLO | MARK)) == 0
+    plain = (kinds & kind_mask(SOLO | MARK)) == 0
     begins_after_solo = inside[1:] & plain[1:]
     if not begins_after_solo.any():
         return begins
@@ -173,7 +173,7 @@ def _token_begins(folded: Folded, inside: NDArray[np.bool_]) -> NDArray[np.bool_
     # is plain and inside a token; the character before it is inside a token and not plain.
     begins_after_solo &= inside[:-1] > plain[:-1]
     if begins_after_solo.any():
-        reached = _continued_by_marks(solo, (kinds & kind(MARK)) != 0) if bits & MARK else solo
+        reached = _continued_by_marks(solo, (kinds & kind_mask(MARK)) != 0) if bits & MARK else solo
         begins[1:] |= reached[:-1] & begins_after_solo
     return begins
 

@@ -85,7 +85,7 @@ COMPOSES_FORWARD = np.uint32(1 << 24)
 #: Entry of ``CompositeTable.composites`` where the table cannot tell: the pair composes only after folding, or the
 #: folded form of the composed code point depends on neighbours. Greater entries are composed code points; no pair
 #: composes to the code point 1.
-UNDECIDED = np.uint32(1)
+DOUBTFUL = np.uint32(1)
 
 #: Separator of tokens in folded text.
 SPACE = np.uint32(0x20)
@@ -111,7 +111,7 @@ class CompositeTable(NamedTuple):
             no pair, and whose folded form begins none, use row 0, which is empty.
         mark_column: Column by code point, uint8 (n,). Greater code points use the last entry. Code points that end no
             pair use column 0, which is empty.
-        composites: uint32, by cell; the composed code point, ``UNDECIDED``, or 0 without a pair.
+        composites: uint32, by cell; the composed code point, ``DOUBTFUL``, or 0 without a pair.
     """
 
     letter_row: NDArray[np.uint32]
@@ -139,7 +139,7 @@ class Tables(NamedTuple):
     pairs: CompositeTable
 
 
-def kind(bits: np.uint32) -> np.uint8:
+def kind_mask(bits: np.uint32) -> np.uint8:
     """Return bits of a packed entry, ``LETTER`` and above, as the highest byte: a mask for ``kinds_of``."""
     return np.uint8(bits >> _KIND_SHIFT)
 
@@ -321,7 +321,7 @@ def _composite_table(
     letters, row = np.unique([letter for letter, _ in pairs], return_inverse=True)
     marks, column = np.unique([mark for _, mark in pairs], return_inverse=True)
     composites = np.array(list(pairs.values()), np.uint32)
-    composites[(packed.take(composites) & (CHECK | CLASSED)) != 0] = UNDECIDED
+    composites[(packed.take(composites) & (CHECK | CLASSED)) != 0] = DOUBTFUL
     matrix = np.zeros((letters.size + 1, marks.size + 1), np.uint32)  # row and column 0 stay empty
     matrix[row + 1, column + 1] = composites
     numbers: dict[bytes, int] = {}  # number by content of a row; the empty row has 0
@@ -337,7 +337,7 @@ def _composite_table(
 def _undecided_pairs(
     composing: dict[tuple[int, int], int], foldings: dict[str, list[str]]
 ) -> dict[tuple[int, int], int]:
-    """Return the pairs whose letter folds to a letter that composes with the mark, each with ``UNDECIDED``."""
+    """Return the pairs whose letter folds to a letter that composes with the mark, each with ``DOUBTFUL``."""
     marks: dict[int, list[int]] = {}
     for letter, mark in composing:
         marks.setdefault(letter, []).append(mark)
@@ -347,4 +347,4 @@ def _undecided_pairs(
         for step in steps
         for mark in marks.get(ord(step[-1]), ())
     )
-    return dict.fromkeys(pairs, int(UNDECIDED))
+    return dict.fromkeys(pairs, int(DOUBTFUL))

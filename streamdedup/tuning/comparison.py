@@ -5,8 +5,8 @@
 3. Of the rows at the profile's threshold and minimum recall, one is recommended (``advice``).
 4. The recommended kind alone is studied on more texts.
 
-``cli.tune`` calls ``compare_in_time`` and passes the result to ``results``. Its time limit is converted to a number of
-characters, and no clock is read: the same sample has the same results on any machine.
+``cli.tune`` calls ``compare_in_budget`` and passes the result to ``results``. No clock is read: the same sample has the
+same results on any machine.
 """
 
 from collections.abc import Callable, Iterator, Sequence
@@ -23,7 +23,7 @@ from streamdedup.text.shingles import ShingleOptions
 from streamdedup.tuning.advice import Recommendation, recommend
 from streamdedup.tuning.capped import StormLimits
 from streamdedup.tuning.rows import LIMIT_FACTORS, TuningRow, Workload, rows_of
-from streamdedup.tuning.sample import Sample, used_characters, used_text_numbers
+from streamdedup.tuning.sample import Sample, usable_characters, used_text_numbers
 from streamdedup.tuning.study import Study
 
 #: Shows the progress of a part of the work: takes a title and a number of steps, and returns a context manager. Its
@@ -44,7 +44,7 @@ MOST_PERMUTATIONS: Final = 512
 
 
 @dataclass(frozen=True, slots=True)
-class Question:
+class TuningPlan:
     """The settings to compare.
 
     Attributes:
@@ -94,7 +94,7 @@ class ComparedSettings(NamedTuple):
     """The result of a comparison.
 
     Attributes:
-        question, sample: The compared settings, and the documents on which they were compared.
+        plan, sample: The compared settings, and the documents on which they were compared.
         workload: Index size, and the settings that all rows share.
         rows: All rows, one shingle kind after the other, on the same documents.
         kind_rows: A row for each shingle kind, with the recommendation's threshold and minimum recall, on the documents
@@ -103,7 +103,7 @@ class ComparedSettings(NamedTuple):
         share: Share of the usable texts on which the recommended kind was studied; below 1 where time was short.
     """
 
-    question: Question
+    plan: TuningPlan
     sample: Sample
     workload: Workload
     rows: list[TuningRow]
@@ -112,27 +112,27 @@ class ComparedSettings(NamedTuple):
     share: float = 1.0
 
 
-def compare_in_time(question: Question, sample: Sample, progress: Progress, time_s: float = TIME_S) -> ComparedSettings:
+def compare_in_budget(plan: TuningPlan, sample: Sample, progress: Progress, time_s: float = TIME_S) -> ComparedSettings:
     """Compare all kinds of shingles on a part of a sample, and the recommended kind on more of it.
 
-    Raises as ``compare_settings``.
+    ``time_s`` is converted to numbers of characters. Raises as ``compare_settings``.
     """
-    rate = CHARACTERS_PER_S if len(question.kinds) == 1 else KINDS_CHARACTERS_PER_S
-    compared = compare_settings(question, sample, progress, _share(question.kinds, sample, time_s * rate))
+    rate = CHARACTERS_PER_S if len(plan.kinds) == 1 else KINDS_CHARACTERS_PER_S
+    compared = compare_settings(plan, sample, progress, _share(plan.kinds, sample, time_s * rate))
     best = compared.recommendation.row
     share = _share([best.options], sample, time_s * CHARACTERS_PER_S)
     if len(used_text_numbers(sample.texts, [best.options.unit], share)) <= best.study.documents_count:
         return compared
-    return compare_settings(question, sample, progress, share, compared)
+    return compare_settings(plan, sample, progress, share, compared)
 
 
 def _share(kinds: Sequence[ShingleOptions], sample: Sample, characters: float) -> float:
     """Return ``characters`` as a share of the sample's usable characters, at most 1."""
-    return min(1.0, characters / max(used_characters(sample.texts, {kind.unit for kind in kinds}), 1))
+    return min(1.0, characters / max(usable_characters(sample.texts, {kind.unit for kind in kinds}), 1))
 
 
 def compare_settings(
-    question: Question, sample: Sample, progress: Progress, share: float = 1.0, earlier: ComparedSettings | None = None
+    plan: TuningPlan, sample: Sample, progress: Progress, share: float = 1.0, earlier: ComparedSettings | None = None
 ) -> ComparedSettings:
     """Compare settings on a share of a sample's usable texts (``used_text_numbers``); at least one document is needed.
 
@@ -141,40 +141,40 @@ def compare_settings(
     Raises:
         SettingsError: No row reaches the minimum recall at the profile's threshold; the text names remedies.
     """
-    profile = question.profile
+    profile = plan.profile
     workload = Workload(
-        index_size=question.documents_kept,
+        index_size=plan.documents_kept,
         collection_size=sample.read_count,
         sample_share=sample.share,
         permutations=profile.permutations,
-        most_permutations=question.most_permutations,
+        most_permutations=plan.most_permutations,
         limits=StormLimits(profile.bucket_cap, profile.max_candidates),
         recall_from=profile.configured_recall_from(),
     )
-    kinds = question.kinds if earlier is None else (earlier.recommendation.row.options,)
+    kinds = plan.kinds if earlier is None else (earlier.recommendation.row.options,)
     rows: list[TuningRow] = []
-    for study in _studies(question, kinds, sample, progress, share):
-        with progress(f"{study.options.unit} {study.options.size}: bands", question.most_permutations - 1) as step:
-            rows += rows_of(study, workload, question.thresholds, question.recalls, step)
-    recommendation, kind_rows = _recommended(question, workload, rows), _at_target(question, rows)
+    for study in _studies(plan, kinds, sample, progress, share):
+        with progress(f"{study.options.unit} {study.options.size}: bands", plan.most_permutations - 1) as step:
+            rows += rows_of(study, workload, plan.thresholds, plan.recalls, step)
+    recommendation, kind_rows = _recommended(plan, workload, rows), _at_target(plan, rows)
     if earlier is not None:
         recommendation, kind_rows = recommendation._replace(reason=earlier.recommendation.reason), earlier.kind_rows
-    return ComparedSettings(question, sample, workload, rows, kind_rows, recommendation, share)
+    return ComparedSettings(plan, sample, workload, rows, kind_rows, recommendation, share)
 
 
 def _studies(
-    question: Question, kinds: Sequence[ShingleOptions], sample: Sample, progress: Progress, share: float
+    plan: TuningPlan, kinds: Sequence[ShingleOptions], sample: Sample, progress: Progress, share: float
 ) -> Iterator[Study]:
     """Yield each shingle kind's study, all with the same texts."""
-    profile = question.profile
+    profile = plan.profile
     text_numbers = used_text_numbers(sample.texts, {kind.unit for kind in kinds}, share)
     for kind in kinds:
         with progress(f"{kind.unit} {kind.size}: pairs", len(text_numbers)) as step:
             study = Study(
                 kind,
                 sample.texts,
-                HashFamily(question.most_permutations, profile.seed),
-                floor=min(*question.thresholds, LEAST_JOINED),
+                HashFamily(plan.most_permutations, profile.seed),
+                floor=min(*plan.thresholds, LEAST_JOINED),
                 rule=profile.containment_rule(),
                 scopes=sample.scopes,
                 text_numbers=text_numbers,
@@ -184,24 +184,24 @@ def _studies(
         yield study
 
 
-def _recommended(question: Question, workload: Workload, rows: Sequence[TuningRow]) -> Recommendation:
-    """Recommend one of the rows with ``question``'s threshold and minimum recall; raises as ``compare_settings``."""
-    eligible = _at_target(question, rows)
+def _recommended(plan: TuningPlan, workload: Workload, rows: Sequence[TuningRow]) -> Recommendation:
+    """Recommend one of the rows with ``plan``'s threshold and minimum recall; raises as ``compare_settings``."""
+    eligible = _at_target(plan, rows)
     reaching = [row for row in eligible if row.reaches_recall]
     if not reaching:
-        raise SettingsError(_why_none_reaches(question, workload, eligible))
-    return recommend(reaching, question.profile.shingle_options())
+        raise SettingsError(_why_none_reaches(plan, workload, eligible))
+    return recommend(reaching, plan.profile.shingle_options())
 
 
-def _at_target(question: Question, rows: Sequence[TuningRow]) -> list[TuningRow]:
-    """Return the rows for which settings are recommended: those with ``question``'s threshold and minimum recall."""
-    return [row for row in rows if (row.threshold, row.min_recall) == (question.threshold, question.min_recall)]
+def _at_target(plan: TuningPlan, rows: Sequence[TuningRow]) -> list[TuningRow]:
+    """Return the rows for which settings are recommended: those with ``plan``'s threshold and minimum recall."""
+    return [row for row in rows if (row.threshold, row.min_recall) == (plan.threshold, plan.min_recall)]
 
 
-def _why_none_reaches(question: Question, workload: Workload, rows: Sequence[TuningRow]) -> str:
+def _why_none_reaches(plan: TuningPlan, workload: Workload, rows: Sequence[TuningRow]) -> str:
     reason = (
-        f"no bands within {question.most_permutations} permutations reach a recall of {question.min_recall:g} at "
-        f"similarity {max(question.threshold, workload.recall_from):g}"
+        f"no bands within {plan.most_permutations} permutations reach a recall of {plan.min_recall:g} at "
+        f"similarity {max(plan.threshold, workload.recall_from):g}"
     )
     remedies = (
         "in the settings file of --config raise recall_from, lower min_recall or raise permutations (at most "

@@ -117,7 +117,7 @@ class ProposalMeter:
         """
         study, lowest = self._best.study, None
         alerted = study.alerted_mask(self._best.threshold)
-        lower = [threshold for threshold in self._compared.question.thresholds if threshold < self._best.threshold]
+        lower = [threshold for threshold in self._compared.plan.thresholds if threshold < self._best.threshold]
         for threshold in sorted(lower, reverse=True):
             added = study.as_text_pairs(study.pairs.where(study.alerted_mask(threshold) & ~alerted))
             if len(added.left) >= _LEAST_ADDED:

@@ -14,7 +14,7 @@ from typing import Final, Literal, NamedTuple
 from streamdedup.settings import Profile
 from streamdedup.text.markup import has_url
 from streamdedup.tuning.advice import settings_section, tuned_profile
-from streamdedup.tuning.comparison import ComparedSettings, Progress, Question
+from streamdedup.tuning.comparison import ComparedSettings, Progress, TuningPlan
 from streamdedup.tuning.meter import MeasuredProposal, ProposalMeter
 from streamdedup.tuning.rows import TuningRow
 from streamdedup.tuning.study import Study
@@ -77,11 +77,11 @@ class _Change(NamedTuple):
 
 def study_proposals(compared: ComparedSettings, progress: Progress) -> Proposals:
     """Measure each setting that may help, and together all that do help."""
-    question, row = compared.question, compared.recommendation.row
+    plan, row = compared.plan, compared.recommendation.row
     with progress("boilerplate", 1) as step:
         meter = ProposalMeter(compared)
         step(1)
-    base = tuned_profile(question.profile, row)
+    base = tuned_profile(plan.profile, row)
     recommended = meter.as_proposal("as recommended", base, None, row)
     changes = dict(_changes(base, row.study, meter))
     document_count = row.study.documents_count
@@ -172,9 +172,9 @@ def _is_helpful(
     return changed > 0 and changed >= _LEAST_CHANGE * recommended.pairs
 
 
-def learning_command(row: TuningRow, question: Question) -> str:
+def learning_command(row: TuningRow, plan: TuningPlan) -> str:
     """Return the command that writes and shows the stop shingles."""
-    command, profile = ["streamdedup", "stop-shingles", *question.arguments], question.profile
+    command, profile = ["streamdedup", "stop-shingles", *plan.arguments], plan.profile
     if (row.options.unit, row.options.size) != (profile.shingle_unit, profile.shingle_size):
         command += ["--unit", row.options.unit, "--size", str(row.options.size)]
-    return shlex.join([*command, "--output", str(question.stops_path)])
+    return shlex.join([*command, "--output", str(plan.stops_path)])

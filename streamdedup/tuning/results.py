@@ -16,7 +16,7 @@ from streamdedup.evaluation.pairs import Pairs
 from streamdedup.text.markup import has_html, html_warning
 from streamdedup.tuning.advice import SERVERS, warnings
 from streamdedup.tuning.candidates import ALL_PAIRS
-from streamdedup.tuning.comparison import DAY_S, ComparedSettings, Progress, Question
+from streamdedup.tuning.comparison import DAY_S, ComparedSettings, Progress, TuningPlan
 from streamdedup.tuning.memory import BAND_LIFETIMES, bytes_per_document
 from streamdedup.tuning.meter import MeasuredProposal
 from streamdedup.tuning.proposals import Proposals, learning_command, study_proposals
@@ -36,7 +36,7 @@ _CURVE_BINS: Final = 40
 
 def results_of(compared: ComparedSettings, progress: Progress) -> dict[str, Any]:
     """Compute proposals for the recommended shingles and threshold, and return all results."""
-    question, sample, best = compared.question, compared.sample, compared.recommendation.row
+    plan, sample, best = compared.plan, compared.sample, compared.recommendation.row
     studies = {row.options: row.study for row in (*compared.kind_rows, *compared.rows)}
     proposals = study_proposals(compared, progress)
     return {
@@ -48,10 +48,10 @@ def results_of(compared: ComparedSettings, progress: Progress) -> dict[str, Any]
             "looked_at": {f"{kind.unit} {kind.size}": study.documents_count for kind, study in studies.items()},
         },
         "demand": {
-            "documents_per_day": question.documents_per_day,
-            "retention_s": question.profile.retention_s,
-            "retention_slack_s": question.profile.retention_slack_s,
-            "documents_kept": question.documents_kept,
+            "documents_per_day": plan.documents_per_day,
+            "retention_s": plan.profile.retention_s,
+            "retention_slack_s": plan.profile.retention_slack_s,
+            "documents_kept": plan.documents_kept,
         },
         "rows": [_row_values(compared, row) for row in compared.rows],
         "kinds": [{**_row_values(compared, row), "documents": row.study.documents_count} for row in compared.kind_rows],
@@ -60,7 +60,7 @@ def results_of(compared: ComparedSettings, progress: Progress) -> dict[str, Any]
         "recommendation": _recommendation(compared),
         "warnings": [
             *_too_few_documents(best.study.indexed_count),
-            *warnings(best, question.documents_kept, question.profile.exact_limit, is_cut_by_time=compared.share < 1.0),
+            *warnings(best, plan.documents_kept, plan.profile.exact_limit, is_cut_by_time=compared.share < 1.0),
             *proposals.warnings,
             *filter(None, [html_warning(sum(map(has_html, sample.texts)), len(sample.texts))]),
         ],
@@ -68,7 +68,7 @@ def results_of(compared: ComparedSettings, progress: Progress) -> dict[str, Any]
             {"from": (end - 1) / BINS, "to": end / BINS, "pairs": round(float(count))}
             for end, count in enumerate(best.study.histogram, 1)
             # Only bins that end above the lowest threshold; 1e-9 for a rounded edge.
-            if end / BINS > min(question.thresholds) + 1e-9
+            if end / BINS > min(plan.thresholds) + 1e-9
         ],
         "curve": [
             {"similarity": middle, "found": rate.hits, "pairs": rate.total}
@@ -100,19 +100,19 @@ def _proposals(compared: ComparedSettings, proposals: Proposals) -> dict[str, An
             {**_proposal(compared, proposal), "is_advised": is_advised}
             for proposal, is_advised in (shown if len(shown) > 1 else [])
         ],
-        "proposed": _advised(compared.question, proposals) if is_enough else None,
+        "proposed": _advised(compared.plan, proposals) if is_enough else None,
     }
 
 
-def _advised(question: Question, proposals: Proposals) -> dict[str, Any]:
+def _advised(plan: TuningPlan, proposals: Proposals) -> dict[str, Any]:
     learnt = proposals.measured[-1].learnt  # of all proposals together, if there are several
-    section = proposals.section(question.name, question.stops_path)
+    section = proposals.section(plan.name, plan.stops_path)
     return {
         "toml": section,
-        "settings_file": section if question.has_settings_file else f"{SERVERS}\n{section}",
+        "settings_file": section if plan.has_settings_file else f"{SERVERS}\n{section}",
         "stop_shingles": None if learnt is None else learnt.stops.encoded(),
-        "stops_path": str(question.stops_path),
-        "command": None if learnt is None else learning_command(proposals.measured[0].row, question),
+        "stops_path": str(plan.stops_path),
+        "command": None if learnt is None else learning_command(proposals.measured[0].row, plan),
     }
 
 
@@ -142,8 +142,8 @@ def _examples(compared: ComparedSettings, study: Study, pairs: Pairs) -> list[di
 
 
 def _row_values(compared: ComparedSettings, row: TuningRow) -> dict[str, Any]:
-    candidates, index_size = row.candidates, compared.question.documents_kept
-    document_bytes = _document_bytes(compared, row, compared.question.bucket_layout)
+    candidates, index_size = row.candidates, compared.plan.documents_kept
+    document_bytes = _document_bytes(compared, row, compared.plan.bucket_layout)
     return {
         "unit": row.options.unit,
         "size": row.options.size,
@@ -187,20 +187,20 @@ def _row_values(compared: ComparedSettings, row: TuningRow) -> dict[str, Any]:
 
 
 def _document_bytes(compared: ComparedSettings, row: TuningRow, layout: str) -> float:
-    profile = compared.question.profile
+    profile = compared.plan.profile
     return bytes_per_document(row, compared.workload, layout, profile.exact_limit, has_captions=profile.label_bytes > 0)
 
 
 def _recommendation(compared: ComparedSettings) -> dict[str, Any]:
-    question, (row, reason) = compared.question, compared.recommendation
-    documents_per_s = question.documents_per_day / DAY_S
+    plan, (row, reason) = compared.plan, compared.recommendation
+    documents_per_s = plan.documents_per_day / DAY_S
     return {
         **_row_values(compared, row),
         "reason": reason,
         "daemons": max(1, math.ceil(documents_per_s / (_LOAD * row.documents_per_s))),
-        "bucket_layout": question.bucket_layout,
+        "bucket_layout": plan.bucket_layout,
         "memory_bytes_by_layout": {
-            layout: _document_bytes(compared, row, layout) * question.documents_kept for layout in BAND_LIFETIMES
+            layout: _document_bytes(compared, row, layout) * plan.documents_kept for layout in BAND_LIFETIMES
         },
     }
 
@@ -229,7 +229,7 @@ def _thresholds(compared: ComparedSettings) -> Iterator[dict[str, Any]]:
     is_candidate = study.candidate_mask(row.banding)
     sources = [compared.sample.sources[number] for number in study.text_numbers.tolist()]
     previous_pairs, previous = 0, np.zeros(len(similarities), np.bool_)
-    for threshold in sorted(compared.question.thresholds, reverse=True):
+    for threshold in sorted(compared.plan.thresholds, reverse=True):
         alerted = study.alerted_mask(threshold)
         pairs = round(copy_pairs + float(weights[alerted].sum()))
         is_added = alerted & ~previous

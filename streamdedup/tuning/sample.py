@@ -1,7 +1,7 @@
 """Bounded samples of a stream of texts.
 
 ``draw_sample``, for ``cli.tune``, bounds the documents; ``BoundedTexts``, for ``cli.stop_shingles``, the characters.
-``comparison`` uses a part of a sample: ``used_characters``, ``used_text_numbers``.
+``usable_characters`` and ``used_text_numbers`` tell ``comparison`` which texts of a sample to study.
 """
 
 import itertools
@@ -14,9 +14,9 @@ from numpy.typing import NDArray
 
 #: Seed: the same collection gives the same sample.
 _SEED: Final = 1
-#: Most characters of the used texts, by unit of the shingles: some millions of shingles, joined in seconds.
+#: Most characters of the used texts, by unit of the shingles: an exact join (``study``) takes seconds.
 MOST_CHARACTERS: Final = {"word": 30_000_000, "char": 16_000_000}
-#: A part of a sample consists of this many runs of neighbouring texts, because copies are often neighbours in time.
+#: An excerpt of a sample has this many runs of neighbouring texts, because copies are often neighbours in time.
 _EXCERPT_RUNS: Final = 10
 
 
@@ -37,7 +37,7 @@ class Sample(NamedTuple):
 
     @property
     def share(self) -> float:
-        """Share of the documents read that is in the sample."""
+        """The sample's share of all documents of the stream."""
         return len(self.ids) / self.read_count if self.read_count else 1.0
 
 
@@ -89,21 +89,21 @@ class BoundedTexts:
             self._share /= 2
 
 
-def used_characters(texts: Sequence[str], units: Iterable[str]) -> int:
+def usable_characters(texts: Sequence[str], units: Iterable[str]) -> int:
     """Return the number of usable characters: all, up to the smallest of ``MOST_CHARACTERS`` for the units."""
     return min(sum(map(len, texts)), *(MOST_CHARACTERS[unit] for unit in units))
 
 
 def used_text_numbers(texts: Sequence[str], units: Iterable[str], share: float = 1.0) -> NDArray[np.int64]:
-    """Return the numbers of the texts to use, int64 (n,), ascending: all, or ``_EXCERPT_RUNS`` runs, evenly spread.
+    """Return the numbers of the texts to use, int64 (n,), ascending: all, or an excerpt of evenly spread runs.
 
     ``units``: units of all shingle kinds to compare, which use the same texts. ``share``: share of the usable
-    characters (``used_characters``), above 0, at most 1.
+    characters (``usable_characters``), above 0, at most 1.
     """
-    part = share * used_characters(texts, units) / max(sum(map(len, texts)), 1)
-    if part >= 1.0:
+    excerpt_share = share * usable_characters(texts, units) / max(sum(map(len, texts)), 1)
+    if excerpt_share >= 1.0:
         return np.arange(len(texts))
     edges = np.linspace(0, len(texts), _EXCERPT_RUNS + 1).astype(np.int64).tolist()
-    runs = [np.arange(low, low + max(1, int((high - low) * part))) for low, high in itertools.pairwise(edges)]
+    runs = [np.arange(low, low + max(1, int((high - low) * excerpt_share))) for low, high in itertools.pairwise(edges)]
     # With fewer texts than runs, some runs have the same text, and the last ones may begin after the last text.
     return np.unique(np.concatenate(runs).clip(max=len(texts) - 1))

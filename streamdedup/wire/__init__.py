@@ -34,9 +34,9 @@ from streamdedup.wire.documents import (
     Op,
     content_digest,
     id_mistake,
-    in_scope,
     missing_scope,
     scope_key,
+    toggle_scope,
 )
 from streamdedup.wire.error_codes import ErrorCode
 from streamdedup.wire.formats.json import MAX_DEPTH, encode_fields, is_too_deep, repair_json
@@ -70,13 +70,13 @@ __all__ = [
     "encode_alert",
     "encode_fields",
     "id_mistake",
-    "in_scope",
     "is_too_deep",
     "missing_scope",
     "repair_json",
     "rfc_3339",
     "schema",
     "scope_key",
+    "toggle_scope",
 ]
 
 

@@ -1,9 +1,9 @@
 """Documents: ``Decoder`` makes a ``Document`` of the key, value and headers of a record, or raises ``DecodeError``.
 
-A value format (``formats``) turns the value into fields, and ``Decoder`` the fields into a document. ``daemon.batch``
-decodes the records of the daemon; commands and ``serve`` use the same class. A new field of documents also touches
-``settings.profile``, ``formats.fields.Schema`` and docs/messages.md. ``detection`` and ``index`` use the digests at the
-end of this module, ``serve`` and ``library`` check ids with ``id_mistake``.
+A value format (``formats``) turns the value into fields, and ``Decoder`` the fields into a document. ``cli.assembly``
+makes the decoder of a profile, for the daemon (``daemon.batch``), ``serve`` and commands. A new field of documents also
+touches ``settings.profile``, ``formats.fields.Schema`` and docs/messages.md. The functions at the end, for digests,
+scopes and ids, have callers in many folders.
 """
 
 import re
@@ -40,6 +40,7 @@ SCOPE_BYTES: Final = 8
 DEFAULT_MAX_TEXT_BYTES: Final = 1_000_000
 
 _OPS: dict[str | None, Op] = {None: "upsert", "upsert": "upsert", "append": "append", "delete": "delete"}
+#: Contents of ``deleted_field`` that make a record a deletion, and those that do not.
 _TRUE, _FALSE = (True, "true"), (False, "false", None)
 #: Contents that come from a single field: ``Decoder.id_field`` names the field with the id, and so on.
 _FIELDS = ("id", "op", "published_at", "source", "scope", "deleted")
@@ -136,9 +137,9 @@ class Decoder:
         """Decode one record.
 
         A record without a value (a tombstone) deletes the document whose id is the key. Where a value has no id, the
-        key is the id. Raises ``DecodeError`` or ``DocumentTooLarge`` for a record that is no document;
-        ``TransientError`` if a server that a value format needs does not answer, ``FatalError`` if it needs an
-        operator.
+        key is the id, or without a key the position. Raises ``DecodeError`` or ``DocumentTooLarge`` for a record that
+        is no document; ``TransientError`` if a server that a value format needs does not answer, ``FatalError`` if it
+        needs an operator.
         """
         if value is None and key is None:
             raise DecodeError(ErrorCode.NULL_WITHOUT_KEY, "the record has neither a key nor a value")
@@ -165,10 +166,10 @@ class Decoder:
         Raises ``TransientError`` and ``FatalError`` as ``decode`` does.
         """
         try:
-            is_foreign = key is not None and self._id_in(key, headers) != document.id
+            key_differs = key is not None and self._id_in(key, headers) != document.id
         except DecodeError:
-            is_foreign = True
-        return ("key", *document.left_out) if is_foreign else document.left_out
+            key_differs = True
+        return ("key", *document.left_out) if key_differs else document.left_out
 
     def key_writer(self, subject: str) -> Callable[[str], bytes] | None:
         """Return a writer of keys from ids, for ``produce``; see ``RegistryFormat.writer`` for None and errors."""
@@ -181,7 +182,7 @@ class Decoder:
         return None if write is None else lambda document_id: write({name: document_id})
 
     def shown_fields(self, value: bytes, headers: Headers = ()) -> bytes | None:
-        """Return the fields of a value with a registered schema as JSON, for people; None if it cannot be read."""
+        """Return the fields of a value as JSON, for people; None if it cannot be read, or has no registered schema."""
         if not isinstance(self.value_format, RegistryFormat):
             return None
         try:
@@ -281,14 +282,14 @@ def scope_key(scope: str | None) -> bytes:
 
 
 def content_digest(text: str, scope: str | None = None) -> bytes:
-    """Return the content digest of a text in a scope, 16 bytes: BLAKE2b of the text in UTF-8, changed by ``in_scope``.
+    """Return the content digest of a text in a scope, 16 bytes: BLAKE2b of the UTF-8 text, and ``toggle_scope``.
 
     So equal texts in two scopes have different digests, and a document with a changed scope counts as changed.
     """
-    return in_scope(blake2b(text.encode("utf-8", "surrogatepass"), digest_size=16).digest(), scope_key(scope))
+    return toggle_scope(blake2b(text.encode("utf-8", "surrogatepass"), digest_size=16).digest(), scope_key(scope))
 
 
-def in_scope(digest: bytes, key: bytes | None) -> bytes:
+def toggle_scope(digest: bytes, key: bytes | None) -> bytes:
     """Return a digest XOR a ``scope_key``, repeated to 16 bytes; a second call with the key restores the digest."""
     if not key:
         return digest

@@ -15,8 +15,8 @@ import yaml
 from test_docs import understand
 
 from streamdedup.daemon.shutdown import STOP_TIMEOUT_S
+from streamdedup.settings.kinds import parse_duration
 from streamdedup.settings.sources import CONFIG_VARIABLE, read_sources
-from streamdedup.settings.units import parse_duration
 from tests import composed
 from tests.composed import OWN, PAGE_SECTION, ROOT, SERVICES, binds, build_context, of_kind, published, settings
 

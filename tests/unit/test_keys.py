@@ -592,3 +592,23 @@ def test_an_erased_scope_gets_the_keys_that_its_documents_have_else_keys_in_thei
         (b'{"id":"b"}', None, []),
         (b'{"id":"c"}', None, []),
     ]
+
+
+@pytest.mark.parametrize(("have_keys", "subjects"), [(False, ["articles-key"]), (True, [])])
+def test_an_erased_scope_makes_one_writer_of_keys_and_only_where_documents_have_none(
+    produced, monkeypatch, have_keys, subjects
+):
+    asked, key_writer = [], Decoder.key_writer
+
+    def asking(decoder, subject):
+        asked.append(subject)
+        return key_writer(decoder, subject)
+
+    monkeypatch.setattr(Decoder, "key_writer", asking)
+    keys = [b'"a"', b'"b"', b'"c"']
+    values = [b'{"id":%b,"text":"a","scope":"x"}' % key for key in keys]
+    records = records_of(*((key if have_keys else None, value) for key, value in zip(keys, values, strict=True)))
+    settings = 'scope_field = "scope"\nkey_format = "json"'
+    sent = produced("--erase-scope", "x", settings=settings, records=records)
+    assert [key for key, _, _ in sent] == keys
+    assert asked == subjects

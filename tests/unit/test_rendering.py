@@ -18,10 +18,10 @@ from streamdedup.cli.rendering.differences import GAP, compare
 from streamdedup.cli.rendering.pairs import INCOMPLETE, AlertView, Side, match_line, side_by_side
 from streamdedup.cli.rendering.safe_text import printable
 from streamdedup.cli.rendering.terminal import TIME_FORMAT, local_time
+from streamdedup.counts import listed_counts
 from streamdedup.daemon.metrics import Metrics
 from streamdedup.kafka.protocols import Record
 from streamdedup.position import Position
-from streamdedup.settings.units import listed_counts
 from streamdedup.text.alignment import MAX_WORDS
 from streamdedup.wire.dead_letters import DeadLetter
 from tests.alerts import a_document, a_match, an_alert

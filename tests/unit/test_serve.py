@@ -831,6 +831,10 @@ class TestService:
         monkeypatch.setattr(service.engine, "_call_began_at", 0.0)
         assert service.client.get("/livez").status_code == 503
 
+    def test_the_counters_of_each_profile_begin_at_zero(self, service):
+        for name in ("texts_total", "store_errors_total"):
+            assert value(service, name, profile="articles") == 0
+
     def test_metrics_name_routes_and_not_paths(self, service):
         service.look_up(text=TEXT)
         service.client.get(f"/v1/profiles/articles/documents/{SECRET}")

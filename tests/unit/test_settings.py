@@ -13,17 +13,15 @@ from hypothesis import strategies as st
 from pydantic import ValidationError
 
 from streamdedup.cli.assembly import file_decoder, kafka_options, pipeline
+from streamdedup.counts import counted
 from streamdedup.errors import SettingsError
 from streamdedup.index.fingerprints import ADVISORY_PARAMETERS
 from streamdedup.index.memory import MemoryIndex
 from streamdedup.settings import Profile, Settings, describe_banding, show
 from streamdedup.settings.base import keys_of, secrets_of
-from streamdedup.settings.presets import default_profile, named_profile
-from streamdedup.settings.schema import SECTIONS
-from streamdedup.settings.units import (
+from streamdedup.settings.kinds import (
     BYTES,
     SECONDS,
-    counted,
     format_duration,
     format_moment,
     format_size,
@@ -32,6 +30,8 @@ from streamdedup.settings.units import (
     parse_number,
     parse_size,
 )
+from streamdedup.settings.presets import default_profile, named_profile
+from streamdedup.settings.schema import SECTIONS
 from streamdedup.similarity.containment import ContainmentRule
 from streamdedup.similarity.lsh import Banding, choose_banding
 from streamdedup.similarity.measures import MEASURES

@@ -31,7 +31,7 @@ from streamdedup.tuning.candidates import (
     largest_bucket_of_each,
 )
 from streamdedup.tuning.capped import Scales, StormLimits, compared_shares, find_chance
-from streamdedup.tuning.comparison import Question, compare_in_time, compare_settings
+from streamdedup.tuning.comparison import TuningPlan, compare_in_budget, compare_settings
 from streamdedup.tuning.memory import bytes_per_document
 from streamdedup.tuning.passages import frequent_passages
 from streamdedup.tuning.results import results_of
@@ -384,7 +384,7 @@ class TestLimits:
         store.open({})
         run, found = DetectorRun(options, store), 0
         for at, text in enumerate(texts):
-            matches = sum(len(one.matches) for one in run.index([document_at(at, f"d{at}", text)]).detections)
+            matches = sum(len(one.matches) for one in run.add([document_at(at, f"d{at}", text)]).detections)
             found += matches if at >= 320 else 0
         true = np.count_nonzero(np.maximum(study.pairs.left, study.pairs.right) >= 320)
         assert len(study.distinct.first_documents) == 400
@@ -438,19 +438,19 @@ def test_a_passage_ends_where_the_shingles_are_half_as_frequent():
 
 def asked(
     texts: list[str], *kinds: ShingleOptions, containment: float | str = "none", sources: list[str | None] | None = None
-) -> tuple[Question, Sample]:
-    """A question about words by 3 and further kinds of shingles, and a sample of all texts."""
+) -> tuple[TuningPlan, Sample]:
+    """A plan with words by 3 and further kinds of shingles, and a sample of all texts."""
     profile = named_profile(None, "articles", {"containment_threshold": containment})
     kinds, thresholds, stops = (WORDS, *kinds), (0.5, 0.7, 0.8), Path("/settings/stops.txt")
-    question = Question("articles", profile, kinds, thresholds, (0.99,), 1_000.0, "sets", ("t.jsonl",), False, stops)
+    plan = TuningPlan("articles", profile, kinds, thresholds, (0.99,), 1_000.0, "sets", ("t.jsonl",), False, stops)
     columns = zip(texts, sources or [None] * len(texts), strict=True)
     documents = ((f"d{at}", text, source, None) for at, (text, source) in enumerate(columns))
-    return question, draw_sample(documents, len(texts))
+    return plan, draw_sample(documents, len(texts))
 
 
 def tuned(texts: list[str], *kinds: ShingleOptions, time_s: float = 50.0, **options: object) -> dict:
     """The results for texts."""
-    return results_of(compare_in_time(*asked(texts, *kinds, **options), no_progress, time_s), no_progress)
+    return results_of(compare_in_budget(*asked(texts, *kinds, **options), no_progress, time_s), no_progress)
 
 
 def proposed(texts: list[str], **options: object) -> dict[str, dict]:
@@ -744,11 +744,11 @@ class TestSteps:
                 assert (pair["left_words"], pair["right_words"]) == (60, 60)
 
     def test_a_profile_with_a_higher_threshold_is_compared_at_the_bands_of_lower_ones(self):
-        question, sample = asked(self.edited())
-        strict = replace(question, profile=named_profile(None, "articles", {"threshold": 0.9}))
+        plan, sample = asked(self.edited())
+        strict = replace(plan, profile=named_profile(None, "articles", {"threshold": 0.9}))
         assert compare_settings(strict, sample, no_progress).recommendation.row.recall_from == 0.8
         loose = named_profile(None, "articles", {"threshold": 0.5, "recall_from": 0.6})
-        rows = compare_settings(replace(question, profile=loose), sample, no_progress).rows
+        rows = compare_settings(replace(plan, profile=loose), sample, no_progress).rows
         assert [(row.threshold, row.recall_from) for row in rows] == [(0.5, 0.6), (0.7, 0.7), (0.8, 0.8)]
 
     def test_a_step_has_the_share_of_its_pairs_that_the_recommended_bands_find(self):

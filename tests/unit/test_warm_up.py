@@ -6,7 +6,7 @@ from datetime import UTC, datetime
 import pytest
 
 from streamdedup.detection.detector import Detector
-from streamdedup.settings.units import format_moment, parse_moment
+from streamdedup.settings.kinds import format_moment, parse_moment
 from tests.turns import DEAD_LETTERS, OPTIONS, Sent, World
 
 TEXT = "amber birch cedar delta ember"

@@ -8,10 +8,10 @@ from dataclasses import asdict
 from typing import Any
 
 from streamdedup.cli.rendering.safe_text import printable
+from streamdedup.counts import counted, listed_counts
 from streamdedup.detection.model import DetectorOptions
 from streamdedup.evaluation.rates import Rate
 from streamdedup.evaluation.scores import Evaluation
-from streamdedup.settings.units import counted, listed_counts
 
 
 def as_lines(evaluation: Evaluation) -> Iterator[str]:
@@ -29,7 +29,7 @@ def _conditions(evaluation: Evaluation) -> Iterator[str]:
     yield _settings_line(options)
     if evaluation.candidates_per_document is not None:
         yield f"candidates: {evaluation.candidates_per_document:,.1f} a document"
-    truth, unknown_count = f"truth: {evaluation.truth}", evaluation.unknown_count
+    truth, unknown_count = f"truth: {evaluation.truth}", evaluation.unknown_pairs_count
     yield f"{truth}; {counted(unknown_count, 'pair')} with a document that is in no file" if unknown_count else truth
     if options.suppression is not None:
         yield (
@@ -104,7 +104,7 @@ def as_object(evaluation: Evaluation) -> dict[str, Any]:
         "limits": asdict(run.limits),
         "truth": evaluation.truth,
         "truth_seconds": evaluation.truth_seconds,
-        "truth_pairs_unknown": evaluation.unknown_count,
+        "truth_pairs_unknown": evaluation.unknown_pairs_count,
         "truth_pairs_suppressed": evaluation.suppressed_count,
         "recall": _rate(evaluation.scores.recall),
         "precision": _rate(evaluation.scores.precision),

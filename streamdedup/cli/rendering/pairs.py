@@ -18,9 +18,9 @@ from rich.text import Text
 from streamdedup.cli.rendering.differences import GAP, Comparison, Piece, compare
 from streamdedup.cli.rendering.safe_text import printable
 from streamdedup.cli.rendering.terminal import TIME_FORMAT, local_time, print_line
+from streamdedup.counts import listed_counts
 from streamdedup.index.values import CLUSTER_SIZE_CAP
 from streamdedup.position import Position
-from streamdedup.settings.units import listed_counts
 from streamdedup.text.alignment import MAX_WORDS
 from streamdedup.wire import Alert, AlertDocument, Contained, Match
 

@@ -16,7 +16,8 @@ from rich.text import Text
 
 from streamdedup.cli.rendering.safe_text import printable
 from streamdedup.cli.rendering.terminal import print_line, size_text
-from streamdedup.settings.units import counted, format_duration
+from streamdedup.counts import counted
+from streamdedup.settings.kinds import format_duration
 from streamdedup.text.stop_learning import LEAST_SOURCE_DOCUMENTS
 from streamdedup.tuning.shown_pairs import LEAST_FAMILY
 

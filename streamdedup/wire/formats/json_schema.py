@@ -1,10 +1,11 @@
 """JSON with a schema in a registry: a ``SchemaCompiler``.
 
-``registry.RegistryFormat``, which removes and adds the frame, calls it through its row in ``formats.FORMATS``.
+``registry.RegistryFormat``, which removes and adds the frame, calls this module by its row in ``formats.FORMATS``.
 
 Three things have the name schema: the registered JSON Schema, the document fields of a profile (``fields.Schema``), and
-a part of the JSON Schema (``declared``). Values are read as plain JSON and not validated by the JSON Schema, which
-only tells, for checks and errors, which document fields its values may have.
+a part of the JSON Schema (``declared``). Values are read as plain JSON and not validated. The JSON Schema only tells
+which document fields they may have: ``RegistryFormat`` refuses one without the needed fields, and ``streamdedup check``
+names missing ones.
 """
 
 from typing import Any
@@ -23,7 +24,7 @@ _OPEN = frozenset({"patternProperties", "$ref"})
 
 
 def compile_writer(_registered: RegisteredSchema, _schema: Schema) -> Write:
-    """Return a writer of JSON objects; the arguments of the Protocol are unused, because nothing is validated."""
+    """Return a writer of JSON: of an object, or of a key's id alone. Nothing is validated, so no argument is used."""
     return lambda fields: msgspec.json.encode(nested(fields))
 
 

@@ -1,7 +1,7 @@
-"""The kinds of settings: how each is read, written and described. Also ``counted`` and ``listed_counts``, for messages.
+"""The kinds of values that settings have: how each is read, written and described.
 
-Sections declare their keys with the types below, such as ``Duration``: Python type, reader and ``Kind``. pydantic calls
-the reader; ``base`` and ``describe`` take the ``Kind`` from the field's metadata.
+Sections declare their keys with the types at the end, such as ``Duration``: Python type, reader and ``Kind``. pydantic
+calls the reader; ``base`` and ``describe`` take the ``Kind`` from the field's metadata. A new kind needs nothing else.
 
 A value is typed (from TOML) or text (from the environment or the command line). Readers (``parse_...``) accept both,
 never guess (no number without its unit, no truth value for a number), and raise ``ValueError`` for anything else,
@@ -16,7 +16,6 @@ import contextlib
 import json
 import math
 import re
-import stat
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
@@ -57,9 +56,8 @@ def write_text(value: object) -> str:
 class Kind:
     """The kind of a key's value: how messages describe it, and how a settings file writes it.
 
-    ``write`` makes TOML that reads as the same value; ``describe`` writes None only for kinds with the word ``"none"``.
-    In messages ``hint`` follows ``noun`` and the bounds. ``words`` are allowed instead of a path, such as ``"none"``
-    for the list of stop words.
+    ``write`` makes TOML that reads as the same value. ``hint`` ends the description of the allowed values, after
+    ``noun`` and the bounds. ``words`` are allowed in place of a path: ``"none"`` for the list of stop words.
     """
 
     noun: str
@@ -146,7 +144,7 @@ def parse_list(value: object) -> object:
 
 
 def parse_pairs(value: object) -> object:
-    """Return pairs from JSON text or from a table, ``{c = "upsert"}`` as ``[("c", "upsert")]``; else the value."""
+    """Parse JSON text; turn the table of ``op_values`` into pairs, ``{c = "upsert"}`` into ``[("c", "upsert")]``."""
     if isinstance(value, str):
         try:
             value = json.loads(value)
@@ -193,33 +191,13 @@ def format_moment(time_ms: int) -> str:
     return text.removesuffix("+00:00").removesuffix(".000") + "Z"
 
 
-def read_host(host: str) -> str:
-    """Read a host name or an address, IPv6 also in brackets; ``ValueError`` for a port, a wildcard, anything else."""
+def parse_host(host: str) -> str:
+    """Read a host name or address, IPv6 also in brackets; ``ValueError`` for a port, or ``*.example.org``."""
     if _HOST_NAME.fullmatch(host) is not None and host.strip("0123456789."):
         return host
     address = host[1:-1] if host.startswith("[") and host.endswith("]") else host
     ip_address(address)
     return address
-
-
-def read_utf8(path: Path, *, must_be_regular: bool = True) -> str:
-    """Read a text file, without a byte order mark; the text of a ``ValueError`` follows the file name in messages.
-
-    A pipe or a device, which may never end, is unreadable unless ``must_be_regular`` is false.
-    """
-    try:
-        may_be_read = not must_be_regular or stat.S_ISREG(path.stat().st_mode)
-        text = path.read_bytes().decode("utf-8") if may_be_read else None
-    except OSError as error:
-        raise ValueError(f"cannot be read: {error.strerror}") from None
-    except UnicodeDecodeError as error:
-        is_utf16 = error.object.startswith((b"\xff\xfe", b"\xfe\xff"))
-        raise ValueError("is UTF-16, not UTF-8" if is_utf16 else f"is not UTF-8 at byte {error.start}") from None
-    except ValueError:  # a NUL character or a lone surrogate in the path
-        raise ValueError("is not a path") from None
-    if text is None:
-        raise ValueError("is no regular file")
-    return text.removeprefix("\ufeff")
 
 
 def write_list(value: Iterable[str]) -> str:
@@ -228,16 +206,6 @@ def write_list(value: Iterable[str]) -> str:
 
 def write_pairs(value: Iterable[Iterable[str]]) -> str:
     return f"[{', '.join(write_list(pair) for pair in value)}]"
-
-
-def counted(count: int, noun: str) -> str:
-    """Return a number with its noun: ``1 document``, ``1,200 documents``."""
-    return f"{count:,} {noun}" if count == 1 else f"{count:,} {noun}s"
-
-
-def listed_counts(counts: Mapping[str, int]) -> str:
-    """Return numbers with their names: ``1,200 empty, 3 too_short``; ``none`` without any."""
-    return ", ".join(f"{count:,} {name}" for name, count in sorted(counts.items())) or "none"
 
 
 #: Seconds, written as a number with its unit.
@@ -286,7 +254,7 @@ Version = Annotated[
 #: An address to listen at.
 Host = Annotated[
     str,
-    AfterValidator(read_host),
+    AfterValidator(parse_host),
     Kind("a host name or address without a port", hint=', such as "127.0.0.1", "::1" or "0.0.0.0"'),
 ]
 #: A text that may be absent but not empty.

@@ -9,7 +9,7 @@ from typing import Annotated, Any, Final, NamedTuple
 from pydantic import AfterValidator, BeforeValidator, Field
 
 from streamdedup.settings.kafka import Topic
-from streamdedup.settings.units import LISTED, Kind, parse_list, parse_pairs, write_list, write_pairs
+from streamdedup.settings.kinds import LISTED, Kind, parse_list, parse_pairs, write_list, write_pairs
 from streamdedup.wire import Op
 from streamdedup.wire.formats import FORMATS
 
