@@ -1,12 +1,11 @@
-"""The only module that relies on private parts of the Kafka client (kafka-python 3.0.12).
+"""The only module, beside ``batch_limits``, that relies on private parts of the Kafka client (kafka-python 3.0.12).
 
 Each workaround names the behaviour of the client, the consequence without the workaround, and its test (``Test:``).
-``tests/unit/test_kafka_compat.py`` checks that the tests exist, and no other module of ``kafka/`` uses private parts.
+``tests/unit/test_kafka_compat.py`` checks that the tests exist, and no third module of ``kafka/`` uses private parts.
 
     build                   clients that leave no thread and no socket behind; called by all modules with a client
     force_close             the thread of a producer that cannot be closed; called by ``producer``
     step_past_unreadable    record batches that the client cannot parse, bytes of a poll; by ``consumer``, ``reader``
-    bound_decompression     record batches that decompress to gigabytes; called by ``build``
     all others              private state, actions; by ``consumer``, ``fresh_poll``, ``watches``, ``offsets``, ``admin``
 """
 
@@ -23,10 +22,9 @@ from kafka.consumer.fetcher import Fetcher
 from kafka.errors import FencedInstanceIdError, KafkaError, KafkaTimeoutError
 from kafka.net.compat import KafkaNetClient
 from kafka.protocol.consumer import IsolationLevel
-from kafka.record import default_records, legacy_records
 from kafka.structs import MemberState, TopicPartition
 
-from streamdedup.kafka.decompression import ungzip, unlz4, unsnappy, unzstd
+from streamdedup.kafka.batch_limits import HEADER_BYTES, limit_batches
 from streamdedup.kafka.errors import (
     CLIENT_ERRORS,
     LOGIN_REFUSED,
@@ -80,12 +78,12 @@ def build(kind: Callable[..., Any], config: dict[str, Any], options: KafkaOption
 
     A failure leaves nothing behind. A constructor of the client that fails leaves its network thread and its sockets
     open. A factory therefore records the network part, and this function closes it after a failure. ``ClosingSelector``
-    closes all sockets of the client when the client is closed. The limit of ``bound_decompression`` is set for the
-    whole process.
+    closes all sockets of the client when the client is closed. The limits of ``limit_batches`` hold for the whole
+    process.
 
     Test: ``test_an_absent_broker_is_reported_in_time_and_nothing_is_left_behind``.
     """
-    bound_decompression(options.max_batch_bytes)
+    limit_batches(options.max_batch_bytes)
     if options.sasl_login is not None:
         options.sasl_login.prepare(options.connect_timeout_s)
     networks: list[Any] = []
@@ -200,8 +198,8 @@ def step_past_unreadable(consumer: Any, max_offsets: int) -> list[UnreadableRang
     Returns the list of the present poll's ranges: the caller empties it before each poll, and need not search records
     for ranges while it is empty. For the limit see ``_RecordBatches``.
 
-    Unreadable means: an unknown codec, a wrong checksum, a header name that is not UTF-8, a batch above the limit of
-    ``bound_decompression``. The client parses whole record batches, so the first unreadable record also hides the
+    Unreadable means: an unknown codec, a wrong checksum, a header name that is not UTF-8, a batch above the limits of
+    ``limit_batches``. The client parses whole record batches, so the first unreadable record also hides the
     records behind it in the same record batch. The client raises an error that names no offset and keeps the exhausted
     parser, so that no later poll returns, even with a timeout.
 
@@ -224,7 +222,7 @@ def step_past_unreadable(consumer: Any, max_offsets: int) -> list[UnreadableRang
 
 @dataclass(slots=True)
 class _PollBudget:
-    """Bytes that the present poll may still decompress; set by each poll, lowered by ``_RecordBatches``."""
+    """Bytes that the present poll may still parse; set by each poll, lowered by ``_RecordBatches``."""
 
     left_bytes: int = POLL_BYTES
 
@@ -246,7 +244,8 @@ class _RecordBatches:
 
     def next_batch(self) -> Any:
         if self.current is not None:
-            self._budget.left_bytes -= len(self.current._buffer)  # decompressed by now
+            headers_count = getattr(self.current, "headers_count", 0)  # earlier formats have no headers
+            self._budget.left_bytes -= len(self.current._buffer) + HEADER_BYTES * headers_count  # decompressed by now
         self.current = self._records.next_batch() if self._budget.left_bytes > 0 else None
         return self.current
 
@@ -305,30 +304,6 @@ class _PartitionRecords(Fetcher.PartitionRecords):  # type: ignore[misc]  # the 
         self._ranges.append(unreadable)
         self.next_fetch_offset = last + 1
         return unreadable
-
-
-# Record batches that decompress to gigabytes
-
-
-def bound_decompression(max_bytes: int) -> None:
-    """Replace the decoders of the client by decoders that raise ``DecompressedTooLarge`` above ``max_bytes``.
-
-    The client decompresses a record batch to any size: two megabytes of repetitions become gigabytes, and the process
-    is killed for want of memory, again after each restart. Limits of brokers count compressed bytes. With the limit
-    such a record batch is unreadable.
-
-    Test: ``test_the_clients_parsers_use_them``.
-    """
-    decoders: dict[str, Callable[..., bytes]] = {
-        "gzip_decode": ungzip,
-        "lz4_decode": unlz4,
-        "zstd_decode": unzstd,
-        "snappy_decode": unsnappy,
-    }
-    for module in (default_records, legacy_records):
-        for name, decoder in decoders.items():
-            if hasattr(module, name):  # the legacy formats have no zstd
-                setattr(module, name, partial(decoder, max_bytes=max_bytes))
 
 
 # State of a client that has no public method
