@@ -6,6 +6,7 @@ Each workaround names the behaviour of the client, the consequence without the w
     build                   clients that leave no thread and no socket behind; called by all modules with a client
     force_close             the thread of a producer that cannot be closed; called by ``producer``
     step_past_unreadable    record batches that the client cannot parse, bytes of a poll; by ``consumer``, ``reader``
+    _request_all_offsets    offsets of partitions without a leader; installed by ``build``
     all others              private state, actions; by ``consumer``, ``fresh_poll``, ``watches``, ``offsets``, ``admin``
 """
 
@@ -84,6 +85,7 @@ def build(kind: Callable[..., Any], config: dict[str, Any], options: KafkaOption
     Test: ``test_an_absent_broker_is_reported_in_time_and_nothing_is_left_behind``.
     """
     limit_batches(options.max_batch_bytes)
+    Fetcher._send_list_offsets_requests = _request_all_offsets
     if options.sasl_login is not None:
         options.sasl_login.prepare(options.connect_timeout_s)
     networks: list[Any] = []
@@ -304,6 +306,26 @@ class _PartitionRecords(Fetcher.PartitionRecords):  # type: ignore[misc]  # the 
         self._ranges.append(unreadable)
         self.next_fetch_offset = last + 1
         return unreadable
+
+
+# Partitions without a leader
+
+_client_request_offsets = Fetcher._send_list_offsets_requests
+
+
+async def _request_all_offsets(fetcher: Any, timestamps: Mapping[Any, int]) -> tuple[dict[Any, Any], set[Any]]:
+    """Request offsets as the client does; return the answers, and the partitions to ask for again.
+
+    Where only some partitions have a leader, the client does not ask for the others again: ``offsets_for_times``
+    returns None for them, as for a time behind the last record, and ``end_offsets`` raises ``KeyError``. With this
+    function the client asks until the time limit of the call.
+
+    Test: ``test_offsets_are_asked_for_until_all_partitions_have_a_leader``.
+    """
+    leader = fetcher._manager.cluster.leader_for_partition
+    leaderless = {partition for partition in timestamps if leader(partition) in {None, -1}}
+    offsets, to_repeat = await _client_request_offsets(fetcher, timestamps)
+    return offsets, to_repeat | leaderless
 
 
 # State of a client that has no public method

@@ -261,7 +261,7 @@ class KafkaSource:
         partitions = [partition for partition in states if partition.topic not in missing]
         try:
             ends = self._consumer.end_offsets(partitions, timeout_ms=ENDS_MS)
-        except (*CLIENT_ERRORS, KeyError) as error:  # KeyError, in kafka-python 3.0.12: a partition without an answer
+        except CLIENT_ERRORS as error:
             raise translated(error, "look up the ends of the topics", self._options.secrets()) from error
         for partition, end in ends.items():
             # Fetches store the end at this place, too. Never lowered: while a transaction is open, the answer is only

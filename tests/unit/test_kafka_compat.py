@@ -18,10 +18,13 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 from kafka import codec
+from kafka.consumer.fetcher import Fetcher
+from kafka.consumer.subscription_state import SubscriptionState
 from kafka.errors import CorruptRecordError, KafkaError, UnsupportedCodecError
+from kafka.future import Future
 from kafka.net.transport import KafkaSSLTransport
 from kafka.record import MemoryRecords, default_records, legacy_records
-from kafka.structs import TopicPartition
+from kafka.structs import OffsetAndTimestamp, TopicPartition
 
 from streamdedup.errors import BrokerUnavailable, CodecMissing
 from streamdedup.kafka import batch_limits, compat
@@ -379,3 +382,32 @@ def test_the_clients_parsers_use_them(monkeypatch):
     for name in CODECS:
         with pytest.raises(DecompressedTooLarge):
             getattr(default_records, f"{name}_decode")(CODECS[name][0](b"x" * 1001))
+
+
+# Partitions without a leader
+
+
+@pytest.mark.parametrize("leader_id", [-1, None], ids=["no leader", "not in the metadata"])
+@pytest.mark.parametrize("ask", [Fetcher.offsets_by_times, Fetcher.end_offsets])
+def test_offsets_are_asked_for_until_all_partitions_have_a_leader(network, leader_id, ask):
+    led, leaderless = (TopicPartition("articles", number) for number in range(2))
+    cluster, fetcher = network._manager.cluster, Fetcher(network, SubscriptionState())
+    cluster._partitions = {"articles": {0: SimpleNamespace(leader_id=7)}}
+    if leader_id is not None:
+        cluster._partitions["articles"][1] = SimpleNamespace(leader_id=leader_id)
+    asked = []
+
+    def elect_a_leader():
+        cluster._partitions["articles"][1] = SimpleNamespace(leader_id=7)
+        return Future().success(cluster)
+
+    async def answer(_node_id, partitions):
+        asked.append(set(partitions))
+        if len(asked) == 1:
+            return {}, {led}  # its leader refuses the first request
+        return {partition: OffsetAndTimestamp(40, 1_000, 0) for partition in partitions}, set()
+
+    fetcher._send_list_offsets_request = answer
+    cluster.request_update = elect_a_leader
+    assert None not in ask(fetcher, {led: 1_000, leaderless: 1_000}).values()
+    assert asked == [{led}, {led, leaderless}]
