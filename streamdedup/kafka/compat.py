@@ -286,19 +286,20 @@ class _PartitionRecords(Fetcher.PartitionRecords):  # type: ignore[misc]  # the 
                 # Earlier records of this fetch were readable, or the poll has `max_offsets` unreadable ones. The next
                 # fetch begins at the unreadable record.
                 return []
-            return [self._range(error, self._max_offsets - unreadable_count)]
+            return [self._range(error, attempt, self._max_offsets - unreadable_count)]
         return records
 
     def _next_offset(self) -> int:
         """Return the next offset to parse. The client's ``next_fetch_offset`` also counts records before the fetch."""
         return int(max(self.next_fetch_offset, self.fetch_offset))
 
-    def _range(self, error: Exception, max_offsets: int) -> UnreadableRange:
+    def _range(self, error: Exception, attempt: str, max_offsets: int) -> UnreadableRange:
         """Return the unreadable range at the beginning of the fetch, and set the position behind it."""
         batch = self._batches.current
         if batch is None or batch.magic < 2 or batch.last_offset < self._next_offset():
             # Formats before Kafka 0.11 have no header with the last offset, and the header itself may be damaged.
-            raise KafkaError(f"a record batch without a readable header: {described(error)}") from error
+            advice = "move the group's offset behind the damaged record batch, whose header has no last offset"
+            raise KafkaError(f"{attempt}: {advice} [{described(error)}]") from error
         start = max(self._next_offset(), batch.base_offset)  # compaction may have left a gap before the batch
         last = min(batch.last_offset, start + max_offsets - 1)
         reason = described(error)[:MAX_REASON_CHARS]
