@@ -13,7 +13,7 @@ exit codes. A new exit code also touches ``EXIT_CODES`` of ``cli.main`` and docs
     ├── TransientError           undo the batch, back off, repeat it:
     │   ├── StoreUnavailable
     │   ├── RegistryUnavailable
-    │   ├── BrokerUnavailable    with new clients
+    │   ├── BrokerUnavailable    with new clients; if publishing failed, in smaller batches
     │   │   ├── BrokerSilent     with the same clients
     │   │   ├── GroupHasOtherIndex  with new clients, when the group has no such members
     │   │   └── MembershipEnded  with new clients, in smaller batches

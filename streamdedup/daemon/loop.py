@@ -22,8 +22,8 @@ The class of an error (``errors``) decides the reaction:
   group begins a new generation, and Kafka refuses to commit batches that daemons indexed in the old one.
 - ``FatalError``: end.
 
-``BatchRefused``, ``MembershipEnded``, ``ProducerFenced`` and a rebalance during a batch may mean that the batch took
-too long: ``slow_start`` begins again at one record.
+``BatchRefused``, a rebalance during a batch and a failed publication may mean that the batch took too long or has too
+many alerts: ``slow_start`` begins again at one record.
 """
 
 import time
@@ -53,7 +53,6 @@ from streamdedup.errors import (
     DeadLetterBurst,
     GroupHasOtherIndex,
     IndexLost,
-    MembershipEnded,
     ProducerFenced,
     RegistryUnavailable,
     Rejoin,
@@ -156,7 +155,7 @@ class Loop:
             self._undo(batch)
             self._await_server(error)
         except (BrokerUnavailable, ProducerFenced, Rejoin) as error:
-            self._replace_clients(batch, error)
+            self._replace_clients(error)
 
     # The pipeline
 
@@ -223,8 +222,12 @@ class Loop:
 
     def _publish(self, batch: Batch, messages: Sequence[Message], attempt_id: str, sink: Sink) -> None:
         """Publish alerts and dead letters and commit the offsets, atomically."""
-        with self._statistics.timed("publish"), self.readiness.asking_kafka():
-            sink.publish(messages, replace(batch, metadata=attempt_id))
+        try:
+            with self._statistics.timed("publish"), self.readiness.asking_kafka():
+                sink.publish(messages, replace(batch, metadata=attempt_id))
+        except (BrokerUnavailable, ProducerFenced):
+            self._shrink_batches(batch)
+            raise
         self._ownership.remember_commit(batch.ends, attempt_id)
 
     def _finish(
@@ -253,7 +256,7 @@ class Loop:
         self._ownership.forget_fences()
 
     def _shrink_batches(self, batch: Batch | None) -> None:
-        """Begin with small batches again, because the undone batch may have taken too long."""
+        """Begin with small batches again, because the undone batch may have been too large."""
         if batch:
             self._slow_start.restart(len(batch.records))
 
@@ -285,10 +288,8 @@ class Loop:
             self._ownership.forget_fences()
             self._statistics.clients_closed()
 
-    def _replace_clients(self, batch: Batch | None, error: BrokerUnavailable | ProducerFenced | Rejoin) -> None:
+    def _replace_clients(self, error: BrokerUnavailable | ProducerFenced | Rejoin) -> None:
         """Close the clients and wait; the next turn opens new ones."""
-        if isinstance(error, (MembershipEnded, ProducerFenced)):
-            self._shrink_batches(batch)
         awaited = next((awaited for kind, awaited in _AWAITED.items() if isinstance(error, kind)), Awaited.KAFKA)
         self.readiness.set_awaited(awaited)  # before closing, which takes seconds
         # Raises if another process has replaced this one under the same static membership: new clients would evict it.

@@ -7,10 +7,10 @@ A batch may be too large for the memory of the process, or take longer than the 
 The daemon cannot know either limit, and a killed process leaves no message. So the batch size begins at one record:
 
 - in every process, because the process before may have been killed in the middle of a batch;
-- after a batch that was undone because the daemon had lost its group membership or a partition, or because the
-  transaction had timed out: the batch may have taken too long.
+- after a batch that was undone because the daemon had lost its group membership or a partition, or because publishing
+  failed: the batch may have taken too long, or have too many alerts for the time limit of a transaction.
 
-A batch that was undone for a reason outside the batch keeps the batch size: a server was away, an index was lost.
+A batch that was undone for a reason outside the batch keeps the batch size: Redis was away, an index was lost.
 
 If a batch of some size always fails, the batches fail again each time they grow to this size, but the smaller batches
 are committed. The lasting cure is a smaller ``kafka.batch_records``, as the log says.
@@ -24,8 +24,8 @@ _REPEATED = (
     "smaller kafka.batch_records"
 )
 _OUTLASTED = (
-    "the batch lost its group membership or its transaction. If no rebalance explains this, batches take too long: set "
-    "a smaller kafka.batch_records"
+    "the batch lost its group membership, or could not be published. If neither a rebalance nor an outage of Kafka "
+    "explains this, batches take too long: set a smaller kafka.batch_records"
 )
 
 log = structlog.get_logger("streamdedup.loop")  # one name for all modules of the loop, shown in each log line

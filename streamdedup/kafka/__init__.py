@@ -13,8 +13,8 @@
     pace           the rate of sent records, for commands
     admin          topics: look up, create, check
     errors         errors of the client as errors of this package; calls with a time limit
-    decompression  decoders with a limit on the size
-    compat         the only use of private parts of the client
+    batch_limits   limits on the memory of a record batch
+    compat         all other use of private parts of the client
 
 Calls that ask Kafka raise ``BrokerUnavailable`` if no broker answers in time, and ``FatalError`` if the broker refuses
 the client permanently; docstrings name further errors only.

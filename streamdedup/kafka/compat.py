@@ -1,12 +1,12 @@
-"""The only module that relies on private parts of the Kafka client (kafka-python 3.0.12).
+"""The only module, beside ``batch_limits``, that relies on private parts of the Kafka client (kafka-python 3.0.12).
 
 Each workaround names the behaviour of the client, the consequence without the workaround, and its test (``Test:``).
-``tests/unit/test_kafka_compat.py`` checks that the tests exist, and no other module of ``kafka/`` uses private parts.
+``tests/unit/test_kafka_compat.py`` checks that the tests exist, and no third module of ``kafka/`` uses private parts.
 
     build                   clients that leave no thread and no socket behind; called by all modules with a client
     force_close             the thread of a producer that cannot be closed; called by ``producer``
     step_past_unreadable    record batches that the client cannot parse, bytes of a poll; by ``consumer``, ``reader``
-    bound_decompression     record batches that decompress to gigabytes; called by ``build``
+    _request_all_offsets    offsets of partitions without a leader; installed by ``build``
     all others              private state, actions; by ``consumer``, ``fresh_poll``, ``watches``, ``offsets``, ``admin``
 """
 
@@ -23,10 +23,9 @@ from kafka.consumer.fetcher import Fetcher
 from kafka.errors import FencedInstanceIdError, KafkaError, KafkaTimeoutError
 from kafka.net.compat import KafkaNetClient
 from kafka.protocol.consumer import IsolationLevel
-from kafka.record import default_records, legacy_records
 from kafka.structs import MemberState, TopicPartition
 
-from streamdedup.kafka.decompression import ungzip, unlz4, unsnappy, unzstd
+from streamdedup.kafka.batch_limits import HEADER_BYTES, limit_batches
 from streamdedup.kafka.errors import (
     CLIENT_ERRORS,
     LOGIN_REFUSED,
@@ -80,12 +79,13 @@ def build(kind: Callable[..., Any], config: dict[str, Any], options: KafkaOption
 
     A failure leaves nothing behind. A constructor of the client that fails leaves its network thread and its sockets
     open. A factory therefore records the network part, and this function closes it after a failure. ``ClosingSelector``
-    closes all sockets of the client when the client is closed. The limit of ``bound_decompression`` is set for the
-    whole process.
+    closes all sockets of the client when the client is closed. The limits of ``limit_batches`` hold for the whole
+    process.
 
     Test: ``test_an_absent_broker_is_reported_in_time_and_nothing_is_left_behind``.
     """
-    bound_decompression(options.max_batch_bytes)
+    limit_batches(options.max_batch_bytes)
+    Fetcher._send_list_offsets_requests = _request_all_offsets
     if options.sasl_login is not None:
         options.sasl_login.prepare(options.connect_timeout_s)
     networks: list[Any] = []
@@ -200,8 +200,8 @@ def step_past_unreadable(consumer: Any, max_offsets: int) -> list[UnreadableRang
     Returns the list of the present poll's ranges: the caller empties it before each poll, and need not search records
     for ranges while it is empty. For the limit see ``_RecordBatches``.
 
-    Unreadable means: an unknown codec, a wrong checksum, a header name that is not UTF-8, a batch above the limit of
-    ``bound_decompression``. The client parses whole record batches, so the first unreadable record also hides the
+    Unreadable means: an unknown codec, a wrong checksum, a header name that is not UTF-8, a batch above the limits of
+    ``limit_batches``. The client parses whole record batches, so the first unreadable record also hides the
     records behind it in the same record batch. The client raises an error that names no offset and keeps the exhausted
     parser, so that no later poll returns, even with a timeout.
 
@@ -224,7 +224,7 @@ def step_past_unreadable(consumer: Any, max_offsets: int) -> list[UnreadableRang
 
 @dataclass(slots=True)
 class _PollBudget:
-    """Bytes that the present poll may still decompress; set by each poll, lowered by ``_RecordBatches``."""
+    """Bytes that the present poll may still parse; set by each poll, lowered by ``_RecordBatches``."""
 
     left_bytes: int = POLL_BYTES
 
@@ -246,7 +246,8 @@ class _RecordBatches:
 
     def next_batch(self) -> Any:
         if self.current is not None:
-            self._budget.left_bytes -= len(self.current._buffer)  # decompressed by now
+            headers_count = getattr(self.current, "headers_count", 0)  # earlier formats have no headers
+            self._budget.left_bytes -= len(self.current._buffer) + HEADER_BYTES * headers_count  # decompressed by now
         self.current = self._records.next_batch() if self._budget.left_bytes > 0 else None
         return self.current
 
@@ -285,19 +286,20 @@ class _PartitionRecords(Fetcher.PartitionRecords):  # type: ignore[misc]  # the 
                 # Earlier records of this fetch were readable, or the poll has `max_offsets` unreadable ones. The next
                 # fetch begins at the unreadable record.
                 return []
-            return [self._range(error, self._max_offsets - unreadable_count)]
+            return [self._range(error, attempt, self._max_offsets - unreadable_count)]
         return records
 
     def _next_offset(self) -> int:
         """Return the next offset to parse. The client's ``next_fetch_offset`` also counts records before the fetch."""
         return int(max(self.next_fetch_offset, self.fetch_offset))
 
-    def _range(self, error: Exception, max_offsets: int) -> UnreadableRange:
+    def _range(self, error: Exception, attempt: str, max_offsets: int) -> UnreadableRange:
         """Return the unreadable range at the beginning of the fetch, and set the position behind it."""
         batch = self._batches.current
         if batch is None or batch.magic < 2 or batch.last_offset < self._next_offset():
             # Formats before Kafka 0.11 have no header with the last offset, and the header itself may be damaged.
-            raise KafkaError(f"a record batch without a readable header: {described(error)}") from error
+            advice = "move the group's offset behind the damaged record batch, whose header has no last offset"
+            raise KafkaError(f"{attempt}: {advice} [{described(error)}]") from error
         start = max(self._next_offset(), batch.base_offset)  # compaction may have left a gap before the batch
         last = min(batch.last_offset, start + max_offsets - 1)
         reason = described(error)[:MAX_REASON_CHARS]
@@ -307,28 +309,24 @@ class _PartitionRecords(Fetcher.PartitionRecords):  # type: ignore[misc]  # the 
         return unreadable
 
 
-# Record batches that decompress to gigabytes
+# Partitions without a leader
+
+_client_request_offsets = Fetcher._send_list_offsets_requests
 
 
-def bound_decompression(max_bytes: int) -> None:
-    """Replace the decoders of the client by decoders that raise ``DecompressedTooLarge`` above ``max_bytes``.
+async def _request_all_offsets(fetcher: Any, timestamps: Mapping[Any, int]) -> tuple[dict[Any, Any], set[Any]]:
+    """Request offsets as the client does; return the answers, and the partitions to ask for again.
 
-    The client decompresses a record batch to any size: two megabytes of repetitions become gigabytes, and the process
-    is killed for want of memory, again after each restart. Limits of brokers count compressed bytes. With the limit
-    such a record batch is unreadable.
+    Where only some partitions have a leader, the client does not ask for the others again: ``offsets_for_times``
+    returns None for them, as for a time behind the last record, and ``end_offsets`` raises ``KeyError``. With this
+    function the client asks until the time limit of the call.
 
-    Test: ``test_the_clients_parsers_use_them``.
+    Test: ``test_offsets_are_asked_for_until_all_partitions_have_a_leader``.
     """
-    decoders: dict[str, Callable[..., bytes]] = {
-        "gzip_decode": ungzip,
-        "lz4_decode": unlz4,
-        "zstd_decode": unzstd,
-        "snappy_decode": unsnappy,
-    }
-    for module in (default_records, legacy_records):
-        for name, decoder in decoders.items():
-            if hasattr(module, name):  # the legacy formats have no zstd
-                setattr(module, name, partial(decoder, max_bytes=max_bytes))
+    leader = fetcher._manager.cluster.leader_for_partition
+    leaderless = {partition for partition in timestamps if leader(partition) in {None, -1}}
+    offsets, to_repeat = await _client_request_offsets(fetcher, timestamps)
+    return offsets, to_repeat | leaderless
 
 
 # State of a client that has no public method

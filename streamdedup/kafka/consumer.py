@@ -62,8 +62,8 @@ class KafkaSource:
         self._unreadable = compat.step_past_unreadable(consumer, options.max_poll_records)
         self._topics = TopicWatch(consumer, options)
         self._other_indexes = OtherIndexWatch(consumer, options)
-        #: Partitions whose committed offset was compared with the topic's id.
-        self._checked_partitions: frozenset[Partition] = frozenset()
+        #: Partitions whose committed offset was compared with the topic's id, with the state of their assignment.
+        self._checked_states: dict[Any, Any] = {}
         #: Why this source is unusable; None while it is usable.
         self._broken: str | None = None
 
@@ -175,10 +175,13 @@ class KafkaSource:
         """
         self._topics.check()
         self._other_indexes.check()
-        assigned = self.assigned()
-        new_partitions = assigned - self._checked_partitions
+        states = dict(compat.assigned_states(self._consumer))
+        # A partition that has left and returned has another state, also if no poll has returned in between.
+        new_partitions = [
+            Partition(*key) for key, state in states.items() if self._checked_states.get(key) is not state
+        ]
         if new_partitions:
-            _, outdated = fetch_committed(self._consumer, self._options, self._topics.ids(), sorted(new_partitions))
+            _, outdated = fetch_committed(self._consumer, self._options, self._topics.ids(), new_partitions)
             if outdated:
                 self.rewind(batch)
                 self._consumer.seek_to_beginning(*(TopicPartition(*partition) for partition in outdated))
@@ -187,7 +190,7 @@ class KafkaSource:
                 text = "The committed offset belongs to a deleted topic; reading restarts at the oldest record"
                 logger.warning(text, extra=event)
                 batch = Batch()
-        self._checked_partitions = assigned
+        self._checked_states = states
         return batch
 
     def _raise_if_broken(self) -> None:
@@ -261,7 +264,7 @@ class KafkaSource:
         partitions = [partition for partition in states if partition.topic not in missing]
         try:
             ends = self._consumer.end_offsets(partitions, timeout_ms=ENDS_MS)
-        except (*CLIENT_ERRORS, KeyError) as error:  # KeyError, in kafka-python 3.0.12: a partition without an answer
+        except CLIENT_ERRORS as error:
             raise translated(error, "look up the ends of the topics", self._options.secrets()) from error
         for partition, end in ends.items():
             # Fetches store the end at this place, too. Never lowered: while a transaction is open, the answer is only

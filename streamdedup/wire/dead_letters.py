@@ -279,8 +279,10 @@ def whole_number(text: str) -> int | None:
 
 def _name_list(names: Sequence[str]) -> str:
     """Format header names as a JSON array, without the last ones if they do not fit one header."""
-    while len((text := json.dumps(names)).encode()) > MAX_HEADER_BYTES:
-        names = [*names[: len(names) // 2], "..."]  # "..." shows that names are left out
+    text, kept_count = json.dumps(names), len(names)  # ASCII
+    while len(text) > MAX_HEADER_BYTES:
+        kept_count //= 2
+        text = json.dumps([*names[:kept_count], "..."])  # "..." shows that names are left out
     return text
 
 

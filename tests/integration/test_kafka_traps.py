@@ -212,7 +212,7 @@ class TestT3T4MembershipIsTakenWithTheBatch:
         sought: list[dict[Partition, int]] = []
         consumer = SimpleNamespace(
             _cluster=SimpleNamespace(update_metadata=lambda _metadata: None),
-            assignment=lambda: {TopicPartition("t", 0), TopicPartition("t", 1)},
+            _subscription=SimpleNamespace(assignment={TopicPartition("t", 0): "state"}),
             _coordinator=SimpleNamespace(),
             _fetcher=SimpleNamespace(fetched_records=None),
             group_metadata=ConsumerGroupMetadata,

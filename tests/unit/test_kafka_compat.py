@@ -1,4 +1,4 @@
-"""The only use of private parts of the Kafka client: its rules, unreadable record batches, bounded decompression."""
+"""The only use of private parts of the Kafka client: its rules, unreadable record batches, limits of record batches."""
 
 import ast
 import gzip
@@ -18,21 +18,25 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 from kafka import codec
+from kafka.consumer.fetcher import Fetcher
+from kafka.consumer.subscription_state import SubscriptionState
 from kafka.errors import CorruptRecordError, KafkaError, UnsupportedCodecError
+from kafka.future import Future
 from kafka.net.transport import KafkaSSLTransport
 from kafka.record import MemoryRecords, default_records, legacy_records
-from kafka.structs import TopicPartition
+from kafka.structs import OffsetAndTimestamp, TopicPartition
 
 from streamdedup.errors import BrokerUnavailable, CodecMissing
-from streamdedup.kafka import compat
-from streamdedup.kafka.compat import bound_decompression
-from streamdedup.kafka.decompression import DecompressedTooLarge, ungzip, unlz4, unsnappy, unzstd
+from streamdedup.kafka import batch_limits, compat
+from streamdedup.kafka.batch_limits import DecompressedTooLarge, limit_batches, ungzip, unlz4, unsnappy, unzstd
 from streamdedup.kafka.errors import codec_missing, described, translated
 from streamdedup.kafka.options import KafkaOptions
 from tests import servers
 from tests.raw_batches import RawRecord, record_batch, stored_as_snappy
 
 FOLDER = Path(compat.__file__).parent
+#: The modules that may use private parts of the client.
+PRIVATE = {"batch_limits", "compat"}
 TESTS = Path(__file__).parents[1]
 #: Modules of the client that are no public interface; the docstrings of its clients name ``kafka.net.sasl``.
 INTERNAL = re.compile(r"kafka\.(net(?!\.sasl\b)|record|codec|consumer\.fetcher)\b")
@@ -41,7 +45,7 @@ INTERNAL = re.compile(r"kafka\.(net(?!\.sasl\b)|record|codec|consumer\.fetcher)\
 
 
 @pytest.mark.parametrize("module", sorted(FOLDER.glob("*.py")), ids=lambda path: path.stem)
-def test_only_compat_uses_private_parts_of_the_client(module):
+def test_only_two_modules_use_private_parts_of_the_client(module):
     tree = ast.parse(module.read_text(encoding="utf-8"))
     private = [
         f"line {node.lineno}: {node.attr}"
@@ -56,11 +60,12 @@ def test_only_compat_uses_private_parts_of_the_client(module):
         for name in ([node.module] if isinstance(node, ast.ImportFrom) else [alias.name for alias in node.names])
         if name and INTERNAL.match(name)
     ]
-    assert bool(private + imports) == (module.stem == "compat"), private + imports
+    assert bool(private + imports) == (module.stem in PRIVATE), private + imports
 
 
-def test_each_test_that_compat_names_exists():
-    named = set(re.findall(r"``(test_\w+|Test\w+)``", Path(compat.__file__).read_text(encoding="utf-8")))
+@pytest.mark.parametrize("module", sorted(PRIVATE))
+def test_each_test_that_a_workaround_names_exists(module):
+    named = set(re.findall(r"``(test_\w+|Test\w+)``", (FOLDER / f"{module}.py").read_text(encoding="utf-8")))
     sources = "".join(path.read_text(encoding="utf-8") for path in TESTS.rglob("test_*.py"))
     assert named
     assert named <= set(re.findall(r"\b(?:def|class) (\w+)", sources))
@@ -187,8 +192,8 @@ def test_readable_records_make_no_range():
 def test_a_batch_without_a_readable_header_is_an_error_and_not_stepped_past():
     parser, ranges = fetched(record_batch(RECORDS)[:-1] + b"")
     assert parser.take(10) == []  # an incomplete batch is the end of a fetch
-    parser, ranges = fetched(b"\0" * 8 + struct.pack(">i", 5) + b"\0" * 5)
-    with pytest.raises(KafkaError, match="header"):
+    parser, ranges = fetched(b"\0" * 8 + struct.pack(">i", 5) + b"\0" * 5, 7)
+    with pytest.raises(KafkaError, match="cannot read articles:2 from offset 7 on: move the group's offset behind"):
         parser.take(10)
     assert ranges == []
 
@@ -259,7 +264,47 @@ def test_only_a_missing_library_is_a_missing_codec():
     assert isinstance(translated(CorruptRecordError("x"), "fetch"), BrokerUnavailable)
 
 
-# Bounded decompression
+# Limits of record batches
+
+
+@pytest.fixture
+def network():
+    """The network part of a client, as ``build`` makes it, without a connection."""
+    options = KafkaOptions(bootstrap_servers="127.0.0.1:9", group_id="g", topics=("t",), transactional_id="x")
+    config = {"bootstrap_servers": options.bootstrap_servers}
+    with closing(compat.build(lambda kafka_client, **config: kafka_client(**config), config, options)) as network:
+        yield network
+
+
+@pytest.mark.parametrize("key", [None, b"", b"a key"])
+@pytest.mark.usefixtures("network")
+def test_a_record_with_too_many_headers_is_unreadable(monkeypatch, key):
+    monkeypatch.setattr(batch_limits, "MAX_BATCH_HEADERS", 500)
+    counts = (100, 400, 0, 1, 0)
+    content = record_batch([RawRecord(b"v", key, ((b"", None),) * count) for count in counts])
+    assert read(content) == [0, 1, 2, (3, 4)]
+    (found,) = fetched(content, 3)[0].take(10)
+    assert "more than 500 headers" in found.reason
+
+
+@pytest.mark.usefixtures("network")
+def test_the_headers_of_a_record_that_is_refused_take_no_memory():
+    content = record_batch([RawRecord(b"v", headers=((b"", None),) * (batch_limits.MAX_BATCH_HEADERS + 1))])
+    parser, ranges = fetched(content)
+    tracemalloc.start()
+    try:
+        assert parser.take(10) == ranges != []
+        assert tracemalloc.get_traced_memory()[1] < 2 * len(content)
+    finally:
+        tracemalloc.stop()
+
+
+@pytest.mark.usefixtures("network")
+def test_the_headers_of_a_poll_count_by_their_memory(monkeypatch):
+    monkeypatch.setattr(compat, "POLL_BYTES", 3 * 100 * batch_limits.HEADER_BYTES)
+    batch = record_batch([RawRecord(b"v", headers=((b"", None),) * 100)])
+    client = Client([struct.pack(">q", at) + batch[8:] for at in range(4)])
+    assert polls(client, count=2) == [[(0, 0), (0, 1), (0, 2)], [(0, 3)]]
 
 
 @pytest.mark.parametrize("library", ["snappy", "lz4.frame", "zstandard"])
@@ -332,8 +377,37 @@ def test_the_clients_parsers_use_them(monkeypatch):
         for name in ("gzip_decode", "lz4_decode", "snappy_decode", "zstd_decode"):
             if hasattr(module, name):
                 monkeypatch.setattr(module, name, getattr(module, name))
-    bound_decompression(1000)
+    limit_batches(1000)
     assert legacy_records.gzip_decode(codec.gzip_encode(b"x" * 1000)) == b"x" * 1000
     for name in CODECS:
         with pytest.raises(DecompressedTooLarge):
             getattr(default_records, f"{name}_decode")(CODECS[name][0](b"x" * 1001))
+
+
+# Partitions without a leader
+
+
+@pytest.mark.parametrize("leader_id", [-1, None], ids=["no leader", "not in the metadata"])
+@pytest.mark.parametrize("ask", [Fetcher.offsets_by_times, Fetcher.end_offsets])
+def test_offsets_are_asked_for_until_all_partitions_have_a_leader(network, leader_id, ask):
+    led, leaderless = (TopicPartition("articles", number) for number in range(2))
+    cluster, fetcher = network._manager.cluster, Fetcher(network, SubscriptionState())
+    cluster._partitions = {"articles": {0: SimpleNamespace(leader_id=7)}}
+    if leader_id is not None:
+        cluster._partitions["articles"][1] = SimpleNamespace(leader_id=leader_id)
+    asked = []
+
+    def elect_a_leader():
+        cluster._partitions["articles"][1] = SimpleNamespace(leader_id=7)
+        return Future().success(cluster)
+
+    async def answer(_node_id, partitions):
+        asked.append(set(partitions))
+        if len(asked) == 1:
+            return {}, {led}  # its leader refuses the first request
+        return {partition: OffsetAndTimestamp(40, 1_000, 0) for partition in partitions}, set()
+
+    fetcher._send_list_offsets_request = answer
+    cluster.request_update = elect_a_leader
+    assert None not in ask(fetcher, {led: 1_000, leaderless: 1_000}).values()
+    assert asked == [{led}, {led, leaderless}]

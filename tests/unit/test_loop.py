@@ -606,7 +606,7 @@ def test_a_batch_that_outlasts_its_membership_is_read_again_in_smaller_batches(m
         ("claim_pairs", store_fails, None),
         ("publish", raising(errors.StoreUnavailable("made to fail")), None),
         ("committed_offset", broker_fails, None),
-        ("publish", broker_fails, None),
+        ("publish", broker_fails, 4),
         ("announce", raising(errors.Rejoin("made to fail")), None),
         ("announce", batch_refused, 4),
         ("poll_ahead", rebalanced, 4),
@@ -615,7 +615,7 @@ def test_a_batch_that_outlasts_its_membership_is_read_again_in_smaller_batches(m
         ("publish", raising(errors.ProducerFenced("made to fail")), 4),
     ],
 )
-def test_only_a_batch_undone_for_time_or_membership_is_followed_by_one_record(effect, act, records):
+def test_only_a_batch_undone_for_time_membership_or_publishing_is_followed_by_one_record(effect, act, records):
     world = World(documents(20), partitions=1, batch_size=4)
     world.plan = once(effect, act)
     (daemon,) = world.daemons

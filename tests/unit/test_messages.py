@@ -891,6 +891,22 @@ def test_many_null_headers_are_named_as_far_as_they_fit():
     assert (names[0], names[-1]) == ("header-0", "...")
 
 
+@pytest.mark.parametrize(
+    ("names", "named"),
+    [
+        (["h" * 1_020], ["h" * 1_020]),
+        (["h" * 1_021], ["..."]),
+        (["h" * 1_010, "b" * 9], ["h" * 1_010, "..."]),
+        (["h" * 1_100, "b"], ["..."]),
+        (["b", "h" * 1_100], ["b", "..."]),
+        (["字" * 171, "b", "c"], ["..."]),
+    ],
+)
+def test_null_headers_with_long_names_are_named_as_far_as_they_fit(names, named):
+    letter = made(structs.replace(RECORD, headers=tuple((name, None) for name in names)))
+    assert json.loads(own_headers(letter)["null-headers"]) == named
+
+
 def test_a_failure_of_ours_keeps_code_and_words():
     failure = Failure.of(DecodeError(ErrorCode.NOT_JSON, "at byte 3"), Stage.DECODE)
     assert failure == Failure(Stage.DECODE, "not_json", "DecodeError", "at byte 3")

@@ -246,10 +246,10 @@ def never_polls() -> SimpleNamespace:
 
     return SimpleNamespace(
         _cluster=SimpleNamespace(update_metadata=lambda _metadata: None),
+        _subscription=SimpleNamespace(assignment={}),
         _fetcher=SimpleNamespace(
             _completed_fetches=[], _next_partition_records=None, fetched_records=None, close=lambda: None
         ),
-        assignment=set,
         paused=tuple,
         resume=lambda *_partitions: None,
         poll=poll,

@@ -1,20 +1,33 @@
-"""Decoders for Kafka's codecs with a size limit; ``compat.bound_decompression`` gives them to the Kafka client.
+"""Limits on the memory of a record batch; ``compat.build`` calls ``limit_batches``.
+
+The Kafka client (kafka-python 3.0.12) decompresses a record batch to any size: two megabytes of repetitions become
+gigabytes, and the process is killed for want of memory, again after each restart. A header of two bytes takes 30 times
+as much memory. Limits of brokers count compressed bytes. A record batch above a limit is unreadable (``compat``).
 
 Each decoder raises ``DecompressedTooLarge`` above ``max_bytes``, and some other exception, of its library or its own,
-for a payload that is cut or damaged; after any of them, ``compat`` counts the record batch as unreadable. ``unzstd``
-raises nothing for a cut payload: it returns the part before the cut, and the client then raises, because records are
-missing. Libraries are imported on first use. Without the library the Kafka client refuses a record batch before it
-calls the decoder (``errors.codec_missing``).
+for a payload that is cut or damaged; after any of them the record batch is unreadable. ``unzstd`` raises nothing for a
+cut payload: it returns the part before the cut, and the client then raises, because records are missing. Libraries are
+imported on first use. Without the library the Kafka client refuses a record batch before it calls the decoder
+(``errors.codec_missing``).
 
-A new codec is a row in ``compat.bound_decompression`` and in ``_LIBRARIES`` of ``kafka.errors``.
+A new codec is a row in ``limit_batches`` and in ``_LIBRARIES`` of ``kafka.errors``.
 """
 
 import gzip
 import io
 import struct
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from functools import partial
+from typing import Any
 
+from kafka.errors import CorruptRecordError
+from kafka.record import default_records, legacy_records, memory_records
+from kafka.record.util import decode_varint
+
+#: Most headers in a readable record batch.
+MAX_BATCH_HEADERS = 250_000
+#: Memory that a parsed header needs beside its text, at most, in bytes.
+HEADER_BYTES = 200
 #: Bytes that are decompressed at once. The LZ4 library allocates the limit of each call in advance: with 64 MiB, the
 #: decompression of an 800 kB batch took three times as long.
 _CHUNK_BYTES = 1 << 20
@@ -22,6 +35,53 @@ _CHUNK_BYTES = 1 << 20
 #: follow, each after its length, a number of four bytes.
 _XERIAL_MAGIC = b"\x82SNAPPY\0"
 _XERIAL_HEADER_BYTES = 16
+
+
+def limit_batches(max_bytes: int) -> None:
+    """Make the client raise ``DecompressedTooLarge`` above ``max_bytes``, and limit headers by ``BoundedBatch``.
+
+    Test: ``test_the_clients_parsers_use_them``.
+    """
+    memory_records.DefaultRecordBatch = BoundedBatch
+    decoders: dict[str, Callable[..., bytes]] = {
+        "gzip_decode": ungzip,
+        "lz4_decode": unlz4,
+        "zstd_decode": unzstd,
+        "snappy_decode": unsnappy,
+    }
+    for module in (default_records, legacy_records):
+        for name, decoder in decoders.items():
+            if hasattr(module, name):  # the legacy formats have no zstd
+                setattr(module, name, partial(decoder, max_bytes=max_bytes))
+
+
+class BoundedBatch(default_records.DefaultRecordBatch):  # type: ignore[misc]  # the client is untyped
+    """The client's record batch; its record that exceeds ``MAX_BATCH_HEADERS`` and all later ones are unreadable.
+
+    ``headers_count`` is the number of headers parsed so far.
+
+    Test: ``test_a_record_with_too_many_headers_is_unreadable``.
+    """
+
+    headers_count = 0
+
+    def _read_msg(self) -> Any:
+        room = MAX_BATCH_HEADERS - self.headers_count
+        # A header has at least two bytes, so most batches are too small for too many headers.
+        if len(self._buffer) - self._pos > 2 * room and self._next_headers_count() > room:
+            raise CorruptRecordError(f"the record batch has more than {MAX_BATCH_HEADERS:,} headers")
+        record = super()._read_msg()
+        self.headers_count += len(record.headers)
+        return record
+
+    def _next_headers_count(self) -> int:
+        at = self._pos
+        for _ in range(4):  # length, attributes, time, offset
+            _, at = decode_varint(self._buffer, at)
+        for _ in range(2):  # key, value
+            size, at = decode_varint(self._buffer, at)
+            at += max(0, size)
+        return int(decode_varint(self._buffer, at)[0])
 
 
 class DecompressedTooLarge(ValueError):
