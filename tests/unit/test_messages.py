@@ -657,6 +657,15 @@ def test_a_message_that_is_no_alert_is_refused(key, value):
         decode_alert(json.dumps(message).encode())
 
 
+@pytest.mark.parametrize("field", [{"incarnation": "x" * 16}, {"incarnation": "ab"}, {"offset": -1}])
+def test_an_alert_with_a_name_or_an_offset_that_no_daemon_writes_is_refused(field):
+    changed = [structs.replace(MATCH, **change) for change in (field, {"pair": "zz" * 16}, {"pair": "ab"})]
+    foreign = [structs.replace(ALERT, matches=(match,)) for match in changed]
+    for alert in [*foreign, structs.replace(ALERT, document=structs.replace(DOCUMENT, **field))]:
+        with pytest.raises(DecodeError, match="no alert message of version 1"):
+            decode_alert(encode_alert(alert)[0])
+
+
 @settings(max_examples=examples(100))
 @given(st.binary(max_size=50))
 def test_any_bytes_are_an_alert_or_refused(value):
