@@ -9,7 +9,7 @@ from streamdedup.wire import ALERT_VERSION, Alert, AlertDocument, Match, rfc_333
 def a_match(document_id: str, position: Position, similarity: float = 0.9, **more: Any) -> Match:
     """Return an exact match; ``more`` are other fields."""
     topic, partition, offset, _ = position
-    fields = {"digest": "00", "method": "exact", "standard_error": 0.0, "shared_bands": 4, "pair": "ab", **more}
+    fields = {"digest": "00", "method": "exact", "standard_error": 0.0, "shared_bands": 4, "pair": "ab" * 16, **more}
     return Match(id=document_id, topic=topic, partition=partition, offset=offset, similarity=similarity, **fields)
 
 

@@ -132,6 +132,13 @@ BOMBS = {
     "a text of four bytes a character": _avro(
         lambda size: zigzag(size + len(_EMOJI)) + b"a" * size + _EMOJI, "too_large", text="string"
     ),
+    "a deletion with a long id and a long text": _avro(
+        lambda size: b"\x0cdelete" + 2 * (zigzag(size // 2 + len(_EMOJI)) + b"a" * (size // 2) + _EMOJI),
+        "too_large",
+        op="string",
+        id="string",
+        text="string",
+    ),
     "repeated wide messages": _protobuf(
         "repeated Wide w = 1; string text = 2;", lambda size: b"\x0a\0" * (size // 2) + _HI
     ),

@@ -21,7 +21,7 @@ DEADLINE_S = 60.0
 
 def an_alert(document_id: str, profile: str = "articles") -> bytes:
     """Return a published alert."""
-    match = alerts.a_match("other", Position("articles", 0, 0), 1.0, pair="ab")
+    match = alerts.a_match("other", Position("articles", 0, 0), 1.0)
     document = alerts.a_document(document_id, Position("articles", 0, 1))
     (value,) = encode_alert(alerts.an_alert(document, match, profile=profile, cluster_id="other"))
     return value

@@ -23,7 +23,7 @@ from streamdedup.cli.rendering.terminal import make_console, print_line
 from streamdedup.cli.settings_options import ConfigOption, SetOption, load_settings, parse_since
 from streamdedup.cli.topic_reading import decoders_of, reading_options
 from streamdedup.errors import RegistryMisconfigured, RegistryUnavailable, SettingsError
-from streamdedup.kafka.admin import require_topics
+from streamdedup.kafka.admin import require_topics, topic_ids
 from streamdedup.kafka.reader import ReaderToEnds
 from streamdedup.wire import Decoder, ErrorCode
 from streamdedup.wire.dead_letters import DeadLetter
@@ -119,7 +119,7 @@ def replay(
         require_confirmable("sends records to input topics", yes=yes)
     partition_counts = require_topics(options)
     topic_options = replace(options, topics=(settings.kafka.dead_letter_topic,))
-    with DeadLetterReplay(topic_options, letter_filter, partition_counts) as replayer:
+    with DeadLetterReplay(topic_options, letter_filter, partition_counts, topic_ids(options)) as replayer:
         if replayer.is_recreated:
             topic = settings.kafka.dead_letter_topic
             tell_prefixed(f"{topic} was created again since the last replay; all of it is read")

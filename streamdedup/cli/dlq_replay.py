@@ -18,6 +18,7 @@ from msgspec import structs
 from streamdedup.counts import counted
 from streamdedup.errors import MessageError
 from streamdedup.kafka.group_admin import GroupOffsets
+from streamdedup.kafka.offsets import is_outdated
 from streamdedup.kafka.options import KafkaOptions
 from streamdedup.kafka.producer import Feeder
 from streamdedup.kafka.protocols import CommittedOffset, Message, Record
@@ -102,8 +103,10 @@ def message_of_fetched(letter: DeadLetter, origin: Position, record: Record) -> 
     return message_of(DeadLetter(structs.replace(record, headers=(*user_headers, *fact_headers))), origin)
 
 
-def reason_to_leave_out(letter: DeadLetter, partition_counts: Mapping[str, int]) -> LeftOut | None:
-    """Return why a dead letter cannot be replayed, by its headers and the partition counts of the input topics."""
+def reason_to_leave_out(
+    letter: DeadLetter, partition_counts: Mapping[str, int], topic_ids: Mapping[str, str]
+) -> LeftOut | None:
+    """Return why a dead letter cannot be replayed, by its headers, and partition counts and ids of the input topics."""
     origin, record = letter.origin, letter.record
     if origin is None or origin.partition >= partition_counts.get(origin.topic, 0):
         return LeftOut.FOREIGN
@@ -113,6 +116,8 @@ def reason_to_leave_out(letter: DeadLetter, partition_counts: Mapping[str, int])
         # Such a dead letter has an empty value, because the record had neither key nor value (`null-value`).
         if record.key is None and (record.value is None or letter.facts.get("null-value") == "true"):
             return LeftOut.NULL
+    elif is_outdated(letter.facts.get("topic-id", ""), topic_ids.get(origin.topic, "")):
+        return LeftOut.GONE  # at the position may be a record of the new topic
     return LeftOut.EXHAUSTED if letter.attempts >= MAX_ATTEMPTS else None
 
 
@@ -122,15 +127,20 @@ class DeadLetterReplay:
     Covers the dead letters that exist at construction; failures during the replay are left for the next run.
     ``is_recreated``: the stored progress of some partition lies after its end, so the dead-letter topic was created
     again since the last run; these partitions are read from their beginnings. ``options`` has the dead-letter topic,
-    ``partition_counts`` the input topics.
+    ``partition_counts`` and ``topic_ids`` the input topics.
     """
 
     def __init__(
-        self, options: KafkaOptions, letter_filter: DeadLetterFilter, partition_counts: Mapping[str, int]
+        self,
+        options: KafkaOptions,
+        letter_filter: DeadLetterFilter,
+        partition_counts: Mapping[str, int],
+        topic_ids: Mapping[str, str],
     ) -> None:
         self._options = options
         self._filter = letter_filter
         self._partition_counts = partition_counts
+        self._topic_ids = topic_ids
         self._fetcher: RecordFetcher | None = None  # opened for the first dead letter without bytes
         self.is_recreated = False
         with ExitStack() as stack:
@@ -200,7 +210,7 @@ class DeadLetterReplay:
         """Return the record to send, or why the dead letter is left out."""
         if not self._filter.accepts(letter):
             return LeftOut.FILTERED
-        if reason := reason_to_leave_out(letter, self._partition_counts):
+        if reason := reason_to_leave_out(letter, self._partition_counts, self._topic_ids):
             return reason
         return self._fetched_message_or_reason(letter) if letter.is_unread else message_of(letter, _origin(letter))
 

@@ -49,7 +49,8 @@ class Publisher:
                 self._by_name[name], detection, headers.get(detection.document.position, ())
             )
         ]
-        messages += map(self._dead_letter_message, dead_letters)
+        topic_ids = result.decoded.batch.topic_ids
+        messages += [self._dead_letter_message(failed, topic_ids) for failed in dead_letters]
         return messages
 
     def count_dead_letters(self, batch: Batch, dead_letters: Sequence[FailedRecord]) -> None:
@@ -61,7 +62,7 @@ class Publisher:
         is_warm_up = self._by_topic[position.topic].is_warm_up(failed.record)
         return position.offset >= fences[position.topic_partition].high_water_mark and not is_warm_up
 
-    def _dead_letter_message(self, failed: FailedRecord) -> Message:
+    def _dead_letter_message(self, failed: FailedRecord, topic_ids: Mapping[str, str]) -> Message:
         letter = dead_letter(
             failed.record,
             failed.failure,
@@ -69,6 +70,7 @@ class Publisher:
             time_ms=clock.now_ms(),
             max_bytes=self._options.max_message_bytes,
             unread=failed.failure.stage is Stage.READ,
+            topic_id=topic_ids.get(failed.record.position.topic, ""),
             copy_headers=self._options.copy_headers,
         )
         return Message(self._options.dead_letter_topic, letter.key, letter.value, letter.headers, letter.timestamp_ms)

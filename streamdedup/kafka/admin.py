@@ -31,6 +31,7 @@ from streamdedup.errors import BrokerMisconfigured
 from streamdedup.findings import Finding
 from streamdedup.kafka import compat
 from streamdedup.kafka.errors import CLIENT_ERRORS, close_quietly, is_topic_missing, missing_topics_text, translated
+from streamdedup.kafka.offsets import topic_id_of
 from streamdedup.kafka.options import KafkaOptions
 from streamdedup.position import Partition
 
@@ -81,6 +82,12 @@ def require_topics(options: KafkaOptions, needed: Mapping[str, tuple[str, ...]] 
     if missing:
         raise BrokerMisconfigured(missing_topics_text(missing, options.create_command))
     return counts
+
+
+def topic_ids(options: KafkaOptions) -> dict[str, str]:
+    """Return Kafka's ids of the input topics; empty where the broker does not return them."""
+    with admin_client(options) as admin:
+        return {topic["name"]: topic_id_of(topic["topic_id"]) for topic in admin.describe_topics(list(options.topics))}
 
 
 def latest_offsets(options: KafkaOptions, partitions: Collection[Partition]) -> dict[Partition, int]:

@@ -4,10 +4,15 @@ The index and alerts hold no texts, but the position of each document's record. 
 which the record is compared, because another record may have this position by now.
 """
 
+import re
+
 from streamdedup.errors import MessageError
 from streamdedup.kafka.reader import RecordFetcher
 from streamdedup.position import Position
 from streamdedup.wire import Decoder, content_digest
+
+#: ``Position.key`` in a later incarnation of the topic: the id of a document that has neither an id nor a key.
+_KEY = re.compile("[^@:]+@([0-9]{1,9}):[0-9]+:[0-9]+")
 
 
 class TextMissingError(Exception):
@@ -25,7 +30,9 @@ def fetch_text(fetcher: RecordFetcher, decoder: Decoder, document_id: str, diges
         record = fetcher.fetch(position)
         if record is None:
             raise TextMissingError(f"Kafka no longer has the record of {document_id}, {position}: expired or compacted")
-        document = decoder.decode(record.position, record.timestamp_ms, record.key, record.value, record.headers)
+        named = _KEY.fullmatch(document_id)
+        decoded_at = position._replace(incarnation=int(named[1]) if named else 0)
+        document = decoder.decode(decoded_at, record.timestamp_ms, record.key, record.value, record.headers)
     except MessageError as error:
         # The daemon indexed this document, so the record or the settings have changed, or the client cannot parse it.
         raise TextMissingError(f"the record of {document_id}, {position}, cannot be decoded: {error.code}") from None

@@ -24,6 +24,10 @@ Contained = Literal["document", "match", "both"]
 Reason = Literal["similarity", "containment"]
 #: RFC 3339, UTC; a number of milliseconds in Avro.
 Time = Annotated[str, Meta(extra_json_schema={"format": "date-time"})]
+#: 16 and 8 bytes in hexadecimal; empty where absent. Another program may write to the topic, so these are checked.
+PairKey = Annotated[str, Meta(pattern="^([0-9a-f]{32})?$")]
+Incarnation = Annotated[str, Meta(pattern="^([0-9a-f]{16})?$")]
+Offset = Annotated[int, Meta(ge=0, le=2**63 - 1)]
 
 #: Version of the alert format; raised by each change that would make subscribers misread an alert.
 ALERT_VERSION: Final = 1
@@ -50,7 +54,7 @@ class DocumentVersion(msgspec.Struct, frozen=True):
     digest: str
     topic: str
     partition: int
-    offset: int
+    offset: Offset
 
     @property
     def position(self) -> Position:
@@ -68,7 +72,7 @@ class Match(DocumentVersion, frozen=True, omit_defaults=True):
     method: Method
     standard_error: float
     shared_bands: int
-    pair: str = ""
+    pair: PairKey = ""
     containment: float | None = None
     containment_error: float | None = None
     contained: Contained | None = None
@@ -76,7 +80,7 @@ class Match(DocumentVersion, frozen=True, omit_defaults=True):
     label: str = ""
     source: str | None = None
     published_at: str | None = None
-    incarnation: str = ""
+    incarnation: Incarnation = ""
 
 
 class AlertDocument(DocumentVersion, frozen=True, omit_defaults=True):
@@ -86,7 +90,7 @@ class AlertDocument(DocumentVersion, frozen=True, omit_defaults=True):
     published_at: str | None
     source: str | None
     label: str = ""
-    incarnation: str = ""
+    incarnation: Incarnation = ""
 
     @property
     def time_ms(self) -> int:

@@ -142,6 +142,7 @@ def dead_letter(
     time_ms: int,
     max_bytes: int = DEFAULT_MAX_BYTES,
     unread: bool = False,
+    topic_id: str = "",
     copy_headers: Collection[str] = (),
 ) -> OutgoingDeadLetter:
     """Return the dead letter for a record; its size is at most ``max_bytes``.
@@ -157,6 +158,7 @@ def dead_letter(
             truncated, then record headers are dropped (first those that ``copy_headers`` does not name), then the key
             is truncated, as far as needed; headers name each step.
         unread: Whether the Kafka client could not read the record, so that only its position is known.
+        topic_id: Kafka's id of the record's topic, for an unread record; empty if unknown.
         copy_headers: Names of the record headers that are dropped last.
     """
     if max_bytes < MIN_BYTES:
@@ -171,6 +173,7 @@ def dead_letter(
     value = record.value
     if unread:
         facts["unread"] = "true"
+        facts |= {"topic-id": topic_id} if topic_id else {}
     elif value is None and record.key is None:
         facts["null-value"] = "true"
     if record.key is None:

@@ -117,7 +117,12 @@ class Decoder:
 
     def __post_init__(self) -> None:
         used = {name: field for name in _FIELDS if (field := getattr(self, f"{name}_field")) is not None}
-        self._schema = Schema(texts=self.text_fields, most_text_bytes=self.max_text_bytes, **used)
+        self._schema = Schema(
+            texts=self.text_fields,
+            most_text_bytes=self.max_text_bytes,
+            is_deletion=lambda fields: self._op(fields) == "delete",
+            **used,
+        )
         self.value_format = make_format(self.format, self._schema, self.registry)
         self._format_of_keys = None  # for keys that are the id as text
         if self.key_format is not None and self.key_format != "text":

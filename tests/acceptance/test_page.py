@@ -57,7 +57,7 @@ def an_alert(
 ) -> bytes:
     """Return a published alert about a document and the documents that it resembles."""
     place = Position("articles", 0, 1)
-    matches = [alerts.a_match(each, place, similarity, pair="ab") for each, similarity in others]
+    matches = [alerts.a_match(each, place, similarity) for each, similarity in others]
     document = alerts.a_document(document_id, place, source=source)
     found = alerts.an_alert(document, *matches, profile=profile, detected_at_ms=TIME_MS, **more)
     (value,) = encode_alert(found)

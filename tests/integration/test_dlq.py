@@ -6,6 +6,7 @@ import os
 import subprocess
 import sys
 from dataclasses import dataclass
+from uuid import uuid4
 
 import pytest
 from kafka import KafkaProducer, TopicPartition
@@ -46,7 +47,7 @@ class World:
     dead: str
     config: str
 
-    def fill(self, *codes, topic=None, partition=0, first=0, headers=()):
+    def fill(self, *codes, topic=None, partition=0, first=0, headers=(), topic_id=""):
         """Append dead letters; the n-th failed n seconds after ``TIME_MS``, and its value is its number."""
         with contextlib.closing(KafkaProducer(bootstrap_servers=self.kafka)) as producer:
             for number, code in enumerate(codes, first):
@@ -54,7 +55,8 @@ class World:
                 record = Record(origin, TIME_MS - 10_000, b"key", b"%d" % number, headers)
                 failure, unread = Failure(Stage.DECODE, code, "DecodeError", "why"), code == "unreadable"
                 time_ms = TIME_MS + number * 1000
-                made = dead_letter(record, failure, DaemonInfo("g", "a", "1"), time_ms=time_ms, unread=unread)
+                options = {"time_ms": time_ms, "unread": unread, "topic_id": topic_id}
+                made = dead_letter(record, failure, DaemonInfo("g", "a", "1"), **options)
                 fields = {"headers": list(made.headers), "timestamp_ms": made.timestamp_ms, "partition": partition}
                 producer.send(self.dead, key=made.key, value=made.value, **fields).get(servers.DEADLINE_S)
 
@@ -161,7 +163,10 @@ def test_replay_leaves_out_letters_that_cannot_be_sent_with_the_reason(world):
 
 
 def test_letters_without_bytes_are_replayed_from_their_places_once_the_records_can_be_read(world):
-    """Offset 0 is deleted, 2 (with snappy) can be read by now, 4 cannot, 6 has neither key nor value."""
+    """Offset 0 is deleted, 2 (with snappy) can be read by now, 4 cannot, 6 has neither key nor value.
+
+    A further letter is of an offset 2 in an earlier topic.
+    """
     servers.produce(world.kafka, world.articles, [b"0", b"1"], partition=0)
     batch = record_batch([RawRecord(b"2" * 100, b"key", ((b"trace", b"1"),), TIME_MS)], SNAPPY)
     assert send_batch(world.kafka, world.articles, 0, batch) == 2
@@ -173,10 +178,11 @@ def test_letters_without_bytes_are_replayed_from_their_places_once_the_records_c
         admin.delete_records({TopicPartition(world.articles, 0): 1})
     for offset in (0, 2, 4, 6):
         world.fill("unreadable", first=offset)
+    world.fill("unreadable", first=2, topic_id=str(uuid4()))
     expected = [
         "1 left out: neither key nor value, which cannot be sent",
         "1 left out: without its bytes, and the Kafka client still cannot read the record",
-        "1 left out: without its bytes, and the record is no longer in its topic",
+        "2 left out: without its bytes, and the record is no longer in its topic",
     ]
     shown = world.run("replay", "--dry-run").splitlines()
     assert [shown[0], *sorted(shown[1:])] == [f"to replay: 1 dead letter ({world.articles} 1)", *expected]

@@ -233,6 +233,13 @@ def test_a_damaged_alert_is_refused_or_read(served, data):
     assert "aabbcc" not in reason  # a part of the value
 
 
+@pytest.mark.parametrize("field", [{"pair": "zz" * 16}, {"incarnation": "ab"}, {"offset": -1}])
+def test_a_name_or_an_offset_that_no_daemon_writes_is_refused(served, field):
+    alert = an_alert()
+    foreign = structs.replace(alert, matches=(structs.replace(alert.matches[0], **field),))
+    assert code_of(in_avro().encode(foreign), in_avro()) == ErrorCode.INVALID_FIELD
+
+
 def test_a_longer_or_shorter_value_and_one_by_another_schema_are_no_alerts(memory):
     value, codec = in_avro().encode(an_alert()), in_avro()
     assert code_of(value + b"x", codec) == code_of(value[:-1], codec) == ErrorCode.INVALID_FIELD

@@ -17,10 +17,10 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from streamdedup.errors import DecodeError, DocumentTooLarge
+from streamdedup.errors import DecodeError, DocumentTooLarge, MessageError
 from streamdedup.position import Position
-from streamdedup.wire import Decoder, ErrorCode, Registry
-from streamdedup.wire.formats import avro, avro_walk
+from streamdedup.wire import Decoder, Document, ErrorCode, Registry
+from streamdedup.wire.formats import avro, avro_walk, json_schema, protobuf
 from streamdedup.wire.formats.avro_walk import Walk, as_step
 from streamdedup.wire.formats.fields import Schema
 from streamdedup.wire.schema_registry import RegisteredSchema, RegistrySession
@@ -87,6 +87,49 @@ def test_a_text_above_the_limit_is_refused_before_it_is_decoded(kind, monkeypatc
     finally:
         tracemalloc.stop()
     assert peak_bytes < 3 * len(value)
+
+
+#: Types of Avro and Protobuf.
+TYPES = {str: ("string", "string"), int: ("int", "int32"), float: ("double", "double"), bool: ("boolean", "bool")}
+
+
+@pytest.mark.parametrize(
+    ("unusable", "code"),
+    [
+        pytest.param({"text": "word " * 300}, ErrorCode.TOO_LARGE, id="long text"),
+        pytest.param({"text": 5}, ErrorCode.INVALID_FIELD, id="text of a wrong type"),
+        pytest.param({"tenant": 1.5}, ErrorCode.INVALID_FIELD, id="scope of a wrong type"),
+    ],
+)
+@pytest.mark.parametrize("kind", ["json", "json-schema", "avro", "protobuf"])
+def test_a_deletion_needs_its_id_alone(kind, unusable, code, monkeypatch):
+    fields = {"id": "d", "text": "a b", "tenant": "t", "gone": True} | unusable
+    types = {name: TYPES[type(content)] for name, content in fields.items()}
+    lines = " ".join(f"{type_} {name} = {number};" for number, (name, (_, type_)) in enumerate(types.items(), 1))
+    schema = {
+        "avro": json.dumps(record("R", **{name: type_ for name, (type_, _) in types.items()})),
+        "protobuf": f'syntax = "proto3"; message A {{ {lines} }}',
+    }.get(kind, "{}")
+    registered = RegisteredSchema(KINDS.get(kind, ""), schema, {})
+    monkeypatch.setattr(RegistrySession, "by_id", lambda *_: registered)
+    compiler = {"avro": avro, "protobuf": protobuf}.get(kind, json_schema)
+    write = compiler.compile_writer(registered, Schema(texts=("text",), id="id"))
+    decoder = Decoder(
+        format=kind,
+        registry=Registry("http://localhost"),
+        deleted_field="gone",
+        scope_field="tenant",
+        max_text_bytes=99,
+    )
+
+    def decode(**changed):
+        value = b"\0\0\0\0\7" * (kind != "json") + write(fields | changed)
+        return decoder.decode(Position("t", 0, 0), 5, b"key", value)
+
+    assert decode() == Document("d", "", Position("t", 0, 0), 5, "delete")
+    with pytest.raises(MessageError) as refused:
+        decode(gone=False)
+    assert refused.value.code == code
 
 
 @pytest.mark.parametrize("texts", [("payload.body", "text"), ("text",)])

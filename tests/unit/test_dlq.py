@@ -33,7 +33,7 @@ TIME_MS = 1_777_618_931_612
 
 def letter(code="missing_text", *, offset=0, origin=ORIGIN, number=1, **fields):
     """A dead letter as the daemon makes it, ``number`` times over, at ``offset`` of the dead-letter topic."""
-    options = {name: fields.pop(name) for name in ("unread", "max_bytes") if name in fields}
+    options = {name: fields.pop(name) for name in ("unread", "topic_id", "max_bytes") if name in fields}
     fields = {"key": b"k", "value": b'{"id": "k"}', "headers": (), "timestamp_ms": TIME_MS - 500} | fields
     record = Record(origin, fields["timestamp_ms"], fields["key"], fields["value"], fields["headers"])
     failure = Failure(Stage.DECODE, code, "DecodeError", "no text: `text` missing or null")
@@ -171,6 +171,8 @@ def test_since_is_a_time_or_how_long_ago(monkeypatch):
         (letter(key=None, value=None), LeftOut.NULL),
         (letter(headers=(("h", None),)), None),
         (letter(unread=True, key=None, value=None), None),
+        (letter(unread=True, topic_id="present", key=None, value=None), None),
+        (letter(unread=True, topic_id="deleted", key=None, value=None), LeftOut.GONE),
         (letter(value=b"x" * MIN_BYTES, max_bytes=MIN_BYTES), LeftOut.TRUNCATED),
         (letter(value=b"", headers=(("h", b"x" * MIN_BYTES),), max_bytes=MIN_BYTES), LeftOut.TRUNCATED),
         (letter(key=b"x" * MIN_BYTES, max_bytes=MIN_BYTES), LeftOut.TRUNCATED),
@@ -180,7 +182,7 @@ def test_since_is_a_time_or_how_long_ago(monkeypatch):
     ],
 )
 def test_only_whole_records_of_input_topics_that_have_not_failed_too_often_are_replayed(one, reason):
-    assert dlq_replay.reason_to_leave_out(one, {"articles": 4}) is reason
+    assert dlq_replay.reason_to_leave_out(one, {"articles": 4}, {"articles": "present"}) is reason
 
 
 def test_what_is_sent_back_is_the_record_and_fails_as_its_next_attempt():

@@ -116,7 +116,12 @@ def test_an_operation_is_decoded_not_judged(op):
 
 @pytest.mark.parametrize(
     ("value", "key"),
-    [(b'{"id":"a","op":"delete"}', None), (b'{"id":"a","op":"delete","text":"x"}', None), (None, b"a")],
+    [
+        (b'{"id":"a","op":"delete"}', None),
+        (b'{"id":"a","op":"delete","text":"x"}', None),
+        (b'{"id":"a","op":"delete","text":5}', None),
+        (None, b"a"),
+    ],
 )
 def test_a_deletion_has_no_text_and_a_tombstone_deletes_the_document_of_its_key(value, key):
     assert decode(value, key) == Document("a", "", AT, TIME_MS, "delete")
@@ -162,6 +167,9 @@ REFUSED = {
     "random bytes": (b"\x80\x81\x82\x83\x84\x85", ErrorCode.NOT_UTF8),
     "a zero byte, too short for framing": (b"\x00\x00", ErrorCode.NOT_JSON),
     "half a pair and a wrong type": (b'{"source":"\\ud83d","text":5}', ErrorCode.INVALID_FIELD),
+    "a deletion of nothing that can be named": (b'{"id":1.5,"op":"delete"}', ErrorCode.INVALID_ID),
+    "an unknown operation with a wrong type": (b'{"id":"a","op":"remove","text":5}', ErrorCode.INVALID_FIELD),
+    "an addition of a wrong type": (b'{"id":"a","op":"append","text":5}', ErrorCode.INVALID_FIELD),
     "nothing to append": (b'{"id":"a","op":"append"}', ErrorCode.MISSING_TEXT),
     "id a number of 10,000 digits": (b'{"id":%s,"text":"a"}' % (b"1" * 10_000), ErrorCode.INVALID_ID),
     "too deep by one": (b'{"n":' + b"[" * MAX_DEPTH + b"]" * MAX_DEPTH + b',"text":"a"}', ErrorCode.TOO_DEEP),
@@ -318,13 +326,19 @@ loose_documents = st.fixed_dictionaries(
 @example({"id": "\x7f", "text": ""}, True)
 @example({"op": "delete"}, True)
 @example({"id": "a\n", "text": ""}, True)
-def test_the_decoder_accepts_exactly_the_values_that_the_schema_allows(fields, escaped):
+@example({"id": "a\n", "op": "delete", "text": 5}, True)
+@example({"op": "delete", "text": 5, "source": []}, True)
+def test_the_decoder_accepts_exactly_the_values_that_the_schema_allows_and_deletions_with_any_other_field(
+    fields, escaped
+):
     value = json.dumps(fields, ensure_ascii=escaped).encode("utf-8")
+    is_deletion = fields.get("op") == "delete"
     try:
-        accepted = not decode(value, key=b"key").left_out
+        accepted = not decode(value, key=b"key").left_out or is_deletion
     except MessageError:
         accepted = False
-    assert VALIDATORS["document"].is_valid(fields) == accepted
+    needed = {name: fields[name] for name in fields if not is_deletion or name in ("id", "op")}
+    assert VALIDATORS["document"].is_valid(needed) == accepted
 
 
 ids = st.text(st.characters(exclude_categories=("Cs", "Cc")), min_size=1, max_size=40)
@@ -641,6 +655,15 @@ def test_a_message_that_is_no_alert_is_refused(key, value):
     message = json.loads(encode_alert(ALERT)[0]) | {key: value}
     with pytest.raises(DecodeError, match="no alert message of version 1"):
         decode_alert(json.dumps(message).encode())
+
+
+@pytest.mark.parametrize("field", [{"incarnation": "x" * 16}, {"incarnation": "ab"}, {"offset": -1}])
+def test_an_alert_with_a_name_or_an_offset_that_no_daemon_writes_is_refused(field):
+    changed = [structs.replace(MATCH, **change) for change in (field, {"pair": "zz" * 16}, {"pair": "ab"})]
+    foreign = [structs.replace(ALERT, matches=(match,)) for match in changed]
+    for alert in [*foreign, structs.replace(ALERT, document=structs.replace(DOCUMENT, **field))]:
+        with pytest.raises(DecodeError, match="no alert message of version 1"):
+            decode_alert(encode_alert(alert)[0])
 
 
 @settings(max_examples=examples(100))

@@ -214,6 +214,25 @@ def test_a_batch_asks_once_for_an_unknown_schema_over_one_connection_and_the_nex
     assert (len(answers.connections), len(ticks)) == (2, 12)
 
 
+@pytest.mark.parametrize(("later_s", "asked"), [(59.0, [9]), (61.0, [8, 9])])
+def test_a_batch_that_a_rate_limit_interrupts_asks_for_unknown_schemas_again_only_after_a_minute(
+    answers, url, monkeypatch, later_s, asked
+):
+    now_s = 1e6
+    monkeypatch.setattr(registry_module, "time", SimpleNamespace(monotonic=lambda: now_s))
+    batch = Batch(tuple(Record(AT, 5, b"key", b"\0\0\0\0%c\2a" % number) for number in (8, 9)))
+    pipelines = {"articles": SimpleNamespace(name="p", decoder=Decoder(format="avro", registry=Registry(url)))}
+    answers["/api/schemas/ids/9"] = 429, {}
+    with pytest.raises(RegistryUnavailable, match="429"):
+        decode_batch(batch, pipelines)
+    del answers["/api/schemas/ids/9"]
+    now_s += later_s
+    for expected in (asked, [8, 9]):  # a batch that ends keeps nothing
+        answers.asked.clear()
+        assert len(decode_batch(batch, pipelines).failures) == 2
+        assert answers.asked == [f"/api/schemas/ids/{number}" for number in expected]
+
+
 def test_a_connection_that_the_registry_has_closed_is_opened_again(answers, url):
     answers.add(7, ARTICLE)
     answers.closing.add("/api/schemas/ids/8")

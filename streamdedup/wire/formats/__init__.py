@@ -21,7 +21,7 @@ class ValueFormat(Protocol):
 
         Raises:
             DecodeError: The value cannot be read, in this or any later attempt; the record becomes a dead letter.
-            DocumentTooLarge: A text is longer than ``Schema.most_text_bytes``.
+            DocumentTooLarge: A text is longer than ``Schema.most_text_bytes``, and the record is no deletion.
             TransientError: A server that is needed does not answer; the batch is undone and read again.
             FatalError: An operator must help; the daemon ends.
         """

@@ -9,12 +9,13 @@ text or a truth value, ``source`` and ``published_at`` may be anything, and all 
 """
 
 import sys
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
+from contextlib import suppress
 from typing import Any, Final
 
 import msgspec
 
-from streamdedup.errors import DecodeError, DocumentTooLarge
+from streamdedup.errors import DecodeError, DocumentTooLarge, MessageError
 from streamdedup.wire.error_codes import ErrorCode
 
 #: Name and value for each record header.
@@ -38,12 +39,21 @@ class Schema:
         paths: Paths by field name, of which the first with a value counts: ``payload.body`` has the paths
             ``("payload.body",)`` and ``("payload", "body")``.
         most_text_bytes: Longest text that formats have to decode, in bytes of UTF-8.
+        needed: Types of the attributes that a deletion needs.
 
     Raises ``ValueError`` for a name used twice, or one with quotes, backslashes or control characters.
     """
 
-    def __init__(self, *, texts: Sequence[str] = (), most_text_bytes: int = sys.maxsize, **names: str) -> None:
+    def __init__(
+        self,
+        *,
+        texts: Sequence[str] = (),
+        most_text_bytes: int = sys.maxsize,
+        is_deletion: Callable[[Any], bool] = lambda _fields: False,
+        **names: str,
+    ) -> None:
         self.most_text_bytes = most_text_bytes
+        self._is_deletion = is_deletion
         self.texts = tuple(f"text_{number}" for number in range(len(texts)))
         self.names = names | dict(zip(self.texts, texts, strict=True))
         if len(set(self.names.values())) < len(self.names):
@@ -51,6 +61,7 @@ class Schema:
         types: dict[str, Any] = {"op": str | None, "deleted": bool | str | None, "source": Any, "published_at": Any}
         types |= dict.fromkeys(self.texts, str | None)
         self.types = {attribute: types.get(attribute, str | int | None) for attribute in self.names}
+        self.needed: Mapping[str, Any] = {name: self.types[name] for name in ("id", "op", "deleted") if name in names}
         self.paths = {
             name: tuple(dict.fromkeys([(name,), tuple(name.split("."))])) if name else ((),)
             for name in self.names.values()
@@ -64,14 +75,22 @@ class Schema:
 
         The content of a text field may be bytes if it is longer than ``most_text_bytes``.
         """
-        for attribute in self.texts:
-            content = fields.get(self.names[attribute])
-            if isinstance(content, bytes) and len(content) > self.most_text_bytes:
-                raise self.too_large(len(content))
         try:
+            for attribute in self.texts:
+                content = fields.get(self.names[attribute])
+                if isinstance(content, bytes) and len(content) > self.most_text_bytes:
+                    raise self.too_large(len(content))
             return msgspec.convert(fields, self.struct)
-        except msgspec.ValidationError as error:
-            raise self.wrong_type(error) from None
+        except (msgspec.ValidationError, DocumentTooLarge) as error:
+            needed = {self.names[attribute]: fields.get(self.names[attribute]) for attribute in self.needed}
+            return self.deletion(error, lambda: msgspec.convert(needed, self.struct))
+
+    def deletion(self, error: msgspec.ValidationError | DocumentTooLarge, read_needed: Callable[[], Any]) -> Any:
+        """Return the fields from ``read_needed`` if they are a deletion, which needs no others; else raise."""
+        with suppress(ValueError, MessageError):
+            if self._is_deletion(fields := read_needed()):
+                return fields
+        raise error if isinstance(error, DocumentTooLarge) else self.wrong_type(error) from None
 
     def too_large(self, length: int) -> DocumentTooLarge:
         reason = f"the text is {length:,} bytes long; the limit is {self.most_text_bytes:,}"

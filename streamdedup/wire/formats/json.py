@@ -16,7 +16,7 @@ from typing import Any, Final
 
 import msgspec
 
-from streamdedup.errors import DecodeError
+from streamdedup.errors import DecodeError, DocumentTooLarge
 from streamdedup.wire.error_codes import ErrorCode
 from streamdedup.wire.formats.fields import PLACE, Headers, Path, Schema
 
@@ -50,6 +50,7 @@ class JsonFormat:
         self._passed_on = [attribute for attribute, type_ in schema.types.items() if type_ is Any]
         self._read = _reader(schema, schema.types | dict.fromkeys(self._passed_on, msgspec.Raw))
         self._read_texts = _reader(schema, dict.fromkeys(schema.texts, msgspec.Raw))
+        self._read_needed = _reader(schema, schema.needed)
         if "" in schema.paths:  # the whole value is the id, as in keys
             self._read = lambda value: schema.struct(_DECODE_PLAIN(value))
 
@@ -65,8 +66,9 @@ class JsonFormat:
             if len(value) > 6 * self._schema.most_text_bytes:
                 self._check_texts(value)
             fields = self._read(value)
-        except msgspec.ValidationError as error:
-            raise self._schema.wrong_type(error) from None
+        except (msgspec.ValidationError, DocumentTooLarge) as error:
+            struct, asdict = self._schema.struct, msgspec.structs.asdict
+            return self._schema.deletion(error, lambda: struct(**asdict(self._read_needed(value))))
         except ValueError as error:  # of msgspec, which refuses a byte order mark and lone surrogates
             # A value that begins with a zero byte is no JSON, but framed: `_malformed` reports its schema id unchanged.
             repaired = value if value[:1] == b"\0" else repair_json(value)

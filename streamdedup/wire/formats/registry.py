@@ -8,6 +8,7 @@ returns the fields that the profile wants (``fields.Schema``).
 writes with ``writer``, and ``cli.checks`` calls ``missing_fields``.
 """
 
+import time
 from collections.abc import Callable, Collection, Iterator, Mapping
 from contextlib import contextmanager, nullcontext
 from typing import Any, Final, NamedTuple, Protocol
@@ -22,6 +23,9 @@ from streamdedup.wire.schema_registry import RegisteredSchema, Registry, Registr
 #: records that name every id of a registry would fill the memory: a compiled schema takes a multiple of its text.
 MAX_REMEMBERED_BYTES: Final = 8 * 1024 * 1024
 _LEAST_BYTES = 16 * 1024
+#: How long the answer that an id is unknown serves a batch that is read again, in seconds: a rate limit of the registry
+#: below the number of unknown ids in a batch would else interrupt the batch at each attempt.
+UNKNOWN_S: Final = 60.0
 #: Headers in which newer serializers send the frame, which is then not in front of the value or the key.
 VALUE_ID_HEADER, KEY_ID_HEADER = "__value_schema_id", "__key_schema_id"
 #: A frame is in front of a value: a first byte, and the bytes of the schema id, a number or a UUID. Frame of the number
@@ -70,19 +74,23 @@ class RegistryFormat:
         self._readers: dict[int | UUID, _Remembered] = {}
         #: Connection of the present batch; None between batches.
         self._session: RegistrySession | None = None
-        #: Ids that the registry lacks. They may be registered later, so they are asked for again in the next batch.
+        #: Ids that the registry lacks. They may be registered later, so they are asked for again in the next batch;
+        #: in a batch that was interrupted, after ``UNKNOWN_S``.
         self._unknown: dict[int | UUID, DecodeError] = {}
+        self._unknown_until = 0.0
 
     @contextmanager
     def batch(self) -> Iterator[None]:
         """Use one connection, and one request for each unknown id, while the context is open."""
         with RegistrySession(self._registry) as session:
             self._session = session
+            if time.monotonic() > self._unknown_until:
+                self._unknown.clear()
             try:
                 yield
+                self._unknown.clear()
             finally:
                 self._session = None
-                self._unknown.clear()
 
     def fields(self, value: bytes, headers: Headers = ()) -> Any:
         schema_id, value = split_frame(value, headers, self._id_header)
@@ -109,6 +117,7 @@ class RegistryFormat:
             if code != ErrorCode.UNUSABLE_SCHEMA:
                 if self._session is not None:
                     self._unknown[schema_id] = error
+                    self._unknown_until = time.monotonic() + UNKNOWN_S
                 raise
 
         def refuse(_value: bytes) -> Any:
