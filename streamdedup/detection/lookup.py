@@ -307,10 +307,10 @@ class IndexLookup:
         return matches
 
     def _copies(self, entries: Sequence[IndexEntry], hits: Mapping[int, BucketHits]) -> Copies:
-        """Look up exact copies for rows with a full bucket, which shows few of its members and may hide a copy."""
-        full = [row for row, hit in hits.items() if hit.full_count]
-        documents = [(entries[row].number, entries[row].digest) for row in full]
-        return Copies(dict(zip(full, self._reader.look_up_copies(documents), strict=True)) if full else {})
+        """Look up exact copies for rows that need them."""
+        rows = [row for row, hit in hits.items() if hit.needs_copies]
+        documents = [(entries[row].number, entries[row].digest) for row in rows]
+        return Copies(dict(zip(rows, self._reader.look_up_copies(documents), strict=True)) if rows else {})
 
 
 def _entry_to_compare(entry: IndexEntry, stored: IndexEntry | None) -> IndexEntry:

@@ -113,13 +113,12 @@ class MemoryIndex(MemoryPartitions):
             for band_and_key in enumerate(keys):
                 members = self._buckets.get(band_and_key) or {}
                 co_members = [member for member in members if member != number]
-                if self._bucket_cap is not None and 2 * len(co_members) >= self._bucket_cap:
-                    near_capacity.add(row)
-                is_full = self._bucket_cap is not None and len(co_members) >= self._bucket_cap
-                if is_full:
+                if self._bucket_cap is not None and len(co_members) >= self._bucket_cap:
                     full[row] += 1
                     co_members = co_members[:SHOWN_OF_FULL]
                 else:
+                    if self._bucket_cap is not None and 2 * len(co_members) >= self._bucket_cap:
+                        near_capacity.add(row)
                     members[number] = None
                     self._buckets.set(band_and_key, members)
                 for member in co_members:

@@ -300,6 +300,15 @@ class TestBuckets:
         (answer,) = looked_up(world, LookupQuery(f"{TEXT} jade"))
         assert answer.matches[0].similarity == 1.0
 
+    def test_a_stored_document_finds_the_copies_that_its_full_buckets_refused(self, make_world):
+        world = make_world(bucket_cap=4)
+        daemon = Daemon(world)
+        for at in range(6):
+            daemon.index(daemon.document(f"d{at}", TEXT))
+        lookup = IndexLookup(OPTIONS, world.reader)
+        entry, _ = lookup.document("d0")
+        assert {match.id for match in lookup.matches_of(entry).matches} == {f"d{at}" for at in range(1, 6)}
+
     def test_a_text_whose_buckets_decoys_fill_has_no_match_and_its_answer_is_not_complete(self, make_world):
         world = make_world(bucket_cap=4)
         daemon = Daemon(world)
