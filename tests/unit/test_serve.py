@@ -879,6 +879,11 @@ class TestService:
         body_schema = {**schemas["LookupBody"], "components": document["components"]}
         jsonschema.validate(service.look_up(text=TEXT), body_schema)
 
+    def test_the_openapi_document_names_the_statuses_of_problems_alone(self, service):
+        paths = service.client.get("/openapi.json").json()["paths"].values()
+        statuses = {int(status) for path in paths for operation in path.values() for status in operation["responses"]}
+        assert statuses - {200} <= {status for status, _ in PROBLEMS.values()}
+
 
 async def test_the_queries_of_one_pass_have_their_own_results(make_service):
     """Answers go back to the requests that asked, in any order of profiles."""
