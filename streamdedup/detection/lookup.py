@@ -243,7 +243,7 @@ class IndexLookup:
                 for member in chunk.values()
                 if member.cluster == entry.cluster and not member.deleted  # may have left since the set was read
             ]
-        # The set may have expired (a lifetime after the last document joined) while members live on through appends.
+        # A daemon may have died between the append to a member and the renewal of the set, so that the set has expired.
         # Then more members were read than the set accounts for.
         size = max(counts.size, len(members))
         members.sort(key=lambda member: (member.time_ms, member.id))

@@ -426,7 +426,7 @@ class TestDocuments:
         daemon.index(daemon.document("first", TEXT))
         daemon.index(daemon.document("second", TEXT))
         entry, _ = lookup.document("second")
-        # An append prolongs the entry, and not the set, which then lacks the document.
+        # As after an append by a daemon that died before it renewed the set.
         world.index.leave_clusters([(entry.number, entry.cluster)], list(daemon._fences.values()))
         members, size, _ = lookup.cluster_of(entry)
         assert ([member.id for member in members], size) == (["first", "second"], 2)

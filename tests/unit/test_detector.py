@@ -532,6 +532,16 @@ class TestClusters:
             clusters += [d.cluster_id for d in stream.index(a_document(f"d{step}", text, step)).detections]
         assert len(set(clusters)) > 1
 
+    def test_a_cluster_is_counted_as_long_as_its_documents_are_continued(self):
+        now_ms = 0
+        stream = Stream(store=MemoryIndex(lifetime_ms=1_000, now_ms=lambda: now_ms))
+        stream.index(*(a_document(f"d{at}", TEXT, at) for at in range(3)))
+        for at in range(4):
+            now_ms += 400
+            stream.index(*(a_document(f"d{n}", "zinc", 10 + 3 * at + n, op="append") for n in range(3)))
+        (detection,) = stream.index(a_document("new", f"{TEXT} zinc", 30)).detections
+        assert (detection.cluster_id, detection.cluster_size) == ("d0", 4)
+
 
 # Storms
 
