@@ -30,7 +30,7 @@ class BucketHits(NamedTuple):
 
     Attributes:
         candidates: Shared band count by document number.
-        is_near_capacity: Whether other documents filled a bucket at least by half that is not full.
+        is_near_capacity: Whether other documents filled a bucket at least by half, and it is not full.
         full_count: Number of full buckets, of which only some members are candidates.
     """
 

@@ -574,6 +574,15 @@ class TestClusterSizes:
         store.leave_clusters([(2, -9)], [fence])
         wait_until(lambda: self.join(store, fence, -9, cluster=-9) == [1] and not store.get_entries([1]))
 
+    def test_to_join_again_renews_the_time_to_live_of_a_set(self, redis_client):
+        store, fence = fenced(redis_store(redis_client, lifetime_ms=LONG_MS))
+        insert(store, fence, an_entry(1, offset=1))
+        self.join(store, fence, 1)
+        (key,) = redis_client.keys("*}g*")
+        redis_client.pexpire(key, 60_000)
+        self.join(store, fence, 1)
+        assert LONG_MS - 60_000 < redis_client.pttl(key) <= LONG_MS
+
 
 class TestClusterSources:
     def insert(self, store, fence, **sources):
