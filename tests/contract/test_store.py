@@ -1310,7 +1310,7 @@ class TestDrafts:
     def test_a_write_that_never_reached_the_server_is_no_forgotten_one(self, store, monkeypatch):
         fence = store.fence(PARTITION, 1, 0)
         with monkeypatch.context() as patch:
-            patch.setattr(store._servers, "send", lambda _: {}["the connection is lost"])
+            patch.setattr(store._servers, "send_raw", lambda _: {}["the connection is lost"])
             with pytest.raises(KeyError):
                 store.announce(EARLIER, [fence], {PARTITION: 0})
         store.announce(EARLIER, [fence], {PARTITION: 0})
