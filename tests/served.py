@@ -17,7 +17,7 @@ from streamdedup.kafka.protocols import Record
 from streamdedup.position import Partition, Position
 from streamdedup.serve.access import Gate, Limits
 from streamdedup.serve.app import create_app
-from streamdedup.serve.engine import Engine, ServedProfile
+from streamdedup.serve.engine import Engine, ServedProfile, TimedReader
 from streamdedup.serve.feed import Feed, Feeds
 from streamdedup.serve.metrics import ServeMetrics
 from streamdedup.serve.stream_kinds import DEAD_LETTERS, alerts_kind
@@ -103,7 +103,7 @@ class Service:
         self.metrics = ServeMetrics()
         self._offsets = count()
         self._options = options
-        lookup = IndexLookup(options, self.index)
+        reader = TimedReader(self.index)
         profile = ServedProfile(
             name="articles",
             topics=("articles",),
@@ -113,8 +113,8 @@ class Service:
             bucket_cap=500,
             fingerprint=FINGERPRINT,
             decoder=Decoder(),
-            reader=self.index,
-            lookup=lookup,
+            reader=reader,
+            lookup=IndexLookup(options, reader),
         )
         self.engine = Engine({"articles": profile}, self.metrics, lambda: 0)
         self.feeds = Feeds(

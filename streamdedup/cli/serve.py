@@ -8,7 +8,7 @@ import socket
 import sys
 from contextlib import ExitStack, closing
 from dataclasses import replace
-from typing import Any
+from typing import Any, cast
 
 import structlog
 
@@ -23,12 +23,13 @@ from streamdedup.daemon import logs
 from streamdedup.detection.lookup import IndexLookup
 from streamdedup.errors import SettingsError
 from streamdedup.index.backend import Backend
+from streamdedup.index.reading import IndexReader
 from streamdedup.indexes import connect_backend, detector_options
 from streamdedup.kafka.admin import require_topics
 from streamdedup.kafka.options import KafkaOptions
 from streamdedup.kafka.reader import ReaderToEnds, RecordFetcher
 from streamdedup.serve.access import AllowedHosts, Gate, Limits, Tokens
-from streamdedup.serve.engine import Engine, ServedProfile
+from streamdedup.serve.engine import Engine, ServedProfile, TimedReader
 from streamdedup.serve.feed import Feed, Feeds
 from streamdedup.serve.metrics import ServeMetrics
 from streamdedup.serve.stream_kinds import DEAD_LETTERS, StreamKind, alerts_kind
@@ -107,7 +108,7 @@ def _open_fetcher(options: KafkaOptions) -> RecordFetcher:
 def _served_profiles(settings: Settings, backend: Backend) -> dict[str, ServedProfile]:
     served = {}
     for name, profile in settings.profiles.items():
-        reader = backend.reader(name)
+        reader = TimedReader(backend.reader(name))
         served[name] = ServedProfile(
             name=name,
             topics=profile.topics,
@@ -118,7 +119,7 @@ def _served_profiles(settings: Settings, backend: Backend) -> dict[str, ServedPr
             fingerprint=profile.fingerprint(),
             decoder=topic_decoder(settings, profile),
             reader=reader,
-            lookup=IndexLookup(detector_options(name, profile), reader),
+            lookup=IndexLookup(detector_options(name, profile), cast("IndexReader", reader)),
         )
     return served
 

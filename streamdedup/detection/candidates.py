@@ -5,7 +5,8 @@ them. ``tuning.capped`` computes the effect of the limits: a change here touches
 
 Storms: many copies of one text fill the buckets of the text. For a document with a full bucket the index returns only
 some members. Such a document is compared with at most ``STORM_CANDIDATES`` candidates, first with the latest members of
-its bucket of exact copies. So the cost is the same for any number of earlier copies.
+its bucket of exact copies. So the cost is the same for any number of earlier copies. A document whose buckets are
+nearly full is compared with its exact copies too, because they may have come since and found the buckets full.
 """
 
 from collections.abc import Mapping, Sequence
@@ -29,7 +30,7 @@ class BucketHits(NamedTuple):
 
     Attributes:
         candidates: Shared band count by document number.
-        is_near_capacity: Whether other documents filled a bucket at least by half; true also for a full bucket.
+        is_near_capacity: Whether other documents filled a bucket at least by half, and it is not full.
         full_count: Number of full buckets, of which only some members are candidates.
     """
 
@@ -37,12 +38,17 @@ class BucketHits(NamedTuple):
     is_near_capacity: bool = False
     full_count: int = 0
 
+    @property
+    def needs_copies(self) -> bool:
+        """Whether a bucket, full or near capacity, may hide exact copies or have refused them."""
+        return self.is_near_capacity or self.full_count > 0
+
 
 class Copies(NamedTuple):
     """Members of the buckets of exact copies.
 
     Attributes:
-        numbers: By batch row, for rows with a full bucket: the numbers of documents with the same content.
+        numbers: By batch row, for rows that need copies: the numbers of documents with the same content.
         entries: Index entries that ``CopyBuckets`` has read, by number; verification does not read them again.
     """
 
@@ -73,15 +79,17 @@ def promising_candidates(hit: BucketHits, limit: int | None) -> list[int]:
     return sorted(candidates, key=lambda number: (-candidates[number], number))[:limit]
 
 
-def copies_first(copies: Sequence[int], promising: list[int]) -> list[int]:
-    """Return at most ``STORM_CANDIDATES``, first up to ``STORM_COPIES`` copies; without copies all of ``promising``."""
+def with_copies(promising: list[int], copies: Sequence[int], hit: BucketHits) -> list[int]:
+    """Add exact copies; with a full bucket return at most ``STORM_CANDIDATES``, first up to ``STORM_COPIES`` copies."""
     if not copies:
         return promising
+    if not hit.full_count:
+        return list(dict.fromkeys([*promising, *copies]))
     return list(dict.fromkeys([*copies[:STORM_COPIES], *promising]))[:STORM_CANDIDATES]
 
 
 class CopyBuckets:
-    """The buckets of exact copies, in which a document finds its copies while its ordinary buckets are full.
+    """The buckets of exact copies, in which a document finds the copies that full ordinary buckets hide or refused.
 
     The entries that are read at once weigh at most ``budget_bytes``, and so do the returned ones.
     """
@@ -93,20 +101,19 @@ class CopyBuckets:
     def insert_and_look_up(
         self, batch: InsertedBatch, hits: Mapping[int, BucketHits], fences: Sequence[Fence]
     ) -> Copies:
-        """Insert documents in buckets of exact copies, and look up copies for documents with full buckets.
+        """Insert documents with an ordinary bucket near capacity or full among their exact copies, which are returned.
 
-        A document with an ordinary bucket near capacity is inserted in the bucket of its exact copies. The members of
-        the ordinary bucket are inserted in the buckets of their copies, too, while the ordinary bucket is not full and
-        returns all members. So copies are found later, when the full bucket returns few members.
+        The members of an ordinary bucket near capacity are inserted in the buckets of their copies, too, while the
+        ordinary bucket returns all members. So copies are found later, when the full bucket returns few members.
         """
-        rows = [row for row, hit in hits.items() if hit.is_near_capacity]
+        rows = [row for row, hit in hits.items() if hit.needs_copies]
         if not rows:
             return Copies({})
-        not_full = [row for row in rows if not hits[row].full_count]
-        members, entries = self._members(batch, hits, not_full, fences)
+        near_capacity = [row for row in rows if hits[row].is_near_capacity]
+        members, entries = self._members(batch, hits, near_capacity, fences)
         documents = [(batch.entries[row].number, batch.entries[row].digest) for row in rows]
         copies = self._store.insert_copies(documents, fences, members)
-        return Copies({row: copied for row, copied in zip(rows, copies, strict=True) if hits[row].full_count}, entries)
+        return Copies(dict(zip(rows, copies, strict=True)), entries)
 
     def _members(
         self, batch: InsertedBatch, hits: Mapping[int, BucketHits], rows: Sequence[int], fences: Sequence[Fence]
@@ -123,16 +130,20 @@ class CopyBuckets:
             return None, {}
         removals = self._store.copy_removals()
         numbers = [batch.entries[row].number for row in rows]
-        # Only to read the members: the documents are in these buckets already, so the insertion changes nothing.
+        # Only to read the members: the documents are already in all buckets that are not full.
         present = set().union(*self._store.insert_and_look_up(numbers, batch.band_keys[rows], fences).candidates)
         # Only members in ``hits``: a document that came since finds the bucket near capacity in its own look-up, so its
         # own call inserts it among its copies.
         members = sorted(present & {number for row in rows for number in hits[row].candidates})
+        # Inserted in the order of the rows, so that a row finds earlier rows only, as in ordinary buckets.
+        own_rows = {batch.entries[row].number for row, hit in hits.items() if hit.needs_copies}
         documents: list[tuple[int, int, bytes]] = []
         within_budget: dict[int, IndexEntry] = {}
         for entries in read_chunks(self._store, members, self._budget_bytes):
             documents += [
-                (entry.time_ms, entry.number, entry.digest) for entry in entries.values() if not entry.deleted
+                (entry.time_ms, entry.number, entry.digest)
+                for entry in entries.values()
+                if not entry.deleted and entry.number not in own_rows
             ]
             if weight_bytes(entries.values()) + weight_bytes(within_budget.values()) <= self._budget_bytes:
                 within_budget |= entries

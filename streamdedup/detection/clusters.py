@@ -3,10 +3,10 @@
 ``lookup`` uses ``spread_of``. The index keeps the members (``index.contract.EntryStore.set_clusters``).
 
 Clusters are stars, not chains. A document joins its best match's cluster only if it also resembles the cluster's first
-document. So each member resembles the first document, however long a chain of small edits grows, and a document between
-two clusters does not unite the clusters. A suppressed pair forms no cluster: a suppressed near-duplicate is no best
-match, and a document whose pair with the first document is suppressed does not join. The first document depends on the
-order of arrival; pairs never depend on clusters.
+document. So each member resembled the first document when it joined, however long a chain of small edits grows, and a
+document between two clusters does not unite the clusters. A suppressed pair forms no cluster: a suppressed
+near-duplicate is no best match, and a document whose pair with the first document is suppressed does not join. The
+first document depends on the order of arrival; pairs never depend on clusters.
 """
 
 from collections.abc import Sequence

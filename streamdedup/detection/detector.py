@@ -88,7 +88,7 @@ class Detector:
                from its buckets first, then replace its entry.
             2. Insert in buckets and look up candidates.
             3. Verify the candidates: window, shared bands, similarity or containment, suppression rules. For a document
-               with a full bucket, candidates also come from the buckets of exact copies (``CopyBuckets``).
+               with a bucket full or near capacity, its exact copies are candidates too (``CopyBuckets``).
             4. Save the matches as pending, and add those that an earlier attempt at the position saved (rule 4).
             5. Claim the pairs: a pair belongs to the position that claims first (rule 5).
             6. Find the cluster for each document with pairs.

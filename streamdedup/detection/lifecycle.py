@@ -46,7 +46,7 @@ class Lifecycle:
         Steps:
             1. Insert entries for new documents; only the last version where the chunk has several.
             2. Compute the entries after appends; they get further rows.
-            3. Remove the replaced versions from their buckets, then replace their entries.
+            3. Remove the replaced versions from their buckets, then replace their entries and renew their clusters.
         """
         # 1. Insert.
         inserted = self._insert_last_versions(prepared.entries, prepared.encoded, fences)
@@ -163,6 +163,11 @@ class Lifecycle:
             # A new version belongs to no cluster at first; after an append the document stays in its cluster.
             self._leave_clusters([old for row, old in replaced.items() if documents[row].op != "append"], fences)
             self._store.replace_entries([entries[row] for row in rows], fences)
+            # Continued documents join their clusters again, so that the sets live as long as they do.
+            continued = [entries[row] for row in rows if documents[row].op == "append"]
+            again = [(each.number, each.position, each.cluster) for each in continued if each.cluster != each.number]
+            if again:
+                self._store.set_clusters(again, fences)
 
     def _remove_from_buckets(self, entries: Sequence[IndexEntry], fences: Sequence[Fence]) -> None:
         """Remove versions from their buckets, and from the buckets of exact copies."""

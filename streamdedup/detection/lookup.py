@@ -243,7 +243,7 @@ class IndexLookup:
                 for member in chunk.values()
                 if member.cluster == entry.cluster and not member.deleted  # may have left since the set was read
             ]
-        # The set may have expired (a lifetime after the last document joined) while members live on through appends.
+        # A daemon may have died between the append to a member and the renewal of the set, so that the set has expired.
         # Then more members were read than the set accounts for.
         size = max(counts.size, len(members))
         members.sort(key=lambda member: (member.time_ms, member.id))
@@ -307,10 +307,10 @@ class IndexLookup:
         return matches
 
     def _copies(self, entries: Sequence[IndexEntry], hits: Mapping[int, BucketHits]) -> Copies:
-        """Look up exact copies for rows with a full bucket, which shows few of its members and may hide a copy."""
-        full = [row for row, hit in hits.items() if hit.full_count]
-        documents = [(entries[row].number, entries[row].digest) for row in full]
-        return Copies(dict(zip(full, self._reader.look_up_copies(documents), strict=True)) if full else {})
+        """Look up exact copies for rows that need them."""
+        rows = [row for row, hit in hits.items() if hit.needs_copies]
+        documents = [(entries[row].number, entries[row].digest) for row in rows]
+        return Copies(dict(zip(rows, self._reader.look_up_copies(documents), strict=True)) if rows else {})
 
 
 def _entry_to_compare(entry: IndexEntry, stored: IndexEntry | None) -> IndexEntry:

@@ -12,7 +12,7 @@ from typing import NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from streamdedup.detection.candidates import BucketHits, Copies, copies_first, promising_candidates
+from streamdedup.detection.candidates import BucketHits, Copies, promising_candidates, with_copies
 from streamdedup.detection.comparison import Comparer, rows_by_candidate
 from streamdedup.detection.entry_chunks import BUDGET_BYTES, read_chunks
 from streamdedup.detection.model import DetectionResult, DetectorOptions, pair_key, pair_side
@@ -71,8 +71,9 @@ class Verifier:
             threshold: A lower similarity from which pairs are matches, too; None for the profile's rules alone.
         """
         promising = {row: promising_candidates(hit, self._options.max_candidates) for row, hit in hits.items()}
-        # For a row with a full bucket, exact copies take the place of some promising candidates.
-        candidates = {row: copies_first(copies.numbers.get(row, ()), numbers) for row, numbers in promising.items()}
+        candidates = {
+            row: with_copies(numbers, copies.numbers.get(row, ()), hits[row]) for row, numbers in promising.items()
+        }
         comparer = Comparer(self._options, self._sketcher, entries, band_keys, threshold)
         known_keys: dict[int, set[bytes]] = {row: set() for row in candidates if row in known_rows}
         near, rules = self._compare(comparer, entries, rows_by_candidate(candidates), copies.entries, known_keys)

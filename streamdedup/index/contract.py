@@ -104,9 +104,9 @@ class EntryStore(EntryReading, Protocol):
         """Name a cluster in each document's entry, in order; an entry with another position is left alone.
 
         A document that joins a cluster becomes a member of the cluster's set with the source and record time of its
-        entry, and leaves the set of the cluster that its entry named. To join again changes nothing. The first document
-        becomes a member too, if it has an entry. A set lives as long as an entry, counted from the last document that
-        joined.
+        entry, and leaves the set of the cluster that its entry named. To join again only renews the time to live. The
+        first document becomes a member too, if it has an entry. A set lives as long as an entry, counted from the last
+        call for it.
 
         Args:
             clusters: Document numbers, each with the position of its entry, and with the document number that names the
@@ -203,10 +203,10 @@ class DocumentStore(EntryStore, BucketStore, PairStore, Protocol):
     """Everything that detection writes and reads for a batch.
 
     Call order: ``insert_entries``; where documents change or are deleted ``get_entries``,
-    ``remove_from_buckets``, ``remove_copies``, ``leave_clusters``, ``replace_entries``; ``insert_and_look_up``; where
-    buckets are near capacity ``copy_removals``, ``insert_and_look_up`` (again, to read the present members),
-    ``read_entries``, ``insert_copies``; then ``read_entries``, ``save_pending_matches``, ``claim_pairs``,
-    ``get_entries``, ``set_clusters``.
+    ``remove_from_buckets``, ``remove_copies``, ``leave_clusters``, ``replace_entries``, and after appends
+    ``set_clusters``; ``insert_and_look_up``; where buckets are near capacity ``copy_removals``, ``insert_and_look_up``
+    (again, to read the present members), ``read_entries``, ``insert_copies``; then ``read_entries``,
+    ``save_pending_matches``, ``claim_pairs``, ``get_entries``, ``set_clusters``.
     """
 
 

@@ -7,18 +7,22 @@ K = TypeVar("K")
 V = TypeVar("V")
 
 _NEVER = float("inf")
+#: Least entry count at which expired entries are deleted.
+_LEAST_SWEPT = 100
 
 
 class ExpiringDict(Generic[K, V]):
     """A dictionary whose entries expire after ``lifetime_ms``, None for never; ``set`` may name another time to live.
 
-    ``get`` deletes an expired entry; ``len`` counts only unexpired ones.
+    ``len`` counts only unexpired entries. ``set`` deletes the expired ones whenever the entries have doubled, so memory
+    stays bounded and the cost of a call constant on average.
     """
 
     def __init__(self, lifetime_ms: int | None, now_ms: Callable[[], float]) -> None:
         self._lifetime_ms = lifetime_ms
         self._now_ms = now_ms
         self._entries: dict[K, tuple[V, float]] = {}
+        self._sweep_count = _LEAST_SWEPT
 
     def get(self, key: K) -> V | None:
         entry = self._entries.get(key)
@@ -34,6 +38,10 @@ class ExpiringDict(Generic[K, V]):
         """Set a value; ``lifetime_ms`` is its time to live, None for the default."""
         lifetime_ms = self._lifetime_ms if lifetime_ms is None else lifetime_ms
         self._entries[key] = (value, _NEVER if lifetime_ms is None else self._now_ms() + lifetime_ms)
+        if lifetime_ms is not None and len(self._entries) >= self._sweep_count:
+            now_ms = self._now_ms()
+            self._entries = {kept: entry for kept, entry in self._entries.items() if entry[1] > now_ms}
+            self._sweep_count = max(2 * len(self._entries), _LEAST_SWEPT)
 
     def amend(self, key: K, value: V) -> None:
         """Change a value that ``get`` has returned, and keep its time to live."""

@@ -63,8 +63,8 @@ class MemoryIndex(MemoryPartitions):
         #: By the number of the first document.
         self._cluster_sets: ExpiringDict[int, ClusterSet] = ExpiringDict(lifetime_ms, now_ms)
         self._removals_count = 0
-        #: By content digest, the value of ``_removals_count`` at the last removal of a document with this content.
-        self._last_removals: dict[bytes, int] = {}
+        #: By ``_cell`` of contents, the value of ``_removals_count`` at the last removal of a document.
+        self._last_removals: dict[int, int] = {}
         self._claims: ExpiringDict[bytes, Position] = ExpiringDict(claim_lifetime(lifetime_ms), now_ms)
 
     def open(self, fingerprint: Fingerprint, *, create: bool = True) -> Opening | None:
@@ -113,13 +113,12 @@ class MemoryIndex(MemoryPartitions):
             for band_and_key in enumerate(keys):
                 members = self._buckets.get(band_and_key) or {}
                 co_members = [member for member in members if member != number]
-                if self._bucket_cap is not None and 2 * len(co_members) >= self._bucket_cap:
-                    near_capacity.add(row)
-                is_full = self._bucket_cap is not None and len(co_members) >= self._bucket_cap
-                if is_full:
+                if self._bucket_cap is not None and len(co_members) >= self._bucket_cap:
                     full[row] += 1
                     co_members = co_members[:SHOWN_OF_FULL]
                 else:
+                    if self._bucket_cap is not None and 2 * len(co_members) >= self._bucket_cap:
+                        near_capacity.add(row)
                     members[number] = None
                     self._buckets.set(band_and_key, members)
                 for member in co_members:
@@ -139,7 +138,7 @@ class MemoryIndex(MemoryPartitions):
         for number, digest in documents:
             (self._copies.get(digest) or {}).pop(number, None)
             self._removals_count += 1
-            self._last_removals[digest] = self._removals_count
+            self._last_removals[_cell(digest)] = self._removals_count
 
     def copy_removals(self) -> dict[int, int]:
         """Return the count of removals; there is one slot."""
@@ -155,7 +154,7 @@ class MemoryIndex(MemoryPartitions):
         if near_capacity is not None:
             removals_count = near_capacity.removals[0]  # before the documents were read; slot 0 is the only slot
             for number, digest in near_capacity.documents:
-                if self._last_removals.get(digest, 0) <= removals_count:  # no removal since (rule 9)
+                if self._last_removals.get(_cell(digest), 0) <= removals_count:  # no removal since (rule 9)
                     self._insert_copy(number, digest)
         return [self._insert_copy(number, digest) for number, digest in documents]
 
@@ -278,3 +277,8 @@ class MemoryIndex(MemoryPartitions):
 
     def close(self) -> None:
         """Do nothing: memory has no connection."""
+
+
+def _cell(digest: bytes) -> int:
+    """Return the group of contents whose removals are counted together, as in Redis."""
+    return digest[4]

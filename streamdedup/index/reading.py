@@ -66,12 +66,12 @@ def hits_of_members(numbers: Sequence[int], buckets: Sequence[Sequence[Sequence[
         band_counts: dict[int, int] = {}
         for members in document_buckets:
             co_members = [member for member in members if member != number]
-            if bucket_cap is not None and 2 * len(co_members) >= bucket_cap:
-                near_capacity.add(row)
             # Equal lengths mean that the document is no member: a full bucket would refuse its insertion.
             if bucket_cap is not None and len(co_members) == len(members) >= bucket_cap:
                 full[row] += 1
                 co_members = _random.sample(co_members, min(SHOWN_OF_FULL, len(co_members)))
+            elif bucket_cap is not None and 2 * len(co_members) >= bucket_cap:
+                near_capacity.add(row)
             for member in co_members:
                 band_counts[member] = band_counts.get(member, 0) + 1
         candidates.append(band_counts)

@@ -89,7 +89,7 @@ def _problems(*statuses: int) -> Mapping[int, ResponseSpec]:
     """Return the problem responses of an operation for the OpenAPI document: ``statuses``, and those of any request."""
     return {
         status: ResponseSpec(Problem, generate_examples=False, description="Problem.", media_type=PROBLEM_JSON)
-        for status in sorted({*statuses, 400, 401, 408, 429, 431, 500, 503})
+        for status in sorted({*statuses, 400, 401, 408, 429, 500, 503})
     }
 
 

@@ -29,9 +29,9 @@ T = TypeVar("T")
 #: Limits of one pass, in texts and characters. A pass with 128 short articles takes about 30 ms; a text that arrives
 #: meanwhile waits until its end.
 PASS_LIMITS = PassLimits(count=128, weight=1_048_576)
-#: Duration of a call after which all waiting requests are told that Redis does not answer, in seconds. A call to a
-#: silent Redis fails only after three time-outs of the client, and other calls wait behind it: without this limit, such
-#: requests would reach ``access.Limits.timeout_s``, whose problem does not name Redis.
+#: Duration of a reader's call after which all waiting requests are told that Redis does not answer, in seconds. A call
+#: to a silent Redis fails only after three time-outs of the client, and other calls wait behind it: without this limit,
+#: such requests would reach ``access.Limits.timeout_s``, whose problem does not name Redis.
 AWAY_S: Final = 4.0
 #: Interval at which a waiting request checks whether Redis is away, in seconds.
 _CHECK_INTERVAL_S: Final = 1.0
@@ -46,6 +46,26 @@ class StoredDocument(NamedTuple):
 
     entry: IndexEntry
     cluster_id: str | None
+
+
+class TimedReader:
+    """An ``IndexReader`` whose running call began at ``began_at`` (monotonic time; None without one)."""
+
+    def __init__(self, reader: IndexReader) -> None:
+        self._reader = reader
+        self.began_at: float | None = None
+
+    def __getattr__(self, name: str) -> Any:
+        method = getattr(self._reader, name)
+
+        def timed(*arguments: object) -> Any:
+            self.began_at = time.monotonic()
+            try:
+                return method(*arguments)
+            finally:
+                self.began_at = None
+
+        return timed
 
 
 @dataclass(frozen=True, slots=True)
@@ -63,7 +83,7 @@ class ServedProfile:
     bucket_cap: int | None
     fingerprint: Mapping[str, object]
     decoder: Decoder
-    reader: IndexReader
+    reader: TimedReader
     lookup: IndexLookup
 
     @property
@@ -143,8 +163,9 @@ class Engine:
     async def _while_redis_answers(self, profile: ServedProfile, answer: Coroutine[Any, Any, T]) -> T:
         """Wait for an answer from the thread; ``StoreUnavailable`` if Redis is away.
 
-        Redis is away if the running call, perhaps of another request, takes longer than ``AWAY_S``; or if the last call
-        of the profile failed with ``StoreUnavailable``, and ``answer`` takes longer than ``_CHECK_INTERVAL_S``.
+        Redis is away if a reader's running call, perhaps of another request, takes longer than ``AWAY_S``; or if the
+        last call of the profile failed with ``StoreUnavailable``, and ``answer`` takes longer than
+        ``_CHECK_INTERVAL_S``.
         """
         task = asyncio.create_task(answer)
         try:
@@ -152,7 +173,7 @@ class Engine:
                 done, _ = await asyncio.wait({task}, timeout=_CHECK_INTERVAL_S)
                 # After a failed call the outage is known, and no request waits `AWAY_S` again.
                 is_outage_known = self._failing.get(profile.name) == StoreUnavailable.__name__
-                if not done and (is_outage_known or self._running_call_s() > AWAY_S):
+                if not done and (is_outage_known or self._silence_s() > AWAY_S):
                     raise StoreUnavailable("no answer")  # no response has this text
             return task.result()
         finally:
@@ -164,6 +185,11 @@ class Engine:
         # Read once, because the thread may reset the attribute between two readings.
         began_at = self._call_began_at
         return 0.0 if began_at is None else time.monotonic() - began_at
+
+    def _silence_s(self) -> float:
+        """Return how long the running call has been waiting for Redis; computing does not count."""
+        began_at = [profile.reader.began_at for profile in self.profiles.values()]
+        return time.monotonic() - min((time_s for time_s in began_at if time_s is not None), default=float("inf"))
 
     def is_stuck(self) -> bool:
         return self._running_call_s() > STUCK_S

@@ -16,6 +16,7 @@ from typing import Final, Literal
 
 from pydantic import Field
 
+from streamdedup.index.documents import MAX_COUNT
 from streamdedup.settings.base import Section
 from streamdedup.settings.files import read_utf8
 from streamdedup.settings.kinds import (
@@ -124,7 +125,7 @@ class Profile(Section):
     """Measure of similarity: Jaccard similarity of sets of shingles, or of bags, which count repetitions."""
     short_texts: Literal["whole", "skip"] = "whole"
     """A text too short for one shingle becomes one shingle (`whole`), or is skipped."""
-    min_words: Whole = Field(default=0, ge=0)
+    min_words: Whole = Field(default=0, ge=0, le=MAX_COUNT)
     """Skip documents with fewer words."""
     threshold: Number = default_by_unit("threshold", gt=0.0, le=1.0)
     """Lowest similarity of an alerted pair."""

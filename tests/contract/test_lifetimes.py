@@ -1,5 +1,6 @@
 """Nothing in an index expires before its time; indexes that are broken on purpose are noticed."""
 
+import itertools
 import re
 
 import pytest
@@ -7,7 +8,10 @@ import pytest
 from streamdedup.index.expiring import ExpiringDict
 from streamdedup.index.memory import MemoryIndex
 from streamdedup.index.redis.servers import OneServer
+from streamdedup.position import Position
+from streamdedup.wire import Document, Op
 from tests.lifetimes import LIFETIME_MS, VARIANTS, TimedRedisIndex, check_lifetimes
+from tests.streams import Stream
 
 
 class TimedMemoryIndex:
@@ -42,6 +46,40 @@ def test_a_value_in_memory_is_gone_when_its_time_is_over():
     assert (len(values), values.get("a")) == (1, 1)
     now_ms = 10.0
     assert (len(values), values.get("a")) == (0, None)
+
+
+def test_only_expired_values_make_room_in_memory():
+    now_ms = 0
+    values = ExpiringDict(10, lambda: now_ms)
+    values.set("long", 1, lifetime_ms=1_000)
+    for now_ms in range(250):
+        values.set(now_ms, 1)
+        assert len(values) == 1 + min(now_ms + 1, 10)
+    assert len(values.all_keys()) < 110
+
+
+def test_an_index_in_memory_stays_bounded_on_an_endless_stream():
+    now_ms = 0
+    store = MemoryIndex(lifetime_ms=1_000, bucket_cap=2, now_ms=lambda: now_ms)
+    stream = Stream(store=store)
+    offsets = itertools.count()
+
+    def documents(op: Op) -> list[Document]:
+        """Return 24 documents: eight texts, each three times."""
+        texts = [" ".join(f"w{now_ms}{text}{word}" for word in range(6)) for text in range(8)] * 3
+        positions = [Position("articles", 0, next(offsets)) for _ in texts]
+        return [
+            Document(f"{now_ms} {at}", text, position, now_ms, op)
+            for at, (text, position) in enumerate(zip(texts, positions, strict=True))
+        ]
+
+    for _ in range(50):
+        now_ms += 1_000
+        stream.index(*documents("upsert"))
+        assert all(len(part) for part in vars(store).values() if isinstance(part, ExpiringDict))
+        stream.delete(documents("delete"))
+    parts = {name: part for name, part in vars(store).items() if isinstance(part, ExpiringDict | dict)}
+    assert max(len(getattr(part, "_entries", part)) for part in parts.values()) < 300, parts.keys()
 
 
 def test_nothing_on_a_server_goes_before_its_time(index):

@@ -300,6 +300,15 @@ class TestBuckets:
         (answer,) = looked_up(world, LookupQuery(f"{TEXT} jade"))
         assert answer.matches[0].similarity == 1.0
 
+    def test_a_stored_document_finds_the_copies_that_its_full_buckets_refused(self, make_world):
+        world = make_world(bucket_cap=4)
+        daemon = Daemon(world)
+        for at in range(6):
+            daemon.index(daemon.document(f"d{at}", TEXT))
+        lookup = IndexLookup(OPTIONS, world.reader)
+        entry, _ = lookup.document("d0")
+        assert {match.id for match in lookup.matches_of(entry).matches} == {f"d{at}" for at in range(1, 6)}
+
     def test_a_text_whose_buckets_decoys_fill_has_no_match_and_its_answer_is_not_complete(self, make_world):
         world = make_world(bucket_cap=4)
         daemon = Daemon(world)
@@ -417,7 +426,7 @@ class TestDocuments:
         daemon.index(daemon.document("first", TEXT))
         daemon.index(daemon.document("second", TEXT))
         entry, _ = lookup.document("second")
-        # An append prolongs the entry, and not the set, which then lacks the document.
+        # As after an append by a daemon that died before it renewed the set.
         world.index.leave_clusters([(entry.number, entry.cluster)], list(daemon._fences.values()))
         members, size, _ = lookup.cluster_of(entry)
         assert ([member.id for member in members], size) == (["first", "second"], 2)

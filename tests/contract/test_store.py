@@ -322,7 +322,7 @@ class TestBuckets:
         store, fence = fenced(make_store(bucket_cap=4))
         rows = [(1, 10, 20), (1, 11, 21), (1, 12, 22), (1, 13, 23), (1, 14, 24), (1, 10, 25)]
         hits = store.insert_and_look_up([1, 2, 3, 4, 5, 6], keys(*rows), [fence])
-        assert (hits.full, hits.near_capacity) == ({4: 1, 5: 1}, {2, 3, 4, 5})
+        assert (hits.full, hits.near_capacity) == ({4: 1, 5: 1}, {2, 3})
         again = store.insert_and_look_up([1, 9], keys((1, 10, 20), (9, 9, 9)), [fence])
         assert (again.full, again.near_capacity) == ({}, {0})
 
@@ -573,6 +573,15 @@ class TestClusterSizes:
         assert self.join(store, fence, 1, 2) == [3, 3]
         store.leave_clusters([(2, -9)], [fence])
         wait_until(lambda: self.join(store, fence, -9, cluster=-9) == [1] and not store.get_entries([1]))
+
+    def test_to_join_again_renews_the_time_to_live_of_a_set(self, redis_client):
+        store, fence = fenced(redis_store(redis_client, lifetime_ms=LONG_MS))
+        insert(store, fence, an_entry(1, offset=1))
+        self.join(store, fence, 1)
+        (key,) = redis_client.keys("*}g*")
+        redis_client.pexpire(key, 60_000)
+        self.join(store, fence, 1)
+        assert LONG_MS - 60_000 < redis_client.pttl(key) <= LONG_MS
 
 
 class TestClusterSources:

@@ -6,6 +6,7 @@ from collections import Counter
 from dataclasses import replace
 from types import SimpleNamespace
 
+import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
@@ -531,6 +532,16 @@ class TestClusters:
             clusters += [d.cluster_id for d in stream.index(a_document(f"d{step}", text, step)).detections]
         assert len(set(clusters)) > 1
 
+    def test_a_cluster_is_counted_as_long_as_its_documents_are_continued(self):
+        now_ms = 0
+        stream = Stream(store=MemoryIndex(lifetime_ms=1_000, now_ms=lambda: now_ms))
+        stream.index(*(a_document(f"d{at}", TEXT, at) for at in range(3)))
+        for at in range(4):
+            now_ms += 400
+            stream.index(*(a_document(f"d{n}", "zinc", 10 + 3 * at + n, op="append") for n in range(3)))
+        (detection,) = stream.index(a_document("new", f"{TEXT} zinc", 30)).detections
+        assert (detection.cluster_id, detection.cluster_size) == ("d0", 4)
+
 
 # Storms
 
@@ -578,6 +589,32 @@ def test_of_the_copies_near_capacity_those_of_the_latest_time_are_kept():
         stream.index(a_document(f"d{at}", TEXT, at, time_ms=100 - at))
     (copies,) = stream.store.look_up_copies([(0, content_digest(TEXT))])
     assert copies == [document_number("articles", f"d{at}") for at in (10, *range(7))]
+
+
+def index_with_band_keys(stream: Stream, offset: int, text: str, *keys: int) -> list[str]:
+    """Index a document whose buckets are chosen; return the ids of its matches."""
+    prepared = stream.detector.prepare([a_document(f"d{offset}", text, offset)])
+    prepared = replace(prepared, band_keys=np.array([keys], np.uint32))
+    return [match.id for each in stream.detector.index(prepared, stream.fences).detections for match in each.matches]
+
+
+def test_a_copy_is_found_also_if_documents_with_another_full_bucket_filled_the_buckets():
+    stream = Stream(replace(OPTIONS, banding=Banding(2, 2)), MemoryIndex(bucket_cap=5))
+    rng, full, own = random.Random(1), [7, 8], [1, 2]
+    fillers = [[7, 2], [1, 8]] * 4
+    for offset, keys in enumerate([full] * 5 + fillers[:4] + [own] + fillers[4:]):
+        text = TEXT if keys == own else a_text(rng, 12)
+        assert index_with_band_keys(stream, offset, text, *keys) == []
+    assert index_with_band_keys(stream, 14, TEXT, *own) == ["d9"]
+
+
+def test_members_are_read_again_only_from_buckets_that_are_half_full_and_not_full():
+    store = MemoryIndex(bucket_cap=4)
+    stream, read = Stream(replace(OPTIONS, banding=Banding(2, 2)), store), []
+    store.copy_removals = lambda: read.append(offset) or {0: 0}
+    for offset in range(7):
+        index_with_band_keys(stream, offset, a_text(random.Random(offset), 12), 1, 10 + offset)
+    assert read == [2, 3]
 
 
 class Interrupted(MemoryIndex):

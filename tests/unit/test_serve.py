@@ -21,13 +21,14 @@ from structlog.testing import capture_logs
 
 from streamdedup.cli.serve import _listen, run_service
 from streamdedup.detection.lookup import LookupQuery
+from streamdedup.detection.preparation import Preparer
 from streamdedup.detection.suppression import Suppression
 from streamdedup.errors import IndexMismatch, SettingsError, StoreMisconfigured, StoreUnavailable
 from streamdedup.index.memory import MemoryIndex
 from streamdedup.serve import bodies, engine
 from streamdedup.serve.access import AllowedHosts, Gate, Limits, Tokens
 from streamdedup.serve.batches import BATCHES
-from streamdedup.serve.engine import PASS_LIMITS
+from streamdedup.serve.engine import PASS_LIMITS, TimedReader
 from streamdedup.serve.gathering import Gatherer, PassLimits
 from streamdedup.serve.metrics import ServeMetrics
 from streamdedup.serve.problems import PROBLEMS, TYPE_PREFIX
@@ -612,6 +613,16 @@ class TestAccess:
         monkeypatch.setattr(made.index, "look_up", lambda *given: time.sleep(0.05) or look_up(*given))
         assert (await call(made.app))[0]["status"] == 200
 
+    async def test_a_look_up_that_computes_for_long_is_no_silence_of_redis(self, make_service, monkeypatch):
+        made = make_service(timeout_s=0.5)
+        monkeypatch.setattr(engine, "_CHECK_INTERVAL_S", 0.01)
+        monkeypatch.setattr(engine, "AWAY_S", 0.1)
+        released, prepare = threading.Event(), Preparer.prepare
+        monkeypatch.setattr(Preparer, "prepare", lambda *given: released.wait(60) and prepare(*given))
+        start, body = await call(made.app)
+        released.set()
+        assert (start["status"], json.loads(body["body"])["type"]) == (503, TYPE_PREFIX + "timeout")
+
     async def test_an_error_of_the_framework_itself_shows_no_traceback(self):
         async def broken(_scope, _receive, _send):
             raise RuntimeError(SECRET)
@@ -816,7 +827,7 @@ class TestService:
     def test_it_is_ready_while_one_of_its_indexes_can_be_looked_up(self, service):
         assert service.client.get("/readyz").text == "ok\n"
         (profile,) = service.engine.profiles.values()
-        absent = MemoryIndex()
+        absent = TimedReader(MemoryIndex())
         service.engine.profiles = {"articles": profile, "reviews": replace(profile, name="reviews", reader=absent)}
         response = service.client.get("/readyz")
         assert (response.status_code, response.text) == (200, "reviews: The index does not exist\n")
@@ -867,6 +878,11 @@ class TestService:
         assert set(re.findall(r'"#/components/schemas/(\w+)"', json.dumps(document))) <= set(schemas)
         body_schema = {**schemas["LookupBody"], "components": document["components"]}
         jsonschema.validate(service.look_up(text=TEXT), body_schema)
+
+    def test_the_openapi_document_names_the_statuses_of_problems_alone(self, service):
+        paths = service.client.get("/openapi.json").json()["paths"].values()
+        statuses = {int(status) for path in paths for operation in path.values() for status in operation["responses"]}
+        assert statuses - {200} <= {status for status, _ in PROBLEMS.values()}
 
 
 async def test_the_queries_of_one_pass_have_their_own_results(make_service):

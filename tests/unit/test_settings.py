@@ -274,6 +274,8 @@ def test_without_settings_the_message_explains_how_to_name_a_file():
         ("profiles.a.ignore_sources", [["a", "b", "c"]], 'such as [["a", "b"], ["a", "c"]]'),
         ("profiles.a.ignore_sources", [["a", ""]], '"" is not valid'),
         ("profiles.a.min_shingles", -1, "a whole number from 0"),
+        # A stored text with more words would count as one with fewer.
+        ("profiles.a.min_words", 65_536, "a whole number from 0 up to 65535"),
     ],
 )
 def test_a_wrong_value_is_reported_with_the_allowed_ones(key, value, said):

@@ -90,13 +90,12 @@ class RedisBuckets(RedisPart):
             # latter with a full bucket.
             for row_number, members in zip(reply[::2], reply[1::2], strict=True):
                 row = int(rows[abs(row_number) - 1])
+                co_members_count = _add_to_candidates(candidates[row], decode(members), numbers[row])
                 if row_number < 0:
                     full[row] += 1
-                co_members_count = _add_to_candidates(candidates[row], decode(members), numbers[row])
-                if 0 < cap <= 2 * co_members_count:
+                elif 0 < cap <= 2 * co_members_count:
                     near_capacity.add(row)
-        # A full bucket returns few members, so their number does not show that the bucket is near capacity.
-        return Hits(candidates, full, frozenset(near_capacity | full.keys()))
+        return Hits(candidates, full, frozenset(near_capacity))
 
     def remove_from_buckets(
         self, numbers: Sequence[int], band_keys: NDArray[np.uint32], fences: Sequence[Fence]
