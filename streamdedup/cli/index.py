@@ -27,6 +27,7 @@ from streamdedup.daemon.rebuild_run import Progress
 from streamdedup.errors import EXIT_INDEX_LOST, BrokerUnavailable, SettingsError, StreamdedupError
 from streamdedup.index.backend import Backend
 from streamdedup.index.fingerprints import mismatches
+from streamdedup.index.staging import StagingIndex
 from streamdedup.indexes import connect_backend, lifetime_ms
 from streamdedup.kafka.admin import require_topics
 from streamdedup.kafka.consumer import KafkaSource
@@ -103,7 +104,7 @@ def drop(
 ) -> None:
     """Delete the index of all profiles, or of some.
 
-    Stop all daemons of the group first. Nothing in Kafka is changed.
+    Stop all daemons of the group first; one that starts meanwhile waits. Nothing in Kafka is changed.
 
     Example:  streamdedup index drop --config streamdedup.toml --profile reviews
     """
@@ -120,7 +121,7 @@ def drop(
         confirm(f"Delete the index of {indexes} at {backend.address}?", yes=yes)
         for name in names:
             with showing_keys(f"deleting {name}") as on_keys:
-                deleted = backend.upkeep(name).drop(on_keys)
+                deleted = _delete(backend.staging(name, on_keys))
             tell(f"{name}: {counted(deleted, 'key')} deleted" if deleted else f"{name}: there was no index")
     group = settings.kafka.group_id
     tell(
@@ -129,6 +130,15 @@ def drop(
     tell('publishing nothing, unless service.on_index_lost is "fail" (it ends) or "continue" (the index stays empty).')
     tell("To rebuild it and publish all pairs again: another kafka.group_id.")
     tell("To begin with an empty index: --set service.on_index_lost=continue, once.")
+
+
+def _delete(staging: StagingIndex) -> int:
+    """Delete an index under the lease of a rebuild, so that daemons wait; return the number of deleted keys."""
+    staging.take_lease()
+    try:
+        return staging.clear()
+    finally:
+        staging.abandon()
 
 
 @index.command()
