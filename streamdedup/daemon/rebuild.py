@@ -16,8 +16,8 @@ Steps, for each profile (3 to 5: ``rebuild_run``):
        these offsets, silently. A gap is replayed from the starts of the last announced attempts. A lost index is
        replayed from one lifetime before the next record (``rebuild_window``), deletions from a marker's life before.
     4. Seed claims (rule 8), clusters and incarnations from the alert topic. For a gap, read alerts from the last commit
-       that the index knows on. For a lost index, read all alerts: each request for a claim extends its life, so claims
-       may be much older than their documents.
+       that the index knows on, or from the earliest record of the gap. For a lost index, read all alerts: each request
+       for a claim extends its life, so claims may be much older than their documents.
     5. Announce new attempts beside the committed ones, and complete the index.
 """
 

@@ -99,6 +99,9 @@ class RebuildRun:
         }
         #: Where the gap begins, in the partitions that still have a committed offset.
         self._starts = {partition: gap.start for partition, gap in (gaps or {}).items() if partition in self._committed}
+        #: Time of the first alert for the gaps: of the latest known commit, or of their earliest record, because the
+        #: clock of a daemon may be wrong (``_is_fillable``).
+        self._alerts_ms = min((gap.since_ms for gap in (gaps or {}).values()), default=0)
         self._generation = generation
         self._attempt_ids = AttemptIds()
         self._tick = tick
@@ -232,6 +235,8 @@ class RebuildRun:
         replaced: set[int] = set()
         for batch in self._gap_batches():
             missing_count -= len(batch.records) + len(batch.unreadable)
+            times_ms = [record.timestamp_ms for record in batch.records if record.timestamp_ms >= 0]
+            self._alerts_ms = min([self._alerts_ms, *times_ms])
             decoded = decode_batch(batch, dict.fromkeys(self._target.topics, pipeline))
             positions = {
                 document_number(pipeline.name, document.id): document.position
@@ -298,7 +303,7 @@ class RebuildRun:
 
     def _seed(self, duplicates_topic: str, fences: list[Fence]) -> None:
         """Read published alerts, and write what they show of claims, clusters and incarnations."""
-        since_ms = None if self._gaps is None else min(gap.since_ms for gap in self._gaps.values()) - _CLOCKS_MS
+        since_ms = None if self._gaps is None else max(0, self._alerts_ms - _CLOCKS_MS)
         seeds = Seeds(self._pipeline, fences)
         for batch in self._batches([duplicates_topic], since_ms, ends=None):
             for alert in self._alerts(batch):
