@@ -28,12 +28,13 @@ from dataclasses import dataclass, replace
 from streamdedup import clock
 from streamdedup.daemon.losses import Gap, Loss, gap_by_partition, is_lost_as_a_whole
 from streamdedup.daemon.rebuild_run import Progress, RebuildRun, RebuildTarget
+from streamdedup.index.staging import StagingIndex
 from streamdedup.kafka.protocols import CommittedOffset, History, Source
 from streamdedup.position import Partition
 
 #: Interval and duration of the calls that keep the group membership, in seconds.
 _MEMBERSHIP_EVERY_S, _MEMBERSHIP_S = 1.0, 0.01
-#: Interval at which the leases on staging indexes that wait for their turn are extended, in seconds. A lease lasts 60.
+#: Interval at which the leases on staging indexes are extended, in seconds. A lease lasts 60.
 _LEASES_EVERY_S = 10.0
 
 
@@ -92,7 +93,7 @@ class Rebuilder:
                 return False
             gaps = None if losses is None else fillable_gaps(losses, target.lifetime_ms, self._now_ms())
             if gaps is None:
-                target.staging.clear(self._extending_leases(tick))
+                target.staging.clear(self._extending_leases(tick, target.staging))
         except BaseException:
             target.staging.abandon()
             raise
@@ -128,7 +129,7 @@ class Rebuilder:
         """
         begun = self._begun.pop(name)
         target = replace(begun.target, topics=[topic for topic in begun.target.topics if topic not in missing_topics])
-        step = self._extending_leases(tick)
+        step = self._extending_leases(tick, target.staging)
         try:
             run = RebuildRun(target, begun.gaps, self._history, committed, generation, step, progress)
             return run.run(self._duplicates_topic, self._now_ms())
@@ -136,10 +137,11 @@ class Rebuilder:
             target.staging.abandon()
             raise
 
-    def _extending_leases(self, tick: Callable[[], None]) -> Callable[[], None]:
-        """Return a tick that also extends the leases of the rebuilds that wait for their turn."""
+    def _extending_leases(self, tick: Callable[[], None], running: StagingIndex) -> Callable[[], None]:
+        """Return a tick that also extends the leases of the running rebuild, and of those that wait for their turn."""
 
         def extend() -> None:
+            running.extend_lease()
             for begun in self._begun.values():
                 begun.target.staging.extend_lease()
 

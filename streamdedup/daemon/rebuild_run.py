@@ -71,7 +71,7 @@ class RebuildRun:
     """Replays, seeds and announces, under the lease on ``target``.
 
     ``gaps`` has the gap to fill by partition; None to rebuild the whole index. ``committed`` has the committed offsets
-    in all topics, ``generation`` is that of the group, 0 beside daemons at work.
+    in all topics, ``generation`` is that of the group, 0 beside daemons at work. ``tick`` extends the lease.
     """
 
     def __init__(
@@ -151,6 +151,7 @@ class RebuildRun:
         states = index.partition_states(list(self._committed))
         fences = {}
         for partition, committed in self._committed.items():
+            self._tick()
             # `fence` would refuse the committed attempt, which the index does not know. The announced attempt stays: it
             # shows the gap to the next process if this process ends now.
             announced = states[partition].announced
@@ -186,7 +187,7 @@ class RebuildRun:
         if self._target.lifetime_ms is None:
             return {}
         offsets = {partition: committed.offset for partition, committed in self._committed.items()}
-        progress = self._history.progress(self._target.topics, offsets, now_ms)
+        progress = self._history.progress(self._target.topics, offsets, now_ms, self._tick)
         if self._pipeline.max_start_age_ms is not None:  # `auto_offset_reset = "window"`
             progress = without_skipped(progress, offsets, now_ms - self._pipeline.max_start_age_ms)
         return rebuild_window(progress, self._target.lifetime_ms, now_ms)
@@ -259,9 +260,11 @@ class RebuildRun:
     def _fence_uncommitted(self, fences: Mapping[Partition, Fence]) -> list[Fence]:
         """Fence the other partitions too, so that the index refuses all batches in progress; return all fences."""
         index = self._pipeline.index
-        partitions = self._history.progress(self._target.topics, {}, clock.now_ms())  # also those without a commit
+        # Also those without a commit.
+        partitions = self._history.progress(self._target.topics, {}, clock.now_ms(), self._tick)
         all_fences = list(fences.values())
         for partition, state in index.partition_states(sorted(partitions.keys() - fences.keys())).items():
+            self._tick()
             if state.high_water_mark is not None:  # otherwise no batch has begun
                 mark, in_kafka = state.high_water_mark, BrokerState(state.topic_id)
                 all_fences.append(index.fence(partition, self._generation, mark, state=in_kafka))
@@ -312,7 +315,7 @@ class RebuildRun:
                 seeds.write()
         seeds.write()
         if self._gaps is None:  # an index with gaps knows the incarnations, or learns them by the replay
-            seeds.restore_incarnations()
+            seeds.restore_incarnations(self._tick)
 
     def _alerts(self, batch: Batch) -> Iterator[Alert]:
         for record in batch.records:

@@ -10,13 +10,14 @@ from structlog.testing import capture_logs
 
 from streamdedup import clock
 from streamdedup.cli import index as commands
-from streamdedup.daemon import rebuild
+from streamdedup.daemon import rebuild, rebuild_seeds
 from streamdedup.daemon.attempts import lineage_of
 from streamdedup.daemon.losses import Gap, Loss, find_losses
 from streamdedup.daemon.metrics import REBUILD_KINDS
 from streamdedup.daemon.partitions import PartitionOwnership
 from streamdedup.daemon.read_ahead import POLL_S
 from streamdedup.daemon.rebuild_run import RebuildRun, RebuildTarget
+from streamdedup.daemon.rebuild_seeds import Seeds
 from streamdedup.daemon.recovery import Recovery
 from streamdedup.detection.detector import Detector
 from streamdedup.detection.model import document_number
@@ -825,6 +826,39 @@ def test_before_a_gap_is_filled_batches_in_progress_without_a_commit_are_refused
         index.finish({}, [], [in_progress])
     number = document_number("articles", "m")  # the match of `pending_of`
     assert [run._are_matched(numbers, fences) for numbers in ({number}, {number + 1})] == [True, False]
+
+
+def test_the_lease_of_the_running_rebuild_is_extended_at_every_step(monkeypatch):
+    several = DraftsOfSeveral(monkeypatch)
+    several.rebuilder.begin("a", tick=several.step)
+    assert several.rebuilder.rebuild("a", several.committed, 1, several.step) == len(BEFORE)
+    kept_at = [*several.kept_at["a"], several.now_s]
+    assert max(later - earlier for earlier, later in itertools.pairwise(kept_at)) <= 20
+
+
+def test_fences_progress_and_incarnations_are_steps_of_a_rebuild(monkeypatch):
+    world, steps = World(BEFORE).run(), []
+    index = MemoryIndex()
+    index.open(FINGERPRINT)
+    pipeline = SimpleNamespace(name="articles", index=index, max_start_age_ms=None)
+    target = RebuildTarget(None, pipeline, [INPUT], 1_000, None)
+    committed = {partition: CommittedOffset(end) for partition, end in world.ends.items()}
+
+    def count_of(step):
+        steps.clear()
+        step()
+        return len(steps)
+
+    run = RebuildRun(target, None, MemoryHistory(world.broker), committed, 2, lambda: steps.append(1), print)
+    fences = run._fence_committed()
+    seeds = Seeds(pipeline, list(fences.values()))
+    seeds._incarnations = dict.fromkeys(range(3), (0, "00"))
+    monkeypatch.setattr(rebuild_seeds, "_MOST_ENTRIES", 1)
+    partitions = len(committed)
+    assert count_of(run._fence_committed) == partitions
+    assert count_of(lambda: run._window(now_ms=2_000)) == partitions
+    assert count_of(lambda: run._fence_uncommitted({})) == 2 * partitions
+    assert count_of(lambda: seeds.restore_incarnations(run._tick)) == 3
 
 
 def test_a_rebuild_announces_its_lineage_also_where_an_operator_has_set_the_offset():
