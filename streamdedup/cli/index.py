@@ -22,7 +22,7 @@ from streamdedup.cli.output import showing_keys, showing_parts, tell
 from streamdedup.cli.settings_options import ConfigOption, SetOption, load_settings, with_same_settings
 from streamdedup.counts import counted
 from streamdedup.daemon.losses import Loss, find_losses, is_lost_as_a_whole
-from streamdedup.daemon.rebuild import fillable_gaps, keeping_membership
+from streamdedup.daemon.rebuild import Rebuilt, fillable_gaps, keeping_membership
 from streamdedup.daemon.rebuild_run import Progress
 from streamdedup.errors import EXIT_INDEX_LOST, BrokerUnavailable, SettingsError, StreamdedupError
 from streamdedup.index.backend import Backend
@@ -174,9 +174,9 @@ def rebuild(
             confirm(f"Replace the index of {', '.join(to_replace)} at {backend.address}?", yes=yes)
         with showing_keys("deleting") as on_keys, showing_parts("offsets") as progress:
             gaps = {name: None if name in to_rebuild else of_profile for name, of_profile in losses.items()}
-            counts = _rebuild(settings, gaps, backend, on_keys, progress)
-    for name, count in counts.items():
-        tell(f"{name}: {'rebuilt' if name in to_rebuild else 'complete again'} from {counted(count, 'record')}")
+            rebuilt = _rebuild(settings, gaps, backend, on_keys, progress)
+    for name, (count, kind) in rebuilt.items():
+        tell(f"{name}: {'rebuilt' if kind == 'lost' else 'complete again'} from {counted(count, 'record')}")
 
 
 def _losses(settings: Settings, names: Sequence[str], backend: Backend) -> dict[str, list[Loss]]:
@@ -218,8 +218,8 @@ def _rebuild(
     backend: Backend,
     on_keys: Callable[[int], None],
     progress: Progress,
-) -> dict[str, int]:
-    """Rebuild the indexes of profiles up to the committed offsets; return the record count by profile.
+) -> dict[str, Rebuilt]:
+    """Rebuild the indexes of profiles up to the committed offsets; return the results by profile.
 
     ``gaps`` has the losses of each profile whose index stays; None for a profile whose whole index is rebuilt.
     ``on_keys`` is called with the count of newly deleted keys of the old index.
@@ -300,9 +300,10 @@ def _prepare(settings: Settings, names: Sequence[str], backend: Backend, progres
             topics = settings.profiles[name].topics
             offsets = {partition: offset for partition, offset in committed.items() if partition.topic in topics}
             if builder.begin(name, find_losses=partial(find_losses, backend.index(name), offsets)):
-                record_count += builder.rebuild(
+                rebuilt = builder.rebuild(
                     name, committed, _NO_GENERATION, tick=lambda: None, progress=progress, missing_topics=missing
                 )
+                record_count += rebuilt.records_count
         round_s = time.monotonic() - round_began_at
         tell(f"read {counted(record_count, 'record')} in {round_s:.1f} s")
         if round_s <= _SHORT_ROUND_S or round_s > _MAX_ROUND_SHARE * previous_round_s:

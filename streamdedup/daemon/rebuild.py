@@ -24,6 +24,7 @@ Steps, for each profile (3 to 5: ``rebuild_run``):
 import time
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
+from typing import NamedTuple
 
 from streamdedup import clock
 from streamdedup.daemon.losses import Gap, Loss, gap_by_partition, is_lost_as_a_whole
@@ -47,6 +48,13 @@ class _Begun:
 
     target: RebuildTarget
     gaps: Mapping[Partition, Gap] | None
+    kind: str
+
+
+class Rebuilt(NamedTuple):
+    """A complete rebuild: the number of replayed records, and the kind in the end, one of ``metrics.REBUILD_KINDS``."""
+
+    records_count: int
     kind: str
 
 
@@ -118,8 +126,8 @@ class Rebuilder:
         tick: Callable[[], None],
         progress: Progress = lambda _topics, _done, _total: None,
         missing_topics: frozenset[str] = frozenset(),
-    ) -> int:
-        """Rebuild a profile's index after ``begin``; return the number of replayed records.
+    ) -> Rebuilt:
+        """Rebuild a profile's index after ``begin``.
 
         ``committed`` has the committed offsets of all partitions. ``generation`` is that of the group, and began after
         ``begin``; 0 beside daemons at work.
@@ -132,10 +140,11 @@ class Rebuilder:
         step = self._extending_leases(tick, target.staging)
         try:
             run = RebuildRun(target, begun.gaps, self._history, committed, generation, step, progress)
-            return run.run(self._duplicates_topic, self._now_ms())
+            count = run.run(self._duplicates_topic, self._now_ms())
         except BaseException:
             target.staging.abandon()
             raise
+        return Rebuilt(count, "lost" if run.is_whole else begun.kind)
 
     def _extending_leases(self, tick: Callable[[], None], running: StagingIndex) -> Callable[[], None]:
         """Return a tick that also extends the leases of the running rebuild, and of those that wait for their turn."""

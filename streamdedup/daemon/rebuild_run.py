@@ -130,6 +130,11 @@ class RebuildRun:
         self._complete()
         return count
 
+    @property
+    def is_whole(self) -> bool:
+        """Whether the whole index is rebuilt, also because gaps were given up."""
+        return self._gaps is None
+
     def _give_up_gaps(self) -> dict[Partition, Fence]:
         """Delete the index, to rebuild it as a whole; return new fences, because the old ones are deleted too."""
         log.warning("gap_given_up", profile=self._pipeline.name)

@@ -16,6 +16,7 @@ from streamdedup.daemon.losses import Gap, Loss, find_losses
 from streamdedup.daemon.metrics import REBUILD_KINDS
 from streamdedup.daemon.partitions import PartitionOwnership
 from streamdedup.daemon.read_ahead import POLL_S
+from streamdedup.daemon.rebuild import Rebuilt
 from streamdedup.daemon.rebuild_run import RebuildRun, RebuildTarget
 from streamdedup.daemon.rebuild_seeds import Seeds
 from streamdedup.daemon.recovery import Recovery
@@ -508,7 +509,7 @@ def test_an_index_that_waits_to_be_built_stays_reserved_while_another_one_is_beg
     several.rebuilder.begin("b")
     several.rebuilder.begin("a", tick=several.step)
     begun_at = several.now_s
-    assert several.rebuilder.rebuild("a", several.committed, 1, several.step) == len(BEFORE)
+    assert several.rebuilder.rebuild("a", several.committed, 1, several.step) == (len(BEFORE), "lost")
     kept_at = [*several.kept_at["b"], several.now_s]
     assert max(later - earlier for earlier, later in itertools.pairwise(kept_at)) <= 40
     assert several.now_s > begun_at + 60 > 60
@@ -601,6 +602,24 @@ def test_the_command_asks_before_it_replaces_an_index_and_replaces_none_unasked_
         commands.rebuild()
     assert asked == ["Replace the index of a at memory?"]
     assert begun == [("a", None), "abandoned"]
+
+
+@pytest.mark.parametrize(("kind", "done"), [("lost", "rebuilt"), ("gap", "complete again")])
+def test_the_command_says_whether_the_whole_index_was_rebuilt_also_where_a_gap_was_given_up(monkeypatch, kind, done):
+    told = []
+    patches = {
+        "load_settings": lambda *_: SimpleNamespace(profiles={"a": None}),
+        "connect_backend": lambda _settings: contextlib.nullcontext(SimpleNamespace(require_usable=list)),
+        "_losses": lambda *_: {"a": []},
+        "_is_gap": lambda *_: True,
+        "_rebuild": lambda *_: {"a": Rebuilt(3, kind)},
+        "refuse_while_daemons_run": lambda *_, **__: None,
+        "tell": told.append,
+    }
+    for name, patch in patches.items():
+        monkeypatch.setattr(commands, name, patch)
+    commands.rebuild()
+    assert told == [f"a: {done} from 3 records"]
 
 
 def test_a_rebuild_of_an_index_without_losses_gives_up_the_lease_and_deletes_nothing():
@@ -802,6 +821,7 @@ def test_a_gap_without_some_of_its_records_is_rebuilt_as_a_whole(loses, is_gap):
         world.send(Sent("z", TEXT, 1)).run()
     assert [log["event"] for log in logs if "gap" in log["event"]] == ([] if is_gap else ["gap_given_up"])
     assert [log["event"] for log in logs].count("index_rebuild_begun") == 1
+    assert [log["kind"] for log in logs if log["event"] == "index_rebuilt"] == ["gap" if is_gap else "lost"]
     assert all("x" not in pair for pair in world.pairs())
 
 
@@ -831,7 +851,7 @@ def test_before_a_gap_is_filled_batches_in_progress_without_a_commit_are_refused
 def test_the_lease_of_the_running_rebuild_is_extended_at_every_step(monkeypatch):
     several = DraftsOfSeveral(monkeypatch)
     several.rebuilder.begin("a", tick=several.step)
-    assert several.rebuilder.rebuild("a", several.committed, 1, several.step) == len(BEFORE)
+    assert several.rebuilder.rebuild("a", several.committed, 1, several.step) == (len(BEFORE), "lost")
     kept_at = [*several.kept_at["a"], several.now_s]
     assert max(later - earlier for earlier, later in itertools.pairwise(kept_at)) <= 20
 
