@@ -89,6 +89,15 @@ def test_a_missed_mark_and_offsets_set_by_hand_are_no_loss():
     assert world.send(Sent("d", OTHER_TEXT, 2)).run().pairs() == [("a", "b"), ("c", "d")]
 
 
+def test_a_loss_that_shows_after_a_commit_undoes_no_committed_batch():
+    def flush(world, _moment):
+        world.server.go_back(None, restarts=False)
+
+    world = World(BEFORE, on_index_lost="rebuild", plan=once("finish", flush)).run()
+    assert world.daemons[0].metric("records_total") == len(BEFORE)
+    assert world.send(Sent("d", OTHER_TEXT, 0)).run().pairs() == [("a", "b"), ("c", "d")]
+
+
 def test_a_busy_daemon_compares_the_attempts_only_after_a_pause():
     world = World(BEFORE, batch_size=1).run()
     asked = []
