@@ -85,7 +85,7 @@ class IndexUpkeep(Protocol):
         """Tell whether a deletion was interrupted."""
 
     def is_staging(self) -> bool:
-        """Tell whether the index is being rebuilt."""
+        """Tell whether the index is being rebuilt, or deleted by `index drop`."""
 
     def partitions(self, topics: Iterable[str], also: Iterable[Partition] = ()) -> dict[Partition, PartitionFacts]:
         """Return the facts for those partitions of ``topics``, and those in ``also``, that the index has seen."""
