@@ -1168,7 +1168,8 @@ class TestDrafts:
             extend()
             assert LEASE_MS // 2 < redis_client.pttl(lease) <= LEASE_MS
         redis_client.pexpire(lease, LEASE_MS // 2)
-        staging.clear(look)
+        keys_count = redis_client.dbsize() - 1  # without the lease
+        assert staging.clear(look) == keys_count
         assert refusals
 
     def test_one_that_was_interrupted_while_the_old_index_was_deleted_can_be_begun_again_at_once(

@@ -613,6 +613,24 @@ def test_the_command_asks_before_it_replaces_an_index_and_replaces_none_unasked_
     assert begun == [("a", None), "abandoned"]
 
 
+@pytest.mark.parametrize("error", [None, StoreUnavailable("away")])
+def test_an_index_is_dropped_under_a_lease_which_is_given_up_also_after_an_error(error):
+    calls = []
+
+    def clear():
+        calls.append("clear")
+        if error is not None:
+            raise error
+        return 7
+
+    staging = SimpleNamespace(
+        take_lease=lambda: calls.append("take"), clear=clear, abandon=lambda: calls.append("abandon")
+    )
+    with contextlib.nullcontext() if error is None else pytest.raises(StoreUnavailable):
+        assert commands._delete(staging) == 7
+    assert calls == ["take", "clear", "abandon"]
+
+
 @pytest.mark.parametrize(("kind", "done"), [("lost", "rebuilt"), ("gap", "complete again")])
 def test_the_command_says_whether_the_whole_index_was_rebuilt_also_where_a_gap_was_given_up(monkeypatch, kind, done):
     told = []
