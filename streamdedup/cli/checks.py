@@ -206,11 +206,11 @@ def _index_finding(
     """Return the finding about the index of a profile; raises the error with which the daemon would end."""
     topics = settings.profiles[name].topics
     upkeep = backend.upkeep(name)
+    if upkeep.is_staging():
+        text = f"index of {name}: being rebuilt or deleted; a daemon that is started now waits for the end"
+        return Finding.warning("index", text)
     if upkeep.is_half_dropped():
         raise IndexMismatch("half deleted; call streamdedup index drop again")  # the daemon raises the same
-    if upkeep.is_staging():
-        text = f"index of {name}: being rebuilt; a daemon that is started now waits for the end"
-        return Finding.warning("index", text)
     stored = upkeep.fingerprint()
     if stored is not None:
         opening = compare_fingerprints(stored, backend.configured_fingerprint(name))  # raises `IndexMismatch`

@@ -22,11 +22,12 @@ from streamdedup.cli.output import showing_keys, showing_parts, tell
 from streamdedup.cli.settings_options import ConfigOption, SetOption, load_settings, with_same_settings
 from streamdedup.counts import counted
 from streamdedup.daemon.losses import Loss, find_losses, is_lost_as_a_whole
-from streamdedup.daemon.rebuild import fillable_gaps, keeping_membership
+from streamdedup.daemon.rebuild import Rebuilt, fillable_gaps, keeping_membership
 from streamdedup.daemon.rebuild_run import Progress
 from streamdedup.errors import EXIT_INDEX_LOST, BrokerUnavailable, SettingsError, StreamdedupError
 from streamdedup.index.backend import Backend
 from streamdedup.index.fingerprints import mismatches
+from streamdedup.index.staging import StagingIndex
 from streamdedup.indexes import connect_backend, lifetime_ms
 from streamdedup.kafka.admin import require_topics
 from streamdedup.kafka.consumer import KafkaSource
@@ -103,7 +104,7 @@ def drop(
 ) -> None:
     """Delete the index of all profiles, or of some.
 
-    Stop all daemons of the group first. Nothing in Kafka is changed.
+    Stop all daemons of the group first; one that starts meanwhile waits. Nothing in Kafka is changed.
 
     Example:  streamdedup index drop --config streamdedup.toml --profile reviews
     """
@@ -120,7 +121,7 @@ def drop(
         confirm(f"Delete the index of {indexes} at {backend.address}?", yes=yes)
         for name in names:
             with showing_keys(f"deleting {name}") as on_keys:
-                deleted = backend.upkeep(name).drop(on_keys)
+                deleted = _delete(backend.staging(name, on_keys))
             tell(f"{name}: {counted(deleted, 'key')} deleted" if deleted else f"{name}: there was no index")
     group = settings.kafka.group_id
     tell(
@@ -129,6 +130,15 @@ def drop(
     tell('publishing nothing, unless service.on_index_lost is "fail" (it ends) or "continue" (the index stays empty).')
     tell("To rebuild it and publish all pairs again: another kafka.group_id.")
     tell("To begin with an empty index: --set service.on_index_lost=continue, once.")
+
+
+def _delete(staging: StagingIndex) -> int:
+    """Delete an index under the lease of a rebuild, so that daemons wait; return the number of deleted keys."""
+    staging.take_lease()
+    try:
+        return staging.clear()
+    finally:
+        staging.abandon()
 
 
 @index.command()
@@ -164,9 +174,9 @@ def rebuild(
             confirm(f"Replace the index of {', '.join(to_replace)} at {backend.address}?", yes=yes)
         with showing_keys("deleting") as on_keys, showing_parts("offsets") as progress:
             gaps = {name: None if name in to_rebuild else of_profile for name, of_profile in losses.items()}
-            counts = _rebuild(settings, gaps, backend, on_keys, progress)
-    for name, count in counts.items():
-        tell(f"{name}: {'rebuilt' if name in to_rebuild else 'complete again'} from {counted(count, 'record')}")
+            rebuilt = _rebuild(settings, gaps, backend, on_keys, progress)
+    for name, (count, kind) in rebuilt.items():
+        tell(f"{name}: {'rebuilt' if kind == 'lost' else 'complete again'} from {counted(count, 'record')}")
 
 
 def _losses(settings: Settings, names: Sequence[str], backend: Backend) -> dict[str, list[Loss]]:
@@ -208,8 +218,8 @@ def _rebuild(
     backend: Backend,
     on_keys: Callable[[int], None],
     progress: Progress,
-) -> dict[str, int]:
-    """Rebuild the indexes of profiles up to the committed offsets; return the record count by profile.
+) -> dict[str, Rebuilt]:
+    """Rebuild the indexes of profiles up to the committed offsets; return the results by profile.
 
     ``gaps`` has the losses of each profile whose index stays; None for a profile whose whole index is rebuilt.
     ``on_keys`` is called with the count of newly deleted keys of the old index.
@@ -290,9 +300,10 @@ def _prepare(settings: Settings, names: Sequence[str], backend: Backend, progres
             topics = settings.profiles[name].topics
             offsets = {partition: offset for partition, offset in committed.items() if partition.topic in topics}
             if builder.begin(name, find_losses=partial(find_losses, backend.index(name), offsets)):
-                record_count += builder.rebuild(
+                rebuilt = builder.rebuild(
                     name, committed, _NO_GENERATION, tick=lambda: None, progress=progress, missing_topics=missing
                 )
+                record_count += rebuilt.records_count
         round_s = time.monotonic() - round_began_at
         tell(f"read {counted(record_count, 'record')} in {round_s:.1f} s")
         if round_s <= _SHORT_ROUND_S or round_s > _MAX_ROUND_SHARE * previous_round_s:

@@ -1,28 +1,30 @@
 """The status of the indexes for ``index status`` (``cli.index``): collected as JSON values, and rendered as lines.
 
-An index is lost here if it has never seen a partition with a committed offset. An index that has gone back to an
-earlier time is shown as "behind" its offsets; ``daemon.losses``, of the daemons and ``index rebuild``, recognises it.
+``daemon.losses`` tells whether an index is lost; an index with other parameters, whether it has seen the partition.
 """
 
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from dataclasses import asdict
 from typing import Any
 
 from streamdedup.cli.assembly import kafka_options
+from streamdedup.daemon.losses import find_losses
 from streamdedup.errors import BrokerMisconfigured, BrokerUnavailable
 from streamdedup.index.backend import Backend, IndexUpkeep, PartitionFacts
 from streamdedup.index.fingerprints import ADVISORY_PARAMETERS, differences
 from streamdedup.index.values import BrokerState, is_recreated
 from streamdedup.kafka.errors import missing_topics_text
 from streamdedup.kafka.group_admin import GroupState, describe_group
+from streamdedup.kafka.protocols import CommittedOffset
 from streamdedup.position import Partition
 from streamdedup.settings import Settings
 
 #: Explanations of the states of a partition (``_partition_state``).
 _STATE_TEXTS = {
-    "lost": "offsets are committed, but the index has never seen this partition: it was lost, or it is another one; "
-    "restore the settings of the store or the name of the profile if they changed, else: streamdedup index rebuild",
-    "behind": "the committed offset is higher: a daemon ended right after a commit, or Redis lost writes in a failover",
+    "lost": "offsets are committed, but the index does not know them: it was lost, has gone back to an earlier time, "
+    "or is another one; restore the settings of the store or the name of the profile if they changed, else: "
+    "streamdedup index rebuild",
+    "behind": "the committed offset is higher: a daemon ended right after a commit",
     "recreated": "the topic was deleted and created again; a daemon begins at its oldest record and emits as usual",
     "ahead": "the committed offset was reset; records below the mark publish nothing again",
 }
@@ -58,21 +60,27 @@ def _profile(
 ) -> dict[str, Any]:
     upkeep, index = backend.upkeep(name), backend.index(name)
     fingerprint = upkeep.fingerprint()
+    topics = settings.profiles[name].topics
     all_differences = {} if fingerprint is None else differences(fingerprint, backend.configured_fingerprint(name))
     survey = None if on_keys is None else upkeep.survey(on_keys)
-    missing = None if group is None else sorted(group.missing_topics.intersection(settings.profiles[name].topics))
+    # Differences in advisory parameters do not keep a daemon from working.
+    blocking = [text for parameter, text in all_differences.items() if parameter not in ADVISORY_PARAMETERS]
+    missing = None if group is None else sorted(group.missing_topics.intersection(topics))
+    committed = {} if group is None else {p: offset for p, offset in group.committed.items() if p.topic in topics}
+    # An index with other parameters may have other slots.
+    losses = [] if fingerprint is None or blocking else find_losses(index, committed)
+    lost = {loss.partition for loss in losses if not loss.is_switch}
     return {
         "name": name,
         "exists": fingerprint is not None,
         "half_dropped": upkeep.is_half_dropped(),
-        # Differences in advisory parameters do not keep a daemon from working.
-        "differences": [text for parameter, text in all_differences.items() if parameter not in ADVISORY_PARAMETERS],
+        "differences": blocking,
         "advisories": [text for parameter, text in all_differences.items() if parameter in ADVISORY_PARAMETERS],
         "documents": index.count_documents(),
         "claims": index.count_claims(),
         "exact_documents": None if survey is None else survey.documents_count,
         "missing_topics": missing,
-        "partitions": list(_partitions(settings, name, upkeep, group)),
+        "partitions": list(_partitions(topics, committed, upkeep, group, lost)),
         "keys": None
         if survey is None
         else {kind: {"count": keys.count, "bytes": keys.used_bytes} for kind, keys in survey.kinds.items()},
@@ -80,11 +88,13 @@ def _profile(
 
 
 def _partitions(
-    settings: Settings, name: str, upkeep: IndexUpkeep, group: GroupState | None
+    topics: Sequence[str],
+    committed_offsets: Mapping[Partition, CommittedOffset],
+    upkeep: IndexUpkeep,
+    group: GroupState | None,
+    lost: Collection[Partition],
 ) -> Iterator[dict[str, Any]]:
-    topics = settings.profiles[name].topics
-    group_offsets = {} if group is None else group.committed
-    offsets = {partition: offset for partition, offset in group_offsets.items() if partition.topic in topics}
+    offsets = {partition: committed.offset for partition, committed in committed_offsets.items()}
     facts_by_partition = upkeep.partitions(topics, offsets)  # those of the topics, and also the partitions of `offsets`
     is_running = group is not None and bool(group.members)
     for partition in sorted(facts_by_partition.keys() | offsets.keys()):
@@ -92,6 +102,7 @@ def _partitions(
         committed = offsets.get(partition)
         end = None if group is None else group.ends.get(partition)
         topic_id = "" if group is None else group.topic_ids.get(partition.topic, "")
+        state = "lost" if partition in lost else _partition_state(facts, committed, topic_id, is_running=is_running)
         yield {
             "topic": partition.topic,
             "partition": partition.partition,
@@ -100,7 +111,7 @@ def _partitions(
             "end": end,
             "lag": None if committed is None or end is None else max(0, end - committed),
             "generation": facts.generation,
-            "state": _partition_state(facts, committed, topic_id, is_running=is_running),
+            "state": state,
         }
 
 

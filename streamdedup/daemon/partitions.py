@@ -186,16 +186,17 @@ class PartitionOwnership:
     ) -> None:
         """Raise the high-water marks to the committed offsets, and remove the pending matches.
 
-        The batch is committed, so a failure undoes nothing: the next comparison raises the high-water marks.
+        The batch is committed, so a failure undoes nothing: the next comparison raises the high-water marks, or finds
+        the loss.
         """
         for pipeline, partitions in self._by_pipeline(ends):
             positions = detected[pipeline.name].pending_positions if pipeline.name in detected else ()
             try:
                 marks = {partition: ends[partition] for partition in partitions}
                 pipeline.index.finish(marks, positions, [fences[partition] for partition in partitions])
-            except (StoreUnavailable, BatchRefused) as error:
+            except (StoreUnavailable, BatchRefused, IndexLost) as error:
                 log.info("mark_missed", reason=str(error))
-                self._is_comparison_due = True  # the refusal may be the only sign that the index has gone back
+                self._is_comparison_due = True  # the failure may be the only sign of a loss
 
     def _by_pipeline(self, partitions: Iterable[Partition]) -> Iterator[tuple[Pipeline, list[Partition]]]:
         groups: dict[str, tuple[Pipeline, list[Partition]]] = {}

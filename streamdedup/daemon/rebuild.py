@@ -16,24 +16,26 @@ Steps, for each profile (3 to 5: ``rebuild_run``):
        these offsets, silently. A gap is replayed from the starts of the last announced attempts. A lost index is
        replayed from one lifetime before the next record (``rebuild_window``), deletions from a marker's life before.
     4. Seed claims (rule 8), clusters and incarnations from the alert topic. For a gap, read alerts from the last commit
-       that the index knows on. For a lost index, read all alerts: each request for a claim extends its life, so claims
-       may be much older than their documents.
+       that the index knows on, or from the earliest record of the gap. For a lost index, read all alerts: each request
+       for a claim extends its life, so claims may be much older than their documents.
     5. Announce new attempts beside the committed ones, and complete the index.
 """
 
 import time
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
+from typing import NamedTuple
 
 from streamdedup import clock
 from streamdedup.daemon.losses import Gap, Loss, gap_by_partition, is_lost_as_a_whole
 from streamdedup.daemon.rebuild_run import Progress, RebuildRun, RebuildTarget
+from streamdedup.index.staging import StagingIndex
 from streamdedup.kafka.protocols import CommittedOffset, History, Source
 from streamdedup.position import Partition
 
 #: Interval and duration of the calls that keep the group membership, in seconds.
 _MEMBERSHIP_EVERY_S, _MEMBERSHIP_S = 1.0, 0.01
-#: Interval at which the leases on staging indexes that wait for their turn are extended, in seconds. A lease lasts 60.
+#: Interval at which the leases on staging indexes are extended, in seconds. A lease lasts 60.
 _LEASES_EVERY_S = 10.0
 
 
@@ -46,6 +48,13 @@ class _Begun:
 
     target: RebuildTarget
     gaps: Mapping[Partition, Gap] | None
+    kind: str
+
+
+class Rebuilt(NamedTuple):
+    """A complete rebuild: the number of replayed records, and the kind in the end, one of ``metrics.REBUILD_KINDS``."""
+
+    records_count: int
     kind: str
 
 
@@ -92,7 +101,7 @@ class Rebuilder:
                 return False
             gaps = None if losses is None else fillable_gaps(losses, target.lifetime_ms, self._now_ms())
             if gaps is None:
-                target.staging.clear(self._extending_leases(tick))
+                target.staging.clear(self._extending_leases(tick, target.staging))
         except BaseException:
             target.staging.abandon()
             raise
@@ -117,8 +126,8 @@ class Rebuilder:
         tick: Callable[[], None],
         progress: Progress = lambda _topics, _done, _total: None,
         missing_topics: frozenset[str] = frozenset(),
-    ) -> int:
-        """Rebuild a profile's index after ``begin``; return the number of replayed records.
+    ) -> Rebuilt:
+        """Rebuild a profile's index after ``begin``.
 
         ``committed`` has the committed offsets of all partitions. ``generation`` is that of the group, and began after
         ``begin``; 0 beside daemons at work.
@@ -128,18 +137,20 @@ class Rebuilder:
         """
         begun = self._begun.pop(name)
         target = replace(begun.target, topics=[topic for topic in begun.target.topics if topic not in missing_topics])
-        step = self._extending_leases(tick)
+        step = self._extending_leases(tick, target.staging)
         try:
             run = RebuildRun(target, begun.gaps, self._history, committed, generation, step, progress)
-            return run.run(self._duplicates_topic, self._now_ms())
+            count = run.run(self._duplicates_topic, self._now_ms())
         except BaseException:
             target.staging.abandon()
             raise
+        return Rebuilt(count, "lost" if run.is_whole else begun.kind)
 
-    def _extending_leases(self, tick: Callable[[], None]) -> Callable[[], None]:
-        """Return a tick that also extends the leases of the rebuilds that wait for their turn."""
+    def _extending_leases(self, tick: Callable[[], None], running: StagingIndex) -> Callable[[], None]:
+        """Return a tick that also extends the leases of the running rebuild, and of those that wait for their turn."""
 
         def extend() -> None:
+            running.extend_lease()
             for begun in self._begun.values():
                 begun.target.staging.extend_lease()
 

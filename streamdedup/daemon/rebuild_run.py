@@ -71,7 +71,7 @@ class RebuildRun:
     """Replays, seeds and announces, under the lease on ``target``.
 
     ``gaps`` has the gap to fill by partition; None to rebuild the whole index. ``committed`` has the committed offsets
-    in all topics, ``generation`` is that of the group, 0 beside daemons at work.
+    in all topics, ``generation`` is that of the group, 0 beside daemons at work. ``tick`` extends the lease.
     """
 
     def __init__(
@@ -99,6 +99,9 @@ class RebuildRun:
         }
         #: Where the gap begins, in the partitions that still have a committed offset.
         self._starts = {partition: gap.start for partition, gap in (gaps or {}).items() if partition in self._committed}
+        #: Time of the first alert for the gaps: of the latest known commit, or of their earliest record, because the
+        #: clock of a daemon may be wrong (``_is_fillable``).
+        self._alerts_ms = min((gap.since_ms for gap in (gaps or {}).values()), default=0)
         self._generation = generation
         self._attempt_ids = AttemptIds()
         self._tick = tick
@@ -127,6 +130,11 @@ class RebuildRun:
         self._complete()
         return count
 
+    @property
+    def is_whole(self) -> bool:
+        """Whether the whole index is rebuilt, also because gaps were given up."""
+        return self._gaps is None
+
     def _give_up_gaps(self) -> dict[Partition, Fence]:
         """Delete the index, to rebuild it as a whole; return new fences, because the old ones are deleted too."""
         log.warning("gap_given_up", profile=self._pipeline.name)
@@ -148,6 +156,7 @@ class RebuildRun:
         states = index.partition_states(list(self._committed))
         fences = {}
         for partition, committed in self._committed.items():
+            self._tick()
             # `fence` would refuse the committed attempt, which the index does not know. The announced attempt stays: it
             # shows the gap to the next process if this process ends now.
             announced = states[partition].announced
@@ -183,7 +192,7 @@ class RebuildRun:
         if self._target.lifetime_ms is None:
             return {}
         offsets = {partition: committed.offset for partition, committed in self._committed.items()}
-        progress = self._history.progress(self._target.topics, offsets, now_ms)
+        progress = self._history.progress(self._target.topics, offsets, now_ms, self._tick)
         if self._pipeline.max_start_age_ms is not None:  # `auto_offset_reset = "window"`
             progress = without_skipped(progress, offsets, now_ms - self._pipeline.max_start_age_ms)
         return rebuild_window(progress, self._target.lifetime_ms, now_ms)
@@ -232,6 +241,8 @@ class RebuildRun:
         replaced: set[int] = set()
         for batch in self._gap_batches():
             missing_count -= len(batch.records) + len(batch.unreadable)
+            times_ms = [record.timestamp_ms for record in batch.records if record.timestamp_ms >= 0]
+            self._alerts_ms = min([self._alerts_ms, *times_ms])
             decoded = decode_batch(batch, dict.fromkeys(self._target.topics, pipeline))
             positions = {
                 document_number(pipeline.name, document.id): document.position
@@ -254,12 +265,14 @@ class RebuildRun:
     def _fence_uncommitted(self, fences: Mapping[Partition, Fence]) -> list[Fence]:
         """Fence the other partitions too, so that the index refuses all batches in progress; return all fences."""
         index = self._pipeline.index
-        partitions = self._history.progress(self._target.topics, {}, clock.now_ms())  # also those without a commit
+        # Also those without a commit.
+        partitions = self._history.progress(self._target.topics, {}, clock.now_ms(), self._tick)
         all_fences = list(fences.values())
         for partition, state in index.partition_states(sorted(partitions.keys() - fences.keys())).items():
+            self._tick()
             if state.high_water_mark is not None:  # otherwise no batch has begun
-                mark, known_id, in_kafka = state.high_water_mark, state.committed_attempt, BrokerState(state.topic_id)
-                all_fences.append(index.fence(partition, self._generation, mark, known_id, in_kafka))
+                mark, in_kafka = state.high_water_mark, BrokerState(state.topic_id)
+                all_fences.append(index.fence(partition, self._generation, mark, state=in_kafka))
         return all_fences
 
     def _are_matched(self, numbers: Collection[int], fences: Sequence[Fence]) -> bool:
@@ -298,7 +311,7 @@ class RebuildRun:
 
     def _seed(self, duplicates_topic: str, fences: list[Fence]) -> None:
         """Read published alerts, and write what they show of claims, clusters and incarnations."""
-        since_ms = None if self._gaps is None else min(gap.since_ms for gap in self._gaps.values()) - _CLOCKS_MS
+        since_ms = None if self._gaps is None else max(0, self._alerts_ms - _CLOCKS_MS)
         seeds = Seeds(self._pipeline, fences)
         for batch in self._batches([duplicates_topic], since_ms, ends=None):
             for alert in self._alerts(batch):
@@ -307,7 +320,7 @@ class RebuildRun:
                 seeds.write()
         seeds.write()
         if self._gaps is None:  # an index with gaps knows the incarnations, or learns them by the replay
-            seeds.restore_incarnations()
+            seeds.restore_incarnations(self._tick)
 
     def _alerts(self, batch: Batch) -> Iterator[Alert]:
         for record in batch.records:

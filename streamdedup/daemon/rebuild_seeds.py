@@ -4,7 +4,7 @@ Called by ``rebuild_run``, which adds each alert of the profile, writes whenever
 restores the incarnations at the end. A change of the fields in ``wire.alerts`` also touches ``Seeds.add``.
 """
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from itertools import chain
 
 from msgspec import structs
@@ -69,11 +69,12 @@ class Seeds:
         self.claims.clear()
         self._alerts.clear()
 
-    def restore_incarnations(self) -> None:
+    def restore_incarnations(self, tick: Callable[[], None]) -> None:
         """Give incarnations to documents whose deletion was not replayed, because Kafka no longer has its record."""
         incarnations = {number: bytes.fromhex(text) for number, (_, text) in self._incarnations.items() if text}
         index, numbers = self._pipeline.index, list(incarnations)
         for start in range(0, len(numbers), _MOST_ENTRIES):
+            tick()
             entries = index.get_entries(numbers[start : start + _MOST_ENTRIES])
             # A deletion that was replayed has given the document an incarnation.
             lacking = [entry for entry in entries.values() if not entry.deleted and entry.content.incarnation is None]

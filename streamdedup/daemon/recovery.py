@@ -215,8 +215,7 @@ class Recovery:
         try:
             for name in names:
                 if self._rebuilder.has_begun(name):
-                    kind = self._rebuilder.kind_of(name)
-                    count = self._rebuilder.rebuild(name, committed, generation, step, missing_topics=missing)
+                    count, kind = self._rebuilder.rebuild(name, committed, generation, step, missing_topics=missing)
                     log.warning("index_rebuilt", profile=name, records=count, kind=kind)
                     self._on_lost(name, False, kind)
         finally:

@@ -72,7 +72,7 @@ class ServerFacts:
 
 
 class IndexUpkeep(Protocol):
-    """Inspects and deletes one index, for `index status`, `index drop`, other commands and ``library.Index.delete``.
+    """Inspects one index for `index status` and other commands, and deletes one for ``library.Index.delete``.
 
     Nothing takes a lock, so numbers are approximate while daemons write. ``on_keys`` gets the number of keys that were
     counted or deleted since its last call.
@@ -85,7 +85,7 @@ class IndexUpkeep(Protocol):
         """Tell whether a deletion was interrupted."""
 
     def is_staging(self) -> bool:
-        """Tell whether the index is being rebuilt."""
+        """Tell whether the index is being rebuilt, or deleted by `index drop`."""
 
     def partitions(self, topics: Iterable[str], also: Iterable[Partition] = ()) -> dict[Partition, PartitionFacts]:
         """Return the facts for those partitions of ``topics``, and those in ``also``, that the index has seen."""
@@ -94,9 +94,9 @@ class IndexUpkeep(Protocol):
         """Walk over all keys of the index."""
 
     def drop(self, on_keys: Callable[[int], None] = lambda _count: None) -> int:
-        """Delete the index and return the number of deleted keys.
+        """Delete an index that programs write, fences first, and return the number of deleted keys.
 
-        Daemons that still write find the index lost, and react as ``service.on_index_lost`` says.
+        The index of daemons is deleted under a lease (``StagingIndex.clear``).
         """
 
 

@@ -1,7 +1,7 @@
 """The staging index: an index during a rebuild, which becomes the index only when complete.
 
-Called by ``daemon.rebuild`` and ``daemon.rebuild_run``; made by ``index.backend.Backend.staging``. ``redis.staging``
-implements the Protocol.
+Called by ``daemon.rebuild`` and ``daemon.rebuild_run``, and by `index drop` for the deletion alone; made by
+``index.backend.Backend.staging``. ``redis.staging`` implements the Protocol.
 """
 
 from collections.abc import Callable
@@ -27,8 +27,11 @@ class StagingIndex(Protocol):
     def take_lease(self) -> None:
         """Take or extend the lease; raise ``StoreUnavailable`` if another process had it during the last minute."""
 
-    def clear(self, tick: Callable[[], None] = lambda: None) -> None:
-        """Delete the index; ``tick`` is called at every step. ``store`` may then be written from the beginning."""
+    def clear(self, tick: Callable[[], None] = lambda: None) -> int:
+        """Delete the index, fences first; ``tick`` is called at every step. Return the number of deleted keys.
+
+        ``store`` may then be written from the beginning.
+        """
 
     def extend_lease(self) -> None:
         """Extend the lease; to be called at least once a minute."""

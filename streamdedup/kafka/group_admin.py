@@ -1,13 +1,13 @@
 """Questions about a consumer group to the admin client, without joining the group.
 
 Called by the commands ``check``, ``index`` and ``dlq replay``, and by ``cli.guards``; ``refuse_other_indexes`` also by
-``producer.KafkaTransport`` before it joins, and by ``watches.OtherIndexWatch`` after. Of all functions that return
-committed offsets, ``committed_offsets`` alone leaves out those of deleted topics.
+``producer.KafkaTransport`` before it joins, and by ``watches.OtherIndexWatch`` after. Committed offsets of input topics
+are returned without those of deleted topics.
 """
 
 import re
 import time
-from collections.abc import Callable, Collection, Mapping
+from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Self, TypeVar
 
@@ -45,7 +45,7 @@ class GroupState:
     """
 
     members: tuple[str, ...] = ()
-    committed: Mapping[Partition, int] = field(default_factory=dict)
+    committed: Mapping[Partition, CommittedOffset] = field(default_factory=dict)
     topic_ids: Mapping[str, str] = field(default_factory=dict)
     missing_topics: frozenset[str] = frozenset()
     ends: Mapping[Partition, int] = field(default_factory=dict)
@@ -62,10 +62,17 @@ def committed_offsets(options: KafkaOptions) -> dict[Partition, CommittedOffset]
     with admin_client(options) as admin:
         doing = f"look up the group {options.group_id}"
         committed = _retrying(options, doing, lambda: _commits_of(admin, options.group_id))
-        topics = {topic["name"]: topic for topic in admin.describe_topics(list(options.topics))}
+        return _of_present_topics(committed, admin.describe_topics(list(options.topics)))
+
+
+def _of_present_topics(
+    committed: Mapping[Partition, CommittedOffset], topics: Sequence[Mapping[str, Any]]
+) -> dict[Partition, CommittedOffset]:
+    """Return the offsets in existing topics that were not committed for an earlier topic of the same name."""
+    by_name = {topic["name"]: topic for topic in topics}
     offsets = {}
     for partition, commit in committed.items():
-        topic = topics.get(partition.topic)
+        topic = by_name.get(partition.topic)
         if topic is None or is_topic_missing(topic["error_code"]):
             continue
         offset = with_parsed_metadata(commit.offset, commit.metadata)
@@ -126,9 +133,7 @@ def committed_if_listed(options: KafkaOptions) -> dict[Partition, int]:
     with admin_client(options) as admin:
         if not any(listed["group_id"] == options.group_id for listed in admin.list_groups()):
             return {}
-        doing = f"look up the group {options.group_id}"
-        committed = _retrying(options, doing, lambda: _commits_of(admin, options.group_id))
-    return {partition: commit.offset for partition, commit in committed.items()}
+    return {partition: committed.offset for partition, committed in committed_offsets(options).items()}
 
 
 def _commits_of(
@@ -156,7 +161,7 @@ def _describe(admin: Any, options: KafkaOptions) -> GroupState:
     }
     return GroupState(
         members=tuple(sorted(map(_member_text, group["members"]))),
-        committed={partition: commit.offset for partition, commit in committed.items()},
+        committed=_of_present_topics(committed, topics),
         topic_ids={topic["name"]: topic_id for topic in topics if (topic_id := topic_id_of(topic["topic_id"]))},
         missing_topics=frozenset(topic["name"] for topic in topics if is_topic_missing(topic["error_code"])),
         ends={Partition(*partition): end.offset for partition, end in admin.list_partition_offsets(latest).items()},

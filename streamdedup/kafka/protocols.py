@@ -6,7 +6,7 @@ a group. ``consumer``, ``producer`` and ``reader`` implement the Protocols on Ka
 and ``tests/event_stream.py`` in memory; a change of a Protocol touches both, and ``tests/contract/test_transport.py``.
 """
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import cached_property
 from typing import Any, Protocol, Self
@@ -290,13 +290,17 @@ class History(Protocol):
     """Reads topics outside any group; raises as ``Source``, and ``FatalError`` also if a topic does not exist."""
 
     def progress(
-        self, topics: Sequence[str], offsets: Mapping[Partition, int], now_ms: int
+        self,
+        topics: Sequence[str],
+        offsets: Mapping[Partition, int],
+        now_ms: int,
+        tick: Callable[[], None] = lambda: None,
     ) -> dict[Partition, ReadProgress]:
         """Return how far a group has read, by the times of records.
 
         ``offsets`` are the next offsets to read; a partition without one begins at its oldest record. In place of a
         record that is gone (retention, compaction, an aborted transaction) or has no time, the next record with a time
-        counts.
+        counts. ``tick`` is called for each poll.
         """
 
     def keeps_all(self, starts: Mapping[Partition, int]) -> bool:

@@ -17,7 +17,7 @@ delivery and transactional id of ``KafkaOptions`` are not used.
 
 import time
 from collections import Counter
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import replace
 from typing import Any, Literal, Self
@@ -195,9 +195,13 @@ class KafkaHistory:
         self._options = options
 
     def progress(
-        self, topics: Sequence[str], offsets: Mapping[Partition, int], now_ms: int
+        self,
+        topics: Sequence[str],
+        offsets: Mapping[Partition, int],
+        now_ms: int,
+        tick: Callable[[], None] = lambda: None,
     ) -> dict[Partition, ReadProgress]:
-        with _ProgressReader(replace(self._options, topics=tuple(topics)), offsets, now_ms) as reader:
+        with _ProgressReader(replace(self._options, topics=tuple(topics)), offsets, now_ms, tick) as reader:
             return reader.progress()
 
     def keeps_all(self, starts: Mapping[Partition, int]) -> bool:
@@ -314,8 +318,11 @@ class _ProgressReader(ReaderToEnds):
     A time in the future is not credible: it counts as now, and step 1 goes on with the next record.
     """
 
-    def __init__(self, options: KafkaOptions, offsets: Mapping[Partition, int], now_ms: int) -> None:
+    def __init__(
+        self, options: KafkaOptions, offsets: Mapping[Partition, int], now_ms: int, tick: Callable[[], None]
+    ) -> None:
         super().__init__(options)
+        self._tick = tick
         self._offsets = {
             partition: max(first, offsets.get(partition, first)) for partition, first in self.beginnings.items()
         }
@@ -346,6 +353,7 @@ class _ProgressReader(ReaderToEnds):
         """
         self.start_at(self.ends | dict(starts))  # other partitions start at their ends: nothing to read
         for batch in self.batches():
+            self._tick()
             self._searched.update(position.topic_partition for position in batch.positions())
             for record in batch.records:
                 partition, time_ms = record.position.topic_partition, record.timestamp_ms

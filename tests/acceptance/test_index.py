@@ -114,7 +114,7 @@ def test_an_index_is_looked_at_deleted_and_missed(installation, redis_client, in
     assert "A daemon that finds them rebuilds the index" in done.stdout
 
     lost = index("status", *config)
-    assert "the index has never seen this partition: it was lost, or it is another one" in lost.stdout
+    assert "the index does not know them: it was lost, has gone back" in lost.stdout
     assert lost.returncode == index("status", "--json", *config).returncode == EXIT_INDEX_LOST
     with installation.daemon(**{"service.on_index_lost": "fail"}) as daemon:
         assert daemon.wait() == 78

@@ -248,6 +248,8 @@ class TestIndex:
         redis_client.set(keys.staging, b"somebody")
         assert look(settings).level is Level.WARNING
         redis_client.set(keys.dropping, b"1")
+        assert look(settings).level is Level.WARNING
+        redis_client.delete(keys.staging)
         dropped = look(settings)
         assert dropped.error is IndexMismatch
         assert "streamdedup index drop" in dropped.text

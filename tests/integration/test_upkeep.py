@@ -130,6 +130,16 @@ class TestDeleting:
         assert set(all_keys()) == others
         assert len(deleted) > 1
 
+    def test_the_fences_of_all_slots_go_before_all_that_a_batch_reads(self, servers):
+        connection, _ = servers
+        fill(connection, documents_count=DOCUMENTS_COUNT)
+        upkeep, deleted = RedisUpkeep(connection, "sd:articles"), []
+        upkeep.drop(delete=lambda keys, is_last: deleted.extend(keys) or upkeep.delete(keys, is_last))
+        kinds = [key.partition(b"}")[2][:1] for key in deleted[1:]]
+        assert deleted[0].endswith(b"fingerprint")
+        assert kinds[:BANDS] == [b"f"] * BANDS
+        assert b"f" not in kinds[BANDS:]
+
     def test_there_is_none_afterwards_and_a_new_one_can_be_begun(self, servers):
         connection, _ = servers
         store, _ = fill(connection)

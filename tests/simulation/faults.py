@@ -270,6 +270,13 @@ class Steps:
         self._world.installation = Installation(before.prefix, int(version or before.version))
         self._command(commands.rebuild, self._world.installation, None, True, False)
 
+    def drop(self, how: str = "") -> None:
+        """Begin to delete the index: with `force` beside the daemons, else when all have stopped."""
+        if not how:
+            self._stop_all()
+        self._world.lose()
+        self._command(commands.drop, self._world.installation, None, True, how == "force")
+
     def prepare(self, prefix: str, version: str) -> None:
         self._world.lose()
         self._command(commands.prepare, Installation(prefix, int(version)), None)

@@ -33,13 +33,14 @@ _FATES = {
 _THEMES = (
     ("back", "compact"), ("back", "crash"), ("back", "delete group"), ("back", "freeze"), ("back", "late"),
     ("back", "recreate"), ("back", "remove"), ("back", "skew", "crash"), ("crash", "flush"), ("crash", "lost"),
-    ("crash", "offsets"), ("crash", "prepare"), ("crash", "rebuild"), ("flush", "freeze"), ("flush", "recreate"),
+    ("crash", "offsets"), ("crash", "prepare"), ("crash", "rebuild"), ("drop", "freeze"), ("flush", "freeze"),
+    ("flush", "recreate"),
     ("freeze", "late"), ("freeze", "prepare"), ("freeze", "rebuild"), ("freeze", "recreate"), ("gap",),
     ("late", "replace"), ("live back", "back"), ("outage", "back"), ("prepare", "flush"), ("prepare", "rebuild"),
     ("replace", "expire"), ("scope", "crash"),
 )  # fmt: skip
 #: Faults after which an index may be built from the topics.
-_LOSING = frozenset({"back", "flush", "gap", "live back", "prepare", "rebuild", "scope"})
+_LOSING = frozenset({"back", "drop", "flush", "gap", "live back", "prepare", "rebuild", "scope"})
 
 
 class Draw:
@@ -290,6 +291,17 @@ class Faults(Draw):
             yield ("rebuild", *self._rng.sample(("1", "2"), self._rng.randint(0, 1)))
             yield from self._command("rebuild")
             yield from self._start_all()
+
+    def drop(self) -> Iterator[Step]:
+        """A daemon may start meanwhile, and the command be suspended for longer than its lease."""
+        if self._rng.random() < 0.4:
+            yield ("drop", *self._rng.sample(("force",), self._rng.randint(0, 1)))
+            yield ("run", "drop", str(self._rng.randint(1, 8)))
+            yield from self._start_all()
+            if self._rng.random() < 0.5:
+                yield ("clock", "61")
+            yield from self._some_progress()
+            yield ("run", "drop", "400")
 
     def prepare(self, versions: tuple[str, ...] = ("1", "2")) -> Iterator[Step]:
         if self._rng.random() < 0.5:

@@ -67,10 +67,20 @@ class Backend:
         self._installation = settings.installation
         self.name = settings.process
         self.link = Link()
-        self._index = settings.simulation.connection(self.name, self._installation, self.link)
+        self._simulation = settings.simulation
+        self._index = self._simulation.connection(self.name, self._installation, self.link)
 
     def index(self, _name: str) -> Any:
         return self._index
+
+    def staging(self, _name: str, _on_keys: Callable[[int], None]) -> Any:
+        connection = self._simulation.connection(
+            f"{self.name} deletion", self._installation, self.link, in_staging=True
+        )
+        return connection.staging()
+
+    def servers(self) -> None:
+        """Do nothing: the servers are as in the settings."""
 
     def upkeep(self, _name: str) -> Any:
         return self._index.ask("upkeep", self._index.upkeep)

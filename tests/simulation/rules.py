@@ -10,7 +10,7 @@ from typing import Any
 
 import pytest
 
-from streamdedup.daemon import attempts, losses, partitions, publisher, read_ahead, rebuild_run, recovery
+from streamdedup.daemon import losses, partitions, publisher, read_ahead, rebuild_run, recovery
 from streamdedup.detection import appending, lifecycle
 from streamdedup.detection.candidates import BucketHits
 from streamdedup.detection.detector import Detector
@@ -18,6 +18,7 @@ from streamdedup.detection.lifecycle import Lifecycle
 from streamdedup.detection.model import DetectionResult
 from streamdedup.index import entries, memory
 from streamdedup.index.documents import InsertState
+from tests.simulation import server
 from tests.simulation.server import Connection, ServedIndex
 
 #: The owner of a function, its name, and what makes the replacement of the original.
@@ -148,6 +149,8 @@ BRANCHES: dict[str, Sequence[Break]] = {
     "append-to-nothing": [(appending, "save_missing_documents", _at_present)],
     "batch-ahead-undone": [(read_ahead.ReadAhead, "discard", _returns_none)],
     "dead-letter-set-back": [(publisher.Publisher, "_is_to_publish", _always(True))],
+    "drop-forced": [(server, "PARTS", lambda parts: (*parts[1:], parts[0]))],
+    "drop-slow": [(server.Staging, "extend_lease", _does_nothing)],
     "frozen-at-rebuild": [
         (partitions, "_require_index", _does_nothing),
         (recovery.Recovery, "_compare_parameters", _does_nothing),
@@ -160,7 +163,6 @@ BRANCHES: dict[str, Sequence[Break]] = {
     "recreated-rebuild": [(lifecycle, "with_incarnation", lambda _original: lambda entry, _stored: entry)],
     "restart-between-batches": [(recovery.Recovery, "_check_connections", _does_nothing)],
     "stale-end": [(partitions.PartitionOwnership, "_confirm_membership", _does_nothing)],
-    "static-clock": [(attempts.AttemptIds, "observe", _does_nothing)],
 }
 
 

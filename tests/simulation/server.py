@@ -20,11 +20,12 @@ from streamdedup.index.values import UNKNOWN_BROKER_STATE, BrokerState, Fence, F
 LEASE_MS = 60_000
 #: How long the server knows the last call of a writer, and for how long a writer relies on that, in milliseconds.
 CALL_MS, REMEMBERED_MS = 3_600_000, 3_000_000
-#: Parts of the data that a deletion removes in one step.
+#: Parts of the data that a deletion removes in one step; in the first, the fingerprint and the fences.
 PARTS = (
-    ("_entries", "_pending_matches", "calls"),
+    ("_fences", "writers"),
+    ("_entries", "_pending_matches"),
     ("_buckets", "_copies", "_cluster_sets", "_last_removals"),
-    ("_claims", "_high_water_marks", "_incarnations", "_earlier_topic_ids", "_announced", "_fences", "writers"),
+    ("_claims", "_high_water_marks", "_incarnations", "_earlier_topic_ids", "_announced", "calls"),
 )
 #: Methods of an index that are calls of the server, and those of them that carry a number.
 CALLS = (
@@ -287,11 +288,12 @@ class Staging:
             raise StoreUnavailable("the index is being rebuilt by another process")
         self._data.lease = self._name, self._data._now_ms() + LEASE_MS
 
-    def clear(self, tick: Callable[[], None] = lambda: None) -> None:
+    def clear(self, tick: Callable[[], None] = lambda: None) -> int:
         for number, parts in enumerate(PARTS):
             self.store.ask("clear", partial(self._clear, number, parts))
             tick()
         self.store._acknowledged = 0  # the numbers of the calls are deleted
+        return 0
 
     def _clear(self, number: int, parts: Sequence[str]) -> None:
         self.extend_lease()

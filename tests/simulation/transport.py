@@ -3,7 +3,7 @@
 All calls raise BrokerUnavailable while the broker is away; a poll raises BrokerSilent.
 """
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager
 from dataclasses import dataclass, field
 from itertools import chain, groupby, islice
@@ -291,12 +291,17 @@ class MemoryHistory:
         self._size = size
 
     def progress(
-        self, topics: Sequence[str], offsets: Mapping[Partition, int], now_ms: int
+        self,
+        topics: Sequence[str],
+        offsets: Mapping[Partition, int],
+        now_ms: int,
+        tick: Callable[[], None] = lambda: None,
     ) -> dict[Partition, ReadProgress]:
         self._broker.refuse_if_away()
         self._refuse_missing(topics)
         found: dict[Partition, ReadProgress] = {}
         for partition in (partition for topic in topics for partition in self._broker.partitions(topic)):
+            tick()
             records = list(self._broker.visible(partition))
             left = [record for record in records if record.position.offset >= offsets.get(partition, 0)]
             times = [record.timestamp_ms for record in left or records[::-1] if record.timestamp_ms >= 0]

@@ -10,13 +10,15 @@ from structlog.testing import capture_logs
 
 from streamdedup import clock
 from streamdedup.cli import index as commands
-from streamdedup.daemon import rebuild
+from streamdedup.daemon import rebuild, rebuild_seeds
 from streamdedup.daemon.attempts import lineage_of
 from streamdedup.daemon.losses import Gap, Loss, find_losses
 from streamdedup.daemon.metrics import REBUILD_KINDS
 from streamdedup.daemon.partitions import PartitionOwnership
 from streamdedup.daemon.read_ahead import POLL_S
+from streamdedup.daemon.rebuild import Rebuilt
 from streamdedup.daemon.rebuild_run import RebuildRun, RebuildTarget
+from streamdedup.daemon.rebuild_seeds import Seeds
 from streamdedup.daemon.recovery import Recovery
 from streamdedup.detection.detector import Detector
 from streamdedup.detection.model import document_number
@@ -85,6 +87,15 @@ def test_a_missed_mark_and_offsets_set_by_hand_are_no_loss():
         world.start("later")
         world.run()
     assert world.send(Sent("d", OTHER_TEXT, 2)).run().pairs() == [("a", "b"), ("c", "d")]
+
+
+def test_a_loss_that_shows_after_a_commit_undoes_no_committed_batch():
+    def flush(world, _moment):
+        world.server.go_back(None, restarts=False)
+
+    world = World(BEFORE, on_index_lost="rebuild", plan=once("finish", flush)).run()
+    assert world.daemons[0].metric("records_total") == len(BEFORE)
+    assert world.send(Sent("d", OTHER_TEXT, 0)).run().pairs() == [("a", "b"), ("c", "d")]
 
 
 def test_a_busy_daemon_compares_the_attempts_only_after_a_pause():
@@ -508,7 +519,7 @@ def test_an_index_that_waits_to_be_built_stays_reserved_while_another_one_is_beg
     several.rebuilder.begin("b")
     several.rebuilder.begin("a", tick=several.step)
     begun_at = several.now_s
-    assert several.rebuilder.rebuild("a", several.committed, 1, several.step) == len(BEFORE)
+    assert several.rebuilder.rebuild("a", several.committed, 1, several.step) == (len(BEFORE), "lost")
     kept_at = [*several.kept_at["b"], several.now_s]
     assert max(later - earlier for earlier, later in itertools.pairwise(kept_at)) <= 40
     assert several.now_s > begun_at + 60 > 60
@@ -601,6 +612,42 @@ def test_the_command_asks_before_it_replaces_an_index_and_replaces_none_unasked_
         commands.rebuild()
     assert asked == ["Replace the index of a at memory?"]
     assert begun == [("a", None), "abandoned"]
+
+
+@pytest.mark.parametrize("error", [None, StoreUnavailable("away")])
+def test_an_index_is_dropped_under_a_lease_which_is_given_up_also_after_an_error(error):
+    calls = []
+
+    def clear():
+        calls.append("clear")
+        if error is not None:
+            raise error
+        return 7
+
+    staging = SimpleNamespace(
+        take_lease=lambda: calls.append("take"), clear=clear, abandon=lambda: calls.append("abandon")
+    )
+    with contextlib.nullcontext() if error is None else pytest.raises(StoreUnavailable):
+        assert commands._delete(staging) == 7
+    assert calls == ["take", "clear", "abandon"]
+
+
+@pytest.mark.parametrize(("kind", "done"), [("lost", "rebuilt"), ("gap", "complete again")])
+def test_the_command_says_whether_the_whole_index_was_rebuilt_also_where_a_gap_was_given_up(monkeypatch, kind, done):
+    told = []
+    patches = {
+        "load_settings": lambda *_: SimpleNamespace(profiles={"a": None}),
+        "connect_backend": lambda _settings: contextlib.nullcontext(SimpleNamespace(require_usable=list)),
+        "_losses": lambda *_: {"a": []},
+        "_is_gap": lambda *_: True,
+        "_rebuild": lambda *_: {"a": Rebuilt(3, kind)},
+        "refuse_while_daemons_run": lambda *_, **__: None,
+        "tell": told.append,
+    }
+    for name, patch in patches.items():
+        monkeypatch.setattr(commands, name, patch)
+    commands.rebuild()
+    assert told == [f"a: {done} from 3 records"]
 
 
 def test_a_rebuild_of_an_index_without_losses_gives_up_the_lease_and_deletes_nothing():
@@ -764,8 +811,14 @@ def test_a_gap_reaches_back_to_the_last_known_commit_and_not_to_an_announcement(
     ] == [Gap(0, 1_000), None]
     # Without topic ids: the attempt of an earlier topic, which began beyond the end of the present one or at it.
     assert [find_losses(index, {lost: CommittedOffset(end, ids[3])})[0].gap for end in (2, 3, 4)] == [None, None, gap]
-    # A copy from before a complete rebuild lacks claims that the rebuild restored.
-    assert find_losses(index, {lost: CommittedOffset(9, f"{2:013d}{ids[3][13:]}")})[0].gap is None
+    # A copy from before a complete rebuild lacks claims that the rebuild restored, whichever clock began the lineage.
+    for lineage in (0, 2):
+        assert find_losses(index, {lost: CommittedOffset(9, f"{lineage:013d}{ids[3][13:]}")})[0].gap is None
+    # Beside an index of `index prepare`, commits of any earlier lineage go on.
+    prepared = f"{5:013d}{ids[4][13:24]}{ids[0][24:]}"
+    index.announce(prepared, [replace(index.fence(other, 2, 0), attempt_id=ids[4])], {other: 0}, committed_id=ids[0])
+    commits = {other: CommittedOffset(9, f"{3:013d}{ids[3][13:]}")}
+    assert [(loss.gap, loss.is_switch) for loss in find_losses(index, commits)] == [(Gap(0, 0), True)]
 
 
 @pytest.mark.parametrize(
@@ -801,6 +854,7 @@ def test_a_gap_without_some_of_its_records_is_rebuilt_as_a_whole(loses, is_gap):
         world.send(Sent("z", TEXT, 1)).run()
     assert [log["event"] for log in logs if "gap" in log["event"]] == ([] if is_gap else ["gap_given_up"])
     assert [log["event"] for log in logs].count("index_rebuild_begun") == 1
+    assert [log["kind"] for log in logs if log["event"] == "index_rebuilt"] == ["gap" if is_gap else "lost"]
     assert all("x" not in pair for pair in world.pairs())
 
 
@@ -825,6 +879,39 @@ def test_before_a_gap_is_filled_batches_in_progress_without_a_commit_are_refused
         index.finish({}, [], [in_progress])
     number = document_number("articles", "m")  # the match of `pending_of`
     assert [run._are_matched(numbers, fences) for numbers in ({number}, {number + 1})] == [True, False]
+
+
+def test_the_lease_of_the_running_rebuild_is_extended_at_every_step(monkeypatch):
+    several = DraftsOfSeveral(monkeypatch)
+    several.rebuilder.begin("a", tick=several.step)
+    assert several.rebuilder.rebuild("a", several.committed, 1, several.step) == (len(BEFORE), "lost")
+    kept_at = [*several.kept_at["a"], several.now_s]
+    assert max(later - earlier for earlier, later in itertools.pairwise(kept_at)) <= 20
+
+
+def test_fences_progress_and_incarnations_are_steps_of_a_rebuild(monkeypatch):
+    world, steps = World(BEFORE).run(), []
+    index = MemoryIndex()
+    index.open(FINGERPRINT)
+    pipeline = SimpleNamespace(name="articles", index=index, max_start_age_ms=None)
+    target = RebuildTarget(None, pipeline, [INPUT], 1_000, None)
+    committed = {partition: CommittedOffset(end) for partition, end in world.ends.items()}
+
+    def count_of(step):
+        steps.clear()
+        step()
+        return len(steps)
+
+    run = RebuildRun(target, None, MemoryHistory(world.broker), committed, 2, lambda: steps.append(1), print)
+    fences = run._fence_committed()
+    seeds = Seeds(pipeline, list(fences.values()))
+    seeds._incarnations = dict.fromkeys(range(3), (0, "00"))
+    monkeypatch.setattr(rebuild_seeds, "_MOST_ENTRIES", 1)
+    partitions = len(committed)
+    assert count_of(run._fence_committed) == partitions
+    assert count_of(lambda: run._window(now_ms=2_000)) == partitions
+    assert count_of(lambda: run._fence_uncommitted({})) == 2 * partitions
+    assert count_of(lambda: seeds.restore_incarnations(run._tick)) == 3
 
 
 def test_a_rebuild_announces_its_lineage_also_where_an_operator_has_set_the_offset():

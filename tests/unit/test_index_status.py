@@ -15,6 +15,7 @@ from streamdedup.index.backend import PartitionFacts
 from streamdedup.index.memory import MemoryIndex
 from streamdedup.index.redis.admin import KINDS, OTHER_KIND
 from streamdedup.kafka.group_admin import GroupState
+from streamdedup.kafka.protocols import CommittedOffset
 from streamdedup.position import Partition
 
 
@@ -135,15 +136,15 @@ class TestLag:
     )
     def test_it_is_the_end_less_the_committed_offset_where_both_are_known(self, committed, end, lag):
         partition, other = Partition("articles", 0), Partition("reviews", 0)
-        known = {name: {} if value is None else {partition: value, other: 7} for name, value in
-                 (("committed", committed), ("ends", end))}  # fmt: skip
+        offsets = {} if committed is None else {partition: CommittedOffset(committed)}
+        ends = {} if end is None else {partition: end, other: 7}
         upkeep = SimpleNamespace(partitions=lambda _topics, also: dict.fromkeys(also, PartitionFacts(10, 3)))
-        settings = SimpleNamespace(profiles={"articles": SimpleNamespace(topics=["articles"])})
-        rows = list(index_status._partitions(settings, "articles", upkeep, GroupState(**known)))
+        rows = list(index_status._partitions(["articles"], offsets, upkeep, GroupState(ends=ends), ()))
         assert [(row["end"], row["lag"]) for row in rows] == ([(end, lag)] if committed is not None else [])
 
 
 UPKEEP = SimpleNamespace(fingerprint=lambda: None, is_half_dropped=lambda: False, partitions=lambda _topics, _also: {})
+FACTS = PartitionFacts(high_water_mark=10, generation=1)
 #: A store without indexes.
 BACKEND = SimpleNamespace(
     address="redis://h:1/0", mode="single", servers=list, upkeep=lambda _name: UPKEEP, index=lambda _name: MemoryIndex()
@@ -182,6 +183,33 @@ class TestMissingTopics:
 
         monkeypatch.setattr(index_status, "describe_group", describe_group)
         assert missing() == {"articles": None, "reviews": None}
+
+
+def attempt_id(number: int) -> str:
+    return f"{1:013d}.{number:010d}.{number:017d}"
+
+
+@pytest.mark.parametrize(
+    ("announced", "known", "bands", "state"),
+    [(2, 1, 6, None), (1, 0, 6, "lost"), (1, 1, 6, None), (1, 0, 7, None)],
+    ids=["whole", "gone back", "prepared", "of other settings"],
+)
+def test_an_index_that_has_gone_back_is_lost(announced, known, bands, state):
+    settings = SimpleNamespace(profiles={"articles": SimpleNamespace(topics=["articles"])})
+    partition, stored = Partition("articles", 0), MemoryIndex()
+    stored.open({"bands": 6})
+    stored.announce(
+        attempt_id(announced), [stored.fence(partition, 1, 3)], {partition: 0}, committed_id=attempt_id(known)
+    )
+    upkeep = SimpleNamespace(
+        fingerprint=lambda: {"bands": 6}, is_half_dropped=lambda: False, partitions=lambda *_: {partition: FACTS}
+    )
+    backend = SimpleNamespace(
+        upkeep=lambda _: upkeep, index=lambda _: stored, configured_fingerprint=lambda _: {"bands": bands}
+    )
+    group = GroupState(committed={partition: CommittedOffset(10, attempt_id(2)), Partition("foreign", 0): 7})
+    (row,) = index_status._profile(settings, "articles", backend, group, None)["partitions"]
+    assert row["state"] == state
 
 
 @pytest.mark.parametrize(("state", "lost"), [("lost", True), ("behind", False), ("ahead", False), (None, False)])

@@ -51,7 +51,9 @@ def test_offset_0_is_a_committed_offset_and_a_partition_without_one_is_left_out(
         TopicPartition("a", number): OffsetAndMetadata(offset, "", -1) for number, offset in enumerate((0, -1, 5))
     }
     admin = SimpleNamespace(
-        list_groups=lambda: [{"group_id": "g"}], list_group_offsets=lambda asked: dict.fromkeys(asked, offsets)
+        list_groups=lambda: [{"group_id": "g"}],
+        list_group_offsets=lambda asked: dict.fromkeys(asked, offsets),
+        describe_topics=lambda _names: [{"name": "a", "error_code": 0, "topic_id": None}],
     )
     monkeypatch.setattr(group_admin, "admin_client", lambda _options: nullcontext(admin))
     assert committed_if_listed(OPTIONS) == {Partition("a", 0): 0, Partition("a", 2): 5}
@@ -64,13 +66,19 @@ def test_offsets_of_a_topic_that_is_gone_or_of_an_earlier_topic_of_its_name_are_
     offsets = {partition: OffsetAndMetadata(7, text, -1) for partition, text in metadata.items()}
     topics = [{"name": "a", "error_code": 0, "topic_id": present}, {"name": "b", "error_code": 3, "topic_id": None}]
     admin = SimpleNamespace(
-        list_group_offsets=lambda asked: dict.fromkeys(asked, offsets), describe_topics=lambda _names: topics
+        list_groups=lambda: [{"group_id": "g"}],
+        describe_groups=lambda asked: {group: {"error": None, "members": []} for group in asked},
+        list_group_offsets=lambda asked: dict.fromkeys(asked, offsets),
+        describe_topics=lambda _names: [{"partitions": [], **topic} for topic in topics],
+        list_partition_offsets=lambda _partitions: {},
     )
     monkeypatch.setattr(group_admin, "admin_client", lambda _options: nullcontext(admin))
-    assert group_admin.committed_offsets(OPTIONS) == {
+    expected = {
         Partition("a", 0): CommittedOffset(7, "note", str(present), 3),
         Partition("a", 2): CommittedOffset(7, "by hand"),
     }
+    assert group_admin.committed_offsets(OPTIONS) == group_admin.describe_group(OPTIONS).committed == expected
+    assert committed_if_listed(OPTIONS) == {Partition("a", 0): 7, Partition("a", 2): 7}
 
 
 def test_a_topic_whose_partitions_the_client_does_not_know_is_not_taken_for_one_without_commits():

@@ -131,12 +131,15 @@ class RedisUpkeep:
         # 1. No process opens the index any more. A daemon that has the index open finds it lost at the first missing
         # fence, and reacts as `service.on_index_lost` says.
         total = delete([self._keys.fingerprint], False)
-        # 2. All keys.
-        for scanned in self._scan():
-            keys = [key for key in scanned if key not in {self._keys.dropping, lease_key}]
-            total += delete(keys, False)
-            on_keys(len(keys))
-        # 3. The deletion is complete.
+        # 2. The fences of all slots, so that a batch that misses an entry is refused. 3. All other keys.
+        kept = {self._keys.dropping, lease_key}
+        for fences_only in (True, False):
+            for scanned in self._scan():
+                wanted = (key for key in scanned if not fences_only or self._kind(key) == KINDS[b"f"])
+                keys = [key for key in wanted if key not in kept]
+                total += delete(keys, False) if keys else 0
+                on_keys(len(keys))
+        # 4. The deletion is complete.
         return total + delete([], True)
 
     def delete(self, keys: Sequence[bytes], is_last: bool) -> int:

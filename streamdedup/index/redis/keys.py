@@ -30,8 +30,8 @@ key                    type     content
                                 (``lua/raise_high_water_mark.lua``)
 ``{..:0}h`` + time     string   documents inserted in a slice of time (HyperLogLog)
 ``{..:0}fingerprint``  string   the parameters that the index was built with, as JSON
-``{..:0}draft``        string   instead of the fingerprint while the index is rebuilt: the
-                                process with the lease on the staging index
+``{..:0}draft``        string   instead of the fingerprint while the index is rebuilt or
+                                deleted: the process with the lease on the staging index
 ``{..:0}dropping``     string   exists while the index is being deleted
 ``{..:s}x``                     never exists, see below
 =====================  =======  ==============================================================

@@ -37,7 +37,7 @@ class RedisIndexReader(RedisReading):
         requests = (("GET", key), ("EXISTS", self._keys.staging), ("EXISTS", self._keys.dropping))
         stored, is_in_rebuild, is_half_dropped = self._servers.ask_many([Command(key, parts) for parts in requests])
         if is_in_rebuild:
-            raise StoreUnavailable(f"the index of {self.options.namespace} is being rebuilt")
+            raise StoreUnavailable(f"the index of {self.options.namespace} is being rebuilt or deleted")
         # An index that is being deleted counts as none.
         return None if stored is None or is_half_dropped else self._compare_fingerprint(stored, fingerprint)
 

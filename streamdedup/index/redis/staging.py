@@ -20,7 +20,7 @@ from streamdedup.index.values import Fingerprint
 
 #: Length of the lease on a staging index, in milliseconds.
 LEASE_MS = 60_000
-_TAKEN_OVER = "the rebuilding of the index was taken over by another process"
+_TAKEN_OVER = "the index was taken over by another process, which rebuilds or deletes it"
 
 logger = logging.getLogger(__name__)
 
@@ -47,17 +47,18 @@ class RedisStagingIndex:
         key = self._keys.staging
         # An existing key may be the lease of this process, which is then extended.
         if not (self._servers.ask(key, "SET", key, self._name, "NX", "PX", LEASE_MS) or self._extend_or_complete()):
-            raise StoreUnavailable(f"the index of {self._namespace} is being rebuilt by another process")
+            raise StoreUnavailable(f"the index of {self._namespace} is being rebuilt or deleted by another process")
 
-    def clear(self, tick: Callable[[], None] = lambda: None) -> None:
+    def clear(self, tick: Callable[[], None] = lambda: None) -> int:
 
         def deleted(count: int) -> None:
             self.extend_lease()  # the deletion may take longer than the lease
             self._on_keys(count)
             tick()
 
-        self._upkeep.drop(deleted, self._delete, lease_key=self._keys.staging)
+        count = self._upkeep.drop(deleted, self._delete, lease_key=self._keys.staging)
         self.store.forget_calls()
+        return count
 
     def _delete(self, keys: Sequence[bytes], is_last: bool) -> int:
         """Delete keys as ``RedisUpkeep.delete``, in one atomic step with the check of the lease.

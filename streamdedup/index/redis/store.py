@@ -31,12 +31,12 @@ class RedisIndex(RedisPartitions, RedisEntries, RedisBuckets, RedisPairs):
     def open(self, fingerprint: Fingerprint, *, create: bool = True) -> Opening | None:
         key = self._keys.fingerprint
         # In one command, because a rebuild may end at any moment. The key ``dropping`` exists while an index is being
-        # deleted: by `index drop`, which has no lease, or by a rebuild, which takes the lease before the deletion and
-        # keeps it long after. So ``dropping`` without a lease means an `index drop`, in progress or interrupted.
-        # A new index would take over its remains. Without ``create`` no index is found: the fingerprint goes first.
+        # deleted, by a process that has the lease, or by ``library.Index.delete``. Without a lease the deletion of a
+        # daemon's index was interrupted, and a new index would take over its remains. Without ``create`` no index is
+        # found: the fingerprint goes first.
         lease, dropping = self._servers.ask(key, "MGET", self._keys.staging, self._keys.dropping)
         if lease is not None:
-            raise StoreUnavailable(f"the index of {self.options.namespace} is being rebuilt")
+            raise StoreUnavailable(f"the index of {self.options.namespace} is being rebuilt or deleted")
         if dropping is not None and create:
             raise IndexMismatch(
                 f"the deletion of {self.options.namespace} did not end; call again: streamdedup index drop, or "

@@ -1,4 +1,4 @@
--- Delete keys of an index that is to be rebuilt, while this process has the lease on the staging index.
+-- Delete keys of an index that is to be rebuilt or dropped, while this process has the lease on the staging index.
 --
 -- KEYS[1]   guard of the slot: a key that never exists (index/redis/keys.py)
 -- KEYS[2]   the lease: name of the process that builds the staging index
