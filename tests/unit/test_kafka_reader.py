@@ -76,9 +76,7 @@ def test_a_record_at_the_end_is_not_read(log):
 
 
 def test_a_span_to_the_present_ends_behind_open_transactions(log, monkeypatch):
-    monkeypatch.setattr(
-        reader, "latest_offsets", lambda _options, partitions: {partition: 6 for partition in partitions}
-    )
+    monkeypatch.setattr(reader, "latest_offsets", lambda _options, partitions: dict.fromkeys(partitions, 6))
     with reader.KafkaHistory(OPTIONS).open(["t"], None, None) as span:
         assert offsets(span.batches()) == [0, 1, 2, 4, 5]
 
