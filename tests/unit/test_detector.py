@@ -241,6 +241,12 @@ class TestSkips:
         assert len(result.skipped) == 2
 
 
+def test_matches_are_sorted_by_similarity_and_then_by_id(stream):
+    stream.index(*(a_document(name, f"{TEXT} {name}", at) for at, name in enumerate("bxa")))
+    (detection,) = stream.index(a_document("x2", f"{TEXT} x", 3)).detections
+    assert [match.id for match in detection.matches] == ["x", "a", "b"]
+
+
 class TestReplays:
     def test_a_replay_emits_the_same_pairs_from_the_same_positions(self, stream):
         corpus = a_corpus(3, 30)
@@ -305,6 +311,21 @@ class TestReplays:
         elsewhere = [("d", OTHER_TEXT, 0, 2), ("d", TEXT, 1, 3)]
         stream.index(*(a_document(i, t, at, partition=1, time_ms=time) for i, t, at, time in elsewhere))
         assert stream.index(attempt).detections[0].matches == first.detections[0].matches
+
+    @pytest.mark.parametrize("call", ["remove_from_buckets", "remove_copies", "leave_clusters", "replace_entries"])
+    @pytest.mark.parametrize("op", ["upsert", "delete"])
+    def test_a_replay_takes_a_document_out_of_its_cluster_wherever_the_first_attempt_ended(self, stream, op, call):
+        def attempt():
+            change = a_document("b", OTHER_TEXT, 3)
+            return stream.delete([change]) if op == "delete" else stream.index(change)
+
+        stream.index(*(a_document(name, TEXT, offset) for offset, name in enumerate("abc")))
+        with pytest.MonkeyPatch.context() as patch:
+            patch.setattr(stream.store, call, None)
+            with pytest.raises(TypeError):
+                attempt()
+        attempt()
+        assert stream.index(a_document("d", TEXT, 4)).detections[0].cluster_size == 3
 
     def test_an_append_without_a_document_is_made_to_one_that_another_partition_has_inserted_since(self, stream):
         append = a_document("a", "inlet jetty knoll", 5, time_ms=2, op="append")
