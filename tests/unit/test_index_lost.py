@@ -452,8 +452,7 @@ def test_a_daemon_that_is_asked_to_stop_gives_up_the_index_that_it_begins():
         daemon.stop.stopping = True
 
     world.plan = once("clear", stop)
-    while not daemon.stop.stopping:
-        daemon.loop._turn()
+    world.turn_until(daemon, lambda: daemon.stop.stopping)
     assert world.index.held_by() is None
     assert not daemon.rebuilder.has_begun("articles")
 
@@ -744,13 +743,11 @@ def test_an_index_whose_rebuild_another_daemon_has_completed_is_used():
     world = World(BEFORE, on_index_lost="rebuild").run()
     world.server.go_back(None)
     slow = world.start_later()
-    while not slow.rebuilder.has_begun("articles"):
-        world.turn(slow)
+    world.turn_until(slow, lambda: slow.rebuilder.has_begun("articles"))
     world.index.lease = "", 0  # the daemon is away for longer than the lease
     slow.leave_group()
     other = world.start("other")
-    while world.index._fingerprint is None:
-        world.turn(other)
+    world.turn_until(other, lambda: world.index._fingerprint is not None)
     other.stop.stopping = True
     other.loop.run()
     world.daemons.remove(other)

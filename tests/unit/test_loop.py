@@ -354,8 +354,7 @@ def test_a_producer_fenced_again_much_later_is_rebuilt_again(world, daemon):
         world.broker.produce(INPUT, b"{", partition=0)
         world.broker.register("a")
         CLOCK.now_s += 61
-        while len(world.dead_letters()) <= number:
-            world.turn(daemon)
+        world.turn_until(daemon, lambda number=number: len(world.dead_letters()) > number)
     assert world.dead_letters() == [("0", number, "not_json") for number in range(1, 4)]
 
 
