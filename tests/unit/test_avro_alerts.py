@@ -166,7 +166,7 @@ def test_a_reader_with_the_schema_reads_what_the_last_release_has_written():
     assert result.compatibility is SchemaCompatibilityType.compatible, result
 
 
-@pytest.mark.parametrize("text", [LAST, LATER])
+@pytest.mark.parametrize("text", [LAST, LATER], ids=["last", "later"])
 def test_an_alert_of_the_last_release_or_of_a_later_one_is_read(memory, text):
     value = in_avro().encode(an_alert())
     body = BytesIO()

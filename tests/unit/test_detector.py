@@ -629,7 +629,6 @@ def test_a_document_deleted_while_others_are_inserted_in_its_buckets_near_capaci
         stream.index(*[a_document(f"d{i}", text, i) for i in range(5)])
         gone = a_document("d0", "", 20)
         number = document_number("articles", "d0")
-
         last_calls = []
 
         def act(stream=other, gone=gone, text=text, last_calls=last_calls) -> None:
@@ -637,13 +636,13 @@ def test_a_document_deleted_while_others_are_inserted_in_its_buckets_near_capaci
                 stream.index(a_document("d0", f"{text} anew", 10))
             with pytest.MonkeyPatch.context() as patch:
                 if how.endswith("follows"):
-                    patch.setattr(stream.store, "replace_entries", lambda *given: last_calls.append(given))
+                    patch.setattr(stream.store, "replace_entries", lambda *arguments: last_calls.append(arguments))
                 stream.delete([gone])
 
         store.act, store.at = act, at
         stream.index(*[a_document(f"n{i}", text, i, partition=1) for i in range(4)])
-        for given_to_last_call in last_calls:
-            store.replace_entries(*given_to_last_call)
+        for arguments in last_calls:
+            store.replace_entries(*arguments)
         if store.at is not None:
             break
         assert store.get_entries([number])[number].deleted

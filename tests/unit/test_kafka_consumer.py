@@ -137,8 +137,8 @@ def test_a_second_poll_that_ends_the_consumer_rewinds_the_records_of_the_first(e
 def test_each_offset_of_an_unreadable_range_is_reported_beside_the_records():
     record = SimpleNamespace(topic="t", partition=0, offset=7, timestamp=0, key=None, value=b"v", headers=[])
     polled = {A: [UnreadableRange("t", 0, 4, 6, "damaged"), record], B: [UnreadableRange("t", 1, 2, 2, "damaged")]}
-    known, unreadable = unpack(polled, has_unreadable=True)
-    assert [record.position for record in known] == [Position("t", 0, 7)]
+    readable, unreadable = unpack(polled, has_unreadable=True)
+    assert [record.position for record in readable] == [Position("t", 0, 7)]
     expected = [Position("t", 0, 4), Position("t", 0, 5), Position("t", 0, 6), Position("t", 1, 2)]
     assert [entry.position for entry in unreadable] == expected
 

@@ -52,8 +52,8 @@ def test_a_batch_is_committed_in_a_transaction_by_the_membership_of_its_poll_als
 
 
 def test_a_feeder_always_has_as_many_bytes_in_flight_as_its_limit_allows(monkeypatch):
-    monkeypatch.setattr(compat, "build", lambda *_: producer)
     producer = Producer()
+    monkeypatch.setattr(compat, "build", lambda *_: producer)
     feeder = Feeder(OPTIONS, max_in_flight_bytes=10)
     in_flight = []
     for size_bytes in [4] * 6 + [11, 4, 4, 4]:

@@ -23,10 +23,10 @@ class Log:
         self.next = 0
 
     def poll(self, timeout_ms):
-        found = [offset for offset in self.offsets if offset >= self.next]
-        self.next = found[-1] + 1 if found else self.next
+        unread = [offset for offset in self.offsets if offset >= self.next]
+        self.next = unread[-1] + 1 if unread else self.next
         place = {"topic": "t", "partition": 0, "timestamp": 0, "key": None, "value": b"v", "headers": []}
-        return {T: [SimpleNamespace(offset=offset, **place) for offset in found]}
+        return {T: [SimpleNamespace(offset=offset, **place) for offset in unread]}
 
     def seek(self, _partition, offset):
         self.next = offset

@@ -1,4 +1,4 @@
-"""The memory of the fullest master, by which the daemon warns; and how rows are divided between calls."""
+"""The memory of the fullest master, by which the daemon warns; and how rows are divided between calls, calls between round trips."""
 
 from types import SimpleNamespace
 
