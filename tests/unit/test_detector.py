@@ -636,13 +636,13 @@ def test_a_document_deleted_while_others_are_inserted_in_its_buckets_near_capaci
                 stream.index(a_document("d0", f"{text} anew", 10))
             with pytest.MonkeyPatch.context() as patch:
                 if how.endswith("follows"):
-                    patch.setattr(stream.store, "replace_entries", lambda *arguments: last_calls.append(arguments))
+                    patch.setattr(stream.store, "replace_entries", lambda *call: last_calls.append(call))
                 stream.delete([gone])
 
         store.act, store.at = act, at
         stream.index(*[a_document(f"n{i}", text, i, partition=1) for i in range(4)])
-        for arguments in last_calls:
-            store.replace_entries(*arguments)
+        for call_arguments in last_calls:
+            store.replace_entries(*call_arguments)
         if store.at is not None:
             break
         assert store.get_entries([number])[number].deleted

@@ -1,4 +1,4 @@
-"""The memory of the fullest master, by which the daemon warns; and how rows are divided between calls, calls between round trips."""
+"""The memory of the fullest master, by which the daemon warns; rows of each call, and calls of each round trip."""
 
 from types import SimpleNamespace
 
