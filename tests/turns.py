@@ -213,6 +213,14 @@ class World:
         finally:
             self.active.pop()
 
+    def turn_until(self, daemon: Daemon, is_done: Callable[[], bool]) -> None:
+        """Step a daemon until a condition is true."""
+        for _ in range(PATIENCE_STEPS):
+            if is_done():
+                return
+            self.turn(daemon)
+        raise AssertionError("the daemon makes no progress")
+
     def start(self, name: str) -> Daemon:
         """Start a daemon."""
         daemon = Daemon(self, name)

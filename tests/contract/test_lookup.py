@@ -285,6 +285,14 @@ class TestBuckets:
         assert {"d4", "d5"} <= {match.id for match in answer.matches}, "the latest copies"
         assert len(answer.matches) == result.accepted_count
 
+    def test_a_document_in_a_bucket_at_its_cap_sees_all_other_members(self, make_world):
+        world = make_world(bucket_cap=4)
+        daemon = Daemon(world)
+        for at in range(4):
+            daemon.index(daemon.document(f"d{at}", f"{TEXT} {WORDS[at]}"))
+        (answer,) = looked_up(world, LookupQuery(f"{TEXT} {WORDS[0]}", "d0"))
+        assert ({match.id for match in answer.matches}, answer.complete) == ({"d1", "d2", "d3"}, True)
+
     def test_a_bucket_of_one_document_is_full_at_a_cap_of_one(self, make_world):
         world = make_world(bucket_cap=1)
         daemon = Daemon(world)

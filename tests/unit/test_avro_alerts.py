@@ -42,6 +42,8 @@ from tests.unit.test_messages import alerts
 
 #: The schema of the last release.
 LAST = (released.last() / "alert.avsc").read_text(encoding="utf-8")
+#: A schema with a further field in front.
+LATER = ALERT_SCHEMA.replace('"fields":[', '"fields":[{"name":"new","type":"string","default":"new"},', 1)
 AT = Position("articles", 0, 7)
 DIGEST = "00112233445566778899aabbccddeeff"
 SUBJECT = "duplicates-value"
@@ -164,13 +166,14 @@ def test_a_reader_with_the_schema_reads_what_the_last_release_has_written():
     assert result.compatibility is SchemaCompatibilityType.compatible, result
 
 
-def test_an_alert_of_the_last_release_is_read(memory):
+@pytest.mark.parametrize("text", [LAST, LATER], ids=["last", "later"])
+def test_an_alert_of_the_last_release_or_of_a_later_one_is_read(memory, text):
     value = in_avro().encode(an_alert())
     body = BytesIO()
-    last = fastavro.parse_schema(json.loads(LAST))
-    present = fastavro.schemaless_reader(BytesIO(value[5:]), json.loads(ALERT_SCHEMA), last)
-    fastavro.schemaless_writer(body, last, present)
-    frame = b"\0" + memory.add(LAST).to_bytes(4, "big")
+    writer = fastavro.parse_schema(json.loads(text))
+    fields = fastavro.schemaless_reader(BytesIO(value[5:]), json.loads(ALERT_SCHEMA), writer)
+    fastavro.schemaless_writer(body, writer, fields)
+    frame = b"\0" + memory.add(text).to_bytes(4, "big")
     assert decoded(frame + body.getvalue()) == an_alert()
 
 

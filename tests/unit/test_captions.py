@@ -6,6 +6,7 @@ from types import SimpleNamespace
 import pytest
 from hypothesis import example, given, settings
 from hypothesis import strategies as st
+from msgspec import structs
 
 from streamdedup.daemon.options import LoopOptions
 from streamdedup.daemon.publisher import Publisher
@@ -16,7 +17,8 @@ from streamdedup.detection.model import Spread, document_number
 from streamdedup.index.documents import MAX_CAPTION_BYTES
 from streamdedup.position import Position
 from streamdedup.settings import Settings
-from streamdedup.wire import Document, decode_alert
+from streamdedup.wire import MIN_ALERT_BYTES, Document, decode_alert
+from streamdedup.wire.copied_headers import MAX_COPIED_BYTES
 from streamdedup.wire.dead_letters import DaemonInfo
 from tests import streams
 from tests.streams import Stream
@@ -151,6 +153,16 @@ def test_an_alert_has_the_sources_times_and_the_earliest_document_of_its_detecti
     assert (alert.cluster_earliest_id, alert.cluster_earliest_source) == ("second", "b")
     (message,) = publisher._alert_messages(pipeline, replace(detection, spread=None), ())
     assert b"cluster_s" not in message.value.replace(b"cluster_size", b"")
+
+
+def test_an_alert_is_divided_so_that_each_part_has_room_for_the_copied_headers(stream):
+    (detection,) = stream.index(a_document("first", TEXT, 0), a_document("second", TEXT, 1)).detections
+    detection = replace(detection, matches=[structs.replace(detection.matches[0], id="m" * 900)] * 100)
+    options = LoopOptions("duplicates", "dead", MIN_ALERT_BYTES, DaemonInfo("group", "a", "1"))
+    pipeline = SimpleNamespace(name="articles", threshold=0.5, containment_threshold=None)
+    headers = (("trace", b"x" * (MAX_COPIED_BYTES - 5)),)
+    messages = Publisher(options, {})._alert_messages(pipeline, detection, headers)
+    assert max(len(message.value) for message in messages) <= MIN_ALERT_BYTES - MAX_COPIED_BYTES
 
 
 def test_exact_copies_have_each_their_own_source(stream):

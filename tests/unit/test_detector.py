@@ -242,6 +242,12 @@ class TestSkips:
         assert len(result.skipped) == 2
 
 
+def test_matches_are_sorted_by_similarity_and_then_by_id(stream):
+    stream.index(*(a_document(name, f"{TEXT} {name}", at) for at, name in enumerate("bxa")))
+    (detection,) = stream.index(a_document("x2", f"{TEXT} x", 3)).detections
+    assert [match.id for match in detection.matches] == ["x", "a", "b"]
+
+
 class TestReplays:
     def test_a_replay_emits_the_same_pairs_from_the_same_positions(self, stream):
         corpus = a_corpus(3, 30)
@@ -306,6 +312,21 @@ class TestReplays:
         elsewhere = [("d", OTHER_TEXT, 0, 2), ("d", TEXT, 1, 3)]
         stream.index(*(a_document(i, t, at, partition=1, time_ms=time) for i, t, at, time in elsewhere))
         assert stream.index(attempt).detections[0].matches == first.detections[0].matches
+
+    @pytest.mark.parametrize("call", ["remove_from_buckets", "remove_copies", "leave_clusters", "replace_entries"])
+    @pytest.mark.parametrize("op", ["upsert", "delete"])
+    def test_a_replay_takes_a_document_out_of_its_cluster_wherever_the_first_attempt_ended(self, stream, op, call):
+        def attempt():
+            change = a_document("b", OTHER_TEXT, 3)
+            return stream.delete([change]) if op == "delete" else stream.index(change)
+
+        stream.index(*(a_document(name, TEXT, offset) for offset, name in enumerate("abc")))
+        with pytest.MonkeyPatch.context() as patch:
+            patch.setattr(stream.store, call, None)
+            with pytest.raises(TypeError):
+                attempt()
+        attempt()
+        assert stream.index(a_document("d", TEXT, 4)).detections[0].cluster_size == 3
 
     def test_an_append_without_a_document_is_made_to_one_that_another_partition_has_inserted_since(self, stream):
         append = a_document("a", "inlet jetty knoll", 5, time_ms=2, op="append")
@@ -634,8 +655,8 @@ class Interrupted(MemoryIndex):
         return found
 
 
-@pytest.mark.parametrize("changes_before", [False, True], ids=["deleted", "changed-and-deleted"])
-def test_a_document_deleted_while_others_are_inserted_in_its_buckets_near_capacity_is_in_no_bucket(changes_before):
+@pytest.mark.parametrize("how", ["deleted", "changed and deleted", "deleted but for the entry, which follows"])
+def test_a_document_deleted_while_others_are_inserted_in_its_buckets_near_capacity_is_in_no_bucket(how):
     """Between any two calls of the store: only the deletion marker remains."""
     near_capacity = 0
     for at in itertools.count(1):
@@ -645,14 +666,20 @@ def test_a_document_deleted_while_others_are_inserted_in_its_buckets_near_capaci
         stream.index(*[a_document(f"d{i}", text, i) for i in range(5)])
         gone = a_document("d0", "", 20)
         number = document_number("articles", "d0")
+        last_calls = []
 
-        def act(stream=other, gone=gone, text=text) -> None:
-            if changes_before:
+        def act(stream=other, gone=gone, text=text, last_calls=last_calls) -> None:
+            if how.startswith("changed"):
                 stream.index(a_document("d0", f"{text} anew", 10))
-            stream.delete([gone])
+            with pytest.MonkeyPatch.context() as patch:
+                if how.endswith("follows"):
+                    patch.setattr(stream.store, "replace_entries", lambda *call: last_calls.append(call))
+                stream.delete([gone])
 
         store.act, store.at = act, at
         stream.index(*[a_document(f"n{i}", text, i, partition=1) for i in range(4)])
+        for call_arguments in last_calls:
+            store.replace_entries(*call_arguments)
         if store.at is not None:
             break
         assert store.get_entries([number])[number].deleted

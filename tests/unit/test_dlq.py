@@ -14,7 +14,14 @@ from msgspec import structs
 from typer.testing import CliRunner
 
 from streamdedup.cli import dlq, dlq_replay, main, settings_options
-from streamdedup.cli.dlq_replay import DeadLetterFilter, LeftOut, Tally, message_of, message_of_fetched
+from streamdedup.cli.dlq_replay import (
+    DeadLetterFilter,
+    DeadLetterReplay,
+    LeftOut,
+    Tally,
+    message_of,
+    message_of_fetched,
+)
 from streamdedup.cli.rendering.dead_letters import dead_letter_json, dead_letter_line
 from streamdedup.cli.rendering.safe_text import escaped
 from streamdedup.cli.settings_options import parse_since
@@ -253,6 +260,38 @@ def test_dead_letters_are_counted_by_topic_and_code_the_most_first(inspect):
 def test_inspection_ends_at_its_limit(inspect):
     assert [len(inspect("--limit", str(limit))) for limit in (1, 4, 100)] == [1, 4, 7]
     assert inspect("--count", "--limit", "2") == [["2", "articles", "not_json"]]
+
+
+@pytest.fixture
+def replay(monkeypatch):
+    """Return a function that replays two dead letters of two codes with a filter, and returns how many are sent."""
+    letters = [letter("not_json", offset=0), letter("missing_text", offset=1)]
+    partition, stored, starts, sent = letters[0].record.position.topic_partition, {}, {}, []
+
+    def batches():
+        return [Batch(tuple(one.record for one in letters[starts[partition] :]))]
+
+    reader = SimpleNamespace(beginnings={partition: 0}, ends={partition: 2}, start_at=starts.update, batches=batches)
+    offsets = SimpleNamespace(read=lambda _partitions: dict(stored), write=stored.update)
+    feeder = SimpleNamespace(send=lambda *given, **_: sent.append(given), flush=list)
+    parts = {"ReaderToEnds": reader, "GroupOffsets": offsets, "Feeder": feeder}
+    for name, part in parts.items():
+        monkeypatch.setattr(dlq_replay, name, lambda *_, part=part: contextlib.nullcontext(part))
+
+    def run(**conditions):
+        sent.clear()
+        with DeadLetterReplay(SimpleNamespace(group_id="g"), DeadLetterFilter(**conditions), {"articles": 3}, {}) as made:
+            assert not made.is_recreated
+            list(made.run())
+        return len(sent)
+
+    return run
+
+
+def test_a_complete_replay_is_not_repeated_and_one_with_conditions_leaves_all_to_the_next(replay):
+    assert replay(codes=frozenset({"not_json"})) == 1
+    assert replay() == 2
+    assert replay() == 0
 
 
 def test_a_tally_lists_the_replayed_topics_and_the_reasons_of_the_others():

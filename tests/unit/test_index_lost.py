@@ -28,6 +28,7 @@ from streamdedup.errors import (
     IndexMismatch,
     RegistryUnavailable,
     Rejoin,
+    SettingsError,
     StoreUnavailable,
     StreamdedupError,
 )
@@ -463,8 +464,7 @@ def test_a_daemon_that_is_asked_to_stop_gives_up_the_index_that_it_begins():
         daemon.stop.stopping = True
 
     world.plan = once("clear", stop)
-    while not daemon.stop.stopping:
-        daemon.loop._turn()
+    world.turn_until(daemon, lambda: daemon.stop.stopping)
     assert world.index.held_by() is None
     assert not daemon.rebuilder.has_begun("articles")
 
@@ -520,6 +520,8 @@ def test_an_index_that_waits_to_be_built_stays_reserved_while_another_one_is_beg
     several.rebuilder.begin("a", tick=several.step)
     begun_at = several.now_s
     assert several.rebuilder.rebuild("a", several.committed, 1, several.step) == (len(BEFORE), "lost")
+    assert not several.rebuilder.has_begun("a")
+    assert sum(at > begun_at for at in several.kept_at["a"]) >= len(BEFORE)  # for each batch, of one record
     kept_at = [*several.kept_at["b"], several.now_s]
     assert max(later - earlier for earlier, later in itertools.pairwise(kept_at)) <= 40
     assert several.now_s > begun_at + 60 > 60
@@ -650,6 +652,70 @@ def test_the_command_says_whether_the_whole_index_was_rebuilt_also_where_a_gap_w
     assert told == [f"a: {done} from 3 records"]
 
 
+def patched_commands(monkeypatch, **patches):
+    """Put other parts behind the commands for an index; return the settings, with two profiles."""
+    profiles = {"p": SimpleNamespace(topics=["a", "b"]), "q": SimpleNamespace(topics=["c"])}
+    kafka = SimpleNamespace(group_id="g")
+    settings = SimpleNamespace(profiles=profiles, service=SimpleNamespace(on_index_lost="rebuild"), kafka=kafka)
+    silent = dict.fromkeys(
+        ("require_confirmable", "refuse_members", "confirm", "members_of_index"), lambda *_, **__: ()
+    )
+    always = {"load_settings": lambda *_: settings, "kafka_options": lambda _settings: kafka}
+    for name, patch in {**silent, **always, **patches}.items():
+        monkeypatch.setattr(commands, name, patch)
+    return settings
+
+
+@pytest.mark.parametrize("rounds_s", [[5], [90, 5], [90, 73], [90, 71, 60], [6, 4.9]])
+def test_a_preparation_ends_with_a_short_round_or_one_hardly_shorter_than_the_round_before(monkeypatch, rounds_s):
+    time, left_s = ManualClock(), [*rounds_s, "a round too many"]
+    settings = patched_commands(
+        monkeypatch,
+        time=SimpleNamespace(monotonic=time),
+        committed_offsets=lambda _options: {},
+        describe_group=lambda _options: SimpleNamespace(missing_topics=frozenset()),
+        rebuilder=lambda *_: SimpleNamespace(begin=lambda *_, **__: time.sleep(left_s.pop(0))),
+    )
+    backend = SimpleNamespace(index=lambda _name: None)
+    assert commands._prepare(settings, ["p"], backend, None) == pytest.approx(rounds_s[-1])
+    assert len(left_s) == 1
+
+
+@pytest.mark.parametrize(
+    ("fits", "gap", "refusal"),
+    [
+        (True, Gap(0, 0), "has no committed offsets"),
+        (True, None, "other parameters or offsets at here"),
+        (False, Gap(0, 0), "other parameters or offsets at here"),
+    ],
+)
+def test_no_index_is_prepared_over_one_with_other_parameters_or_offsets(monkeypatch, fits, gap, refusal):
+    backend = SimpleNamespace(require_usable=list, where=lambda _name: "here")
+    backend.upkeep = lambda _name: SimpleNamespace(fingerprint=dict)
+    losses = [Loss(Partition("a", 0), CommittedOffset(1), "lost", gap)]
+    patched_commands(
+        monkeypatch,
+        connect_backend=lambda _settings: contextlib.nullcontext(backend),
+        _losses=lambda *_: {"p": losses},
+        _fits=lambda *_: fits,
+        committed_offsets=lambda _options: {},
+    )
+    with pytest.raises(SettingsError, match=refusal):
+        commands.prepare(profile=["p"])
+
+
+def test_all_partitions_of_all_topics_are_unfenced(monkeypatch):
+    unfenced = []
+    backend = SimpleNamespace(index=lambda name: SimpleNamespace(unfence=lambda part: unfenced.append((name, *part))))
+    patched_commands(
+        monkeypatch,
+        connect_backend=lambda _settings: contextlib.nullcontext(backend),
+        require_topics=lambda _options: {"a": 1, "b": 2, "c": 1},
+    )
+    commands.unfence(yes=True)
+    assert unfenced == [("p", "a", 0), ("p", "b", 0), ("p", "b", 1), ("q", "c", 0)]
+
+
 def test_a_rebuild_of_an_index_without_losses_gives_up_the_lease_and_deletes_nothing():
     calls = []
     staging = SimpleNamespace(take_lease=lambda: calls.append("take"), abandon=lambda: calls.append("abandon"))
@@ -725,13 +791,11 @@ def test_an_index_whose_rebuild_another_daemon_has_completed_is_used():
     world = World(BEFORE, on_index_lost="rebuild").run()
     world.server.go_back(None)
     slow = world.start_later()
-    while not slow.rebuilder.has_begun("articles"):
-        world.turn(slow)
+    world.turn_until(slow, lambda: slow.rebuilder.has_begun("articles"))
     world.index.lease = "", 0  # the daemon is away for longer than the lease
     slow.leave_group()
     other = world.start("other")
-    while world.index._fingerprint is None:
-        world.turn(other)
+    world.turn_until(other, lambda: world.index._fingerprint is not None)
     other.stop.stopping = True
     other.loop.run()
     world.daemons.remove(other)

@@ -14,6 +14,7 @@ from streamdedup.kafka import admin, reader
 from streamdedup.kafka.admin import (
     TopicNeed,
     _creation_error,
+    _extend_retention,
     _missing_topic_findings,
     alter_topic_command,
     duration_text,
@@ -113,6 +114,18 @@ def test_the_command_mends_all_that_is_too_short_and_nothing_else():
     )
     (found,) = judged({"retention_ms": "604800000"}, kept_ms=31 * DAY_MS)
     assert found.command.endswith("--add-config retention.ms=2678400000")
+
+
+@pytest.mark.parametrize(
+    ("default_ms", "configs"),
+    [("-1", {}), (str(DAY_MS), {}), (str(DAY_MS - 1), {"retention.ms": str(DAY_MS)}), (None, {})],
+)
+def test_only_a_default_retention_that_is_too_short_is_extended_in_a_new_topic(default_ms, configs):
+    described = {} if default_ms is None else {"retention.ms": {"value": default_ms}}
+    answer = {"topics": [{"name": "t", "configs": described}]}
+    requests = {"t": {"configs": {}}}
+    _extend_retention(SimpleNamespace(create_topics=lambda *_, **__: answer), requests, {"t": DAY_MS})
+    assert requests == {"t": {"configs": configs}}
 
 
 def test_a_listener_with_a_login_needs_a_file_of_the_administrators():

@@ -10,10 +10,13 @@ from kafka.errors import GroupAuthorizationFailedError, KafkaConnectionError, No
 from kafka.future import Future
 from kafka.structs import MemberState, TopicPartition
 
-from streamdedup.errors import BrokerMisconfigured, BrokerSilent, BrokerUnavailable, CodecMissing
+from streamdedup.errors import BrokerMisconfigured, BrokerSilent, BrokerUnavailable, CodecMissing, StreamdedupError
+from streamdedup.kafka.compat import UnreadableRange
+from streamdedup.kafka.consumer import unpack
 from streamdedup.kafka.fresh_poll import ENOUGH_BYTES, FreshPoll
 from streamdedup.kafka.options import KafkaOptions
 from streamdedup.kafka.watches import SilenceWatch, StaticMembershipWatch
+from streamdedup.position import Position
 from streamdedup.repeats import RepeatLimit
 
 # The second poll
@@ -126,6 +129,18 @@ def test_a_second_poll_that_ends_the_consumer_rewinds_the_records_of_the_first(e
     with pytest.raises(type(error)):
         fresh(consumer).poll(0.5, 100)
     assert [call for call in consumer.calls if call[0] == "seek"] == [("seek", A, 3)]
+
+
+# Unreadable records
+
+
+def test_each_offset_of_an_unreadable_range_is_reported_beside_the_records():
+    record = SimpleNamespace(topic="t", partition=0, offset=7, timestamp=0, key=None, value=b"v", headers=[])
+    polled = {A: [UnreadableRange("t", 0, 4, 6, "damaged"), record], B: [UnreadableRange("t", 1, 2, 2, "damaged")]}
+    readable, unreadable = unpack(polled, has_unreadable=True)
+    assert [record.position for record in readable] == [Position("t", 0, 7)]
+    expected = [Position("t", 0, 4), Position("t", 0, 5), Position("t", 0, 6), Position("t", 1, 2)]
+    assert [entry.position for entry in unreadable] == expected
 
 
 # Silence
@@ -305,3 +320,21 @@ def test_any_other_answer_is_left_to_the_client(error):
     with pytest.raises(type(error)) if error else contextlib.nullcontext():
         consumer._coordinator._handle_heartbeat_response("answer", 0.0)
     watch.check()
+
+
+@pytest.mark.parametrize("error", [kafka_errors.FencedInstanceIdError(("g", "a")), kafka_errors.UnknownMemberIdError()])
+def test_a_static_membership_is_confirmed_by_no_error_but_a_rebalance(error):
+    answers = [None, kafka_errors.RebalanceInProgressError(), error]
+
+    def run(_request):
+        if answer := answers.pop(0):
+            raise answer
+
+    consumer = consumer_that_hears(None)
+    consumer._coordinator._net = SimpleNamespace(run=run)
+    consumer._coordinator._send_heartbeat_request = None
+    watch = StaticMembershipWatch(consumer, STATIC_OPTIONS)
+    for _ in range(2):
+        watch.confirm()
+    with pytest.raises(StreamdedupError):
+        watch.confirm()

@@ -329,6 +329,16 @@ def test_refusals_of_several_rebalances_are_no_stale_fence(world, daemon, pause_
     assert daemon.metric("batches_refused_total") == 3
 
 
+def test_refusals_with_successful_batches_between_them_are_no_stale_fence(world, daemon):
+    for number in range(3):
+        world.send(Sent(f"z{number}", OTHER_TEXT))
+        world.plan = once("announce", batch_refused)
+        world.turn(daemon)
+        world.run()
+        CLOCK.now_s += 40
+    assert daemon.metric("batches_refused_total") == 3
+
+
 def test_a_fenced_producer_is_rebuilt_once_and_reports_a_twin_within_a_minute(world, daemon):
     world.broker.register("a")
     world.turn(daemon)
@@ -347,8 +357,7 @@ def test_a_producer_fenced_again_much_later_is_rebuilt_again(world, daemon):
         world.broker.produce(INPUT, b"{", partition=0)
         world.broker.register("a")
         CLOCK.now_s += 61
-        while len(world.dead_letters()) <= number:
-            world.turn(daemon)
+        world.turn_until(daemon, lambda number=number: len(world.dead_letters()) > number)
     assert world.dead_letters() == [("0", number, "not_json") for number in range(1, 4)]
 
 

@@ -1,5 +1,8 @@
-"""The memory of the fullest master, by which the daemon warns; and how rows are divided between calls."""
+"""The memory of the fullest master, by which the daemon warns; rows of each call, and calls of each round trip."""
 
+from types import SimpleNamespace
+
+from streamdedup.index.redis import scripts
 from streamdedup.index.redis.pairs import _FULL_CALL, _split_calls
 from streamdedup.index.redis.store import _fullest
 from streamdedup.index.values import StoreStats
@@ -11,6 +14,19 @@ def test_the_fullest_master_uses_most_of_its_limit():
     full = {"used_memory": 50, "maxmemory": 60}
     assert _fullest([unlimited, roomy, full]) == StoreStats(50, 60)
     assert _fullest([unlimited, unlimited | {"used_memory": 901}]) == StoreStats(901, None)
+
+
+def test_calls_of_several_round_trips_are_sent_once_and_in_order(monkeypatch):
+    monkeypatch.setattr(scripts, "_ROUND_TRIP_ARGUMENTS", 4)
+    round_trips = []
+
+    def send_raw(commands):
+        round_trips.append(len(commands))
+        return [command.parts[-1] for command in commands]
+
+    calls = [scripts.Call(next(iter(scripts.load_scripts())), [b"key"], [0, number]) for number in range(5)]
+    assert scripts.ScriptRunner(SimpleNamespace(send_raw=send_raw), b"index").run(calls) == [0, 1, 2, 3, 4]
+    assert round_trips == [2, 2, 1]
 
 
 def test_each_call_is_filled_before_the_next_begins():

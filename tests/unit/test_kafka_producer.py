@@ -1,0 +1,62 @@
+"""The sinks and the feeder over a client without a broker: order of a transaction, records in flight."""
+
+from types import SimpleNamespace
+
+import pytest
+from kafka.structs import TopicPartition
+
+from streamdedup.kafka import compat
+from streamdedup.kafka.options import KafkaOptions
+from streamdedup.kafka.producer import Feeder, TransactionalSink
+from streamdedup.kafka.protocols import Batch, Message, Record
+from streamdedup.position import Position
+
+OPTIONS = KafkaOptions(bootstrap_servers="h:1", group_id="g", topics=("t",), transactional_id="x")
+BATCH = Batch((Record(Position("t", 0, 7), 0, None, b"v", ()),), membership="membership of the poll")
+
+
+class Producer:
+    """A client that stores a record as soon as its future is waited for, and records the calls."""
+
+    def __init__(self) -> None:
+        self.calls: list[tuple[object, ...]] = []
+        self.in_flight = 0
+
+    def __getattr__(self, name: str):
+        return lambda *given, **_: self.calls.append((name, *given))
+
+    def send(self, topic, **_):
+        self.calls.append(("send", topic))
+        self.in_flight += 1
+        future = SimpleNamespace(is_done=False, succeeded=lambda: True)
+
+        def get(timeout):
+            self.in_flight -= not future.is_done
+            future.is_done = True
+
+        future.get = get
+        return future
+
+    def send_offsets_to_transaction(self, offsets, membership):
+        self.calls.append(("offsets", {partition: at.offset for partition, at in offsets.items()}, membership))
+
+
+@pytest.mark.parametrize("messages", [[], [Message("out", None, b"m")]])
+def test_a_batch_is_committed_in_a_transaction_by_the_membership_of_its_poll_also_without_messages(messages):
+    producer = Producer()
+    TransactionalSink(producer, OPTIONS).publish(messages, BATCH)
+    steps = [call for call in producer.calls if call[0] != "flush"]
+    sent = [("send", message.topic) for message in messages]
+    offsets = ("offsets", {TopicPartition("t", 0): 8}, BATCH.membership)
+    assert steps == [("begin_transaction",), *sent, offsets, ("commit_transaction",)]
+
+
+def test_a_feeder_always_has_as_many_bytes_in_flight_as_its_limit_allows(monkeypatch):
+    producer = Producer()
+    monkeypatch.setattr(compat, "build", lambda *_: producer)
+    feeder = Feeder(OPTIONS, max_in_flight_bytes=10)
+    in_flight = []
+    for size_bytes in [4] * 6 + [11, 4, 4, 4]:
+        feeder.send("t", None, b"x" * size_bytes)
+        in_flight.append(producer.in_flight)
+    assert in_flight == [1, 2, 2, 2, 2, 2, 1, 1, 2, 2]

@@ -1,0 +1,88 @@
+"""The readers over a client without a broker: records at the ends, an open transaction, records that are gone."""
+
+from types import SimpleNamespace
+
+import pytest
+from kafka.structs import TopicPartition
+
+from streamdedup.kafka import reader
+from streamdedup.kafka.options import KafkaOptions
+from streamdedup.position import Partition, Position
+
+OPTIONS = KafkaOptions(bootstrap_servers="h:1", group_id="g", topics=("t",), transactional_id="x")
+#: The only partition.
+T = TopicPartition("t", 0)
+
+
+class Log:
+    """A client that reads ``offsets`` of one partition, all in one poll; ``end`` is behind the committed ones."""
+
+    def __init__(self, offsets: list[int], end: int) -> None:
+        self.offsets = offsets
+        self.end = end
+        self.next = 0
+
+    def poll(self, timeout_ms):
+        unread = [offset for offset in self.offsets if offset >= self.next]
+        self.next = unread[-1] + 1 if unread else self.next
+        place = {"topic": "t", "partition": 0, "timestamp": 0, "key": None, "value": b"v", "headers": []}
+        return {T: [SimpleNamespace(offset=offset, **place) for offset in unread]}
+
+    def seek(self, _partition, offset):
+        self.next = offset
+
+    def position(self, _partition, timeout_ms=None):
+        return self.next
+
+    def assignment(self):
+        return {T}
+
+    def beginning_offsets(self, _partitions):
+        return {T: 0}
+
+    def end_offsets(self, _partitions):
+        return {T: self.end}
+
+    def partitions_for_topic(self, _topic):
+        return {0}
+
+    def highwater(self, _partition):
+        return self.end
+
+    def ignore(self, *_):
+        pass
+
+    assign = seek_to_beginning = pause = resume = close = ignore
+
+
+@pytest.fixture
+def log(monkeypatch):
+    log = Log([0, 1, 2, 4, 5], end=4)
+    monkeypatch.setattr(reader, "require_topics", lambda _options: {"t": 1})
+    monkeypatch.setattr(reader.compat, "build", lambda *_: log)
+    monkeypatch.setattr(reader.compat, "step_past_unreadable", lambda *_, **__: [])
+    return log
+
+
+def offsets(batches):
+    return [record.position.offset for batch in batches for record in batch.records]
+
+
+def test_a_record_at_the_end_is_not_read(log):
+    with reader.ReaderToEnds(OPTIONS) as read:
+        assert offsets(read.batches()) == [0, 1, 2]
+    with reader.KafkaHistory(OPTIONS).open(["t"], None, {Partition("t", 0): 2}) as span:
+        assert offsets(span.batches()) == [0, 1]
+
+
+def test_a_span_to_the_present_ends_behind_open_transactions(log, monkeypatch):
+    monkeypatch.setattr(reader, "latest_offsets", lambda _options, partitions: dict.fromkeys(partitions, 6))
+    with reader.KafkaHistory(OPTIONS).open(["t"], None, None) as span:
+        assert offsets(span.batches()) == [0, 1, 2, 4, 5]
+
+
+@pytest.mark.parametrize(("offset", "fetched"), [(2, [2]), (3, []), (6, [])])
+def test_in_place_of_a_record_that_is_gone_no_later_record_is_fetched(log, offset, fetched):
+    with reader.RecordFetcher(OPTIONS) as fetcher:
+        record = fetcher.fetch(Position("t", 0, offset))
+    assert [record.position.offset for record in (record,) if record] == fetched
