@@ -25,6 +25,7 @@ from streamdedup.cli import index as commands
 from streamdedup.daemon import attempts, health, partitions, read_ahead, rebuild, rebuild_run, statistics
 from streamdedup.daemon.batch import Pipeline
 from streamdedup.daemon.breaker import BreakerOptions
+from streamdedup.daemon.metrics import Awaited
 from streamdedup.daemon.rebuild_run import RebuildTarget
 from streamdedup.detection.detector import Detector
 from streamdedup.detection.model import DetectorOptions
@@ -435,8 +436,10 @@ class Simulation:
 
     @property
     def done(self) -> bool:
-        """Whether everything is committed and no command runs."""
-        if any(process.alive for process in self.processes.values() if process.daemon is None):
-            return False
+        """Whether everything is committed, no command runs, and no daemon rebuilds or waits for a rebuild."""
+        for process in self.processes.values():
+            awaited = None if process.daemon is None else process.daemon.loop.readiness.awaited
+            if process.alive and (process.daemon is None or awaited not in {None, Awaited.GROUP}):
+                return False
         ends = {p.partition: p.offset + 1 for p in self.produced if p.topic == self.topic_number and p.removed is None}
         return self.broker.has_committed(GROUP, ends)
