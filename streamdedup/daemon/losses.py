@@ -58,7 +58,7 @@ def find_losses(index: PartitionStore, committed: Mapping[Partition, CommittedOf
 
 
 class _KnownCommits(NamedTuple):
-    """Traces of commits in an index: the lineages whose commits may be missing, the time of the latest commit."""
+    """Traces of commits in an index: the lineages of all attempts that it stores, the time of the latest commit."""
 
     lineages: Collection[int] = ()
     latest_ms: int | None = None
@@ -71,16 +71,15 @@ def losses_between(
     committed: Mapping[Partition, CommittedOffset], states: Mapping[Partition, PartitionState]
 ) -> list[Loss]:
     """Return the committed offsets that an index does not know; ``states`` are its states of the same partitions."""
-    # `index prepare` announces what it has read; a daemon at work has announced attempts of its own since.
-    is_unused = all(is_renewed(state.announced, state.committed_attempt) for state in states.values())
-    announced = {lineage_of(state.announced) for state in states.values()}
-    # Beside an unused index, commits of all earlier lineages go on.
-    lineages: Collection[int] = range(max(announced, default=0) + 1) if is_unused else announced
+    # Also those of the commits before a rebuild, which go on beside an index of `index prepare`.
+    lineages = {lineage_of(known) for state in states.values() for known in (state.announced, state.committed_attempt)}
     commit_times = [attempt_ms(state.committed_attempt) for state in states.values() if state.committed_attempt]
     # Slots of different lineages: one may have gone back to a time before the last rebuild.
     is_mixed = any(lineage_of(state.announced) != lineage_of(state.latest) for state in states.values())
     commits = _NO_COMMITS if is_mixed else _KnownCommits(lineages, max(commit_times, default=None))
     losses = (loss_of(partition, committed[partition], state, commits) for partition, state in states.items())
+    # `index prepare` announces what it has read; a daemon at work has announced attempts of its own since.
+    is_unused = all(is_renewed(state.announced, state.committed_attempt) for state in states.values())
     return [loss._replace(is_switch=is_unused and loss.gap is not None) for loss in losses if loss is not None]
 
 

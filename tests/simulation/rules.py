@@ -10,7 +10,7 @@ from typing import Any
 
 import pytest
 
-from streamdedup.daemon import losses, partitions, publisher, read_ahead, rebuild_run, recovery
+from streamdedup.daemon import attempts, losses, partitions, publisher, read_ahead, rebuild_run, recovery
 from streamdedup.detection import appending, lifecycle
 from streamdedup.detection.candidates import BucketHits
 from streamdedup.detection.detector import Detector
@@ -163,6 +163,7 @@ BRANCHES: dict[str, Sequence[Break]] = {
     "recreated-rebuild": [(lifecycle, "with_incarnation", lambda _original: lambda entry, _stored: entry)],
     "restart-between-batches": [(recovery.Recovery, "_check_connections", _does_nothing)],
     "stale-end": [(partitions.PartitionOwnership, "_confirm_membership", _does_nothing)],
+    "static-clock": [(attempts.AttemptIds, "observe", _does_nothing)],
 }
 
 

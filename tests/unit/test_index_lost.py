@@ -878,11 +878,6 @@ def test_a_gap_reaches_back_to_the_last_known_commit_and_not_to_an_announcement(
     # A copy from before a complete rebuild lacks claims that the rebuild restored, whichever clock began the lineage.
     for lineage in (0, 2):
         assert find_losses(index, {lost: CommittedOffset(9, f"{lineage:013d}{ids[3][13:]}")})[0].gap is None
-    # Beside an index of `index prepare`, commits of any earlier lineage go on.
-    prepared = f"{5:013d}{ids[4][13:24]}{ids[0][24:]}"
-    index.announce(prepared, [replace(index.fence(other, 2, 0), attempt_id=ids[4])], {other: 0}, committed_id=ids[0])
-    commits = {other: CommittedOffset(9, f"{3:013d}{ids[3][13:]}")}
-    assert [(loss.gap, loss.is_switch) for loss in find_losses(index, commits)] == [(Gap(0, 0), True)]
 
 
 @pytest.mark.parametrize(
