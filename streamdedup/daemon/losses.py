@@ -5,7 +5,7 @@ an index; ``recovery`` and ``rebuild`` react to the ``Loss`` values. The committ
 are announced before they are committed. A change must pass ``tests/simulation``.
 """
 
-from collections.abc import Collection, Iterable, Mapping
+from collections.abc import Iterable, Mapping
 from typing import NamedTuple
 
 from streamdedup.daemon.attempts import attempt_id_of, attempt_ms, is_renewed, lineage_of
@@ -58,9 +58,9 @@ def find_losses(index: PartitionStore, committed: Mapping[Partition, CommittedOf
 
 
 class _KnownCommits(NamedTuple):
-    """Traces of commits in an index: the lineages of all attempts that it stores, the time of the latest commit."""
+    """Traces of commits in an index: the latest lineage of an announced attempt, the time of the latest commit."""
 
-    lineages: Collection[int] = ()
+    lineage: int = 0
     latest_ms: int | None = None
 
 
@@ -71,12 +71,11 @@ def losses_between(
     committed: Mapping[Partition, CommittedOffset], states: Mapping[Partition, PartitionState]
 ) -> list[Loss]:
     """Return the committed offsets that an index does not know; ``states`` are its states of the same partitions."""
-    # Also those of the commits before a rebuild, which go on beside an index of `index prepare`.
-    lineages = {lineage_of(known) for state in states.values() for known in (state.announced, state.committed_attempt)}
+    lineage = max((lineage_of(state.announced) for state in states.values()), default=0)
     commit_times = [attempt_ms(state.committed_attempt) for state in states.values() if state.committed_attempt]
     # Slots of different lineages: one may have gone back to a time before the last rebuild.
     is_mixed = any(lineage_of(state.announced) != lineage_of(state.latest) for state in states.values())
-    commits = _NO_COMMITS if is_mixed else _KnownCommits(lineages, max(commit_times, default=None))
+    commits = _NO_COMMITS if is_mixed else _KnownCommits(lineage, max(commit_times, default=None))
     losses = (loss_of(partition, committed[partition], state, commits) for partition, state in states.items())
     # `index prepare` announces what it has read; a daemon at work has announced attempts of its own since.
     is_unused = all(is_renewed(state.announced, state.committed_attempt) for state in states.values())
@@ -112,13 +111,13 @@ def _gap(committed: CommittedOffset, state: PartitionState, commits: _KnownCommi
 
     * It knows of no commit, or its slots know attempts of different lineages.
     * Another program has committed the offset, without an attempt id.
-    * The commit is of a lineage that the index does not have: the index is from before its last rebuild, or another
-      index was used since. The claims of the other index are not in this one.
+    * The commit is of a later lineage: the index is from before its last rebuild, or a later index was used since. The
+      claims of the later index are not in this one.
     * The announced attempt belongs to an earlier incarnation of the topic; without topic ids, a committed offset that
       is not behind the start of the attempt shows that.
     """
     attempt_id = attempt_id_of(committed)
-    if commits.latest_ms is None or not attempt_id or lineage_of(attempt_id) not in commits.lineages:
+    if commits.latest_ms is None or not attempt_id or lineage_of(attempt_id) > commits.lineage:
         return None
     start = state.announced_start or 0
     is_other_topic = bool(committed.topic_id and state.topic_id) and committed.topic_id != state.topic_id

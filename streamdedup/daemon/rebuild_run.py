@@ -271,8 +271,8 @@ class RebuildRun:
         for partition, state in index.partition_states(sorted(partitions.keys() - fences.keys())).items():
             self._tick()
             if state.high_water_mark is not None:  # otherwise no batch has begun
-                mark, in_kafka = state.high_water_mark, BrokerState(state.topic_id)
-                all_fences.append(index.fence(partition, self._generation, mark, state=in_kafka))
+                mark, known_id, in_kafka = state.high_water_mark, state.committed_attempt, BrokerState(state.topic_id)
+                all_fences.append(index.fence(partition, self._generation, mark, known_id, in_kafka))
         return all_fences
 
     def _are_matched(self, numbers: Collection[int], fences: Sequence[Fence]) -> bool:

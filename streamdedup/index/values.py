@@ -119,12 +119,11 @@ class PartitionState:
 def is_known_attempt(committed: str, announced: str, committed_attempt: str) -> bool:
     """Tell whether an index knows a committed attempt, by two ids that it stores (``PartitionState``; rule 11).
 
-    A later attempt of another lineage (the digits before the first dot) proves nothing: its index may have been left
-    for that of the commit. ``redis/lua/announce_attempt.lua`` has the same rule.
+    A later announced attempt of another lineage (the digits before the first dot) proves nothing: its index may have
+    been left for that of the commit before the attempt was committed.
     """
-    lineage = committed.partition(".")[0]
-    stored = (announced, committed_attempt)
-    return not committed or any(committed <= known and known.partition(".")[0] == lineage for known in stored)
+    is_same_lineage = committed.partition(".")[0] == announced.partition(".")[0]
+    return committed <= committed_attempt or (is_same_lineage and committed <= announced)
 
 
 # Buckets

@@ -11,11 +11,9 @@ local function stored(key)  -- the id of the announced attempt, and that of the 
   return announced or '', known or ''
 end
 local function knows(key, committed)  -- as index.values.is_known_attempt
-  local function covers(id)
-    return committed <= id and string.match(id, '^%d*') == string.match(committed, '^%d*')
-  end
   local announced, known = stored(key)
-  return committed == '' or covers(announced) or covers(known)
+  local is_same_lineage = string.match(committed, '^%d*') == string.match(announced, '^%d*')
+  return committed <= known or (is_same_lineage and committed <= announced)
 end
 used = used + 1
 for i = used + 1, #ARGV, 3 do
