@@ -22,6 +22,7 @@ from streamdedup.daemon.batch import CHUNK_CHARACTERS, BatchProcessor, Chunk, De
 from streamdedup.daemon.slow_start import SlowStart
 from streamdedup.errors import StreamdedupError
 from streamdedup.index.values import Fence
+from streamdedup.kafka.batch_limits import HEADER_BYTES
 from streamdedup.kafka.protocols import Batch, Source
 from streamdedup.position import Partition
 
@@ -180,4 +181,4 @@ class ReadAhead:
 
 
 def _bytes_of(batch: Batch) -> int:
-    return sum(len(record.value or b"") for record in batch.records)
+    return sum(len(record.value or b"") + HEADER_BYTES * len(record.headers) for record in batch.records)

@@ -24,8 +24,8 @@ from kafka.errors import CorruptRecordError
 from kafka.record import default_records, legacy_records, memory_records
 from kafka.record.util import decode_varint
 
-#: Most headers in a readable record batch.
-MAX_BATCH_HEADERS = 250_000
+#: Most headers in a readable record, and in the records of a record batch that one fetch parses.
+MAX_HEADERS = 250_000
 #: Memory that a parsed header needs beside its text, at most, in bytes.
 HEADER_BYTES = 200
 #: Bytes that are decompressed at once. The LZ4 library allocates the limit of each call in advance: with 64 MiB, the
@@ -56,22 +56,26 @@ def limit_batches(max_bytes: int) -> None:
 
 
 class BoundedBatch(default_records.DefaultRecordBatch):  # type: ignore[misc]  # the client is untyped
-    """The client's record batch; its record that exceeds ``MAX_BATCH_HEADERS`` and all later ones are unreadable.
+    """The client's record batch; refuses the record that exceeds ``MAX_HEADERS``.
 
-    ``headers_count`` is the number of headers parsed so far.
+    If it is the first record of its fetch, it and all later records of the batch are unreadable; else the next fetch
+    begins with it (``compat``). ``headers_count`` is the number of headers parsed so far of the records from
+    ``first_offset`` on, where the fetch begins.
 
     Test: ``test_a_record_with_too_many_headers_is_unreadable``.
     """
 
     headers_count = 0
+    first_offset = 0
 
     def _read_msg(self) -> Any:
-        room = MAX_BATCH_HEADERS - self.headers_count
+        room = MAX_HEADERS - self.headers_count
         # A header has at least two bytes, so most batches are too small for too many headers.
         if len(self._buffer) - self._pos > 2 * room and self._next_headers_count() > room:
-            raise CorruptRecordError(f"the record batch has more than {MAX_BATCH_HEADERS:,} headers")
+            raise CorruptRecordError(f"the record has more than {MAX_HEADERS:,} headers")
         record = super()._read_msg()
-        self.headers_count += len(record.headers)
+        if record.offset >= self.first_offset:
+            self.headers_count += len(record.headers)
         return record
 
     def _next_headers_count(self) -> int:

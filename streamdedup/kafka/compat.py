@@ -239,9 +239,10 @@ class _RecordBatches:
     Test: ``test_a_poll_begins_no_record_batch_beyond_its_bytes``.
     """
 
-    def __init__(self, records: Any, budget: _PollBudget) -> None:
+    def __init__(self, records: Any, budget: _PollBudget, first_offset: int) -> None:
         self._records = records
         self._budget = budget
+        self._first_offset = first_offset
         self.current: Any = None
 
     def next_batch(self) -> Any:
@@ -249,6 +250,8 @@ class _RecordBatches:
             headers_count = getattr(self.current, "headers_count", 0)  # earlier formats have no headers
             self._budget.left_bytes -= len(self.current._buffer) + HEADER_BYTES * headers_count  # decompressed by now
         self.current = self._records.next_batch() if self._budget.left_bytes > 0 else None
+        if self.current is not None:
+            self.current.first_offset = self._first_offset
         return self.current
 
 
@@ -261,7 +264,7 @@ class _PartitionRecords(Fetcher.PartitionRecords):  # type: ignore[misc]  # the 
         offset, partition, records = fetch
         self._ranges = ranges
         self._max_offsets = max_offsets
-        self._batches = _RecordBatches(records, budget)
+        self._batches = _RecordBatches(records, budget, offset)
         super().__init__(offset, partition, self._batches, **options)
 
     def take(self, n: int | None = None) -> list[Any]:

@@ -7,6 +7,7 @@ from collections.abc import Mapping
 from typing import Any
 
 from streamdedup.kafka import compat
+from streamdedup.kafka.batch_limits import HEADER_BYTES
 from streamdedup.kafka.errors import is_retriable
 from streamdedup.repeats import RepeatLimit
 
@@ -51,8 +52,8 @@ class FreshPoll:
         count = _count(polled)
         if count >= limit or count + self._last_count < FEW_RECORDS:
             return False
-        values = (record.value for records in polled.values() for record in records)
-        return sum(len(value) for value in values if value is not None) < ENOUGH_BYTES
+        records = (record for of_partition in polled.values() for record in of_partition)
+        return sum(len(record.value or b"") + HEADER_BYTES * len(record.headers) for record in records) < ENOUGH_BYTES
 
     def _with_newer(self, polled: Polled, limit: int) -> Polled:
         """Poll again and return the records of both polls; a rebalance in between may have revoked partitions."""

@@ -279,17 +279,17 @@ def network():
 @pytest.mark.parametrize("key", [None, b"", b"a key"])
 @pytest.mark.usefixtures("network")
 def test_a_record_with_too_many_headers_is_unreadable(monkeypatch, key):
-    monkeypatch.setattr(batch_limits, "MAX_BATCH_HEADERS", 500)
-    counts = (100, 400, 0, 1, 0)
+    monkeypatch.setattr(batch_limits, "MAX_HEADERS", 500)
+    counts = (100, 400, 0, 1, 500, 501, 0)
     content = record_batch([RawRecord(b"v", key, ((b"", None),) * count) for count in counts])
-    assert read(content) == [0, 1, 2, (3, 4)]
-    (found,) = fetched(content, 3)[0].take(10)
+    assert read(content) == [0, 1, 2, 3, 4, (5, 6)]
+    (found,) = fetched(content, 5)[0].take(10)
     assert "more than 500 headers" in found.reason
 
 
 @pytest.mark.usefixtures("network")
 def test_the_headers_of_a_record_that_is_refused_take_no_memory():
-    content = record_batch([RawRecord(b"v", headers=((b"", None),) * (batch_limits.MAX_BATCH_HEADERS + 1))])
+    content = record_batch([RawRecord(b"v", headers=((b"", None),) * (batch_limits.MAX_HEADERS + 1))])
     parser, ranges = fetched(content)
     tracemalloc.start()
     try:
