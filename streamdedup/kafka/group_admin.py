@@ -76,7 +76,7 @@ def _of_present_topics(
         if topic is None or is_topic_missing(topic["error_code"]):
             continue
         offset = with_parsed_metadata(commit.offset, commit.metadata)
-        if not is_outdated(offset.topic_id, topic_id_of(topic["topic_id"])):
+        if not is_outdated(offset.topic_id, topic_id_of(topic.get("topic_id"))):
             offsets[partition] = offset
     return offsets
 
@@ -162,7 +162,7 @@ def _describe(admin: Any, options: KafkaOptions) -> GroupState:
     return GroupState(
         members=tuple(sorted(map(_member_text, group["members"]))),
         committed=_of_present_topics(committed, topics),
-        topic_ids={topic["name"]: topic_id for topic in topics if (topic_id := topic_id_of(topic["topic_id"]))},
+        topic_ids={topic["name"]: topic_id for topic in topics if (topic_id := topic_id_of(topic.get("topic_id")))},
         missing_topics=frozenset(topic["name"] for topic in topics if is_topic_missing(topic["error_code"])),
         ends={Partition(*partition): end.offset for partition, end in admin.list_partition_offsets(latest).items()},
     )

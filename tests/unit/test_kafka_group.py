@@ -8,12 +8,13 @@ from uuid import UUID
 import pytest
 from kafka.admin import MemberToRemove
 from kafka.errors import CoordinatorNotAvailableError, GroupAuthorizationFailedError
+from kafka.protocol.metadata import MetadataResponse
 from kafka.structs import OffsetAndMetadata, TopicPartition
 
 from streamdedup.cli import guards
 from streamdedup.cli import index as index_commands
 from streamdedup.errors import BrokerUnavailable, SettingsError, StreamdedupError
-from streamdedup.kafka import group_admin
+from streamdedup.kafka import admin, group_admin
 from streamdedup.kafka.consumer import _await_metadata
 from streamdedup.kafka.group_admin import GroupState, _member_text, committed_if_listed
 from streamdedup.kafka.offsets import fetch_committed, partitions_of
@@ -57,6 +58,24 @@ def test_offset_0_is_a_committed_offset_and_a_partition_without_one_is_left_out(
     )
     monkeypatch.setattr(group_admin, "admin_client", lambda _options: nullcontext(admin))
     assert committed_if_listed(OPTIONS) == {Partition("a", 0): 0, Partition("a", 2): 5}
+
+
+def test_a_broker_before_kafka_2_8_returns_no_topic_ids(monkeypatch):
+    answer = MetadataResponse(topics=[MetadataResponse.MetadataResponseTopic(name="a", partitions=[])], brokers=[])
+    topics = MetadataResponse.decode(answer.encode(version=9), version=9).to_dict()["topics"]
+    client = SimpleNamespace(
+        list_groups=lambda: [{"group_id": "g"}],
+        describe_groups=lambda asked: {group: {"error": None, "members": []} for group in asked},
+        list_group_offsets=lambda _asked: {"g": {TopicPartition("a", 0): OffsetAndMetadata(5, "", -1)}},
+        describe_topics=lambda _names: topics,
+        list_partition_offsets=lambda _partitions: {},
+    )
+    for module in (admin, group_admin):
+        monkeypatch.setattr(module, "admin_client", lambda _options: nullcontext(client))
+    assert committed_if_listed(OPTIONS) == {Partition("a", 0): 5}
+    assert group_admin.committed_offsets(OPTIONS) == {Partition("a", 0): CommittedOffset(5)}
+    assert group_admin.describe_group(OPTIONS).topic_ids == {}
+    assert admin.topic_ids(OPTIONS) == {"a": ""}
 
 
 def test_offsets_of_a_topic_that_is_gone_or_of_an_earlier_topic_of_its_name_are_no_offsets_for_a_command(monkeypatch):
