@@ -175,7 +175,7 @@ def decode_alert(value: bytes) -> Alert:
     """Return the alert in a JSON message, without unknown fields; raise ``DecodeError`` for any other value."""
     try:
         alert = _decode(value)
-        if not all(match.pair for match in alert.matches):
+        if not all(match.pair.strip() for match in alert.matches):  # `$` in a pattern also matches before a newline
             raise ValueError("a match without the field `pair`")  # noqa: TRY301  all mistakes raise the same error
         # These raise for an invalid time.
         _ = alert.document.time_ms, alert.detected_at_ms, alert.cluster_times_ms

@@ -120,6 +120,7 @@ def test_an_operation_is_decoded_not_judged(op):
         (b'{"id":"a","op":"delete"}', None),
         (b'{"id":"a","op":"delete","text":"x"}', None),
         (b'{"id":"a","op":"delete","text":5}', None),
+        (rb'{"id":"a","op":"delete","text":5,"source":"\ud800"}', None),
         (None, b"a"),
     ],
 )
@@ -659,7 +660,7 @@ def test_a_message_that_is_no_alert_is_refused(key, value):
 
 @pytest.mark.parametrize("field", [{"incarnation": "x" * 16}, {"incarnation": "ab"}, {"offset": -1}])
 def test_an_alert_with_a_name_or_an_offset_that_no_daemon_writes_is_refused(field):
-    changed = [structs.replace(MATCH, **change) for change in (field, {"pair": "zz" * 16}, {"pair": "ab"})]
+    changed = [structs.replace(MATCH, **change) for change in (field, {"pair": "zz" * 16}, {"pair": "\n"})]
     foreign = [structs.replace(ALERT, matches=(match,)) for match in changed]
     for alert in [*foreign, structs.replace(ALERT, document=structs.replace(DOCUMENT, **field))]:
         with pytest.raises(DecodeError, match="no alert message of version 1"):

@@ -68,7 +68,9 @@ class JsonFormat:
             fields = self._read(value)
         except (msgspec.ValidationError, DocumentTooLarge) as error:
             struct, asdict = self._schema.struct, msgspec.structs.asdict
-            return self._schema.deletion(error, lambda: struct(**asdict(self._read_needed(value))))
+            return self._schema.deletion(
+                error, lambda: struct(**asdict(self._read_needed(repair_json(value, b"u0000"))))
+            )
         except ValueError as error:  # of msgspec, which refuses a byte order mark and lone surrogates
             # A value that begins with a zero byte is no JSON, but framed: `_malformed` reports its schema id unchanged.
             repaired = value if value[:1] == b"\0" else repair_json(value)
