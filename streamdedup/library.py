@@ -195,7 +195,8 @@ class LibraryIndex:
         """Open an index that daemons maintain, for look-ups.
 
         ``config`` is the settings file of the daemons; None for the file that STREAMDEDUP_CONFIG names. Errors are
-        those of ``connect``; ``StoreUnavailable`` also where the index does not exist yet, or is being rebuilt.
+        those of ``connect``; ``StoreUnavailable`` also where the index does not exist yet, or is being rebuilt
+        or deleted.
         """
         loaded = settings.Settings.load(None if config is None else Path(config))
         if profile not in loaded.profiles:
@@ -264,7 +265,7 @@ class LibraryIndex:
             ValueError: There are not as many sources or scopes as texts.
             MessageError: A source or scope is not valid, a scope is missing, or the profile has no scopes.
             DocumentTooLarge: A text is longer than ``max_text_bytes``.
-            StoreUnavailable: The server does not answer, or the index is being rebuilt.
+            StoreUnavailable: The server does not answer, or the index is being rebuilt or deleted.
             IndexMismatch: The index was built anew with another profile.
         """
         items = enumerate(converted_items("texts", texts, str))

@@ -73,7 +73,7 @@ def _profile(
     return {
         "name": name,
         "exists": fingerprint is not None,
-        "half_dropped": upkeep.is_half_dropped(),
+        "half_dropped": upkeep.is_half_dropped() and not upkeep.is_staging(),
         "differences": blocking,
         "advisories": [text for parameter, text in all_differences.items() if parameter in ADVISORY_PARAMETERS],
         "documents": index.count_documents(),

@@ -321,8 +321,8 @@ class _ProgressReader(ReaderToEnds):
     def __init__(
         self, options: KafkaOptions, offsets: Mapping[Partition, int], now_ms: int, tick: Callable[[], None]
     ) -> None:
-        super().__init__(options)
         self._tick = tick
+        super().__init__(options)
         self._offsets = {
             partition: max(first, offsets.get(partition, first)) for partition, first in self.beginnings.items()
         }
@@ -331,6 +331,10 @@ class _ProgressReader(ReaderToEnds):
         self._times_ms: dict[Partition, int] = {}
         #: Number of records that the searches have read, by partition.
         self._searched: Counter[Partition] = Counter()
+
+    def poll(self, timeout_s: float) -> Batch:
+        self._tick()
+        return super().poll(timeout_s)
 
     def progress(self) -> dict[Partition, ReadProgress]:
         nonempty = {partition for partition, beginning in self.beginnings.items() if beginning < self.ends[partition]}
@@ -353,7 +357,6 @@ class _ProgressReader(ReaderToEnds):
         """
         self.start_at(self.ends | dict(starts))  # other partitions start at their ends: nothing to read
         for batch in self.batches():
-            self._tick()
             self._searched.update(position.topic_partition for position in batch.positions())
             for record in batch.records:
                 partition, time_ms = record.position.topic_partition, record.timestamp_ms

@@ -210,7 +210,10 @@ class TestCommand:
                 assert [match["id"] for match in service.look_up(TEXT)["matches"]] == ["d0"]
                 server.kill()
                 status, headers, problem = service.request("POST", "/v1/profiles/articles/lookup", {"text": TEXT})
-                assert (status, problem["title"]) == (503, "Redis does not answer, or the index is being rebuilt")
+                assert (status, problem["title"]) == (
+                    503,
+                    "Redis does not answer, or the index is being rebuilt or deleted",
+                )
                 assert int(headers["retry-after"]) > 0
                 server.start()
                 wait_until(lambda: service.request("GET", "/readyz")[0] == 200, what="the return of the index")

@@ -280,7 +280,9 @@ def replay(monkeypatch):
 
     def run(**conditions):
         sent.clear()
-        with DeadLetterReplay(SimpleNamespace(group_id="g"), DeadLetterFilter(**conditions), {"articles": 3}, {}) as made:
+        with DeadLetterReplay(
+            SimpleNamespace(group_id="g"), DeadLetterFilter(**conditions), {"articles": 3}, {}
+        ) as made:
             assert not made.is_recreated
             list(made.run())
         return len(sent)

@@ -143,7 +143,12 @@ class TestLag:
         assert [(row["end"], row["lag"]) for row in rows] == ([(end, lag)] if committed is not None else [])
 
 
-UPKEEP = SimpleNamespace(fingerprint=lambda: None, is_half_dropped=lambda: False, partitions=lambda _topics, _also: {})
+UPKEEP = SimpleNamespace(
+    fingerprint=lambda: None,
+    is_half_dropped=lambda: False,
+    is_staging=lambda: False,
+    partitions=lambda _topics, _also: {},
+)
 FACTS = PartitionFacts(high_water_mark=10, generation=1)
 #: A store without indexes.
 BACKEND = SimpleNamespace(
@@ -202,7 +207,10 @@ def test_an_index_that_has_gone_back_is_lost(announced, known, bands, state):
         attempt_id(announced), [stored.fence(partition, 1, 3)], {partition: 0}, committed_id=attempt_id(known)
     )
     upkeep = SimpleNamespace(
-        fingerprint=lambda: {"bands": 6}, is_half_dropped=lambda: False, partitions=lambda *_: {partition: FACTS}
+        fingerprint=lambda: {"bands": 6},
+        is_half_dropped=lambda: False,
+        is_staging=lambda: False,
+        partitions=lambda *_: {partition: FACTS},
     )
     backend = SimpleNamespace(
         upkeep=lambda _: upkeep, index=lambda _: stored, configured_fingerprint=lambda _: {"bands": bands}

@@ -603,7 +603,7 @@ class TestAccess:
         released.set()
         assert (start["status"], json.loads(body["body"])["title"]) == (
             503,
-            "Redis does not answer, or the index is being rebuilt",
+            "Redis does not answer, or the index is being rebuilt or deleted",
         )
 
     async def test_a_request_that_waits_for_others_waits_while_redis_answers(self, make_service, monkeypatch):
@@ -820,8 +820,10 @@ class TestService:
         start, ready = await call(made.app, method="GET", path="/readyz")
         released.set()
         titles = [body["index"]["title"] for body in json.loads(profiles["body"])["profiles"]]
-        assert titles == ["Redis does not answer, or the index is being rebuilt"] * 3
-        expected = b"".join(b"%c: Redis does not answer, or the index is being rebuilt\n" % name for name in b"abc")
+        assert titles == ["Redis does not answer, or the index is being rebuilt or deleted"] * 3
+        expected = b"".join(
+            b"%c: Redis does not answer, or the index is being rebuilt or deleted\n" % name for name in b"abc"
+        )
         assert (start["status"], ready["body"]) == (503, expected)
 
     def test_it_is_ready_while_one_of_its_indexes_can_be_looked_up(self, service):

@@ -4,7 +4,7 @@ const PREFIX = "urn:streamdedup:problem:";
 const STORED = "streamdedup-token";
 /** Texts for problems that the service does not word for people. */
 const ADVICE = {
-  "store-unavailable": "Redis does not answer, or the index is being rebuilt. Try again in a moment.",
+  "store-unavailable": "Redis does not answer, or the index is being rebuilt or deleted. Try again in a moment.",
   "index-absent": "The index does not exist yet: a daemon creates it at its start.",
   "index-mismatch": "The index was built with other settings than those of this service.",
   "unknown-document": "The index has no such document: it was never inserted, was deleted, or has expired.",
