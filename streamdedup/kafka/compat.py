@@ -25,7 +25,7 @@ from kafka.net.compat import KafkaNetClient
 from kafka.protocol.consumer import IsolationLevel
 from kafka.structs import MemberState, TopicPartition
 
-from streamdedup.kafka.batch_limits import HEADER_BYTES, limit_batches
+from streamdedup.kafka.batch_limits import HEADER_BYTES, BoundedBatch, limit_batches
 from streamdedup.kafka.errors import (
     CLIENT_ERRORS,
     LOGIN_REFUSED,
@@ -183,7 +183,7 @@ class UnreadableRange:
 
     Attributes:
         offset: First offset of the range; named as in a record, because callers treat both alike.
-        value: Always None, as in a tombstone; for callers that measure the values of a poll.
+        value: Always None, as in a tombstone, and ``headers`` empty; for callers that measure the records of a poll.
     """
 
     topic: str
@@ -192,6 +192,7 @@ class UnreadableRange:
     last: int
     reason: str
     value: None = None
+    headers: tuple[()] = ()
 
 
 def step_past_unreadable(consumer: Any, max_offsets: int) -> list[UnreadableRange]:
@@ -240,8 +241,7 @@ class _RecordBatches:
     """
 
     def __init__(self, records: Any, budget: _PollBudget, first_offset: int) -> None:
-        self._records = records
-        self._budget = budget
+        self._records, self._budget = records, budget
         self._first_offset = first_offset
         self.current: Any = None
 
@@ -250,7 +250,7 @@ class _RecordBatches:
             headers_count = getattr(self.current, "headers_count", 0)  # earlier formats have no headers
             self._budget.left_bytes -= len(self.current._buffer) + HEADER_BYTES * headers_count  # decompressed by now
         self.current = self._records.next_batch() if self._budget.left_bytes > 0 else None
-        if self.current is not None:
+        if isinstance(self.current, BoundedBatch):
             self.current.first_offset = self._first_offset
         return self.current
 

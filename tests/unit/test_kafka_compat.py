@@ -276,6 +276,13 @@ def network():
         yield network
 
 
+@pytest.mark.parametrize("magic", [0, 1])
+def test_a_record_of_an_earlier_format_is_read(magic):
+    builder = legacy_records.LegacyRecordBatchBuilder(magic, compression_type=0, batch_size=1000)
+    builder.append(0, timestamp=1, key=None, value=b"v")
+    assert [record.value for record in fetched(bytes(builder.build()))[0].take(10)] == [b"v"]
+
+
 @pytest.mark.parametrize("key", [None, b"", b"a key"])
 @pytest.mark.usefixtures("network")
 def test_a_record_with_too_many_headers_is_unreadable(monkeypatch, key):

@@ -11,6 +11,7 @@ from kafka.future import Future
 from kafka.structs import MemberState, TopicPartition
 
 from streamdedup.errors import BrokerMisconfigured, BrokerSilent, BrokerUnavailable, CodecMissing, StreamdedupError
+from streamdedup.kafka.batch_limits import HEADER_BYTES
 from streamdedup.kafka.compat import UnreadableRange
 from streamdedup.kafka.consumer import unpack
 from streamdedup.kafka.fresh_poll import ENOUGH_BYTES, FreshPoll
@@ -56,7 +57,7 @@ class Consumer:
 
 
 def records(first: int, count: int, size: int = 1) -> list[SimpleNamespace]:
-    return [SimpleNamespace(offset=offset, value=b"x" * size) for offset in range(first, first + count)]
+    return [SimpleNamespace(offset=offset, value=b"x" * size, headers=[]) for offset in range(first, first + count)]
 
 
 def fresh(consumer: Consumer) -> FreshPoll:
@@ -101,6 +102,13 @@ def test_many_bytes_are_not_followed_by_another_poll():
     large = records(0, 8, ENOUGH_BYTES // 8)
     assert offsets(fresh(Consumer({A: large})).poll(0.5, 100)) == {A: list(range(8))}
     assert offsets(fresh(Consumer({A: large[:7]}, {A: records(7, 1)})).poll(0.5, 100)) == {A: list(range(8))}
+    with_headers = [SimpleNamespace(offset=0, value=None, headers=[("", None)] * (ENOUGH_BYTES // HEADER_BYTES + 1))]
+    assert offsets(fresh(Consumer({A: with_headers})).poll(0.5, 100)) == {A: [0]}
+
+
+def test_a_range_that_cannot_be_read_is_followed_by_the_records_of_a_second_poll():
+    unreadable = UnreadableRange("t", 0, offset=0, last=4, reason="damaged")
+    assert offsets(fresh(Consumer({A: [unreadable]}, {A: records(5, 1)})).poll(0.5, 100)) == {A: [0, 5]}
 
 
 @pytest.mark.parametrize("back", [False, True])
