@@ -108,7 +108,8 @@ def test_many_bytes_are_not_followed_by_another_poll():
 
 def test_a_range_that_cannot_be_read_is_followed_by_the_records_of_a_second_poll():
     unreadable = UnreadableRange("t", 0, offset=0, last=4, reason="damaged")
-    assert offsets(fresh(Consumer({A: [unreadable]}, {A: records(5, 1)})).poll(0.5, 100)) == {A: [0, 5]}
+    consumer = Consumer({A: [unreadable, *records(5, 3)]}, {A: records(8, 1)})
+    assert offsets(fresh(consumer).poll(0.5, 100)) == {A: [0, 5, 6, 7, 8]}
 
 
 @pytest.mark.parametrize("back", [False, True])
