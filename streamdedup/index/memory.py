@@ -5,6 +5,7 @@ private attributes (tests/simulation/server.py). Read ``index.contract`` first: 
 contract says, and its rules explain the conditions here. A change of behaviour touches ``index.redis`` too.
 """
 
+import math
 from collections import Counter
 from collections.abc import Callable, Sequence
 
@@ -109,15 +110,16 @@ class MemoryIndex(MemoryPartitions):
         candidates: list[dict[int, int]] = [{} for _ in numbers]
         full: Counter[int] = Counter()
         near_capacity = set()
+        cap = math.inf if self._bucket_cap is None else self._bucket_cap
         for row, (number, keys, hits) in enumerate(zip(numbers, band_keys.tolist(), candidates, strict=True)):
             for band_and_key in enumerate(keys):
                 members = self._buckets.get(band_and_key) or {}
                 co_members = [member for member in members if member != number]
-                if self._bucket_cap is not None and len(co_members) >= self._bucket_cap:
+                if len(co_members) >= cap:
                     full[row] += 1
                     co_members = co_members[:SHOWN_OF_FULL]
                 else:
-                    if self._bucket_cap is not None and 2 * len(co_members) >= self._bucket_cap:
+                    if 2 * len(co_members) >= cap:
                         near_capacity.add(row)
                     members[number] = None
                     self._buckets.set(band_and_key, members)
