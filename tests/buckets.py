@@ -1,13 +1,17 @@
 """Reads the buckets of an index in Redis, by the description of their keys and not by the code that writes them."""
 
+from itertools import chain
+
 from streamdedup.index.redis.keys import Keys
 from streamdedup.index.redis.servers import Servers
 
 
 def members_in_set(servers: Servers, keys: Keys, slot: int, band_key: int) -> set[int]:
-    """Return the documents in a bucket of the layout ``sets``."""
+    """Return the documents in a bucket of the layout ``sets``, of both parts."""
     key = keys.buckets_prefix(slot) + band_key.to_bytes(4, "big")
-    return {int(member) for member in servers.ask(key, "SMEMBERS", key)}
+    parts = [[int(member) for member in servers.ask(part, "SMEMBERS", part)] for part in (key, key + b":")]
+    assert len(set(chain(*parts))) == sum(map(len, parts)), "a member in both parts"
+    return set(chain(*parts))
 
 
 def members_in_pages(servers: Servers, keys: Keys, slot: int, band_key: int, generation: int) -> set[int]:

@@ -57,8 +57,8 @@ class MemoryIndex(MemoryPartitions):
         super().__init__(lifetime_ms, now_ms)
         self._bucket_cap = bucket_cap
         self._entries: ExpiringDict[int, IndexEntry] = ExpiringDict(lifetime_ms, now_ms)
-        #: By band and band key: the members in the order of insertion.
-        self._buckets: ExpiringDict[tuple[int, int], dict[int, None]] = ExpiringDict(lifetime_ms, now_ms)
+        #: By band and band key: the members, each with the time at which it expires.
+        self._buckets: ExpiringDict[tuple[int, int], dict[int, float]] = ExpiringDict(lifetime_ms, now_ms)
         #: By content digest: the members, the latest first.
         self._copies: ExpiringDict[bytes, dict[int, None]] = ExpiringDict(lifetime_ms, now_ms)
         #: By the number of the first document.
@@ -111,9 +111,10 @@ class MemoryIndex(MemoryPartitions):
         full: Counter[int] = Counter()
         near_capacity = set()
         cap = math.inf if self._bucket_cap is None else self._bucket_cap
+        expiry = math.inf if self._lifetime_ms is None else self._now_ms() + self._lifetime_ms
         for row, (number, keys, hits) in enumerate(zip(numbers, band_keys.tolist(), candidates, strict=True)):
             for band_and_key in enumerate(keys):
-                members = self._buckets.get(band_and_key) or {}
+                members = self._members(band_and_key)
                 co_members = [member for member in members if member != number]
                 if len(co_members) >= cap:
                     full[row] += 1
@@ -121,7 +122,7 @@ class MemoryIndex(MemoryPartitions):
                 else:
                     if 2 * len(co_members) >= cap:
                         near_capacity.add(row)
-                    members[number] = None
+                    members[number] = expiry
                     self._buckets.set(band_and_key, members)
                 for member in co_members:
                     hits[member] = hits.get(member, 0) + 1
@@ -133,7 +134,16 @@ class MemoryIndex(MemoryPartitions):
         self._check_fences(fences)
         for number, keys in zip(numbers, band_keys.tolist(), strict=True):
             for band_and_key in enumerate(keys):
-                (self._buckets.get(band_and_key) or {}).pop(number, None)
+                self._members(band_and_key).pop(number, None)
+
+    def _members(self, band_and_key: tuple[int, int]) -> dict[int, float]:
+        """Return the members of a bucket that have not expired; a change of the dictionary changes the bucket."""
+        members = self._buckets.get(band_and_key) or {}
+        if self._lifetime_ms is not None:
+            now_ms = self._now_ms()
+            for number in [number for number, expiry in members.items() if expiry <= now_ms]:
+                del members[number]
+        return members
 
     def remove_copies(self, documents: Sequence[tuple[int, bytes]], fences: Sequence[Fence]) -> None:
         self._check_fences(fences)
@@ -171,8 +181,7 @@ class MemoryIndex(MemoryPartitions):
 
     def look_up(self, numbers: Sequence[int], band_keys: NDArray[np.uint32]) -> Hits:
         buckets = [
-            [list(self._buckets.get(band_and_key) or ()) for band_and_key in enumerate(keys)]
-            for keys in band_keys.tolist()
+            [list(self._members(band_and_key)) for band_and_key in enumerate(keys)] for keys in band_keys.tolist()
         ]
         return hits_of_members(numbers, buckets, self._bucket_cap)
 

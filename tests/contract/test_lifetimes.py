@@ -3,12 +3,13 @@
 import itertools
 import re
 
+import numpy as np
 import pytest
 
 from streamdedup.index.expiring import ExpiringDict
 from streamdedup.index.memory import MemoryIndex
 from streamdedup.index.redis.servers import OneServer
-from streamdedup.position import Position
+from streamdedup.position import Partition, Position
 from streamdedup.wire import Document, Op
 from tests.lifetimes import LIFETIME_MS, VARIANTS, TimedRedisIndex, check_lifetimes
 from tests.streams import Stream
@@ -80,6 +81,18 @@ def test_an_index_in_memory_stays_bounded_on_an_endless_stream():
         stream.delete(documents("delete"))
     parts = {name: part for name, part in vars(store).items() if isinstance(part, ExpiringDict | dict)}
     assert max(len(getattr(part, "_entries", part)) for part in parts.values()) < 300, parts.keys()
+
+
+def test_an_expired_document_counts_for_no_cap_in_memory():
+    now_ms = 0
+    store = MemoryIndex(lifetime_ms=1_000, bucket_cap=2, now_ms=lambda: now_ms)
+    store.open({})
+    fence = store.fence(Partition("articles", 0), 1, 0)
+    for number in range(10):
+        now_ms = 600 * number
+        hits = store.insert_and_look_up([number], np.array([[7]], np.uint32), [fence])
+        assert (hits.full, set(hits.candidates[0])) == ({}, {number - 1} - {-1})
+        assert set(store.look_up([99], np.array([[7]], np.uint32)).candidates[0]) == {number, number - 1} - {-1}
 
 
 def test_nothing_on_a_server_goes_before_its_time(index):

@@ -27,6 +27,8 @@ KEYS = Keys(NAMESPACE, BANDS)
 LIFETIME_MS = 20 * 365 * 86_400_000
 #: What `lua/_pages.lua` says: pages at least, buckets a page at most in the mean, members on a page at most.
 FEWEST, FULL, MOST_IN_PAGE = 256, 64, 8
+#: What `lua/_sets.lua` says: members of an earlier part at least.
+PART = 16
 
 
 def generation() -> int:
@@ -148,11 +150,12 @@ class TestBothLayouts:
         assert all(lab.client.pttl(key) <= 60_000 for key in set(lab.bucket_keys()) - generations)
 
     def test_a_full_bucket_shows_each_of_its_members_to_some_document(self, redis_client, layout):
-        members = documents(SHOWN_OF_FULL + 2)
+        members = documents(3 * PART)
         lab = Lab(redis_client, layout, bucket_cap=len(members))
         lab.insert(members, [7] * len(members))
-        hits = lab.insert(documents(50, 100), [7] * 50)
-        assert set().union(*hits.candidates) == set(members)
+        hits = lab.insert(documents(500, 100), [7] * 500)
+        # Of a bucket in two parts those of the later part, which expire last.
+        assert set().union(*hits.candidates) == set(members[PART if layout == "sets" else 0 :])
 
     def test_every_key_has_a_time_to_live_of_at_least_a_lifetime(self, lab):
         rng = np.random.default_rng(1)
@@ -191,6 +194,89 @@ class TestSets:
         lab.client.pexpire(key, 60_000)
         lab.insert([1], [7])
         assert lab.client.pttl(key) > LIFETIME_MS - 60_000
+
+
+class TestParts:
+    """A bucket in two parts, of which the earlier one takes no further members."""
+
+    @pytest.fixture
+    def sets(self, redis_client) -> Lab:
+        lab = Lab(redis_client, "sets")
+        lab.insert(documents(PART), [7] * PART)
+        return lab
+
+    @pytest.fixture
+    def parted(self, sets) -> Lab:
+        sets.insert([50], [7])
+        return sets
+
+    def parts(self, lab) -> list[int]:
+        """Numbers of members in the parts of the only bucket, the later part first."""
+        return [lab.client.scard(key) for key in lab.bucket_keys()]
+
+    def expire(self, lab) -> None:
+        for slot in range(BANDS):
+            assert lab.client.unlink(KEYS.buckets_prefix(slot) + b"\0\0\0\7:") == 1
+
+    def test_a_smaller_bucket_is_whole(self, sets):
+        assert self.parts(sets) == [PART]
+
+    def test_the_earlier_part_expires_a_lifetime_after_its_last_insertion(self, sets):
+        (key,) = sets.bucket_keys()
+        sets.client.pexpire(key, 60_000)
+        assert sets.insert([50], [7]).candidates == [dict.fromkeys(documents(PART), BANDS)]
+        assert self.parts(sets) == [1, PART]
+        later, earlier = (sets.client.pttl(key) for key in sets.bucket_keys())
+        assert earlier <= 60_000 < LIFETIME_MS - 60_000 < later
+
+    def test_documents_that_come_for_ever_find_no_expired_numbers_and_no_full_bucket(self, redis_client):
+        sets = Lab(redis_client, "sets", bucket_cap=4 * PART)
+        sets.insert(documents(PART), [7] * PART)
+        for first in range(100, 3_000, 100):  # each round is a lifetime, in which half of a full bucket comes
+            hits = sets.insert(documents(2 * PART, first), [7] * 2 * PART)
+            assert not hits.full
+            assert len(hits.candidates[-1]) < 4 * PART
+            self.expire(sets)
+
+    def test_no_second_part_is_renamed_while_the_earlier_one_lives(self, parted):
+        parted.insert(documents(3 * PART, 100), [7] * 3 * PART)
+        assert self.parts(parted) == [3 * PART + 1, PART]
+        self.expire(parted)
+        parted.insert([51], [7])
+        assert self.parts(parted) == [1, 3 * PART + 1]
+
+    def test_a_document_inserted_again_moves_to_the_later_part(self, parted):
+        others = dict.fromkeys({50, *documents(PART)} - {3}, BANDS)
+        assert parted.insert([3], [7]).candidates == [others]
+        assert self.parts(parted) == [2, PART - 1]
+        self.expire(parted)
+        assert parted.insert([60], [7]).candidates == [{50: BANDS, 3: BANDS}]
+
+    def test_a_member_of_the_earlier_part_is_not_refused_by_a_full_bucket(self, redis_client):
+        sets = Lab(redis_client, "sets", bucket_cap=2 * PART)
+        sets.insert(documents(2 * PART), [7] * 2 * PART)
+        hits = sets.insert([3, 99, 3], [7] * 3)
+        assert hits.full == {1: BANDS}
+        assert hits.candidates[2] == dict.fromkeys(set(documents(2 * PART)) - {3}, BANDS)
+
+    def test_a_document_is_removed_from_either_part(self, parted):
+        parted.insert([51], [7])
+        parted.remove([3, 50], [7, 7])
+        assert parted.members(7) == {51, *documents(PART)} - {3}
+
+    def test_the_earlier_part_is_the_bucket_when_the_later_one_is_empty(self, parted):
+        parted.remove([50], [7])
+        assert self.parts(parted) == [PART]
+        assert parted.insert([51], [7]).candidates == [dict.fromkeys(documents(PART), BANDS)]
+
+    def test_a_look_up_reads_both_parts(self, parted):
+        reader = RedisIndexReader(parted.server, parted.store.options)
+        assert reader.look_up([3], rows_of([7])).candidates == [dict.fromkeys({50, *documents(PART)} - {3}, BANDS)]
+
+    def test_a_bucket_that_never_expires_is_whole(self, redis_client):
+        sets = Lab(redis_client, "sets", lifetime_ms=None)
+        sets.insert(documents(3 * PART), [7] * 3 * PART)
+        assert self.parts(sets) == [3 * PART]
 
 
 class TestPages:

@@ -1,9 +1,9 @@
 """Buckets in Redis, a part of ``RedisIndex``: band buckets, in one of two layouts, and buckets of exact copies.
 
 ``sets``
-    One Redis set per band and band key (CRC-32), members are document numbers. An insertion takes the same commands
-    at any index size, and ``SMEMBERS`` shows a bucket to an operator. A bucket with one document takes about 150 bytes,
-    as every Redis key does.
+    One Redis set per band and band key (CRC-32), members are document numbers; a larger bucket is two sets
+    (``lua/_sets.lua``). An insertion takes the same commands at any index size, and ``SMEMBERS`` shows a bucket to an
+    operator. A bucket with one document takes about 150 bytes, as every Redis key does.
 ``packed``
     Bucket pages: a hash holds about a hundred buckets as fields. A bucket with one document takes about 17 bytes; an
     insertion reads some more pages. For indexes that are limited by memory (``lua/_pages.lua``).

@@ -31,6 +31,7 @@ PROBES = (
     "scard @",
     "smembers @",
     "srandmember @",
+    "rename @ @",
     "zadd @ 1 0",
     "zrem @ 0",
     "zremrangebyrank @ 0 0",

@@ -1,0 +1,25 @@
+-- Buckets of one slot as sets. Included in the scripts of the layout "sets".
+--
+-- A bucket is a set of document numbers, which expires a lifetime after its last insertion. Numbers of expired documents would stay in
+-- it as long as documents come. So a bucket of PART or more members becomes the earlier part of a bucket, which takes no further members,
+-- and a new set the later part. The next parting comes when the earlier part has expired. A member is in only one part, and there is no
+-- earlier part without a later one.
+--
+-- Keys: K = prefix .. band key (the bucket, or its later part), K .. ':' (the earlier part).
+local PART, call, sub = 16, redis.call, string.sub
+
+local function earlier_part(key)
+  return key .. ':'
+end
+
+local function joined(members, more)
+  for _, member in ipairs(more) do
+    members[#members + 1] = member
+  end
+  return members
+end
+
+local function members_of(key)
+  local members = call('SMEMBERS', key)
+  return #members == 0 and members or joined(members, call('SMEMBERS', earlier_part(key)))
+end
