@@ -18,8 +18,3 @@ local function joined(members, more)
   end
   return members
 end
-
-local function members_of(key)
-  local members = call('SMEMBERS', key)
-  return #members == 0 and members or joined(members, call('SMEMBERS', earlier_part(key)))
-end

@@ -21,10 +21,10 @@ for number in string.gmatch(ARGV[used + 6], '%S+') do
   local count = is_new and 1 or call('SCARD', key)
   if count > added then  -- the bucket existed
     local earlier = earlier_part(key)
-    if added == 1 and call('SREM', earlier, number) == 1 then  -- it was a member
-      added = 0
-    end
     local earlier_count = call('SCARD', earlier)
+    if earlier_count > 0 and added == 1 and call('SREM', earlier, number) == 1 then  -- it was a member
+      added, earlier_count = 0, earlier_count - 1
+    end
     if cap > 0 and added == 1 and count + earlier_count > cap then
       call('SREM', key, number)
       local members = call('SRANDMEMBER', key, shown)
@@ -35,10 +35,13 @@ for number in string.gmatch(ARGV[used + 6], '%S+') do
           call('SREM', key, number)
           call('RENAME', key, earlier)
           call('SADD', key, number)
+          earlier_count = count - 1
         end
         call('PEXPIREAT', key, expiry)
       end
-      result[#result + 1], result[#result + 2] = i, members_of(key)
+      local members = call('SMEMBERS', key)
+      result[#result + 1] = i
+      result[#result + 1] = earlier_count > 0 and joined(members, call('SMEMBERS', earlier)) or members
     end
   end
 end

@@ -5,9 +5,10 @@
 -- Returns {i, members, i, members, ...} for each band key that has a bucket.
 local prefix, band_keys, result = ARGV[1], ARGV[3], {}
 for i = 1, #band_keys / 4 do
-  local members = members_of(prefix .. sub(band_keys, 4 * i - 3, 4 * i))
+  local key = prefix .. sub(band_keys, 4 * i - 3, 4 * i)
+  local members = call('SMEMBERS', key)
   if #members > 0 then
-    result[#result + 1], result[#result + 2] = i, members
+    result[#result + 1], result[#result + 2] = i, joined(members, call('SMEMBERS', earlier_part(key)))
   end
 end
 return result
