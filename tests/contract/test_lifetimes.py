@@ -87,12 +87,15 @@ def test_an_expired_document_counts_for_no_cap_in_memory():
     now_ms = 0
     store = MemoryIndex(lifetime_ms=1_000, bucket_cap=2, now_ms=lambda: now_ms)
     store.open({})
-    fence = store.fence(Partition("articles", 0), 1, 0)
+    fence, bucket = store.fence(Partition("articles", 0), 1, 0), np.array([[7], [7]], np.uint32)
     for number in range(10):
         now_ms = 600 * number
-        hits = store.insert_and_look_up([number], np.array([[7]], np.uint32), [fence])
+        hits = store.insert_and_look_up([number, number], bucket, [fence])
         assert (hits.full, set(hits.candidates[0])) == ({}, {number - 1} - {-1})
-        assert set(store.look_up([99], np.array([[7]], np.uint32)).candidates[0]) == {number, number - 1} - {-1}
+    now_ms += 300
+    store.insert_and_look_up([8], bucket[:1], [fence])  # lives on
+    now_ms += 701
+    assert set(store.look_up([99], bucket[:1]).candidates[0]) == {8}
 
 
 def test_nothing_on_a_server_goes_before_its_time(index):

@@ -23,7 +23,7 @@ for number in string.gmatch(ARGV[used + 6], '%S+') do
     local earlier = earlier_part(key)
     local earlier_count = call('SCARD', earlier)
     if earlier_count > 0 and added == 1 and call('SREM', earlier, number) == 1 then  -- it was a member
-      added, earlier_count = 0, earlier_count - 1
+      added = 0
     end
     if cap > 0 and added == 1 and count + earlier_count > cap then
       call('SREM', key, number)
