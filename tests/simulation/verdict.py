@@ -201,8 +201,12 @@ class Verdict:
     def _misdescribed(self, alert: Alert) -> Iterator[str]:
         """Yield the mistakes of an alert in labels and cluster: a cluster resembles its first document."""
         document = alert.document
+        # A document that was deleted since an earlier attempt at its record is in no set, so its cluster has no sources;
+        # the label of an append is that of the entry, which is gone.
+        is_gone = any(state.ended and state.ended.sent.op == "delete" for state in self._states.get(document.id, ()))
         for version in (document, *alert.matches):
-            if version.label not in {label_of(text, LABEL_BYTES) for text in self._texts(version.id)}:
+            labels = {label_of(text, LABEL_BYTES) for text in self._texts(version.id)}
+            if version.label not in labels and not (version is document and is_gone and version.label == ""):
                 yield f"mislabelled {version.id}"
         if alert.cluster_id != document.id and not any(
             alike(a, b, options)
@@ -212,8 +216,6 @@ class Verdict:
         ):
             yield f"misplaced {document.id} in the cluster of {alert.cluster_id}"
         earliest = {source_of(state.texts[0]) for state in self._states.get(alert.cluster_earliest_id, ())}
-        # A document that was deleted since an earlier attempt at its record is in no set: its cluster has no sources.
-        is_gone = any(state.ended and state.ended.sent.op == "delete" for state in self._states.get(document.id, ()))
         least = 0 if is_gone and alert.cluster_size == 1 else 1
         if alert.cluster_sources is None and (self._window_ms is not None or self._simulation.losses):
             self._excused["alerts of clusters whose documents expired or were lost meanwhile"] += 1
