@@ -374,6 +374,13 @@ class TestGenerations:
         packed.shift(-1)
         assert packed.insert([4, 5], [7, 8]).candidates == [{3: BANDS}, {}]
 
+    @pytest.mark.parametrize("count", [1, 2 * MOST_IN_PAGE])
+    def test_a_page_that_begins_with_a_bucket_of_the_generation_before_expires(self, packed, count):
+        packed.insert([100], [7])
+        packed.shift(-1)
+        packed.insert(documents(count), [7] * count)
+        assert all(packed.client.pttl(key) > 0 for key in packed.bucket_keys())
+
     def test_a_document_inserted_again_lives_on_and_is_returned_once(self, packed):
         for _ in range(4):
             packed.insert([1], [7])

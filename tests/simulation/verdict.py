@@ -201,8 +201,8 @@ class Verdict:
     def _misdescribed(self, alert: Alert) -> Iterator[str]:
         """Yield the mistakes of an alert in labels and cluster: a cluster resembles its first document."""
         document = alert.document
-        # A document that was deleted since an earlier attempt at its record is in no set, so its cluster has no sources;
-        # the label of an append is that of the entry, which is gone.
+        # A document that was deleted since an earlier attempt at its record is in no set, so its cluster has no
+        # sources; the label of an append is that of the entry, which is gone.
         is_gone = any(state.ended and state.ended.sent.op == "delete" for state in self._states.get(document.id, ()))
         for version in (document, *alert.matches):
             labels = {label_of(text, LABEL_BYTES) for text in self._texts(version.id)}

@@ -13,8 +13,9 @@ from streamdedup.daemon.publisher import Publisher
 from streamdedup.detection.captions import PART_BYTES, Caption, caption_of, label_of, read_caption
 from streamdedup.detection.detector import Detector
 from streamdedup.detection.lookup import IndexLookup, LookupQuery
-from streamdedup.detection.model import Spread, document_number
+from streamdedup.detection.model import DetectionResult, Spread, document_number
 from streamdedup.index.documents import MAX_CAPTION_BYTES
+from streamdedup.kafka.protocols import Batch, Record
 from streamdedup.position import Position
 from streamdedup.settings import Settings
 from streamdedup.wire import MIN_ALERT_BYTES, Document, decode_alert
@@ -153,6 +154,21 @@ def test_an_alert_has_the_sources_times_and_the_earliest_document_of_its_detecti
     assert (alert.cluster_earliest_id, alert.cluster_earliest_source) == ("second", "b")
     (message,) = publisher._alert_messages(pipeline, replace(detection, spread=None), ())
     assert b"cluster_s" not in message.value.replace(b"cluster_size", b"")
+
+
+def test_the_copied_headers_do_not_depend_on_other_profiles_of_the_batch(stream):
+    result = stream.index(a_document("first", TEXT, 0), a_document("second", TEXT, 1))
+    position = result.detections[0].document.position
+    options = LoopOptions("duplicates", "dead", 900_000, DaemonInfo("group", "a", "1"), copy_headers=("trace",))
+    pipelines = {
+        name: SimpleNamespace(name=name, threshold=0.5, containment_threshold=None) for name in ("articles", "reviews")
+    }
+    batch = Batch((Record(position, 0, None, b"", (("trace", b"1"), ("other", b"2"))),))
+    detected = {"articles": result, "reviews": DetectionResult()}
+    (message,) = Publisher(options, pipelines).messages(
+        SimpleNamespace(decoded=SimpleNamespace(batch=batch, topic_ids={}), detected=detected), ()
+    )
+    assert message.headers == (("trace", b"1"),)
 
 
 def test_an_alert_is_divided_so_that_each_part_has_room_for_the_copied_headers(stream):

@@ -34,8 +34,8 @@ from streamdedup.errors import (
 )
 from streamdedup.index.memory import MemoryIndex
 from streamdedup.index.values import Opening
-from streamdedup.kafka.protocols import CommittedOffset, Message
-from streamdedup.position import Partition
+from streamdedup.kafka.protocols import Batch, CommittedOffset, Message, Record
+from streamdedup.position import Partition, Position
 from streamdedup.settings.validation import read_profile
 from streamdedup.wire import Decoder, decode_alert
 from tests import turns
@@ -556,6 +556,17 @@ def test_of_two_rebuilds_of_which_one_could_not_begin_none_runs_before_the_group
         recovery.recover_if_lost(source)
     with pytest.raises(Rejoin):
         recovery.recover_if_lost(source)
+
+
+def test_a_batch_with_a_partition_whose_index_is_not_open_is_refused():
+    opened = SimpleNamespace(open=lambda *_, **__: Opening(False), count_connections=lambda: 0)
+    pipelines = {n: SimpleNamespace(name=n, index=opened, fingerprint={}) for n in "ab"}
+    recovery = Recovery(pipelines, SimpleNamespace(), "fail", SimpleNamespace(has_begun="b".__eq__))
+    recovery.open()
+    records = {n: Record(Position(n, 0, 3), 0, None, b"", ()) for n in "ab"}
+    recovery.refuse_revoked(Batch((records["a"],)))
+    with pytest.raises(BatchRefused):
+        recovery.refuse_revoked(Batch((records["a"], records["b"])))
 
 
 def test_an_index_with_a_loss_beside_the_gap_of_a_switch_is_shown_as_lost():

@@ -5,9 +5,10 @@ from types import SimpleNamespace
 import pytest
 from kafka.structs import TopicPartition
 
+from streamdedup.errors import GroupHasOtherIndex
 from streamdedup.kafka import compat
 from streamdedup.kafka.options import KafkaOptions
-from streamdedup.kafka.producer import Feeder, TransactionalSink
+from streamdedup.kafka.producer import AtLeastOnceSink, Feeder, KafkaTransport, TransactionalSink
 from streamdedup.kafka.protocols import Batch, Message, Record
 from streamdedup.position import Position
 
@@ -49,6 +50,24 @@ def test_a_batch_is_committed_in_a_transaction_by_the_membership_of_its_poll_als
     sent = [("send", message.topic) for message in messages]
     offsets = ("offsets", {TopicPartition("t", 0): 8}, BATCH.membership)
     assert steps == [("begin_transaction",), *sent, offsets, ("commit_transaction",)]
+
+
+def test_at_least_once_the_offsets_come_after_all_messages_are_stored():
+    producer, source = Producer(), Producer()
+    source.commit = lambda batch: producer.calls.append(("commit", batch, producer.in_flight))
+    AtLeastOnceSink(producer, OPTIONS, source).publish([Message("out", None, b"m")] * 2, BATCH)
+    steps = [call for call in producer.calls if call[0] != "flush"]
+    assert steps == [("send", "out"), ("send", "out"), ("commit", BATCH, 0)]
+
+
+def test_no_client_is_opened_beside_members_with_another_index(monkeypatch):
+    def refuse(_options):
+        raise GroupHasOtherIndex("another index")
+
+    monkeypatch.setattr("streamdedup.kafka.producer.refuse_other_indexes", refuse)
+    monkeypatch.setattr(compat, "build", lambda *_: pytest.fail("a client is built"))
+    with pytest.raises(GroupHasOtherIndex):
+        KafkaTransport(OPTIONS).open()
 
 
 def test_a_feeder_always_has_as_many_bytes_in_flight_as_its_limit_allows(monkeypatch):

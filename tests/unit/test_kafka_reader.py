@@ -5,13 +5,16 @@ from types import SimpleNamespace
 import pytest
 from kafka.structs import TopicPartition
 
+from streamdedup.errors import BrokerUnavailable
 from streamdedup.kafka import reader
 from streamdedup.kafka.options import KafkaOptions
+from streamdedup.kafka.protocols import Batch, ReadProgress
 from streamdedup.position import Partition, Position
 
 OPTIONS = KafkaOptions(bootstrap_servers="h:1", group_id="g", topics=("t",), transactional_id="x")
 #: The only partition.
 T = TopicPartition("t", 0)
+PARTITION = Partition("t", 0)
 
 
 class Log:
@@ -25,8 +28,8 @@ class Log:
     def poll(self, timeout_ms):
         unread = [offset for offset in self.offsets if offset >= self.next]
         self.next = unread[-1] + 1 if unread else self.next
-        place = {"topic": "t", "partition": 0, "timestamp": 0, "key": None, "value": b"v", "headers": []}
-        return {T: [SimpleNamespace(offset=offset, **place) for offset in unread]}
+        place = {"topic": "t", "partition": 0, "key": None, "value": b"v", "headers": []}
+        return {T: [SimpleNamespace(offset=offset, timestamp=offset, **place) for offset in unread]}
 
     def seek(self, _partition, offset):
         self.next = offset
@@ -79,6 +82,34 @@ def test_a_span_to_the_present_ends_behind_open_transactions(log, monkeypatch):
     monkeypatch.setattr(reader, "latest_offsets", lambda _options, partitions: dict.fromkeys(partitions, 6))
     with reader.KafkaHistory(OPTIONS).open(["t"], None, None) as span:
         assert offsets(span.batches()) == [0, 1, 2, 4, 5]
+
+
+def test_a_span_shows_that_it_still_waits_for_an_open_transaction(log, monkeypatch):
+    monkeypatch.setattr(reader, "latest_offsets", lambda _options, partitions: dict.fromkeys(partitions, 6))
+    monkeypatch.setattr(reader, "OPEN_TRANSACTION_S", 0)
+    log.offsets = [0, 1, 2]
+    with reader.KafkaHistory(OPTIONS).open(["t"], None, None) as span:
+        batches = span.batches()
+        assert [offsets([next(batches)]), next(batches)] == [[0, 1, 2], Batch()]
+        with pytest.raises(BrokerUnavailable, match="a transaction has been open"):
+            next(batches)
+
+
+@pytest.mark.parametrize(
+    ("read", "progress"),
+    [(1, ReadProgress(False, 1)), (3, ReadProgress(True, 2)), (4, ReadProgress(True, 2))],
+)
+def test_the_progress_of_a_group_is_the_time_of_its_first_unread_record_or_of_the_last_one(log, read, progress):
+    assert reader.KafkaHistory(OPTIONS).progress(["t"], {PARTITION: read}, now_ms=9) == {PARTITION: progress}
+
+
+@pytest.mark.parametrize(("start", "keeps"), [(4, False), (5, True), (6, True)])
+def test_a_gap_is_kept_if_each_partition_has_its_first_record(log, monkeypatch, start, keeps):
+    other = TopicPartition("t", 1)
+    monkeypatch.setattr(reader, "may_be_compacted", lambda _options: False)
+    monkeypatch.setattr(log, "assignment", lambda: {T, other})
+    monkeypatch.setattr(log, "beginning_offsets", lambda _partitions: {T: 0, other: 5})
+    assert reader.KafkaHistory(OPTIONS).keeps_all({PARTITION: 0, Partition(*other): start}) is keeps
 
 
 @pytest.mark.parametrize(("offset", "fetched"), [(2, [2]), (3, []), (6, [])])
