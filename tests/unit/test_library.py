@@ -122,7 +122,9 @@ class TestAdd:
         assert index.add([]) == []
         assert index.add([("a", ""), ("b", " ... ")]) == [(), ()]
 
-    def test_a_failed_call_is_repeated_without_a_lost_or_a_doubled_pair(self, index, monkeypatch):
+    @pytest.mark.parametrize("renewal_s", [3600.0, 0.0])
+    def test_a_failed_call_is_repeated_without_a_lost_or_a_doubled_pair(self, index, monkeypatch, renewal_s):
+        monkeypatch.setattr("streamdedup.detection.writing._RENEWAL_S", renewal_s)
         index.add([("a", TEXT)])
         calls = iter([StoreUnavailable("away"), None])
         joined = MemoryIndex.set_clusters
