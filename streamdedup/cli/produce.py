@@ -28,6 +28,7 @@ from streamdedup.cli.topic_reading import reading_options
 from streamdedup.corpora import Columns, CorpusReader
 from streamdedup.counts import counted
 from streamdedup.errors import EXIT_FAILED, CorpusError, DecodeError, MessageError, SettingsError
+from streamdedup.kafka.group_admin import committed_offsets
 from streamdedup.kafka.options import KafkaOptions
 from streamdedup.kafka.pace import Pace
 from streamdedup.kafka.producer import Feeder
@@ -35,6 +36,7 @@ from streamdedup.kafka.reader import ReaderToEnds
 from streamdedup.settings import Profile, Settings
 from streamdedup.wire import Decoder, RegistryFormat
 from streamdedup.wire.formats.fields import Headers
+from streamdedup.wire.formats.json import repair_json
 from streamdedup.wire.formats.registry import KEY_ID_HEADER, Write
 
 _Function = TypeVar("_Function")
@@ -132,26 +134,32 @@ def _erase(settings: Settings, profile: Profile, topic: str, scope: str) -> None
         raise SettingsError(f"--erase-scope: the profile of {topic} has no scope_field")
     scopes: dict[str, str | None] = {}
     keys: dict[str, tuple[bytes, Headers]] = {}
-    decoder = topic_decoder(settings, profile)
+    partitions: dict[str, int] = {}  # of the last record: this client could choose another one by the key
+    decoder, options = topic_decoder(settings, profile), kafka_options(settings)
+    committed = cache(lambda: committed_offsets(options))
     with ReaderToEnds(reading_options(settings, topic)) as reader:
         for batch in reader.batches():
             for record in batch.records:
                 with suppress(MessageError):  # the daemon made a dead letter of it
                     # The time is 0, because the scope does not depend on the record time.
                     document = decoder.decode(record.position, 0, record.key, record.value, record.headers)
+                    document_id = document.id
+                    if document_id == record.position.key:  # the group has the incarnation of the position
+                        commit = committed().get(record.position.topic_partition)
+                        document_id = record.position._replace(incarnation=commit.incarnation if commit else 0).key
                     # An append has no scope: the document keeps the present one. A deletion sets None.
                     if document.op != "append":
-                        scopes[document.id] = document.scope
+                        scopes[document_id] = document.scope
+                    partitions[document_id] = record.position.partition
                     if record.key is not None and "key" not in decoder.flaws(document, record.key, record.headers):
-                        # The tombstone has the same bytes, which select the same partition.
-                        keys[document.id] = record.key, record.headers
+                        keys[document_id] = record.key, record.headers  # the tombstone has the same bytes
     # Asks the registry once, and only if a document has no key.
     key_writer = cache(lambda: _require_writer(decoder.key_writer, f"{topic}-key"))
-    with Feeder(kafka_options(settings)) as feeder:
+    with Feeder(options) as feeder:
         for document_id in [document_id for document_id, last_scope in scopes.items() if last_scope == scope]:
             key, headers = keys.get(document_id) or (key_writer()(document_id), ())
             schema_header = [(name, value) for name, value in headers if name == KEY_ID_HEADER and value is not None]
-            feeder.send(topic, key, None, headers=schema_header)
+            feeder.send(topic, key, None, headers=schema_header, partition=partitions[document_id])
     tell(f"{counted(feeder.delivered_count, 'tombstone')} sent to {topic}", err=True)
 
 
@@ -208,8 +216,10 @@ def _records(
             value = entry.value(decoder)
             try:
                 key = None if entry.problem is not None else writers.key(entry.id)
-                value = value if writers.value is None else writers.value(json.loads(value))
-            except DecodeError as error:
+                if writers.value is not None:
+                    # As the decoder reads the fields of the profile: with U+FFFD for bytes that are no text.
+                    value = writers.value(json.loads(repair_json(value).decode(errors="replace")))
+            except (DecodeError, ValueError) as error:  # ``ValueError``: a number of thousands of digits
                 raise CorpusError(f"{entry.file}:{entry.line}: {error}") from error
             yield f"{entry.file}:{entry.line} (id {entry.id})", key, value
     if leaves_out_malformed:

@@ -1,5 +1,6 @@
 """Record keys, and deletions by them: the id in a key, keys that name no document, and what is counted of them."""
 
+import itertools
 import json
 import random
 import re
@@ -18,17 +19,22 @@ from typer.testing import CliRunner
 from streamdedup.cli import checks, produce
 from streamdedup.cli import main as cli
 from streamdedup.cli.assembly import topic_decoder
+from streamdedup.cli.collection import FileEntries
+from streamdedup.corpora import CorpusReader
 from streamdedup.daemon.batch import BatchResult, decode_batch
 from streamdedup.daemon.metrics import Metrics
 from streamdedup.daemon.statistics import Statistics
 from streamdedup.detection.writing import IndexWriter
-from streamdedup.errors import BrokerMisconfigured, MessageError, SettingsError, StoreUnavailable
+from streamdedup.errors import BrokerMisconfigured, CorpusError, MessageError, SettingsError, StoreUnavailable
 from streamdedup.findings import Level
 from streamdedup.index.memory import MemoryIndex
-from streamdedup.kafka.protocols import Batch, Record
-from streamdedup.position import Position
+from streamdedup.kafka.protocols import Batch, CommittedOffset, Record
+from streamdedup.position import Partition, Position
 from streamdedup.settings import Settings
 from streamdedup.wire import Decoder, Document, ErrorCode
+from streamdedup.wire.formats import json_schema
+from streamdedup.wire.formats.fields import Schema
+from streamdedup.wire.schema_registry import RegisteredSchema
 from tests import envelopes
 from tests.simulation.server import NUMBERED
 from tests.streams import OPTIONS, Stream
@@ -538,8 +544,10 @@ class Sink:
     def __exit__(self, *_error: object) -> None:
         self.delivered_count = len(self._sent)
 
-    def send(self, _topic: str, key: bytes | None, value: bytes | None, *, headers: list = (), **_name: str) -> None:
-        self._sent.append((key, value, list(headers)))
+    def send(
+        self, _topic: str, key: bytes | None, value: bytes | None, *, headers: list = (), partition=None, name=""
+    ) -> None:
+        self._sent.append((key, value, list(headers), *([] if partition is None else [partition])))
 
 
 @pytest.fixture
@@ -574,6 +582,23 @@ def test_produce_writes_keys_in_their_format_and_none_for_a_line_that_is_no_docu
     assert produced(str(lines), settings=settings) == [(key, b'{"id":"a","text":"b"}', []), (None, b"{", [])]
 
 
+def test_lines_are_written_with_a_schema_as_they_are_read(tmp_path):
+    lines = tmp_path / "a.jsonl"
+    lines.write_bytes(
+        b'{"id":"a","text":"half \\ud83d"}\n{"id":"b","text":"c","more":"\xff"}\n'
+        b'{"id":"d","text":"e","more":%b}\n' % (b"9" * 5_000)
+    )
+    decoder = Decoder()
+    write = json_schema.compile_writer(RegisteredSchema("JSON", "{}", {}), Schema(texts=("text",), id="id"))
+    readers = [(str(lines), CorpusReader(str(lines), format="jsonl", decoder=decoder))]
+    writers = produce._Writers(str.encode, write)
+    records = produce._records(readers, FileEntries(), decoder, writers, leaves_out_malformed=True)
+    values = [json.loads(value) for _, _, value in itertools.islice(records, 2)]
+    assert [(value["id"], value["text"]) for value in values] == [("a", "half \ufffd"), ("b", "c")]
+    with pytest.raises(CorpusError, match=r"a\.jsonl:3: .*4300 digits"):
+        next(records)
+
+
 def test_an_erased_scope_gets_the_keys_that_its_documents_have_else_keys_in_their_format(produced):
     schema_id = ("__key_schema_id", b"\0\0\0\0\7")
     values = {
@@ -588,10 +613,22 @@ def test_an_erased_scope_gets_the_keys_that_its_documents_have_else_keys_in_thei
     settings = 'scope_field = "scope"\nkey_format = "json"\nkey_field = "id"'
     sent = produced("--erase-scope", "x", settings=settings, records=records)
     assert sent == [
-        (b'{ "id" : "a" }', None, [schema_id]),
-        (b'{"id":"b"}', None, []),
-        (b'{"id":"c"}', None, []),
+        (b'{ "id" : "a" }', None, [schema_id], 0),
+        (b'{"id":"b"}', None, [], 0),
+        (b'{"id":"c"}', None, [], 0),
     ]
+
+
+def test_the_tombstones_of_a_scope_are_in_the_partitions_of_its_documents_and_have_their_names(produced, monkeypatch):
+    commits = {Partition("articles", 1): CommittedOffset(2, topic_id="t", incarnation=3)}
+    monkeypatch.setattr(produce, "committed_offsets", lambda _options: commits)
+    values = [b'{"id":"a","text":"a","scope":"x"}', b'{"text":"b","scope":"x"}', b'{"text":"c","scope":"x"}']
+    records = [
+        Record(Position("articles", partition, 7), 5, key, value, ())
+        for partition, key, value in zip((5, 1, 2), (b"a", None, None), values, strict=True)
+    ]
+    sent = produced("--erase-scope", "x", settings='scope_field = "scope"', records=records)
+    assert sent == [(b"a", None, [], 5), (b"articles@3:1:7", None, [], 1), (b"articles:2:7", None, [], 2)]
 
 
 @pytest.mark.parametrize(("have_keys", "subjects"), [(False, ["articles-key"]), (True, [])])
@@ -610,5 +647,5 @@ def test_an_erased_scope_makes_one_writer_of_keys_and_only_where_documents_have_
     records = records_of(*((key if have_keys else None, value) for key, value in zip(keys, values, strict=True)))
     settings = 'scope_field = "scope"\nkey_format = "json"'
     sent = produced("--erase-scope", "x", settings=settings, records=records)
-    assert [key for key, _, _ in sent] == keys
+    assert [key for key, *_ in sent] == keys
     assert asked == subjects

@@ -1283,3 +1283,14 @@ def test_a_registry_that_is_away_costs_no_document_whose_key_has_a_schema():
     for value in (None, b'{"id":"a","text":"b"}'):
         with pytest.raises(RegistryUnavailable):
             decode_batch(Batch((Record(AT, 5, b"\0\0\0\0\x08\2a", value),)), pipelines)
+
+
+def test_fields_by_path_have_one_place_each():
+    assert registry_module.nested({"a.b": 1, "a.c.d": 2, "e": {"f": 3}, "e.g": 4}) == {
+        "a": {"b": 1, "c": {"d": 2}},
+        "e": {"f": 3, "g": 4},
+    }
+    assert (registry_module.nested({"": 1}), registry_module.nested({"": 1, "a": 2})) == (1, {"": 1, "a": 2})
+    for fields in ({"a": 1, "a.b": 2}, {"a.b": 2, "a": 1}, {"a": {"b": 1}, "a.b": 2}, {"a.b": 1, "a.b.c": 2}):
+        with pytest.raises(DecodeError, match="have the same place"):
+            registry_module.nested(fields)

@@ -7,6 +7,7 @@ length (1 MB: 2 minutes), so ``MAX_DECIMAL_BYTES`` bounds decimals.
 """
 
 from collections.abc import Callable, Mapping
+from contextlib import suppress
 from datetime import date, datetime, time
 from decimal import Decimal
 from io import BytesIO
@@ -121,12 +122,14 @@ def compile_writer(registered: RegisteredSchema, schema: Schema) -> Write:
 
     def write(fields: Mapping[str, Any]) -> bytes:
         stream, time_text = BytesIO(), fields.get(time_name)
-        try:
-            if has_time and isinstance(time_text, str):
+        if has_time and isinstance(time_text, str):
+            with suppress(ValueError):  # a text that is no time does not fit the schema
                 fields = {**fields, time_name: datetime.fromisoformat(time_text)}
-            fastavro.schemaless_writer(stream, parsed, {_WHOLE: nested(fields)})
+        whole = nested(fields)
+        try:
+            fastavro.schemaless_writer(stream, parsed, {_WHOLE: whole})
         except (ValueError, TypeError, KeyError, ArithmeticError) as error:
-            reason = _misfit(nested(fields), parsed) or type(error).__name__
+            reason = _misfit(whole, parsed) or type(error).__name__
             raise DecodeError(ErrorCode.SCHEMA_MISMATCH, f"it does not fit the schema: {reason}") from None
         return stream.getvalue()
 

@@ -178,15 +178,20 @@ class RegistryFormat:
 
 
 def nested(fields: Mapping[str, Any]) -> Any:
-    """Return fields by path as nested objects: ``{"a.b": 1}`` becomes ``{"a": {"b": 1}}``, ``{"": 1}`` becomes 1."""
-    if "" in fields:
+    """Return fields by path as nested objects: ``{"a.b": 1}`` becomes ``{"a": {"b": 1}}``, ``{"": 1}`` becomes 1.
+
+    Raises ``DecodeError`` where one path leads into the value of another.
+    """
+    if fields.keys() == {""}:
         return fields[""]
     whole: dict[str, Any] = {}
     for name, value in fields.items():
-        inner = whole
+        inner: Any = whole
         *outer, last = name.split(".")
         for step in outer:
-            inner = inner.setdefault(step, {})
+            inner = inner.setdefault(step, {}) if isinstance(inner, dict) else None
+        if not isinstance(inner, dict) or last in inner:
+            raise DecodeError(ErrorCode.SCHEMA_MISMATCH, f"field `{name}` and another one have the same place")
         inner[last] = value
     return whole
 
