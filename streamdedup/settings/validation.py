@@ -27,8 +27,8 @@ from streamdedup.settings.sources import Sources
 _PLACEHOLDERS = {"bootstrap_servers": "localhost:9092", "topics": "topic"}
 #: Longest part of a wrong value that a message repeats.
 _SHOWN_CHARACTERS = 60
-#: User and password inside an address.
-_USERINFO = re.compile(r"[^/\s]*@")
+#: User and password inside an address, behind its scheme. A password may have any character.
+_USERINFO = re.compile(r"^([\w+.-]+://)?.*@", re.DOTALL)
 
 _AnySection = TypeVar("_AnySection", bound=Section)
 
@@ -146,6 +146,6 @@ def shown(value: Any) -> str:
     if isinstance(value, int | float):
         return str(value)
     if isinstance(value, str):
-        text = write_text(_USERINFO.sub("***@", value))
+        text = write_text(_USERINFO.sub(r"\1***@", value))
         return text if len(text) <= _SHOWN_CHARACTERS else f'{text[:_SHOWN_CHARACTERS]}..."'
     return {dict: "a table", list: "a list", tuple: "a list", type(None): "nothing"}.get(type(value), "the value")

@@ -1,5 +1,6 @@
 import json
 import os
+import re
 import shutil
 import traceback
 from dataclasses import replace
@@ -616,6 +617,14 @@ def test_the_only_profile_of_a_file_need_not_be_named(tmp_path, profiles, expect
     path = write(tmp_path, "".join(f'[profiles.{name}]\nthreshold = "wrong"\n' for name in profiles))
     assert default_profile(path) == expected
     assert default_profile(None) == default_profile(tmp_path / "absent.toml") == "articles"
+
+
+@pytest.mark.parametrize("password", ["ab/cd+ef==", "Pa55 W0rd", "P?w#d", "a@b", "Line\nBreak"])
+@pytest.mark.parametrize("key", ["schema_registry.url", "kafka.sasl_token_url", "kafka.bootstrap_servers"])
+def test_no_part_of_a_login_in_an_address_is_shown(key, password):
+    text = "\n".join(mistakes({key: f"https://KEY123:{password}@host/path"}))
+    assert "https://***@host/path" in text
+    assert not any(part in text for part in ("KEY123", *re.findall(r"\w{2,}", password)))
 
 
 def test_a_secret_and_its_file_together_are_a_mistake(tmp_path):
