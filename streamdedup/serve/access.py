@@ -33,6 +33,7 @@ from typing import Any, Final
 
 import msgspec
 import structlog
+from litestar.utils import normalize_path
 
 from streamdedup.errors import SettingsError
 from streamdedup.serve.metrics import ServeMetrics
@@ -240,7 +241,8 @@ class Gate:
         # takes the service for a proxy sends the whole URL (RFC 9112, section 3.2.2); its host is dropped here, and
         # `_refusal` checks the Host header.
         raw_path = _ORIGIN.sub(b"", bytes(scope.get("raw_path") or b"")).partition(b"?")[0]
-        scope["path"] = (raw_path or b"/").decode("latin-1")
+        # As the routes do, so that the checks of a path are those of the route that answers.
+        scope["path"] = normalize_path(raw_path.decode("latin-1"))
 
     def _refusal(self, scope: AsgiScope) -> RequestProblem | None:
         """Return the problem that refuses the request by its head (steps 2 to 5), or None."""
