@@ -309,20 +309,20 @@ def _fit(
 
     ``header_sets``: all record headers, those to copy, and none; the first set that fits is sent.
     """
-    all_headers = header_sets[0]
-    if _size_bytes(key, value, [*all_headers, *_encoded(facts)]) <= max_bytes:
-        return key, value, all_headers
+    facts_of_cut = {}
+    if value:
+        facts_of_cut = {"truncated": "true", "original-length": str(len(value)), "sha256": sha256(value).hexdigest()}
     for headers in header_sets:
-        if len(headers) < len(all_headers):
-            facts["dropped-headers"] = str(len(all_headers) - len(headers))
-        if value:
-            # `setdefault`, here and below: facts of an earlier truncation, before a replay, describe the original.
-            facts.setdefault("truncated", "true")
-            facts.setdefault("original-length", str(len(value)))
-            facts.setdefault("sha256", sha256(value).hexdigest())
-        room = max_bytes - _size_bytes(key, None, [*headers, *_encoded(facts)])
+        if len(headers) < len(header_sets[0]):
+            facts["dropped-headers"] = str(len(header_sets[0]) - len(headers))
+        if _size_bytes(key, value, [*headers, *_encoded(facts)]) <= max_bytes:
+            return key, value, headers
+        # ``facts`` on the right: those of an earlier truncation, before a replay, describe the original.
+        room = max_bytes - _size_bytes(key, None, [*headers, *_encoded(facts_of_cut | facts)])
         if room >= 0:
+            facts |= facts_of_cut | facts
             return key, value and value[:room], headers  # a tombstone stays None
+    facts |= facts_of_cut | facts
     assert key is not None, "the headers fit MIN_BYTES, so only a key can be too long"
     facts.setdefault("truncated-key", "true")
     facts.setdefault("original-key-length", str(len(key)))
