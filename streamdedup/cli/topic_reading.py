@@ -41,7 +41,7 @@ def newest_documents(settings: Settings, profile: Profile, since_s: float, newes
     """
     options = replace(kafka_options(settings), topics=tuple(profile.topics))
     decoder = topic_decoder(settings, profile)
-    title, since_ms = ", ".join(profile.topics), round(since_s * 1000)
+    title, since_ms = ", ".join(profile.topics), max(0, round(since_s * 1000))  # Kafka looks up no negative time
     passed_over = done_count = 0
     # Without `ends` the span ends where the topics end now.
     with (

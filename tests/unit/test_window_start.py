@@ -48,6 +48,16 @@ def test_a_new_group_begins_with_the_first_record_younger_than_the_window():
     assert world.total("records_total") == 3
 
 
+def test_a_partition_with_a_record_in_every_moment_begins_at_the_window_of_its_first_turn(clock):
+    world = World([days_ago(f"{number}", 10 + (50 - number) / DAY_MS) for number in range(200)], partitions=1)
+    for _ in range(4):
+        world.turn(world.daemons[0])
+        clock.now_ms += 7  # records younger than the window at first are too old by now
+    assert world.broker.committed(GROUP)[Partition(INPUT, 0)] > 51
+    first = min(int(identity) for pair in world.pairs() for identity in pair)
+    assert first == 51
+
+
 def test_a_partition_with_old_records_only_begins_at_its_end():
     world = World([days_ago("old", 300), days_ago("older", 301), days_ago("a", 1, partition=1)])
     for _ in range(6):
