@@ -33,6 +33,7 @@ from streamdedup.kafka.admin import require_topics
 from streamdedup.kafka.consumer import KafkaSource
 from streamdedup.kafka.group_admin import committed_offsets, describe_group, members_of_index
 from streamdedup.kafka.producer import KafkaTransport
+from streamdedup.kafka.protocols import CommittedOffset
 from streamdedup.position import Partition
 from streamdedup.settings import Profile, Settings
 
@@ -166,9 +167,16 @@ def rebuild(
     refuse_while_daemons_run(settings, wait=wait)
     with connect_backend(settings) as backend:
         backend.require_usable()
-        losses = _losses(settings, names, backend)
+        committed = committed_offsets(kafka_options(settings))
+        losses = _losses(settings, names, backend, committed)
         to_rebuild = {name for name in names if not _is_gap(losses[name], settings.profiles[name])}
         to_replace = [name for name in names if name in to_rebuild and backend.upkeep(name).fingerprint() is not None]
+        if unread := [name for name in to_replace if not _of_topics(committed, settings.profiles[name])]:
+            raise SettingsError(
+                f"kafka.group_id: the group {settings.kafka.group_id} has no committed offsets in the topics of "
+                f"{', '.join(unread)}, so the new index would be empty and all pairs would be published again; if they "
+                "are to be, delete the index: streamdedup index drop"
+            )
         if to_replace:
             require_confirmable("replaces an index", yes=yes)
             confirm(f"Replace the index of {', '.join(to_replace)} at {backend.address}?", yes=yes)
@@ -179,16 +187,20 @@ def rebuild(
         tell(f"{name}: {'rebuilt' if kind == 'lost' else 'complete again'} from {counted(count, 'record')}")
 
 
-def _losses(settings: Settings, names: Sequence[str], backend: Backend) -> dict[str, list[Loss]]:
+def _losses(
+    settings: Settings, names: Sequence[str], backend: Backend, committed: Mapping[Partition, CommittedOffset]
+) -> dict[str, list[Loss]]:
     """Return the losses of each index that fits the settings; an empty list for any other index, also a missing one."""
-    committed = committed_offsets(kafka_options(settings))
-    losses: dict[str, list[Loss]] = {}
-    for name, profile in settings.profiles.items():
-        if name in names:
-            topics = profile.topics
-            offsets = {partition: offset for partition, offset in committed.items() if partition.topic in topics}
-            losses[name] = find_losses(backend.index(name), offsets) if _fits(backend, name) else []
-    return losses
+    return {
+        name: find_losses(backend.index(name), _of_topics(committed, profile)) if _fits(backend, name) else []
+        for name, profile in settings.profiles.items()
+        if name in names
+    }
+
+
+def _of_topics(committed: Mapping[Partition, CommittedOffset], profile: Profile) -> dict[Partition, CommittedOffset]:
+    """Return the committed offsets in the topics of a profile."""
+    return {partition: offset for partition, offset in committed.items() if partition.topic in profile.topics}
 
 
 def _is_gap(losses: Sequence[Loss], profile: Profile) -> bool:
@@ -265,7 +277,8 @@ def prepare(config: ConfigOption = None, assignments: SetOption = None, profile:
         )
     with connect_backend(settings) as backend:
         backend.require_usable()
-        losses = _losses(settings, names, backend)
+        committed = committed_offsets(options)
+        losses = _losses(settings, names, backend, committed)
         for name in names:
             exists = backend.upkeep(name).fingerprint() is not None
             # An index of an earlier call of this command fits, and has gaps at most.
@@ -275,7 +288,7 @@ def prepare(config: ConfigOption = None, assignments: SetOption = None, profile:
                     f"{backend.where(name)}; choose another prefix, so that both indexes exist side by side, or delete "
                     "that index: streamdedup index drop"
                 )
-        if not committed_offsets(options):
+        if not committed:
             raise SettingsError(f"kafka.group_id: the group {options.group_id} has no committed offsets to prepare for")
         with showing_parts("offsets") as progress:
             left_s = _prepare(settings, names, backend, progress)

@@ -207,19 +207,19 @@ class PartitionOwnership:
 
     # Losses
 
-    def check_for_losses(self, source: Source) -> list[Loss]:
+    def check_for_losses(self, source: Source) -> list[Loss] | None:
         """Return the committed offsets that the index does not know, also in partitions of other daemons.
 
         A document of any partition may have to be compared with a lost document. Compares after ``forget_fences``,
         after an assignment of further partitions, for the first batch after a pause, and else every ``_COMPARE_S``;
-        other calls return an empty list. A comparison without losses also repeats what a failed ``finish`` has missed:
+        other calls return None. A comparison without losses also repeats what a failed ``finish`` has missed:
         it raises high-water marks in the index to the committed offsets.
         """
         assigned = source.assigned()
         is_compared = assigned <= self._compared
         if is_compared and not self._is_comparison_due and self._clock() - self._compared_s < _COMPARE_S:
             self._compared = assigned  # a revoked partition is compared when it returns
-            return []
+            return None
         # Kafka first: attempts are announced before they are committed. An open transaction shows no loss yet.
         with self._asking_kafka():
             committed = source.committed_offsets(stable=not is_compared)

@@ -110,7 +110,7 @@ class Recovery:
             self._recover(losses, source, generation)
             self._has_found_loss = False
             return True
-        if source.assigned():
+        if losses is not None:
             # Nothing is lost any more: another daemon may have completed a rebuild that this daemon has begun.
             self._rebuilder.abandon()
             if self._policy == "rebuild":  # with "continue", documents stay lost although no offset shows it
@@ -196,7 +196,7 @@ class Recovery:
         """Begin the rebuilds that this daemon has not begun; tell whether it has begun any."""
 
         def losses_of(name: str) -> list[Loss]:
-            return self._by_profile(self._ownership.check_for_losses(source)).get(name, [])
+            return self._by_profile(self._ownership.check_for_losses(source) or []).get(name, [])
 
         try:
             begun = [name for name in names if self._rebuilder.begin(name, partial(losses_of, name), self._tick)]

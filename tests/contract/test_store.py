@@ -1294,6 +1294,13 @@ class TestDrafts:
             store.announce(EARLIER, [fence], {PARTITION: 0})
         store.announce(EARLIER, [fence], {PARTITION: 0})
 
+    def test_the_writes_to_an_index_that_is_gone_are_not_missed_in_the_next_one(self, redis_client):
+        store, _ = fenced(redis_store(redis_client))
+        redis_client.flushdb()
+        assert store.partition_states([PARTITION]) == {PARTITION: PartitionState(None)}
+        store.open(FINGERPRINT)
+        store.announce(EARLIER, [store.fence(PARTITION, 1, 0)], {PARTITION: 0})
+
     def test_a_first_write_that_the_server_forgot_is_noticed(self, store, redis_client):
         fence = store.fence(PARTITION, 1, 0)
         redis_client.delete(*redis_client.keys("*}o*"))

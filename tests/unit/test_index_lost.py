@@ -560,13 +560,27 @@ def test_of_two_rebuilds_of_which_one_could_not_begin_none_runs_before_the_group
 
 def test_a_batch_with_a_partition_whose_index_is_not_open_is_refused():
     opened = SimpleNamespace(open=lambda *_, **__: Opening(False), count_connections=lambda: 0)
-    pipelines = {n: SimpleNamespace(name=n, index=opened, fingerprint={}) for n in "ab"}
+    pipelines = {n: SimpleNamespace(name=n, index=opened, fingerprint={}, silent_until_ms=None) for n in "ab"}
     recovery = Recovery(pipelines, SimpleNamespace(), "fail", SimpleNamespace(has_begun="b".__eq__))
     recovery.open()
     records = {n: Record(Position(n, 0, 3), 0, None, b"", ()) for n in "ab"}
     recovery.refuse_revoked(Batch((records["a"],)))
     with pytest.raises(BatchRefused):
         recovery.refuse_revoked(Batch((records["a"], records["b"])))
+
+
+def test_a_daemon_without_partitions_shows_an_index_as_complete_after_a_comparison_alone():
+    found, shown = iter([None, []]), []
+    index = SimpleNamespace(open=lambda *_, **__: None, count_connections=lambda: 0)
+    pipelines = {"a": SimpleNamespace(name="a", index=index, fingerprint={})}
+    ownership = SimpleNamespace(check_for_losses=lambda _source: next(found))
+    rebuilder = SimpleNamespace(has_begun=lambda _name: False, abandon=lambda: shown.append("abandoned"))
+    recovery = Recovery(pipelines, ownership, "rebuild", rebuilder, lambda *lost: shown.append(lost))
+    source = SimpleNamespace(generation=lambda: 1, assigned=frozenset)
+    assert not recovery.recover_if_lost(source)
+    assert shown == []
+    assert not recovery.recover_if_lost(source)
+    assert shown == ["abandoned", ("a", False)]
 
 
 def test_an_index_with_a_loss_beside_the_gap_of_a_switch_is_shown_as_lost():
@@ -610,8 +624,11 @@ def test_the_command_asks_before_it_replaces_an_index_and_replaces_none_unasked_
 
     backend = SimpleNamespace(address="memory", require_usable=list)
     backend.upkeep = lambda _name: SimpleNamespace(fingerprint=dict)
+    settings = SimpleNamespace(profiles=dict.fromkeys("ab", profile), kafka=SimpleNamespace(group_id="g"))
     patches = {
-        "load_settings": lambda *_: SimpleNamespace(profiles=dict.fromkeys("ab", profile)),
+        "load_settings": lambda *_: settings,
+        "kafka_options": lambda _settings: None,
+        "committed_offsets": lambda _options: committed,
         "connect_backend": lambda _settings: contextlib.nullcontext(backend),
         "_losses": lambda *_: {"a": [], "b": [gap]},
         "confirm": confirm,
@@ -621,6 +638,10 @@ def test_the_command_asks_before_it_replaces_an_index_and_replaces_none_unasked_
     monkeypatch.setattr(clock, "now_ms", lambda: now[0])
     for name, patch in patches.items():
         monkeypatch.setattr(commands, name, patch)
+    committed = {}
+    with pytest.raises(SettingsError, match="the group g has no committed offsets in the topics of a, so"):
+        commands.rebuild(yes=True)
+    committed = {Partition(profile.topics[0], 0): CommittedOffset(1)}
     with pytest.raises(StreamdedupError, match="the gap of b is too old by now: run the command again"):
         commands.rebuild()
     assert asked == ["Replace the index of a at memory?"]
@@ -650,6 +671,7 @@ def test_the_command_says_whether_the_whole_index_was_rebuilt_also_where_a_gap_w
     told = []
     patches = {
         "load_settings": lambda *_: SimpleNamespace(profiles={"a": None}),
+        **dict.fromkeys(("kafka_options", "committed_offsets"), lambda _: {}),
         "connect_backend": lambda _settings: contextlib.nullcontext(SimpleNamespace(require_usable=list)),
         "_losses": lambda *_: {"a": []},
         "_is_gap": lambda *_: True,
@@ -784,18 +806,6 @@ def test_after_a_failed_rebuild_the_others_that_have_begun_begin_again_because_t
     with pytest.raises(StoreUnavailable):
         recovery.recover_if_lost(source)
     assert not begun
-
-
-def test_a_daemon_without_partitions_which_compares_nothing_keeps_a_rebuild_that_it_has_begun():
-    calls = []
-    rebuilder = SimpleNamespace(has_begun=lambda _name: True, abandon=lambda: calls.append("abandon"))
-    index = SimpleNamespace(count_connections=lambda: 0)
-    source = SimpleNamespace(generation=lambda: 1, assigned=frozenset)
-    ownership = SimpleNamespace(check_for_losses=lambda _source: [])
-    pipelines = {"a": SimpleNamespace(name="a", index=index)}
-    recovery = Recovery(pipelines, ownership, "rebuild", rebuilder, lambda *shown: calls.append(shown))
-    assert not recovery.recover_if_lost(source)
-    assert calls == []
 
 
 def test_an_index_whose_rebuild_another_daemon_has_completed_is_used():

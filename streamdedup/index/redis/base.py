@@ -199,7 +199,7 @@ class RedisPart(RedisReading):
         return Call(name, keys, arguments, documents_count)
 
     def forget_calls(self) -> None:
-        """Forget the calls so far, after a rebuild has deleted all keys, the call numbers among them."""
+        """Forget the calls so far, when all keys were deleted, the call numbers among them."""
         self._last_calls.clear()
 
     def _remember_call(self, slot: int, run_number: int) -> int:

@@ -110,6 +110,7 @@ class RedisPartitions(RedisPart):
         commands = [Command(of_slot[0], ("MGET", *of_slot)) for of_slot in keys]
         has_index, *values = self._servers.ask_many([Command(fingerprint, ("EXISTS", fingerprint)), *commands])
         if not has_index:
+            self.forget_calls()  # their numbers are gone too
             return dict.fromkeys(partitions, PartitionState(None))
         states = {}
         for partition, stored, *announced in zip(partitions, *values, strict=True):
