@@ -9,7 +9,7 @@ near-duplicate is no best match, and a document whose pair with the first docume
 first document depends on the order of arrival; pairs never depend on clusters.
 """
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import NamedTuple
 
 from msgspec.structs import replace
@@ -87,8 +87,8 @@ class Clusters:
         for member in members:
             entry, first = member.entry, self._first(member, entries)
             if first is None:
-                # ``set_clusters`` with the own number changes nothing, and returns the counts of that cluster.
-                first = entry
+                # ``set_clusters`` with the present cluster returns its counts, and changes no cluster.
+                first = _present_first(entry, entries)
             else:
                 # Later members whose best match is this document join the same cluster.
                 entries[entry.number] = replace(entry, cluster=first.number)
@@ -127,3 +127,12 @@ class Clusters:
             return None
         similarities = self._sketcher.similarities([content.sketch], [first.content.sketch])
         return first if options.near(similarities)[0] else None
+
+
+def _present_first(entry: IndexEntry, entries: Mapping[int, IndexEntry]) -> IndexEntry:
+    """Return the first document of the cluster in which a continued document is; another document is alone."""
+    stored = entries.get(entry.number)
+    first = None if stored is None or stored.position != entry.position else entries.get(stored.cluster)
+    if first is None or first.deleted or first.content.scope != entry.content.scope:
+        return entry
+    return first

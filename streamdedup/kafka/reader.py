@@ -400,6 +400,8 @@ class RecordFetcher(_Reader):
                 return None
             self._consumer.assign([partition])
             self._consumer.seek(partition, position.offset)
+            # The end that an earlier fetch has seen does not tell that a later record is missing.
+            compat.assigned_states(self._consumer)[partition].highwater = None
             self._consumer.resume(partition)  # assigning the partition again does not end its pause
             return self._await(partition, position)
         except (OffsetOutOfRangeError, UnknownTopicOrPartitionError):

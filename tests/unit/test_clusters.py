@@ -2,10 +2,11 @@
 
 import numpy as np
 import pytest
+from msgspec.structs import replace
 
 from streamdedup.detection.clusters import Clusters, Member
 from streamdedup.detection.model import DetectorOptions
-from streamdedup.index.documents import Content, IndexEntry
+from streamdedup.index.documents import Content, IndexEntry, deletion_marker
 from streamdedup.index.memory import MemoryIndex
 from streamdedup.position import Partition, Position
 from streamdedup.similarity.lsh import Banding
@@ -52,6 +53,18 @@ class TestClusters:
 
     def test_a_document_unlike_the_first_stays_alone(self):
         assert self.join(an_entry(3, 1, 5, 6), 2) == ("doc-3", 1)
+
+    def test_a_continued_document_that_joins_no_cluster_stays_in_its_own(self):
+        stranger = an_entry(9, 7, 8, 9, 10)
+        self.store.insert_entries([stranger], self.fences)
+        assert self.join(an_entry(3, 1, 2, 3), 2) == (FIRST.id, 2)
+        continued = replace(an_entry(3, 7, 8, 9), digest=b"c" * 16, position=Position("t", 0, 20), cluster=1)
+        self.store.replace_entries([continued], self.fences)
+        for first in ((FIRST.id, 2), ("doc-3", 1)):  # then its first document is gone
+            ((found, size, _),) = self.clusters.join([Member(continued, 4, ())], self.fences)
+            assert (found.id, size) == first
+            self.store.replace_entries([deletion_marker(1, Position("t", 0, 30), 0)], self.fences)
+            self.store.leave_clusters([(1, 1)], self.fences)
 
     def test_a_first_document_among_the_matches_is_not_compared(self):
         assert self.join(an_entry(3, 7, 8, 9), 2, a_match(FIRST, FIRST.digest)) == (FIRST.id, 2)

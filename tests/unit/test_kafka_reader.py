@@ -24,8 +24,15 @@ class Log:
         self.offsets = offsets
         self.end = end
         self.next = 0
+        self.is_slow = False  # answers after the next poll
+        self.state = SimpleNamespace(highwater=None)
+        self._subscription = SimpleNamespace(assignment={T: self.state})
 
     def poll(self, timeout_ms):
+        if self.is_slow:
+            self.is_slow = False
+            return {}
+        self.state.highwater = self.end
         unread = [offset for offset in self.offsets if offset >= self.next]
         self.next = unread[-1] + 1 if unread else self.next
         place = {"topic": "t", "partition": 0, "key": None, "value": b"v", "headers": []}
@@ -50,7 +57,7 @@ class Log:
         return {0}
 
     def highwater(self, _partition):
-        return self.end
+        return self.state.highwater
 
     def ignore(self, *_):
         pass
@@ -117,3 +124,10 @@ def test_in_place_of_a_record_that_is_gone_no_later_record_is_fetched(log, offse
     with reader.RecordFetcher(OPTIONS) as fetcher:
         record = fetcher.fetch(Position("t", 0, offset))
     assert [record.position.offset for record in (record,) if record] == fetched
+
+
+def test_a_record_that_came_since_the_last_fetch_is_fetched_from_a_slow_broker(log):
+    with reader.RecordFetcher(OPTIONS) as fetcher:
+        assert fetcher.fetch(Position("t", 0, 2)).position.offset == 2
+        log.offsets, log.end, log.is_slow = [0, 1, 2, 4, 5, 6], 7, True
+        assert fetcher.fetch(Position("t", 0, 6)).position.offset == 6
