@@ -424,8 +424,9 @@ class Verdict:
                 yield f"uncounted {entry.id}"
         for (number, cluster), source in counted.items():
             entry = stored.get(number)
-            if entry is None and number == cluster and len(self._simulation.setup.daemons) > 1:
-                self._excused["first documents deleted while another daemon let one join"] += 1
+            is_first = number == cluster and (entry is None or source != entry.content.source)
+            if is_first and len(self._simulation.setup.daemons) > 1:
+                self._excused["first documents deleted or replaced while another daemon let one join"] += 1
             elif entry is None or cluster not in (number, entry.cluster) or source != entry.content.source:
                 yield f"miscounted {number} in a cluster"
 
