@@ -4,6 +4,7 @@ import socket
 from collections.abc import Iterator
 from contextlib import contextmanager
 from threading import Thread
+from types import SimpleNamespace
 
 import pytest
 from redis import exceptions
@@ -11,6 +12,7 @@ from redis import exceptions
 from streamdedup.errors import StoreMisconfigured, StoreUnavailable
 from streamdedup.index.redis.connection import connect, connect_sentinel
 from streamdedup.index.redis.errors import check_replies, translated
+from streamdedup.index.redis.servers import ClusterServers, Command
 
 
 def wrapped(cause):
@@ -222,3 +224,26 @@ def test_an_address_is_named_once():
     with pytest.raises(StoreUnavailable) as caught, translated(lambda: "store-1:6379"):
         raise error
     assert str(caught.value) == f"the store does not serve us now: {error}"
+
+
+def test_a_cluster_of_which_no_node_answers_is_looked_for_by_the_nodes_of_the_settings():
+    clients: list[SimpleNamespace] = []
+
+    def raises(error: Exception) -> None:
+        raise error
+
+    def open_client() -> SimpleNamespace:
+        client = SimpleNamespace(
+            get_node_from_key=lambda _key: raises(exceptions.SlotNotCoveredError("no slots")),
+            nodes_manager=SimpleNamespace(initialize=lambda: raises(exceptions.RedisClusterException("no nodes"))),
+            close=lambda: client.__dict__.update(is_closed=True),
+            is_closed=False,
+        )
+        clients.append(client)
+        return client
+
+    servers = ClusterServers(open_client)
+    for count in (1, 2):
+        with pytest.raises(StoreUnavailable):
+            servers.send_raw([Command(b"key", ("GET", "key"))])
+        assert [client.is_closed for client in clients] == [True] * count
