@@ -171,12 +171,6 @@ def rebuild(
         losses = _losses(settings, names, backend, committed)
         to_rebuild = {name for name in names if not _is_gap(losses[name], settings.profiles[name])}
         to_replace = [name for name in names if name in to_rebuild and backend.upkeep(name).fingerprint() is not None]
-        if unread := [name for name in to_replace if not _of_topics(committed, settings.profiles[name])]:
-            raise SettingsError(
-                f"kafka.group_id: the group {settings.kafka.group_id} has no committed offsets in the topics of "
-                f"{', '.join(unread)}, so the new index would be empty and all pairs would be published again; if they "
-                "are to be, delete the index: streamdedup index drop"
-            )
         if to_replace:
             require_confirmable("replaces an index", yes=yes)
             confirm(f"Replace the index of {', '.join(to_replace)} at {backend.address}?", yes=yes)

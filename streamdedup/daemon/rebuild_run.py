@@ -122,8 +122,9 @@ class RebuildRun:
                 count = self._replay_window(fences, now_ms)
             else:
                 count = self._replay(self._gap_batches(), fences)
-            # 4. Seed.
-            self._seed(duplicates_topic, list(fences.values()))
+        # 4. Seed. Also without commits: Kafka may have deleted the offsets of the group, and records are read again.
+        self._seed(duplicates_topic, list(fences.values()))
+        if fences:
             # 5. Announce and complete. After the announcement no process sees a gap.
             self._check_connections()
             self._announce(fences, now_ms)

@@ -105,21 +105,25 @@ class Recovery:
         # Before the first call to an index, so that a connection that is opened during this check causes another check.
         self._connection_counts = self._connection_counts_now()
         self._compare_parameters(generation)
-        losses = self._ownership.check_for_losses(source)
-        if losses:
+        if losses := self._losses(source):
             self._recover(losses, source, generation)
             self._has_found_loss = False
             return True
-        if losses is not None:
+        for name in {self._by_topic[partition.topic].name for partition in source.assigned()} - self._opened:
+            self._open(name, create=True)
+        self._has_found_loss = False
+        return False
+
+    def _losses(self, source: Source) -> Sequence[Loss]:
+        """Return losses, none where nothing was compared; show the indexes as complete after a comparison without."""
+        losses = self._ownership.check_for_losses(source)
+        if losses is not None and not losses:
             # Nothing is lost any more: another daemon may have completed a rebuild that this daemon has begun.
             self._rebuilder.abandon()
             if self._policy == "rebuild":  # with "continue", documents stay lost although no offset shows it
                 for name in self._by_name:
                     self._on_lost(name, False)
-        for name in {self._by_topic[partition.topic].name for partition in source.assigned()} - self._opened:
-            self._open(name, create=True)
-        self._has_found_loss = False
-        return False
+        return losses or ()
 
     def refuse_revoked(self, batch: Batch) -> None:
         """Raise ``BatchRefused`` for a partition whose index is not open: it was revoked after the poll."""
@@ -131,7 +135,7 @@ class Recovery:
 
         The connections alone do not show keys that are put back under a running daemon.
         """
-        if losses := self._ownership.check_for_losses(source):
+        if losses := self._losses(source):
             raise Rejoin(f"{losses[0].reason}: the group is joined anew, and the index is checked")
         self._check_connections()
 

@@ -400,8 +400,6 @@ class RecordFetcher(_Reader):
                 return None
             self._consumer.assign([partition])
             self._consumer.seek(partition, position.offset)
-            # The end that an earlier fetch has seen does not tell that a later record is missing.
-            compat.assigned_states(self._consumer)[partition].highwater = None
             self._consumer.resume(partition)  # assigning the partition again does not end its pause
             return self._await(partition, position)
         except (OffsetOutOfRangeError, UnknownTopicOrPartitionError):
@@ -426,6 +424,8 @@ class RecordFetcher(_Reader):
             if records:
                 return records[0] if records[0].position == position else None
             end = self._consumer.highwater(partition)
+            if end is not None and position.offset >= end:
+                end = self._consumer.end_offsets([partition])[partition]  # an earlier fetch may have seen the other
             if end is not None and (position.offset >= end or self._consumer.position(partition) > position.offset):
                 return None
             if time.monotonic() > deadline:

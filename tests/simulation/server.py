@@ -225,6 +225,8 @@ class Connection:
         result = self.ask(name, partial(self._execute, caller, name, arguments, named))
         if name in NUMBERED:
             self._acknowledged, self._called_ms = caller.number, now_ms
+        if name == "partition_states" and result and self._data._fingerprint is None and not self._in_staging:
+            self._acknowledged = 0  # no index, so the numbers of the calls are gone too
         return result
 
     def ask(self, name: str, request: Callable[[], Any], late: Callable[[], Any] | None = None) -> Any:

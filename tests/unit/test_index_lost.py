@@ -624,11 +624,9 @@ def test_the_command_asks_before_it_replaces_an_index_and_replaces_none_unasked_
 
     backend = SimpleNamespace(address="memory", require_usable=list)
     backend.upkeep = lambda _name: SimpleNamespace(fingerprint=dict)
-    settings = SimpleNamespace(profiles=dict.fromkeys("ab", profile), kafka=SimpleNamespace(group_id="g"))
     patches = {
-        "load_settings": lambda *_: settings,
-        "kafka_options": lambda _settings: None,
-        "committed_offsets": lambda _options: committed,
+        "load_settings": lambda *_: SimpleNamespace(profiles=dict.fromkeys("ab", profile)),
+        **dict.fromkeys(("kafka_options", "committed_offsets"), lambda _: {}),
         "connect_backend": lambda _settings: contextlib.nullcontext(backend),
         "_losses": lambda *_: {"a": [], "b": [gap]},
         "confirm": confirm,
@@ -638,10 +636,6 @@ def test_the_command_asks_before_it_replaces_an_index_and_replaces_none_unasked_
     monkeypatch.setattr(clock, "now_ms", lambda: now[0])
     for name, patch in patches.items():
         monkeypatch.setattr(commands, name, patch)
-    committed = {}
-    with pytest.raises(SettingsError, match="the group g has no committed offsets in the topics of a, so"):
-        commands.rebuild(yes=True)
-    committed = {Partition(profile.topics[0], 0): CommittedOffset(1)}
     with pytest.raises(StreamdedupError, match="the gap of b is too old by now: run the command again"):
         commands.rebuild()
     assert asked == ["Replace the index of a at memory?"]

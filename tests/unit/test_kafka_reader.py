@@ -25,14 +25,13 @@ class Log:
         self.end = end
         self.next = 0
         self.is_slow = False  # answers after the next poll
-        self.state = SimpleNamespace(highwater=None)
-        self._subscription = SimpleNamespace(assignment={T: self.state})
+        self.seen_end = None
 
     def poll(self, timeout_ms):
         if self.is_slow:
             self.is_slow = False
             return {}
-        self.state.highwater = self.end
+        self.seen_end = self.end
         unread = [offset for offset in self.offsets if offset >= self.next]
         self.next = unread[-1] + 1 if unread else self.next
         place = {"topic": "t", "partition": 0, "key": None, "value": b"v", "headers": []}
@@ -57,7 +56,7 @@ class Log:
         return {0}
 
     def highwater(self, _partition):
-        return self.state.highwater
+        return self.seen_end
 
     def ignore(self, *_):
         pass

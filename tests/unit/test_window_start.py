@@ -63,6 +63,10 @@ def test_a_partition_with_old_records_only_begins_at_its_end():
     for _ in range(6):
         world.turn(world.daemons[0])
     assert world.broker.committed(GROUP) == {P1: 1}
+    world.send(days_ago("archive", 40))
+    for _ in range(6):
+        world.turn(world.daemons[0])
+    assert world.broker.committed(GROUP) == {P1: 1}
     world.send(days_ago("b", 0))
     assert world.run().pairs() == [("a", "b")]
 

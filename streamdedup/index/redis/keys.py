@@ -10,6 +10,7 @@ all documents of a batch in one slot, on a cluster too:
 key                    type     content
 =====================  =======  ==============================================================
 ``{..:s}b`` + CRC-32   set      layout ``sets``: a bucket, the document numbers of one band key
+``{..:s}b`` + .. + :   set      layout ``sets``: its earlier part (``lua/_sets.lua``)
 ``{..:s}b`` + gen.     string   layout ``packed``: page and bucket counts of a page generation
 ``{..:s}b`` + page     hash     layout ``packed``: a bucket page (``lua/_pages.lua``)
 ``{..:s}b`` + bucket   string   layout ``packed``: a bucket that is too large for its page
