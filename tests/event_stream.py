@@ -99,12 +99,13 @@ class MemoryFollower:
             records = []
             for partition, offset in self._offsets.items():
                 values = topic.partitions[partition.partition]
+                first = 0 if offset > len(values) else offset  # 0: the topic was created again
                 records += [
                     self._record(Position(*partition, at), values[at])
-                    for at in range(offset, len(values))
+                    for at in range(first, len(values))
                     if values[at] is not None
                 ]
-                self._offsets[partition] = max(offset, len(values))
+                self._offsets[partition] = len(values)
         return Batch(tuple(records))
 
     @staticmethod
@@ -115,7 +116,7 @@ class MemoryFollower:
 
     def _has_more(self) -> bool:
         ends = (len(self._topic.partitions[each.partition]) for each in self._offsets)
-        more = any(offset < end for offset, end in zip(self._offsets.values(), ends, strict=True))
+        more = any(offset != end for offset, end in zip(self._offsets.values(), ends, strict=True))
         return more or self._topic.is_away or self.has_new_partitions()
 
     def positions(self):

@@ -265,6 +265,7 @@ class Feed:
             self._outages.succeeded()
             while True:
                 batch = await thread.read()
+                _refuse_lower_offsets(batch.offsets, shared.offsets)
                 shared.offsets = batch.offsets
                 self._metrics.unreadable_records.labels(self._kind.name).inc(batch.unreadable_count)
                 for subscriber in self._subscribers:
@@ -339,3 +340,9 @@ class Feeds(NamedTuple):
     def end(self) -> None:
         for feed in self:
             feed.end()
+
+
+def _refuse_lower_offsets(offsets: Offsets, before: Offsets) -> None:
+    """Raise ``BrokerUnavailable`` if the topic was created again: its streams end, and their clients resume anew."""
+    if any(offset < offset_before for offset, offset_before in zip(offsets, before, strict=True)):
+        raise BrokerUnavailable("the topic was created again")

@@ -249,6 +249,21 @@ class TestResume:
             async with EventClient(service.app, last_id=event.id) as client:
                 assert await client.documents(1) == ["new"]
 
+    async def test_streams_end_when_the_topic_is_created_again(self):
+        topic = MemoryTopic(1)
+        topic.add(0, *alerts_of("a", "b"))
+        async with a_service(topic) as service:
+            async with EventClient(service.app) as client:
+                await client.frame()
+                with topic.changed:
+                    topic.partitions[0] = [an_alert("new")]
+                    topic.changed.notify_all()
+                event = await client.event()
+                assert (event.name, event.data) == ("end", {"reason": "alerts-unavailable"})
+            async with EventClient(service.app, last_id=event.id) as client:
+                gap = await client.event()
+                assert (gap.name, gap.data) == ("gap", {"reason": "unknown", "from": "duplicates:2"})
+
     async def test_streams_end_when_a_reader_finds_partitions_that_the_shared_one_does_not_know(self):
         topic = StaleTopic(1)
         topic.add(0, *alerts_of("old"))
