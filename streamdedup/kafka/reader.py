@@ -17,7 +17,7 @@ delivery and transactional id of ``KafkaOptions`` are not used.
 
 import time
 from collections import Counter
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import replace
 from typing import Any, Literal, Self
@@ -113,9 +113,21 @@ class TopicReader(_Reader):
                 self._consumer.seek_to_beginning()
             else:
                 self._consumer.seek_to_end()
-            for partition in partitions:
-                # Asks Kafka for the offset now; the client would ask at the first poll.
-                self._consumer.position(partition, timeout_ms=round(options.fetch_timeout_s * 1000))
+            # Asks Kafka for the offsets now; the client would ask at the first poll.
+            self._positions(partitions)
+
+    def _positions(self, partitions: Iterable[TopicPartition]) -> dict[Partition, int]:
+        """Return the next offset of each partition; raise ``BrokerUnavailable`` after one time limit for all."""
+        deadline = time.monotonic() + self._options.fetch_timeout_s
+        positions = {}
+        for partition in partitions:
+            left_ms = max(1, round(1000 * (deadline - time.monotonic())))
+            position = self._consumer.position(partition, timeout_ms=left_ms)
+            if position is None:
+                name = Partition(*partition)
+                raise BrokerUnavailable(f"Kafka names no offset of {name}: the partition may have no leader")
+            positions[Partition(*partition)] = position
+        return positions
 
     def poll(self, timeout_s: float) -> Batch:
         self._unreadable.clear()
@@ -178,12 +190,8 @@ class ReaderToEnds(TopicReader):
         return sum(len(self._consumer.partitions_for_topic(topic)) for topic in self._options.topics) > len(self.ends)
 
     def positions(self) -> dict[Partition, int]:
-        timeout_ms = round(self._options.fetch_timeout_s * 1000)
         try:
-            return {
-                partition: self._consumer.position(TopicPartition(*partition), timeout_ms=timeout_ms)
-                for partition in self.ends
-            }
+            return self._positions(TopicPartition(*partition) for partition in self.ends)
         except CLIENT_ERRORS as error:
             raise self._failure(error, "read topics") from error
 

@@ -1,5 +1,6 @@
 """The readers over a client without a broker: records at the ends, an open transaction, records that are gone."""
 
+from dataclasses import replace
 from types import SimpleNamespace
 
 import pytest
@@ -82,6 +83,16 @@ def test_a_record_at_the_end_is_not_read(log):
         assert offsets(read.batches()) == [0, 1, 2]
     with reader.KafkaHistory(OPTIONS).open(["t"], None, {Partition("t", 0): 2}) as span:
         assert offsets(span.batches()) == [0, 1]
+
+
+def test_partitions_without_a_leader_are_waited_for_together(log, monkeypatch):
+    waits_ms = []
+    monkeypatch.setattr(reader, "require_topics", lambda _options: {"t": 3})
+    monkeypatch.setattr(log, "position", lambda at, timeout_ms: waits_ms.append(timeout_ms) or {2: None}.get(at[1], 0))
+    monkeypatch.setattr(reader.time, "monotonic", iter(range(9)).__next__)
+    with pytest.raises(BrokerUnavailable, match="no offset of t:2: the partition may have no leader"):
+        reader.TopicReader(replace(OPTIONS, fetch_timeout_s=9), from_beginning=True)
+    assert waits_ms == [8_000, 7_000, 6_000]
 
 
 def test_a_span_to_the_present_ends_behind_open_transactions(log, monkeypatch):
