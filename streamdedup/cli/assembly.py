@@ -40,6 +40,9 @@ _HEARTBEAT_S = 3.0
 #: Time by which the consumer's request timeout exceeds the session timeout, in seconds: a broker may answer a request
 #: to join the group only when the session of an earlier member ends.
 _JOIN_MARGIN_S = 5
+#: Longest time limit of a request of the consumer, in seconds: the loop makes no step meanwhile, and its watchdog waits
+#: for twice as long.
+_LONGEST_REQUEST_S = 50.0
 
 #: Module that a login needs, and the extra that has it, by SASL mechanism.
 _LIBRARIES = {
@@ -104,7 +107,7 @@ def kafka_options(settings: Settings) -> KafkaOptions:
         session_timeout_s=kafka.session_timeout_s,
         heartbeat_interval_s=min(_HEARTBEAT_S, kafka.session_timeout_s / 3),
         max_poll_interval_s=kafka.max_poll_interval_s,
-        fetch_timeout_s=max(kafka.request_timeout_s, kafka.session_timeout_s + _JOIN_MARGIN_S),
+        fetch_timeout_s=min(max(kafka.request_timeout_s, kafka.session_timeout_s + _JOIN_MARGIN_S), _LONGEST_REQUEST_S),
         produce_timeout_s=kafka.request_timeout_s,
         delivery_timeout_s=kafka.transaction_timeout_s * _DELIVERY_SHARE,
         transaction_timeout_s=kafka.transaction_timeout_s,

@@ -11,6 +11,8 @@ from tempfile import TemporaryDirectory
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from kafka import KafkaConsumer
+from kafka.errors import KafkaTimeoutError
 from pydantic import ValidationError
 
 from streamdedup.cli.assembly import file_decoder, kafka_options, pipeline
@@ -625,6 +627,15 @@ def test_no_part_of_a_login_in_an_address_is_shown(key, password):
     text = "\n".join(mistakes({key: f"https://KEY123:{password}@host/path"}))
     assert "https://***@host/path" in text
     assert not any(part in text for part in ("KEY123", *re.findall(r"\w{2,}", password)))
+
+
+@pytest.mark.parametrize("session_s", [1, 45, 1_800])
+def test_a_request_of_the_consumer_ends_before_the_watchdog_does_and_the_client_takes_its_limit(session_s):
+    loaded = load({"kafka.session_timeout": f"{session_s}s", "kafka.max_poll_interval": "30m"})
+    options = kafka_options(loaded)
+    assert options.fetch_timeout_s == min(max(10, session_s + 5), 50)
+    with pytest.raises(KafkaTimeoutError):  # not for its configuration
+        KafkaConsumer(**options.consumer() | {"bootstrap_servers": "localhost:1", "bootstrap_timeout_ms": 1})
 
 
 def test_a_secret_and_its_file_together_are_a_mistake(tmp_path):
