@@ -15,7 +15,7 @@ from streamdedup.settings import Settings
 
 #: Settings of the dead-letter topic. A dead letter has the time of its record, so a retention would remove dead letters
 #: about old records at once. A compacted topic refuses records without a key.
-_DEAD_LETTER_CONFIG = {"retention.ms": "-1", "cleanup.policy": "delete"}
+_DEAD_LETTER_CONFIG = {"retention.ms": "-1", "retention.bytes": "-1", "cleanup.policy": "delete"}
 #: Kafka's default of ``max.message.bytes``: new output topics never get a lower limit.
 _DEFAULT_LIMIT_BYTES = 1_048_588
 

@@ -223,7 +223,7 @@ class TestNeeds:
         configs = topics.output_configs(settings)
         assert configs["duplicates"]["retention.ms"] == str(61 * DAY_MS)
         assert configs["duplicates"]["cleanup.policy"] == "delete"
-        assert configs["duplicates.dlq"]["retention.ms"] == "-1"
+        assert [configs["duplicates.dlq"][name] for name in ("retention.ms", "retention.bytes")] == ["-1", "-1"]
         assert "articles" not in configs
 
     def test_no_finding_of_a_store_that_is_away_shows_the_password(self, settings):
