@@ -41,7 +41,7 @@ _HEARTBEAT_S = 3.0
 #: to join the group only when the session of an earlier member ends.
 _JOIN_MARGIN_S = 5
 #: Longest time limit of a request of the consumer, in seconds: the loop makes no step meanwhile, and its watchdog waits
-#: for twice as long.
+#: for a minute at least.
 _LONGEST_REQUEST_S = 50.0
 
 #: Module that a login needs, and the extra that has it, by SASL mechanism.

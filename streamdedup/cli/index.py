@@ -171,6 +171,12 @@ def rebuild(
         losses = _losses(settings, names, backend, committed)
         to_rebuild = {name for name in names if not _is_gap(losses[name], settings.profiles[name])}
         to_replace = [name for name in names if name in to_rebuild and backend.upkeep(name).fingerprint() is not None]
+        if unread := [name for name in to_replace if not _of_topics(committed, settings.profiles[name])]:
+            tell(
+                f"The group {settings.kafka.group_id} has no committed offsets in the topics of {', '.join(unread)}: "
+                "the new index will be empty, and the daemons read these topics from their beginning.",
+                err=True,
+            )
         if to_replace:
             require_confirmable("replaces an index", yes=yes)
             confirm(f"Replace the index of {', '.join(to_replace)} at {backend.address}?", yes=yes)

@@ -318,10 +318,15 @@ class RebuildRun:
             for alert in self._alerts(batch):
                 seeds.add(alert)
             if len(seeds.claims) >= SEED_PAIRS:
-                seeds.write()
-        seeds.write()
+                self._write(seeds, fences)
+        self._write(seeds, fences)
         if self._gaps is None:  # an index with gaps knows the incarnations, or learns them by the replay
             seeds.restore_incarnations(self._tick)
+
+    def _write(self, seeds: Seeds, fences: Sequence[Fence]) -> None:
+        if not fences:  # the lease alone says that no other process has taken the rebuild over
+            self._staging.extend_lease()
+        seeds.write()
 
     def _alerts(self, batch: Batch) -> Iterator[Alert]:
         for record in batch.records:

@@ -9,6 +9,7 @@ lifetime anew: after a crash the partition begins later by the time that has pas
 A topic that was created again is read from its oldest record: producers may send old records to it once more.
 """
 
+import math
 from collections.abc import Callable, Collection, Iterable, Mapping
 from contextlib import AbstractContextManager, nullcontext
 
@@ -38,9 +39,9 @@ class WindowStart:
         self._pipelines = pipelines
         self._held_fences = held_fences
         self._asking_kafka = asking_kafka
-        #: Each offset that ``later_starts`` has returned, and the time from which on records count. The time stays for
-        #: batches from there on: else a partition with a record in every millisecond would never begin.
-        self._returned: dict[Partition, tuple[int, int]] = {}
+        #: Offsets that ``later_starts`` has returned. A batch from there on begins its partition, although the window
+        #: has moved on since, or old records come: else a partition with steady traffic might never begin.
+        self._returned: dict[Partition, int] = {}
 
     def later_starts(self, batch: Batch, source: Source) -> dict[Partition, int]:
         """Return the offset to begin at for each partition that is to begin later than the batch does.
@@ -62,7 +63,7 @@ class WindowStart:
         with self._asking_kafka():
             starts = source.first_since(since_ms)  # the end of a partition in which all records are too old
         later = {partition: offset for partition, offset in starts.items() if offset > batch.starts[partition]}
-        self._returned |= {partition: (offset, since_ms[partition]) for partition, offset in later.items()}
+        self._returned |= later
         for partition, offset in sorted(later.items()):
             log.info("window_start", partition=str(partition), offset=offset, skipped=offset - batch.starts[partition])
         return later
@@ -74,11 +75,8 @@ class WindowStart:
             partition: max(0, now_ms - age_ms + 1)  # a record of exactly the age is skipped
             for partition in partitions
             if (age_ms := self._pipelines[partition.topic].max_start_age_ms) is not None
+            and batch.starts[partition] < self._returned.get(partition, math.inf)
         }
-        for partition in since_ms.keys() & self._returned.keys():
-            offset, returned_ms = self._returned[partition]
-            if batch.starts[partition] >= offset:
-                since_ms[partition] = returned_ms
         if not since_ms:
             return {}
         for record in batch.records:

@@ -624,8 +624,12 @@ def test_the_command_asks_before_it_replaces_an_index_and_replaces_none_unasked_
 
     backend = SimpleNamespace(address="memory", require_usable=list)
     backend.upkeep = lambda _name: SimpleNamespace(fingerprint=dict)
+    told = []
     patches = {
-        "load_settings": lambda *_: SimpleNamespace(profiles=dict.fromkeys("ab", profile)),
+        "load_settings": lambda *_: SimpleNamespace(
+            profiles=dict.fromkeys("ab", profile), kafka=SimpleNamespace(group_id="g")
+        ),
+        "tell": lambda text, **_: told.append(text),
         **dict.fromkeys(("kafka_options", "committed_offsets"), lambda _: {}),
         "connect_backend": lambda _settings: contextlib.nullcontext(backend),
         "_losses": lambda *_: {"a": [], "b": [gap]},
@@ -639,6 +643,7 @@ def test_the_command_asks_before_it_replaces_an_index_and_replaces_none_unasked_
     with pytest.raises(StreamdedupError, match="the gap of b is too old by now: run the command again"):
         commands.rebuild()
     assert asked == ["Replace the index of a at memory?"]
+    assert told[0].startswith("The group g has no committed offsets in the topics of a: the new index will be empty")
     assert begun == [("a", None), "abandoned"]
 
 
