@@ -570,7 +570,7 @@ def test_a_batch_with_a_partition_whose_index_is_not_open_is_refused():
 
 
 def test_a_daemon_without_partitions_shows_an_index_as_complete_after_a_comparison_alone():
-    found, shown = iter([None, []]), []
+    found, shown = iter([None, [], []]), []
     index = SimpleNamespace(open=lambda *_, **__: None, count_connections=lambda: 0)
     pipelines = {"a": SimpleNamespace(name="a", index=index, fingerprint={})}
     ownership = SimpleNamespace(check_for_losses=lambda _source: next(found))
@@ -580,7 +580,8 @@ def test_a_daemon_without_partitions_shows_an_index_as_complete_after_a_comparis
     assert not recovery.recover_if_lost(source)
     assert shown == []
     assert not recovery.recover_if_lost(source)
-    assert shown == ["abandoned", ("a", False)]
+    recovery.confirm_index(source)
+    assert shown == ["abandoned", ("a", False)] * 2
 
 
 def test_an_index_with_a_loss_beside_the_gap_of_a_switch_is_shown_as_lost():

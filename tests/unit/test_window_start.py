@@ -9,6 +9,7 @@ from streamdedup import clock as wall_clock
 from streamdedup.daemon.rebuild_window import without_skipped
 from streamdedup.kafka.protocols import ReadProgress
 from streamdedup.position import Partition
+from tests.simulation.transport import MemorySource
 from tests.turns import GROUP, INPUT, Daemon, Killed, Sent, World
 
 DAY_MS = 86_400_000
@@ -65,6 +66,17 @@ def test_a_partition_with_old_records_only_begins_at_its_end():
     assert world.broker.committed(GROUP) == {P1: 1}
     world.send(days_ago("archive", 40), days_ago("b", 0))  # what comes later is read
     assert world.run().pairs() == [("a", "archive"), ("a", "b"), ("archive", "b")]
+
+
+def test_no_time_before_1970_is_looked_up(clock, monkeypatch):
+    clock.now_ms, asked = DAY_MS, []
+    look_up = MemorySource.first_since
+    monkeypatch.setattr(
+        MemorySource, "first_since", lambda source, times: asked.append(times) or look_up(source, times)
+    )
+    world = World([Sent("bad", TEXT, code="unreadable"), Sent("a", TEXT), Sent("b", TEXT)], partitions=1)
+    assert world.run().pairs() == [("a", "b")]
+    assert asked == [{P0: 0}]
 
 
 def test_young_records_need_no_request():
