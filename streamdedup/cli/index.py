@@ -174,7 +174,7 @@ def rebuild(
         if unread := [name for name in to_replace if not _of_topics(committed, settings.profiles[name])]:
             tell(
                 f"The group {settings.kafka.group_id} has no committed offsets in the topics of {', '.join(unread)}: "
-                "the new index will be empty, and the daemons read these topics from their beginning.",
+                "the new index will be empty, and the daemons read these topics anew.",
                 err=True,
             )
         if to_replace:

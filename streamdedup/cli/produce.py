@@ -10,7 +10,7 @@ from collections.abc import Callable, Iterable, Iterator
 from contextlib import suppress
 from functools import cache
 from itertools import islice
-from typing import Annotated, NamedTuple, TypeVar
+from typing import Annotated, Any, NamedTuple, TypeVar
 
 import typer
 
@@ -34,7 +34,7 @@ from streamdedup.kafka.pace import Pace
 from streamdedup.kafka.producer import Feeder
 from streamdedup.kafka.reader import ReaderToEnds
 from streamdedup.settings import Profile, Settings
-from streamdedup.wire import Decoder, RegistryFormat
+from streamdedup.wire import Decoder, ErrorCode, RegistryFormat
 from streamdedup.wire.formats.fields import Headers
 from streamdedup.wire.formats.json import repair_json
 from streamdedup.wire.formats.registry import KEY_ID_HEADER, Write
@@ -216,11 +216,17 @@ def _records(
             value = entry.value(decoder)
             try:
                 key = None if entry.problem is not None else writers.key(entry.id)
-                if writers.value is not None:
-                    # As the decoder reads the fields of the profile: with U+FFFD for bytes that are no text.
-                    value = writers.value(json.loads(repair_json(value).decode(errors="replace")))
-            except (DecodeError, ValueError) as error:  # ``ValueError``: a number of thousands of digits
+                value = value if writers.value is None else writers.value(_fields(value))
+            except DecodeError as error:
                 raise CorpusError(f"{entry.file}:{entry.line}: {error}") from error
             yield f"{entry.file}:{entry.line} (id {entry.id})", key, value
     if leaves_out_malformed:
         inputs.require_document()
+
+
+def _fields(value: bytes) -> Any:
+    """Return all fields of a document, as the decoder reads them: with U+FFFD for bytes that are no text."""
+    try:
+        return json.loads(repair_json(value).decode(errors="replace"))
+    except ValueError:  # the decoder converts no number that the profile does not read
+        raise DecodeError(ErrorCode.NOT_JSON, "it has a number with too many digits to be written") from None

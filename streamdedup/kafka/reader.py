@@ -432,8 +432,8 @@ class RecordFetcher(_Reader):
             if records:
                 return records[0] if records[0].position == position else None
             end = self._consumer.highwater(partition)
-            if end is not None and position.offset >= end:
-                end = self._consumer.end_offsets([partition])[partition]  # an earlier fetch may have seen the other
+            if end is not None and position.offset >= end:  # perhaps the end at an earlier fetch
+                end = self._consumer.end_offsets([partition])[partition]
             if end is not None and (position.offset >= end or self._consumer.position(partition) > position.offset):
                 return None
             if time.monotonic() > deadline:

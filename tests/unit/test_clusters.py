@@ -55,8 +55,6 @@ class TestClusters:
         assert self.join(an_entry(3, 1, 5, 6), 2) == ("doc-3", 1)
 
     def test_a_continued_document_that_joins_no_cluster_stays_in_its_own(self):
-        stranger = an_entry(9, 7, 8, 9, 10)
-        self.store.insert_entries([stranger], self.fences)
         assert self.join(an_entry(3, 1, 2, 3), 2) == (FIRST.id, 2)
         continued = replace(an_entry(3, 7, 8, 9), digest=b"c" * 16, position=Position("t", 0, 20), cluster=1)
         self.store.replace_entries([continued], self.fences)

@@ -9,4 +9,3 @@ send 1 d4 knoll amber grove fjord
 delete 2 d2
 run a 19
 kill a
-
