@@ -8,6 +8,7 @@ Without Kafka all documents are in one partition and have one record time. ``cli
 import time
 from collections import Counter
 from collections.abc import Sequence
+from dataclasses import replace
 from typing import NamedTuple
 
 import numpy as np
@@ -35,7 +36,8 @@ class DetectorRun:
 
     def __init__(self, options: DetectorOptions, index: Index) -> None:
         self._index = index
-        self._detector = Detector(options, index)
+        # A document of a file has no record time that ``index_silently_until`` could mean.
+        self._detector = Detector(replace(options, silent_until_ms=None), index)
         # The index takes writes under a fence only. No other process competes, so generation and offset may be 0.
         self._fence = index.fence(PARTITION, generation=0, start=0)
         self.documents_count = 0

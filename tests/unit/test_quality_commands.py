@@ -125,6 +125,14 @@ def test_pairs_below_the_default_are_found_with_the_recall_that_an_option_asks_f
     assert results(corpus, *options, "--recall-from", "0.5")["recall_from"] == 0.5
 
 
+def test_a_time_up_to_which_the_daemon_is_silent_hides_no_pair_of_files(run, results, corpus, tmp_path):
+    silent = settings_with(tmp_path, 'index_silently_until = "2026-05-01T00:00:00Z"')
+    _, out, _ = run("scan", corpus, *silent)
+    assert [line.split("\t")[:2] for line in out.splitlines()] == [["a", "b"], ["a", "c"], ["b", "c"]]
+    recall = results(corpus, *silent)["recall"]
+    assert recall["hits"] == recall["of"] == 3
+
+
 # evaluate
 
 
