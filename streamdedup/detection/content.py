@@ -16,6 +16,7 @@ from numpy.typing import NDArray
 
 from streamdedup.index.documents import MAX_COUNT, Content
 from streamdedup.similarity.sketch import Sketch, Sketcher
+from streamdedup.text.runs import ranges
 from streamdedup.text.shingle_hashes import repetitions
 from streamdedup.text.shingles import ShingleBatch, Shingler
 
@@ -115,17 +116,14 @@ def _extended(
 
 def _occurrence_hashes(bag: NDArray[np.uint32], hashes: NDArray[np.uint32]) -> NDArray[np.uint32]:
     """Return the occurrence hashes of plain hashes with repetitions: the third one of a shingle twice in ``bag``."""
-    in_bag = set(bag.tolist())
-    numbered: set[int] = set()
-    shingles, counts = np.unique(hashes, return_counts=True)
-    for shingle, count in zip(shingles.tolist(), counts.tolist(), strict=True):
-        first_number = 0
-        while _occurrence(shingle, first_number) in in_bag:
-            first_number += 1
-        numbered.update(_occurrence(shingle, number) for number in range(first_number, first_number + count))
-    return np.array(sorted(numbered), np.uint32)
-
-
-def _occurrence(shingle: int, number: int) -> int:
-    """Return the hash of the occurrence ``number`` of a shingle, from 0 on; the first one is the plain hash."""
-    return int(repetitions(np.array([shingle], np.uint64), np.array([number], np.int64))[0])
+    unique, counts = np.unique(hashes, return_counts=True)
+    shingles = unique.astype(np.uint64)
+    bag_counts = np.zeros(shingles.size, np.int64)  # occurrences of each shingle in the bag
+    rows, tested = np.arange(shingles.size), 0
+    while rows.size:
+        # Occurrence 0, then 1 and 2, then 3 to 6: so many steps that a bag of one repeated shingle takes few.
+        numbers = np.arange(tested, 2 * tested + 1)
+        in_bag = np.isin(repetitions(shingles[rows, np.newaxis], numbers), bag)
+        bag_counts[rows] += np.logical_and.accumulate(in_bag, axis=1).sum(axis=1)
+        rows, tested = rows[in_bag.all(axis=1)], 2 * tested + 1
+    return repetitions(np.repeat(shingles, counts), ranges(bag_counts, counts)).astype(np.uint32)

@@ -11,6 +11,7 @@ from streamdedup.index.documents import MAX_COUNT, Content, IndexEntry
 from streamdedup.position import Position
 from streamdedup.similarity.minhash import HashFamily
 from streamdedup.similarity.sketch import Sketcher
+from streamdedup.text.shingle_hashes import repetitions
 from streamdedup.text.shingles import ShingleOptions, Shingler
 from tests.entries import encode_entry
 from tests.thoroughness import examples
@@ -85,6 +86,21 @@ def test_a_bag_counts_on_where_an_append_repeats_a_shingle(parts):
     shingler = Shingler(ShingleOptions(size=1, bag=True))
     kept = contents_after_append(shingler, SKETCHER, contents(shingler, SKETCHER, [parts[0]]), [parts[1]])
     assert kept == contents(shingler, SKETCHER, ["\n".join(parts)])
+
+
+@pytest.mark.parametrize("part", ["b " * 300, " ".join(f"w{word}" for word in range(300))])
+def test_an_append_to_a_bag_takes_few_steps_however_many_shingles_it_has_and_repeats(part, monkeypatch):
+    calls = []
+
+    def counted(shingles, numbers):
+        calls.append(numbers)
+        return repetitions(shingles, numbers)
+
+    monkeypatch.setattr("streamdedup.detection.content.repetitions", counted)
+    shingler, first = Shingler(ShingleOptions(size=1, bag=True)), "a b " * 100 + "w7 w7"
+    kept = contents_after_append(shingler, SKETCHER, contents(shingler, SKETCHER, [first]), [part])
+    assert kept == contents(shingler, SKETCHER, [f"{first}\n{part}"])
+    assert len(calls) < 10
 
 
 @pytest.mark.parametrize("parts", [("grove", "amber b"), ("amber b", "grove"), ("amber", "b")])
