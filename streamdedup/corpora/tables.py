@@ -6,7 +6,7 @@ quotation marks. A malformed row is one entry with a problem; reading continues 
 
 import csv
 import re
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Final
 
@@ -27,9 +27,10 @@ _EXPLANATIONS: Final = (
 #: Characters between fields that a header is tried with, and the line before it that some programs write.
 _DELIMITERS: Final = (",", ";", "\t", "|")
 _SEPARATOR_LINE: Final = re.compile(rb'"?sep=([^"\r\n])"?', re.IGNORECASE)
-#: Where a row goes on for more lines than this, each with as many delimiters as a row, a quotation mark is not closed:
-#: no text has so many such lines by chance.
+#: Where a row goes on for more lines than this, each with the delimiters of a row, a quotation mark may be unclosed.
 _SWALLOWED_LINES: Final = 10
+#: Digits of an id; ids that differ in them alone are alike, such as ``wire-7`` and ``wire-902``.
+_DIGITS: Final = re.compile(r"[0-9]+")
 #: Error code of a malformed row, the same as the daemon's: `produce` sends the bytes of the row, which are no JSON.
 _MALFORMED: Final = ErrorCode.NOT_JSON
 
@@ -84,8 +85,11 @@ def read_table(
             if not _SEPARATOR_LINE.fullmatch(rows.current_row):
                 header = _read_header(rows, cells, problem, columns, decoder)
             continue
-        if unclosed := _unclosed_quote(rows.current_row, delimiter, header.width):
-            problem, code = unclosed, _MALFORMED
+        lines = _lines_like_rows(rows.current_row, delimiter, header.width)
+        id_column = header.single.get(decoder.id_field)
+        # The lines of a correct row may be a list, such as cities with their countries.
+        if lines and (problem is not None or _have_ids_alike(cells, lines, delimiter, id_column)):
+            problem, code = _swallowed_rows(len(lines)), _MALFORMED
         if problem is None:
             yield decode_entry(decoder, stream.name, rows.line, encode_fields(header.fields(cells)))
         else:
@@ -173,14 +177,27 @@ def _row_problem(cells: list[str], header: _Header | None) -> tuple[str | None, 
     return None, None
 
 
-def _unclosed_quote(row: bytes, delimiter: str, width: int) -> str | None:
-    """Return the problem of a row whose further lines are rows themselves; None for any other row."""
-    lines = row.split(b"\n")[1:]
-    # The last line closes the quotation mark by one of its own, or by the end of the file.
-    are_rows = width > 1 and all(line.count(delimiter.encode()) == width - 1 for line in lines[:-1])
-    if not are_rows or len(lines) <= _SWALLOWED_LINES:
-        return None
-    return f"a quotation mark that opens here swallows the {len(lines):,} rows below it; close it, or write it twice"
+def _lines_like_rows(row: bytes, delimiter: str, width: int) -> list[bytes]:
+    """Return a row's further lines if they have the delimiters of rows; an empty list for any other row."""
+    lines, separator = row.split(b"\n")[1:], delimiter.encode()
+    # The last line closes the quotation mark by one of its own, or by the end of the file. A delimiter before a blank
+    # is one of prose.
+    are_like_rows = width > 1 and all(
+        line.count(separator) == width - 1 and separator + b" " not in line for line in lines[:-1]
+    )
+    return lines if are_like_rows and len(lines) > _SWALLOWED_LINES else []
+
+
+def _have_ids_alike(cells: list[str], lines: Sequence[bytes], delimiter: str, id_column: int | None) -> bool:
+    """Tell whether the ids of a row and of its further lines, except the last, differ in digits alone."""
+    if id_column is None:
+        return False
+    ids = [cells[id_column], *(line.decode(errors="replace").split(delimiter)[id_column] for line in lines[:-1])]
+    return len({_DIGITS.sub("0", document_id.strip()) for document_id in ids}) == 1
+
+
+def _swallowed_rows(count: int) -> str:
+    return f"a quotation mark that opens here swallows the {count:,} rows below it; close it, or write it twice"
 
 
 def _is_blank(cells: list[str]) -> bool:

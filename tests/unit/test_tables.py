@@ -183,11 +183,21 @@ def test_a_quotation_mark_that_swallows_rows_is_named_by_the_line_on_which_it_op
     )
 
 
-@pytest.mark.parametrize("lines", [["a verse, and", "another"] * 20, ["a verse, and"] * 10, ["no comma"] * 40])
+@pytest.mark.parametrize(
+    "lines",
+    [
+        ["a verse, and", "another"] * 20,
+        ["a verse, and"] * 10,
+        ["no comma"] * 40,
+        ["2, cups"] * 40,
+        ["Paris,France", "Rome,Italy"] * 20,
+    ],
+)
 def test_a_long_text_of_many_lines_is_no_row_that_swallows_others(tmp_path, lines):
     verses = "\n".join(lines)
     assert texts(write(tmp_path, "t.csv", f'id,text\n1,"{verses}"\n')) == [verses]
     assert texts(write(tmp_path, "u.csv", f'text\n"{verses}"\n')) == [verses]
+    assert texts(write(tmp_path, "v.csv", f'text,source\n"{verses}",wire\n')) == [verses]
 
 
 @pytest.mark.parametrize(
