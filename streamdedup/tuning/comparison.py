@@ -51,7 +51,7 @@ class TuningPlan:
         name, profile: The profile's name, and the settings that do not vary.
         kinds: Shingle kinds to try.
         thresholds: Each above 0, at most 1.
-        recalls: Minimum recalls, each above 0, below 1.
+        recalls: Minimum recalls, each above 0, at most 1.
         documents_per_day: For the forecasts of index size, memory and daemons.
         bucket_layout: For the forecast of memory.
         arguments: Command-line arguments that name the corpus and the profile, for the commands that results print.

@@ -179,7 +179,7 @@ def rows_of(
 ) -> list[TuningRow]:
     """Return a row for each threshold and minimum recall that any banding reaches without limits for storms.
 
-    ``thresholds``: each above 0, at most 1, none below the study's floor. ``recalls``: each above 0, below 1.
+    ``thresholds``: each above 0, at most 1, none below the study's floor. ``recalls``: each above 0, at most 1.
     ``progress``: called with 1 for each row count r from 2 up to ``workload.most_permutations``.
     """
     searches = [_Search(study, workload, threshold, recall) for threshold in thresholds for recall in recalls]
@@ -319,12 +319,14 @@ class _Search:
 
 
 def _bands_needed(similarity: float, recall: float, rows: int) -> int:
-    """Return the fewest bands of ``rows`` rows that find pairs of a similarity with the chance ``recall``, below 1."""
+    """Return the fewest bands of ``rows`` rows that find pairs of a similarity with the chance ``recall``."""
     agree = similarity**rows
-    if agree < _LEAST_AGREEMENT:
+    if agree >= 1.0:
+        return 1
+    if agree < _LEAST_AGREEMENT or recall >= 1.0:
         return round(1 / _LEAST_AGREEMENT)  # more than any signature has
     # Solves 1 - (1 - agree)^bands >= recall; the tolerance is for a quotient that should be a whole number.
-    bands = 1 if agree >= 1.0 else math.ceil(math.log1p(-recall) / math.log1p(-agree) - 1e-9)
+    bands = math.ceil(math.log1p(-recall) / math.log1p(-agree) - 1e-9)
     # The settings compare the probability with the recall exactly.
     return bands if Banding(bands, rows).probability(similarity) >= recall else bands + 1
 

@@ -237,6 +237,10 @@ class TestRows:
             assert banding.probability(row.threshold) >= row.min_recall
             assert type(banding)(banding.bands - 1, banding.rows).probability(row.threshold) < row.min_recall
 
+    def test_a_recall_of_1_is_reached_by_one_band_for_copies_and_by_no_bands_below(self, study):
+        (row,) = rows_of(study, workload(), [0.8, 1.0], [1.0])
+        assert (row.threshold, row.banding.bands, row.reaches_recall) == (1.0, 1, True)
+
     def test_no_band_has_a_single_row(self):
         study = Study(WORDS, made_texts(300), FAMILY, floor=0.3)
         (row,) = rows_of(study, workload(index_size=1.0, recall_from=0.3, most_permutations=32), [0.3], [0.5])
