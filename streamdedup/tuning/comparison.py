@@ -21,6 +21,7 @@ from streamdedup.settings import Profile
 from streamdedup.similarity.minhash import HashFamily
 from streamdedup.text.shingles import ShingleOptions
 from streamdedup.tuning.advice import Recommendation, recommend
+from streamdedup.tuning.candidates import MOST_CANDIDATES
 from streamdedup.tuning.capped import StormLimits
 from streamdedup.tuning.rows import LIMIT_FACTORS, TuningRow, Workload, rows_of
 from streamdedup.tuning.sample import Sample, usable_characters, used_text_numbers
@@ -210,6 +211,12 @@ def _why_none_reaches(plan: TuningPlan, workload: Workload, rows: Sequence[Tunin
     if not rows:
         return f"{reason}: {remedies}"
     best = max(rows, key=lambda row: row.chance)
+    if best.chance == 0.0:  # ``capped``
+        return (
+            f"{reason}, because texts of one template or with the same boilerplate have more than {MOST_CANDIDATES:,} "
+            "candidate pairs, too many to list: try longer shingles with --size, leave boilerplate out with "
+            "streamdedup stop-shingles, or take a smaller --sample"
+        )
     index_size = workload.judged_index_size(best.study)
     return (
         f"{reason} in an index of {index_size:,.0f} documents, with bucket_cap and max_candidates up to "

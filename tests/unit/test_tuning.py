@@ -14,6 +14,7 @@ import pytest
 
 from streamdedup.cli.rendering.tuning_tables import count_text, share_text, tables_text
 from streamdedup.detection.model import DetectorOptions
+from streamdedup.errors import SettingsError
 from streamdedup.evaluation.pairs import shingle_sets
 from streamdedup.evaluation.trial import DetectorRun, document_at
 from streamdedup.index.memory import MemoryIndex
@@ -409,6 +410,16 @@ class TestLimits:
         none = np.empty(0, np.int64)
         shares = compared_shares(keys, study.distinct, none, Scales(1.0, 1.0), StormLimits(500, 500))
         assert not shares.any()
+
+    @pytest.mark.parametrize("limits", [{}, {"bucket_cap": "none", "max_candidates": "none"}])
+    def test_more_candidates_than_can_be_listed_are_the_reason_and_no_limits_the_cure(self, limits, monkeypatch):
+        plan, sample = asked(made_texts(300))
+        plan = replace(plan, profile=named_profile(None, "articles", limits))
+        monkeypatch.setattr("streamdedup.tuning.candidates.MOST_CANDIDATES", 10)
+        with pytest.raises(SettingsError, match="candidate pairs, too many to list") as raised:
+            compare_settings(plan, sample, no_progress)
+        assert "limits" not in str(raised.value)
+        assert "max_candidates" not in str(raised.value)
 
     def test_a_row_has_as_many_more_bands_or_higher_limits_as_the_recall_needs(self):
         notice = " ".join(f"notice{at}" for at in range(20))
