@@ -14,6 +14,7 @@ import numpy as np
 
 from streamdedup.evaluation.pairs import Pairs
 from streamdedup.text.markup import has_html, html_warning
+from streamdedup.text.stop_shingles import differences
 from streamdedup.tuning.advice import SERVERS, warnings
 from streamdedup.tuning.candidates import ALL_PAIRS
 from streamdedup.tuning.comparison import DAY_S, ComparedSettings, Progress, TuningPlan
@@ -107,12 +108,15 @@ def _proposals(compared: ComparedSettings, proposals: Proposals) -> dict[str, An
 def _advised(plan: TuningPlan, proposals: Proposals) -> dict[str, Any]:
     learnt = proposals.measured[-1].learnt  # of all proposals together, if there are several
     section = proposals.section(plan.name, plan.stops_path)
+    row = proposals.measured[0].row
+    # The command has no option for proposed keys of shingles: the section would refuse its file.
+    is_learnable = learnt is not None and not differences(learnt.stops, row.options)
     return {
         "toml": section,
         "settings_file": section if plan.has_settings_file else f"{SERVERS}\n{section}",
         "stop_shingles": None if learnt is None else learnt.stops.encoded(),
         "stops_path": str(plan.stops_path),
-        "command": None if learnt is None else learning_command(proposals.measured[0].row, plan),
+        "command": learning_command(row, plan) if is_learnable else None,
     }
 
 

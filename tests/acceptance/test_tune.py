@@ -389,6 +389,7 @@ def test_proposals_are_applied_to_the_settings_file_with_their_stop_shingles(new
     learnt = subprocess.run(command, capture_output=True, text=True, timeout=900, check=False, cwd=tmp_path)
     assert learnt.returncode == 0, learnt.stderr
     assert "in 30 documents: " in learnt.stderr
+    assert streamdedup("config", "check", "--config", config).returncode == 0
 
 
 def test_applied_proposals_find_the_pairs_that_they_promise(tmp_path):

@@ -23,6 +23,7 @@ from streamdedup.similarity.containment import ContainmentRule
 from streamdedup.similarity.lsh import Banding
 from streamdedup.similarity.minhash import HashFamily
 from streamdedup.text.shingles import ShingleOptions, Shingler
+from streamdedup.text.stop_shingles import parse_stop_shingles
 from streamdedup.tuning.advice import SERVERS, least_words, recommend
 from streamdedup.tuning.candidates import (
     candidate_counts,
@@ -547,6 +548,22 @@ class TestProposals:
         assert list(trials)[-1] == "all together"
         assert {"stop_shingles", "min_words = 3"} < set(trials)
         assert trials["all together"]["lost"] == 76
+
+    @pytest.mark.parametrize("is_linked", [False, True])
+    def test_no_command_is_printed_whose_boilerplate_the_section_refuses(self, is_linked, monkeypatch):
+        """Links that are left out change the shingles, and stop-shingles has no option for them."""
+        texts = [f"{words(3, at)} {words(60, 7)}" for at in range(100, 120)]
+        texts += [*self.OTHERS, *(words(40, 5_000 + at) for at in range(150))]
+        if is_linked:
+            links = ["/".join(words(12, 9_000 + at).split()) for at in range(40)]
+            texts += [f"{text} https://example.org/{link}" for text, link in zip(self.OTHERS, links, strict=True)]
+        monkeypatch.setattr("streamdedup.tuning.results.LEAST_COMPARED", 100)
+        results = tuned(texts)
+        proposed, shown = results["proposed"], tables_text(results, io.StringIO())
+        assert parse_stop_shingles(proposed["stop_shingles"]).options["keep_urls"] == str(not is_linked).lower()
+        assert ("keep_urls = false" in proposed["toml"]) == is_linked
+        assert (proposed["command"] is None) == is_linked
+        assert ("which --apply FILE.toml writes" in shown) == is_linked
 
     def test_stop_shingles_that_lose_real_pairs_are_not_proposed(self):
         """Pairs of versions fall below the threshold without a short notice that many documents have."""
