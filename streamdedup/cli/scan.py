@@ -11,9 +11,10 @@ import typer
 
 from streamdedup.cli.collection import BATCH_DOCUMENTS, empty_index
 from streamdedup.cli.options import ComparisonOptions, OutputOption, chosen_profile, with_options
-from streamdedup.cli.output import batches, output_to, tell
+from streamdedup.cli.output import output_to, tell
 from streamdedup.cli.rendering.pairs import Pair, write_pairs
 from streamdedup.counts import counted, listed_counts
+from streamdedup.daemon.batch import CHUNK_CHARACTERS, split_documents
 from streamdedup.evaluation.trial import DetectorRun, document_at
 from streamdedup.indexes import detector_options
 from streamdedup.settings import Profile
@@ -21,8 +22,11 @@ from streamdedup.wire import Document, Match
 
 
 def find_pairs(run: DetectorRun, documents: Iterable[Document]) -> Iterator[Pair]:
-    """Yield the pairs of documents as they are found; documents are not kept, apart from the index of ``run``."""
-    for batch in batches(documents, BATCH_DOCUMENTS):
+    """Yield the pairs of documents as they are found; documents are not kept, apart from the index of ``run``.
+
+    Each version of a document is compared with the documents before it, as in the daemon.
+    """
+    for batch in split_documents(documents, BATCH_DOCUMENTS, CHUNK_CHARACTERS):
         for detection in run.add(batch).detections:
             yield from (_pair(detection.document.id, match) for match in detection.matches)
 

@@ -2,11 +2,12 @@
 
 ``loop`` calls ``BatchProcessor.index``. ``read_ahead`` calls ``decode`` and ``prepare``, which have no effect outside
 the process: they may be repeated, and may run in another thread. ``rebuild_run`` takes records of the past through the
-same stages. ``cli.assembly`` makes the ``Pipeline`` of each profile. A new stage also touches ``Loop._process``.
+same stages. ``cli.assembly`` makes the ``Pipeline`` of each profile; ``cli.scan`` calls ``split_documents``. A new
+stage also touches ``Loop._process``.
 """
 
 from collections import deque
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, ExitStack
 from dataclasses import dataclass, replace
 from typing import NamedTuple
@@ -279,7 +280,7 @@ def _stage_of(error: Exception) -> Stage:
     return Stage.SIZE if is_too_large else Stage.DECODE
 
 
-def split_documents(documents: Sequence[Document], size: int, characters: int) -> Iterator[list[Document]]:
+def split_documents(documents: Iterable[Document], size: int, characters: int) -> Iterator[list[Document]]:
     """Split documents into chunks, in order: ``a b a' -c d`` (a' a new version, -c a deletion) into ``a b|a'|-c|d``.
 
     - A chunk has either deletions only, or no deletion: a deleted document matches the documents before the deletion

@@ -32,7 +32,7 @@ def document_at(row: int, document_id: str, text: str, source: str | None = None
 
 
 class DetectorRun:
-    """Indexes documents in one partition of an empty, open index, once each, and counts results."""
+    """Indexes documents in one partition of an empty, open index, and counts results."""
 
     def __init__(self, options: DetectorOptions, index: Index) -> None:
         self._index = index
@@ -49,7 +49,7 @@ class DetectorRun:
         self.seconds = 0.0
 
     def add(self, documents: Sequence[Document]) -> DetectionResult:
-        """Index documents from ``document_at``; the index may raise ``StoreUnavailable``."""
+        """Index documents from ``document_at``, no two of them versions of one; may raise ``StoreUnavailable``."""
         started = time.perf_counter()
         result = self._detector.index(self._detector.prepare(documents), {PARTITION: self._fence})
         # Deletes the pending matches, which serve only a replay. Without a replay no high-water mark is needed.

@@ -133,6 +133,16 @@ def test_a_time_up_to_which_the_daemon_is_silent_hides_no_pair_of_files(run, res
     assert recall["hits"] == recall["of"] == 3
 
 
+@pytest.mark.parametrize("distance", [0, 10, 600])
+def test_each_version_of_a_document_is_compared_however_soon_the_next_one_follows(run, tmp_path, distance):
+    others = [(f"o{at}", f"w{at} x{at} y{at} z{at}") for at in range(distance)]
+    texts = [("b", TEXTS["b"]), ("a", TEXTS["a"]), *others, ("a", TEXTS["d"]), ("c", TEXTS["a"]), ("c", TEXTS["a"])]
+    code, out, err = run("scan", written(tmp_path / "texts.jsonl", texts))
+    assert code == 0
+    assert [line.split("\t")[:2] for line in out.splitlines()] == [["a", "b"], ["b", "c"]]
+    assert "skipped: 1 redelivered" in err
+
+
 # evaluate
 
 
