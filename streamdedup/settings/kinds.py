@@ -39,8 +39,9 @@ _EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 _MILLISECOND = timedelta(milliseconds=1)
 #: A number and its unit, white space between them allowed. ASCII digits only, few enough for a float to be finite.
 _QUANTITY = re.compile(r"([0-9]{1,18}(?:\.[0-9]{1,9})?)\s*([A-Za-z]+)")
-#: A whole number as text.
+#: A whole number as text, and the bound of all whole numbers, which have as many digits.
 _WHOLE = re.compile(r"[+-]?[0-9]{1,20}")
+_WHOLE_BOUND = 10**20
 #: A host name of at most 254 characters, also with underscores, as in names of containers.
 _HOST_NAME = re.compile(r"(?=.{1,254}$)[A-Za-z0-9_-]{1,63}(\.[A-Za-z0-9_-]{1,63})*\.?")
 #: A version of Kafka.
@@ -108,8 +109,9 @@ def format_size(size_bytes: int) -> str:
 
 
 def parse_whole(value: object) -> int:
-    """Read a whole number; ``true`` and ``1.0`` are refused."""
-    if isinstance(value, int) and not isinstance(value, bool):
+    """Read a whole number of at most 20 digits; ``true`` and ``1.0`` are refused."""
+    # Python writes no number of more than 4,300 digits; a hexadecimal number of TOML may have them.
+    if isinstance(value, int) and not isinstance(value, bool) and abs(value) < _WHOLE_BOUND:
         return value
     if isinstance(value, str) and _WHOLE.fullmatch(value.strip()):
         return int(value)
@@ -182,7 +184,12 @@ def parse_moment(value: object) -> int | None:
             moment = datetime.fromisoformat(value)
     if not isinstance(moment, datetime) or moment.tzinfo is None:
         raise ValueError("not a time with a time zone")
-    return round((moment - _EPOCH) / _MILLISECOND)
+    time_ms = round((moment - _EPOCH) / _MILLISECOND)
+    try:
+        format_moment(time_ms)  # the zone or the rounding may lead out of the years that Python can write
+    except OverflowError:
+        raise ValueError("not a time of the years 1 to 9999 in UTC") from None
+    return time_ms
 
 
 def format_moment(time_ms: int) -> str:

@@ -143,6 +143,8 @@ def shown(value: Any) -> str:
     """Return a wrong value for a message: short, without passwords inside addresses."""
     if isinstance(value, bool):
         return str(value).lower()
+    if isinstance(value, int) and abs(value) >= 10**_SHOWN_CHARACTERS:  # Python writes no number of over 4,300 digits
+        return f"a number of more than {_SHOWN_CHARACTERS} digits"
     if isinstance(value, int | float):
         return str(value)
     if isinstance(value, str):

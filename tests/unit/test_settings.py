@@ -285,6 +285,13 @@ def test_a_wrong_value_is_reported_with_the_allowed_ones(key, value, said):
     check_mistake({key: value}, key, said, of_item=True)
 
 
+@pytest.mark.parametrize("key", ["kafka.batch_records", "profiles.a.bucket_cap", "profiles.a.max_candidates"])
+def test_a_number_that_cannot_be_written_is_refused(key):
+    digits = 16**4_000  # as a hexadecimal number of TOML; Python writes no decimal number of this length
+    for value in (digits, -digits):
+        check_mistake({key: value}, key, "a number of more than 60 digits is not valid")
+
+
 def test_the_name_of_a_field_may_be_long():
     assert load({"profiles.a.id_field": "x" * 500})
 
@@ -1118,6 +1125,15 @@ def test_nothing_without_time_and_zone_is_a_time(value):
 
 
 @pytest.mark.parametrize(
+    "text", ["9999-12-31T23:59:59-05:00", "9999-12-31T23:59:59.999999Z", "0001-01-01T00:00:00+01:00"]
+)
+def test_a_time_that_cannot_be_written_in_utc_is_refused(text):
+    check_mistake(
+        {"profiles.a.index_silently_until": text}, "profiles.a.index_silently_until", f'"{text}" is not valid'
+    )
+
+
+@pytest.mark.parametrize(
     "text", ["", "5", "s", "-5s", "5 weeks", "5e3s", "1h30m", "٣s", "9" * 400 + "d", 5, 5.0, None, True]
 )
 def test_no_other_text_is_a_duration(text):
@@ -1138,7 +1154,10 @@ def test_no_other_text_is_a_duration(text):
             "profiles.a.threshold": st.floats(0.6, 1.0),
             "profiles.a.retention": st.integers(1, 10**9).map("{}s".format),
             "profiles.a.exact_limit": st.integers(0, 10**6) | st.just("none"),
-            "profiles.a.index_silently_until": st.datetimes(timezones=st.just(UTC)).map(datetime.isoformat),
+            "profiles.a.index_silently_until": st.datetimes(
+                max_value=datetime(9999, 12, 31),  # noqa: DTZ001  the zone is the other argument
+                timezones=st.just(UTC),
+            ).map(datetime.isoformat),
             "profiles.a.stop_words": st.sampled_from(["none", "english"]),
             "profiles.a.containment_threshold": st.sampled_from([0.8, "none"]),
             "profiles.a.ignore_sources": st.just([['a "quoted" \\', "b,c"], ["b", "b"]]),
