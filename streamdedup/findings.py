@@ -10,7 +10,7 @@ from dataclasses import dataclass
 from enum import StrEnum
 from typing import Self
 
-from streamdedup.errors import FatalError, StreamdedupError
+from streamdedup.errors import FatalError, SettingsError, StreamdedupError
 
 
 class Level(StrEnum):
@@ -58,14 +58,14 @@ class Finding:
 def warnings_or_raise(findings: Iterable[Finding]) -> list[Finding]:
     """Return the warnings among findings; if there are failures, raise one error for them instead.
 
-    The text has a line for each fatal failure or, without a fatal one, for each failure. The class of the error is that
-    of the first line.
+    The text has a line for each failure that waiting does not cure or, without one, for each failure. The class of the
+    error is that of the first line.
     """
     findings = list(findings)
     failures = [(finding.error, finding.sentence) for finding in findings if finding.error is not None]
     if failures:
-        fatal = [(error, text) for error, text in failures if issubclass(error, FatalError)]
-        worst = fatal or failures
+        lasting = [(error, text) for error, text in failures if issubclass(error, FatalError | SettingsError)]
+        worst = lasting or failures
         error_class, _ = worst[0]
         raise error_class("\n".join(text for _, text in worst))
     return [finding for finding in findings if finding.level is Level.WARNING]

@@ -21,6 +21,7 @@ from streamdedup.errors import (
     IndexMismatch,
     MessageError,
     RegistryMisconfigured,
+    SettingsError,
     StoreMisconfigured,
     StoreUnavailable,
     TransientError,
@@ -49,7 +50,7 @@ _LOSS_CURES = {
 
 @dataclass(slots=True)
 class CheckRun:
-    """One run of the checks; ``failed`` are those whose server did not answer or refused the client."""
+    """One run of the checks; ``failed`` are those that an error ended."""
 
     settings: Settings
     backend: Backend
@@ -62,7 +63,7 @@ class Check:
 
     Attributes:
         label: ``Finding.check`` of an error of ``ask``.
-        ask: Yields the findings; raises if the server does not answer or refuses the client.
+        ask: Yields the findings; raises if the server does not answer or refuses the client, or a library is missing.
         server: Server for which ``run`` waits; None for a check that only ``check`` asks.
         event: Log event of a warning of ``run``.
         needs: Check without which this one has nothing to ask: if it failed, this one has no findings.
@@ -80,7 +81,7 @@ class Check:
             return
         try:
             yield from self.ask(check_run)
-        except (TransientError, FatalError) as error:
+        except (TransientError, FatalError, SettingsError) as error:
             check_run.failed.add(self)
             yield Finding.failure(self.label, error)
 
@@ -165,19 +166,19 @@ def record_findings(check_run: CheckRun) -> Iterator[Finding]:
     settings = check_run.settings
     for name, profile in settings.profiles.items():
         options = replace(kafka_options(settings), topics=tuple(profile.topics))
-        decoder, keyed_count, foreign_count, text_count, html_count = topic_decoder(settings, profile), 0, 0, 0, 0
-        with (
-            suppress(TransientError, FatalError),  # of Kafka or the registry: other findings report them
-            KafkaSpan(options, since_ms=None, ends=None, newest_count=_SAMPLE_RECORDS) as span,
-            decoder.batch(),
-        ):
-            for record in chain.from_iterable(batch.records for batch in span.batches()):
-                with suppress(MessageError):  # the daemon makes a dead letter of it
-                    document = decoder.decode(record.position, 0, record.key, record.value, record.headers)
-                    keyed_count += record.key is not None
-                    foreign_count += document.doubtful or "key" in decoder.flaws(document, record.key, record.headers)
-                    text_count += document.op != "delete"
-                    html_count += has_html(document.text)
+        keyed_count = foreign_count = text_count = html_count = 0
+        # Of Kafka or the registry, or a library that is missing: other findings report them.
+        with suppress(TransientError, FatalError, SettingsError):
+            decoder = topic_decoder(settings, profile)
+            with KafkaSpan(options, since_ms=None, ends=None, newest_count=_SAMPLE_RECORDS) as span, decoder.batch():
+                for record in chain.from_iterable(batch.records for batch in span.batches()):
+                    with suppress(MessageError):  # the daemon makes a dead letter of it
+                        document = decoder.decode(record.position, 0, record.key, record.value, record.headers)
+                        keyed_count += record.key is not None
+                        flaws = decoder.flaws(document, record.key, record.headers)
+                        foreign_count += document.doubtful or "key" in flaws
+                        text_count += document.op != "delete"
+                        html_count += has_html(document.text)
         records = f"the newest {counted(keyed_count, 'record')} with keys of profile {name}"
         if foreign_count:
             text = f"{foreign_count:,} of {records} have the key of another document: set key_format, or key by id"

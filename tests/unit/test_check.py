@@ -68,6 +68,10 @@ class TestWarnings:
             warnings_or_raise([AWAY, REFUSED, WARNED, other])
         assert str(caught.value) == "no such topic: t: streamdedup topics create\ntopic u is too small"
 
+    def test_run_does_not_wait_where_the_settings_are_wrong_too(self):
+        with pytest.raises(errors.SettingsError, match=r"^redis\.url: is missing$"):
+            warnings_or_raise([AWAY, WRONG])
+
 
 class TestLines:
     def test_a_pipe_gets_one_line_without_colours(self):
@@ -180,6 +184,28 @@ class TestAll:
         said, asked = checked([FINE], [AT_REDIS, errors.StoreMisconfigured("refused")])
         assert said == [("redis", "Redis answers"), ("redis", "refused"), ("kafka", "Kafka answers")]
         assert asked == ["records"]
+
+    def test_a_missing_library_of_a_format_hides_no_other_check(self, checked, monkeypatch):
+        def needs_library(*_arguments):
+            raise errors.SettingsError("format needs fastavro")
+
+        monkeypatch.setattr(checks, "topic_decoder", needs_library)
+        said, asked = checked([FINE], [AT_REDIS])
+        assert said == [
+            ("redis", "Redis answers"),
+            ("schema_registry", "format needs fastavro"),
+            ("kafka", "Kafka answers"),
+            ("index", "beside {}"),
+        ]
+        assert asked == ["offsets"]
+
+    def test_a_missing_library_of_a_login_hides_no_check_of_redis(self, checked):
+        said, _ = checked([errors.SettingsError("kafka.sasl_mechanism needs gssapi")], [AT_REDIS])
+        assert said == [
+            ("redis", "Redis answers"),
+            ("kafka", "kafka.sasl_mechanism needs gssapi"),
+            ("index", "beside None"),
+        ]
 
     def test_a_failure_that_leaves_a_server_in_use_skips_no_check(self, checked):
         said, asked = checked([FINE, REFUSED], [AT_REDIS, AWAY])
