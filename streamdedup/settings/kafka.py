@@ -78,8 +78,10 @@ _INSTANCE_KIND = Kind("1 to 64 letters, digits, dots, underscores and hyphens")
 _PASSWORD = ("sasl_username", "sasl_password")
 #: Keys of the client at a token endpoint.
 _CLIENT = ("sasl_client_id", "sasl_client_secret")
+#: Keys that only a login with tokens from an endpoint uses.
+_ENDPOINT = (*_CLIENT, "sasl_token_scope", "sasl_token_ca_file")
 #: Keys of a login with tokens, from a file or from an endpoint.
-_TOKENS = ("sasl_token_file", "sasl_token_url", *_CLIENT, "sasl_token_scope", "sasl_token_ca_file")
+_TOKENS = ("sasl_token_file", "sasl_token_url", *_ENDPOINT)
 #: Keys of the login by mechanism; ``_PASSWORD`` for mechanisms that are not listed, and without a mechanism.
 _LOGINS: dict[str, tuple[str, ...]] = {"OAUTHBEARER": _TOKENS, "AWS_MSK_IAM": (), "GSSAPI": ()}
 #: Texts of mistakes about a login; ``{}`` becomes the protocol.
@@ -253,8 +255,15 @@ class Kafka(TlsSection):
                 yield name, _MISSING.format(protocol)
         if mechanism == "AWS_MSK_IAM" and protocol == "SASL_PLAINTEXT":
             yield "security_protocol", "is SASL_PLAINTEXT; AWS_MSK_IAM needs SASL_SSL"
-        if mechanism == "OAUTHBEARER" and (self.sasl_token_file is None) == (self.sasl_token_url is None):
-            yield "sasl_token_file", "OAUTHBEARER needs either sasl_token_file or sasl_token_url"
+
+    def _check_tokens(self) -> Iterator[tuple[str, str]]:
+        if self.security_protocol.startswith("SASL") and self.sasl_mechanism == "OAUTHBEARER":
+            if (self.sasl_token_file is None) == (self.sasl_token_url is None):
+                yield "sasl_token_file", "OAUTHBEARER needs either sasl_token_file or sasl_token_url"
+            elif self.sasl_token_url is None:
+                for name in _ENDPOINT:
+                    if getattr(self, name) is not None:
+                        yield name, "is given, but sasl_token_file does not use it; it is for sasl_token_url"
         for name in ("sasl_token_file", "sasl_token_ca_file"):
             path = getattr(self, name)
             if path is not None and not is_file(path):

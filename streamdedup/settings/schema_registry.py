@@ -15,6 +15,9 @@ from streamdedup.settings.hosts import is_loopback, valid_url
 from streamdedup.settings.kinds import Duration, File, Kind, OptionalText, Secret
 from streamdedup.settings.tls import TlsSection
 
+#: Ends a mistake about a key that only a registry with an address uses.
+_NO_URL = "url is missing"
+
 
 class SchemaRegistry(TlsSection):
     """Server, login and TLS of the schema registry, for profiles whose `format` has schemas, and for alerts in Avro."""
@@ -54,6 +57,13 @@ class SchemaRegistry(TlsSection):
         if self.username is not None and self.password is None:
             yield "password", "is missing; username needs it"
 
+    def _check_url(self) -> Iterator[tuple[str, str]]:
+        if self.url is None:
+            for name in ("username", "password"):
+                if getattr(self, name) is not None:
+                    yield name, f"is given, but {_NO_URL}"
+
     def _check_tls(self) -> Iterator[tuple[str, str]]:
-        is_tls = (self.url or "").startswith("https:")
-        return self.tls_mistakes(None if is_tls else "url does not use TLS; write https://")
+        if self.url is None:
+            return self.tls_mistakes(_NO_URL)
+        return self.tls_mistakes(None if self.url.startswith("https:") else "url does not use TLS; write https://")

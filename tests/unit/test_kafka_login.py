@@ -73,6 +73,13 @@ def oauth(**keys):
         ({"sasl_mechanism": "OAUTHBEARER", "sasl_token_url": "http://a"}, "kafka.sasl_client_id: is missing"),
         ({"sasl_mechanism": "OAUTHBEARER", "sasl_token_url": "ftp://a"}, "kafka.sasl_token_url: .*is not valid"),
         ({"sasl_mechanism": "OAUTHBEARER", "sasl_token_file": "/no"}, "sasl_token_file: names no file"),
+        *(
+            (
+                {"sasl_mechanism": "OAUTHBEARER", "sasl_token_file": __file__, key: __file__},
+                f"^kafka.{key}: is given, but sasl_token_file does not use it; it is for sasl_token_url$",
+            )
+            for key in ("sasl_client_id", "sasl_client_secret", "sasl_token_scope", "sasl_token_ca_file")
+        ),
         ({"sasl_mechanism": "GSSAPI", "sasl_username": "u"}, "sasl_mechanism = GSSAPI does not use it"),
         ({"sasl_mechanism": "PLAIN", "sasl_token_scope": "s"}, "sasl_mechanism = PLAIN does not use it"),
         ({"sasl_mechanism": "AWS_MSK_IAM"}, "AWS_MSK_IAM needs SASL_SSL"),
