@@ -10,7 +10,7 @@ import pytest
 from streamdedup.index.redis.admin import KINDS
 from streamdedup.index.redis.checks import PROBES, REBUILD_PROBES
 from streamdedup.settings import Profile
-from streamdedup.settings.base import keys_of
+from streamdedup.settings.base import keys_of, secrets_of
 from streamdedup.settings.schema import SECTIONS
 from streamdedup.tuning.memory import CLAIM_BYTES, CLAIM_LIFETIMES
 from tests import redis_sets
@@ -38,6 +38,19 @@ def test_the_tables_name_every_key_once(page):
     for section in (*SECTIONS.values(), Profile):
         for key in keys_of(section):
             assert f"| `{key}` |" in page
+
+
+def test_the_contradictions_name_keys_that_exist(page):
+    table = page.split("\n## Contradictions\n")[1].split("\n#")[0]
+    known = {key for section in (*SECTIONS.values(), Profile) for key in keys_of(section)}
+    assert known.issuperset(re.findall(r"`(?:\w+\.)?(\w+) = [^`]*`", table))
+
+
+def test_each_section_whose_secret_may_go_in_clear_is_named(page):
+    paragraph = page.split("\nA secret is not sent in clear")[1].split("\n\n")[0]
+    allowing = {name for name, section in SECTIONS.items() if "allow_plaintext" in keys_of(section)}
+    named = set(re.findall(r"`(\w+)\.url`", paragraph))
+    assert {name for name, section in SECTIONS.items() if secrets_of(section)} == allowing | named
 
 
 def test_the_rights_on_kafka_are_those_with_which_the_daemon_is_tried_out(page):
