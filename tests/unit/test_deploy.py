@@ -190,6 +190,8 @@ class TestInstanceIds:
 class TestRightsAndResources:
     def test_volumes_are_mounted_where_settings_and_command_look(self, name):
         volumes = {one["name"]: one for one in pod(name)["volumes"]}
+        # A file that is mounted by `subPath` would keep the secrets of the start, against what the page says.
+        assert all("subPath" not in mount for mount in container(name)["volumeMounts"])
         mounts = {one["mountPath"]: volumes.pop(one["name"]) for one in container(name)["volumeMounts"]}
         assert not volumes
         (generated,) = documents(BASE / "kustomization.yaml")[0]["configMapGenerator"]
