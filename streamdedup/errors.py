@@ -12,6 +12,7 @@ exit codes. A new exit code also touches ``EXIT_CODES`` of ``cli.main`` and docs
     │   └── UnknownFormat        the format of the file is not supported, exit 2
     ├── TransientError           undo the batch, back off, repeat it:
     │   ├── StoreUnavailable
+    │   │   └── IndexBusy        the server answers: try again without a ping
     │   ├── RegistryUnavailable
     │   ├── BrokerUnavailable    with new clients; if publishing failed, in smaller batches
     │   │   ├── BrokerSilent     with the same clients
@@ -91,6 +92,10 @@ class TransientError(StreamdedupError):
 
 class StoreUnavailable(TransientError):
     """The index server is unreachable, full, loading or failing over."""
+
+
+class IndexBusy(StoreUnavailable):
+    """Another process rebuilds or deletes the index."""
 
 
 class RegistryUnavailable(TransientError):

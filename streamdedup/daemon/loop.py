@@ -10,6 +10,7 @@ A batch is either published and committed as a whole, or undone as a whole and r
 The class of an error (``errors``) decides the reaction:
 
 - ``StoreUnavailable``: undo the batch; ping the indexes and keep the group membership until all of them answer.
+  ``IndexBusy``: the same without a ping.
 - ``RegistryUnavailable``: undo the batch, wait and poll the batch again; nothing of it was written yet.
 - ``BatchRefused``: another daemon owns a partition; undo the batch, and learn the assignment from the next poll.
 - ``IndexLost``: undo the batch; end, or recover in the next turn (``recovery``).
@@ -52,6 +53,7 @@ from streamdedup.errors import (
     BrokerUnavailable,
     DeadLetterBurst,
     GroupHasOtherIndex,
+    IndexBusy,
     IndexLost,
     ProducerFenced,
     RegistryUnavailable,
@@ -313,6 +315,9 @@ class Loop:
 
     def _await_indexes(self, error: StoreUnavailable) -> None:
         """Ping all indexes until each answers; keep the group membership meanwhile."""
+        if isinstance(error, IndexBusy):
+            self._wait(Awaited.INDEX, error)
+            return
         self._metrics.store_errors.inc()
         self._wait(Awaited.STORE, error)
         while not self._stop.stopping:

@@ -48,7 +48,7 @@ class Awaited(StrEnum):
     SCHEMA_REGISTRY = "the schema registry"
     GROUP = "the group"  # at work with another index
     PARTITIONS = "partitions"  # an assignment
-    INDEX = "the index"  # a rebuild is in progress
+    INDEX = "the index"  # it is being rebuilt, or deleted
 
 
 class BatchHistogram(Collector):

@@ -86,8 +86,8 @@ class Rebuilder:
         in any case.
 
         Returns whether this call has begun a rebuild: no rebuild had begun before, and the index has losses. Raises
-        ``StoreUnavailable`` also where another process has the lease, and ``RegistryUnavailable``: alerts may need the
-        schema registry.
+        ``IndexBusy`` where another process has the lease, and ``RegistryUnavailable``: alerts may need the schema
+        registry.
         """
         if name in self._begun:
             return False

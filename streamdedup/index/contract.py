@@ -283,7 +283,7 @@ class StoreHealth(Protocol):
 
         Returns None when there is no index and ``create`` is false. Raises ``IndexMismatch`` for an index that was
         built with other parameters, each named in the text, and for the remains of an interrupted deletion. Raises
-        ``StoreUnavailable`` while another process rebuilds the index.
+        ``IndexBusy`` while another process rebuilds or deletes the index.
         """
 
     def count_connections(self) -> int:

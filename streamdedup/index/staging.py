@@ -25,7 +25,7 @@ class StagingIndex(Protocol):
         """The index that is built; only for the process that has the lease, and never opened."""
 
     def take_lease(self) -> None:
-        """Take or extend the lease; raise ``StoreUnavailable`` if another process had it during the last minute."""
+        """Take or extend the lease; raise ``IndexBusy`` if another process had it during the last minute."""
 
     def clear(self, tick: Callable[[], None] = lambda: None) -> int:
         """Delete the index, fences first; ``tick`` is called at every step. Return the number of deleted keys.

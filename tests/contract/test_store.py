@@ -16,7 +16,7 @@ from hypothesis import strategies as st
 from msgspec import structs
 
 from streamdedup import clock
-from streamdedup.errors import BatchRefused, IndexLost, IndexMismatch, StoreUnavailable
+from streamdedup.errors import BatchRefused, IndexBusy, IndexLost, IndexMismatch, StoreUnavailable
 from streamdedup.index.contract import Index
 from streamdedup.index.documents import (
     RETURNING_STATES,
@@ -763,7 +763,7 @@ class TestDropping:
             return replies
 
         store._servers.send_raw = send_and_end_the_rebuild
-        with pytest.raises(StoreUnavailable, match="being rebuilt"):
+        with pytest.raises(IndexBusy, match="being rebuilt"):
             store.open(FINGERPRINT)
         assert not store.open(FINGERPRINT).is_created
 
@@ -1122,7 +1122,7 @@ class TestDrafts:
         for refused in (lambda: store.fence(PARTITION, 2, 3), lambda: store.insert_entries([an_entry()], [old])):
             with pytest.raises(IndexLost):
                 refused()
-        with pytest.raises(StoreUnavailable, match="is being rebuilt"):
+        with pytest.raises(IndexBusy, match="is being rebuilt"):
             store.open(FINGERPRINT)
         fence = staging.store.fence(PARTITION, 2, 3)
         staging.store.insert_entries([an_entry()], [fence])
@@ -1144,7 +1144,7 @@ class TestDrafts:
         store.insert_entries([an_entry()], [store.fence(PARTITION, 1, 0)])
         staging.take_lease()
         staging.take_lease()
-        with pytest.raises(StoreUnavailable, match="by another process"):
+        with pytest.raises(IndexBusy, match="by another process"):
             other.take_lease()
         staging.abandon()
         assert list(store.get_entries([an_entry().number])) == [an_entry().number]
@@ -1163,7 +1163,7 @@ class TestDrafts:
 
         def look():
             for create in (False, True):
-                with pytest.raises(StoreUnavailable, match="is being rebuilt"):
+                with pytest.raises(IndexBusy, match="is being rebuilt"):
                     store.open(FINGERPRINT, create=create)
                 refusals.append(create)
             assert redis_client.pttl(lease) > LEASE_MS // 2

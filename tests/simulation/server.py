@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from functools import partial
 from typing import Any, NamedTuple
 
-from streamdedup.errors import BatchRefused, IndexLost, StoreUnavailable, StreamdedupError
+from streamdedup.errors import BatchRefused, IndexBusy, IndexLost, StoreUnavailable, StreamdedupError
 from streamdedup.index.memory import MemoryIndex
 from streamdedup.index.values import UNKNOWN_BROKER_STATE, BrokerState, Fence, Fingerprint
 
@@ -66,7 +66,7 @@ class ServedIndex(MemoryIndex):
 
     def open(self, fingerprint: Fingerprint, *, create: bool = True) -> Any:
         if self.held_by() is not None:
-            raise StoreUnavailable("the index is being rebuilt")
+            raise IndexBusy("the index is being rebuilt")
         return super().open(fingerprint, create=create)
 
     def held_by(self) -> str | None:
@@ -287,7 +287,7 @@ class Staging:
 
     def _take_lease(self) -> None:
         if self._data.held_by() not in {None, self._name}:
-            raise StoreUnavailable("the index is being rebuilt by another process")
+            raise IndexBusy("the index is being rebuilt by another process")
         self._data.lease = self._name, self._data._now_ms() + LEASE_MS
 
     def clear(self, tick: Callable[[], None] = lambda: None) -> int:

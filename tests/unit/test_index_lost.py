@@ -404,6 +404,23 @@ def test_a_loss_that_another_daemon_has_made_good_is_not_shown_any_more():
     assert [daemon.metric("index_lost_timestamp_seconds") for daemon in world.daemons] == [0, 0]
 
 
+def test_a_daemon_beside_a_rebuild_waits_for_the_index_and_not_for_the_store():
+    world = World(BEFORE, on_index_lost="rebuild").run()
+    world.server.go_back(None)
+    seen = []
+
+    def start_another(world, moment):
+        if moment.effect == "complete" and not seen:
+            other = world.start("other")
+            world.turn(other)
+            seen.append((other.loop.readiness.problem(), other.metric("store_errors_total")))
+
+    world.plan = lambda _number: start_another
+    world.send(Sent("d", OTHER_TEXT, 0)).run()
+    assert seen == [("waiting for the index", 0)]
+    assert [daemon.loop.readiness.problem() for daemon in world.daemons] == [None, None]
+
+
 def test_an_empty_store_is_left_as_it_is_by_a_daemon_that_ends():
     world = World(BEFORE).run()
     world.server.go_back(None)

@@ -10,7 +10,7 @@ from collections.abc import Callable, Sequence
 
 import msgspec
 
-from streamdedup.errors import BatchRefused, StoreUnavailable, TransientError
+from streamdedup.errors import BatchRefused, IndexBusy, TransientError
 from streamdedup.index.redis.admin import RedisUpkeep
 from streamdedup.index.redis.keys import Keys
 from streamdedup.index.redis.scripts import Call, ScriptRunner
@@ -47,7 +47,7 @@ class RedisStagingIndex:
         key = self._keys.staging
         # An existing key may be the lease of this process, which is then extended.
         if not (self._servers.ask(key, "SET", key, self._name, "NX", "PX", LEASE_MS) or self._extend_or_complete()):
-            raise StoreUnavailable(f"the index of {self._namespace} is being rebuilt or deleted by another process")
+            raise IndexBusy(f"the index of {self._namespace} is being rebuilt or deleted by another process")
 
     def clear(self, tick: Callable[[], None] = lambda: None) -> int:
 

@@ -13,7 +13,7 @@ from typing import Any
 
 import msgspec
 
-from streamdedup.errors import IndexMismatch, StoreUnavailable
+from streamdedup.errors import IndexBusy, IndexMismatch
 from streamdedup.index.redis.buckets import RedisBuckets
 from streamdedup.index.redis.entries import RedisEntries
 from streamdedup.index.redis.pairs import RedisPairs
@@ -36,7 +36,7 @@ class RedisIndex(RedisPartitions, RedisEntries, RedisBuckets, RedisPairs):
         # found: the fingerprint goes first.
         lease, dropping = self._servers.ask(key, "MGET", self._keys.staging, self._keys.dropping)
         if lease is not None:
-            raise StoreUnavailable(f"the index of {self.options.namespace} is being rebuilt or deleted")
+            raise IndexBusy(f"the index of {self.options.namespace} is being rebuilt or deleted")
         if dropping is not None and create:
             raise IndexMismatch(
                 f"the deletion of {self.options.namespace} did not end; call again: streamdedup index drop, or "
