@@ -28,7 +28,6 @@ from streamdedup.indexes import connect_backend, detector_options
 from streamdedup.kafka.admin import require_topics
 from streamdedup.kafka.options import KafkaOptions
 from streamdedup.kafka.reader import ReaderToEnds, RecordFetcher
-from streamdedup.serve.access import AllowedHosts, Gate, Limits, Tokens
 from streamdedup.serve.engine import Engine, ServedProfile, TimedReader
 from streamdedup.serve.feed import Feed, Feeds
 from streamdedup.serve.metrics import ServeMetrics
@@ -55,6 +54,7 @@ log = structlog.get_logger("streamdedup.serve")
 
 def run_service(settings: Settings) -> None:
     try:
+        from streamdedup.serve.access import AllowedHosts, Gate, Limits, Tokens  # noqa: PLC0415  needs the extra "serve"
         from streamdedup.serve.app import create_app  # noqa: PLC0415  needs the extra "serve"
         from streamdedup.serve.server import create_server  # noqa: PLC0415  needs the extra "serve"
     except ModuleNotFoundError as error:
