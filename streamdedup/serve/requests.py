@@ -116,9 +116,13 @@ def _decode(decoder: msgspec.json.Decoder[T], body: bytes) -> T:
 
 
 def _invalid(error: msgspec.ValidationError) -> RequestProblem:
-    """Return the problem with the wrong field; an error text of msgspec has no value, and ends with the path."""
+    """Return the problem with the wrong field.
+
+    An error text of msgspec has no value. The text ends with the path of the field, or with the name of one that is
+    missing or unknown.
+    """
     reason, _, path = str(error).partition(" - at `$.")
-    field = path.removesuffix("`")
-    if reason == "Object missing required field `text`" or (field == "text" and reason.endswith("got `null`")):
+    field = (path or reason.partition(" field `")[2]).removesuffix("`")
+    if field == "text" and (reason.startswith("Object missing") or reason.endswith("got `null`")):
         return RequestProblem("missing-text", field="text")
     return RequestProblem("invalid-field", reason, field=field)

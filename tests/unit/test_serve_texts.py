@@ -86,10 +86,10 @@ def test_a_text_that_the_daemon_skips_is_no_match(service):
     [
         (b"{", "malformed-json", None),
         (b'{"id": "a"}', "missing-text", "text"),
-        (b'{"text": "a"}', "invalid-field", None),
+        (b'{"text": "a"}', "invalid-field", "id"),
         (b'{"text": "a", "id": ""}', "invalid-field", "id"),
         (b'{"text": "a", "id": "\\u0000"}', "invalid-field", "id"),
-        (b'{"text": "a", "id": "a", "threshold": 1}', "invalid-field", None),
+        (b'{"text": "a", "id": "a", "threshold": 1}', "invalid-field", "threshold"),
         (b'{"text": "a", "id": "none"}', "unknown-document", "id"),
         (b'{"text": "' + b"a" * 3_000 + b'", "id": "a"}', "too-large", None),
     ],
