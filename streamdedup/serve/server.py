@@ -63,8 +63,7 @@ class LimitedProtocol(H11Protocol):
         except h11.LocalProtocolError:  # uvicorn tries to refuse a body after the answer to its request
             self.transport.abort()
         if not self._requests_count:
-            self._has_head_begun = True
-            self._start_head_timer()
+            self._limit_time_between_requests()
 
     async def answer(self, app: App, scope: AsgiScope, receive: Receive, send: Send) -> None:
         """Let the application answer a request of this connection; the application limits the time."""
@@ -78,6 +77,19 @@ class LimitedProtocol(H11Protocol):
                     pass
         finally:
             self._requests_count -= 1
+
+    def _limit_time_between_requests(self) -> None:
+        """Limit the time of a head, of the rest of a body whose request has been answered, or without a request."""
+        if self.conn.their_state is h11.IDLE and not self.conn.trailing_data[0]:
+            # The data ended such a body. uvicorn 0.54 stops its timer at each read, and starts it after an answer
+            # alone; without a timer the connection would stay open.
+            self._stop_head_timer()
+            self.timeout_keep_alive_task = self.loop.call_later(
+                self.timeout_keep_alive, self.timeout_keep_alive_handler
+            )
+        else:
+            self._has_head_begun = self.conn.our_state is not h11.DONE  # the rest of a body gets no second answer
+            self._start_head_timer()
 
     def _start_head_timer(self) -> None:
         if self._head_timer is None:

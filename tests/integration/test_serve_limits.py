@@ -42,9 +42,9 @@ UPGRADES = {
 class Running:
     """The service in a thread of its own."""
 
-    def __init__(self, app, **limits) -> None:
+    def __init__(self, app, keep_alive_s=LONG_S, **limits) -> None:
         limits = {"max_connections": 8, "timeout_s": LONG_S, **limits}
-        options = {"log_config": None, "access_log": False, "timeout_keep_alive": 300}
+        options = {"log_config": None, "access_log": False, "timeout_keep_alive": keep_alive_s}
         self.server = create_server(app, lambda: None, Limits(**limits), options)
         self._listener = cli_serve._listen("127.0.0.1", 0)
         self._thread = threading.Thread(target=self.server.run, args=([self._listener],))
@@ -144,6 +144,22 @@ def test_a_connection_without_a_request_is_closed(service, before, sent):
                 assert an_answer(client)[0] == 200
                 client.sendall(sent)
             assert rest_of(client)[:12] in {b"", b"HTTP/1.1 400"}
+
+
+@pytest.mark.parametrize(
+    ("rest", "limits"),
+    [(BODY, {"keep_alive_s": SHORT_S}), (BODY[:-1], {"timeout_s": SHORT_S})],
+    ids=["all of it", "not all of it"],
+)
+def test_the_rest_of_a_body_after_its_answer_gets_no_answer(service, rest, limits):
+    running = Running(service.app, **limits)
+    with running.client() as client:
+        # before the time begins
+        client.sendall(HEAD.replace(LOOKUP.encode(), b"/none") + b"content-length: %d\r\n\r\n" % len(BODY))
+        with running:
+            assert an_answer(client)[0] == 404
+            client.sendall(rest)
+            assert rest_of(client) == b""
 
 
 @pytest.mark.parametrize("body", [b"content-length: 1000\r\n\r\n{", CHUNKED + b"1\r\n{\r\n"], ids=["whole", "chunks"])
