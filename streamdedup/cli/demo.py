@@ -21,6 +21,7 @@ from rich.text import Text
 
 from streamdedup.cli.demo_run import SAMPLE, DemoOptions, DemoRun
 from streamdedup.cli.demo_servers import DemoServers, ignore_signals, raise_on_signals, running_servers
+from streamdedup.cli.guards import is_interactive
 from streamdedup.cli.rendering.differences import GAP
 from streamdedup.cli.rendering.terminal import make_console, print_line, print_rows
 from streamdedup.errors import SettingsError
@@ -52,7 +53,7 @@ def demo(
     Example:  streamdedup demo --open
     """
     if keep is None:
-        keep = open_page or (sys.stdin.isatty() and sys.stdout.isatty())
+        keep = open_page or (is_interactive() and sys.stdout.isatty())
     _run(DemoOptions(pace=pace, diff=diff, keep=keep, open_page=open_page), make_console())
 
 
@@ -131,7 +132,7 @@ def _wait_for_user(console: Console, servers: DemoServers) -> None:
         lines.append(f"Paste a text of {SAMPLE}/articles.jsonl into {servers.service.url('/')}")
     for line in (*lines, "Enter or Ctrl-C ends."):
         print_line(console, Text(line))
-    readable = [sys.stdin]
+    readable = [] if sys.stdin is None else [sys.stdin]
     with contextlib.suppress(KeyboardInterrupt):
         while True:
             servers.check()

@@ -25,7 +25,7 @@ _POLL_INTERVAL_S = 1.0
 
 
 def is_interactive() -> bool:
-    return sys.stdin.isatty()
+    return sys.stdin is not None and sys.stdin.isatty()  # None in a process with a closed standard input
 
 
 def require_confirmable(effect: str, *, yes: bool) -> None:

@@ -1,5 +1,6 @@
-"""The loop of a demo run, with the servers replaced by a daemon that consumes each record at once, or none."""
+"""The demo without servers: its loop, with a daemon that consumes each record at once, or none; its end."""
 
+import sys
 import time
 from contextlib import ExitStack, nullcontext
 from types import SimpleNamespace
@@ -8,7 +9,7 @@ import pytest
 from rich.console import Console
 from rich.progress import Progress
 
-from streamdedup.cli import demo_run
+from streamdedup.cli import demo, demo_run
 from streamdedup.cli.demo_run import DemoOptions, DemoRun
 from streamdedup.corpora import Entry
 from streamdedup.errors import StreamdedupError
@@ -59,3 +60,26 @@ def test_a_slow_pace_is_no_stall(run_demo):
 def test_a_daemon_that_consumes_nothing_is_a_stall(run_demo):
     with pytest.raises(StreamdedupError, match=r"no progress for .* 3 sent; 0 consumed"):
         run_demo(0.0, consumes=False)
+
+
+def test_a_closed_standard_input_keeps_no_servers_running(monkeypatch):
+    monkeypatch.setattr(sys, "stdin", None)
+    runs = []
+    monkeypatch.setattr(demo, "_run", lambda options, _console: runs.append(options.keep))
+    demo.demo()
+    assert runs == [False]
+
+
+def test_servers_that_are_kept_with_a_closed_standard_input_run_until_they_are_interrupted(monkeypatch):
+    monkeypatch.setattr(sys, "stdin", None)
+    monkeypatch.setattr(demo, "_CHECK_INTERVAL_S", 0.001)
+    checks = []
+
+    def check():
+        checks.append(1)
+        if len(checks) == 3:
+            raise KeyboardInterrupt
+
+    servers = SimpleNamespace(daemon=SimpleNamespace(config_path="c.toml"), service=None, check=check)
+    demo._wait_for_user(Console(quiet=True), servers)
+    assert len(checks) == 3

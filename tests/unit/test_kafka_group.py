@@ -1,5 +1,6 @@
 """Committed offsets and members of a consumer group, and waiting for the members to leave."""
 
+import sys
 from contextlib import nullcontext
 from dataclasses import replace
 from types import SimpleNamespace
@@ -160,6 +161,13 @@ def test_without_waiting_a_member_is_refused_at_once(monkeypatch, settings):
     leaving_at(monkeypatch, ManualClock(), 1e9)
     with pytest.raises(StreamdedupError, match=r"are running: streamdedup at .*\nstop them first"):
         guards.refuse_while_daemons_run(settings)
+
+
+def test_a_closed_standard_input_is_no_terminal_to_confirm_in(monkeypatch):
+    monkeypatch.setattr(sys, "stdin", None)
+    with pytest.raises(SettingsError, match="--yes: required without a terminal, because this deletes the index"):
+        guards.require_confirmable("deletes the index", yes=False)
+    guards.require_confirmable("deletes the index", yes=True)
 
 
 class TestMembersByIndex:
