@@ -469,6 +469,15 @@ def test_a_file_name_that_is_not_utf8_is_read_and_shown_with_escapes(tmp_path):
     assert (bad.file, bad.line) == (f"{tmp_path}/caf\\udce9.jsonl", 2)
 
 
+@pytest.mark.parametrize(
+    ("suffix", "content", "line"), [("txt", b"one", 1), ("jsonl", b'{"text": "one"}', 1), ("csv", b"text\none", 2)]
+)
+def test_a_control_character_in_a_file_name_is_escaped_in_ids(tmp_path, suffix, content, line):
+    (entry,) = CorpusReader(write(tmp_path, f"a\t\x9f.{suffix}", content))
+    assert entry.id == f"a\\t\\x9f.{suffix}:{line}"
+    assert not entry.has_id
+
+
 def test_a_missing_file_is_named_at_once(tmp_path):
     with pytest.raises(CorpusError, match=r"nowhere\.jsonl: No such file"):
         CorpusReader(tmp_path / "nowhere.jsonl")
