@@ -158,7 +158,8 @@ def _erase(settings: Settings, profile: Profile, topic: str, scope: str) -> None
     with Feeder(options) as feeder:
         for document_id in [document_id for document_id, last_scope in scopes.items() if last_scope == scope]:
             key, headers = keys.get(document_id) or (key_writer()(document_id), ())
-            schema_header = [(name, value) for name, value in headers if name == KEY_ID_HEADER and value is not None]
+            ids = [value for name, value in headers if name == KEY_ID_HEADER]
+            schema_header = [(KEY_ID_HEADER, value) for value in ids[-1:] if value is not None]
             feeder.send(topic, key, None, headers=schema_header, partition=partitions[document_id])
     tell(f"{counted(feeder.delivered_count, 'tombstone')} sent to {topic}", err=True)
 

@@ -609,7 +609,8 @@ def test_an_erased_scope_gets_the_keys_that_its_documents_have_else_keys_in_thei
         (b'{ "id" : "a" }', values["a"]), (None, values["b"]), (b'{"id":"z"}', values["c"]), (b"", b"{")
     )
     records += records_of((b'{"id":"d"}', values["d"]))
-    records[0] = structs.replace(records[0], headers=(schema_id, ("other", b"x")))
+    forwarded = ("__key_schema_id", b"\0\0\0\0\6")
+    records[0] = structs.replace(records[0], headers=(forwarded, schema_id, ("other", b"x")))
     settings = 'scope_field = "scope"\nkey_format = "json"\nkey_field = "id"'
     sent = produced("--erase-scope", "x", settings=settings, records=records)
     assert sent == [

@@ -160,6 +160,16 @@ def test_the_id_of_the_schema_is_in_front_of_the_value_or_in_a_header_as_number_
         assert decode(plain, [("other", None), ("__value_schema_id", frame)]) == expected
 
 
+def test_of_several_headers_with_a_schema_the_last_one_is_that_of_the_writer(answers, decode):
+    answers.add(6, record("Raw", url="string", html="string"))
+    answers.add(7, ARTICLE)
+    forwarded, own = [("__value_schema_id", b"\0\0\0\0%c" % number) for number in (6, 7)]
+    plain = encoded(ARTICLE, {"id": "a", "text": "one"})
+    assert decode(plain, [forwarded, own, ("other", b"x")]) == Document("a", "one", AT, 5)
+    # Without a content in the last header, the id is in front of the value.
+    assert decode(b"\0\0\0\0\7" + plain, [forwarded, ("__value_schema_id", None)]) == Document("a", "one", AT, 5)
+
+
 def test_a_foreign_serializer_that_puts_a_uuid_into_the_header_is_read(answers, url, decode):
     answer = answers.add(7, ARTICLE) | {"id": 7, "guid": str(GUID), "subject": "articles-value", "version": 1}
     answers["/api/subjects/articles-value/versions/latest"] = (200, answer)
@@ -1228,7 +1238,8 @@ def test_the_id_in_a_key_is_read_and_written_with_the_schema_of_the_key(
     answers["/api/subjects/t-key/versions/latest"] = (200, answers.add(8, schema, kind) | {"id": 8})
     decoder = Decoder(format=form, registry=Registry(url), key_format="registry", key_field=field)
     assert decoder.decode(AT, 5, b"\0\0\0\0\x08" + key, None) == Document(document_id, "", AT, 5, "delete")
-    assert decoder.decode(AT, 5, key, None, [("__key_schema_id", b"\0\0\0\0\x08")]).id == document_id
+    headers = [("__key_schema_id", b"\0\0\0\0%c" % number) for number in (9, 8)]  # of the forwarded key, and its own
+    assert decoder.decode(AT, 5, key, None, headers).id == document_id
     if document_id == "doc":
         assert decoder.key_writer("t-key")("doc") == b"\0\0\0\0\x08" + key
     assert decoder.key_writer("u-key") is None

@@ -202,8 +202,12 @@ def split_frame(value: bytes, headers: Headers, id_header: str) -> tuple[int | U
     The frame is in the record header, else in front of the value. In Protobuf a path to the message follows the id;
     it is returned in front of the value, also where it was in the header.
     """
-    for name, content in headers:
-        if name == id_header and content is not None:
+    # Of several such headers the last counts, as for Confluent's deserializers: serializers append theirs to the
+    # headers that a job forwards. A last header that is null means a frame in front of the value.
+    for name, content in reversed(headers):
+        if name == id_header:
+            if content is None:
+                break
             schema_id, path = _split_id(content, id_header)
             return schema_id, path + value
     return _split_id(value, id_header)
