@@ -22,8 +22,9 @@ from streamdedup.cli.rendering.safe_text import escaped
 from streamdedup.cli.rendering.terminal import make_console, print_line
 from streamdedup.cli.settings_options import ConfigOption, SetOption, load_settings, parse_since
 from streamdedup.cli.topic_reading import decoders_of, reading_options
-from streamdedup.errors import RegistryMisconfigured, RegistryUnavailable, SettingsError
+from streamdedup.errors import RegistryMisconfigured, RegistryUnavailable, SettingsError, StreamdedupError
 from streamdedup.kafka.admin import require_topics, topic_ids
+from streamdedup.kafka.options import KafkaOptions
 from streamdedup.kafka.reader import ReaderToEnds
 from streamdedup.wire import Decoder, ErrorCode
 from streamdedup.wire.dead_letters import DeadLetter
@@ -98,31 +99,34 @@ def replay(
     assignments: SetOption = None,
     *,
     conditions: FilterOptions,
+    from_beginning: Annotated[
+        bool, typer.Option("--from-beginning", help="Ignore the stored progress: also dead letters replayed before.")
+    ] = False,
     dry_run: Annotated[bool, typer.Option("--dry-run", help="Count without sending anything.")] = False,
     yes: YesOption = False,
 ) -> None:
     """Send dead letters back to the topics of their records, after the cause of the failure is fixed.
 
     Key, value, headers, record time and partition are those of the record. Dead letters that arrive during the replay
-    are left for the next one. The replay stores its progress, so the next one sends only new dead letters. With --code,
-    --topic or --since it stores none.
+    are left for the next one. The replay stores its progress, so the next one sends only new dead letters; with --code,
+    --topic or --since it stores none. Kafka deletes the progress offsets.retention.minutes (7 days by default) after
+    the last replay. A replay that would store progress and finds none says so, and with --yes needs --from-beginning.
 
     Example:  streamdedup dlq replay --config streamdedup.toml --code too_large --dry-run
     """
     settings = load_settings(config, assignments)
     letter_filter = conditions.filter()
     options = kafka_options(settings)
-    if unknown := sorted(letter_filter.topics.difference(options.topics)):
-        existing = ", ".join(options.topics)
-        raise SettingsError(f"--topic {unknown[0]}: no profile has this topic; the settings name {existing}")
+    _refuse_unknown_topics(letter_filter, options.topics)
     if not dry_run:
         require_confirmable("sends records to input topics", yes=yes)
     partition_counts = require_topics(options)
     topic_options = replace(options, topics=(settings.kafka.dead_letter_topic,))
-    with DeadLetterReplay(topic_options, letter_filter, partition_counts, topic_ids(options)) as replayer:
-        if replayer.is_recreated:
-            topic = settings.kafka.dead_letter_topic
-            tell_prefixed(f"{topic} was created again since the last replay; all of it is read")
+    ids = topic_ids(options)
+    with DeadLetterReplay(
+        topic_options, letter_filter, partition_counts, ids, from_beginning=from_beginning
+    ) as replayer:
+        _tell_start(replayer, topic_options, is_unattended=yes and not dry_run)
         total = None
         # Counting reads the dead letters once more, so a replay with --yes does without it.
         if dry_run or not yes:
@@ -134,9 +138,31 @@ def replay(
             total = tally.replayed_count
         _report("replayed", _run(replayer, total))
     if letter_filter.accepts_all:
-        tell_prefixed(f"the consumer group {group_of(options.group_id)} stores the progress")
+        group = group_of(options.group_id)
+        tell_prefixed(f"the consumer group {group} stores the progress, for offsets.retention.minutes of the broker")
     else:
         tell_prefixed("--code, --topic and --since store no progress: the next replay sends these dead letters again")
+
+
+def _refuse_unknown_topics(letter_filter: DeadLetterFilter, existing: tuple[str, ...]) -> None:
+    if unknown := sorted(letter_filter.topics.difference(existing)):
+        names = ", ".join(existing)
+        raise SettingsError(f"--topic {unknown[0]}: no profile has this topic; the settings name {names}")
+
+
+def _tell_start(replayer: DeadLetterReplay, options: KafkaOptions, *, is_unattended: bool) -> None:
+    """Say that all dead letters are read, if the progress does not fit or is absent; refuse the latter unattended."""
+    if replayer.is_recreated:
+        tell_prefixed(f"{options.topics[0]} was created again since the last replay; all of it is read")
+    if replayer.lacks_progress:
+        notice = (
+            f"the consumer group {group_of(options.group_id)} stores no progress: this is the first replay, or Kafka "
+            "has deleted the progress (offsets.retention.minutes); all dead letters are read, also those sent before"
+        )
+        if is_unattended:
+            cure = "run it without --yes, limit it by --since, or add --from-beginning"
+            raise StreamdedupError(f"--yes: {notice}: {cure}")
+        tell_prefixed(notice)
 
 
 def _letters(reader: ReaderToEnds) -> Iterator[DeadLetter]:

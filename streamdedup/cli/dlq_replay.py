@@ -2,7 +2,8 @@
 
 The dead-letter topic is read without a consumer group; a separate group (``group_of``) stores only the progress: the
 offset before which all dead letters of a partition are done. A run with a filter begins there, but stores
-nothing: one offset cannot tell which of the dead letters before it were left out.
+nothing: one offset cannot tell which of the dead letters before it were left out. The group has no members, so Kafka
+deletes the progress ``offsets.retention.minutes`` after the last commit; dead letters are kept for ever.
 """
 
 import time
@@ -126,8 +127,10 @@ class DeadLetterReplay:
 
     Covers the dead letters that exist at construction; failures during the replay are left for the next run.
     ``is_recreated``: the stored progress of some partition lies after its end, so the dead-letter topic was created
-    again since the last run; these partitions are read from their beginnings. ``options`` has the dead-letter topic,
-    ``partition_counts`` and ``topic_ids`` the input topics.
+    again since the last run; these partitions are read from their beginnings. ``lacks_progress``: a run that would
+    store progress finds none, so dead letters that were replayed before may be sent again. ``options`` has the
+    dead-letter topic, ``partition_counts`` and ``topic_ids`` the input topics. With ``from_beginning`` the stored
+    progress is ignored.
     """
 
     def __init__(
@@ -136,18 +139,20 @@ class DeadLetterReplay:
         letter_filter: DeadLetterFilter,
         partition_counts: Mapping[str, int],
         topic_ids: Mapping[str, str],
+        *,
+        from_beginning: bool = False,
     ) -> None:
         self._options = options
         self._filter = letter_filter
         self._partition_counts = partition_counts
         self._topic_ids = topic_ids
         self._fetcher: RecordFetcher | None = None  # opened for the first dead letter without bytes
-        self.is_recreated = False
+        self.is_recreated = self.lacks_progress = False
         with ExitStack() as stack:
             self._reader = stack.enter_context(ReaderToEnds(options))
             self._offsets = stack.enter_context(GroupOffsets(options, group_of(options.group_id)))
             #: Offset before which all dead letters are done, by partition of their topic.
-            self._done = self._stored_progress()
+            self._done = dict(self._reader.beginnings) if from_beginning else self._stored_progress()
             self._stack = stack.pop_all()
 
     def __enter__(self) -> Self:
@@ -229,7 +234,10 @@ class DeadLetterReplay:
 
     def _stored_progress(self) -> dict[Partition, int]:
         done = dict(self._reader.beginnings)
-        for partition, stored in self._offsets.read(self._reader.ends).items():
+        progress = self._offsets.read(self._reader.ends)
+        # A partition alone without an offset is a new one: each commit is of all partitions, which expire together.
+        self.lacks_progress = self._filter.accepts_all and not progress and done != self._reader.ends
+        for partition, stored in progress.items():
             # A stored offset after the end of the partition is from an earlier topic with this name.
             if stored.offset > self._reader.ends[partition]:
                 self.is_recreated = True

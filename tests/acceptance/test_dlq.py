@@ -44,7 +44,8 @@ def test_dead_letters_are_inspected_replayed_with_mended_settings_and_given_up_a
     codes = [json.loads(line)["code"] for line in dlq(installation, "inspect", "--json").splitlines()]
     assert sorted(codes) == ["not_json"] * 2 + ["too_large"] * 4
 
-    assert dlq(installation, "replay", "--yes").startswith(f"replayed: 6 dead letters ({installation.topic} 6)\n")
+    replayed = dlq(installation, "replay", "--yes", "--from-beginning")
+    assert replayed.startswith(f"replayed: 6 dead letters ({installation.topic} 6)\n")
     twice = sent_twice(installation)
     assert len(twice) == 6
     for first, later in twice:

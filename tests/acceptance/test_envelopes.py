@@ -88,7 +88,7 @@ def test_tombstones_with_keys_in_another_form_are_dead_letters_until_key_format_
         assert found["level"] == level, found
     with installation.running(**recipe):
         sets = [part for key, value in recipe.items() for part in ("--set", f"{key}={value}")]
-        replayed = streamdedup("dlq", "replay", "--yes", "--config", installation.config, *sets)
+        replayed = streamdedup("dlq", "replay", "--yes", "--from-beginning", "--config", installation.config, *sets)
         assert replayed.returncode == 0, replayed.stderr
         installation.wait_committed(5)
         produce(installation, [envelopes.connect("copy", text)])

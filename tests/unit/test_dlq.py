@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 from msgspec import structs
 from typer.testing import CliRunner
 
-from streamdedup.cli import dlq, dlq_replay, main, settings_options
+from streamdedup.cli import dlq, dlq_replay, guards, main, settings_options
 from streamdedup.cli.dlq_replay import (
     DeadLetterFilter,
     DeadLetterReplay,
@@ -25,9 +25,9 @@ from streamdedup.cli.dlq_replay import (
 from streamdedup.cli.rendering.dead_letters import dead_letter_json, dead_letter_line
 from streamdedup.cli.rendering.safe_text import escaped
 from streamdedup.cli.settings_options import parse_since
-from streamdedup.errors import SettingsError
+from streamdedup.errors import SettingsError, StreamdedupError
 from streamdedup.kafka.pace import Pace
-from streamdedup.kafka.protocols import Batch, Record
+from streamdedup.kafka.protocols import Batch, CommittedOffset, Record
 from streamdedup.position import Position
 from streamdedup.wire import dead_letters
 from streamdedup.wire.dead_letters import MIN_BYTES, PREFIX, DeadLetter, Failure, Stage, dead_letter, read_headers
@@ -36,6 +36,12 @@ from tests.support.clock import ManualClock
 DAEMON = dead_letters.DaemonInfo("group", "a", "1.0")
 ORIGIN = Position("articles", 2, 1042)
 TIME_MS = 1_777_618_931_612
+SETTINGS = [
+    word
+    for setting in ("kafka.bootstrap_servers=h:2", "redis.url=redis://h:1", "redis.allow_plaintext=true",
+                    "profiles.articles.topics=articles")
+    for word in ("--set", setting)
+]  # fmt: skip
 
 
 def letter(code="missing_text", *, offset=0, origin=ORIGIN, number=1, **fields):
@@ -232,9 +238,6 @@ def test_a_record_without_a_time_is_sent_without_one():
 @pytest.fixture
 def inspect(monkeypatch):
     """Return a function that runs ``dlq inspect`` over dead letters, and returns its lines."""
-    settings = {"kafka.bootstrap_servers": "h:2", "redis.url": "redis://h:1", "redis.allow_plaintext": "true",
-                "profiles.articles.topics": "articles"}  # fmt: skip
-    words = [word for key, value in settings.items() for word in ("--set", f"{key}={value}")]
     letters = [*[letter("not_json")] * 2, *[letter("missing_text")] * 3, foreign()]
     letters.append(letter("\x1b[2Jtoo_large", origin=ORIGIN._replace(topic="reviews")))
     batches = [Batch(tuple(one.record for one in letters))]
@@ -242,7 +245,7 @@ def inspect(monkeypatch):
     monkeypatch.setattr(dlq, "ReaderToEnds", lambda _options: reader)
 
     def run(*options, code=0):
-        done = CliRunner().invoke(main.app, ["dlq", "inspect", *options, *words])
+        done = CliRunner().invoke(main.app, ["dlq", "inspect", *options, *SETTINGS])
         assert (done.exit_code == code) or isinstance(done.exception, code), done.output
         return [line.split() for line in done.stdout.splitlines()]
 
@@ -263,8 +266,8 @@ def test_inspection_ends_at_its_limit(inspect):
 
 
 @pytest.fixture
-def replay(monkeypatch):
-    """Return a function that replays two dead letters of two codes with a filter, and returns how many are sent."""
+def broker(monkeypatch):
+    """Two dead letters of two codes, the progress that is stored (by partition), and the records that are sent."""
     letters = [letter("not_json", offset=0), letter("missing_text", offset=1)]
     partition, stored, starts, sent = letters[0].record.position.topic_partition, {}, {}, []
 
@@ -277,15 +280,21 @@ def replay(monkeypatch):
     parts = {"ReaderToEnds": reader, "GroupOffsets": offsets, "Feeder": feeder}
     for name, part in parts.items():
         monkeypatch.setattr(dlq_replay, name, lambda *_, part=part: contextlib.nullcontext(part))
+    return SimpleNamespace(stored=stored, sent=sent, reader=reader, partition=partition)
+
+
+@pytest.fixture
+def replay(broker):
+    """Return a function that replays the two dead letters with a filter, and returns how many are sent."""
 
     def run(**conditions):
-        sent.clear()
+        broker.sent.clear()
         with DeadLetterReplay(
             SimpleNamespace(group_id="g"), DeadLetterFilter(**conditions), {"articles": 3}, {}
         ) as made:
             assert not made.is_recreated
             list(made.run())
-        return len(sent)
+        return len(broker.sent)
 
     return run
 
@@ -294,6 +303,58 @@ def test_a_complete_replay_is_not_repeated_and_one_with_conditions_leaves_all_to
     assert replay(codes=frozenset({"not_json"})) == 1
     assert replay() == 2
     assert replay() == 0
+
+
+@pytest.fixture
+def replay_command(broker, monkeypatch):
+    """Return a function that runs ``dlq replay``, and returns how many are sent and standard error."""
+    monkeypatch.setattr(dlq, "require_topics", lambda *_: {"articles": 3})
+    monkeypatch.setattr(dlq, "topic_ids", lambda _options: {})
+    monkeypatch.setattr(guards, "is_interactive", lambda: True)
+
+    def run(*options, code=0):
+        broker.sent.clear()
+        done = CliRunner().invoke(main.app, ["dlq", "replay", *options, *SETTINGS], input="y\n")
+        assert (done.exit_code == code) or isinstance(done.exception, code), done.output
+        return len(broker.sent), done.stderr + str(done.exception)
+
+    return run
+
+
+NO_PROGRESS = "stores no progress: this is the first replay, or Kafka has deleted the progress"
+
+
+def test_a_replay_without_progress_says_so_and_is_refused_where_nobody_is_asked(replay_command, broker):
+    sent_count, text = replay_command("--yes", code=StreamdedupError)
+    assert (sent_count, broker.stored) == (0, {})
+    assert f"--yes: the consumer group streamdedup.dlq-replay {NO_PROGRESS}" in text
+    assert all(option in text for option in ("run it without --yes", "--since", "--from-beginning"))
+    sent_count, text = replay_command()
+    assert (sent_count, NO_PROGRESS in text) == (2, True)
+    sent_count, text = replay_command("--yes")
+    assert (sent_count, NO_PROGRESS in text) == (0, False)
+    broker.stored.clear()  # Kafka deletes offsets after a time, and keeps the dead letters
+    assert replay_command("--yes", code=StreamdedupError)[0] == 0
+    assert NO_PROGRESS in replay_command("--dry-run", "--yes")[1]
+
+
+def test_a_replay_from_the_beginning_sends_all_whatever_progress_is_stored(replay_command, broker):
+    for _ in range(2):
+        assert replay_command("--yes", "--from-beginning")[0] == 2
+        assert broker.stored[broker.partition].offset == 2
+
+
+def test_a_topic_that_was_made_anew_with_the_progress_of_the_old_one_is_replayed_whole(replay_command, broker):
+    broker.stored[broker.partition] = CommittedOffset(9)
+    sent_count, text = replay_command("--yes")
+    assert (sent_count, "duplicates.dlq was created again" in text) == (2, True)
+
+
+def test_a_replay_with_conditions_or_of_an_empty_topic_needs_no_progress(replay_command, broker):
+    assert replay_command("--yes", "--since", "2026-01-01")[0] == 2
+    broker.reader.beginnings[broker.partition] = 2
+    sent_count, text = replay_command("--yes")
+    assert (sent_count, NO_PROGRESS in text) == (0, False)
 
 
 def test_a_tally_lists_the_replayed_topics_and_the_reasons_of_the_others():
