@@ -120,11 +120,13 @@ def replay(
     _refuse_unknown_topics(letter_filter, options.topics)
     if not dry_run:
         require_confirmable("sends records to input topics", yes=yes)
-    partition_counts = require_topics(options)
+    needed: dict[str, tuple[str, ...]] = dict.fromkeys(options.topics, ("READ",))
+    if not dry_run:
+        needed |= dict.fromkeys(letter_filter.topics or options.topics, ("READ", "WRITE"))
+    partition_counts = require_topics(options, needed)
     topic_options = replace(options, topics=(settings.kafka.dead_letter_topic,))
-    ids = topic_ids(options)
     with DeadLetterReplay(
-        topic_options, letter_filter, partition_counts, ids, from_beginning=from_beginning
+        topic_options, letter_filter, partition_counts, topic_ids(options), from_beginning=from_beginning
     ) as replayer:
         _tell_start(replayer, topic_options, is_unattended=yes and not dry_run)
         total = None

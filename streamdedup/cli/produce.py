@@ -28,6 +28,7 @@ from streamdedup.cli.topic_reading import reading_options
 from streamdedup.corpora import Columns, CorpusReader
 from streamdedup.counts import counted
 from streamdedup.errors import EXIT_FAILED, CorpusError, DecodeError, MessageError, SettingsError
+from streamdedup.kafka.admin import require_topics
 from streamdedup.kafka.group_admin import committed_offsets
 from streamdedup.kafka.options import KafkaOptions
 from streamdedup.kafka.pace import Pace
@@ -117,6 +118,7 @@ def _send(
 
     Returns the count of records stored, the count of those too large, and whether Ctrl-C ended the work.
     """
+    require_topics(options, {topic: ("WRITE",)})
     is_interrupted, too_large = False, Reports("too large")
     with Feeder(options, on_too_large=too_large.report) as feeder:
         try:
@@ -136,6 +138,7 @@ def _erase(settings: Settings, profile: Profile, topic: str, scope: str) -> None
     keys: dict[str, tuple[bytes, Headers]] = {}
     partitions: dict[str, int] = {}  # of the last record: this client could choose another one by the key
     decoder, options = topic_decoder(settings, profile), kafka_options(settings)
+    require_topics(options, {topic: ("READ", "WRITE")})
     committed = cache(lambda: committed_offsets(options))
     with ReaderToEnds(reading_options(settings, topic)) as reader:
         for batch in reader.batches():

@@ -91,11 +91,11 @@ _LIBRARIES = {"snappy": "python-snappy", "lz4": "lz4", "zstd": "zstandard"}
 ADVICE: tuple[tuple[type[Exception], str], ...] = (
     (
         kafka_errors.TopicAuthorizationFailedError,
-        f"{_LACKS_RIGHTS}; grant READ on the input topics, WRITE on the duplicates and dead-letter topics",
+        f"{_LACKS_RIGHTS}; grant READ on the topics that it reads, WRITE on the topics that it sends to",
     ),
     (
         kafka_errors.GroupAuthorizationFailedError,
-        f"{_LACKS_RIGHTS}; grant READ on the consumer group (kafka.group_id)",
+        f"{_LACKS_RIGHTS}; grant READ on the consumer group (kafka.group_id; for `dlq replay` <group_id>.dlq-replay)",
     ),
     (
         kafka_errors.TransactionalIdAuthorizationFailedError,

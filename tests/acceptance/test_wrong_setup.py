@@ -6,11 +6,12 @@ The servers ask for passwords and grant nothing by themselves; each case is one 
 import socket
 
 import pytest
+from kafka.admin import ACLOperation, ResourceType
 
 from streamdedup.errors import EXIT_FATAL, EXIT_OK, EXIT_USAGE
 from tests.canaries import TLS
 from tests.daemons import Daemon
-from tests.guarded import DUPLICATES, INPUT, LETTERS, Done, Guarded
+from tests.guarded import DUPLICATES, GROUP, INPUT, LETTERS, Done, Guarded
 
 #: Another password than that of anybody.
 WRONG = "swordfish"
@@ -90,6 +91,18 @@ class TestKafka:
     )
     def test_a_right_that_is_missing_is_named(self, setup, user, words):
         answered(setup.run("run", kafka__sasl_username=user), EXIT_FATAL, *words)
+
+    def test_a_right_that_a_command_needs_beside_those_of_the_daemon_is_named_before_anything_is_sent(self, setup):
+        user = {"kafka__sasl_username": "no-settings"}
+        corpus = setup.folder / "corpus.jsonl"
+        corpus.write_text('{"id": "a", "text": "b"}\n', encoding="utf-8")
+        done = setup.run("produce", corpus, "--topic", INPUT, **user)
+        answered(done, EXIT_FATAL, f"grant WRITE on topic {INPUT}")
+        replay = ("dlq", "replay", "--yes", "--from-beginning")
+        answered(setup.run(*replay, **user), EXIT_FATAL, f"grant READ, WRITE on topic {INPUT}")
+        topic = ResourceType.TOPIC
+        setup.kafka.grant("no-settings", [(topic, INPUT, ACLOperation.WRITE), (topic, LETTERS, ACLOperation.READ)])
+        answered(setup.run(*replay, **user), EXIT_FATAL, "grant READ on the consumer group", f"{GROUP}.dlq-replay")
 
     def test_no_right_to_create_topics_is_told_with_the_topics_name(self, setup):
         settings = {"kafka__sasl_username": "no-input", "profiles__articles__topics": "new"}

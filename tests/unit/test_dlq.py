@@ -280,7 +280,7 @@ def broker(monkeypatch):
     parts = {"ReaderToEnds": reader, "GroupOffsets": offsets, "Feeder": feeder}
     for name, part in parts.items():
         monkeypatch.setattr(dlq_replay, name, lambda *_, part=part: contextlib.nullcontext(part))
-    return SimpleNamespace(stored=stored, sent=sent, reader=reader, partition=partition)
+    return SimpleNamespace(stored=stored, sent=sent, reader=reader, partition=partition, needed_rights=None)
 
 
 @pytest.fixture
@@ -308,17 +308,33 @@ def test_a_complete_replay_is_not_repeated_and_one_with_conditions_leaves_all_to
 @pytest.fixture
 def replay_command(broker, monkeypatch):
     """Return a function that runs ``dlq replay``, and returns how many are sent and standard error."""
-    monkeypatch.setattr(dlq, "require_topics", lambda *_: {"articles": 3})
+
+    def require_topics(_options, needed):
+        broker.needed_rights = needed
+        return {"articles": 3}
+
+    monkeypatch.setattr(dlq, "require_topics", require_topics)
     monkeypatch.setattr(dlq, "topic_ids", lambda _options: {})
     monkeypatch.setattr(guards, "is_interactive", lambda: True)
 
     def run(*options, code=0):
         broker.sent.clear()
-        done = CliRunner().invoke(main.app, ["dlq", "replay", *options, *SETTINGS], input="y\n")
+        done = CliRunner().invoke(main.app, ["dlq", "replay", *SETTINGS, *options], input="y\n")
         assert (done.exit_code == code) or isinstance(done.exception, code), done.output
         return len(broker.sent), done.stderr + str(done.exception)
 
     return run
+
+
+def test_a_replay_needs_the_right_to_write_only_on_the_topics_that_it_sends_to(replay_command, broker):
+    more = ["--set", "profiles.articles.topics=articles,reviews"]
+    for options, articles, reviews in (
+        ((), ("READ", "WRITE"), ("READ", "WRITE")),
+        (("--topic", "articles"), ("READ", "WRITE"), ("READ",)),
+        (("--dry-run",), ("READ",), ("READ",)),
+    ):
+        replay_command(*options, *more)
+        assert broker.needed_rights == {"articles": articles, "reviews": reviews}
 
 
 NO_PROGRESS = "stores no progress: this is the first replay, or Kafka has deleted the progress"

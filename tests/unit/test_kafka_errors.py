@@ -3,10 +3,17 @@
 from concurrent.futures import Future
 
 import pytest
-from kafka.errors import KafkaConnectionError, KafkaError, NotCoordinatorError, TopicAuthorizationFailedError
+from kafka.errors import (
+    GroupAuthorizationFailedError,
+    KafkaConnectionError,
+    KafkaError,
+    NotCoordinatorError,
+    TopicAuthorizationFailedError,
+)
 
+from streamdedup.errors import BrokerMisconfigured
 from streamdedup.kafka import errors
-from streamdedup.kafka.errors import call_within, is_final, is_retriable
+from streamdedup.kafka.errors import call_within, is_final, is_retriable, translated
 
 
 class _EndsAfterTheWait(Future):
@@ -49,3 +56,16 @@ def test_a_listener_that_answers_with_an_alert_of_tls_will_always_do(answer, fin
     """The client takes the first four bytes of an answer for its length."""
     assert is_final(KafkaConnectionError(f"Invalid frame length: {int.from_bytes(answer)}")) is final
     assert is_final(KafkaError("Invalid frame length: none")) is False
+
+
+@pytest.mark.parametrize(
+    ("error", "doing", "parts"),
+    [
+        (TopicAuthorizationFailedError("articles"), "send records", ["WRITE on the topics that it sends to"]),
+        (GroupAuthorizationFailedError("g.dlq-replay"), "read offsets", ["READ", "<group_id>.dlq-replay"]),
+    ],
+)
+def test_an_error_for_the_operator_names_the_cure_of_each_command_that_meets_it(error, doing, parts):
+    told = translated(error, doing)
+    assert isinstance(told, BrokerMisconfigured)
+    assert [part for part in parts if part not in str(told)] == []

@@ -557,6 +557,7 @@ def produced(monkeypatch, tmp_path):
         reader = SimpleNamespace(batches=lambda: iter([Batch(tuple(records))]))
         monkeypatch.setattr(produce, "Feeder", lambda _options, **_how: Sink(sent))
         monkeypatch.setattr(produce, "ReaderToEnds", lambda _options: nullcontext(reader))
+        monkeypatch.setattr(produce, "require_topics", lambda _options, needed: run.needed_rights.append(needed))
         config = tmp_path / "streamdedup.toml"
         servers = 'kafka.bootstrap_servers = "h:1"\nredis.url = "redis://h"\nredis.allow_plaintext = true\n'
         config.write_text(f'{servers}[profiles.a]\ntopics = ["articles"]\n{settings}', encoding="utf-8")
@@ -564,6 +565,7 @@ def produced(monkeypatch, tmp_path):
         assert done.exit_code == 0, done.output
         return sent
 
+    run.needed_rights = []
     return run
 
 
@@ -630,6 +632,13 @@ def test_the_tombstones_of_a_scope_are_in_the_partitions_of_its_documents_and_ha
     ]
     sent = produced("--erase-scope", "x", settings='scope_field = "scope"', records=records)
     assert sent == [(b"a", None, [], 5), (b"articles@3:1:7", None, [], 1), (b"articles:2:7", None, [], 2)]
+
+
+def test_the_rights_to_send_are_asked_for_before_anything_is_read_or_sent(produced, tmp_path):
+    (tmp_path / "a.jsonl").write_text('{"id":"a","text":"b"}\n', encoding="utf-8")
+    produced(str(tmp_path / "a.jsonl"))
+    produced("--erase-scope", "x", settings='scope_field = "scope"')
+    assert produced.needed_rights == [{"articles": ("WRITE",)}, {"articles": ("READ", "WRITE")}]
 
 
 @pytest.mark.parametrize(("have_keys", "subjects"), [(False, ["articles-key"]), (True, [])])
