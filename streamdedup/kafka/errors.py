@@ -118,7 +118,10 @@ ADVICE: tuple[tuple[type[Exception], str], ...] = (
     ),
     (
         kafka_errors.InvalidTimestampError,
-        "the topic refuses the record's timestamp; raise its message.timestamp.after.max.ms",
+        (
+            "the topic refuses the record's timestamp; raise its message.timestamp.before.max.ms if the record is old, "
+            "message.timestamp.after.max.ms if clocks differ; before Kafka 3.6 message.timestamp.difference.max.ms"
+        ),
     ),
     (
         kafka_errors.InvalidRecordError,

@@ -5,6 +5,7 @@ from concurrent.futures import Future
 import pytest
 from kafka.errors import (
     GroupAuthorizationFailedError,
+    InvalidTimestampError,
     KafkaConnectionError,
     KafkaError,
     NotCoordinatorError,
@@ -63,6 +64,8 @@ def test_a_listener_that_answers_with_an_alert_of_tls_will_always_do(answer, fin
     [
         (TopicAuthorizationFailedError("articles"), "send records", ["WRITE on the topics that it sends to"]),
         (GroupAuthorizationFailedError("g.dlq-replay"), "read offsets", ["READ", "<group_id>.dlq-replay"]),
+        # A dead letter keeps a record time that may be years old, and is never later than the clock of the daemon.
+        (InvalidTimestampError(), "publish", ["timestamp.before.max.ms", "timestamp.after.max.ms"]),
     ],
 )
 def test_an_error_for_the_operator_names_the_cure_of_each_command_that_meets_it(error, doing, parts):
