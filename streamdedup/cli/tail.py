@@ -32,7 +32,8 @@ def tail(
 ) -> None:
     """Follow the duplicates topic: lines, JSON, or both texts side by side.
 
-    Runs until Ctrl-C or --limit. Unreadable alerts are reported on standard error and skipped.
+    Runs until Ctrl-C or --limit. Partitions that the topic gets meanwhile are read from their beginning. Unreadable
+    alerts are reported on standard error and skipped.
 
     Example:  streamdedup tail --config streamdedup.toml --diff
 
@@ -65,6 +66,7 @@ def tail(
 def _alerts(reader: TopicReader, alerts: AlertReader) -> Iterator[tuple[bytes, Alert]]:
     """Yield the JSON of each alert, and the alert; unreadable alerts are reported. Never ends by itself."""
     while True:
+        reader.add_new_partitions()
         batch = reader.poll(_POLL_S)
         for unreadable in batch.unreadable:
             tell_prefixed(f"passed over {unreadable.position}: {unreadable.reason}")

@@ -95,7 +95,7 @@ class _Reader:
 
 
 class TopicReader(_Reader):
-    """Follows all partitions that the topics have when it is constructed.
+    """Follows all partitions that the topics have when it is constructed, later ones after ``add_new_partitions``.
 
     With ``from_beginning`` it starts at the oldest records, else behind the newest. The constructor asks Kafka for
     these positions, so no record that is written before the first poll is missed. While Kafka is away the reader waits
@@ -128,6 +128,22 @@ class TopicReader(_Reader):
                 raise BrokerUnavailable(f"Kafka names no offset of {name}: the partition may have no leader")
             positions[Partition(*partition)] = position
         return positions
+
+    def add_new_partitions(self) -> None:
+        """Also read the partitions that the topics have got meanwhile, from their beginnings."""
+        consumer = self._consumer
+        try:
+            partitions = {
+                TopicPartition(topic, number)
+                for topic in self._options.topics
+                for number in consumer.partitions_for_topic(topic)  # sends a request only if the topic is deleted
+            }
+        except CLIENT_ERRORS as error:
+            if not is_retriable(error):
+                raise self._failure(error, "look up partitions") from error
+            return
+        # The client keeps the positions of assigned partitions; a new one begins by `auto_offset_reset`.
+        consumer.assign(consumer.assignment() | partitions)
 
     def poll(self, timeout_s: float) -> Batch:
         self._unreadable.clear()

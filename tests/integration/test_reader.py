@@ -1,5 +1,6 @@
 """Readers without a group, and the feeder, against a real Kafka; the demo's broker where it alone shows the effect."""
 
+import contextlib
 import time
 from dataclasses import replace
 
@@ -10,7 +11,16 @@ from streamdedup.errors import BrokerMisconfigured, BrokerUnavailable, DecodeErr
 from streamdedup.kafka.producer import Feeder
 from streamdedup.kafka.reader import RecordFetcher, TopicReader
 from streamdedup.position import Position
-from tests.servers import DEADLINE_S, NotUtf8, kafka_options, produce, produce_in_transactions, read_topic, wait_until
+from tests.servers import (
+    DEADLINE_S,
+    NotUtf8,
+    admin_client,
+    kafka_options,
+    produce,
+    produce_in_transactions,
+    read_topic,
+    wait_until,
+)
 
 
 @pytest.fixture
@@ -46,6 +56,27 @@ def test_a_reader_from_the_beginning_reads_every_partition(kafka, new_topic):
         records = read(reader, 100)
     assert len({record.position for record in records}) == 100
     assert {record.position.topic for record in records} == set(topics)
+
+
+@pytest.mark.parametrize("from_beginning", [True, False])
+def test_a_reader_reads_added_partitions_from_their_beginnings_and_the_others_on(kafka, new_topic, from_beginning):
+    topic = new_topic()
+    produce(kafka, topic, [b"old"])
+    with TopicReader(kafka_options(kafka, topic), from_beginning=from_beginning) as reader:
+        assert [record.value for record in read(reader, 1 if from_beginning else 0)] == [b"old"] * from_beginning
+        with contextlib.closing(admin_client(kafka)) as admin:
+            admin.create_partitions({topic: 3})
+        for partition in range(3):
+            produce(kafka, topic, [b"%d" % partition], partition=partition)
+        values = []
+
+        def all_have_come():
+            reader.add_new_partitions()
+            values.extend(record.value for record in reader.poll(0.2).records)
+            return len(values) >= 3
+
+        wait_until(all_have_come)
+    assert sorted(values) == [b"0", b"1", b"2"]
 
 
 def test_a_reader_never_returns_aborted_records(kafka, new_topic):

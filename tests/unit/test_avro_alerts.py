@@ -269,8 +269,10 @@ def test_tail_and_service_show_an_alert_in_avro_as_json(memory):
     value, (as_json,) = in_avro().encode(an_alert()), encode_alert(an_alert())
     record = Record(AT, 0, None, value, ())
     assert alerts_kind(in_avro()).event_of(record).data == as_json
-    topic = iter([Batch(records=(record,))])
-    poller = type("Poller", (), {"poll": lambda _self, _timeout_s: next(topic)})()
+    topic = []  # the record is in a partition that the topic has got meanwhile
+    poller = SimpleNamespace(
+        add_new_partitions=lambda: topic.append(Batch(records=(record,))), poll=lambda _timeout_s: topic.pop()
+    )
     assert next(_alerts(poller, in_avro())) == (as_json, an_alert())
     assert "schema registry" in _reason(RegistryUnavailable("away"))
 

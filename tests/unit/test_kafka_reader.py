@@ -4,9 +4,10 @@ from dataclasses import replace
 from types import SimpleNamespace
 
 import pytest
+from kafka.errors import NodeNotReadyError, TopicAuthorizationFailedError
 from kafka.structs import TopicPartition
 
-from streamdedup.errors import BrokerUnavailable
+from streamdedup.errors import BrokerMisconfigured, BrokerUnavailable
 from streamdedup.kafka import reader
 from streamdedup.kafka.options import KafkaOptions
 from streamdedup.kafka.protocols import Batch, ReadProgress
@@ -93,6 +94,29 @@ def test_partitions_without_a_leader_are_waited_for_together(log, monkeypatch):
     with pytest.raises(BrokerUnavailable, match="no offset of t:2: the partition may have no leader"):
         reader.TopicReader(replace(OPTIONS, fetch_timeout_s=9), from_beginning=True)
     assert waits_ms == [8_000, 7_000, 6_000]
+
+
+@pytest.mark.parametrize(("present", "assigned"), [({0, 1}, {T, TopicPartition("t", 1)}), (set(), {T})])
+def test_partitions_are_added_and_those_of_a_deleted_topic_kept(log, monkeypatch, present, assigned):
+    given = []
+    monkeypatch.setattr(log, "partitions_for_topic", lambda _topic: present)
+    with reader.TopicReader(OPTIONS, from_beginning=True) as read:
+        monkeypatch.setattr(log, "assign", given.append)
+        read.add_new_partitions()
+    assert given == [assigned]
+
+
+def test_a_broker_that_does_not_name_the_partitions_is_asked_again_later_unless_it_refuses(log, monkeypatch):
+    errors = iter([NodeNotReadyError("away"), TopicAuthorizationFailedError("t")])
+
+    def fail(_topic):
+        raise next(errors)
+
+    with reader.TopicReader(OPTIONS, from_beginning=True) as read:
+        monkeypatch.setattr(log, "partitions_for_topic", fail)
+        read.add_new_partitions()
+        with pytest.raises(BrokerMisconfigured):
+            read.add_new_partitions()
 
 
 def test_a_span_to_the_present_ends_behind_open_transactions(log, monkeypatch):
