@@ -80,10 +80,9 @@ class KafkaTexts:
     default: Decoder = field(default_factory=Decoder)
 
     def side(self, document_id: str, digest: str, position: Position) -> Side:
-        """Return one side of a comparison: a document with its text; None for a text that no record has now."""
+        """Return one side of a comparison: a document with its text, or with the reason why no record has the text."""
         decoder = self.decoders.get(position.topic, self.default)
         try:
-            text = fetch_text(self.fetcher, decoder, document_id, digest, position)
-        except TextMissingError:
-            text = None
-        return Side(document_id, position, text)
+            return Side(document_id, position, fetch_text(self.fetcher, decoder, document_id, digest, position))
+        except TextMissingError as error:
+            return Side(document_id, position, None, str(error))

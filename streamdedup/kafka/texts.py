@@ -36,6 +36,8 @@ def fetch_text(fetcher: RecordFetcher, decoder: Decoder, document_id: str, diges
     except MessageError as error:
         # The daemon indexed this document, so the record or the settings have changed, or the client cannot parse it.
         raise TextMissingError(f"the record of {document_id}, {position}, cannot be decoded: {error.code}") from None
+    if document.id == document_id and document.op == "append":
+        raise TextMissingError(f"the text of {document_id} was continued by appends; no record has the whole")
     if document.id != document_id or content_digest(document.text, document.scope).hex() != digest:
         raise TextMissingError(
             f"the record of {document_id}, {position}, was replaced by another one: the topic was created again, or "

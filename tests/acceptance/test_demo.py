@@ -245,7 +245,7 @@ def test_tail_shows_both_texts_side_by_side(kept):
     assert done.returncode == 0
     assert "{+" in done.stdout
     assert "[-" in done.stdout
-    assert "no longer in Kafka" not in done.stdout
+    assert "Kafka no longer has" not in done.stdout
 
 
 def test_tail_takes_json_or_texts_but_not_both(kept):

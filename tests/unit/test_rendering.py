@@ -260,10 +260,12 @@ def test_differences_stand_in_brackets_unless_they_are_coloured(other, coloured,
 
 
 def test_a_missing_text_is_explained():
-    shown = rendered(side_by_side(Side("n", PLACE, "one two"), Side("o", PLACE, None), coloured=False))
+    missing = Side("o", PLACE, None, "continued by \x1b[2Jappends")
+    shown = rendered(side_by_side(Side("n", PLACE, "one two"), missing, coloured=False))
 
     assert "one two" in shown
-    assert "no longer in Kafka" in shown
+    assert "continued by " in shown
+    assert "\x1b" not in shown
 
 
 def test_the_counters_are_those_of_the_metrics():

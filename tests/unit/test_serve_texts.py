@@ -4,11 +4,13 @@ import asyncio
 import json
 import threading
 from contextlib import closing, suppress
+from types import SimpleNamespace
 
 import pytest
 from msgspec.structs import replace
 from structlog.testing import capture_logs
 
+from streamdedup.cli.topic_reading import KafkaTexts
 from streamdedup.errors import BrokerMisconfigured, BrokerUnavailable, DecodeError, RegistryUnavailable
 from streamdedup.kafka.protocols import Record
 from streamdedup.position import Position
@@ -144,6 +146,26 @@ class TestMissing:
     def test_a_topic_that_was_created_again_counts_incarnations_and_kafka_does_not(self, service, change_entries):
         change_entries(lambda entry: replace(entry, position=entry.position._replace(incarnation=1)))
         assert compare(service)["texts_missing"] is None
+
+
+class TestAlerts:
+    """An alert has id, digest and position of a document, and not whether the document was continued."""
+
+    @pytest.mark.parametrize(
+        ("value", "reason"),
+        [
+            (
+                {"id": "a", "op": "append", "text": "iris"},
+                "the text of a was continued by appends; no record has the whole",
+            ),
+            ({"id": "b", "op": "append", "text": "iris"}, "the record of a, articles:0:0, was replaced by another one"),
+        ],
+    )
+    def test_a_continued_text_is_told_from_a_record_that_was_replaced(self, value, reason):
+        fetcher = SimpleNamespace(fetch=lambda position: Record(position, 0, None, json.dumps(value).encode()))
+        side = KafkaTexts(fetcher, {}).side("a", "00" * 16, A)
+        assert side.text is None
+        assert side.missing.startswith(reason)
 
 
 class TestFailures:

@@ -66,11 +66,12 @@ def write_pairs(
 
 @dataclass(frozen=True, slots=True)
 class Side:
-    """One of two documents shown side by side; ``text`` is None if Kafka no longer has the record."""
+    """One of two documents shown side by side; ``text`` is None if no record has it, and ``missing`` the reason."""
 
     id: str
     position: Position
     text: str | None
+    missing: str = ""
 
 
 #: Returns a document with its text, from id, digest and position.
@@ -186,7 +187,7 @@ def side_by_side(new: Side, old: Side, *, coloured: bool) -> Table:
 
 def _lone_text(side: Side) -> Text:
     if side.text is None:
-        return Text("no longer in Kafka (retention), or the offset holds another record now", "yellow")
+        return Text(printable(side.missing), "yellow")
     # The comparison with itself only shortens and cleans the text: nothing differs, so no highlight is used.
     return _marked(compare(side.text, side.text).left, _NEW, coloured=False)
 
