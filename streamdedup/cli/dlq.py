@@ -5,6 +5,7 @@
 
 from collections import Counter
 from collections.abc import Iterable, Iterator
+from contextlib import ExitStack
 from dataclasses import dataclass, replace
 from itertools import islice
 from typing import Annotated
@@ -177,12 +178,15 @@ def _letters(reader: ReaderToEnds) -> Iterator[DeadLetter]:
 def _show(letters: Iterable[DeadLetter], decoders: dict[str, Decoder], *, as_json: bool) -> int:
     """Print a line for each dead letter, and return their number; ``decoders`` are by input topic."""
     console, shown_count = make_console(), 0
-    for letter in letters:
-        shown_count += 1
-        if as_json:
-            typer.echo(dead_letter_json(letter))
-        else:
-            print_line(console, dead_letter_line(letter, _fields(letter, decoders)))
+    with ExitStack() as stack:
+        for decoder in set(decoders.values()):
+            stack.enter_context(decoder.batch())  # one request for each unknown schema
+        for letter in letters:
+            shown_count += 1
+            if as_json:
+                typer.echo(dead_letter_json(letter))
+            else:
+                print_line(console, dead_letter_line(letter, _fields(letter, decoders)))
     return shown_count
 
 

@@ -140,7 +140,7 @@ def _erase(settings: Settings, profile: Profile, topic: str, scope: str) -> None
     decoder, options = topic_decoder(settings, profile), kafka_options(settings)
     require_topics(options, {topic: ("READ", "WRITE")})
     committed = cache(lambda: committed_offsets(options))
-    with ReaderToEnds(reading_options(settings, topic)) as reader:
+    with ReaderToEnds(reading_options(settings, topic)) as reader, decoder.batch():
         for batch in reader.batches():
             for record in batch.records:
                 with suppress(MessageError):  # the daemon made a dead letter of it

@@ -47,6 +47,7 @@ def newest_documents(settings: Settings, profile: Profile, since_s: float, newes
     with (
         KafkaSpan(options, since_ms, ends=None, newest_count=newest_count) as span,
         showing_share(title, span.total_count) as step,
+        decoder.batch(),
     ):
         for batch in span.batches():
             passed_over += len(batch.unreadable)

@@ -7,7 +7,7 @@ import sys
 import time
 import tracemalloc
 from base64 import b64encode
-from contextlib import contextmanager
+from contextlib import contextmanager, nullcontext
 from datetime import UTC, datetime
 from decimal import Decimal
 from functools import partial
@@ -24,15 +24,19 @@ from confluent_kafka.schema_registry import SchemaRegistryClient, header_schema_
 from confluent_kafka.schema_registry.avro import AvroSerializer
 from confluent_kafka.serialization import MessageField, SerializationContext
 from google.protobuf.descriptor_pb2 import FieldDescriptorProto, FileDescriptorProto
+from msgspec import structs
 
+from streamdedup.cli import dlq, produce, topic_reading
 from streamdedup.cli.assembly import registry_of, topic_decoder
 from streamdedup.cli.checks import REGISTRY, CheckRun
 from streamdedup.daemon.batch import decode_batch
 from streamdedup.errors import DecodeError, RegistryMisconfigured, RegistryUnavailable, SettingsError
+from streamdedup.kafka.options import KafkaOptions
 from streamdedup.kafka.protocols import Batch, Record
 from streamdedup.position import Position
 from streamdedup.settings import Settings
 from streamdedup.wire import Decoder, Document, ErrorCode, Registry, schema_registry
+from streamdedup.wire.dead_letters import PREFIX, DeadLetter
 from streamdedup.wire.formats import registry as registry_module
 from streamdedup.wire.formats.avro_walk import MAX_DEPTH
 from streamdedup.wire.schema_registry import MAX_ANSWER_BYTES, RegistrySession
@@ -241,6 +245,46 @@ def test_a_batch_that_a_rate_limit_interrupts_asks_for_unknown_schemas_again_onl
         answers.asked.clear()
         assert len(decode_batch(batch, pipelines).failures) == 2
         assert answers.asked == [f"/api/schemas/ids/{number}" for number in expected]
+
+
+#: Four records of two unknown schemas.
+UNKNOWN = [Record(AT, 5, b"key", b"\0\0\0\0%c\2a\2\2a" % number, ()) for number in (8, 9, 8, 9)]
+
+
+@pytest.fixture
+def unknown_topic(answers, url, monkeypatch):
+    """Let commands read ``UNKNOWN`` from a topic in Avro; return its decoder."""
+    decoder = Decoder(format="avro", registry=Registry(url), scope_field="scope")
+    batches = SimpleNamespace(batches=lambda: iter([Batch(tuple(UNKNOWN))]), total_count=4, done_count=lambda: 4)
+    for module in (produce, topic_reading):
+        monkeypatch.setattr(module, "topic_decoder", lambda *_: decoder)
+        monkeypatch.setattr(
+            module,
+            "kafka_options",
+            lambda _settings: KafkaOptions(
+                bootstrap_servers="h:1", group_id="g", topics=("articles",), transactional_id="x"
+            ),
+        )
+    for module, reader in ((produce, "ReaderToEnds"), (topic_reading, "KafkaSpan")):
+        monkeypatch.setattr(module, reader, lambda *_, **__: nullcontext(batches))
+    monkeypatch.setattr(produce, "require_topics", lambda *_: None)
+    monkeypatch.setattr(produce, "Feeder", lambda _options: nullcontext(SimpleNamespace(delivered_count=0)))
+    return decoder
+
+
+def test_commands_ask_once_for_an_unknown_schema_over_one_connection(answers, unknown_topic):
+    profile = SimpleNamespace(topics=("articles",), scope_field="scope")
+    decoders = {"articles": unknown_topic}
+    letters = [DeadLetter(structs.replace(r, headers=((f"{PREFIX}topic", b"articles"),))) for r in UNKNOWN]
+    for command in (
+        lambda: dlq._show(letters, decoders, as_json=False),
+        lambda: produce._erase(None, profile, "articles", "x"),
+        lambda: list(topic_reading.newest_documents(None, profile, 0.0, 4)),
+    ):
+        answers.asked.clear()
+        answers.connections.clear()
+        command()
+        assert (answers.asked, len(answers.connections)) == (["/api/schemas/ids/8", "/api/schemas/ids/9"], 1)
 
 
 def test_a_connection_that_the_registry_has_closed_is_opened_again(answers, url):
