@@ -164,8 +164,9 @@ class Redis(TlsSection):
     @property
     def url_without_login(self) -> str:
         """The URL of a single server without user and password; empty in other modes."""
-        parts = urlsplit(self._url)
-        return parts._replace(netloc=parts.netloc.rpartition("@")[2]).geturl()
+        # Not by `geturl`, which drops the // of a URL without a host, as that of a Unix socket is.
+        login, at, _ = urlsplit(self._url).netloc.rpartition("@")
+        return self._url.replace(login + at, "", 1) if at else self._url
 
     def login(self) -> tuple[str, ...]:
         """Return the arguments of AUTH in clear: password, user and password, or none; files are read again."""

@@ -104,6 +104,13 @@ class TestServer:
         assert list(found) == ["redis"]
         assert found["redis"].error is StoreUnavailable
 
+    def test_a_server_is_reached_by_its_socket_file(self, redis_program):
+        with make_redis(redis_program, options={"unixsocket": "redis.sock"}) as server:
+            path = server.directory / "redis.sock"
+            found = checked(settings_for(f"unix://{path}?db=1"))
+            assert found["redis_rights"].level is Level.OK
+            assert found["redis_persistence"].command == f"redis-cli -s {path} CONFIG SET appendonly yes"
+
     def test_eviction_is_refused_with_a_limit_and_warned_of_without(self, own_redis):
         server, client = own_redis
         client.config_set("maxmemory-policy", "allkeys-lru")
