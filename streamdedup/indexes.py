@@ -10,13 +10,14 @@ from typing import Any
 
 from streamdedup.detection.model import DetectorOptions
 from streamdedup.detection.suppression import suppression_of
+from streamdedup.errors import SettingsError
 from streamdedup.index.backend import Backend, IndexParameters
 from streamdedup.index.redis.backend import RedisBackend, RedisOptions
 from streamdedup.index.redis.connection import connect, connect_cluster, connect_sentinel
 from streamdedup.index.redis.credentials import RenewedLogin, login_of_provider
 from streamdedup.index.redis.servers import Servers
 from streamdedup.settings import Profile, Redis, Settings
-from streamdedup.settings.redis import CONNECT_TIMEOUT_S, redact_url
+from streamdedup.settings.redis import CONNECT_TIMEOUT_S, URL_ALLOWED, redact_url, url_mistake
 from streamdedup.similarity.measures import MEASURES
 
 
@@ -84,7 +85,13 @@ def redis_backend(settings: Settings, connections: Servers) -> RedisBackend:
 
 
 def backend_at(url: str, prefix: str, indexes: Mapping[str, IndexParameters]) -> Backend:
-    """Return the store of the indexes that a program writes with the library, on one server; nothing is sent yet."""
+    """Return the store of the indexes that a program writes with the library, on one server; nothing is sent yet.
+
+    Raises ``SettingsError`` for a URL that the settings would refuse too.
+    """
+    mistake = url_mistake(url)
+    if mistake is not None:
+        raise SettingsError(f"url: the value (not shown) is not valid: {mistake}; allowed: {URL_ALLOWED}")
     return RedisBackend(connect(url), RedisOptions(prefix=prefix, address=redact_url(url)), indexes)
 
 

@@ -12,42 +12,49 @@ from streamdedup.settings.kafka import ALLOW_PLAINTEXT, SERVERS_ALLOWED, Servers
 from streamdedup.settings.kinds import LISTED, Duration, File, Flag, Kind, OptionalText, Secret, Whole
 from streamdedup.settings.tls import TlsSection
 
-#: Schemes of a URL: TCP, TCP with TLS, a socket of this machine.
-SCHEMES = frozenset({"redis", "rediss", "unix"})
+#: Beginnings of a URL: TCP, TCP with TLS, a socket of this machine. The Redis client wants them literally.
+_BEGINNINGS = ("redis://", "rediss://", "unix://")
 #: Port of a URL that names none.
 _PORT = 6379
 #: Time limit of a connect, in seconds: a few round trips, also to another continent.
 CONNECT_TIMEOUT_S = 1.0
 #: Accepted URLs, for messages and documentation.
 URL_ALLOWED = '"redis://HOST:PORT/DB", "rediss://HOST:PORT/DB" or "unix:///PATH?db=DB"'
+_OPTIONS_ADVICE = "in a settings file other options are keys of [redis]"
 
 
 def _valid_url(url: SecretStr) -> SecretStr:
-    """Return a URL of Redis unchanged; ``ValueError`` names the part that is refused.
-
-    The Redis client reads options from the query of a URL; here they are keys of the section, except ``db``.
-    """
-    text = url.get_secret_value()
-    try:
-        mistake = _url_mistake(text)
-    except ValueError:  # of ``urlsplit`` or ``idna``, whose text may repeat a part of a password
-        mistake = "its host or port is not valid"
+    """Return a URL of Redis unchanged; ``ValueError`` names the part that is refused."""
+    mistake = url_mistake(url.get_secret_value())
     if mistake is not None:
-        encoding = "; in user and password, write % / ? # as %25 %2F %3F %23" if "@" in text else ""
-        raise ValueError(mistake + encoding)
+        raise ValueError(mistake)
     return url
 
 
-def _url_mistake(url: str) -> str | None:
+def url_mistake(url: str) -> str | None:
+    """Return the mistake in a URL of Redis, without any part of the URL; None for an accepted URL.
+
+    The Redis client reads options from the query of a URL; here they are keys of the section, except ``db``.
+    """
+    try:
+        mistake = _mistake_in_parts(url)
+    except ValueError:  # of ``urlsplit`` or ``idna``, whose text may repeat a part of a password
+        mistake = "its host or port is not valid"
+    if mistake is None or "@" not in url:
+        return mistake
+    return f"{mistake}; in user and password, write % / ? # as %25 %2F %3F %23"
+
+
+def _mistake_in_parts(url: str) -> str | None:
     """Return the mistake in a URL, or None; ``ValueError`` for a host or a port that cannot exist."""
     parts = urlsplit(url)
     query = parse_qsl(parts.query, keep_blank_values=True)
     is_socket = parts.scheme == "unix"
     database = "" if is_socket else parts.path.strip("/")
     checks = {
-        "it does not begin with redis://, rediss:// or unix://": parts.scheme in SCHEMES,
+        "it does not begin with redis://, rediss:// or unix://": url.startswith(_BEGINNINGS),
         "it has a part behind #": not parts.fragment,
-        "it has an option behind ?; other options than db are keys of [redis]": all(key == "db" for key, _ in query),
+        f"it has an option behind ? other than db; {_OPTIONS_ADVICE}": all(key == "db" for key, _ in query),
         "its socket is no absolute path": not is_socket or (parts.path.startswith("/") and not parts.hostname),
         "its host is missing": is_socket or (parts.hostname or "").encode("idna"),
         "its host or port is not valid": parts.port != 0,

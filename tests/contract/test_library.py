@@ -96,7 +96,7 @@ class TestConnect:
     def test_a_name_with_a_colon_and_an_url_of_another_kind_are_refused(self, connect):
         with pytest.raises(SettingsError, match="name: 'a:b' is not the name of an index"):
             connect(name="a:b")
-        with pytest.raises(SettingsError, match="must begin with redis://"):
+        with pytest.raises(SettingsError, match=r"url: .* it does not begin with redis://"):
             Index.connect("http://localhost", PROFILE)
 
     def test_a_server_that_does_not_answer_is_unavailable(self):

@@ -407,6 +407,23 @@ def test_the_examples_do_what_the_page_shows():
     assert runner.summarize(verbose=False).failed == 0, "".join(output)
 
 
+@pytest.mark.parametrize(
+    ("url", "part"),
+    [
+        ("redis://:secret@localhost/0?sockettimeout=5", "it has an option behind ? other than db"),
+        ("redis://:secret@localhost/0?decode_responses=true", "it has an option behind ? other than db"),
+        ("redis://:secret@localhost/articles", "its database is not a number"),
+        ("redis://:secret@localhost/0/1", "its database is not a number"),
+        ("redis://:secret@localhost:99999/0", "its host or port is not valid"),
+    ],
+)
+@pytest.mark.parametrize("use", [lambda url: Index.connect(url, Profile()), Index.delete], ids=["connect", "delete"])
+def test_the_refused_part_of_a_url_is_named_and_not_shown(use, url, part):
+    with pytest.raises(SettingsError, match=rf"^url: .*{re.escape(part)}.*allowed: \"redis://HOST") as caught:
+        use(url)
+    assert "secret" not in str(caught.value)
+
+
 class TestBesideDatasketch:
     SECTION = (ROOT / "docs" / "library.md").read_text(encoding="utf-8").partition("\n## Beside datasketch\n")[2]
     PROGRAMS = re.findall(r"^```python\n(.*?)^```$", SECTION, re.MULTILINE | re.DOTALL)

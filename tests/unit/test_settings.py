@@ -788,6 +788,7 @@ def test_urls_of_redis_are_accepted(url):
     assert load({"redis.url": url}).redis.url.get_secret_value() == url
 
 
+OPTION = "it has an option behind ? other than db; in a settings file other options are keys of [redis]"
 #: Advice for a URL with a login.
 ENCODE = "; in user and password, write % / ? # as %25 %2F %3F %23"
 
@@ -809,12 +810,14 @@ ENCODE = "; in user and password, write % / ? # as %25 %2F %3F %23"
         ("redis://localhost/1/2", "its database is not a number"),
         ("redis://localhost/?db=x", "its database is not a number"),
         ("unix:///run/redis.sock?db=x", "its database is not a number"),
-        ("redis://localhost/0?password=secret", "it has an option behind ?; other options than db are keys of [redis]"),
+        ("redis://localhost/0?password=secret", OPTION),
         ("redis://localhost/0#x", "it has a part behind #"),
         ("redis://u:secret#x@localhost/0", f"its host or port is not valid{ENCODE}"),
         ("redis://secret#x@localhost/0", f"it has a part behind #{ENCODE}"),
         ("unix://run/redis.sock", "its socket is no absolute path"),
-        ("unix:", "its socket is no absolute path"),
+        ("unix://", "its socket is no absolute path"),
+        ("unix:/run/redis.sock", NO_SCHEME),
+        ("REDIS://localhost", NO_SCHEME),
     ],
 )
 def test_the_refused_part_of_a_url_is_named_and_not_shown(url, part):

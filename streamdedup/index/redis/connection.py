@@ -14,7 +14,7 @@ from redis.cluster import ClusterNode, LoadBalancingStrategy, RedisCluster
 from redis.retry import Retry
 from redis.sentinel import Sentinel, SentinelConnectionPool
 
-from streamdedup.errors import SettingsError, StoreMisconfigured, StoreUnavailable
+from streamdedup.errors import StoreMisconfigured, StoreUnavailable
 from streamdedup.index.redis.credentials import RenewedLogin
 from streamdedup.index.redis.servers import (
     NO_EVICTION,
@@ -40,23 +40,20 @@ def connect(
 ) -> Servers:
     """Return the connection to a single server; nothing is sent yet.
 
-    ``security`` are the client's arguments for login and TLS, which take precedence over those in the URL. Raises
-    ``SettingsError`` for a URL that cannot be used.
+    ``url`` is one that ``settings.redis.url_mistake`` accepts. ``security`` are the client's arguments for login and
+    TLS, which take precedence over those in the URL.
     """
     connections = _connections(security)
-    try:
-        client = redis.Redis.from_url(
-            url,
-            # Called for each new connection, in place of the client's own set-up.
-            redis_connect_func=connections.set_up_and_count,
-            socket_timeout=timeout_s,
-            socket_connect_timeout=connect_timeout_s,
-            health_check_interval=_IDLE_S,
-            retry=Retry(BACKOFF, RETRIES),
-            **(security or {}),
-        )
-    except ValueError as error:
-        raise SettingsError("redis.url: must begin with redis://, rediss:// or unix:// and name a server") from error
+    client = redis.Redis.from_url(
+        url,
+        # Called for each new connection, in place of the client's own set-up.
+        redis_connect_func=connections.set_up_and_count,
+        socket_timeout=timeout_s,
+        socket_connect_timeout=connect_timeout_s,
+        health_check_interval=_IDLE_S,
+        retry=Retry(BACKOFF, RETRIES),
+        **(security or {}),
+    )
     return OneServer(client, connections)
 
 
