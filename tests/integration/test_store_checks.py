@@ -2,6 +2,7 @@
 
 import shutil
 
+import numpy as np
 import pytest
 import redis
 
@@ -136,6 +137,18 @@ class TestServer:
             client.config_set("maxmemory", 1)
             with pytest.raises(StoreUnavailable, match=r"its memory is full; raise its limit \(maxmemory\).*indexes$"):
                 store.fence(PARTITION, 1, 0)
+
+    def test_a_store_that_fills_up_between_two_batches_is_told_as_full(self, own_redis):
+        server, client = own_redis
+        with connect_backend(settings_for(server.url)) as backend:
+            store = backend.index("articles")
+            store.open({"bands": 9})
+            fence = store.fence(PARTITION, 1, 0)
+            band_keys = np.zeros((1, 9), dtype=np.uint32)
+            store.insert_and_look_up([1], band_keys, [fence])
+            client.config_set("maxmemory", 1)
+            with pytest.raises(StoreUnavailable, match="its memory is full"):
+                store.insert_and_look_up([2], band_keys, [fence])
 
     def test_a_store_without_a_disk_for_its_snapshots_is_told_as_such(self, redis_program, tmp_path):
         folder = tmp_path / "snapshots"

@@ -138,6 +138,9 @@ class ScriptRunner:
             if isinstance(reply, ResponseError):
                 self._raise_for_refusal(str(reply))
                 self._raise_for_wrong_type(call, reply)
+                # Only the first error counts: the calls behind it find no number of this run, and reply FORGOTTEN. A
+                # fence that another slot has lost is found by the next try, which fences again before it writes.
+                break
         check_replies(replies, [command.key for command in commands])
         return replies
 
