@@ -21,7 +21,7 @@ from streamdedup.detection.scope import query_scope
 from streamdedup.detection.writing import IndexWriter, chunks
 from streamdedup.errors import DocumentTooLarge, IndexNotWritable, SettingsError, StoreUnavailable
 from streamdedup.index import contract
-from streamdedup.index.fingerprints import MAINTAINED_BY_PROGRAMS
+from streamdedup.index.fingerprints import MAINTAINED_BY_PROGRAMS, PROGRAMS_PREFIX
 from streamdedup.index.memory import MemoryIndex
 from streamdedup.index.reading import IndexReader
 from streamdedup.index.values import Fingerprint
@@ -42,8 +42,6 @@ from streamdedup.wire import ErrorCode, Match
 
 __all__ = ["LibraryIndex", "LibraryProfile", "Match", "ProfileKeys"]
 
-#: Beginning of the keys of indexes that programs write.
-KEY_PREFIX = "streamdedup-library"
 #: Name of an index, which is a part of keys in Redis.
 _INDEX_NAME = re.compile(r"[a-z0-9_-]{1,32}")
 
@@ -161,7 +159,7 @@ class LibraryIndex:
         _check_index_name(name)
         section = profile.section
         with ExitStack() as stack:
-            backend = stack.enter_context(backend_at(url, KEY_PREFIX, {name: index_parameters(section)}))
+            backend = stack.enter_context(backend_at(url, PROGRAMS_PREFIX, {name: index_parameters(section)}))
             for warning in backend.require_usable():
                 warnings.warn(warning, stacklevel=2)
             index = cls._of_program(section, name, backend.index(name), backend.reader(name))
@@ -179,14 +177,14 @@ class LibraryIndex:
         ``IndexNotWritable`` means that daemons maintain the index.
         """
         _check_index_name(name)
-        with backend_at(url, KEY_PREFIX, {}) as backend:
+        with backend_at(url, PROGRAMS_PREFIX, {}) as backend:
             upkeep = backend.upkeep(name)
             fingerprint = upkeep.fingerprint()
             # Without a fingerprint there is no index; without ``MAINTAINED_BY_PROGRAMS`` in it the index is of daemons.
             if fingerprint is not None and not MAINTAINED_BY_PROGRAMS.items() <= fingerprint.items():
                 raise IndexNotWritable(
-                    f"daemons maintain the index {KEY_PREFIX}:{name}; to delete it, stop them and call: streamdedup "
-                    "index drop"
+                    f"daemons maintain the index {PROGRAMS_PREFIX}:{name}; to delete it, stop them and call: "
+                    "streamdedup index drop"
                 )
             return upkeep.drop() > 0  # the number of deleted keys
 

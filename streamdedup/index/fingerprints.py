@@ -19,6 +19,8 @@ VERSION_PARAMETERS = frozenset({"shingle_algorithm", "signature_algorithm", "lay
 REBUILT_S = "rebuilt_s"
 #: The parameter, with its value, that an index has if programs write it with ``library``; an index of daemons lacks it.
 MAINTAINED_BY_PROGRAMS = {"maintained_by": "library"}
+#: First part of all keys of these indexes.
+PROGRAMS_PREFIX = "streamdedup-library"
 
 
 def differences(stored: Fingerprint, expected: Fingerprint) -> dict[str, str]:

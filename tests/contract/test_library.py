@@ -145,7 +145,7 @@ class TestDelete:
         assert ids(connect().add([("b", TEXT)])) == [[]]
 
     def test_an_index_of_daemons_is_refused(self, config, daemon_index, redis_client, redis_url, monkeypatch):
-        monkeypatch.setattr("streamdedup.library.KEY_PREFIX", Settings.load(config).redis.key_prefix)
+        monkeypatch.setattr("streamdedup.library.PROGRAMS_PREFIX", Settings.load(config).redis.key_prefix)
         keys = sorted(redis_client.keys())
         with pytest.raises(IndexNotWritable, match=r"daemons maintain .* streamdedup index drop"):
             Index.delete(redis_url, name="articles")
@@ -261,13 +261,13 @@ class TestIndexesOfDaemons:
             Index.of_daemons(config, "reviews")
 
     def test_a_program_does_not_open_an_index_of_daemons_as_its_own(self, config, daemon_index, connect, monkeypatch):
-        monkeypatch.setattr("streamdedup.library.KEY_PREFIX", Settings.load(config).redis.key_prefix)
+        monkeypatch.setattr("streamdedup.library.PROGRAMS_PREFIX", Settings.load(config).redis.key_prefix)
         with pytest.raises(IndexMismatch, match="maintained_by is None in the index"):
             connect(name="articles")
 
     def test_a_daemon_does_not_open_an_index_of_a_program(self, config, connect, monkeypatch):
         settings = Settings.load(config)
-        monkeypatch.setattr("streamdedup.library.KEY_PREFIX", settings.redis.key_prefix)
+        monkeypatch.setattr("streamdedup.library.PROGRAMS_PREFIX", settings.redis.key_prefix)
         connect(name="articles").add([("a", TEXT)])
         with pytest.raises(IndexMismatch, match="maintained_by is 'library'"):
             fill(settings)

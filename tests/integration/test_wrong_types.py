@@ -3,6 +3,7 @@
 import numpy as np
 import pytest
 
+from streamdedup import Index, Profile
 from streamdedup.errors import StoreMisconfigured
 from streamdedup.index.documents import IndexEntry
 from streamdedup.index.redis.keys import Keys
@@ -38,6 +39,32 @@ def test_the_key_that_a_script_meets_is_named_with_prefix_and_cure(opened):
     assert rf"the key {keys.buckets_prefix(3).decode()}\x00\x00\x00\x00 holds a value of another type" in text
     assert "redis.key_prefix is sd" in text
     assert "streamdedup index rebuild" in text
+
+
+def test_a_look_up_names_the_slot_and_no_key_that_does_not_exist(opened):
+    client, backend, _, keys = opened
+    client.rpush(keys.buckets_prefix(3) + bytes(4), "of somebody else")
+    with pytest.raises(StoreMisconfigured) as caught:
+        backend.reader("articles").look_up([1], np.zeros((1, keys.slots_count), dtype=np.uint32))
+    assert str(caught.value).startswith("the key {sd:articles:3}... holds a value of another type")
+
+
+def test_a_program_is_told_its_own_cure(redis_client, redis_url):
+    with Index.connect(redis_url, Profile(), name="articles") as index:
+        index.add([("a", "one two three four five")])
+        (bucket, *_) = redis_client.scan_iter("{streamdedup-library:articles:3}b*")
+        redis_client.delete(bucket)
+        redis_client.rpush(bucket, "of somebody else")
+        text = r"key \{streamdedup-library:articles:3\}.*another name=.*; then Index\.delete\(url, name=\.\.\.\)$"
+        for use in (
+            lambda: index.add([("b", "one two three four five")]),
+            lambda: index.lookup(["one two three four five"]),
+        ):
+            with pytest.raises(StoreMisconfigured, match=text) as caught:
+                use()
+            assert "redis.key_prefix" not in str(caught.value)
+    assert Index.delete(redis_url, name="articles")
+    assert not redis_client.keys()
 
 
 def test_a_key_that_is_not_text_is_shown_with_escapes(opened):

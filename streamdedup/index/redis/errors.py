@@ -13,6 +13,7 @@ from itertools import repeat
 from redis import exceptions
 
 from streamdedup.errors import StoreMisconfigured, StoreUnavailable
+from streamdedup.index.fingerprints import PROGRAMS_PREFIX
 
 #: Errors after which the same request may succeed later.
 _TEMPORARY = (
@@ -83,7 +84,7 @@ def translated(
 def check_replies(replies: Sequence[object], keys: Sequence[bytes] = ()) -> None:
     """Raise for the first reply of a pipeline that is an error; see ``translated``.
 
-    ``keys`` has a key of each command, for errors that name the key; it is empty for commands without keys.
+    ``keys`` has for each command the key, or its beginning, that errors name; it is empty for commands without keys.
     """
     for reply, key in zip(replies, keys or repeat(None), strict=False):
         if isinstance(reply, exceptions.RedisError | exceptions.RedisClusterException):
@@ -103,11 +104,21 @@ def wrong_type(key: str) -> StoreMisconfigured:
     """Return the error for a key, or the beginning of a key, with a value of another type than the index writes."""
     # The key begins with {prefix:profile:slot}; only the prefix may contain colons.
     prefix = key.removeprefix("{").partition("}")[0].rsplit(":", 2)[0]
+    if prefix == PROGRAMS_PREFIX:
+        setting, new_keys, new_index = "", "the index another name=...", "Index.delete(url, name=...)"
+    else:
+        setting, new_keys = f" (redis.key_prefix is {prefix})", "redis.key_prefix another value"
+        new_index = "streamdedup index rebuild"
     return StoreMisconfigured(
         f"the key {key} holds a value of another type than the index writes there, so something else writes to keys "
-        f"that begin with {{{prefix}: (redis.key_prefix is {prefix}). Give redis.key_prefix another value, or keep the "
-        "other program from these keys; then streamdedup index rebuild"
+        f"that begin with {{{prefix}:{setting}. Give {new_keys}, or keep the other program from these keys; then "
+        f"{new_index}"
     )
+
+
+def beginning_of(key: bytes) -> bytes:
+    """Return the hash tag of a key, which all keys of a script call share, and dots."""
+    return key.partition(b"}")[0] + b"}..."
 
 
 def shown_key(key: bytes) -> str:

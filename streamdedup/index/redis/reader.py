@@ -18,7 +18,7 @@ from streamdedup.index.entries import decode_cluster, encode_number
 from streamdedup.index.reading import hits_of_members
 from streamdedup.index.redis.base import RedisIndexOptions, RedisReading
 from streamdedup.index.redis.buckets import CALL_DOCUMENTS, LAYOUTS
-from streamdedup.index.redis.errors import check_replies
+from streamdedup.index.redis.errors import beginning_of, check_replies
 from streamdedup.index.redis.keys import Keys
 from streamdedup.index.redis.scripts import Call, load_scripts
 from streamdedup.index.redis.servers import Command, Servers
@@ -81,5 +81,6 @@ class RedisIndexReader(RedisReading):
             sent = [command(calls[row], "EVAL_RO", self._scripts[calls[row].name].source) for row in missing]
             for row, reply in zip(missing, self._servers.send_raw(sent), strict=True):
                 replies[row] = reply
-        check_replies(replies, [call.keys[0] for call in calls])
+        # An error does not name its key, and the first key of a call may be the guard, which never exists.
+        check_replies(replies, [beginning_of(call.keys[0]) for call in calls])
         return replies

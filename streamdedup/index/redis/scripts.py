@@ -20,7 +20,7 @@ from typing import Any, NamedTuple
 from redis.exceptions import NoScriptError, ResponseError
 
 from streamdedup.errors import BatchRefused, IndexLost, StoreUnavailable
-from streamdedup.index.redis.errors import check_replies, shown_key, wrong_type
+from streamdedup.index.redis.errors import beginning_of, check_replies, shown_key, wrong_type
 from streamdedup.index.redis.servers import Command, Servers
 
 #: A round trip is sent once its calls have this number of arguments: 20 bands of 1,000 documents, some tens of
@@ -161,9 +161,7 @@ class ScriptRunner:
         self._servers.ask_masters("SCRIPT LOAD", script.source)
         replies = self._servers.send_raw([Command(keys[0], ("EVALSHA", script.sha, len(keys), *keys, *arguments))])
         reply_with_key = _NAMED_KEY.match(str(replies[0]))
-        raise wrong_type(
-            reply_with_key[1] if reply_with_key else shown_key(keys[0].partition(b"}")[0]) + "}..."
-        ) from reply
+        raise wrong_type(reply_with_key[1] if reply_with_key else shown_key(beginning_of(keys[0]))) from reply
 
     def _raise_for_refusal(self, text: str) -> None:
         """Raise for errors of ``lua/_fence.lua`` and of scripts for fences, high-water marks, attempts; others pass."""
