@@ -62,10 +62,15 @@ MakeStore = Callable[..., Index]
 _namespaces = itertools.count()
 
 
-def redis_store(servers: redis.Redis | Servers, now_ms=clock.now_ms, **options: Any) -> Index:
+def redis_store(servers: redis.Redis | Servers, now_ms=clock.now_ms, **options: Any) -> RedisIndex:
     servers = OneServer(servers) if isinstance(servers, redis.Redis) else servers
     place = RedisIndexOptions(namespace=f"contract:{next(_namespaces)}", bands=BANDS, **options)
     return RedisIndex(servers, place, now_ms=now_ms)
+
+
+def with_lifetime(store: RedisIndex, lifetime_ms: int) -> RedisIndex:
+    """Return the same index with another lifetime, as of a daemon with another retention."""
+    return RedisIndex(store._servers, replace(store.options, lifetime_ms=lifetime_ms))
 
 
 #: Where the suite runs: in `make test` the least that reaches each form of each operation.
@@ -417,6 +422,14 @@ class TestCopies:
         (key,) = redis_client.keys("*}d*")
         assert LONG_MS - 60_000 < redis_client.pttl(key) <= LONG_MS
 
+    def test_a_shorter_lifetime_shortens_no_life_of_a_bucket_of_copies(self, redis_client):
+        long = redis_store(redis_client, lifetime_ms=LONG_MS)
+        for number, index in enumerate([long, with_lifetime(long, 60_000)]):
+            store, fence = fenced(index)
+            store.insert_copies([(number, b"a" * 16)], [fence])
+        (key,) = redis_client.keys("*}d*")
+        assert redis_client.pttl(key) > LONG_MS - 60_000
+
     def test_those_met_in_a_crowd_are_inserted_before_and_only_the_others_are_answered(self, store, fence):
         a, b, c = b"a" * 16, b"b" * 16, b"c" * 16
         found = FoundNearCapacity([(1, a), (2, b), (3, c)], store.copy_removals())
@@ -574,7 +587,7 @@ class TestClusterSizes:
         store.leave_clusters([(2, -9)], [fence])
         wait_until(lambda: self.join(store, fence, -9, cluster=-9) == [1] and not store.get_entries([1]))
 
-    def test_to_join_again_renews_the_time_to_live_of_a_set(self, redis_client):
+    def test_to_join_again_renews_and_never_shortens_the_time_to_live_of_a_set(self, redis_client):
         store, fence = fenced(redis_store(redis_client, lifetime_ms=LONG_MS))
         insert(store, fence, an_entry(1, offset=1))
         self.join(store, fence, 1)
@@ -582,6 +595,8 @@ class TestClusterSizes:
         redis_client.pexpire(key, 60_000)
         self.join(store, fence, 1)
         assert LONG_MS - 60_000 < redis_client.pttl(key) <= LONG_MS
+        self.join(*fenced(with_lifetime(store, 60_000)), 1)
+        assert redis_client.pttl(key) > LONG_MS - 60_000
 
 
 class TestClusterSources:

@@ -195,6 +195,13 @@ class TestSets:
         lab.insert([1], [7])
         assert lab.client.pttl(key) > LIFETIME_MS - 60_000
 
+    def test_an_insertion_with_a_shorter_lifetime_shortens_no_life(self, redis_client):
+        lab = Lab(redis_client, "sets")
+        lab.insert([1, *documents(PART + 1)], [8, *[7] * (PART + 1)])  # a bucket of one part and a bucket of two
+        Lab(redis_client, "sets", lifetime_ms=60_000).insert([2, 1, 50], [8, 8, 7])
+        assert [lab.client.scard(key) for key in lab.bucket_keys()] == [2, PART, 2]
+        assert min(lab.client.pttl(key) for key in lab.bucket_keys()) > LIFETIME_MS - 60_000
+
 
 class TestParts:
     """A bucket in two parts, of which the earlier one takes no further members."""

@@ -78,7 +78,7 @@ end
 
 local function read(key)
   local stored = redis.call('GET', key)
-  if not stored then return {sources = 0, members = ''} end
+  if not stored then return {sources = 0, members = '', is_new = true} end
   return {sources = byte(stored, 1) * 256 + byte(stored, 2), members = sub(stored, 3)}
 end
 

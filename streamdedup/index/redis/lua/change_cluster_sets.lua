@@ -35,7 +35,7 @@ for cluster, set in pairs(sets) do
     redis.call('SET', key, char(math.floor(set.sources / 256), set.sources % 256) .. set.members, 'KEEPTTL')
   end
   if joins[cluster] and lifetime ~= '0' then
-    redis.call('PEXPIRE', key, lifetime)
+    redis.call('PEXPIRE', key, lifetime, set.is_new and 'NX' or 'GT')  -- never shorter, as in insert_sets.lua
   end
   add_first(set, entries, cluster)  -- for the reply only: stored when a document joins
 end

@@ -25,7 +25,8 @@ local function insert(key, number)
   -- The oldest member may be removed: its entry expires first, and members are hints.
   redis.call('ZREMRANGEBYRANK', key, 0, -cap - 1)
   if lifetime ~= '0' then
-    redis.call('PEXPIRE', key, lifetime)
+    -- Never shorter, as in insert_sets.lua.
+    redis.call('PEXPIRE', key, lifetime, #members == 0 and 'NX' or 'GT')
   end
   return others
 end

@@ -31,13 +31,15 @@ for number in string.gmatch(ARGV[used + 6], '%S+') do
       result[#result + 1], result[#result + 2] = -i, joined(members, call('SRANDMEMBER', earlier, shown - #members))
     else
       if lifetime > 0 then
+        local condition = 'GT'  -- never earlier: a daemon that has a longer retention may have set the time to live
         if earlier_count == 0 and count > least_part then
           call('SREM', key, number)
           call('RENAME', key, earlier)
           call('SADD', key, number)
           earlier_count = count - 1
+          condition = 'NX'  -- a new set has no time to live, which counts as an infinite one
         end
-        call('PEXPIREAT', key, expiry)
+        call('PEXPIREAT', key, expiry, condition)
       end
       local members = call('SMEMBERS', key)
       result[#result + 1] = i
