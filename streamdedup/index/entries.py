@@ -13,7 +13,7 @@ An index entry:
 ======  ======  ==============================================================
 byte    length  content (numbers big-endian)
 ======  ======  ==============================================================
-0       1       layout: 0x10, plus 1 where the entry names a cluster, plus 2
+0       1       layout: 0x20, plus 1 where the entry names a cluster, plus 2
                 where it has a source
 1       16      content digest
 17      8       record time, milliseconds since the epoch
