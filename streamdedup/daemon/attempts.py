@@ -59,7 +59,10 @@ class AttemptIds:
         return self._next(time.time_ns() // 1000)
 
     def renewed(self, attempt_id: str) -> str:
-        """Return the next id, with the time of a committed attempt whose records an index now counts as known."""
+        """Return the next id, with the time of a committed attempt whose records an index now counts as known.
+
+        The time is 0 where another program has committed the offset, without an attempt id (an empty text).
+        """
         return self._next(_time_us(attempt_id))
 
     def _next(self, time_us: int) -> str:
@@ -81,7 +84,7 @@ def lineage_of(attempt_id: str) -> int:
 
 def is_renewed(announced: str, committed_attempt: str) -> bool:
     """Tell whether an announced id was made for a committed attempt by ``AttemptIds.renewed``, as in a rebuild."""
-    return announced[25:] == committed_attempt[25:]
+    return _time_us(announced) == _time_us(committed_attempt)
 
 
 def attempt_ms(attempt_id: str) -> int:
@@ -90,4 +93,4 @@ def attempt_ms(attempt_id: str) -> int:
 
 
 def _time_us(attempt_id: str) -> int:
-    return int(attempt_id[25:])
+    return int(attempt_id[25:] or 0)

@@ -178,7 +178,7 @@ class RebuildRun:
             self._attempt_ids.begin_lineage(now_ms)
         for partition, committed_id in committed_ids.items():
             if self._gaps is None or (committed_id and partition in self._gaps):
-                attempt_id = self._attempt_ids.renewed(committed_id) if committed_id else self._attempt_ids.next()
+                attempt_id = self._attempt_ids.renewed(committed_id)
                 starts = {partition: self._committed[partition].offset}  # all earlier records are in the index
                 self._pipeline.index.announce(attempt_id, [fences[partition]], starts, committed_id=committed_id)
 

@@ -55,11 +55,13 @@ def test_the_first_attempt_in_an_index_begins_a_lineage():
     assert 0 < lineage_of(earlier) <= time.time_ns() // 1_000_000
 
 
-def test_a_renewed_id_follows_all_others_and_has_the_time_of_the_committed_attempt():
-    ids, committed = AttemptIds(), AttemptIds().next()
+@pytest.mark.parametrize("committed", [AttemptIds().next(), ""])
+def test_a_renewed_id_follows_all_others_and_has_the_time_of_the_committed_attempt_if_any(committed):
+    ids = AttemptIds()
     before = ids.next()
     renewed = ids.renewed(committed)
     assert before < renewed < ids.next()
+    assert attempt_id_of(CommittedOffset(7, renewed)) == renewed
     assert attempt_ms(renewed) == attempt_ms(committed)
     assert is_renewed(renewed, committed)
     assert not is_renewed(ids.next(), committed)

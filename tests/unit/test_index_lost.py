@@ -2,6 +2,7 @@
 
 import contextlib
 import itertools
+from collections.abc import Mapping
 from dataclasses import replace
 from types import SimpleNamespace
 
@@ -255,9 +256,16 @@ def test_a_gap_that_begins_more_than_half_a_lifetime_ago_counts_as_a_loss():
     assert counted == [{"gap": 1}, {"lost": 1}]
 
 
-def a_switch(on_index_lost: str) -> tuple[World, Daemon]:
-    """A daemon on an index that was prepared beside the one of another daemon, which committed more since."""
-    world = World(BEFORE).run()
+def a_switch(on_index_lost: str, set_by_hand: Mapping[Partition, int] | None = None) -> tuple[World, Daemon]:
+    """A daemon on an index that was prepared beside the one of another daemon, which committed more since.
+
+    ``set_by_hand`` has offsets that an operator set before the preparation.
+    """
+    world = World(BEFORE, partitions=3).run()
+    if set_by_hand:
+        world.stop_all()
+        world.broker.commit(GROUP, set_by_hand)
+        world.start("old")
     world.prefix = "prepared"
     builder = Daemon(world, "prepare").rebuilder
     builder.begin("articles")
@@ -268,8 +276,9 @@ def a_switch(on_index_lost: str) -> tuple[World, Daemon]:
 
 
 @pytest.mark.parametrize("interrupted", [False, True])
-def test_a_switch_to_a_prepared_index_is_counted_as_such_and_never_shown_as_a_loss(interrupted):
-    world, new = a_switch("rebuild")
+@pytest.mark.parametrize("set_by_hand", [{}, {Partition(INPUT, 0): 2}, {Partition(INPUT, 2): 0}])
+def test_a_switch_to_a_prepared_index_is_counted_as_such_and_never_shown_as_a_loss(set_by_hand, interrupted):
+    world, new = a_switch("rebuild", set_by_hand)
     shown = set()
 
     def act(world, moment):
