@@ -219,7 +219,7 @@ class RebuildRun:
     def _replay_window(self, fences: Mapping[Partition, Fence], now_ms: int) -> int:
         """Replay the window, and older deletions; return the number of records."""
         window = self._window(now_ms)
-        window_filter = WindowFilter(window, self._pipeline.decoder)  # of the older records, keeps deletions only
+        window_filter = WindowFilter(window, self._pipeline.decoder, self._tick)
         # How long before the window deletions are read. Without limits (None) `window` is empty, and all is read.
         older_ms = (self._target.markers_ms or 0) - (self._target.lifetime_ms or 0)
         since = {partition: None if start is None else max(0, start - older_ms) for partition, start in window.items()}

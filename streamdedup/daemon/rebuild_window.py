@@ -4,12 +4,12 @@ Called by ``rebuild_run`` only, for a lost index; ``with_credible_times`` also f
 time before the window, for deletions: a ``WindowFilter`` drops the other records from there.
 """
 
-from collections.abc import Collection, Iterable, Iterator, Mapping
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
 from dataclasses import replace
 
 from msgspec import structs
 
-from streamdedup.errors import MessageError
+from streamdedup.errors import FatalError, TransientError
 from streamdedup.kafka.protocols import Batch, ReadProgress, Record
 from streamdedup.position import Partition
 from streamdedup.wire import Decoder
@@ -88,11 +88,13 @@ class WindowFilter:
     """Keeps the records of a window and, of the older ones, deletions only.
 
     ``window`` has the record time by partition at which the window begins; None or absent for the oldest record. From
-    the first record with this time or a later one on, all records of the partition are in the window.
+    the first record with this time or a later one on, all records of the partition are in the window. ``tick`` is
+    called for each record, because a record may take a request to the schema registry.
     """
 
-    def __init__(self, window: Mapping[Partition, int | None], decoder: Decoder) -> None:
+    def __init__(self, window: Mapping[Partition, int | None], decoder: Decoder, tick: Callable[[], None]) -> None:
         self._decoder = decoder
+        self._tick = tick
         #: Beginning of the window, for each partition of which no record in the window was read yet.
         self._awaited_starts = {partition: start_ms for partition, start_ms in window.items() if start_ms is not None}
 
@@ -104,10 +106,12 @@ class WindowFilter:
         """
         if not self._awaited_starts:
             return batch
-        return replace(batch, records=tuple(filter(self._take, batch.records)), unreadable=())
+        with self._decoder.batch():
+            return replace(batch, records=tuple(filter(self._take, batch.records)), unreadable=())
 
     def _take(self, record: Record) -> bool:
         """Note whether the window of the record's partition has begun; return whether the record is kept."""
+        self._tick()
         partition = record.position.topic_partition
         start_ms = self._awaited_starts.get(partition)
         if start_ms is None or record.timestamp_ms >= start_ms:
@@ -120,6 +124,8 @@ class WindowFilter:
             document = self._decoder.decode(
                 record.position, record.timestamp_ms, record.key, record.value, record.headers
             )
-        except MessageError:
+        except (TransientError, FatalError):
+            raise  # the record is not to blame
+        except Exception:  # noqa: BLE001  the record has a dead letter, also after a defect or a `MemoryError`
             return False
         return document.op == "delete"

@@ -1,14 +1,19 @@
 """The start of a rebuild: one window before the next record, in any backlog."""
 
+from contextlib import nullcontext
+from types import SimpleNamespace
+
 import msgspec
 import pytest
 
 from streamdedup import clock
 from streamdedup.daemon.rebuild_window import WindowFilter, rebuild_window, with_credible_times
 from streamdedup.detection.model import document_number
+from streamdedup.errors import DecodeError, RegistryUnavailable, StreamdedupError
 from streamdedup.kafka.protocols import Batch, ReadProgress, Record
 from streamdedup.position import Partition, Position
-from streamdedup.wire import Decoder
+from streamdedup.wire import Decoder, ErrorCode
+from streamdedup.wire.schema_registry import Registry, RegistrySession
 from tests.simulation.transport import MemoryBroker, MemoryHistory
 from tests.turns import DUPLICATES, GROUP, INPUT, Sent, World
 
@@ -65,8 +70,34 @@ def test_a_partition_without_times_is_read_whole_and_so_are_the_alerts(partition
 def test_of_the_records_before_the_window_only_deletions_are_kept():
     values = [b'{"id": "a", "op": "delete"}', b"{", b'{"id": "b", "text": "amber"}', b"{"]
     records = [Record(Position("a", 0, at), 10 * at, None, value) for at, value in enumerate(values)]
-    kept = WindowFilter({A0: 30, A1: None}, Decoder()).filtered(Batch(tuple(records))).records
+    kept = WindowFilter({A0: 30, A1: None}, Decoder(), print).filtered(Batch(tuple(records))).records
     assert kept == (records[0], records[3])
+
+
+def test_a_schema_that_the_registry_lacks_is_asked_for_once_and_each_record_before_the_window_is_a_step(monkeypatch):
+    asked, steps = [], []
+
+    def by_id(_session, schema_id):
+        asked.append(schema_id)
+        raise DecodeError(ErrorCode.UNKNOWN_SCHEMA, "no such schema")
+
+    monkeypatch.setattr(RegistrySession, "by_id", by_id)
+    decoder = Decoder(format="avro", registry=Registry("http://localhost"))
+    records = [Record(Position("a", 0, at), 10, b"key", b"\0\0\0\0\7value") for at in range(3)]
+    window_filter = WindowFilter({A0: 30}, decoder, lambda: steps.append(len(asked)))
+    assert window_filter.filtered(Batch(tuple(records))).records == ()
+    assert (asked, steps) == ([7], [0, 1, 1])
+
+
+@pytest.mark.parametrize("error", [MemoryError(), RuntimeError("a defect"), RegistryUnavailable("away")])
+def test_a_record_before_the_window_that_cannot_be_decoded_is_no_deletion_unless_a_server_is_away(error):
+    def decode(*_):
+        raise error
+
+    decoder = SimpleNamespace(batch=nullcontext, decode=decode)
+    batch = Batch((Record(Position("a", 0, 0), 10, None, b""),))
+    with pytest.raises(RegistryUnavailable) if isinstance(error, StreamdedupError) else nullcontext():
+        assert WindowFilter({A0: 30}, decoder, print).filtered(batch).records == ()
 
 
 # Times of the records
