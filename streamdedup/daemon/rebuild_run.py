@@ -239,12 +239,13 @@ class RebuildRun:
         """
         index, pipeline = self._pipeline.index, self._pipeline
         missing_count = sum(self._committed[partition].offset - start for partition, start in self._starts.items())
+        incarnations = {partition: fence.incarnation for partition, fence in fences.items()}
         replaced: set[int] = set()
         for batch in self._gap_batches():
             missing_count -= len(batch.records) + len(batch.unreadable)
             times_ms = [record.timestamp_ms for record in batch.records if record.timestamp_ms >= 0]
             self._alerts_ms = min([self._alerts_ms, *times_ms])
-            decoded = decode_batch(batch, dict.fromkeys(self._target.topics, pipeline))
+            decoded = decode_batch(batch.in_incarnations(incarnations), dict.fromkeys(self._target.topics, pipeline))
             positions = {
                 document_number(pipeline.name, document.id): document.position
                 for chunk in decoded.chunks

@@ -963,6 +963,33 @@ def test_a_gap_without_some_of_its_records_is_rebuilt_as_a_whole(loses, is_gap):
     assert all("x" not in pair for pair in world.pairs())
 
 
+@pytest.mark.parametrize("recreated", [False, True])
+def test_a_gap_is_filled_beside_a_match_of_a_batch_in_progress_with_a_document_that_the_gap_does_not_replace(recreated):
+    world = World([Sent("q", "knoll lagoon jetty inlet", 0)], on_index_lost="rebuild", batch_size=1).run()
+    if recreated:
+        world.recreate(Sent("r", "tulip umber valley willow", 0))
+        world.run()
+    world.send(Sent("x", TEXT, 0)).run()
+
+    def save_and_kill(world, _moment):
+        world.server.save("copy")
+        raise Killed
+
+    world.plan = once("announce", save_and_kill)
+    world.send(Sent("y", TEXT, 1))
+    world.turn_until(world.daemons[0], lambda: len(world.everyone) == 2)  # killed and restarted
+    world.send(Sent("m", "fjord grove heath inlet jetty", 0))
+    world.turn_until(
+        world.daemons[0],
+        lambda: world.broker.has_committed(GROUP, {Partition(INPUT, 0): world.ends[Partition(INPUT, 0)]}),
+    )
+    world.server.go_back("copy")
+    later = world.start_later()
+    world.run()
+    assert kinds(later) == {"gap": 1}
+    assert world.pairs() == [("x", "y")]
+
+
 def a_pipeline_with_scopes(name, make_detector, index):
     """Return the pipeline of a profile whose documents all have the default scope."""
     scopes = {"scope_field": "tenant", "default_scope": "all"}
