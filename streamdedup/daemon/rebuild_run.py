@@ -9,13 +9,14 @@ import time
 from collections import Counter, deque
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from contextlib import nullcontext
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
+from typing import TypeVar
 
 import structlog
 
 from streamdedup import clock
 from streamdedup.daemon.attempts import AttemptIds, attempt_id_of, attempt_ms
-from streamdedup.daemon.batch import BatchProcessor, Pipeline, decode_batch
+from streamdedup.daemon.batch import BatchProcessor, FailedRecord, Pipeline, decode_batch
 from streamdedup.daemon.losses import Gap
 from streamdedup.daemon.rebuild_seeds import SEED_PAIRS, Seeds
 from streamdedup.daemon.rebuild_window import (
@@ -31,7 +32,7 @@ from streamdedup.index.fingerprints import REBUILT_S
 from streamdedup.index.staging import StagingIndex
 from streamdedup.index.values import BrokerState, Fence
 from streamdedup.kafka.protocols import Batch, CommittedOffset, History
-from streamdedup.position import Partition
+from streamdedup.position import Partition, Position
 from streamdedup.wire import Alert, AlertReader, ErrorCode, decode_alert
 
 #: Alerts are read from this long before a gap, in milliseconds, because the clocks of daemons may differ: an hour.
@@ -45,6 +46,7 @@ _NO_SCHEMA = frozenset({ErrorCode.UNKNOWN_SCHEMA, ErrorCode.FOREIGN_FRAMING})
 
 log = structlog.get_logger("streamdedup.loop")  # one name for all modules of the loop, shown in each log line
 
+T = TypeVar("T")
 #: Called with the names of the topics, the number of offsets that are read, and the number of all offsets.
 Progress = Callable[[str, int, int], None]
 
@@ -237,7 +239,7 @@ class RebuildRun:
         * Kafka has deleted records of a gap: the deletion of a document may be among them. Missing records alone do not
           show this (``keeps_all`` does), because markers of transactions take offsets too.
         """
-        index, pipeline = self._pipeline.index, self._pipeline
+        index = self._pipeline.index
         missing_count = sum(self._committed[partition].offset - start for partition, start in self._starts.items())
         incarnations = {partition: fence.incarnation for partition, fence in fences.items()}
         replaced: set[int] = set()
@@ -245,12 +247,9 @@ class RebuildRun:
             missing_count -= len(batch.records) + len(batch.unreadable)
             times_ms = [record.timestamp_ms for record in batch.records if record.timestamp_ms >= 0]
             self._alerts_ms = min([self._alerts_ms, *times_ms])
-            decoded = decode_batch(batch.in_incarnations(incarnations), dict.fromkeys(self._target.topics, pipeline))
-            positions = {
-                document_number(pipeline.name, document.id): document.position
-                for chunk in decoded.chunks
-                for document in chunk.documents
-            }
+            positions: dict[int, Position] = {}
+            for part in _in_parts(batch.in_incarnations(incarnations), self._positions):
+                positions |= part
             for number, entry in index.get_entries(list(positions)).items():
                 if entry.position != positions[number]:
                     replaced.add(number)
@@ -263,6 +262,12 @@ class RebuildRun:
         if replaced and self._are_matched(replaced, self._fence_uncommitted(fences)):
             return False
         return missing_count == 0 or self._history.keeps_all(self._starts)
+
+    def _positions(self, batch: Batch) -> dict[int, Position]:
+        """Return the last position in a batch by document number."""
+        decoded = decode_batch(batch, dict.fromkeys(self._target.topics, self._pipeline))
+        documents = [document for chunk in decoded.chunks for document in chunk.documents]
+        return {document_number(self._pipeline.name, document.id): document.position for document in documents}
 
     def _fence_uncommitted(self, fences: Mapping[Partition, Fence]) -> list[Fence]:
         """Fence the other partitions too, so that the index refuses all batches in progress; return all fences."""
@@ -302,9 +307,13 @@ class RebuildRun:
         count = 0
         skipped: Counter[str] = Counter()
         incarnations = {partition: fence.incarnation for partition, fence in fences.items()}
+
+        def replay(part: Batch) -> Sequence[FailedRecord]:
+            return processor.index(processor.decode(part), deque(), fences).failures
+
         for batch in with_credible_times(batches, self._committed_ms):
-            result = processor.index(processor.decode(batch.in_incarnations(incarnations)), deque(), fences)
-            skipped.update(failed.failure.code for failed in result.failures)
+            for failures in _in_parts(batch.in_incarnations(incarnations), replay):
+                skipped.update(failed.failure.code for failed in failures)
             count += len(batch.records)
         if skipped:
             codes = ", ".join(f"{code_count} {code}" for code, code_count in skipped.most_common())
@@ -340,3 +349,17 @@ class RebuildRun:
                 continue  # another program also writes to the topic
             if alert.profile == self._pipeline.name:
                 yield alert
+
+
+def _in_parts(batch: Batch, process: Callable[[Batch], T]) -> list[T]:
+    """Process a batch, or where the memory is too small for it, each half; return the results of the parts."""
+    try:
+        return [process(batch)]
+    except MemoryError:
+        if len(batch.records) <= 1:
+            raise
+    # Not in the handler: the error refers to values that fill the memory.
+    middle = len(batch.records) // 2
+    first = replace(batch, records=batch.records[:middle])
+    second = replace(batch, records=batch.records[middle:], unreadable=())
+    return [*_in_parts(first, process), *_in_parts(second, process)]

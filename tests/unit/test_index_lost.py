@@ -963,6 +963,39 @@ def test_a_gap_without_some_of_its_records_is_rebuilt_as_a_whole(loses, is_gap):
     assert all("x" not in pair for pair in world.pairs())
 
 
+@pytest.mark.parametrize("kind", ["lost", "gap"])
+def test_a_batch_that_is_too_large_for_the_memory_is_replayed_in_parts(monkeypatch, kind):
+    world = World(IN_TWO_BATCHES, partitions=1, on_index_lost="rebuild").run()
+    world.server.save("copy")
+    sizes, more = [], [Sent(f"m{at}", f"{TEXT} {at}", 0) for at in range(6)]
+    world.send(*more, Sent("huge", "knoll", 0)).run()
+    world.server.go_back(None if kind == "lost" else "copy")
+
+    class Short(Detector):
+        def prepare(self, documents):
+            sizes.append(len(documents))
+            if len(documents) > 1:
+                raise MemoryError
+            return super().prepare(documents)
+
+    decode = Decoder.decode
+
+    def decode_unless_huge(decoder, position, time_ms, key, value, headers=()):
+        if b"huge" in value:
+            raise MemoryError
+        return decode(decoder, position, time_ms, key, value, headers)
+
+    monkeypatch.setattr(Decoder, "decode", decode_unless_huge)
+    later = world.start_later(make_detector=Short)
+    with capture_logs() as events:
+        world.send(Sent("d", OTHER_TEXT, 0)).run()
+    assert kinds(later) == {kind: 1}
+    assert max(sizes) > 1
+    assert [event["codes"] for event in events if event["event"] == "index_rebuild_skipped"] == ["1 too_large"]
+    names = [sent.id for sent in [*IN_TWO_BATCHES, *more]]
+    assert len(world.index.get_entries([document_number("articles", name) for name in names])) == len(names)
+
+
 @pytest.mark.parametrize("recreated", [False, True])
 def test_a_gap_is_filled_beside_a_match_of_a_batch_in_progress_with_a_document_that_the_gap_does_not_replace(recreated):
     world = World([Sent("q", "knoll lagoon jetty inlet", 0)], on_index_lost="rebuild", batch_size=1).run()
