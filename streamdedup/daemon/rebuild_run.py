@@ -18,7 +18,7 @@ from streamdedup import clock
 from streamdedup.daemon.attempts import AttemptIds, attempt_id_of, attempt_ms
 from streamdedup.daemon.batch import BatchProcessor, FailedRecord, Pipeline, decode_batch
 from streamdedup.daemon.losses import Gap
-from streamdedup.daemon.rebuild_seeds import SEED_PAIRS, Seeds
+from streamdedup.daemon.rebuild_seeds import Seeds
 from streamdedup.daemon.rebuild_window import (
     WindowFilter,
     rebuild_window,
@@ -327,7 +327,7 @@ class RebuildRun:
         for batch in self._batches([duplicates_topic], since_ms, ends=None):
             for alert in self._alerts(batch):
                 seeds.add(alert)
-            if len(seeds.claims) >= SEED_PAIRS:
+            if seeds.is_full:
                 self._write(seeds, fences)
         self._write(seeds, fences)
         if self._gaps is None:  # an index with gaps knows the incarnations, or learns them by the replay

@@ -1,23 +1,23 @@
 """What a rebuild restores from the published alerts: claims, clusters and incarnations.
 
-Called by ``rebuild_run``, which adds each alert of the profile, writes whenever there are ``SEED_PAIRS`` claims, and
-restores the incarnations at the end. A change of the fields in ``wire.alerts`` also touches ``Seeds.add``.
+Called by ``rebuild_run``, which adds each alert of the profile, writes whenever ``Seeds.is_full``, and restores the
+incarnations at the end. A change of the fields in ``wire.alerts`` also touches ``Seeds.add``.
 """
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from itertools import chain
 
 from msgspec import structs
 
 from streamdedup.daemon.batch import Pipeline
-from streamdedup.detection.model import document_number, published_pair_key
+from streamdedup.detection.model import document_number, pair_key, pair_side, published_pair_key
 from streamdedup.index.documents import IndexEntry, deletion_marker
 from streamdedup.index.values import PUBLISHED, Fence
 from streamdedup.position import Position
 from streamdedup.wire import Alert, AlertDocument, Match
 
-#: Number of claims at which ``rebuild_run`` writes; the alerts of one poll may exceed it.
-SEED_PAIRS = 5_000
+#: Number of alerts or claims at which ``rebuild_run`` writes; those of one poll may exceed it.
+_FULL = 5_000
 #: Largest number of index entries in one request of ``restore_incarnations``.
 _MOST_ENTRIES = 5_000
 
@@ -29,43 +29,50 @@ class Seeds:
         self._pipeline = pipeline
         self._fences = fences
         self.claims: dict[bytes, Position] = {}  # position by pair key
-        self._alerts: dict[int, Alert] = {}  # the last alert by document number, since the last `write`
+        self._alerts: list[Alert] = []  # since the last `write`
         #: By document number: time of the last alert that names the document, and its incarnation there. Only for
         #: documents to which some alert gives another incarnation than the first.
         self._incarnations: dict[int, tuple[int, str]] = {}
 
+    @property
+    def is_full(self) -> bool:
+        return max(len(self.claims), len(self._alerts)) >= _FULL
+
     def add(self, alert: Alert) -> None:
-        """Add an alert; a later alert of a document replaces the earlier one."""
-        name, document = alert.profile, alert.document
+        self._alerts.append(alert)
         # No record has the position `PUBLISHED`, so no record owns the pairs, and none publishes them again.
         self.claims.update((published_pair_key(match), PUBLISHED) for match in alert.matches)
-        self._alerts[document_number(name, document.id)] = alert
-        versions: tuple[AlertDocument | Match, ...] = (document, *alert.matches)
+        versions: tuple[AlertDocument | Match, ...] = (alert.document, *alert.matches)
         for version in versions:
-            number = document_number(name, version.id)
+            number = document_number(alert.profile, version.id)
             # The first incarnation, an empty text, is stored only where it may replace another of an earlier alert.
             if version.incarnation or number in self._incarnations:
                 dated = (alert.detected_at_ms, version.incarnation)
                 self._incarnations[number] = max(self._incarnations.get(number, dated), dated)  # the later alert
 
     def write(self) -> None:
-        """Write claims and clusters of the alerts since the last call, and forget these alerts."""
+        """Write claims and clusters of the alerts since the last call, and forget these alerts.
+
+        A document gets the cluster of the last alert that is of its version (``_is_of_version``).
+        """
         if not self.claims:
             return
-        index = self._pipeline.index
+        index, name = self._pipeline.index, self._pipeline.name
         index.claim_pairs(list(self.claims.items()), self._fences)
-        clusters = []
-        for number, entry in index.get_entries(list(self._alerts)).items():
-            alert = self._alerts[number]
-            # A new version leaves the cluster, an append does not: it changes position and digest of the entry, and
-            # leaves `version_digest`, the digest before the first append.
-            digest = entry.version_digest.hex()
-            is_same_text = alert.document.position == entry.position or alert.document.digest == digest
-            # No deletion marker has the position or the digest of an alert. A document that was deleted and inserted
-            # again has left its cluster.
-            if is_same_text and _incarnation_text(entry) in {"", alert.document.incarnation}:
-                clusters.append((number, entry.position, document_number(alert.profile, alert.cluster_id)))
-        index.set_clusters(clusters, self._fences)
+        # Of each alert the document, and of its matches the most similar one.
+        versions = chain.from_iterable((alert.document, *alert.matches[:1]) for alert in self._alerts)
+        entries = index.get_entries([document_number(name, version.id) for version in versions])
+        clusters: dict[int, tuple[int, Position, int]] = {}
+        for alert in self._alerts:
+            entry = entries.get(document_number(name, alert.document.id))
+            if entry is None:
+                continue
+            if _is_of_version(alert, entry, entries):
+                clusters[entry.number] = entry.number, entry.position, document_number(name, alert.cluster_id)
+            elif entry.content.first_digest is None:
+                # Of another version in between. A continued document may have an alert that does not show its version.
+                clusters.pop(entry.number, None)
+        index.set_clusters(list(clusters.values()), self._fences)
         self.claims.clear()
         self._alerts.clear()
 
@@ -82,8 +89,24 @@ class Seeds:
             index.replace_entries(list(chain.from_iterable(restored)), self._fences)
 
 
-def _incarnation_text(entry: IndexEntry) -> str:
-    return (entry.content.incarnation or b"").hex()
+def _is_of_version(alert: Alert, entry: IndexEntry, entries: Mapping[int, IndexEntry]) -> bool:
+    """Tell whether an alert is of the version that ``entry`` has, before or after an append.
+
+    A new version leaves the cluster, an append does not: it changes position and digest of the entry, and leaves
+    ``version_digest``, the digest before the first append. An alert of an append has neither after a further one, nor
+    in a topic that was created again. Then its pair key shows the version, if the match is still the same. No deletion
+    marker has a position, a digest or a pair of an alert.
+    """
+    document = alert.document
+    if document.position == entry.position or document.digest == entry.version_digest.hex():
+        # A document that was deleted and inserted again has left its cluster.
+        return (entry.content.incarnation or b"").hex() in {"", document.incarnation}
+    return any(
+        matched.content.scope == entry.content.scope  # a pair key has no scope
+        and published_pair_key(match) == pair_key(pair_side(entry), pair_side(matched))
+        for match in alert.matches
+        if (matched := entries.get(document_number(alert.profile, match.id)))
+    )
 
 
 def _restored(entry: IndexEntry, incarnation: bytes) -> tuple[IndexEntry, IndexEntry]:

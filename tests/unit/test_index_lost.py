@@ -7,6 +7,7 @@ from dataclasses import replace
 from types import SimpleNamespace
 
 import pytest
+from msgspec import structs
 from structlog.testing import capture_logs
 
 from streamdedup import clock
@@ -22,7 +23,7 @@ from streamdedup.daemon.rebuild_run import RebuildRun, RebuildTarget
 from streamdedup.daemon.rebuild_seeds import Seeds
 from streamdedup.daemon.recovery import Recovery
 from streamdedup.detection.detector import Detector
-from streamdedup.detection.model import document_number
+from streamdedup.detection.model import document_number, pair_key, pair_side
 from streamdedup.errors import (
     BatchRefused,
     IndexLost,
@@ -33,6 +34,7 @@ from streamdedup.errors import (
     StoreUnavailable,
     StreamdedupError,
 )
+from streamdedup.index.documents import IndexEntry
 from streamdedup.index.memory import MemoryIndex
 from streamdedup.index.values import Opening
 from streamdedup.kafka.protocols import Batch, CommittedOffset, Message, Record
@@ -40,7 +42,8 @@ from streamdedup.position import Partition, Position
 from streamdedup.settings.validation import read_profile
 from streamdedup.wire import Decoder, decode_alert
 from tests import turns
-from tests.entries import pending_of
+from tests.alerts import a_document, a_match, an_alert
+from tests.entries import content_of, pending_of
 from tests.simulation.server import Connection, Link
 from tests.simulation.transport import MemoryHistory, MemorySource
 from tests.support.clock import ManualClock
@@ -349,9 +352,14 @@ def test_messages_of_other_programs_among_the_alerts_end_no_rebuild():
     assert world.send(Sent("d", OTHER_TEXT, 1)).run().total("pairs_total") == 2
 
 
-def test_a_document_that_has_left_its_cluster_is_not_in_it_after_a_rebuild():
+@pytest.mark.parametrize(
+    "records",
+    [[Sent("y", OTHER_TEXT, 0)], [Sent("w", OTHER_TEXT, 0), Sent("y", OTHER_TEXT, 0), Sent("y", TEXT, 0)]],
+    ids=["once", "and back"],
+)
+def test_a_document_that_has_left_its_cluster_is_not_in_it_after_a_rebuild(records):
     world = World([Sent("x", TEXT, 0), Sent("y", TEXT, 0)], on_index_lost="rebuild", batch_size=1).run()
-    world.send(Sent("y", OTHER_TEXT, 0)).run()
+    world.send(*records).run()
     world.server.go_back(None)
     world.start_later()
     world.send(Sent("z", "inlet fjord", 0)).run()
@@ -1126,3 +1134,70 @@ def test_a_rebuilt_index_with_scopes_knows_the_cluster_of_a_document_that_was_co
     world.start_later()
     world.send(Sent("z", OTHER_TEXT, 0)).run()
     assert world.index.get_entries([number])[number].cluster == cluster != number
+
+
+CONTINUED = [Sent("y", "amber birch", 0), Sent("y", "cedar delta ember", 0, op="append")]
+FURTHER, CHANGED = Sent("y", "fjord", 0, op="append"), Sent("x", OTHER_TEXT, 0)
+
+
+@pytest.mark.parametrize(
+    ("records", "recreated"),
+    [
+        (CONTINUED, False),
+        (CONTINUED, True),
+        ([*CONTINUED, FURTHER], False),
+        ([*CONTINUED, FURTHER], True),
+        ([*CONTINUED, CHANGED], False),
+        ([Sent("y", TEXT, 0), FURTHER, CHANGED], True),
+    ],
+)
+def test_a_rebuilt_index_knows_the_cluster_that_a_document_joined_when_it_was_continued(records, recreated):
+    world = World([Sent("q", "knoll lagoon jetty inlet", 0)], on_index_lost="rebuild", batch_size=1).run()
+    if recreated:
+        world.recreate()
+    world.send(Sent("x", TEXT, 0), *records).run()
+    number = document_number("articles", "y")
+    cluster = world.index.get_entries([number])[number].cluster
+    world.server.go_back(None)
+    world.start_later()
+    world.send(Sent("z", "tulip umber valley", 0)).run()
+    assert world.index.get_entries([number])[number].cluster == cluster == document_number("articles", "x")
+
+
+def test_an_alert_whose_match_has_changed_since_hides_no_earlier_alert_of_the_cluster():
+    first, last = "amber birch cedar", "grove heath inlet"
+    whole = f"{first} delta ember fjord {last}"
+    parts = [Sent("y", whole.removesuffix(last), 0), Sent("w", whole.removeprefix(first), 0)]
+    world = World([Sent("x", whole, 0), *parts], on_index_lost="rebuild", batch_size=1).run()
+    world.send(Sent("y", last, 0, op="append")).run()
+    assert [(name, cluster, matches[0].id) for name, _, cluster, matches in alerts_of(world)] == [
+        ("w", "x", "x"),
+        ("y", "x", "x"),
+        ("y", "x", "w"),
+    ]
+    world.send(Sent("w", OTHER_TEXT, 0), Sent("y", "knoll", 0, op="append")).run()
+    number = document_number("articles", "y")
+    cluster = world.index.get_entries([number])[number].cluster
+    world.server.go_back(None)
+    world.start_later()
+    world.send(Sent("z", "tulip umber valley", 0)).run()
+    assert world.index.get_entries([number])[number].cluster == cluster == document_number("articles", "x")
+
+
+def test_a_pair_of_a_continued_document_shows_no_cluster_in_another_scope():
+    index, position = MemoryIndex(), Position(INPUT, 0, 7)
+    index.open(FINGERPRINT)
+    fences = [index.fence(Partition(INPUT, 0), 1, 0)]
+    contents = [structs.replace(content_of(), first_digest=bytes(16), scope=scope * 8) for scope in (b"a", b"a", b"b")]
+    x, y, z = (
+        IndexEntry(number, name, b"%16d" % number, position, 0, number, content)
+        for name, content in zip("xyz", contents, strict=True)
+        if (number := document_number("articles", name))
+    )
+    index.insert_entries([x, y, z], fences)
+    seeds = Seeds(SimpleNamespace(name="articles", index=index), fences)
+    for name, entry in ("y", y), ("z", z):
+        match = a_match("x", position, pair=pair_key(pair_side(entry), pair_side(x)).hex())
+        seeds.add(an_alert(a_document(name, Position(INPUT, 0, 1)), match, cluster_id="x"))
+    seeds.write()
+    assert [index.get_entries([e.number])[e.number].cluster for e in (x, y, z)] == [x.number, x.number, z.number]
