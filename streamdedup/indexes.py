@@ -20,6 +20,9 @@ from streamdedup.settings import Profile, Redis, Settings
 from streamdedup.settings.redis import CONNECT_TIMEOUT_S, URL_ALLOWED, redact_url, url_mistake
 from streamdedup.similarity.measures import MEASURES
 
+#: Options that the URL of a program may have; daemons have keys of ``[redis]`` in place of them.
+_TLS_OPTIONS = frozenset({"ssl_ca_certs", "ssl_certfile", "ssl_keyfile", "ssl_check_hostname"})
+
 
 def detector_options(name: str, profile: Profile) -> DetectorOptions:
     return DetectorOptions(
@@ -87,9 +90,9 @@ def redis_backend(settings: Settings, connections: Servers) -> RedisBackend:
 def backend_at(url: str, prefix: str, indexes: Mapping[str, IndexParameters]) -> Backend:
     """Return the store of the indexes that a program writes with the library, on one server; nothing is sent yet.
 
-    Raises ``SettingsError`` for a URL that the settings would refuse too.
+    Raises ``SettingsError`` for a URL that the settings would refuse too, except for ``_TLS_OPTIONS``.
     """
-    mistake = url_mistake(url)
+    mistake = url_mistake(url, _TLS_OPTIONS)
     if mistake is not None:
         raise SettingsError(f"url: the value (not shown) is not valid: {mistake}; allowed: {URL_ALLOWED}")
     return RedisBackend(connect(url), RedisOptions(prefix=prefix, address=redact_url(url)), indexes)

@@ -20,7 +20,6 @@ _PORT = 6379
 CONNECT_TIMEOUT_S = 1.0
 #: Accepted URLs, for messages and documentation.
 URL_ALLOWED = '"redis://HOST:PORT/DB", "rediss://HOST:PORT/DB" or "unix:///PATH?db=DB"'
-_OPTIONS_ADVICE = "in a settings file other options are keys of [redis]"
 
 
 def _valid_url(url: SecretStr) -> SecretStr:
@@ -31,13 +30,14 @@ def _valid_url(url: SecretStr) -> SecretStr:
     return url
 
 
-def url_mistake(url: str) -> str | None:
+def url_mistake(url: str, tls_options: frozenset[str] = frozenset()) -> str | None:
     """Return the mistake in a URL of Redis, without any part of the URL; None for an accepted URL.
 
-    The Redis client reads options from the query of a URL; here they are keys of the section, except ``db``.
+    The Redis client reads options from the query of a URL. Beside ``db`` a URL with TLS may have those of
+    ``tls_options``; of a settings file they are keys of the section.
     """
     try:
-        mistake = _mistake_in_parts(url)
+        mistake = _mistake_in_parts(url, tls_options)
     except ValueError:  # of ``urlsplit`` or ``idna``, whose text may repeat a part of a password
         mistake = "its host or port is not valid"
     if mistake is None or "@" not in url:
@@ -45,20 +45,23 @@ def url_mistake(url: str) -> str | None:
     return f"{mistake}; in user and password, write % / ? # as %25 %2F %3F %23"
 
 
-def _mistake_in_parts(url: str) -> str | None:
+def _mistake_in_parts(url: str, tls_options: frozenset[str]) -> str | None:
     """Return the mistake in a URL, or None; ``ValueError`` for a host or a port that cannot exist."""
     parts = urlsplit(url)
     query = parse_qsl(parts.query, keep_blank_values=True)
     is_socket = parts.scheme == "unix"
     database = "" if is_socket else parts.path.strip("/")
+    databases = [value for key, value in query if key == "db"]
+    options = {"db", *tls_options} if parts.scheme == "rediss" else {"db"}
+    advice = "" if tls_options else "; other options are keys of [redis]"
     checks = {
         "it does not begin with redis://, rediss:// or unix://": url.startswith(_BEGINNINGS),
         "it has a part behind #": not parts.fragment,
-        f"it has an option behind ? other than db; {_OPTIONS_ADVICE}": all(key == "db" for key, _ in query),
+        f"it has an option behind ? other than {', '.join(sorted(options))}{advice}": options.issuperset(dict(query)),
         "its socket is no absolute path": not is_socket or (parts.path.startswith("/") and not parts.hostname),
         "its host is missing": is_socket or (parts.hostname or "").encode("idna"),
         "its host or port is not valid": parts.port != 0,
-        "its database is not a number": all(map(_is_number, [database or "0", *(value for _, value in query)])),
+        "its database is not a number": all(map(_is_number, [database or "0", *databases])),
     }
     return next((mistake for mistake, is_right in checks.items() if not is_right), None)
 
@@ -171,9 +174,11 @@ class Redis(TlsSection):
     @property
     def url_without_login(self) -> str:
         """The URL of a single server without user and password; empty in other modes."""
-        # Not by `geturl`, which drops the // of a URL without a host, as that of a Unix socket is.
-        login, at, _ = urlsplit(self._url).netloc.rpartition("@")
-        return self._url.replace(login + at, "", 1) if at else self._url
+        # Not by `geturl`, which drops the // of a URL without a host, as that of a Unix socket is. `urlsplit` leaves
+        # tabs and ends of lines out.
+        url = self._url.translate(dict.fromkeys(map(ord, "\t\r\n")))
+        login, at, _ = urlsplit(url).netloc.rpartition("@")
+        return url.replace(login + at, "", 1) if at else url
 
     def login(self) -> tuple[str, ...]:
         """Return the arguments of AUTH in clear: password, user and password, or none; files are read again."""

@@ -19,7 +19,7 @@ from streamdedup.cli.scan import find_pairs
 from streamdedup.errors import DecodeError, DocumentTooLarge, MessageError, SettingsError, StoreUnavailable
 from streamdedup.evaluation.trial import DetectorRun, document_at
 from streamdedup.index.memory import MemoryIndex
-from streamdedup.indexes import detector_options
+from streamdedup.indexes import backend_at, detector_options
 from streamdedup.library import ProfileKeys
 from streamdedup.settings import Profile as ProfileSection
 from streamdedup.settings.base import keys_of
@@ -410,7 +410,13 @@ def test_the_examples_do_what_the_page_shows():
 @pytest.mark.parametrize(
     ("url", "part"),
     [
-        ("redis://:secret@localhost/0?sockettimeout=5", "it has an option behind ? other than db"),
+        ("redis://:secret@localhost/0?sockettimeout=5", "it has an option behind ? other than db;"),
+        ("redis://:secret@localhost/0?ssl_ca_certs=a.pem", "it has an option behind ? other than db;"),
+        (
+            "rediss://:secret@localhost/0?ssl=1",
+            "it has an option behind ? other than db, ssl_ca_certs, ssl_certfile, ssl_",
+        ),
+        ("rediss://:secret@localhost/0?ssl_ca_certs=1&db=a", "its database is not a number"),
         ("redis://:secret@localhost/0?decode_responses=true", "it has an option behind ? other than db"),
         ("redis://:secret@localhost/articles", "its database is not a number"),
         ("redis://:secret@localhost/0/1", "its database is not a number"),
@@ -422,6 +428,14 @@ def test_the_refused_part_of_a_url_is_named_and_not_shown(use, url, part):
     with pytest.raises(SettingsError, match=rf"^url: .*{re.escape(part)}.*allowed: \"redis://HOST") as caught:
         use(url)
     assert "secret" not in str(caught.value)
+
+
+def test_the_url_of_a_program_may_name_the_files_of_tls():
+    url = "rediss://localhost/0?db=2&ssl_ca_certs=a.pem&ssl_certfile=b.pem&ssl_keyfile=c.pem&ssl_check_hostname=false"
+    with backend_at(url, "prefix", {}) as backend:
+        made = backend.connections.client.connection_pool.make_connection()
+    assert (made.db, made.ca_certs, made.certfile, made.keyfile) == (2, "a.pem", "b.pem", "c.pem")
+    assert made.check_hostname is False
 
 
 class TestBesideDatasketch:

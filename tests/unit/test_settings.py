@@ -788,7 +788,7 @@ def test_urls_of_redis_are_accepted(url):
     assert load({"redis.url": url}).redis.url.get_secret_value() == url
 
 
-OPTION = "it has an option behind ? other than db; in a settings file other options are keys of [redis]"
+OPTION = "it has an option behind ? other than db; other options are keys of [redis]"
 #: Advice for a URL with a login.
 ENCODE = "; in user and password, write % / ? # as %25 %2F %3F %23"
 

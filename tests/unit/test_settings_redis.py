@@ -78,6 +78,9 @@ class TestAccepted:
         assert (arguments["path"], arguments["db"]) == ("/run/redis.sock", 3)
         assert arguments.get("password") == ("p@" if "@" in url else None)
 
+    def test_an_end_of_a_line_in_a_password_leaves_no_login_in_the_address(self):
+        assert load({"redis.url": "redis://u:secret\r@[::1]:1/2"}).redis.url_without_login == "redis://[::1]:1/2"
+
 
 @pytest.mark.parametrize(
     ("given", "key", "said"),
