@@ -202,6 +202,14 @@ class TestSets:
         assert [lab.client.scard(key) for key in lab.bucket_keys()] == [2, PART, 2]
         assert min(lab.client.pttl(key) for key in lab.bucket_keys()) > LIFETIME_MS - 60_000
 
+    def test_only_an_insertion_with_the_longer_lifetime_parts_a_bucket(self, redis_client):
+        lab = Lab(redis_client, "sets")
+        lab.insert(documents(PART), [7] * PART)
+        for lifetime_ms, parts in ((60_000, [PART + 1]), (LIFETIME_MS, [1, PART + 1])):
+            Lab(redis_client, "sets", lifetime_ms=lifetime_ms).insert([50 + len(parts)], [7])
+            assert [lab.client.scard(key) for key in lab.bucket_keys()] == parts
+            assert min(lab.client.pttl(key) for key in lab.bucket_keys()) > LIFETIME_MS - 60_000
+
 
 class TestParts:
     """A bucket in two parts, of which the earlier one takes no further members."""
@@ -222,19 +230,23 @@ class TestParts:
         return [lab.client.scard(key) for key in lab.bucket_keys()]
 
     def expire(self, lab) -> None:
+        """Let the earlier part of each bucket expire; the later part was changed later."""
         for slot in range(BANDS):
             assert lab.client.unlink(KEYS.buckets_prefix(slot) + b"\0\0\0\7:") == 1
+        for key in lab.bucket_keys():
+            lab.client.pexpire(key, LIFETIME_MS // 2)
 
     def test_a_smaller_bucket_is_whole(self, sets):
         assert self.parts(sets) == [PART]
 
-    def test_the_earlier_part_expires_a_lifetime_after_its_last_insertion(self, sets):
+    def test_both_parts_live_for_a_lifetime_from_the_insertion_that_parts_the_bucket(self, sets):
         (key,) = sets.bucket_keys()
         sets.client.pexpire(key, 60_000)
         assert sets.insert([50], [7]).candidates == [dict.fromkeys(documents(PART), BANDS)]
         assert self.parts(sets) == [1, PART]
-        later, earlier = (sets.client.pttl(key) for key in sets.bucket_keys())
-        assert earlier <= 60_000 < LIFETIME_MS - 60_000 < later
+        later, earlier = (sets.client.pexpiretime(key) for key in sets.bucket_keys())
+        assert later == earlier
+        assert sets.client.pttl(key) > LIFETIME_MS - 60_000
 
     def test_documents_that_come_for_ever_find_no_expired_numbers_and_no_full_bucket(self, redis_client):
         for cap in (4, 4 * PART):

@@ -2,8 +2,8 @@
 --
 -- A bucket is a set of document numbers, which expires a lifetime after its last insertion. Numbers of expired documents would stay in
 -- it as long as documents come. So an insertion that finds PART members or more renames the set: it is the earlier part of the bucket,
--- takes no further members and expires. A new set is the later part, and is renamed in turn when the earlier part has expired. A member
--- is in only one part, and there is no earlier part without a later one, unless daemons have different settings of `retention`.
+-- takes no further members and expires a lifetime later. A new set is the later part, and is renamed in turn when the earlier part has
+-- expired. A member is in only one part, and there is no earlier part without a later one.
 --
 -- Keys: K = prefix .. band key (the bucket, or its later part), K .. ':' (the earlier part).
 local PART, call, sub = 16, redis.call, string.sub

@@ -9,7 +9,8 @@
 local prefix, lifetime, cap, shown = ARGV[used + 1], tonumber(ARGV[used + 2]), tonumber(ARGV[used + 3]), ARGV[used + 4]
 local band_keys, i, result = ARGV[used + 5], 0, {}
 local time = call('TIME')
-local expiry = string.format('%.0f', time[1] * 1000 + math.floor(time[2] / 1000) + lifetime)
+local expiry_ms = time[1] * 1000 + math.floor(time[2] / 1000) + lifetime
+local expiry, parted_expiry = string.format('%.0f', expiry_ms), string.format('%.0f', expiry_ms + 1)
 -- A bucket that is full after fewer than PART members is parted before.
 local least_part = cap > 0 and math.max(1, math.min(PART, cap / 2)) or PART
 for number in string.gmatch(ARGV[used + 6], '%S+') do
@@ -31,15 +32,17 @@ for number in string.gmatch(ARGV[used + 6], '%S+') do
       result[#result + 1], result[#result + 2] = -i, joined(members, call('SRANDMEMBER', earlier, shown - #members))
     else
       if lifetime > 0 then
-        local condition = 'GT'  -- never earlier: a daemon that has a longer retention may have set the time to live
-        if earlier_count == 0 and count > least_part then
+        -- Never earlier: a daemon that has a longer retention may have set the time to live. Only such a daemon parts the bucket, because
+        -- the later part may not expire before the earlier one.
+        if earlier_count == 0 and count > least_part and call('PEXPIREAT', key, parted_expiry, 'GT') == 1 then
           call('SREM', key, number)
           call('RENAME', key, earlier)
           call('SADD', key, number)
+          call('PEXPIREAT', key, parted_expiry)
           earlier_count = count - 1
-          condition = 'NX'  -- a new set has no time to live, which counts as an infinite one
+        else
+          call('PEXPIREAT', key, expiry, 'GT')
         end
-        call('PEXPIREAT', key, expiry, condition)
       end
       local members = call('SMEMBERS', key)
       result[#result + 1] = i
