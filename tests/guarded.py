@@ -19,8 +19,8 @@ from tests.guarded_kafka import GuardedKafka, Right
 
 #: Seconds that a command may take to end; on a busy machine, its imports alone take ten.
 ANSWER_S = 180.0
-#: Users, each with all rights of the daemon but those that the name says; "whole" has more.
-USERS = ("whole", "least", "no-input", "no-duplicates", "no-group", "no-transactions", "no-settings")
+#: Users, each with all rights of the daemon but those that the name says; "whole" and "replay" have more.
+USERS = ("whole", "replay", "least", "no-input", "no-duplicates", "no-group", "no-transactions", "no-settings")
 #: Consumer group that the users have their rights for.
 GROUP = "articles-group"
 #: Topics that they have their rights for.
@@ -129,6 +129,9 @@ def guarded(folder: Path, passwords: dict[str, str], redis_program: str | None) 
         kafka.let_in_by_scram("least")
         # Who also creates topics, fills the input topic and reads the alerts.
         kafka.grant("whole", [(ResourceType.TOPIC, "*", ACLOperation.ALL)])
+        # Lacks only the right on the group that stores the progress of a replay.
+        kafka.grant("replay", [(ResourceType.TOPIC, INPUT, ACLOperation.WRITE)])
+        kafka.grant("replay", [(ResourceType.TOPIC, LETTERS, ACLOperation.READ)])
         setup = Guarded(folder, kafka, store, passwords)
         with setup.client() as client:
             may_log_in = {"enabled": True, "passwords": [f"+{passwords['redis']}"], "keys": ["*"]}

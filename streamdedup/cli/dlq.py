@@ -129,13 +129,16 @@ def replay(
     with DeadLetterReplay(
         topic_options, letter_filter, partition_counts, topic_ids(options), from_beginning=from_beginning
     ) as replayer:
-        _tell_start(replayer, topic_options, is_unattended=yes and not dry_run)
+        _tell_start(replayer, topic_options, must_have_progress=yes and not dry_run and letter_filter.accepts_all)
         total = None
         # Counting reads the dead letters once more, so a replay with --yes does without it.
         if dry_run or not yes:
             tally = replayer.count()
             _report("to replay", tally)
-            if dry_run or not tally.replayed_count:
+            if dry_run:
+                return
+            if not tally.replayed_count:
+                replayer.store_progress()  # Kafka deletes it some time after the last commit
                 return
             confirm("Replay them?", yes=yes)
             total = tally.replayed_count
@@ -153,8 +156,8 @@ def _refuse_unknown_topics(letter_filter: DeadLetterFilter, existing: tuple[str,
         raise SettingsError(f"--topic {unknown[0]}: no profile has this topic; the settings name {names}")
 
 
-def _tell_start(replayer: DeadLetterReplay, options: KafkaOptions, *, is_unattended: bool) -> None:
-    """Say that all dead letters are read, if the progress does not fit or is absent; refuse the latter unattended."""
+def _tell_start(replayer: DeadLetterReplay, options: KafkaOptions, *, must_have_progress: bool) -> None:
+    """Say that all dead letters are read, if the progress does not fit or is absent."""
     if replayer.is_recreated:
         tell_prefixed(f"{options.topics[0]} was created again since the last replay; all of it is read")
     if replayer.lacks_progress:
@@ -162,7 +165,7 @@ def _tell_start(replayer: DeadLetterReplay, options: KafkaOptions, *, is_unatten
             f"the consumer group {group_of(options.group_id)} stores no progress: this is the first replay, or Kafka "
             "has deleted the progress (offsets.retention.minutes); all dead letters are read, also those sent before"
         )
-        if is_unattended:
+        if must_have_progress:
             cure = "run it without --yes, limit it by --since, or add --from-beginning"
             raise StreamdedupError(f"--yes: {notice}: {cure}")
         tell_prefixed(notice)

@@ -127,10 +127,10 @@ class DeadLetterReplay:
 
     Covers the dead letters that exist at construction; failures during the replay are left for the next run.
     ``is_recreated``: the stored progress of some partition lies after its end, so the dead-letter topic was created
-    again since the last run; these partitions are read from their beginnings. ``lacks_progress``: a run that would
-    store progress finds none, so dead letters that were replayed before may be sent again. ``options`` has the
-    dead-letter topic, ``partition_counts`` and ``topic_ids`` the input topics. With ``from_beginning`` the stored
-    progress is ignored.
+    again since the last run; these partitions are read from their beginnings. ``lacks_progress``: no
+    progress is stored, and no time limits the run, so dead letters that were replayed before may be sent again.
+    ``options`` has the dead-letter topic, ``partition_counts`` and ``topic_ids`` the input topics. With
+    ``from_beginning`` the stored progress is ignored.
     """
 
     def __init__(
@@ -172,12 +172,14 @@ class DeadLetterReplay:
         """Replay, and yield the same growing tally every 2 seconds and at the end.
 
         Steps:
-            1. Send dead letters.
-            2. Wait until Kafka has stored them.
-            3. Without a filter: commit the progress. Dead letters sent after the last commit are sent again by the
+            1. Without a filter: commit the progress unchanged, so that a lack of rights ends the run here.
+            2. Send dead letters.
+            3. Wait until Kafka has stored them.
+            4. Without a filter: commit the progress. Dead letters sent after the last commit are sent again by the
                next run.
         """
         tally, committed_at = Tally(), time.monotonic()
+        self.store_progress()
         with Feeder(self._options) as feeder:
             try:
                 for letter, message in self._messages(tally):
@@ -236,7 +238,7 @@ class DeadLetterReplay:
         done = dict(self._reader.beginnings)
         progress = self._offsets.read(self._reader.ends)
         # A partition alone without an offset is a new one: each commit is of all partitions, which expire together.
-        self.lacks_progress = self._filter.accepts_all and not progress and done != self._reader.ends
+        self.lacks_progress = self._filter.since_s is None and not progress and done != self._reader.ends
         for partition, stored in progress.items():
             # A stored offset after the end of the partition is from an earlier topic with this name.
             if stored.offset > self._reader.ends[partition]:
@@ -247,6 +249,10 @@ class DeadLetterReplay:
 
     def _commit(self, feeder: Feeder) -> None:
         feeder.flush()
+        self.store_progress()
+
+    def store_progress(self) -> None:
+        """Commit the progress of this run, unless it has a filter."""
         if self._filter.accepts_all:
             self._offsets.write({partition: CommittedOffset(offset) for partition, offset in self._done.items()})
 

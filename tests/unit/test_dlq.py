@@ -25,7 +25,7 @@ from streamdedup.cli.dlq_replay import (
 from streamdedup.cli.rendering.dead_letters import dead_letter_json, dead_letter_line
 from streamdedup.cli.rendering.safe_text import escaped
 from streamdedup.cli.settings_options import parse_since
-from streamdedup.errors import SettingsError, StreamdedupError
+from streamdedup.errors import BrokerMisconfigured, SettingsError, StreamdedupError
 from streamdedup.kafka.pace import Pace
 from streamdedup.kafka.protocols import Batch, CommittedOffset, Record
 from streamdedup.position import Position
@@ -280,7 +280,9 @@ def broker(monkeypatch):
     parts = {"ReaderToEnds": reader, "GroupOffsets": offsets, "Feeder": feeder}
     for name, part in parts.items():
         monkeypatch.setattr(dlq_replay, name, lambda *_, part=part: contextlib.nullcontext(part))
-    return SimpleNamespace(stored=stored, sent=sent, reader=reader, partition=partition, needed_rights=None)
+    return SimpleNamespace(
+        stored=stored, sent=sent, reader=reader, offsets=offsets, partition=partition, needed_rights=None
+    )
 
 
 @pytest.fixture
@@ -352,6 +354,35 @@ def test_a_replay_without_progress_says_so_and_is_refused_where_nobody_is_asked(
     broker.stored.clear()  # Kafka deletes offsets after a time, and keeps the dead letters
     assert replay_command("--yes", code=StreamdedupError)[0] == 0
     assert NO_PROGRESS in replay_command("--dry-run", "--yes")[1]
+
+
+def test_a_replay_of_some_codes_without_progress_says_so_unless_a_time_limits_it(replay_command, broker):
+    code = ("--yes", "--code", "not_json")
+    sent_count, text = replay_command(*code)
+    assert (sent_count, NO_PROGRESS in text) == (1, True)
+    assert NO_PROGRESS not in replay_command(*code, "--since", "1h")[1]
+    broker.stored[broker.partition] = CommittedOffset(0)
+    assert NO_PROGRESS not in replay_command(*code)[1]
+
+
+@pytest.mark.parametrize("options", [("--yes", "--from-beginning"), ()])
+def test_a_replay_that_may_not_store_its_progress_sends_nothing(replay_command, broker, options):
+    def refuse(_progress):
+        raise BrokerMisconfigured
+
+    broker.offsets.write = refuse
+    assert replay_command(*options, code=BrokerMisconfigured)[0] == 0
+
+
+def test_a_replay_with_nothing_to_send_stores_the_progress_again(replay_command, broker):
+    replay_command()
+    kept = dict(broker.stored)
+    writes = []
+    broker.offsets.write = writes.append
+    for options, expected in (((), [kept]), (("--dry-run",), []), (("--code", "not_json"), [])):
+        writes.clear()
+        assert replay_command(*options)[0] == 0
+        assert writes == expected
 
 
 def test_a_replay_from_the_beginning_sends_all_whatever_progress_is_stored(replay_command, broker):
