@@ -67,8 +67,10 @@ def tables_text(results: dict[str, Any], target: TextIO) -> str:
             text = f"To write and read the boilerplate, which the section names: {printable(command)}"
             print_line(console, Text(text))
         elif proposed["stop_shingles"] is not None:
-            text = "The section names boilerplate, which --apply FILE.toml writes; streamdedup stop-shingles --config "
-            print_line(console, Text(f"{text}FILE.toml shows it"))
+            text = (
+                "The section names boilerplate, which --apply FILE.toml writes. To read it: streamdedup stop-shingles, "
+            )
+            print_line(console, Text(f"{text}with the same texts and --config FILE.toml"))
         console.print(Text(f"\n{proposed['settings_file']}"), soft_wrap=True)  # to be copied
     return buffer.getvalue()
 
