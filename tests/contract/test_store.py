@@ -1025,13 +1025,15 @@ class TestIncarnations:
         new = store.fence(PARTITION, 1, 0, state=BrokerState(NEXT_TOPIC_ID))
         assert store.claim_pairs([(pair, new.position_at(5)) for pair in PAIRS], [new]) == [False, True]
 
-    def test_pending_matches_of_the_incarnation_before_are_deleted_and_no_others(self, store):
+    def test_pending_matches_of_the_incarnation_before_are_deleted_and_its_own_after_the_commit(self, store):
         old = store.fence(PARTITION, 1, 0, state=BrokerState(TOPIC_ID))
         store.save_pending_matches([(old.position_at(5), pending_of([PAIRS[0]], "old"))], [old])
         new = store.fence(PARTITION, 1, 0, state=BrokerState(NEXT_TOPIC_ID))
         found = pending_of([PAIRS[1]], "new")
         assert store.save_pending_matches([(new.position_at(5), found)], [new]) == [found]
         assert store.save_pending_matches([(old.position_at(5), PendingMatches())], [new]) == [PendingMatches()]
+        store.finish({PARTITION: 6}, [new.position_at(5)], [new])
+        assert store.save_pending_matches([(new.position_at(5), PendingMatches())], [new]) == [PendingMatches()]
 
 
 EARLIER, LATER = (f"{0:013d}.{sequence:010d}.{sequence:017d}" for sequence in (1, 2))

@@ -384,6 +384,12 @@ class TestVersions:
         stream.index(a_document("b", TEXT, 3))
         assert stream.pairs == Counter([("a", "b")])
 
+    def test_a_deletion_that_comes_after_a_later_version_leaves_that_version_in_the_index(self, stream):
+        stream.index(a_document("a", TEXT, 2))
+        stream.delete([a_document("a", "", 1, op="delete")])
+        stream.index(a_document("b", TEXT, 3))
+        assert stream.pairs == Counter([("a", "b")])
+
 
 class TestWindow:
     @pytest.mark.parametrize(("difference_ms", "pairs"), [(1000, [("a", "b")]), (1001, [])])

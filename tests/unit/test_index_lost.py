@@ -14,7 +14,7 @@ from streamdedup import clock
 from streamdedup.cli import index as commands
 from streamdedup.daemon import rebuild, rebuild_seeds
 from streamdedup.daemon.attempts import lineage_of
-from streamdedup.daemon.losses import Gap, Loss, find_losses
+from streamdedup.daemon.losses import Gap, Loss, find_losses, losses_between
 from streamdedup.daemon.metrics import REBUILD_KINDS
 from streamdedup.daemon.partitions import PartitionOwnership
 from streamdedup.daemon.read_ahead import POLL_S
@@ -36,7 +36,7 @@ from streamdedup.errors import (
 )
 from streamdedup.index.documents import IndexEntry
 from streamdedup.index.memory import MemoryIndex
-from streamdedup.index.values import Opening
+from streamdedup.index.values import Opening, PartitionState
 from streamdedup.kafka.protocols import Batch, CommittedOffset, Message, Record
 from streamdedup.position import Partition, Position
 from streamdedup.settings.validation import read_profile
@@ -932,6 +932,21 @@ def test_a_gap_reaches_back_to_the_last_known_commit_and_not_to_an_announcement(
     assert [find_losses(index, {lost: CommittedOffset(end, ids[3])})[0].gap for end in (2, 3, 4)] == [None, None, gap]
     # A copy from before a complete rebuild lacks claims that the rebuild restored.
     assert find_losses(index, {lost: CommittedOffset(9, f"{2:013d}{ids[3][13:]}")})[0].gap is None
+
+
+def test_an_index_whose_slots_know_different_lineages_of_one_partition_of_several_has_no_gap():
+    """A slot has gone back to a time before a loss of the first partition was accepted."""
+    old, new = (f"{lineage:013d}.{1:010d}.{1_000_000:017d}" for lineage in (1, 2))
+    first, second = Partition(INPUT, 0), Partition(INPUT, 1)
+    committed = dict.fromkeys([first, second], CommittedOffset(9, new))
+    gaps = []
+    for latest in (old, new):
+        states = {
+            first: PartitionState(9, old, announced_start=3, committed_attempt=old, latest=latest),
+            second: PartitionState(9, new, announced_start=3, latest=new),
+        }
+        gaps += [loss.gap for loss in losses_between(committed, states)]
+    assert gaps == [Gap(3, 1_000), None]
 
 
 @pytest.mark.parametrize(

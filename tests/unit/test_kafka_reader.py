@@ -5,7 +5,7 @@ from types import SimpleNamespace
 
 import pytest
 from kafka.errors import NodeNotReadyError, TopicAuthorizationFailedError
-from kafka.structs import TopicPartition
+from kafka.structs import OffsetAndTimestamp, TopicPartition
 
 from streamdedup.errors import BrokerMisconfigured, BrokerUnavailable
 from streamdedup.kafka import reader
@@ -84,6 +84,13 @@ def test_a_record_at_the_end_is_not_read(log):
         assert offsets(read.batches()) == [0, 1, 2]
     with reader.KafkaHistory(OPTIONS).open(["t"], None, {Partition("t", 0): 2}) as span:
         assert offsets(span.batches()) == [0, 1]
+
+
+@pytest.mark.parametrize(("first", "read"), [(OffsetAndTimestamp(1, 1, -1), [1, 2]), (None, [])])
+def test_a_span_begins_with_the_first_record_since_its_time_and_is_empty_without_one(log, monkeypatch, first, read):
+    monkeypatch.setattr(log, "offsets_for_times", lambda _times, timeout_ms: {T: first}, raising=False)
+    with reader.KafkaHistory(OPTIONS).open(["t"], 1, {PARTITION: 4}) as span:
+        assert offsets(span.batches()) == read
 
 
 def test_partitions_without_a_leader_are_waited_for_together(log, monkeypatch):

@@ -1,10 +1,13 @@
 """A topic that is deleted and created again: its incarnations, and what is counted."""
 
+from types import SimpleNamespace
+
 import pytest
 
+from streamdedup.daemon.partitions import PartitionOwnership
 from streamdedup.index.memory import MemoryIndex
 from streamdedup.index.values import UNKNOWN_BROKER_STATE
-from streamdedup.kafka.protocols import Batch, Record
+from streamdedup.kafka.protocols import Batch, CommittedOffset, Record
 from streamdedup.position import Partition, PartitionIncarnation, Position
 from tests.turns import GROUP, INPUT, Killed, Moment, Sent, World, once
 
@@ -107,6 +110,19 @@ def test_silence_is_unexplained_where_the_committed_offset_is_gone_and_was_not_s
     world.run()
     assert world.total("documents_silent_total") == len(BEFORE)
     assert world.total("documents_silent_unexplained_total") == (len(BEFORE) if deleted else 0)
+
+
+@pytest.mark.parametrize(("end", "has_commit"), [(8, False), (9, True)])
+def test_without_ids_only_a_committed_offset_beyond_the_end_is_of_the_old_topic(end, has_commit):
+    """An offset at the end is of this topic, also where a rewind has moved the position of this process below it."""
+    index, partition = MemoryIndex(), Partition(INPUT, 0)
+    index.open({})
+    index.fence(partition, 1, 7)
+    ownership = PartitionOwnership({INPUT: SimpleNamespace(name="articles", index=index, fingerprint={})})
+    committed = CommittedOffset(9)
+    source = SimpleNamespace(committed_offset=lambda _: committed, end=lambda _: end, confirm=lambda: None)
+    batch = Batch((Record(Position(INPUT, 0, 7), 0, None, b""),), generation=1)
+    assert ownership.take_over(batch, source)[partition].has_commit is has_commit
 
 
 def test_a_partition_incarnation_is_parsed_from_its_text():

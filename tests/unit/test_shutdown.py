@@ -6,7 +6,6 @@ import subprocess
 import sys
 import textwrap
 import threading
-import time
 from types import SimpleNamespace
 
 import pytest
@@ -14,6 +13,7 @@ import pytest
 from streamdedup.daemon import shutdown
 from streamdedup.daemon.shutdown import StopSignals, StopTimer, Watchdog
 from streamdedup.errors import EXIT_FORCED, EXIT_STALLED
+from tests.support.clock import ManualClock
 
 #: Longest wait of a test, in seconds.
 PATIENCE_S = 180.0
@@ -176,11 +176,18 @@ def test_a_process_that_ends_in_time_keeps_its_own_code():
     assert (ended.returncode, ended.stderr) == (7, "")
 
 
-def test_a_second_begin_does_not_prolong_the_time():
-    acted = threading.Event()
-    end_s = time.monotonic() + PATIENCE_S
-    with StopTimer(0.5, action=lambda _line: acted.set()) as timer:
-        timer.begin()
-        while not acted.wait(0.05):
-            timer.begin()
-            assert time.monotonic() < end_s
+def test_the_time_to_stop_counts_from_the_first_begin(monkeypatch):
+    clock = ManualClock()
+    monkeypatch.setattr(shutdown, "time", SimpleNamespace(monotonic=clock))
+    events, waits_s = iter([(60, "begin"), (3, "begin"), (0, "end")]), []
+
+    def get(timeout=None):
+        waits_s.append(timeout)
+        passed_s, event = next(events)
+        clock.now_s += passed_s
+        return event
+
+    timer = StopTimer(8, action=lambda _line: None)
+    timer._events = SimpleNamespace(get=get)
+    timer._run()
+    assert waits_s == [None, 8, 5]
