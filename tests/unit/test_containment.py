@@ -92,6 +92,10 @@ class TestEstimated:
         assert found.overlaps.smaller_sides()[0] == "left"
         assert found.overlaps.standard_errors()[0] == standard_error(1.0, float(found.values[0]), 64) == 0.0
 
+    def test_the_smaller_count_is_that_of_the_set_and_not_of_its_drawn_elements(self):
+        found = compared(Sketcher(HashFamily(64), 400, 8), range(334), range(1000))
+        assert (found.exact[0], found.smaller_counts[0]) == (False, 334)
+
     @settings(max_examples=examples(25))
     @given(SIZES, st.integers(0, 2**32))
     def test_estimates_differ_from_the_exact_value_by_their_standard_error(self, sizes, seed):

@@ -559,6 +559,11 @@ def test_a_line_of_the_greatest_length_is_read(tmp_path, monkeypatch):
     assert [e.text for e in CorpusReader(write(tmp_path, "d.txt", b"123456789\n123456789"))] == ["123456789"] * 2
 
 
+def test_articles_within_the_greatest_length_may_be_longer_together(tmp_path, monkeypatch):
+    monkeypatch.setattr(sources, "MAX_LINE_BYTES", len(SGML))
+    assert len(list(CorpusReader(write(tmp_path, "r.sgm", SGML * 2)))) == 8
+
+
 def test_a_file_that_cannot_be_opened_is_an_error(tmp_path):
     path = write(tmp_path, "d.jsonl", LINES)
     reader = CorpusReader(path)

@@ -86,6 +86,18 @@ def test_edited_texts_among_many_others_are_all_found():
         assert joined(sets, threshold) == expected
 
 
+@pytest.mark.parametrize(
+    ("threshold", "smaller", "larger"),
+    [
+        # In floating-point numbers 63 * (2 * 0.8 / 1.8) is above 56, and 100 * 0.55 above 55.
+        (0.8, range(63), range(7, 70)),
+        (0.55, range(55), range(100)),
+    ],
+)
+def test_a_pair_exactly_at_the_threshold_is_found_where_the_bounds_are_rounded_up(threshold, smaller, larger):
+    assert joined([frozenset(smaller), frozenset(larger)], threshold) == {(0, 1): threshold}
+
+
 def test_progress_is_reported_until_all_sets_are_done():
     told = []
     hashes, offsets = arrays_of([frozenset({1, 2}), frozenset({2, 3}), frozenset({1, 2}), frozenset()])

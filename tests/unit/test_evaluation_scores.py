@@ -6,11 +6,12 @@ import numpy as np
 import pytest
 
 from streamdedup.detection.model import DetectorOptions
+from streamdedup.detection.suppression import Suppression
 from streamdedup.evaluation.join import join
 from streamdedup.evaluation.misses import Miss, near_duplicates
 from streamdedup.evaluation.pairs import Pairs, gathered, shingle_sets, similarities
 from streamdedup.evaluation.rates import Rate
-from streamdedup.evaluation.scores import joined_from, score
+from streamdedup.evaluation.scores import joined_from, score, without_suppressed
 from streamdedup.evaluation.trial import Findings, Trial, document_at
 from streamdedup.index.memory import MemoryIndex
 from streamdedup.similarity.containment import ContainmentRule
@@ -96,6 +97,13 @@ def test_a_missed_pair_by_containment_has_its_reason():
     scores, _ = evaluated(with_additions(60, lost=3), estimated)
     assert set(scores.missed) <= {Miss.ESTIMATE, Miss.NO_SHARED_BAND}
     assert scores.missed[Miss.ESTIMATE]
+
+
+@pytest.mark.parametrize(("source", "count"), [("a", 0), ("", 1), (None, 1)])
+def test_pairs_of_one_source_are_left_out_where_the_source_is_known(source, count):
+    sets = shingle_sets(Shingler(OPTIONS.shingles), [words(1, 2, 3)] * 2)
+    pair = Pairs(np.array([0]), np.array([1]), np.array([1.0]))
+    assert len(without_suppressed(pair, Suppression(ignore_same_source=True), [source] * 2, sets).left) == count
 
 
 def test_recall_counts_from_recall_from_on():

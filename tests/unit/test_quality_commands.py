@@ -332,6 +332,13 @@ def test_the_number_of_neighbours_is_reported(run, corpus, arguments, lines, sai
     assert err.startswith(said)
 
 
+@pytest.mark.parametrize("document", ["a", "f"])
+def test_neighbours_of_several_batches_are_those_of_one(run, corpus, monkeypatch, document):
+    whole = run("neighbours", corpus, "--id", document)
+    monkeypatch.setattr("streamdedup.cli.neighbours.BATCH_DOCUMENTS", 2)
+    assert run("neighbours", corpus, "--id", document) == whole
+
+
 def test_a_text_without_shingles_has_no_neighbours(run, corpus, tmp_path):
     skipping = settings_with(tmp_path, 'short_texts = "skip"')
     code, out, err = run("neighbours", corpus, "--id", "a", "--size", "40", *skipping)

@@ -24,7 +24,7 @@ from streamdedup.similarity.lsh import Banding
 from streamdedup.similarity.minhash import HashFamily
 from streamdedup.text.shingles import ShingleOptions, Shingler
 from streamdedup.text.stop_shingles import parse_stop_shingles
-from streamdedup.tuning.advice import SERVERS, least_words, recommend
+from streamdedup.tuning.advice import SERVERS, least_words, recommend, tuned_profile
 from streamdedup.tuning.candidates import (
     candidate_counts,
     distinct_sets,
@@ -87,12 +87,14 @@ class TestSample:
         assert [text.split()[1] for text in one.texts] == [scope.split()[1] for scope in one.scopes]
         assert one.ids[-1] > "d0500"
 
-    def test_each_document_has_the_same_chance(self):
-        places = Counter()
-        for shift in range(60):
-            stream = [(str((at + shift) % 60), "", None, None) for at in range(60)]
-            places.update(draw_sample(stream, 20).ids)
-        assert set(places.values()) == {20}
+    def test_each_document_has_the_same_chance(self, monkeypatch):
+        counts, stream = Counter(), [(str(at), "", None, None) for at in range(60)]
+        for seed in range(300):
+            monkeypatch.setattr("streamdedup.tuning.sample._SEED", seed)
+            counts.update(draw_sample(stream, 20).ids)
+        # Each is in a third of the samples: 100, with a standard deviation of 8.
+        assert len(counts) == 60
+        assert 60 < min(counts.values()) < max(counts.values()) < 140
 
 
 class TestGrowth:
@@ -238,6 +240,15 @@ class TestRows:
             banding = row.banding
             assert banding.probability(row.threshold) >= row.min_recall
             assert type(banding)(banding.bands - 1, banding.rows).probability(row.threshold) < row.min_recall
+
+    def test_a_part_of_the_sample_has_the_candidates_of_a_sample_of_that_size(self):
+        texts = made_texts(300)
+        part = Study(WORDS, texts, FAMILY, floor=0.5, text_numbers=np.arange(150))
+        (row,) = rows_of(part, workload(), [0.8], [0.9])
+        alone = Study(WORDS, texts[:150], FAMILY, floor=0.5)
+        (expected,) = rows_of(alone, workload(sample_share=0.5), [0.8], [0.9])
+        assert row.candidates == expected.candidates
+        assert row.candidates.related.near > 0
 
     def test_a_recall_of_1_is_reached_by_one_band_for_copies_and_by_no_bands_below(self, study):
         (row,) = rows_of(study, workload(), [0.8, 1.0], [1.0])
@@ -812,6 +823,14 @@ class TestCaps:
 
 
 class TestAdvice:
+    @pytest.mark.parametrize(("kind", "kept"), [(WORDS, "stops.txt"), (ShingleOptions("word", 2), "none"),
+                                                (ShingleOptions("char", 3), "none")])  # fmt: skip
+    def test_a_file_of_stop_shingles_is_kept_for_the_same_kind_of_shingles_only(self, kind, kept):
+        profile = named_profile(None, "articles", {}).model_copy(update={"stop_shingles": "stops.txt"})
+        assert (profile.shingle_unit, profile.shingle_size) == (WORDS.unit, WORDS.size)
+        (row,) = rows_of(Study(kind, made_texts(30), FAMILY, floor=0.5), workload(), [0.8], [0.9])
+        assert tuned_profile(profile, row).stop_shingles == kept
+
     @pytest.mark.parametrize(("count", "reason"), [(40, "half of the texts have 40 words or more"),
                                                    (10, "half of the texts have 10 words or fewer")])  # fmt: skip
     def test_texts_that_are_too_short_are_named_also_where_one_kind_of_shingles_was_tried(self, count, reason):
