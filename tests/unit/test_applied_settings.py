@@ -65,6 +65,17 @@ def test_files_to_which_a_section_can_be_applied_stay_as_they_are(tmp_path):
         assert path.read_text(encoding="utf-8") == text
 
 
+@pytest.mark.parametrize("mode", [0o600, 0o640, None])
+def test_a_file_keeps_its_permissions_and_a_new_one_is_readable_for_all(tmp_path, mode):
+    path = tmp_path / "streamdedup.toml"
+    if mode is not None:
+        path.write_text(f"{SERVERS}\n{OLD}", encoding="utf-8")
+        path.chmod(mode)
+    apply_section(path, "articles", {"toml": NEW, "stop_shingles": None})
+    assert NEW in path.read_text(encoding="utf-8")
+    assert path.stat().st_mode & 0o777 == (mode or 0o644)
+
+
 def test_stop_shingles_are_written_before_the_settings_that_name_them(tmp_path, monkeypatch):
     path = tmp_path / "streamdedup.toml"
     path.write_text(f"{SERVERS}\n{OLD}", encoding="utf-8")

@@ -634,6 +634,17 @@ def test_the_tombstones_of_a_scope_are_in_the_partitions_of_its_documents_and_ha
     assert sent == [(b"a", None, [], 5), (b"articles@3:1:7", None, [], 1), (b"articles:2:7", None, [], 2)]
 
 
+def test_an_erased_scope_has_continued_documents_but_none_that_was_deleted_or_left_it(produced):
+    records = records_of(
+        *((key, b'{"text":"a","scope":"x"}') for key in (b"a", b"b", b"c")),
+        (b"a", b'{"op":"append","text":"b"}'),
+        (b"b", None),
+        (b"c", b'{"text":"a","scope":"y"}'),
+    )
+    sent = produced("--erase-scope", "x", settings='scope_field = "scope"', records=records)
+    assert [key for key, *_ in sent] == [b"a"]
+
+
 def test_the_rights_to_send_are_asked_for_before_anything_is_read_or_sent(produced, tmp_path):
     (tmp_path / "a.jsonl").write_text('{"id":"a","text":"b"}\n', encoding="utf-8")
     produced(str(tmp_path / "a.jsonl"))

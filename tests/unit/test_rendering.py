@@ -5,7 +5,7 @@ import re
 from datetime import datetime
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import example, given, settings
 from hypothesis import strategies as st
 from msgspec.structs import replace
 from prometheus_client.exposition import generate_latest
@@ -133,6 +133,7 @@ def test_what_stays_unmarked_is_the_same_on_both_sides(left, right):
 
 @settings(max_examples=examples(200))
 @given(text=st.text())
+@example(text="\x1b\x7f\x9b\u202a\u202e\u2066\u2069")
 def test_nothing_that_steers_a_terminal_gets_through(text):
     shown = printable(text)
 

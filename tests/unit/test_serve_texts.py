@@ -188,6 +188,8 @@ class TestFailures:
             service.texts.error = None
             monkeypatch.setattr(service.aligner, "_paused_until", 0.0)
             assert compare(service)["texts_missing"] is None
+            # The closed client is not used again.
+            assert (service.texts.opened_count, service.texts.closed_count) == (2, 1)
         assert [(event["event"], event.get("reason")) for event in events] == [
             ("texts_unavailable", str(error)),
             ("texts_available", None),

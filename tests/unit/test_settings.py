@@ -29,6 +29,7 @@ from streamdedup.settings.kinds import (
     format_moment,
     format_size,
     parse_duration,
+    parse_flag,
     parse_moment,
     parse_number,
     parse_size,
@@ -1109,6 +1110,11 @@ def test_forms_of_iso_8601_are_times(text):
 def test_no_size_is_guessed(text):
     with pytest.raises(ValueError, match="not a whole number"):
         parse_size(text)
+
+
+@pytest.mark.parametrize(("value", "flag"), [("true", True), (" True ", True), ("TRUE", True), ("False", False)])
+def test_a_truth_value_is_read_in_any_case(value, flag):
+    assert parse_flag(value) is flag
 
 
 @pytest.mark.parametrize("value", ["secret", "", "0x10", "nan", "1e999", True, None, 10**400])
