@@ -55,8 +55,9 @@ def test_the_first_attempt_in_an_index_begins_a_lineage():
     assert 0 < lineage_of(earlier) <= time.time_ns() // 1_000_000
 
 
-@pytest.mark.parametrize("committed", [AttemptIds().next(), ""])
-def test_a_renewed_id_follows_all_others_and_has_the_time_of_the_committed_attempt_if_any(committed):
+@pytest.mark.parametrize("is_committed", [True, False])
+def test_a_renewed_id_follows_all_others_and_has_the_time_of_the_committed_attempt_if_any(is_committed):
+    committed = AttemptIds().next() if is_committed else ""
     ids = AttemptIds()
     before = ids.next()
     renewed = ids.renewed(committed)
