@@ -6,7 +6,9 @@ to ``detector_options`` and to ``detection.model.DetectorOptions``.
 """
 
 from collections.abc import Callable, Mapping
+from pathlib import Path
 from typing import Any
+from urllib.parse import parse_qsl, urlsplit
 
 from streamdedup.detection.model import DetectorOptions
 from streamdedup.detection.suppression import suppression_of
@@ -18,10 +20,13 @@ from streamdedup.index.redis.credentials import RenewedLogin, login_of_provider
 from streamdedup.index.redis.servers import Servers
 from streamdedup.settings import Profile, Redis, Settings
 from streamdedup.settings.redis import CONNECT_TIMEOUT_S, URL_ALLOWED, redact_url, url_mistake
+from streamdedup.settings.tls import tls_file_mistakes
 from streamdedup.similarity.measures import MEASURES
 
-#: Options that the URL of a program may have; daemons have keys of ``[redis]`` in place of them.
-_TLS_OPTIONS = frozenset({"ssl_ca_certs", "ssl_certfile", "ssl_keyfile", "ssl_check_hostname"})
+#: Options with files that the URL of a program may have, in the order of ``tls_file_mistakes``, and all TLS options;
+#: daemons have keys of ``[redis]`` in place of them.
+_TLS_FILES = ("ssl_ca_certs", "ssl_certfile", "ssl_keyfile")
+_TLS_OPTIONS = frozenset({*_TLS_FILES, "ssl_check_hostname"})
 
 
 def detector_options(name: str, profile: Profile) -> DetectorOptions:
@@ -95,6 +100,9 @@ def backend_at(url: str, prefix: str, indexes: Mapping[str, IndexParameters]) ->
     mistake = url_mistake(url, _TLS_OPTIONS)
     if mistake is not None:
         raise SettingsError(f"url: the value (not shown) is not valid: {mistake}; allowed: {URL_ALLOWED}")
+    files = dict(parse_qsl(urlsplit(url).query))
+    for _, text in tls_file_mistakes(*(Path(files[name]) if name in files else None for name in _TLS_FILES)):
+        raise SettingsError(f"url: a file of TLS ({', '.join(_TLS_FILES)}) {text}")
     return RedisBackend(connect(url), RedisOptions(prefix=prefix, address=redact_url(url)), indexes)
 
 

@@ -15,10 +15,11 @@ from pathlib import Path
 from typing import Literal, Self, TypedDict, TypeVar, Unpack
 
 from streamdedup import clock, settings
+from streamdedup.detection.chunks import CHUNK_DOCUMENTS
 from streamdedup.detection.lookup import IndexLookup, LookupQuery, StoredCluster
 from streamdedup.detection.model import DetectorOptions, Matches
 from streamdedup.detection.scope import query_scope
-from streamdedup.detection.writing import IndexWriter, chunks
+from streamdedup.detection.writing import IndexWriter
 from streamdedup.errors import DocumentTooLarge, IndexNotWritable, SettingsError, StoreUnavailable
 from streamdedup.index import contract
 from streamdedup.index.fingerprints import MAINTAINED_BY_PROGRAMS, PROGRAMS_PREFIX
@@ -274,8 +275,8 @@ class LibraryIndex:
             if not self._check_index():
                 return [Matches()] * len(queries)  # no document was added yet
             now_ms, matches = clock.now_ms(), []
-            for chunk in chunks(queries):
-                for result in self._lookup.look_up(chunk, now_ms):
+            for first in range(0, len(queries), CHUNK_DOCUMENTS):
+                for result in self._lookup.look_up(queries[first : first + CHUNK_DOCUMENTS], now_ms):
                     if isinstance(result, Exception):  # the scope is missing, or the profile has no scopes
                         raise result
                     matches.append(Matches(result.matches, complete=result.complete))

@@ -1,4 +1,4 @@
-"""``streamdedup scan``: all near-duplicate pairs in files, without any server.
+"""``streamdedup scan``: near-duplicate pairs in files, without any server.
 
 Runs the daemon's detector over an index in memory (``evaluation.trial``); ``rendering.pairs`` writes the pairs.
 """
@@ -14,7 +14,7 @@ from streamdedup.cli.options import ComparisonOptions, OutputOption, chosen_prof
 from streamdedup.cli.output import output_to, tell
 from streamdedup.cli.rendering.pairs import Pair, write_pairs
 from streamdedup.counts import counted, listed_counts
-from streamdedup.daemon.batch import CHUNK_CHARACTERS, split_documents
+from streamdedup.detection.chunks import CHUNK_CHARACTERS, split_documents
 from streamdedup.evaluation.trial import DetectorRun, document_at
 from streamdedup.indexes import detector_options
 from streamdedup.settings import Profile
@@ -58,7 +58,9 @@ def scan(
     output: OutputOption = None,
     as_json: Annotated[bool, typer.Option("--json", help="Write JSON lines instead of tab-separated values.")] = False,
 ) -> None:
-    """Find all near-duplicate pairs of files; needs no server.
+    """Find near-duplicate pairs of files as the daemon does; needs no server.
+
+    Bands and rows decide how probably a pair is found: `config check` prints it, and evaluate lists missed pairs.
 
     Writes a line for each pair, sorted: id, id, similarity, separated by tabs; with a containment threshold also
     containment and reason. A summary goes to standard error. The limits for storms are those of --config: where

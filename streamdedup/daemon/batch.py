@@ -2,12 +2,11 @@
 
 ``loop`` calls ``BatchProcessor.index``. ``read_ahead`` calls ``decode`` and ``prepare``, which have no effect outside
 the process: they may be repeated, and may run in another thread. ``rebuild_run`` takes records of the past through the
-same stages. ``cli.assembly`` makes the ``Pipeline`` of each profile; ``cli.scan`` calls ``split_documents``. A new
-stage also touches ``Loop._process``.
+same stages. ``cli.assembly`` makes the ``Pipeline`` of each profile. A new stage also touches ``Loop._process``.
 """
 
 from collections import deque
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, ExitStack
 from dataclasses import dataclass, replace
 from typing import NamedTuple
@@ -15,6 +14,7 @@ from typing import NamedTuple
 from msgspec import structs
 
 from streamdedup import clock
+from streamdedup.detection.chunks import CHUNK_CHARACTERS, CHUNK_DOCUMENTS, split_documents
 from streamdedup.detection.detector import Detector
 from streamdedup.detection.model import DetectionResult, Prepared
 from streamdedup.errors import DecodeError, DocumentTooLarge, FatalError, MessageError, TransientError
@@ -27,11 +27,6 @@ from streamdedup.wire.dead_letters import Failure, Stage
 
 #: In ``DecodedBatch.topic_operations``, in place of the operation of a failed record.
 INVALID = "invalid"
-#: Largest number of documents in a chunk. Arrays of this length fit into the processor's cache, and hundreds of matches
-#: for each document stay within bounds of memory and time.
-CHUNK_DOCUMENTS = 1_000
-#: Largest number of characters in a chunk of several documents; bounds the memory for their shingles.
-CHUNK_CHARACTERS = 4 * 2**20
 
 
 @dataclass(frozen=True, slots=True)
@@ -278,43 +273,6 @@ def _decode_records(
 def _stage_of(error: Exception) -> Stage:
     is_too_large = isinstance(error, MessageError) and error.code == ErrorCode.TOO_LARGE
     return Stage.SIZE if is_too_large else Stage.DECODE
-
-
-def split_documents(documents: Iterable[Document], size: int, characters: int) -> Iterator[list[Document]]:
-    """Split documents into chunks, in order: ``a b a' -c d`` (a' a new version, -c a deletion) into ``a b|a'|-c|d``.
-
-    - A chunk has either deletions only, or no deletion: a deleted document matches the documents before the deletion
-      and none after it.
-    - A chunk has one version of a document, and redeliveries of it from the same partition. So each version is
-      compared, also one that a later version replaces: an earlier attempt at the batch may have inserted the version
-      and ended before it claimed the version's pairs.
-    - A chunk has at most ``size`` documents and, unless it is a single document, at most ``characters`` characters.
-    """
-    chunk: list[Document] = []
-    length = 0
-    last_versions: dict[str, Document] = {}
-    for document in documents:
-        earlier = last_versions.get(document.id)
-        is_deletion = document.op == "delete"
-        # A deletion after a version is no new version here: `is_mixed` ends the chunk.
-        is_new_version = earlier is not None and not (is_deletion or _is_redelivery(document, earlier))
-        is_full = len(chunk) == size or length + len(document.text) > characters
-        is_mixed = bool(chunk) and is_deletion != (chunk[0].op == "delete")
-        if chunk and (is_full or is_new_version or is_mixed):
-            yield chunk
-            chunk, last_versions, length = [], {}, 0
-        chunk.append(document)
-        length += len(document.text)
-        last_versions[document.id] = document
-    if chunk:
-        yield chunk
-
-
-def _is_redelivery(document: Document, earlier: Document) -> bool:
-    """Tell whether a document has the content of an earlier one; an append changes the content in any case."""
-    is_same_partition = document.position.topic_partition == earlier.position.topic_partition
-    is_same_content = document.text == earlier.text and document.scope == earlier.scope
-    return is_same_partition and document.op == earlier.op == "upsert" and is_same_content
 
 
 def _prepared_chunk(chunk: Chunk, detector: Detector, batch: Batch) -> Chunk:

@@ -18,8 +18,9 @@ from contextlib import AbstractContextManager, suppress
 
 import structlog
 
-from streamdedup.daemon.batch import CHUNK_CHARACTERS, BatchProcessor, Chunk, DecodedBatch
+from streamdedup.daemon.batch import BatchProcessor, Chunk, DecodedBatch
 from streamdedup.daemon.slow_start import SlowStart
+from streamdedup.detection.chunks import CHUNK_CHARACTERS
 from streamdedup.errors import StreamdedupError
 from streamdedup.index.values import Fence
 from streamdedup.kafka.batch_limits import HEADER_BYTES

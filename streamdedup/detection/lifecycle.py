@@ -1,8 +1,7 @@
 """Writes the index entries of a chunk: inserts, replaces, appends and deletes.
 
-Called by ``detector``; ``lookup`` uses ``with_incarnation``. A change here must pass ``tests/simulation``. A chunk of
-the daemon has one version of a document, and its redeliveries (``daemon.batch.split_documents``); only a chunk of
-``LibraryIndex.add`` may have several versions.
+Called by ``detector``; ``lookup`` uses ``with_incarnation``. A change here must pass ``tests/simulation``. A chunk
+has one version of a document, and its redeliveries (``chunks.split_documents``).
 
 An earlier version is removed from its buckets before its entry changes (rule 9 of ``index.contract``). ``InsertState``
 in ``index.documents`` says how the index treats a version.

@@ -1,4 +1,4 @@
-"""Writing an index without Kafka. Called by ``library.Index``, which also uses ``chunks``.
+"""Writing an index without Kafka. Called by ``library.Index``.
 
 A program owns the only partition of its index, as a daemon owns the partitions of topics. docs/library.md describes it.
 """
@@ -6,9 +6,9 @@ A program owns the only partition of its index, as a daemon owns the partitions 
 import time
 from collections.abc import Collection, Iterator, Sequence
 from contextlib import contextmanager
-from typing import TypeVar
 
 from streamdedup import clock
+from streamdedup.detection.chunks import CHUNK_CHARACTERS, CHUNK_DOCUMENTS, split_documents
 from streamdedup.detection.detector import Detector
 from streamdedup.detection.model import DetectionResult, DetectorOptions, Matches
 from streamdedup.errors import BatchRefused, IndexNotWritable
@@ -22,8 +22,6 @@ _PARTITION = Partition("library", 0)
 #: The generation of all programs. Of two programs the last one to set the fence owns the partition, because the index
 #: also stores the fence's writer, and refuses another one (rule 7 of ``index.contract``).
 _GENERATION = 1
-#: Documents that are prepared, inserted and looked up at once.
-_CHUNK_DOCUMENTS = 1_000
 #: Age at which a fence is renewed, in seconds; the fence lives for 7 days.
 _RENEWAL_S = 86_400.0
 _TAKEN_OVER = (
@@ -32,7 +30,6 @@ _TAKEN_OVER = (
     "take the right back, connect again"
 )
 
-_Item = TypeVar("_Item")
 #: Id, text, source and scope of a document.
 Added = tuple[str, str, str | None, str | None]
 
@@ -68,7 +65,7 @@ class IndexWriter:
         documents = self._unfinished
         result = DetectionResult()
         with self._refusals():
-            for chunk in chunks(documents):
+            for chunk in split_documents(documents, CHUNK_DOCUMENTS, CHUNK_CHARACTERS):
                 result += self._detector.index(self._detector.prepare(chunk), {_PARTITION: fence})
             # Deletes pending matches; the high-water mark was raised before (``_reserve_positions``).
             self._store.finish({}, result.pending_positions, [fence])
@@ -93,7 +90,7 @@ class IndexWriter:
         documents = self._reserve_positions([(document_id, "", None, None) for document_id in ids], fence, op="delete")
         self._place_behind_deletions(set(ids), fence)
         with self._refusals():
-            for chunk in chunks(documents):
+            for chunk in split_documents(documents, CHUNK_DOCUMENTS, CHUNK_CHARACTERS):
                 result = self._detector.delete(chunk, {_PARTITION: fence})
                 self._store.finish({}, result.pending_positions, [fence])
 
@@ -152,9 +149,3 @@ class IndexWriter:
 
 def _added_from(document: Document) -> Added:
     return document.id, document.text, document.source, document.scope
-
-
-def chunks(items: Sequence[_Item]) -> Iterator[Sequence[_Item]]:
-    """Yield items in chunks that are processed at once: documents to write, or texts that ``library`` looks up."""
-    for start in range(0, len(items), _CHUNK_DOCUMENTS):
-        yield items[start : start + _CHUNK_DOCUMENTS]

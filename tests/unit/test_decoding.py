@@ -8,9 +8,10 @@ import pytest
 from prometheus_client import generate_latest
 
 from streamdedup import clock
-from streamdedup.daemon.batch import BatchResult, decode_batch, split_documents
+from streamdedup.daemon.batch import BatchResult, decode_batch
 from streamdedup.daemon.metrics import Metrics
 from streamdedup.daemon.statistics import Statistics
+from streamdedup.detection.chunks import split_documents
 from streamdedup.kafka.protocols import Batch, Record
 from streamdedup.position import Position
 from streamdedup.wire import Decoder, Document, ErrorCode

@@ -7,6 +7,7 @@ import subprocess
 import sys
 import threading
 from pathlib import Path
+from urllib.parse import urlencode
 
 import numpy as np
 import pytest
@@ -24,6 +25,7 @@ from streamdedup.library import ProfileKeys
 from streamdedup.settings import Profile as ProfileSection
 from streamdedup.settings.base import keys_of
 from streamdedup.wire import ErrorCode
+from tests.canaries import TLS
 from tests.floods import a_story, decoys, edited
 from tests.thoroughness import examples
 
@@ -62,18 +64,22 @@ CONTAINMENT = {"containment_threshold": 0.9, "exact_limit": 1}
 class TestAdd:
     @settings(max_examples=examples(200))
     @given(
-        texts=st.lists(st.lists(st.sampled_from(WORDS), max_size=8).map(" ".join), max_size=20),
+        documents=st.lists(
+            st.tuples(st.sampled_from("abcdefghij"), st.lists(st.sampled_from(WORDS), max_size=8).map(" ".join)),
+            max_size=20,
+        ),
         cuts=st.sets(st.integers(0, 20)),
         threshold=st.sampled_from([0.3, 0.5, 0.8]),
         containment=st.sampled_from([{}, CONTAINMENT]),
         bucket_cap=st.sampled_from(["none", 500]),
     )
-    def test_the_pairs_are_those_of_scan_in_any_split_into_calls(self, texts, cuts, threshold, containment, bucket_cap):
+    def test_the_pairs_are_those_of_scan_in_any_split_into_calls(
+        self, documents, cuts, threshold, containment, bucket_cap
+    ):
         profile = Profile(threshold=threshold, shingle_size=2, bucket_cap=bucket_cap, min_recall=0.9, **containment)
         store = MemoryIndex(bucket_cap=profile.section.bucket_cap)
         store.open(profile.section.fingerprint())
         run = DetectorRun(detector_options("scan", profile.section), store)
-        documents = [(f"d{at:02}", text) for at, text in enumerate(texts)]
         scanned = find_pairs(run, [document_at(at, *document) for at, document in enumerate(documents)])
         expected = sorted((pair.id1, pair.id2, pair.similarity) for pair in scanned)
         bounds = sorted({0, len(documents), *(cut for cut in cuts if cut < len(documents))})
@@ -431,11 +437,16 @@ def test_the_refused_part_of_a_url_is_named_and_not_shown(use, url, part):
 
 
 def test_the_url_of_a_program_may_name_the_files_of_tls():
-    url = "rediss://localhost/0?db=2&ssl_ca_certs=a.pem&ssl_certfile=b.pem&ssl_keyfile=c.pem&ssl_check_hostname=false"
-    with backend_at(url, "prefix", {}) as backend:
+    cert, key = str(TLS / "certificate.pem"), str(TLS / "plain.key")
+    files = {"ssl_ca_certs": cert, "ssl_certfile": cert, "ssl_keyfile": key}
+    with backend_at(f"rediss://h/0?db=2&ssl_check_hostname=false&{urlencode(files)}", "prefix", {}) as backend:
         made = backend.connections.client.connection_pool.make_connection()
-    assert (made.db, made.ca_certs, made.certfile, made.keyfile) == (2, "a.pem", "b.pem", "c.pem")
+    assert (made.db, made.ca_certs, made.certfile, made.keyfile) == (2, cert, cert, key)
     assert made.check_hostname is False
+    for name in files:
+        wrong = urlencode(files | {name: "absent.pem"})
+        with pytest.raises(SettingsError, match=r"^url: a file of TLS .* names no file that can be read: absent\.pem"):
+            backend_at(f"rediss://:secret@h/0?{wrong}", "prefix", {})
 
 
 class TestBesideDatasketch:
@@ -447,7 +458,10 @@ class TestBesideDatasketch:
     @CASES
     def test_a_program_prints_the_pairs(self, program):
         printed = []
-        documents = [("a", TEXT), ("b", TEXT), ("c", "something else entirely here")]
+        longer = (
+            f"{TEXT} with as many words again, which are no part of the others, so that it is similar only to itself"
+        )
+        documents = [("a", TEXT), ("b", TEXT), ("c", "something else entirely here"), ("d", longer)]
         exec(program, {"documents": documents, "print": lambda *pair: printed.append({*pair[:2]})})
         assert printed == [{"a", "b"}]
 

@@ -14,8 +14,8 @@ from hypothesis import strategies as st
 from streamdedup.cli.neighbours import find_neighbours
 from streamdedup.cli.options import CorpusOptions, chosen_profile
 from streamdedup.corpora import CorpusReader, Entry
-from streamdedup.daemon.batch import split_documents
 from streamdedup.detection import scope as scopes
+from streamdedup.detection.chunks import split_documents
 from streamdedup.detection.lookup import IndexLookup, LookupQuery
 from streamdedup.detection.model import DetectorOptions, document_number
 from streamdedup.errors import CorpusError, DecodeError, MessageError
