@@ -101,6 +101,8 @@ def _is_of_version(alert: Alert, entry: IndexEntry, entries: Mapping[int, IndexE
     if document.position == entry.position or document.digest == entry.version_digest.hex():
         # A document that was deleted and inserted again has left its cluster.
         return (entry.content.incarnation or b"").hex() in {"", document.incarnation}
+    if entry.content.first_digest is None:
+        return False  # the alert may be of an append to an earlier version with the same text
     return any(
         matched.content.scope == entry.content.scope  # a pair key has no scope
         and published_pair_key(match) == pair_key(pair_side(entry), pair_side(matched))

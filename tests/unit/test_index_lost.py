@@ -354,12 +354,16 @@ def test_messages_of_other_programs_among_the_alerts_end_no_rebuild():
 
 @pytest.mark.parametrize(
     "records",
-    [[Sent("y", OTHER_TEXT, 0)], [Sent("w", OTHER_TEXT, 0), Sent("y", OTHER_TEXT, 0), Sent("y", TEXT, 0)]],
-    ids=["once", "and back"],
+    [
+        [Sent("y", TEXT, 0), Sent("y", OTHER_TEXT, 0)],
+        [Sent("y", TEXT, 0), Sent("w", OTHER_TEXT, 0), Sent("y", OTHER_TEXT, 0), Sent("y", TEXT, 0)],
+        [Sent("y", "amber birch", 0), Sent("y", "cedar delta ember", 0, op="append"), Sent("y", "amber birch", 0)],
+    ],
+    ids=["once", "and back", "and back to the text before an append"],
 )
 def test_a_document_that_has_left_its_cluster_is_not_in_it_after_a_rebuild(records):
-    world = World([Sent("x", TEXT, 0), Sent("y", TEXT, 0)], on_index_lost="rebuild", batch_size=1).run()
-    world.send(*records).run()
+    world = World([Sent("x", TEXT, 0), *records], on_index_lost="rebuild", batch_size=1).run()
+    assert decode_alert(world.broker.records(DUPLICATES)[0].value).cluster_id == "x"
     world.server.go_back(None)
     world.start_later()
     world.send(Sent("z", "inlet fjord", 0)).run()
