@@ -111,7 +111,8 @@ def replay(
     Key, value, headers, record time and partition are those of the record. Dead letters that arrive during the replay
     are left for the next one. The replay stores its progress, so the next one sends only new dead letters; with --code,
     --topic or --since it stores none. Kafka deletes the progress offsets.retention.minutes (7 days by default) after
-    the last replay. A replay that would store progress and finds none says so, and with --yes needs --from-beginning.
+    the last replay that stored it. A replay without --since that finds none says so; one that would store progress then
+    needs --from-beginning beside --yes.
 
     Example:  streamdedup dlq replay --config streamdedup.toml --code too_large --dry-run
     """
@@ -138,7 +139,8 @@ def replay(
             if dry_run:
                 return
             if not tally.replayed_count:
-                replayer.store_progress()  # Kafka deletes it some time after the last commit
+                if not (from_beginning or replayer.lacks_progress):
+                    replayer.store_progress()  # Kafka deletes it some time after the last commit
                 return
             confirm("Replay them?", yes=yes)
             total = tally.replayed_count

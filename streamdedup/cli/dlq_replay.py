@@ -172,7 +172,7 @@ class DeadLetterReplay:
         """Replay, and yield the same growing tally every 2 seconds and at the end.
 
         Steps:
-            1. Without a filter: commit the progress unchanged, so that a lack of rights ends the run here.
+            1. Without a filter: commit where the run begins, so that a lack of rights ends the run here.
             2. Send dead letters.
             3. Wait until Kafka has stored them.
             4. Without a filter: commit the progress. Dead letters sent after the last commit are sent again by the

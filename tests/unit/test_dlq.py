@@ -385,6 +385,15 @@ def test_a_replay_with_nothing_to_send_stores_the_progress_again(replay_command,
         assert writes == expected
 
 
+def test_a_replay_with_nothing_to_send_moves_no_progress_back(replay_command, broker, monkeypatch):
+    monkeypatch.setattr(dlq_replay, "reason_to_leave_out", lambda *_: LeftOut.FOREIGN)
+    replay_command()
+    assert replay_command("--yes", code=StreamdedupError)[0] == 0  # still none is stored
+    broker.stored[broker.partition] = CommittedOffset(2)
+    replay_command("--from-beginning")
+    assert broker.stored[broker.partition].offset == 2
+
+
 def test_a_replay_from_the_beginning_sends_all_whatever_progress_is_stored(replay_command, broker):
     for _ in range(2):
         assert replay_command("--yes", "--from-beginning")[0] == 2
