@@ -47,7 +47,7 @@ COMMANDS = {
     "serve": "Answer look-ups over HTTP: is this text known, and from where?",
     "demo": "Watch documents become alerts, on private servers; nothing to set up.",
     "tail": "Follow the duplicates topic: lines, JSON, or both texts side by side.",
-    "scan": "Find all near-duplicate pairs of files; needs no server.",
+    "scan": "Find near-duplicate pairs of files as the daemon does; needs no server.",
     "neighbours": "Find the documents of files that are nearest to one of them.",
     "evaluate": "Measure a profile on files: recall, precision, missed pairs and the reasons.",
     "stop-shingles": "Learn from a sample which shingles are boilerplate that many texts share.",

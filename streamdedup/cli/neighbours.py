@@ -83,7 +83,8 @@ def neighbours(
     """Find the documents of files that are nearest to one of them.
 
     Every document is compared, exactly. Writes a line for each neighbour, the most similar first: id, similarity,
-    separated by a tab; with a containment threshold in --config also containment. A summary goes to standard error.
+    separated by a tab; with a containment threshold, as by default for words, also containment. A summary goes to
+    standard error.
 
     Example:  streamdedup neighbours articles.jsonl.gz --id wire-902 --top 5
     """

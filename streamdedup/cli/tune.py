@@ -108,7 +108,7 @@ def _plan(options: CorpusOptions, study: StudyOptions, apply: Path | None) -> Tu
         raise SettingsError(f"--documents-per-day {study.documents_per_day:g}: must be at least 1 and at most 10^12")
     has_settings_file = options.config is not None
     # Values of a settings file are also tried. Without a file the profile has only defaults.
-    default_thresholds: tuple[float, ...] = (*THRESHOLDS, profile.threshold) if has_settings_file else THRESHOLDS
+    own_thresholds = (profile.threshold,) if has_settings_file else ()
     recalls: tuple[float, ...] = (*RECALLS, profile.min_recall) if has_settings_file else RECALLS
     # The path is absolute, so that the printed section is valid in a settings file of any folder.
     folder = Path.cwd() if apply is None else apply.absolute().parent
@@ -116,7 +116,7 @@ def _plan(options: CorpusOptions, study: StudyOptions, apply: Path | None) -> Tu
         name=name,
         profile=profile,
         kinds=_kinds(profile, study.unit, study.size),
-        thresholds=_thresholds(study.threshold, default_thresholds),
+        thresholds=_thresholds(study.threshold, own_thresholds),
         recalls=tuple(sorted(set(recalls))),
         documents_per_day=study.documents_per_day,
         bucket_layout=redis.bucket_layout,
@@ -161,12 +161,12 @@ def _kind(preferred: ShingleOptions, unit: Literal["word", "char"], size: int) -
     return replace(kind, unit=unit, stop_words=frozenset(), keep_white_space=True)
 
 
-def _thresholds(values: list[float] | None, default: tuple[float, ...]) -> tuple[float, ...]:
-    """Return the thresholds to try, sorted; ``SettingsError`` if a value is out of range."""
+def _thresholds(values: list[float] | None, own: tuple[float, ...]) -> tuple[float, ...]:
+    """Return the thresholds to try, sorted: ``values``, by default ``THRESHOLDS``, and those of a settings file."""
     for value in values or ():
         if not 0.0 < value <= 1.0:
             raise SettingsError(f"--threshold {value:g}: must be above 0 and at most 1")
-    return tuple(sorted(set(values or default)))
+    return tuple(sorted({*(values or THRESHOLDS), *own}))
 
 
 def _report_page() -> Callable[[dict[str, Any], Sample], str]:
