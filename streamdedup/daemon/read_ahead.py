@@ -14,7 +14,7 @@ import threading
 from collections import deque
 from collections.abc import Callable, Iterable, Mapping
 from concurrent.futures import Future, ThreadPoolExecutor, wait
-from contextlib import AbstractContextManager, suppress
+from contextlib import AbstractContextManager
 
 import structlog
 
@@ -95,14 +95,25 @@ class ReadAhead:
 
         Raises an error of the preparation ahead.
         """
-        computation, self._computation = self._computation, None
-        if computation is not None:
-            with self._timed("prepare"), suppress(MemoryError):  # too small for two batches; one alone may fit
-                decoded, chunks = computation.result()
-                # The fence of this batch may have another incarnation than the fence that was held at the poll.
-                if decoded.batch == batch:
-                    return decoded, chunks
+        if self._computation is not None:
+            with self._timed("prepare"):
+                computed = self._computed()
+            # The fence of this batch may have another incarnation than the fence that was held at the poll.
+            if computed is not None and computed[0].batch == batch:
+                return computed
+            computed = None  # no second batch in memory
         return self._processor.decode(batch), deque()
+
+    def _computed(self) -> tuple[DecodedBatch, deque[Chunk]] | None:
+        """Wait for the preparation ahead; None if the memory was too small for two batches, as one alone may fit."""
+        computation, self._computation = self._computation, None
+        assert computation is not None
+        try:
+            return computation.result()
+        except MemoryError:
+            return None
+        finally:
+            computation = None  # the error refers to this frame, and to the values that filled the memory
 
     def may_read_ahead(self, source: Source, batch: Batch) -> bool:
         """Tell whether a batch is full, memory may hold another, and enough records for another full batch wait.

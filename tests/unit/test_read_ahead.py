@@ -12,6 +12,7 @@ from contextlib import nullcontext
 from dataclasses import dataclass, field
 from types import SimpleNamespace
 
+import numpy as np
 import pytest
 import structlog
 
@@ -507,17 +508,24 @@ def test_a_discarded_batch_is_prepared_no_further(monkeypatch):
 def test_a_batch_that_does_not_fit_in_memory_beside_another_is_prepared_alone():
     batch = a_batch(Position(INPUT, 0, 0))
     ahead, seen = an_ahead()
-    original = seen.prepare
+    original, left = seen.prepare, []
 
     def prepare(documents):
         if threading.current_thread().name.startswith(read_ahead.THREAD_NAME):
+            made = np.zeros(1)
+            left.append(weakref.ref(made))
             raise MemoryError
+        assert [made() for made in left] == [None]  # nothing of the first attempt is in memory
         return original(documents)
 
     seen.prepare = prepare
     read_on(ahead, source_of(batch), FULL)
     ahead.poll(source_of(batch))
-    assert list(prepared_chunks(ahead, batch)) == [[Position(INPUT, 0, 0)]]
+    gc.disable()
+    try:
+        assert list(prepared_chunks(ahead, batch)) == [[Position(INPUT, 0, 0)]]
+    finally:
+        gc.enable()
 
 
 def test_without_another_thread_the_loop_prepares_the_batch(monkeypatch):
