@@ -110,8 +110,10 @@ def test_a_recommendation_is_applied_to_a_file_without_servers(run, corpus, tmp_
     assert (code, config.read_text(encoding="utf-8")) == (EXIT_USAGE, before)
     assert "nothing is recommended: of 5 documents compared, 1,000 are the least" in " ".join(err.split())
     monkeypatch.setattr("streamdedup.tuning.results.LEAST_COMPARED", 5)
-    assert run("tune", corpus, "--time", "1", "--config", config, "--apply", config)[0] == 0
+    # The threshold of the settings is kept, whichever others are compared.
+    assert run("tune", corpus, "--time", "1", "-t", "0.7", "--config", config, "--apply", config)[0] == 0
     assert "bands = " in config.read_text(encoding="utf-8")
+    assert "threshold = 0.5\n" in config.read_text(encoding="utf-8")
 
 
 def test_pairs_below_the_default_are_found_with_the_recall_that_an_option_asks_for(run, results, tmp_path):
