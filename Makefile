@@ -14,6 +14,9 @@ PACKAGES := build/packages
 # 20 s of processor time for each test process.
 unexport PYTHONDONTWRITEBYTECODE
 
+# A half-made environment is made anew: Python makes its program first, and pip may fail.
+.DELETE_ON_ERROR:
+
 $(BIN)/python:
 	$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11) and "streamdedup needs Python 3.11 or newer")'
 	$(PYTHON) -m venv $(VENV)
@@ -122,7 +125,7 @@ robustness: $(VENV)/.bench ## The effect of edits on a copy, and whether it is f
 	BENCH_DATA=$(DATA) $(BIN)/python -m benchmarks --group robustness $(BENCH)
 
 .PHONY: tools
-tools: | $(BIN)/python ## Install the tools of further checks (as root on Debian): redis-server, PostgreSQL, promtool, Chromium, jq, javac, kustomize, vegeta
+tools: | $(BIN)/python ## Install the tools of further checks (as root on Debian): redis-server, PostgreSQL, promtool, Chromium, jq, javac, Maven, kustomize, vegeta
 	@deploy/install-tools.sh
 	$(BIN)/python -m pip download $(PIP_OPTIONS) --only-binary :all: --dest $(PACKAGES) '.[demo,registry]'
 

@@ -1,6 +1,6 @@
 #!/usr/bin/env bash
-# Install the tools of further checks: redis-server, PostgreSQL, prometheus (with promtool), chromium, jq, javac, kustomize
-# and vegeta. As root on Debian and its relatives; a no-op if all are installed. No service is started: a redis-server on its
+# Install the tools of further checks: redis-server, PostgreSQL, prometheus (with promtool), chromium, jq, javac, Maven,
+# kustomize and vegeta. As root on Debian and its relatives; a no-op if all are installed. No service is started: a redis-server on its
 # usual port could be taken for one with data, and the tests start their own servers.
 set -euo pipefail
 
@@ -12,7 +12,8 @@ declare -A package_of=(
   [chromium]=chromium
   [jq]=jq
   [initdb]=postgresql
-  [javac]=openjdk-17-jdk-headless
+  [javac]=default-jdk-headless
+  [mvn]=maven
 )
 # Programs without a Debian package, which Go (1.24 or newer) builds from the Go module proxy, and their modules.
 declare -A module_of=(

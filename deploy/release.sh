@@ -21,11 +21,15 @@ fi
 SOURCE_DATE_EPOCH=$(git log -1 --format=%ct)
 export SOURCE_DATE_EPOCH
 rm -rf dist
-"$python" -m hatchling build --directory dist
+environment=$(mktemp --directory) source=$(mktemp --directory)
+trap 'rm -rf "$environment" "$source"' EXIT
+# The commit, not the folder: the build would take in files that git ignores by settings outside of the repository.
+git archive HEAD | tar --extract --directory "$source"
+python=$(command -v "$python")
+[[ $python == /* ]] || python=$PWD/$python
+(cd "$source" && "$python" -m hatchling build --directory "$OLDPWD/dist")
 
 version=$("$python" -m hatchling version)
-environment=$(mktemp --directory)
-trap 'rm -rf "$environment"' EXIT
 "$python" -m venv --without-pip "$environment"
 "$python" -m pip --python "$environment/bin/python" install --quiet --disable-pip-version-check --no-index --no-compile \
   --find-links dist --find-links "$packages" --constraint constraints.txt "streamdedup[registry,serve]==$version"

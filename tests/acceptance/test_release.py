@@ -97,6 +97,14 @@ def test_uncommitted_files_are_no_part_of_a_release(clone, release):
     )
 
 
+def test_files_that_git_ignores_by_a_setting_of_the_clone_are_no_part_of_a_release(clone, release):
+    with (clone / ".git" / "info" / "exclude").open("a", encoding="utf-8") as exclude:
+        exclude.write("left.env\n")
+    for folder in (clone, clone / "streamdedup"):
+        (folder / "left.env").touch()
+    assert built(clone) == release
+
+
 def test_the_bill_of_materials_is_the_installed_environment(clone, release, installed):
     own = packages(installed)
     install(clone, installed, "registry,serve")

@@ -32,7 +32,7 @@ class ConnectWorker(ManagedProcess):
         artifacts = [f"org.apache.kafka:connect-{part}:{KAFKA_VERSION}" for part in ("runtime", "file", "transforms")]
         self._jars = fetch_jars(cache, f"connect-{KAFKA_VERSION}", *artifacts, SLF4J)
         fetch_jars(cache / "connect-plugins", "converter", CONVERTER)
-        self._java = find_tool("java", "install Java 17 (Debian: apt-get install openjdk-17-jre-headless)")
+        self._java = find_tool("java", "install Java 17 or newer (Debian: apt-get install default-jre-headless)")
         self.port = 0
         self.file = folder / "sink.txt"
         self._worker = {

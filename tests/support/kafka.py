@@ -47,7 +47,7 @@ ANSWER_TIMEOUT_S = 2.0
 #: A request for the metadata (key 3, version 0) of all topics, from a client without a name, after its length.
 METADATA_REQUEST = struct.pack(">ihhihi", 14, 3, 0, 1, -1, 0)
 
-_JAVA_ADVICE = "install Java 17 and Maven (Debian: apt-get install openjdk-17-jre-headless maven)"
+_JAVA_ADVICE = "install Java 17 or newer and Maven (Debian: apt-get install default-jre-headless maven)"
 _MAVEN_ADVICE = "install Maven (Debian: apt-get install maven)"
 #: Writes the logs of Java programs.
 SLF4J = "org.slf4j:slf4j-simple:1.7.36"

@@ -59,7 +59,7 @@ class RegistryServer(ManagedProcess):
 
     def __init__(self, folder: Path, database: Path | None = None) -> None:
         super().__init__("schema-registry")
-        self._java = find_tool("java", "install Java 17 (Debian: apt-get install openjdk-17-jre-headless)")
+        self._java = find_tool("java", "install Java 17 or newer (Debian: apt-get install default-jre-headless)")
         self._jar = folder / JAR
         self._database = database
         self.port = 0

@@ -82,7 +82,7 @@ class TestOwnImage:
         api = settings().api
         assert api.host == "0.0.0.0"
         assert published("serve") == {api.port: api.port}
-        assert f"http://127.0.0.1:{api.port}/livez" in SERVICES["serve"]["healthcheck"]["test"][-1]
+        assert f"('127.0.0.1', {api.port}, " in SERVICES["serve"]["healthcheck"]["test"][-1]
 
     def test_the_hosts_by_which_look_ups_are_called_are_allowed(self):
         api = settings().api
@@ -105,7 +105,7 @@ class TestOwnImage:
         assert service.metrics_host == "0.0.0.0"
         assert published("daemon") == {service.metrics_port: service.metrics_port}
         assert of_kind("EXPOSE") == [f"{service.metrics_port} {settings().api.port}"]
-        assert f"http://127.0.0.1:{service.metrics_port}/livez" in of_kind("HEALTHCHECK")[0]
+        assert f"('127.0.0.1', {service.metrics_port}, " in of_kind("HEALTHCHECK")[0]
 
 
 class TestPrometheus:
