@@ -57,6 +57,9 @@ def pytest_configure(config: pytest.Config) -> None:
     config.stash[REDIS_PROGRAM] = os.environ.get("TEST_REDIS_SERVER")
     for name in [name for name in os.environ if name.startswith("STREAMDEDUP_")]:
         del os.environ[name]
+    # urllib and curl would ask a proxy of the environment for the servers that tests start.
+    for name in ("no_proxy", "NO_PROXY"):
+        os.environ[name] = ",".join(filter(None, [os.environ.get(name), "127.0.0.1", "localhost"]))
     # The same examples every time where a failure stops others; new ones wherever somebody can look into a failure.
     fixed: dict[str, object] = {"derandomize": True, "print_blob": True} if os.environ.get("CI") else {}
     # The time of an example is that of a busy machine.

@@ -134,7 +134,7 @@ class TestSystemd:
         assert program.is_file()
         text = path.read_text(encoding="utf-8")
         changed = tmp_path / path.name
-        changed.write_text(text.replace(f"ExecStart={PROGRAM} ", f"ExecStart={program} "), encoding="utf-8")
+        changed.write_text(text.replace(f"ExecStart={PROGRAM} ", f'ExecStart="{program}" '), encoding="utf-8")
         return changed
 
     @pytest.mark.parametrize("unit", UNITS, ids=lambda path: path.name, indirect=True)

@@ -2,6 +2,7 @@
 
 import os
 import re
+import shlex
 import subprocess
 import sys
 from pathlib import Path
@@ -79,7 +80,7 @@ def test_a_full_disk_for_messages_too_changes_no_exit_code(tmp_path):
 
 @pytest.mark.parametrize("redirection", [">&-", "2>&-", ">&- 2>&-"])
 def test_streams_that_are_closed_are_written_to_in_vain(redirection):
-    line = f"exec {sys.executable} -m streamdedup schema alert {redirection}"
+    line = f"exec {shlex.quote(sys.executable)} -m streamdedup schema alert {redirection}"
     done = subprocess.run(["sh", "-c", line], capture_output=True, text=True, timeout=900, check=False)
     assert (done.returncode, done.stderr) == (EXIT_OK, "")
 

@@ -1,6 +1,7 @@
 """Formats with schemas in a registry: values, schemas, and answers of the registry that are none."""
 
 import json
+import shlex
 import ssl
 import struct
 import sys
@@ -1052,7 +1053,7 @@ def as_protoc(monkeypatch, tmp_path):
 
     def use(program):
         python = tmp_path / "python"
-        python.write_text(f'#!/bin/sh\nexec {sys.executable} -c "{program}"\n')
+        python.write_text(f'#!/bin/sh\nexec {shlex.quote(sys.executable)} -c "{program}"\n')
         python.chmod(0o755)
         monkeypatch.setattr("sys.executable", str(python))
 
