@@ -53,7 +53,7 @@ MAX_SUBSCRIBERS: Final = 128
 _POLL_S: Final = 0.5
 #: Most subscribers that read missed events at the same time, each with a Kafka consumer; further ones wait.
 _RESUMING: Final = 4
-#: Time limit for reading the missed events of one subscriber, in seconds.
+#: Time limit for reading and sending the missed events of one subscriber, in seconds; the last chunk may exceed it.
 _RESUME_S: Final = 60.0
 #: Longest wait of a new subscriber for the shared reader to open, in seconds.
 _OPEN_S: Final = 5.0
@@ -300,13 +300,18 @@ class Feed:
                 subscriber.resume(plan)
                 if subscriber.gap is not None:
                     yield subscriber.gap
-                deadline = asyncio.get_running_loop().time() + _RESUME_S
+                now_s = asyncio.get_running_loop().time
+                deadline = now_s() + _RESUME_S
                 while subscriber.end_reason is None and not self._make_live_if_caught_up(subscriber):
-                    if asyncio.get_running_loop().time() > deadline:
+                    if now_s() > deadline:
                         subscriber.end("timeout")
                         return
                     for chunk in subscriber.advance_over(await thread.read()):
                         yield chunk
+                        # Behind each chunk: one read may have hundreds, and a slow client may take a minute for each.
+                        if now_s() > deadline:
+                            subscriber.end("timeout")
+                            return
             except StreamdedupError as error:
                 log.info("resume_failed", topic=self._topic, error=type(error).__name__, reason=str(error))
                 subscriber.end(self._unavailable)

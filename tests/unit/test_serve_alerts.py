@@ -19,7 +19,7 @@ from streamdedup.serve.access import Tokens
 from streamdedup.serve.events import MAX_PARTITIONS, before_ends, decode_id, encode_id, one_line, plan_resume
 from streamdedup.serve.problems import TYPE_PREFIX, RequestProblem
 from streamdedup.wire.dead_letters import PREFIX, DaemonInfo, Failure, Stage, dead_letter
-from tests.event_stream import DEADLINE_S, EventClient, MemoryTopic, an_alert
+from tests.event_stream import DEADLINE_S, EventClient, MemoryFollower, MemoryTopic, an_alert
 from tests.served import Service, call, no_kafka
 
 LETTERS = "/v1/dead-letters"
@@ -291,6 +291,21 @@ class TestResume:
         async with a_service(topic) as service, EventClient(service.app, last_id="duplicates:0") as client:
             assert await client.event() == ("end", {"reason": "timeout"}, "duplicates:0")
             assert await client.is_cut()
+
+    async def test_the_time_limit_also_ends_a_stream_between_two_chunks_of_one_read(self, monkeypatch):
+        """Each chunk may take a minute to be sent, while further clients wait to read what they have missed."""
+        monkeypatch.setattr(feed, "_RESUME_S", 0.1)
+        monkeypatch.setattr(subscriber, "_CHUNK_BYTES", 1)
+        topic = MemoryTopic(1)
+        topic.add(0, *alerts_of("a", "b"))
+        poll = MemoryFollower.poll
+        monkeypatch.setattr(MemoryFollower, "poll", lambda *given: time.sleep(0.2) or poll(*given))
+        async with a_service(topic) as service:
+            async with EventClient(service.app, last_id="duplicates:0") as client:
+                assert await client.documents(1) == ["a"]
+                assert await client.event() == ("end", {"reason": "timeout"}, "duplicates:1")
+            async with EventClient(service.app, last_id="duplicates:1") as client:
+                assert await client.documents(1) == ["b"]
 
 
 class TestRecent:
