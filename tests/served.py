@@ -95,6 +95,7 @@ class Service:
         open_reader=no_kafka,
         open_letters=no_kafka,
         options=OPTIONS,
+        registry=None,
         **gate,
     ) -> None:
         self.texts = MemoryFetcher()
@@ -112,7 +113,7 @@ class Service:
             max_text_bytes=2_000,
             bucket_cap=500,
             fingerprint=FINGERPRINT,
-            decoder=Decoder(),
+            decoder=Decoder(registry=registry),
             reader=reader,
             lookup=IndexLookup(options, reader),
         )

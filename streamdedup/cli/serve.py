@@ -33,14 +33,18 @@ from streamdedup.serve.feed import Feed, Feeds
 from streamdedup.serve.metrics import ServeMetrics
 from streamdedup.serve.stream_kinds import DEAD_LETTERS, StreamKind, alerts_kind
 from streamdedup.serve.texts import TextAligner
-from streamdedup.settings import Settings
+from streamdedup.settings import Profile, Settings
 from streamdedup.settings.hosts import is_loopback
+from streamdedup.wire import Decoder
 
 #: Time limit for requests in progress when the service is asked to stop, in seconds.
 _STOP_S = 5
 #: Time limit for connecting, for one fetch, and for all records of one comparison of two texts, in seconds; below the
 #: time limit of requests, ``Limits.timeout_s``.
 _COMPARISON_S = 3.0
+#: Longest time limit of a request to the schema registry, in seconds: below ``_COMPARISON_S``, so that the comparison
+#: names the registry and not Kafka, and the pause after a failure begins.
+_REGISTRY_S = 2.0
 #: Connections that may wait to be accepted.
 _BACKLOG = 512
 #: Time without a request after which a connection is closed, in seconds.
@@ -117,11 +121,19 @@ def _served_profiles(settings: Settings, backend: Backend) -> dict[str, ServedPr
             max_text_bytes=profile.max_text_bytes,
             bucket_cap=profile.bucket_cap,
             fingerprint=profile.fingerprint(),
-            decoder=topic_decoder(settings, profile),
+            decoder=_comparison_decoder(settings, profile),
             reader=reader,
             lookup=IndexLookup(detector_options(name, profile), cast("IndexReader", reader)),
         )
     return served
+
+
+def _comparison_decoder(settings: Settings, profile: Profile) -> Decoder:
+    decoder = topic_decoder(settings, profile)
+    if decoder.registry is None:
+        return decoder
+    timeout_s = min(_REGISTRY_S, decoder.registry.timeout_s)
+    return replace(decoder, registry=replace(decoder.registry, timeout_s=timeout_s))
 
 
 def _listen(host: str, port: int) -> socket.socket:

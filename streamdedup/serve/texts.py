@@ -81,7 +81,8 @@ class TextAligner:
                 result = await self._in_thread(lambda: self._texts_or_error(decoder, entries))
         except TimeoutError:
             # No pause: the time includes the wait for a thread, and calls that hang occupy the threads anyway.
-            reason = f"Kafka did not answer within {self._timeout_s:g} s, or earlier comparisons took this time"
+            servers = "Kafka" if decoder.registry is None else "Kafka or the schema registry"
+            reason = f"{servers} did not answer within {self._timeout_s:g} s, or earlier comparisons took this time"
             self._outages.failed_with(reason=reason)
             return TextMissingError(reason)
         if isinstance(result, StreamdedupError):

@@ -10,13 +10,16 @@ import pytest
 from msgspec.structs import replace
 from structlog.testing import capture_logs
 
+from streamdedup.cli import serve as cli_serve
 from streamdedup.cli.topic_reading import KafkaTexts
 from streamdedup.errors import BrokerMisconfigured, BrokerUnavailable, DecodeError, RegistryUnavailable
 from streamdedup.kafka.protocols import Record
 from streamdedup.position import Position
 from streamdedup.serve import texts
 from streamdedup.serve.problems import TYPE_PREFIX
+from streamdedup.settings import Settings
 from streamdedup.text.alignment import align
+from streamdedup.wire import Registry
 from tests.event_stream import DEADLINE_S
 from tests.served import NEAR, PARTITION, TEXT, Service, a_receive, call
 
@@ -206,6 +209,29 @@ class TestFailures:
             reason = "Kafka did not answer within 0.05 s, or earlier comparisons took this time"
             assert [body["texts_missing"] for body in answers] == [reason] * 4
             assert service.texts.opened_count <= texts._THREADS
+
+    def test_where_a_registry_takes_part_a_comparison_without_an_answer_names_both_servers(self):
+        with closing(Service(texts_timeout_s=0.05, registry=Registry("http://10.1.2.3"))) as service:
+            service.add(("a", TEXT), ("b", NEAR))
+            service.texts.released.clear()
+            reason = missing(service)
+            service.texts.released.set()
+            assert reason.startswith("Kafka or the schema registry did not answer within 0.05 s, or earlier")
+
+    @pytest.mark.parametrize(("timeout_s", "expected_s"), [(30.0, cli_serve._REGISTRY_S), (0.5, 0.5)])
+    def test_a_silent_registry_fails_within_the_time_of_a_comparison(self, timeout_s, expected_s):
+        values = {
+            "kafka.bootstrap_servers": "localhost:9",
+            "redis.url": "redis://127.0.0.1:9",
+            "schema_registry.url": "http://10.1.2.3",
+            "schema_registry.timeout": f"{timeout_s * 1000:.0f}ms",
+            "profiles.articles.topics": "articles",
+            "profiles.articles.format": "avro",
+        }
+        settings = Settings.load(None, values, {})
+        decoder = cli_serve._comparison_decoder(settings, settings.profiles["articles"])
+        assert decoder.registry.timeout_s == expected_s < cli_serve._COMPARISON_S
+        assert decoder.value_format._registry is decoder.registry
 
     async def test_no_more_than_two_comparisons_read_at_a_time_and_all_are_answered(self, monkeypatch):
         with closing(Service()) as service:
