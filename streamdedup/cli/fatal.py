@@ -1,12 +1,13 @@
 """How ``run`` and ``serve`` end with an error: one log line, and an exit code."""
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 
 import structlog
 import typer
 
 from streamdedup.daemon import logs
+from streamdedup.daemon.shutdown import exit_at_once, thread_stacks
 from streamdedup.errors import EXIT_FAILED, StreamdedupError, exit_code
 
 
@@ -24,3 +25,13 @@ def fatal_errors_logged(log: structlog.stdlib.BoundLogger) -> Iterator[None]:
         name = type(error).__name__
         log.critical("fatal", error=name, exit_code=EXIT_FAILED, reason=str(error), exc_info=True)
         raise typer.Exit(EXIT_FAILED) from error
+
+
+def ending_at_once(event: str, code: int, logger: str) -> Callable[[str], None]:
+    """Return an action that ends the process even if its main thread is stuck; ``logger`` is the name in the log."""
+
+    def end(reason: str) -> None:
+        threads = thread_stacks()
+        exit_at_once(logs.last_line(event, logger=logger, reason=reason, exit_code=code, threads=threads), code)
+
+    return end

@@ -17,7 +17,7 @@ import structlog
 from streamdedup import __version__
 from streamdedup.cli import assembly
 from streamdedup.cli.checks import CHECKS, Check, CheckRun
-from streamdedup.cli.fatal import fatal_errors_logged
+from streamdedup.cli.fatal import ending_at_once, fatal_errors_logged
 from streamdedup.cli.rendering.terminal import fitted_to_stderr
 from streamdedup.cli.settings_options import ConfigOption, SetOption, load_settings
 from streamdedup.cli.warm_up import freeze_heap, warm_up
@@ -27,7 +27,7 @@ from streamdedup.daemon.crash_points import StepObserver
 from streamdedup.daemon.health import HealthServer
 from streamdedup.daemon.loop import Loop
 from streamdedup.daemon.metrics import Awaited, Metrics
-from streamdedup.daemon.shutdown import STOP_TIMEOUT_S, StopSignals, StopTimer, Watchdog, exit_at_once, thread_stacks
+from streamdedup.daemon.shutdown import STOP_TIMEOUT_S, StopSignals, StopTimer, Watchdog
 from streamdedup.detection.model import Skip
 from streamdedup.detection.suppression import SuppressionRule
 from streamdedup.errors import EXIT_FORCED, EXIT_STALLED, SettingsError, TransientError
@@ -43,7 +43,8 @@ from streamdedup.wire.avro_alerts import AvroAlerts
 #: searches many times in each batch, visits all fetched records, and finds nothing.
 _COLLECT_AFTER_OBJECTS = 20_000
 
-log = structlog.get_logger("streamdedup.run")
+_LOGGER = "streamdedup.run"
+log = structlog.get_logger(_LOGGER)
 
 
 class _Pulse:
@@ -72,14 +73,14 @@ def run_daemon(settings: Settings) -> None:
     metrics = _new_metrics(settings)
     with ExitStack() as stack:
         # First opened and last closed: the timer also limits the time for closing everything below.
-        timer = stack.enter_context(StopTimer(STOP_TIMEOUT_S, _ending_at_once("stop_forced", EXIT_FORCED)))
+        timer = stack.enter_context(StopTimer(STOP_TIMEOUT_S, ending_at_once("stop_forced", EXIT_FORCED, _LOGGER)))
 
         def on_stop() -> None:
             timer.begin()
             logs.ClientRepeats.is_stopping = True  # drops errors that clients log about their last requests
 
         stop = stack.enter_context(StopSignals(on_stop))
-        watchdog = stack.enter_context(Watchdog(settings.watchdog_s, _ending_at_once("fatal", EXIT_STALLED)))
+        watchdog = stack.enter_context(Watchdog(settings.watchdog_s, ending_at_once("fatal", EXIT_STALLED, _LOGGER)))
         pulse = _Pulse(watchdog, settings.watchdog_s)
         backend = stack.enter_context(connect_backend(settings))
         observer = assembly.crash_observer()  # None in service: only tests set a crash point
@@ -107,15 +108,6 @@ def run_daemon(settings: Settings) -> None:
         freeze_heap()  # last, when all long-lived objects exist
         loop.run()
         log.info("stopped")
-
-
-def _ending_at_once(event: str, code: int) -> Callable[[str], None]:
-    """Return an action that ends the process even if its main thread is stuck."""
-
-    def end(reason: str) -> None:
-        exit_at_once(logs.last_line(event, reason=reason, exit_code=code, threads=thread_stacks()), code)
-
-    return end
 
 
 def _kafka_transport(settings: Settings, observer: StepObserver | None) -> KafkaTransport:

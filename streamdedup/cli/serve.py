@@ -14,14 +14,15 @@ import structlog
 
 from streamdedup import __version__, clock
 from streamdedup.cli.assembly import alert_reader, kafka_options, topic_decoder
-from streamdedup.cli.fatal import fatal_errors_logged
+from streamdedup.cli.fatal import ending_at_once, fatal_errors_logged
 from streamdedup.cli.rendering.terminal import fitted_to_stderr
 from streamdedup.cli.settings_options import ConfigOption, SetOption, load_settings
 from streamdedup.cli.topic_reading import reading_options
 from streamdedup.cli.warm_up import freeze_heap, warm_up
 from streamdedup.daemon import logs
+from streamdedup.daemon.shutdown import STOP_TIMEOUT_S, StopTimer
 from streamdedup.detection.lookup import IndexLookup
-from streamdedup.errors import SettingsError
+from streamdedup.errors import EXIT_FORCED, SettingsError
 from streamdedup.index.backend import Backend
 from streamdedup.index.reading import IndexReader
 from streamdedup.indexes import connect_backend, detector_options
@@ -37,7 +38,7 @@ from streamdedup.settings import Profile, Settings
 from streamdedup.settings.hosts import is_loopback
 from streamdedup.wire import Decoder
 
-#: Time limit for requests in progress when the service is asked to stop, in seconds.
+#: Time limit for requests in progress when the service is asked to stop, in seconds; below ``STOP_TIMEOUT_S``.
 _STOP_S = 5
 #: Time limit for connecting, for one fetch, and for all records of one comparison of two texts, in seconds; below the
 #: time limit of requests, ``Limits.timeout_s``.
@@ -45,6 +46,9 @@ _COMPARISON_S = 3.0
 #: Longest time limit of a request to the schema registry, in seconds: below ``_COMPARISON_S``, so that the comparison
 #: names the registry and not Kafka, and the pause after a failure begins.
 _REGISTRY_S = 2.0
+#: Time limit of each step of opening the reader of a stream, in seconds: a subscriber waits no longer
+#: (``feed._OPEN_S``), and an opening that was given up ends before ``STOP_TIMEOUT_S``.
+_OPENING_S = 5.0
 #: Connections that may wait to be accepted.
 _BACKLOG = 512
 #: Time without a request after which a connection is closed, in seconds.
@@ -53,7 +57,8 @@ _KEEP_ALIVE_S = 30
 #: stream gives up by itself (``streaming._SEND_S``).
 _STALLED_MS = 75_000
 
-log = structlog.get_logger("streamdedup.serve")
+_LOGGER = "streamdedup.serve"
+log = structlog.get_logger(_LOGGER)
 
 
 def run_service(settings: Settings) -> None:
@@ -81,7 +86,9 @@ def run_service(settings: Settings) -> None:
         # that listens on the network accepts every IP address as host.
         hosts = AllowedHosts((api.host, *api.allowed_hosts), any_address=not is_loopback(api.host))
         gate = Gate(create_app(engine, aligner, feeds, metrics, limits.max_body_bytes), tokens, limits, metrics, hosts)
-        server = create_server(gate, feeds.end, limits, _server_options(settings))
+        timer = StopTimer(STOP_TIMEOUT_S, ending_at_once("stop_forced", EXIT_FORCED, _LOGGER))
+        timer.start()  # never closed: at its end the interpreter waits for threads whose servers may be silent
+        server = create_server(gate, feeds.end, limits, _server_options(settings), timer.begin)
         # From here on a signal lets the server end as soon as it runs. uvicorn 0.54 has these handlers while it runs,
         # and raises the signals again when it has ended.
         for number in (signal.SIGTERM, signal.SIGINT):
@@ -97,6 +104,7 @@ def run_service(settings: Settings) -> None:
 def _feeds(settings: Settings, metrics: ServeMetrics) -> Feeds:
     def feed(kind: StreamKind, topic: str) -> Feed:
         options = reading_options(settings, topic)
+        options = replace(options, connect_timeout_s=_OPENING_S, fetch_timeout_s=_OPENING_S)
         return Feed(kind, topic, lambda: ReaderToEnds(options), metrics)
 
     alerts = alerts_kind(alert_reader(settings))

@@ -1,6 +1,6 @@
 """Logging of the process: structured events, readable on a terminal and as JSON lines elsewhere.
 
-``streamdedup run`` and ``serve`` call ``configure`` once, and ``cli.fatal`` asks for the form of the log. ``cli.run``
+``streamdedup run`` and ``serve`` call ``configure`` once, and ``cli.fatal`` asks for the form of the log, and
 writes ``last_line`` before it ends a stuck process. Events and their fields are listed in ``docs/metrics.md``.
 
 An event is a stable name with fields, ``log.info("batch_committed", records=500)`` with structlog or
@@ -153,8 +153,8 @@ def writes_json() -> bool:
     return any(isinstance(handler, _LogHandler) and handler.json_lines for handler in logging.getLogger().handlers)
 
 
-def last_line(event: str, *, reason: str, exit_code: int, threads: Mapping[str, Sequence[str]]) -> str:
-    """Return the last log line of a daemon that may be stuck, without taking a lock of ``logging``.
+def last_line(event: str, *, logger: str, reason: str, exit_code: int, threads: Mapping[str, Sequence[str]]) -> str:
+    """Return the last log line of a process that may be stuck, without taking a lock of ``logging``.
 
     Where the log is not JSON, the calls of each thread precede the line, one on each line.
     """
@@ -162,7 +162,7 @@ def last_line(event: str, *, reason: str, exit_code: int, threads: Mapping[str, 
         calls = [line for name, stack in threads.items() for line in (f"thread {name}:", *(f"  {c}" for c in stack))]
         return "\n".join([*calls, f"streamdedup: {reason}; exiting with {exit_code}"])
     timestamp = datetime.now(UTC).isoformat().replace("+00:00", "Z")
-    first_fields = {"timestamp": timestamp, "level": "critical", "event": event, "logger": "streamdedup.run"}
+    first_fields = {"timestamp": timestamp, "level": "critical", "event": event, "logger": logger}
     return json.dumps({**first_fields, "exit_code": exit_code, "reason": reason, "threads": threads})
 
 

@@ -1,7 +1,8 @@
 """Shutdown: stop signals, and two threads that end a stuck process.
 
-Called by ``cli.run``, which opens all three contexts, and by ``loop``, which asks ``StopSignals`` between batches and
-while waiting. A longer ``STOP_TIMEOUT_S`` may touch the grace periods in ``deploy/`` and ``docker-compose.yml``.
+Called by ``cli.run``, which opens all three contexts, by ``cli.serve``, which starts a ``StopTimer``, and by ``loop``,
+which asks ``StopSignals`` between batches and while waiting. A longer ``STOP_TIMEOUT_S`` may touch the grace periods in
+``deploy/`` and ``docker-compose.yml``.
 
 A signal handler interrupts the main thread at any point, even while the main thread holds a lock of ``threading`` or
 ``logging``. The handlers of this module therefore use only a flag and a ``SimpleQueue``, whose ``put`` is reentrant,
@@ -21,8 +22,8 @@ from itertools import islice
 from types import FrameType
 from typing import Any, NoReturn, Self
 
-#: Time to finish the batch after a request to stop, in seconds: below the ten seconds after which Docker kills a
-#: process, and below the limits of other supervisors.
+#: Time to end after a request to stop, in seconds: for the batch of ``run``, and the requests of ``serve``. Below the
+#: ten seconds after which Docker kills a process, and below the limits of other supervisors.
 STOP_TIMEOUT_S = 8.0
 #: Number of checks of the watchdog within its limit. The watchdog counts checks, not seconds, so a process that was
 #: frozen (SIGSTOP, a suspended laptop) gets the full limit again.
@@ -144,12 +145,16 @@ class StopTimer:
         self._thread = threading.Thread(target=self._run, name="stop timer", daemon=True)
 
     def __enter__(self) -> Self:
-        self._thread.start()
+        self.start()
         return self
 
     def __exit__(self, *_error: object) -> None:
         self._events.put("end")
         self._thread.join()
+
+    def start(self) -> None:
+        """Start the thread without a context, so that the timer also limits the end of the interpreter."""
+        self._thread.start()
 
     def begin(self) -> None:
         """Start the timer; safe in a signal handler. Only the first call counts."""
@@ -162,8 +167,7 @@ class StopTimer:
             try:
                 event = self._events.get(timeout=max(0.0, end_s - time.monotonic()))
             except queue.Empty:
-                text = "the batch in flight is replayed at the next start"
-                self._action(f"stopping took longer than {self._timeout_s:g} s; {text}")
+                self._action(f"stopping took longer than {self._timeout_s:g} s; nothing is lost")
                 return
 
 

@@ -49,7 +49,8 @@ T = TypeVar("T")
 
 #: Most subscribers of a feed: those of both feeds together may use half of the connections (``access.Limits``).
 MAX_SUBSCRIBERS: Final = 128
-#: Longest wait for records in one call of a reader, in seconds; also the longest delay of ``ReaderThread.close``.
+#: Longest wait for records in one call of a reader, in seconds; also the longest delay of
+#: ``ReaderThread.close`` once the reader is open.
 _POLL_S: Final = 0.5
 #: Most subscribers that read missed events at the same time, each with a Kafka consumer; further ones wait.
 _RESUMING: Final = 4

@@ -9,6 +9,7 @@ import functools
 import socket
 from collections.abc import Callable
 from http import HTTPStatus
+from types import FrameType
 from typing import Any, Final
 
 import h11
@@ -124,11 +125,17 @@ class StreamServer(uvicorn.Server):
     """A server that ends all streams by ``on_stop`` when it is asked to stop.
 
     uvicorn 0.54 waits for open responses before it tells the application to stop; a stream would keep it waiting.
+    ``on_signal`` is called at each signal, inside the signal handler.
     """
 
-    def __init__(self, config: uvicorn.Config, on_stop: Callable[[], None]) -> None:
+    def __init__(self, config: uvicorn.Config, on_stop: Callable[[], None], on_signal: Callable[[], None]) -> None:
         super().__init__(config)
         self._on_stop = on_stop
+        self._on_signal = on_signal
+
+    def handle_exit(self, sig: int, frame: FrameType | None) -> None:
+        self._on_signal()
+        super().handle_exit(sig, frame)
 
     def run(self, sockets: list[socket.socket] | None = None) -> None:
         """Serve on a loop of uvloop until a signal asks to stop."""
@@ -139,7 +146,13 @@ class StreamServer(uvicorn.Server):
         await super().shutdown(sockets)
 
 
-def create_server(app: App, on_stop: Callable[[], None], limits: Limits, options: dict[str, Any]) -> StreamServer:
+def create_server(
+    app: App,
+    on_stop: Callable[[], None],
+    limits: Limits,
+    options: dict[str, Any],
+    on_signal: Callable[[], None] = lambda: None,
+) -> StreamServer:
     """Return a server for an application; ``options`` are further arguments of ``uvicorn.Config``."""
 
     async def answer(scope: AsgiScope, receive: Receive, send: Send) -> None:
@@ -149,4 +162,4 @@ def create_server(app: App, on_stop: Callable[[], None], limits: Limits, options
     config = uvicorn.Config(
         answer, http=protocol, h11_max_incomplete_event_size=MAX_HEAD_BYTES, ws="none", lifespan="off", **options
     )
-    return StreamServer(config, on_stop)
+    return StreamServer(config, on_stop, on_signal)

@@ -1,13 +1,16 @@
 """The start of `run` and `serve`: stop signals at exact moments, sent by a hook in the process; a foreign variable."""
 
+import json
 import os
 import signal
+import socket
 import subprocess
 import sys
 from pathlib import Path
 
 import pytest
 
+from streamdedup.errors import EXIT_FORCED
 from tests.servers import wait_until
 from tests.serving import settings_file
 
@@ -40,6 +43,21 @@ if kind == "event":
     sys.stderr = Stream(sys.stderr)
 else:
     sys.addaudithook(lambda event, values: stop() if event == "import" and values[0] == moment else None)
+"""
+#: Runs `serve` with a reader of alerts that never opens: the constructor signals the process, and waits for ever.
+STUCK = """
+import os, signal, sys, threading
+from streamdedup.cli import serve
+from streamdedup.cli.main import main
+
+class Stuck:
+    def __init__(self, options):
+        os.kill(os.getpid(), signal.SIGTERM)
+        threading.Event().wait()
+
+serve.ReaderToEnds = Stuck
+serve.STOP_TIMEOUT_S = 3.0
+main(["serve", *sys.argv[1:]])
 """
 MOMENTS = [
     (signal.SIGTERM, "run", "import", "streamdedup.cli.main"),
@@ -107,6 +125,25 @@ def test_a_process_that_handles_signals_stops_before_it_has_written_anything(sta
     process.send_signal(signal.SIGTERM)
     assert process.communicate(timeout=PATIENCE_S) == ("", "")
     assert process.returncode == 0
+
+
+def test_a_service_that_waits_for_a_server_at_its_end_is_ended(tmp_path):
+    config = settings_file(tmp_path, "redis://127.0.0.1:9")
+    words = [sys.executable, "-c", STUCK, "--config", config, "--set=api.port=0"]
+    with subprocess.Popen(words, stdin=subprocess.DEVNULL, stderr=subprocess.PIPE, text=True) as process:
+        try:
+            serving = next(event for event in map(json.loads, process.stderr) if event["event"] == "serving")
+            with socket.create_connection(("127.0.0.1", serving["port"]), timeout=PATIENCE_S) as client:
+                client.sendall(b"GET /v1/alerts HTTP/1.1\r\nhost: localhost\r\n\r\n")
+                _, errors = process.communicate(timeout=PATIENCE_S)
+        finally:
+            process.kill()
+    *_, stopped, forced = map(json.loads, errors.splitlines())
+    assert (stopped["event"], forced["event"], process.returncode) == ("stopped", "stop_forced", EXIT_FORCED)
+    assert (forced["logger"], forced["reason"]) == (
+        "streamdedup.serve",
+        "stopping took longer than 3 s; nothing is lost",
+    )
 
 
 def test_a_signal_during_the_import_of_another_command_has_its_default_action(start):

@@ -91,8 +91,8 @@ def test_on_a_terminal_a_mistake_of_the_program_shows_its_traceback_too(ended):
 @pytest.mark.parametrize(
     ("event", "code", "context"),
     [
-        ("fatal", EXIT_STALLED, "Watchdog(0.2, _ending_at_once('fatal', 70))"),
-        ("stop_forced", EXIT_FORCED, "StopTimer(0.2, _ending_at_once('stop_forced', 75)) as timer"),
+        ("fatal", EXIT_STALLED, "Watchdog(0.2, ending_at_once('fatal', 70, 'streamdedup.run'))"),
+        ("stop_forced", EXIT_FORCED, "StopTimer(0.2, ending_at_once('stop_forced', 75, 'streamdedup.run')) as timer"),
     ],
 )
 @pytest.mark.parametrize("terminal", [False, True])
@@ -100,7 +100,7 @@ def test_a_stuck_process_reports_it_in_the_same_way_although_the_log_is_stuck_to
     script = f"""
         import logging, sys, threading
         from streamdedup.daemon import logs
-        from streamdedup.cli.run import _ending_at_once
+        from streamdedup.cli.fatal import ending_at_once
         from streamdedup.daemon.shutdown import StopTimer, Watchdog
         timer = None
         sys.stderr.isatty = lambda: {terminal}

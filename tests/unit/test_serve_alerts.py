@@ -11,13 +11,16 @@ from hypothesis import given
 from hypothesis import strategies as st
 from structlog.testing import capture_logs
 
+from streamdedup.cli import serve as cli_serve
 from streamdedup.errors import BrokerMisconfigured
 from streamdedup.kafka.protocols import Record
 from streamdedup.position import Position
 from streamdedup.serve import events, feed, streaming, subscriber
 from streamdedup.serve.access import Tokens
 from streamdedup.serve.events import MAX_PARTITIONS, before_ends, decode_id, encode_id, one_line, plan_resume
+from streamdedup.serve.metrics import ServeMetrics
 from streamdedup.serve.problems import TYPE_PREFIX, RequestProblem
+from streamdedup.settings import Settings
 from streamdedup.wire.dead_letters import PREFIX, DaemonInfo, Failure, Stage, dead_letter
 from tests.event_stream import DEADLINE_S, EventClient, MemoryFollower, MemoryTopic, an_alert
 from tests.served import Service, call, no_kafka
@@ -561,6 +564,17 @@ class TestAccess:
             response = client.get("/v1/alerts")
             released.set()
         assert (response.status_code, response.json()["detail"]) == (503, "Kafka does not answer")
+
+    def test_an_opening_that_was_given_up_ends_by_itself(self, monkeypatch):
+        values = {
+            "kafka.bootstrap_servers": "localhost:9",
+            "redis.url": "redis://127.0.0.1:9",
+            "profiles.articles.topics": "articles",
+        }
+        monkeypatch.setattr(cli_serve, "ReaderToEnds", lambda options: options)
+        for each in cli_serve._feeds(Settings.load(None, values, {}), ServeMetrics()):
+            options = each._open_reader()
+            assert options.connect_timeout_s == options.fetch_timeout_s == feed._OPEN_S
 
     def test_a_topic_that_cannot_be_read_for_another_reason_points_to_the_log(self):
         def refused():
