@@ -236,6 +236,72 @@ def test_a_damaged_alert_is_refused_or_read(served, data):
     assert "aabbcc" not in reason  # a part of the value
 
 
+def a_field(kind):
+    """Return the text of a schema of alerts with one field, which no alert has."""
+    return json.dumps({"type": "record", "name": "Alert", "fields": [{"name": "x", "type": kind}]})
+
+
+def a_type(kind, **more):
+    return {"type": kind, "name": "T", **more}
+
+
+EMPTY = a_type("record", fields=[])
+NO_BYTES = [
+    {"type": "array", "items": "null"},
+    {"type": "array", "items": {"type": "null"}},
+    {"type": "array", "items": a_type("fixed", size=0)},
+    {"type": "array", "items": EMPTY},
+    {"type": "array", "items": a_type("record", fields=[{"name": "n", "type": "null"}])},
+    ["null", {"type": "map", "values": {"type": "array", "items": EMPTY}}],
+]
+
+
+@pytest.mark.parametrize("kind", NO_BYTES, ids=str)
+def test_an_alert_by_a_schema_with_items_without_bytes_is_refused_before_it_is_read(memory, kind):
+    value = b"\0" + memory.add(a_field(kind)).to_bytes(4, "big") + b"\0"
+    with pytest.raises(DecodeError, match=r"no alert by schema 300: (Value|Key)Error"):
+        in_avro().as_json(value)
+
+
+@pytest.mark.parametrize("count", [5 * 10**8, -5 * 10**8])
+@pytest.mark.parametrize("outer", ["array", "map"])
+@pytest.mark.parametrize(
+    "kind", ["float", "double", "boolean", "string", "int", a_type("fixed", size=9), ["null", "int"]]
+)
+def test_an_array_in_a_skipped_field_ends_with_the_value(memory, kind, outer, count):
+    schema_id = memory.add(a_field({"type": outer, {"array": "items", "map": "values"}[outer]: kind}))
+    body = BytesIO()
+    fastavro.schemaless_writer(body, "long", count)
+    assert code_of(b"\0" + schema_id.to_bytes(4, "big") + body.getvalue(), in_avro()) == ErrorCode.INVALID_FIELD
+
+
+def deep(levels):
+    kind = "int"
+    for _ in range(levels):
+        kind = {"type": "array", "items": kind}
+    return kind
+
+
+def doubled(depth):
+    """Return records in each other, each twice in the next, the innermost with a number."""
+    kind = a_type("record", fields=[{"name": "n", "type": "int"}]) | {"name": "T0"}
+    for at in range(1, depth):
+        fields = [{"name": "a", "type": kind}, {"name": "b", "type": f"T{at - 1}"}]
+        kind = {"type": "record", "name": f"T{at}", "fields": fields}
+    return kind
+
+
+@pytest.mark.parametrize("kind", ["Alert", ["null", "Alert"], deep(49), deep(400), doubled(60)])
+def test_an_alert_by_a_schema_that_contains_itself_or_nests_deeply_is_refused(memory, kind):
+    value = b"\0" + memory.add(a_field(kind)).to_bytes(4, "big") + b"\2" * 100_000
+    assert code_of(value, in_avro()) == ErrorCode.INVALID_FIELD
+
+
+def test_an_alert_longer_than_any_daemon_writes_is_refused_without_a_registry(memory):
+    memory.is_away = True
+    assert code_of(b"\0\0\0\0\1" + bytes(1024 * 1024 + 1), in_avro()) == ErrorCode.INVALID_FIELD
+
+
 @pytest.mark.parametrize("field", [{"pair": "zz" * 16}, {"incarnation": "ab"}, {"offset": -1}])
 def test_a_name_or_an_offset_that_no_daemon_writes_is_refused(served, field):
     alert = an_alert()
