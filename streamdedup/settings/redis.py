@@ -18,6 +18,8 @@ _BEGINNINGS = ("redis://", "rediss://", "unix://")
 _PORT = 6379
 #: Time limit of a connect, in seconds: a few round trips, also to another continent.
 CONNECT_TIMEOUT_S = 1.0
+#: Advice for a URL with a user and no password, which redis-cli takes for a password.
+_LONE_USER = "write redis://:PASSWORD@HOST for a password alone, redis://USER:@HOST for a user that needs none"
 #: Accepted URLs, for messages and documentation.
 URL_ALLOWED = '"redis://HOST:PORT/DB", "rediss://HOST:PORT/DB" or "unix:///PATH?db=DB"'
 
@@ -71,12 +73,14 @@ def _is_number(text: str) -> bool:
 
 
 def redact_url(url: str) -> str:
-    """Return an accepted URL with ``***`` in place of its password."""
+    """Return an accepted URL with ``***`` in place of its password, or of a user without one."""
     parts = urlsplit(url)
-    if parts.password is None:
+    _, at, address = parts.netloc.rpartition("@")
+    if not at:
         return url
-    address = parts.netloc.rpartition("@")[2]
-    return parts._replace(netloc=f"{parts.username or ''}:***@{address}").geturl()
+    # `redis-cli -u redis://PASSWORD@HOST` logs in with the password: what looks like a user may be one.
+    user = f"{parts.username or ''}:" if parts.password is not None else ""
+    return parts._replace(netloc=f"{user}***@{address}").geturl()
 
 
 def _auth_arguments(username: str, password: str) -> tuple[str, ...]:
@@ -114,7 +118,7 @@ class Redis(TlsSection):
     name; `cluster` is a Redis Cluster that contains `nodes`."""
     url: Url = Field(default=None, json_schema_extra={"default": '*required* with `mode = "single"`'})
     """Server and database number of a single server: `redis://HOST:PORT/0`, `rediss://` for TLS, `unix:///PATH?db=0`.
-    May hold user and password, percent-encoded; they are never shown."""
+    May hold user and password, percent-encoded; the password is never shown."""
     url_file: File = None
     """File that holds `url`; user and password are read again for each new connection."""
     nodes: Servers = Field(default=(), json_schema_extra={"default": "*required* with the other modes"})
@@ -249,6 +253,8 @@ class Redis(TlsSection):
             yield from _provider_mistakes(self.credential_provider)
         if self.username is not None and self.password is None and not url_password:
             yield "password", "is missing; username needs it"
+        if parts.username and parts.password is None and self.password is None and self.credential_provider is None:
+            yield "url", f"has a user and no password; {_LONE_USER}"
 
     def _check_tls(self) -> Iterator[tuple[str, str]]:
         advice = "url does not use TLS; write rediss://" if self.mode == "single" else "tls is false"

@@ -351,6 +351,8 @@ def test_contradictions_are_reported_together_with_wrong_values(overrides, keys)
         ({"redis.url": "redis://:p@localhost", "redis.password": "p"}, "redis.password", "given twice"),
         ({"redis.url": "redis://example.org/0", "redis.password": "p"}, "redis.url", "allow_plaintext"),
         ({"redis.url": "redis://:p@10.0.0.1/0"}, "redis.url", "allow_plaintext"),
+        ({"redis.url": "redis://p@10.0.0.1/0"}, "redis.url", "write redis://:PASSWORD@HOST for a password alone"),
+        ({"redis.url": "redis://u:@10.0.0.1/0"}, "redis.url", "allow_plaintext"),
         ({"api.host": "0.0.0.0"}, "api.tokens_file", "or allow_anonymous = true, with allowed_hosts"),
         ({"api.allow_anonymous": True}, "api.allowed_hosts", "the names or addresses by which clients call"),
         (
@@ -848,6 +850,14 @@ def test_accepted_secrets_are_in_no_text_of_the_settings():
     texts = [repr(loaded), str(loaded), show(loaded), loaded.model_dump_json(), loaded.redis.shown_url]
     assert [text for text in texts if CANARY in text] == []
     assert 'url = "rediss://u:***@db/0"' in show(loaded)
+
+
+def test_a_user_of_the_url_without_a_password_there_is_not_shown_because_redis_cli_takes_it_for_the_password():
+    (line,) = mistakes({"redis.url": f"redis://{CANARY}@localhost/0"})
+    assert CANARY not in line
+    loaded = load({"redis.url": f"rediss://{CANARY}@db/0", "redis.password": "p"})
+    assert loaded.redis.shown_url == "rediss://***@db/0"
+    assert CANARY not in show(loaded) + repr(loaded)
 
 
 @pytest.mark.parametrize("key", SECRET_KEYS)

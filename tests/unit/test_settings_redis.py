@@ -78,6 +78,10 @@ class TestAccepted:
         assert (arguments["path"], arguments["db"]) == ("/run/redis.sock", 3)
         assert arguments.get("password") == ("p@" if "@" in url else None)
 
+    def test_the_url_may_have_a_user_whose_password_is_a_key_or_who_needs_none(self):
+        assert load({"redis.url": "redis://u@localhost", "redis.password": "p"}).redis.login() == ("u", "p")
+        assert load({"redis.url": "redis://u:@localhost"}).redis.login() == ("u", "")
+
     def test_an_end_of_a_line_in_a_password_leaves_no_login_in_the_address(self):
         assert load({"redis.url": "redis://u:secret\r@[::1]:1/2"}).redis.url_without_login == "redis://[::1]:1/2"
 
