@@ -8,7 +8,7 @@ from typing import TypeVar
 
 from streamdedup.cli.output import Reports, read_with_progress, tell
 from streamdedup.cli.rendering.safe_text import printable
-from streamdedup.corpora import CorpusReader, Entry
+from streamdedup.corpora import CorpusReader, Entry, shown_name
 from streamdedup.counts import counted
 from streamdedup.errors import CorpusError
 from streamdedup.index.contract import Index
@@ -34,6 +34,7 @@ class FileEntries:
         self._file_by_id: dict[str, str] = {}
 
     def read(self, file: str, reader: CorpusReader) -> Iterator[Entry]:
+        file = shown_name(file)
         for number, entry in enumerate(read_with_progress(reader, file)):
             if entry.problem is not None:
                 self.malformed.report(f"{entry.file}:{entry.line}", entry.problem)

@@ -104,9 +104,11 @@ class CorpusOptions:
                     yield _scoped(entry, profile)
             # A field name that no document of a file has is probably misspelt.
             if document_count and self.id_field is not None and not id_count:
-                tell_prefixed(f"{file}: no document has --id-field {self.id_field}; files and lines are the ids")
+                tell_prefixed(
+                    f"{shown_name(file)}: no document has --id-field {self.id_field}; files and lines are the ids"
+                )
             if document_count and self.source_field is not None and not source_count:
-                tell_prefixed(f"{file}: no document has --source-field {self.source_field}")
+                tell_prefixed(f"{shown_name(file)}: no document has --source-field {self.source_field}")
         files.require_document()
         if files.malformed.count:
             tell(f"{counted(files.malformed.count, 'line')} left out: no documents", err=True)

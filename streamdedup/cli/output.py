@@ -32,7 +32,8 @@ from streamdedup.errors import CorpusError, SettingsError
 
 Item = TypeVar("Item")
 
-_TITLE = TextColumn("{task.description}")
+#: Titles may be file names, in which brackets are no markup.
+_TITLE = TextColumn("{task.description}", markup=False)
 #: Mistakes of a kind that are reported one by one.
 _REPORTED_MISTAKES = 5
 

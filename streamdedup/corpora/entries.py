@@ -4,7 +4,6 @@ Made by the parsers (``formats``, ``tables``, ``reuters``), used by the commands
 filled in ``decode_entry`` and written in ``Entry.value``.
 """
 
-import re
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Final
@@ -13,8 +12,6 @@ from streamdedup.errors import MessageError
 from streamdedup.position import Position
 from streamdedup.wire import Decoder, Op, encode_fields
 
-#: Characters that no id may have (``wire.id_mistake``).
-_CONTROL: Final = re.compile(r"[\x00-\x1f\x7f-\x9f]")
 #: Has the default field names of documents.
 _DEFAULT_DECODER: Final = Decoder()
 
@@ -79,10 +76,9 @@ class Entry:
 def line_id(file: str, line: int) -> str:
     """Return the id for a document to which the corpus gives none: ``<file name>:<line>``.
 
-    Control characters of the name, which no id may have, are escaped.
+    ``file`` is from ``sources.shown_name``, because no id may have control characters.
     """
-    name = _CONTROL.sub(lambda control: repr(control[0])[1:-1], Path(file).name)
-    return f"{name}:{line}"
+    return f"{Path(file).name}:{line}"
 
 
 def decode_entry(decoder: Decoder, file: str, line: int, raw: bytes) -> Entry:

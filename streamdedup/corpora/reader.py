@@ -13,7 +13,7 @@ from streamdedup.corpora.archive import sgml_members
 from streamdedup.corpora.entries import Entry
 from streamdedup.corpora.formats import FORMATS, FileFormat, Format, detect_format
 from streamdedup.corpora.reuters import is_reuters_name
-from streamdedup.corpora.sources import STDIN, ByteStream, open_file, unzipped
+from streamdedup.corpora.sources import STDIN, ByteStream, open_file, shown_name, unzipped
 from streamdedup.corpora.tables import Columns
 from streamdedup.errors import CorpusError
 from streamdedup.wire import Decoder
@@ -39,7 +39,7 @@ class CorpusReader:
         columns: Columns = _NO_COLUMNS,
     ) -> None:
         self._files = corpus_files(str(path))
-        self._format = _reuters_format(f"{path}: a folder", format) if Path(path).is_dir() else format
+        self._format = _reuters_format(f"{shown_name(str(path))}: a folder", format) if Path(path).is_dir() else format
         self._decoder = decoder or Decoder()
         self._columns = columns
         self.total_bytes = _total_bytes(self._files)
@@ -86,9 +86,11 @@ def corpus_files(path: str) -> list[str]:
     try:
         files = sorted(str(file) for file in Path(path).iterdir() if is_reuters_name(file.name) and file.is_file())
     except OSError as error:
-        raise CorpusError(f"{path}: {error.strerror}") from error
+        raise CorpusError(f"{shown_name(path)}: {error.strerror}") from error
     if not files:
-        raise CorpusError(f"{path}: a folder without .sgm files; name the files of other formats one by one")
+        raise CorpusError(
+            f"{shown_name(path)}: a folder without .sgm files; name the files of other formats one by one"
+        )
     return files
 
 
@@ -99,5 +101,5 @@ def _total_bytes(files: list[str]) -> int | None:
     try:
         stats = [Path(file).stat() for file in files]
     except OSError as error:
-        raise CorpusError(f"{error.filename}: {error.strerror}") from error
+        raise CorpusError(f"{shown_name(str(error.filename))}: {error.strerror}") from error
     return sum(status.st_size for status in stats) if all(stat.S_ISREG(status.st_mode) for status in stats) else None

@@ -5,6 +5,7 @@ Called by the other modules of ``corpora``, and by ``cli.pairs_file``.
 
 import gzip
 import io
+import re
 import sys
 import tarfile
 import zlib
@@ -27,11 +28,16 @@ BOM: Final = b"\xef\xbb\xbf"
 #: First bytes that identify a file: one block of a tar archive, whose magic bytes are at offset 257.
 _HEAD_BYTES: Final = tarfile.BLOCKSIZE
 _GZIP_MAGIC: Final = b"\x1f\x8b"
+_CONTROL: Final = re.compile(r"[\x00-\x1f\x7f-\x9f]")
 
 
 def shown_name(file: str) -> str:
-    """Return a file name with escapes for bytes that are not UTF-8, which no id and no JSON text may hold."""
-    return file.encode(errors="backslashreplace").decode()
+    """Return a file name with escapes for bytes that are not UTF-8 and for control characters.
+
+    No JSON text may hold the former, no id either, and a terminal obeys control codes, also in names of an archive.
+    """
+    name = file.encode(errors="backslashreplace").decode()
+    return _CONTROL.sub(lambda control: repr(control[0])[1:-1], name)
 
 
 def open_file(file: str) -> AbstractContextManager[io.BufferedReader]:
@@ -43,7 +49,7 @@ def open_file(file: str) -> AbstractContextManager[io.BufferedReader]:
     try:
         return Path(file).open("rb")
     except OSError as error:
-        raise CorpusError(f"{file}: {error.strerror}") from error
+        raise CorpusError(f"{shown_name(file)}: {error.strerror}") from error
 
 
 def unzipped(stream: "ByteStream") -> "ByteStream":

@@ -16,6 +16,7 @@ from hypothesis import strategies as st
 from streamdedup.corpora import FORMAT_TITLES, CorpusReader, Entry, Format, sources
 from streamdedup.corpora.entries import line_id
 from streamdedup.corpora.formats import FORMATS, FileFormat
+from streamdedup.corpora.sources import open_file
 from streamdedup.errors import EXIT_USAGE, CorpusError, UnknownFormat, exit_code
 from streamdedup.position import Position
 from streamdedup.wire import Decoder
@@ -476,6 +477,27 @@ def test_a_control_character_in_a_file_name_is_escaped_in_ids(tmp_path, suffix, 
     (entry,) = CorpusReader(write(tmp_path, f"a\t\x9f.{suffix}", content))
     assert entry.id == f"a\\t\\x9f.{suffix}:{line}"
     assert not entry.has_id
+
+
+CODES = "\x1b]0;owned\x07\x1b[2J\nr.sgm"
+
+
+@pytest.mark.parametrize("content", [SGML, SGML.replace(b"<BODY>", b"<REUTERS>", 1)], ids=["read", "refused"])
+def test_control_codes_in_the_names_of_an_archive_are_escaped_in_entries_and_errors(tmp_path, content):
+    path = write(tmp_path, "a.tar", tar({CODES: content}))
+    try:
+        shown = "".join(entry.file for entry in CorpusReader(path))
+    except CorpusError as error:
+        shown = str(error)
+    assert r"a.tar:\x1b]0;owned\x07\x1b[2J\nr.sgm" in shown
+    assert shown.isprintable()
+
+
+def test_control_codes_in_the_name_of_a_missing_file_are_escaped(tmp_path):
+    for refused in (lambda: CorpusReader(tmp_path / CODES), lambda: open_file(CODES)):
+        with pytest.raises(CorpusError) as raised:
+            refused()
+        assert str(raised.value).isprintable()
 
 
 def test_a_missing_file_is_named_at_once(tmp_path):

@@ -12,6 +12,7 @@ from prometheus_client.exposition import generate_latest
 from rich.console import Console
 
 from streamdedup.cli.demo_run import DaemonCounters
+from streamdedup.cli.output import showing_share
 from streamdedup.cli.rendering import differences
 from streamdedup.cli.rendering.dead_letters import dead_letter_notice
 from streamdedup.cli.rendering.differences import GAP, compare
@@ -244,6 +245,18 @@ def test_a_dead_letter_is_one_line():
 
 def test_a_dead_letter_without_headers_is_shown_all_the_same():
     assert "dead letter  ?  ?  " in dead_letter_notice(DeadLetter(Record(PLACE, 0, None, b""))).plain
+
+
+def test_a_title_of_progress_is_no_markup(monkeypatch, capsys):
+    monkeypatch.setenv("FORCE_COLOR", "1")  # makes rich take any stream for a terminal
+    with showing_share("a[/b][red].jsonl", 1) as add:
+        add(1)
+    assert "a[/b][red].jsonl" in capsys.readouterr().err
+
+
+def test_control_codes_in_the_topic_of_a_match_are_not_shown():
+    place = Position("t\x1b[2J", 0, 1)
+    assert "\x1b" not in rendered(side_by_side(Side("n", place, "one"), Side("o", place, "two"), coloured=False))
 
 
 @pytest.mark.parametrize(

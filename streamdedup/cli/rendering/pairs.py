@@ -171,7 +171,7 @@ def side_by_side(new: Side, old: Side, *, coloured: bool) -> Table:
     """Return both texts side by side; differences have colours, or brackets: ``{+only new+}``, ``[-only old-]``."""
     table = Table(box=box.MINIMAL, show_edge=False, expand=True, pad_edge=False, padding=(0, 1))
     for side in (new, old):
-        heading = Text.assemble((printable(side.id), "bold"), (f"  {side.position}", "dim"))
+        heading = Text.assemble((printable(side.id), "bold"), (f"  {printable(str(side.position))}", "dim"))
         table.add_column(heading, ratio=1, overflow="fold")
     if new.text is None or old.text is None:
         table.add_row(_lone_text(new), _lone_text(old))
