@@ -11,10 +11,10 @@ import socket
 import sys
 import time
 from collections.abc import Callable, Iterator, Mapping
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from functools import partial
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
-from threading import Thread
+from threading import Lock, Thread
 from typing import Any
 
 import structlog
@@ -43,10 +43,13 @@ Check = Callable[[], str | None]
 #: Returns status, content type and body of an answer.
 _Route = Callable[[], tuple[int, str, bytes]]
 
-#: Time within which a client must send its request, in seconds.
+#: Time within which a client must send a further part of its request, in seconds.
 _REQUEST_TIMEOUT_S = 10
 #: Interval at which the server checks for its end, in seconds.
 _CLOSE_S = 0.1
+#: Connections that are open at once; a further one ends the oldest. Each has a thread and a descriptor, of which a
+#: process usually has 1,024. A client that sends a byte now and then would keep both.
+_MAX_CONNECTIONS = 128
 #: Connections that may wait to be accepted.
 _WAITING_CONNECTIONS = 128
 
@@ -182,7 +185,24 @@ class _ProbeServer(ThreadingHTTPServer):
 
     def __init__(self, host: str, port: int, handler: Callable[..., BaseHTTPRequestHandler]) -> None:
         self.address_family = socket.AF_INET6 if ":" in host else socket.AF_INET
+        self._lock = Lock()
+        self._open: dict[Any, None] = {}  # sockets, oldest first
         super().__init__((host, port), handler)
+
+    def process_request(self, request: Any, client_address: Any) -> None:
+        with self._lock:
+            if len(self._open) >= _MAX_CONNECTIONS:
+                oldest = next(iter(self._open))
+                del self._open[oldest]
+                with suppress(OSError):  # the client has gone
+                    oldest.shutdown(socket.SHUT_RDWR)  # its thread reads the end, and closes it
+            self._open[request] = None
+        super().process_request(request, client_address)
+
+    def shutdown_request(self, request: Any) -> None:
+        with self._lock:
+            self._open.pop(request, None)
+        super().shutdown_request(request)
 
     def handle_error(self, request: Any, client_address: Any) -> None:
         """Print the traceback of a defect; nothing for a client that leaves before it has its answer."""

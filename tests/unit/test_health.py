@@ -12,6 +12,7 @@ from types import SimpleNamespace
 import pytest
 from prometheus_client.parser import text_string_to_metric_families
 
+from streamdedup.daemon import health
 from streamdedup.daemon.health import HealthServer
 from streamdedup.daemon.metrics import Metrics
 
@@ -130,6 +131,20 @@ def test_probes_are_answered_while_600_idle_connections_are_open(server):
         for _ in range(600):
             stack.enter_context(socket.create_connection((LOOPBACK, server.port), timeout=PATIENCE_S))
         assert [ask(server, path)[0] for path in ("/livez", "/readyz")] == [200, 200]
+
+
+def test_a_connection_above_the_limit_ends_the_oldest_and_is_answered(server, monkeypatch):
+    monkeypatch.setattr(health._ProbeHandler, "timeout", None)
+    monkeypatch.setattr(health, "_MAX_CONNECTIONS", 3)
+    with ExitStack() as stack:
+        address = LOOPBACK, server.port
+        clients = [stack.enter_context(socket.create_connection(address, timeout=PATIENCE_S)) for _ in range(5)]
+        for client in clients:
+            client.sendall(b"GET /livez")
+        assert ask(server, "/livez")[0] == 200
+        assert [client.recv(1) for client in clients[:3]] == [b""] * 3
+        clients[4].sendall(b" HTTP/1.0\r\n\r\n")
+        assert clients[4].recv(12) == b"HTTP/1.0 200"
 
 
 def test_garbage_is_refused_and_the_next_request_is_answered(server):
