@@ -1,18 +1,19 @@
 """Folding of texts with ``unicodedata``: slow, and the source of the tables of ``unicode_tables``.
 
 Called by ``unicode_tables``, and by ``normalise`` where tables do not suffice; ``settings.profile`` and
-``stop_shingles`` read the versions. A change of the result also touches tests/unit/reference_shingles.py, docs/text.md
-and docs/format.md, and needs a new ``shingles.ALGORITHM``.
+``stop_shingles`` read the versions; `cli.rendering.differences` calls ``normalized``. A change of the result also
+touches tests/unit/reference_shingles.py, docs/text.md and docs/format.md, and needs a new ``shingles.ALGORITHM``.
 
 A text is in its folded form when ``case_folded(compatible(text))`` changes nothing.
 """
 
 import functools
+import itertools
 import re
 import unicodedata
 from collections.abc import Mapping
 from pathlib import Path
-from typing import Final, NamedTuple
+from typing import Final, Literal, NamedTuple
 
 #: Result of ``casefold`` for U+0130, the capital dotted I of Turkish; it becomes i.
 DOTTED_I: Final = "i\u0307"
@@ -49,6 +50,8 @@ _SIMPLE_LETTERS: Final = {
     "\u00e6": "ae",
     "\u0153": "oe",
 }
+#: Length from which a run of marks is put into canonical order before ``unicodedata`` sees it.
+_LONG_RUN: Final = 32
 #: Separator that Korean texts write between words, by its category a letter.
 _KOREAN_DOT: Final = "\u318d"
 
@@ -100,10 +103,44 @@ def _digits() -> dict[str, str]:
     return {c: str(unicodedata.decimal(c)) for c in digits if not unicodedata.decomposition(c)}
 
 
+def normalized(form: Literal["NFC", "NFD", "NFKC"], text: str) -> str:
+    """Return what ``unicodedata.normalize`` returns, in linear time.
+
+    ``unicodedata`` puts marks into canonical order by an insertion sort (python/cpython#149079; not mended in Python
+    3.11): a text of 1 MiB with marks alone would take minutes, and no other thread runs meanwhile. So long runs are
+    sorted here. Canonical order is a stable sort by combining class, so the result stays the same.
+    """
+    runs, decompositions = _long_runs("NFKD" if form == "NFKC" else "NFD")
+    return unicodedata.normalize(form, runs.sub(lambda run: _ordered(run[0].translate(decompositions)), text))
+
+
+def _ordered(text: str) -> str:
+    """Return a text with its marks in canonical order; each character is decomposed or no mark."""
+    groups = itertools.groupby(text, lambda c: unicodedata.combining(c) != 0)
+    return "".join("".join(sorted(group, key=unicodedata.combining)) for _, group in groups)
+
+
+@functools.cache
+def _long_runs(form: Literal["NFD", "NFKD"]) -> tuple[re.Pattern[str], Mapping[int, str]]:
+    """Return an expression for texts with all long runs of marks, and the decomposition of each mark that has one.
+
+    A mark is here a character that decomposes to characters with a combining class: U+0F73 and U+FF9E have none.
+    """
+    points = range(0x300, 0x20000)  # none is outside
+    changing = (c for c in map(chr, points) if unicodedata.combining(c) or unicodedata.decomposition(c))
+    decompositions = {c: unicodedata.normalize(form, c) for c in changing}
+    marks = {c: parts for c, parts in decompositions.items() if unicodedata.combining(parts[0])}
+    # One range for the characters beyond 16 bits, others than marks included: `re` tries each of their marks in turn.
+    characters = "".join(c for c in marks if c < "\U00010000") + "\U00010000-\U0001ffff"
+    # The first separately: `re` then finds it faster.
+    expression = f"[{characters}][{characters}]{{{_LONG_RUN - 1},}}+"
+    return re.compile(expression), {ord(c): parts for c, parts in marks.items() if c != parts}
+
+
 def compatible(text: str) -> str:
     """Return a text in NFKC, but with a space for each separator that NFKC would turn into a space and a mark."""
-    composed = unicodedata.normalize("NFC", text)  # first, because U+00A8 and U+0301 compose to one separator
-    return unicodedata.normalize("NFKC", _become_spaces().sub(" ", composed))
+    composed = normalized("NFC", text)  # first, because U+00A8 and U+0301 compose to one separator
+    return normalized("NFKC", _become_spaces().sub(" ", composed))
 
 
 def case_folded(text: str, folding: FoldOptions) -> str:
@@ -111,7 +148,7 @@ def case_folded(text: str, folding: FoldOptions) -> str:
     # By a regular expression: ``str.translate`` takes ten times as long where few characters change.
     replaced = replacements(folding)
     folded = text.casefold().replace(DOTTED_I, "i")
-    return unicodedata.normalize("NFKC", _replaced_characters(folding).sub(lambda match: replaced[match[0]], folded))
+    return normalized("NFKC", _replaced_characters(folding).sub(lambda match: replaced[match[0]], folded))
 
 
 @functools.cache

@@ -30,14 +30,13 @@ compose (``COMPOSES_BACKWARD``, ``COMPOSES_FORWARD``) or depends on neighbours i
 The result for a document depends neither on the steps that fold it nor on the rest of the batch.
 """
 
-import unicodedata
 from collections.abc import Sequence
 from typing import NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
 
-from streamdedup.text.folding import FoldOptions, case_folded, compatible
+from streamdedup.text.folding import FoldOptions, case_folded, compatible, normalized
 from streamdedup.text.runs import UNCHECKED, offsets_of, ranges
 from streamdedup.text.unicode_tables import (
     CHECK,
@@ -312,7 +311,7 @@ def _fold_slowly(text: str, table: Tables, folding: FoldOptions) -> str:
     # A result may contain ignorable or cased characters, so the steps are repeated until nothing changes.
     while True:
         # NFD separates accents from their letters, so that ``_visible`` removes them.
-        visible = _visible(unicodedata.normalize("NFD", text) if folding.marks else text, table)
+        visible = _visible(normalized("NFD", text) if folding.marks else text, table)
         # `compatible` first, because case folding leaves compatibility forms alone. `case_folded` ends with NFKC,
         # because folding may decompose.
         folded = case_folded(compatible(visible), folding)
@@ -337,7 +336,7 @@ def _fold_doubtful(
         str(looked_up.points[first:last].data, "utf-32-le", "surrogatepass")
         for first, last in _bounds(looked_up.starts, documents)
     ]
-    composed = _repair_simple(_look_up([unicodedata.normalize("NFC", text) for text in texts], table), table)
+    composed = _repair_simple(_look_up([normalized("NFC", text) for text in texts], table), table)
     slow = set(composed.doubtful.tolist())
     lengths = np.diff(starts)  # with the separator behind each document
     pieces, end = [], 0

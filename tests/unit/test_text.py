@@ -1,7 +1,9 @@
 """`streamdedup.text.shingles` against the slow reference, for any Unicode, and against the textbook's answers."""
 
+import random
 import tracemalloc
 import unicodedata
+from itertools import pairwise
 
 import numpy as np
 import pytest
@@ -10,7 +12,7 @@ from hypothesis import strategies as st
 
 from streamdedup.text import normalise as normalise_module
 from streamdedup.text import unicode_tables
-from streamdedup.text.folding import FoldOptions
+from streamdedup.text.folding import FoldOptions, normalized
 from streamdedup.text.shingles import ENGLISH_STOP_WORDS, ShingleOptions, Shingler, folded_text, parse_stop_words
 from tests.thoroughness import examples
 from tests.unit import reference_shingles as reference
@@ -117,6 +119,44 @@ def test_normalise_is_that_of_the_reference_and_idempotent(text):
         assert folded_text(text, **{option: True}) == reference.normalise(text, **{option: True})
         folded = folded_text(text, **{option: True})
         assert folded_text(folded, **{option: True}) == folded
+
+
+#: Characters that decompose to marks only, in NFKD: among them some without a class of their own, such as U+FF9E.
+MARKS = [c for c in map(chr, range(0x110000)) if unicodedata.combining(unicodedata.normalize("NFKD", c)[0])]
+
+
+@pytest.mark.parametrize("form", ["NFC", "NFD", "NFKC"])
+def test_texts_with_long_runs_of_marks_are_normalised_as_unicodedata_does(form):
+    assert not [mark for mark in MARKS if not all(map(unicodedata.combining, unicodedata.normalize("NFKD", mark)))]
+    rng = random.Random(form)
+    letters = "ae\u00e9\u00a8\u1e69\u304b\uac00\u0f40 \u034f\U0001d15e\U0001109a\U0001f600"
+    for _ in range(examples(1_000)):
+        pieces = [[*rng.choices(letters, k=2), *rng.choices(MARKS, k=rng.choice((3, 31, 33, 60)))] for _ in range(3)]
+        text = "".join(map("".join, pieces))
+        assert normalized(form, text) == unicodedata.normalize(form, text), ascii(text)
+
+
+@pytest.mark.parametrize(("options", "shingler"), SHINGLERS)
+def test_texts_with_long_runs_of_marks_have_the_hashes_of_the_reference(options, shingler):
+    rng = random.Random(1)
+    runs = ["".join(rng.choices(rng.choice((MARKS, "\u0301\u0323\uff9e\u034f")), k=40)) for _ in range(60)]
+    letters = rng.choices("e \u00e9\u00a8\u304b\u4e2d", k=len(runs))
+    given_texts = [f"a{run}{letter}{after}b" for letter, (run, after) in zip(letters[1:], pairwise(runs), strict=True)]
+    assert_like_reference(shingler.shingle(given_texts), given_texts, options)
+
+
+@pytest.mark.parametrize("marks", ["\u0301\u0323", "\u0301\uff9e", "\u0f73\u0f71", "\U0001d165\u0323", "\u0345\u0301"])
+@pytest.mark.parametrize("option", [None, *sorted(FOLDING - {"letters_only"})])
+def test_unicodedata_whose_sort_is_quadratic_gets_long_runs_of_marks_in_order(marks, option, monkeypatch):
+    def normalize(form, text, normalize=unicodedata.normalize):
+        classes = [unicodedata.combining(normalize(form, c)[-1]) for c in text]
+        assert not [pair for pair in pairwise(classes) if pair[0] > pair[1] > 0]
+        return normalize(form, text)
+
+    text, mixed = f"a{marks[0] * 100}{marks[1] * 100}b", f"a{marks * 100}b"
+    folded = [folded_text(given_text, **({option: True} if option else {})) for given_text in (text, mixed)]
+    monkeypatch.setattr(unicodedata, "normalize", normalize)
+    assert folded == [folded_text(given_text, **({option: True} if option else {})) for given_text in (text, mixed)]
 
 
 @settings(max_examples=examples(50))

@@ -4,7 +4,6 @@
 three *pieces*. ``demo`` explains ``GAP``; the page of ``serve`` shows segments itself (``serve.texts``).
 """
 
-import unicodedata
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from itertools import accumulate, zip_longest
@@ -12,6 +11,7 @@ from typing import Final, Literal, NamedTuple
 
 from streamdedup.cli.rendering.safe_text import printable_character, visible
 from streamdedup.text.alignment import Word, align, split_words
+from streamdedup.text.folding import normalized
 
 #: Characters of shared text before and after a difference.
 CONTEXT_CHARS: Final = 48
@@ -78,7 +78,7 @@ def _plain(text: str) -> str:
 
 def _folded(text: str) -> str:
     # A word of odd spaces alone (`safe_text.ODD_SPACES`) would become empty; it is compared as it is.
-    return unicodedata.normalize("NFKC", text).casefold().strip() or text.strip(" \n")
+    return normalized("NFKC", text).casefold().strip() or text.strip(" \n")
 
 
 def _pieces(parts: Sequence[str], kinds: Sequence[PieceKind]) -> Iterator[Piece]:
