@@ -322,11 +322,12 @@ class Profile(Section):
     def _explicit_banding_mistakes(self, banding: Banding) -> Iterator[tuple[str, str]]:
         """Yield mistakes of ``bands`` and ``rows``: a missed ``min_recall`` only if it or ``recall_from`` is set."""
         banding_text = f"{banding.bands} bands of {banding.rows} rows"
-        if banding.permutations > self.permutations:
+        is_possible = banding.permutations <= self.permutations
+        if not is_possible:
             yield "bands", f"{banding_text} need {banding.permutations} permutations; there are {self.permutations}"
         if self.min_shared_bands > banding.bands:
             yield "min_shared_bands", f"is above the number of bands, {banding.bands}"
-        elif {"min_recall", "recall_from"} & self.model_fields_set:
+        elif is_possible and {"min_recall", "recall_from"} & self.model_fields_set:
             reached = self.recall(self.recall_from)
             if reached < self.min_recall:
                 text = f"is {self.min_recall}, but {banding_text} reach {reached:.4f} at recall_from {self.recall_from}"

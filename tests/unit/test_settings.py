@@ -380,6 +380,11 @@ def test_values_that_contradict_each_other_are_a_mistake(overrides, key, said):
         ({"bands": 8}, "rows", "is missing"),
         ({"rows": 8}, "bands", "is missing"),
         ({"bands": 26, "rows": 5}, "bands", "need 130 permutations; there are 128"),
+        (
+            {"permutations": 1024, "bands": 1200, "rows": 1, "min_shared_bands": 600, "min_recall": 0.9},
+            "bands",
+            "need 1200 permutations; there are 1024",
+        ),
         ({"bands": 2, "rows": 5, "min_shared_bands": 3}, "min_shared_bands", "above the number of bands"),
         ({"bands": 2, "rows": 5, "min_recall": 0.9}, "min_recall", "reach 0.5480 at recall_from 0.8"),
         ({"bands": 9, "rows": 4, "recall_from": 0.7, "threshold": 0.5}, "min_recall", "is 0.99, but 9 bands of 4 rows"),
