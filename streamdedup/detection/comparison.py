@@ -5,7 +5,7 @@ also touches ``wire`` and docs/messages.md.
 """
 
 from collections.abc import Iterable, Mapping, Sequence
-from typing import NamedTuple
+from typing import Final, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
@@ -20,6 +20,9 @@ from streamdedup.wire import Contained, Match
 
 #: Value of ``Match.contained`` by the side of a comparison: left is the document, right the candidate.
 _CONTAINED: Mapping[containment.SmallerSide, Contained] = {"left": "document", "right": "match", "both": "both"}
+
+#: Band keys of each side that are compared at once (4 MiB), so that memory does not grow with the pairs.
+_BLOCK_KEYS: Final = 2**20
 
 
 class _Comparison(NamedTuple):
@@ -181,7 +184,11 @@ class Comparer:
         if further:
             keys = np.concatenate([keys, band_keys_of(list(further.values()), self._sketcher, banding)])
         rows, candidate_rows = [row for row, _ in pairs], [row_of[candidate.digest] for _, candidate in pairs]
-        shared: list[int] = (keys[candidate_rows] == self._band_keys[rows]).sum(axis=1).tolist()
+        shared: list[int] = []
+        step = max(1, _BLOCK_KEYS // banding.bands)
+        for first in range(0, len(pairs), step):
+            block = slice(first, first + step)
+            shared += (keys[candidate_rows[block]] == self._band_keys[rows[block]]).sum(axis=1).tolist()
         return shared
 
 

@@ -23,6 +23,7 @@ Similarity is symmetric and depends only on the two sketches, so any two daemons
 from collections.abc import Sequence
 from dataclasses import dataclass
 from itertools import pairwise
+from typing import Final
 
 import msgspec
 import numpy as np
@@ -31,6 +32,9 @@ from numpy.typing import NDArray
 from streamdedup.similarity.containment import Overlaps, sampled_overlaps
 from streamdedup.similarity.measures import MEASURES, Measure, intersection_size
 from streamdedup.similarity.minhash import HashFamily
+
+#: Signature values of each side that are compared at once (4 MiB), so that memory does not grow with the pairs.
+_BLOCK_VALUES: Final = 2**20
 
 
 class Sketch(msgspec.Struct, frozen=True, eq=False, gc=False):
@@ -214,9 +218,14 @@ class Sketcher:
         right_rows, right_of = np.unique([b for _, b in pairs], return_inverse=True)
         sketches = [*(left[a] for a in left_rows.tolist()), *(right[b] for b in right_rows.tolist())]
         signatures = self.signatures(sketches, self.family.permutations)
-        # In ``signatures`` the rows of the right sketches follow those of the left ones.
-        lefts, rights = signatures[left_of], signatures[len(left_rows) + right_of]
-        return self._measure.estimate(lefts, rights), sampled_overlaps(lefts, rights)
+        right_of = right_of + len(left_rows)  # in ``signatures`` the right sketches follow the left ones
+        values, overlaps = [], []
+        step = max(1, _BLOCK_VALUES // self.family.permutations)
+        for first in range(0, len(pairs), step):
+            lefts, rights = signatures[left_of[first : first + step]], signatures[right_of[first : first + step]]
+            values.append(self._measure.estimate(lefts, rights))
+            overlaps.append(sampled_overlaps(lefts, rights))
+        return np.concatenate(values), Overlaps(*map(np.concatenate, zip(*overlaps, strict=True)))
 
     def signature_sketch(self, count: int, signature: NDArray[np.uint32]) -> Sketch:
         """Return the sketch for a document that keeps no hashes, from all its signature values, uint32 (K,).

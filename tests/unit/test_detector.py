@@ -11,7 +11,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from streamdedup.detection import appending, lifecycle, preparation
+from streamdedup.detection import appending, comparison, lifecycle, preparation
 from streamdedup.detection.candidates import STORM_CANDIDATES, BucketHits, CopyBuckets, promising_candidates
 from streamdedup.detection.entry_chunks import read_chunks, weight_bytes
 from streamdedup.detection.limits import ReachedLimits
@@ -85,8 +85,9 @@ def test_any_split_of_a_stream_into_batches_gives_exactly_the_pairs_of_the_refer
 
 
 @pytest.mark.parametrize("exact_limit", [512, None])
-@pytest.mark.parametrize("shared", [1, 3])
-def test_options_of_the_comparison_keep_to_the_reference(exact_limit, shared):
+@pytest.mark.parametrize(("shared", "block_keys"), [(1, 2**20), (3, 2**20), (3, 1)])
+def test_options_of_the_comparison_keep_to_the_reference(exact_limit, shared, block_keys, monkeypatch):
+    monkeypatch.setattr(comparison, "_BLOCK_KEYS", block_keys)
     options = replace(OPTIONS, exact_limit=exact_limit, min_shared_bands=shared)
     corpus = a_corpus(11, 60)
     stream = Stream(options)

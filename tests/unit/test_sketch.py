@@ -1,6 +1,7 @@
 """Sketches: their content, exact and estimated similarity."""
 
 import copy
+import tracemalloc
 
 import numpy as np
 import pytest
@@ -172,6 +173,23 @@ class TestSimilarities:
         )
         sketcher.similarities([long], [one, *others], [(0, 0), (0, 1), (0, 2), (0, 0)])
         assert asked == [4]
+
+    def test_many_estimated_pairs_take_bounded_memory_and_get_the_values_of_single_pairs(self):
+        family = HashFamily(1_024, 7)
+        sketcher = Sketcher(family, 0, 8)
+        sketches, _ = sketcher.make(*batch_of([range(i, i + 50) for i in range(100)]))
+        pairs = [(i, j) for i in range(100) for j in range(100)]
+        sketcher.similarities(sketches[:1], sketches[:1])
+        tracemalloc.start()
+        result = sketcher.similarities(sketches, sketches, pairs)
+        peak = tracemalloc.get_traced_memory()[1]
+        tracemalloc.stop()
+        assert peak < 25_000_000
+        for row in range(0, len(pairs), 999):
+            i, j = pairs[row]
+            single = sketcher.similarities([sketches[i]], [sketches[j]])
+            assert single.values[0] == result.values[row]
+            assert [numbers[0] for numbers in single.overlaps] == [numbers[row] for numbers in result.overlaps]
 
     @pytest.mark.parametrize(
         ("common", "union", "threshold"),
