@@ -220,6 +220,8 @@ class Kafka(TlsSection):
     def _check_outputs(self) -> Iterator[tuple[str, str]]:
         if self.dead_letter_topic == self.duplicates_topic:
             yield "dead_letter_topic", "is the duplicates_topic too; alerts and dead letters need a topic each"
+        elif not _TOPIC.match(self.dead_letter_topic):  # a default, which pydantic does not validate
+            yield "dead_letter_topic", "is missing; <duplicates_topic>.dlq has more than 249 characters"
 
     def _check_instance(self) -> Iterator[tuple[str, str]]:
         if self.group_instance_id is not None and self._is_exactly_once and "instance_id" not in self.model_fields_set:

@@ -333,6 +333,7 @@ def test_contradictions_are_reported_together_with_wrong_values(overrides, keys)
     ("overrides", "key", "said"),
     [
         ({"kafka.dead_letter_topic": "duplicates"}, "kafka.dead_letter_topic", "a topic each"),
+        ({"kafka.duplicates_topic": "d" * 246}, "kafka.dead_letter_topic", "is missing; <duplicates_topic>.dlq has"),
         ({"profiles.b.topics": "articles"}, "profiles.b.topics", "belongs to profiles.a already"),
         ({"kafka.transaction_timeout": "5m"}, "kafka.transaction_timeout", "below max_poll_interval"),
         ({"kafka.session_timeout": "301s"}, "kafka.session_timeout", "not be above max_poll_interval"),
