@@ -51,15 +51,22 @@ class Joined(NamedTuple):
     spread: Spread | None = None
 
 
-def spread_of(counts: ClusterCounts, earliest: IndexEntry | None, label_bytes: int) -> Spread | None:
+def spread_of(
+    counts: ClusterCounts, earliest: IndexEntry | None, scope: bytes | None, label_bytes: int
+) -> Spread | None:
     """Return the spread of a cluster; None if no document has a source, or the profile has no labels.
 
-    ``earliest`` is the entry of the earliest document; None if that document left the index.
+    The set of a cluster keeps its members when the first document moves to another scope, and documents of that scope
+    then join the same set. So the earliest document is named only if it has the scope of the document that is shown.
+
+    Args:
+        earliest: Entry of the earliest document; None if that document left the index.
+        scope: Stored form of the scope of the document that is shown.
     """
     if not label_bytes or not counts.sources:
         return None
     spread = Spread(counts.sources, counts.since_ms, counts.until_ms)
-    if earliest is None or earliest.deleted:
+    if earliest is None or earliest.deleted or earliest.content.scope != scope:
         return spread
     source = read_caption(earliest.content.caption, label_bytes).source or None
     return spread._replace(earliest_id=earliest.id, earliest_source=source)
@@ -102,7 +109,9 @@ class Clusters:
             entries |= self._store.get_entries(sorted(to_read))
         label_bytes = self._options.label_bytes
         return [
-            Joined(first, counts.size, spread_of(counts, entries.get(counts.earliest), label_bytes))
+            Joined(
+                first, counts.size, spread_of(counts, entries.get(counts.earliest), first.content.scope, label_bytes)
+            )
             for first, counts in zip(firsts, all_counts, strict=True)
         ]
 

@@ -98,8 +98,8 @@ class StoredCluster(NamedTuple):
     Attributes:
         spread: Sources, earliest document and times; None without sources or labels.
         members: Its documents, the first one included, in the order of their record times, then of their ids.
-        size: Document count, which includes documents that have expired since they joined. ``CLUSTER_SIZE_CAP`` means
-            as many or more, of which not all are members.
+        size: Document count, which includes documents that have expired since they joined, and those of the earlier
+            scope of the first document. ``CLUSTER_SIZE_CAP`` means as many or more, of which not all are members.
     """
 
     members: tuple[ClusterMember, ...]
@@ -223,31 +223,37 @@ class IndexLookup:
         return [match for match in matches if match.similarity >= threshold or match.reason == "containment"]
 
     def document(self, document_id: str) -> tuple[IndexEntry, str | None] | None:
-        """Return a document's entry and the id of the first document in its cluster, None where that left the index."""
+        """Return a document's entry and the id of the first document in its cluster.
+
+        The id is None where the first document left the index, or has another scope now.
+        """
         number = document_number(self.options.profile, document_id)
         entry = self._reader.get_entries([number]).get(number)
         if entry is None or entry.id != document_id:  # a deletion marker has an empty id
             return None
         first = self._reader.get_entries([entry.cluster]).get(entry.cluster)
-        return entry, None if first is None or first.deleted else first.id
+        if first is None or first.deleted or first.content.scope != entry.content.scope:
+            return entry, None
+        return entry, first.id
 
     def cluster_of(self, entry: IndexEntry) -> StoredCluster:
-        """Return the cluster of a stored document."""
+        """Return the cluster of a stored document; its members have the scope of the document (``spread_of``)."""
         counts, numbers = self._reader.read_cluster(entry.cluster)
-        label_bytes, members, earliest = self.options.label_bytes, [], None
+        label_bytes, scope, members, earliest = self.options.label_bytes, entry.content.scope, [], None
         # ``entry`` is added, because a set that has reached ``CLUSTER_SIZE_CAP`` lacks documents that joined later.
         for chunk in read_chunks(self._reader, [entry.cluster, entry.number, *numbers]):
             earliest = chunk.get(counts.earliest, earliest)
             members += [
                 ClusterMember(member.id, member.time_ms, read_caption(member.content.caption, label_bytes))
                 for member in chunk.values()
-                if member.cluster == entry.cluster and not member.deleted  # may have left since the set was read
+                # A member may have left since the set was read.
+                if member.cluster == entry.cluster and not member.deleted and member.content.scope == scope
             ]
         # A daemon may have died between the append to a member and the renewal of the set, so that the set has expired.
         # Then more members were read than the set accounts for.
         size = max(counts.size, len(members))
         members.sort(key=lambda member: (member.time_ms, member.id))
-        return StoredCluster(tuple(members), size, spread_of(counts, earliest, label_bytes))
+        return StoredCluster(tuple(members), size, spread_of(counts, earliest, scope, label_bytes))
 
     def matches_of(self, entry: IndexEntry) -> LookupResult:
         """Find the near-duplicates that the index has now for a stored document."""

@@ -195,7 +195,7 @@ class Spread(NamedTuple):
         sources: Distinct sources.
         since_ms: Smallest record time, milliseconds since the epoch.
         until_ms: Greatest record time, milliseconds since the epoch.
-        earliest_id: Id of the earliest document; None where that document left the index.
+        earliest_id: Id of the earliest document; None where that document left the index or has another scope.
         earliest_source: Source of the earliest document; None where unknown.
     """
 

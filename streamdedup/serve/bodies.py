@@ -77,7 +77,7 @@ def document_body(entry: IndexEntry, cluster_id: str | None, label_bytes: int) -
 
 
 def cluster_body(first_id: str | None, cluster: StoredCluster) -> ClusterBody:
-    """Return a cluster as it is sent; ``first_id`` is None where its first document left the index."""
+    """Return a cluster as it is sent; ``first_id`` is that of ``IndexLookup.document``."""
     members = [
         MemberBody(
             id=member.id,

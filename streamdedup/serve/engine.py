@@ -42,7 +42,7 @@ log = structlog.get_logger("streamdedup.serve")
 
 
 class StoredDocument(NamedTuple):
-    """A document of the index; ``cluster_id`` is None where the first document of its cluster left the index."""
+    """A document of the index; ``cluster_id`` is that of ``IndexLookup.document``."""
 
     entry: IndexEntry
     cluster_id: str | None

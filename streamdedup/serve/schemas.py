@@ -161,7 +161,8 @@ class DocumentBody(msgspec.Struct, frozen=True):
     offset: int
     record_time: Annotated[str, Meta(description="Record time, RFC 3339.")]
     cluster_id: Annotated[
-        str | None, Meta(description="Id of the first document of the cluster; null where it left the index.")
+        str | None,
+        Meta(description="Id of the first document of the cluster; null where it left the index or has another scope."),
     ]
     tokens: Annotated[int, Meta(description="Tokens of the text, 65,535 where there are more.")]
     shingles: Annotated[int, Meta(description="Distinct shingles of the text.")]
@@ -184,7 +185,9 @@ class MemberBody(msgspec.Struct, frozen=True):
 class ClusterBody(msgspec.Struct, frozen=True):
     """A cluster as the index has it; the last five fields are null without sources or labels."""
 
-    id: Annotated[str | None, Meta(description="Id of the first document; null where it left the index.")]
+    id: Annotated[
+        str | None, Meta(description="Id of the first document; null where it left the index or has another scope now.")
+    ]
     members: Annotated[list[MemberBody], Meta(description="The earliest first; at most 1,000.")]
     complete: Annotated[bool, Meta(description="Whether the members are all documents; false from size 1000 on.")]
     size: Annotated[int, Meta(description="Number of documents, expired ones too; 1000 means 1,000 or more.")]
@@ -194,7 +197,11 @@ class ClusterBody(msgspec.Struct, frozen=True):
     since: Annotated[str | None, Meta(description="Smallest record time of these documents, RFC 3339.")] = None
     until: Annotated[str | None, Meta(description="Greatest record time of these documents, RFC 3339.")] = None
     earliest_id: Annotated[
-        str | None, Meta(description="Id of the document with the smallest record time; null where it left the index.")
+        str | None,
+        Meta(
+            description="Id of the document with the smallest record time; "
+            "null where it left the index or has another scope now."
+        ),
     ] = None
     earliest_source: Annotated[
         str | None, Meta(description="Source of this document, a long one cut; null where unknown.")

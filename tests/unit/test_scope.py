@@ -45,10 +45,11 @@ class Stream(streams.Stream):
         self.lookup = IndexLookup(options, self.store)
         self.offset = 0
 
-    def index(self, *documents: tuple[str, str | None, str], op: str = "upsert"):
+    def index(self, *documents: tuple[str, str | None, str], op: str = "upsert", source: str | None = None):
         records = []
         for name, scope, text in documents:
-            records.append(Document(name, text, Position("articles", 0, self.offset), 0, op, scope=scope))
+            position = Position("articles", 0, self.offset)
+            records.append(Document(name, text, position, 0, op, source=source, scope=scope))
             self.offset += 1
         return self.delete(records) if op == "delete" else super().index(*records)
 
@@ -205,6 +206,24 @@ def test_a_document_joins_no_cluster_whose_first_document_has_changed_its_scope(
     stream.index(("a", "y", TEXT))
     stream.index(("c", "x", TEXT))
     assert stream.clusters == {"b": "a", "c": "c"}
+
+
+@pytest.mark.parametrize("is_deleted", [False, True])
+def test_alerts_and_look_ups_show_nothing_of_the_earlier_scope_of_the_first_document(is_deleted):
+    stream = Stream(replace(OPTIONS, label_bytes=60))
+    stream.index(("a", "x", TEXT), source="wire")
+    stream.index(("b", "x", NEAR), source="secret")
+    if is_deleted:
+        stream.index(("a", None, ""), op="delete")
+    stream.index(("a", "y", TEXT), source="wire")
+    (detection,) = stream.index(("c", "y", TEXT), source="coast").detections
+    assert (detection.cluster_id, detection.spread.earliest_id, detection.spread.earliest_source) == ("a", None, None)
+    shown = {}
+    for name in "abc":
+        entry, first = stream.lookup.document(name)
+        cluster = stream.lookup.cluster_of(entry)
+        shown[name] = first, {member.id for member in cluster.members}, cluster.spread.earliest_id
+    assert shown == {"a": ("a", {"a", "c"}, None), "b": (None, {"b"}, "b"), "c": ("a", {"a", "c"}, None)}
 
 
 # Look-ups

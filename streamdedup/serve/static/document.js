@@ -9,7 +9,7 @@ import { incompleteText } from "./profiles.js";
 let current = null;
 
 function description(profile, body) {
-  const cluster = body.cluster_id === null ? "its first document has left the index" : documentLink(profile, body.cluster_id);
+  const cluster = body.cluster_id === null ? "its first document has left the index or the scope" : documentLink(profile, body.cluster_id);
   return facts([
     ["Record time", time(body.record_time)],
     ["Record", foreign(`${body.topic}:${body.partition}:${body.offset}`)],
