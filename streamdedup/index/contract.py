@@ -104,9 +104,9 @@ class EntryStore(EntryReading, Protocol):
         """Name a cluster in each document's entry, in order; an entry with another position is left alone.
 
         A document that joins a cluster becomes a member of the cluster's set with the source and record time of its
-        entry, and leaves the set of the cluster that its entry named. To join again only renews the time to live. The
-        first document becomes a member too, if it has an entry. A set lives as long as an entry, counted from the last
-        call for it.
+        entry, also where the set has its earlier version, which expired; it leaves the set of the cluster that its
+        entry named. To join again only renews the time to live. The first document becomes a member too, if it has an
+        entry. A set lives as long as an entry, counted from the last call for it.
 
         Args:
             clusters: Document numbers, each with the position of its entry, and with the document number that names the

@@ -248,8 +248,9 @@ class MemoryIndex(MemoryPartitions):
         for number, position, cluster in clusters:
             entry = self._entries.get(number)
             if cluster != number and entry is not None and not entry.deleted and entry.position == position:
-                if entry.cluster not in {cluster, number}:
-                    self._leave_cluster(number, entry.cluster)
+                if entry.cluster != cluster:
+                    # A document that joins none yet may have expired and come again: its earlier version is in the set.
+                    self._leave_cluster(number, cluster if entry.cluster == number else entry.cluster)
                 self._entries.amend(number, replace(entry, cluster=cluster))
                 members = self._cluster_set(cluster)
                 members.add(entry)

@@ -632,6 +632,17 @@ class TestClusterSources:
         store.leave_clusters([(8, 9)], [fence])
         assert self.join(store, fence, 9) == ClusterCounts(1, 1, 9, 9, 9)
 
+    def test_a_document_that_expired_and_comes_again_joins_with_its_new_time_and_source(self, store, fence):
+        self.insert(store, fence, t9="a", t7="b", t8="c")
+        self.join(store, fence, 7, 8)
+        # As after the expiry of the entry: the new one names no cluster, and the set has the earlier version.
+        again = an_entry(7, offset=20, content=b"b", time_ms=20)
+        content = structs.replace(again.content, source=b"a".ljust(8, b"."))
+        store.replace_entries([structs.replace(again, content=content)], [fence])
+        for _ in range(2):
+            joined = store.set_clusters([(7, Position(*PARTITION, 20), 9)], [fence])
+            assert joined == [ClusterCounts(3, 2, 8, 8, 20)]
+
     def test_a_move_that_failed_halfway_leaves_nothing_in_the_cluster_before(self, redis_client, monkeypatch):
         store, fence = fenced(redis_store(redis_client))
         self.insert(store, fence, t8="a", t9="b", t10="c")

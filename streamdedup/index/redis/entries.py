@@ -122,7 +122,10 @@ class RedisEntries(RedisPart):
                 changes.append(_SetChange("=", cluster, b""))
                 continue
             previous_cluster, member = decode_number(reply[:8]), reply[8:]
-            if previous_cluster not in (cluster, number):
+            if previous_cluster == number:
+                # The document may have expired and come again: its earlier version is in the set.
+                changes.append(_SetChange("-", cluster, encode_number(number)))
+            elif previous_cluster != cluster:
                 changes.append(_SetChange("-", previous_cluster, encode_number(number)))
                 moving.append((number, position, cluster))
             # Also where the entry names the cluster already: after a call that failed halfway the set may lack the
