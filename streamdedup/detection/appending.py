@@ -17,7 +17,14 @@ from streamdedup.detection.content import BagTooLarge, contents_after_append
 from streamdedup.detection.model import document_number
 from streamdedup.errors import MessageError
 from streamdedup.index.contract import DocumentStore
-from streamdedup.index.documents import IndexEntry, InsertResult, InsertState, PendingMatches, decide_version
+from streamdedup.index.documents import (
+    EMPTY_CONTENT,
+    IndexEntry,
+    InsertResult,
+    InsertState,
+    PendingMatches,
+    decide_version,
+)
 from streamdedup.index.values import Fence
 from streamdedup.position import Position
 from streamdedup.similarity.sketch import Sketcher
@@ -32,8 +39,8 @@ class Appended(NamedTuple):
 
     Attributes:
         documents: The appends.
-        entries: Entries after the appends. A replayed append has the stored entry, a superseded one an entry with the
-            stored content.
+        entries: Entries after the appends. A replayed append has the stored entry, a superseded one an entry without
+            content.
         results: Results like those of ``insert_entries``.
         refused: Appends that can never be processed, with the reason.
         missing_positions: Positions of the refused appends whose document is not in the index. They have pending
@@ -87,7 +94,7 @@ class Appender:
                 rows.append((document, entry, InsertResult(state, entry)))
             elif state is InsertState.SUPERSEDED:
                 # Nothing is stored or looked up. The row is needed to alert matches that an earlier attempt saved.
-                rows.append((document, _entry_with_identity_of(document, entry), InsertResult(state)))
+                rows.append((document, _entry_of_superseded(document, entry), InsertResult(state)))
             else:
                 try:
                     extended = self._entry_after_append(document, entry)
@@ -130,8 +137,14 @@ def collision(stored: IndexEntry) -> MessageError:
     return MessageError(ErrorCode.ID_COLLISION, text)
 
 
-def _entry_with_identity_of(document: Document, entry: IndexEntry) -> IndexEntry:
-    return structs.replace(entry, id=document.id, position=document.position, time_ms=document.time_ms)
+def _entry_of_superseded(document: Document, entry: IndexEntry) -> IndexEntry:
+    """Return the entry of an append where the index has a later version, ``entry``; its content is unknown.
+
+    The later version may be another text in another scope, of which the alert must show nothing.
+    """
+    return structs.replace(
+        entry, id=document.id, position=document.position, time_ms=document.time_ms, content=EMPTY_CONTENT
+    )
 
 
 def _state(document: Document, entry: IndexEntry | None) -> InsertState:
@@ -145,4 +158,4 @@ def _state(document: Document, entry: IndexEntry | None) -> InsertState:
     if (entry.id, entry.position) == (document.id, document.position):
         return InsertState.REPLAYED
     # With a digest that no entry has: an append changes the content, so it is never REDELIVERED.
-    return decide_version(entry, structs.replace(_entry_with_identity_of(document, entry), digest=b""))
+    return decide_version(entry, structs.replace(_entry_of_superseded(document, entry), digest=b""))

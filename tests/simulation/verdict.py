@@ -202,11 +202,12 @@ class Verdict:
         """Yield the mistakes of an alert in labels and cluster: a cluster resembles its first document."""
         document = alert.document
         # A document that was deleted since an earlier attempt at its record is in no set, so its cluster has no
-        # sources; the label of an append is that of the entry, which is gone.
+        # sources.
         is_gone = any(state.ended and state.ended.sent.op == "delete" for state in self._states.get(document.id, ()))
         for version in (document, *alert.matches):
             labels = {label_of(text, LABEL_BYTES) for text in self._texts(version.id)}
-            if version.label not in labels and not (version is document and is_gone and version.label == ""):
+            is_unlabelled = version is document and version.label == "" and self._is_superseded_append(document)
+            if version.label not in labels and not is_unlabelled:
                 yield f"mislabelled {version.id}"
         if alert.cluster_id != document.id and not any(
             alike(a, b, options)
@@ -223,6 +224,15 @@ class Verdict:
             yield f"miscounted {alert.cluster_sources} sources of {alert.cluster_size} documents"
         if alert.cluster_earliest_source not in {*earliest, None}:
             yield f"missourced {alert.cluster_earliest_id}"
+
+    def _is_superseded_append(self, document: DocumentVersion) -> bool:
+        """Tell whether a document was alerted by an append, and a later record changed it: then no label is known."""
+        return any(
+            state.ended is not None
+            and (record := state.sources[-1]).sent.op == "append"
+            and (record.partition.partition, record.offset) == (document.partition, document.offset)
+            for state in self._states.get(document.id, ())
+        )
 
     def _texts(self, document: str | None) -> list[str]:
         return [state.text for state in self._states.get(document or "", ())]

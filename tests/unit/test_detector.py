@@ -314,6 +314,19 @@ class TestReplays:
         stream.index(*(a_document(i, t, at, partition=1, time_ms=time) for i, t, at, time in elsewhere))
         assert stream.index(attempt).detections[0].matches == first.detections[0].matches
 
+    @pytest.mark.parametrize("is_deleted", [False, True])
+    def test_an_append_that_is_processed_again_shows_nothing_of_a_later_version(self, is_deleted):
+        stream = Stream(replace(OPTIONS, label_bytes=80))
+        stream.index(a_document("x", TEXT, 0, partition=1), a_document("a", "amber birch cedar", 0))
+        append = a_document("a", "delta ember fjord grove heath", 1, op="append")
+        (first,) = stream.index(append).detections
+        if is_deleted:
+            stream.delete([a_document("a", "", 2, op="delete")])
+        stream.index(a_document("a", OTHER_TEXT, 3))
+        (again,) = stream.index(append).detections
+        assert (again.digest, again.matches) == (first.digest, first.matches)
+        assert (first.label, again.label, again.incarnation) == ("amber birch cedar", "", b"")
+
     @pytest.mark.parametrize("call", ["remove_from_buckets", "remove_copies", "leave_clusters", "replace_entries"])
     @pytest.mark.parametrize("op", ["upsert", "delete"])
     def test_a_replay_takes_a_document_out_of_its_cluster_wherever_the_first_attempt_ended(self, stream, op, call):
