@@ -20,7 +20,7 @@ from streamdedup.index.values import Fingerprint
 
 #: Length of the lease on a staging index, in milliseconds.
 LEASE_MS = 60_000
-_TAKEN_OVER = "the lease of a minute has ended, or another process rebuilds or deletes the index"
+_TAKEN_OVER = "the lease has ended, or the index was taken over by another process, which rebuilds or deletes it"
 
 logger = logging.getLogger(__name__)
 
