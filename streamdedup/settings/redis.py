@@ -268,7 +268,7 @@ class Redis(TlsSection):
             secret = self.password or self.credential_provider or parts.password is not None
             # A Unix socket is on this machine.
             if secret and parts.scheme == "redis" and not is_loopback(parts.hostname or ""):
-                yield "url", f"sends a password in clear to another machine; use rediss://, or {ALLOW_PLAINTEXT}"
+                yield "url", f"sends a login in clear to another machine; use rediss://, or {ALLOW_PLAINTEXT}"
         elif (self.password or self.sentinel_password or self.credential_provider) and not all(
             is_loopback(host) for host, _ in self.addresses
         ):

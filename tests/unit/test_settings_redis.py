@@ -113,7 +113,7 @@ class TestAccepted:
         ({"redis.credential_provider": "json:no_such"}, "redis.credential_provider", "no function of json: no_such"),
         (PROVIDER | {"redis.password": "p"}, "redis.credential_provider", "and so is username or password"),
         (PROVIDER | {"redis.url": "redis://u@localhost"}, "redis.credential_provider", "and so is username"),
-        (PROVIDER | {"redis.url": "redis://elsewhere"}, "redis.url", "sends a password in clear to another machine"),
+        (PROVIDER | {"redis.url": "redis://elsewhere"}, "redis.url", "sends a login in clear to another machine"),
         (CLUSTER | PROVIDER, "redis.tls", "a password is sent in clear to another machine"),
     ],
 )
