@@ -64,22 +64,18 @@ CONTAINMENT = {"containment_threshold": 0.9, "exact_limit": 1}
 class TestAdd:
     @settings(max_examples=examples(200))
     @given(
-        documents=st.lists(
-            st.tuples(st.sampled_from("abcdefghij"), st.lists(st.sampled_from(WORDS), max_size=8).map(" ".join)),
-            max_size=20,
-        ),
+        texts=st.lists(st.lists(st.sampled_from(WORDS), max_size=8).map(" ".join), max_size=20),
         cuts=st.sets(st.integers(0, 20)),
         threshold=st.sampled_from([0.3, 0.5, 0.8]),
         containment=st.sampled_from([{}, CONTAINMENT]),
         bucket_cap=st.sampled_from(["none", 500]),
     )
-    def test_the_pairs_are_those_of_scan_in_any_split_into_calls(
-        self, documents, cuts, threshold, containment, bucket_cap
-    ):
+    def test_the_pairs_are_those_of_scan_in_any_split_into_calls(self, texts, cuts, threshold, containment, bucket_cap):
         profile = Profile(threshold=threshold, shingle_size=2, bucket_cap=bucket_cap, min_recall=0.9, **containment)
         store = MemoryIndex(bucket_cap=profile.section.bucket_cap)
         store.open(profile.section.fingerprint())
         run = DetectorRun(detector_options("scan", profile.section), store)
+        documents = [(f"d{at:02}", text) for at, text in enumerate(texts)]
         scanned = find_pairs(run, [document_at(at, *document) for at, document in enumerate(documents)])
         expected = sorted((pair.id1, pair.id2, pair.similarity) for pair in scanned)
         bounds = sorted({0, len(documents), *(cut for cut in cuts if cut < len(documents))})
@@ -88,6 +84,15 @@ class TestAdd:
             for first, last in itertools.pairwise(bounds):
                 matches += index.add(documents[first:last])
         assert pairs_of(documents, matches) == expected
+
+    def test_each_version_in_a_call_is_compared(self, index):
+        versions = [
+            ("b", TEXT),
+            ("a", TEXT),
+            ("a", "something else entirely here"),
+            ("c", "something else entirely here"),
+        ]
+        assert ids(index.add(versions)) == [[], ["b"], [], ["a"]]
 
     def test_each_pair_belongs_to_the_document_that_is_inserted_later(self, index):
         assert ids(index.add([("a", TEXT), ("b", TEXT), ("other", "something else entirely here")])) == [[], ["a"], []]
