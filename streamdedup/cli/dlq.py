@@ -111,8 +111,8 @@ def replay(
     Key, value, headers, record time and partition are those of the record. Dead letters that arrive during the replay
     are left for the next one. The replay stores its progress, so the next one sends only new dead letters; with --code,
     --topic or --since it stores none. Kafka deletes the progress offsets.retention.minutes (7 days by default) after
-    the last replay that stored it. A replay without --since that finds none says so; one that would store progress then
-    needs --from-beginning beside --yes.
+    the last replay that stored it. A replay that finds none says so, unless it has --since. Without conditions, --yes
+    then needs --from-beginning.
 
     Example:  streamdedup dlq replay --config streamdedup.toml --code too_large --dry-run
     """

@@ -127,10 +127,10 @@ class DeadLetterReplay:
 
     Covers the dead letters that exist at construction; failures during the replay are left for the next run.
     ``is_recreated``: the stored progress of some partition lies after its end, so the dead-letter topic was created
-    again since the last run; these partitions are read from their beginnings. ``lacks_progress``: no
-    progress is stored, and no time limits the run, so dead letters that were replayed before may be sent again.
-    ``options`` has the dead-letter topic, ``partition_counts`` and ``topic_ids`` the input topics. With
-    ``from_beginning`` the stored progress is ignored.
+    again since the last run; these partitions are read from their beginnings. ``lacks_progress``: no progress is
+    stored, and no time limits the run, so dead letters that were replayed before may be sent again. ``options`` has the
+    dead-letter topic, ``partition_counts`` and ``topic_ids`` the input topics. With ``from_beginning`` the stored
+    progress is ignored.
     """
 
     def __init__(
