@@ -110,8 +110,9 @@ class Composed:
     def is_healthy(self) -> bool:
         """Do what the Dockerfile's HEALTHCHECK does."""
         (check,) = of_kind("HEALTHCHECK")
-        program, *arguments = json.loads(check.split("CMD ")[1])
-        arguments = [part.replace(":9464/", f":{self.metrics_port}/") for part in arguments]
+        command = check.split("CMD ")[1]
+        assert ", 9464, " in command
+        program, *arguments = json.loads(command.replace(", 9464, ", f", {self.metrics_port}, "))
         return subprocess.run([str(self.bin / program), *arguments], capture_output=True, check=False).returncode == 0
 
     @contextmanager
