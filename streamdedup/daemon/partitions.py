@@ -104,7 +104,7 @@ class PartitionOwnership:
             in_kafka = BrokerState(topic_id=batch.topic_ids.get(partition.topic, ""), end=source.end(partition))
             self._fences[partition] = self._fence(partition, batch.generation, starts[partition], source, in_kafka)
         for pipeline, _ in self._by_pipeline(unfenced):
-            _require_index(pipeline)
+            require_index(pipeline)
         self._refusals = None  # further refusals are not consecutive
         return {partition: self._fences[partition] for partition in starts}
 
@@ -264,13 +264,13 @@ class PartitionOwnership:
                 index.announce(attempt_id, [fence], {partition: offset}, committed_id=committed_id)
 
 
+def require_index(pipeline: Pipeline) -> None:
+    """Raise ``IndexLost`` or ``IndexMismatch`` if another process has deleted or rebuilt the index meanwhile."""
+    if pipeline.index.open(pipeline.fingerprint, create=False) is None:
+        raise IndexLost("the index is gone")
+
+
 def _is_behind(state: PartitionState, committed: CommittedOffset) -> bool:
     """Tell whether the high-water mark is below the committed offset of the same topic: ``finish`` has not run."""
     is_same_topic = state.topic_id == committed.topic_id != ""
     return is_same_topic and (state.high_water_mark or 0) < committed.offset
-
-
-def _require_index(pipeline: Pipeline) -> None:
-    """Raise ``IndexLost`` or ``IndexMismatch`` if another process has deleted or rebuilt the index meanwhile."""
-    if pipeline.index.open(pipeline.fingerprint, create=False) is None:
-        raise IndexLost("the index is gone")

@@ -14,7 +14,7 @@ import structlog
 
 from streamdedup.daemon.batch import Pipeline
 from streamdedup.daemon.losses import Loss
-from streamdedup.daemon.partitions import PartitionOwnership
+from streamdedup.daemon.partitions import PartitionOwnership, require_index
 from streamdedup.daemon.rebuild import Rebuilder, keeping_membership
 from streamdedup.errors import BatchRefused, IndexLost, Rejoin
 from streamdedup.kafka.protocols import Batch, Source
@@ -142,13 +142,14 @@ class Recovery:
     def _compare_parameters(self, generation: int) -> None:
         """In a new generation raise ``IndexMismatch`` if an open index has other parameters by now.
 
-        Another process may have rebuilt it while this daemon was no member of the group.
+        Another process may have rebuilt it while this daemon was no member of the group. Raises ``IndexLost`` if it is
+        gone.
         """
         if generation == self._compared_generation:
             return
         for name in self._opened:
             if not self._rebuilder.has_begun(name):
-                self._by_name[name].index.open(self._by_name[name].fingerprint, create=False)
+                require_index(self._by_name[name])
         self._compared_generation = generation
 
     def _connection_counts_now(self) -> tuple[int, ...]:

@@ -332,6 +332,8 @@ class Faults(Draw):
             # Without an index and without offsets nothing is known of what was read.
             is_lost = bool(set(self._faults) & _LOSING)
             if is_lost:
+                # A daemon that goes on with an earlier index leaves a gap in the present one.
+                yield from [("kill", f"{name}-") for name in self._names]
                 # A new generation notices the loss, and the index is rebuilt.
                 yield from [("rebalance",), ("settle",)]
             if is_lost or self._rng.random() < 0.7:

@@ -152,7 +152,7 @@ BRANCHES: dict[str, Sequence[Break]] = {
     "drop-forced": [(server, "PARTS", lambda parts: (*parts[1:], parts[0]))],
     "drop-slow": [(server.Staging, "extend_lease", _does_nothing)],
     "frozen-at-rebuild": [
-        (partitions, "_require_index", _does_nothing),
+        (partitions, "require_index", _does_nothing),
         (recovery.Recovery, "_compare_parameters", _does_nothing),
     ],
     "gap-of-removed-records": [(rebuild_run.RebuildRun, "_is_fillable", _always(True))],

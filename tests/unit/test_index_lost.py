@@ -168,6 +168,20 @@ def test_keys_put_back_are_noticed_by_an_idle_daemon_within_ten_seconds():
     assert 0 < CLOCK.now_s - since_s <= 10 + 2 * POLL_S
 
 
+def test_an_idle_daemon_notices_in_a_new_generation_that_its_index_is_gone():
+    world = World(BEFORE).run()
+    world.server.go_back(None, restarts=False)
+    world.broker.rebalance(GROUP)
+    since_s = CLOCK.now_s
+
+    def turns_for_some_seconds() -> None:
+        while CLOCK.now_s - since_s < 5:
+            world.turn(world.daemons[0])
+
+    with pytest.raises(IndexLost, match="the index is gone"):
+        turns_for_some_seconds()
+
+
 def test_only_the_comparison_after_an_assignment_waits_for_open_transactions(monkeypatch):
     asked, committed_offsets = [], MemorySource.committed_offsets
 
