@@ -57,7 +57,7 @@ from streamdedup.text import shingles
 from streamdedup.text.folding import look_alikes_version, variants_version
 from streamdedup.text.shingles import ENGLISH_STOP_WORDS, ShingleOptions, parse_stop_words
 from streamdedup.text.stop_shingles import differences, digest_of_hashes, digest_of_words, parse_stop_shingles
-from streamdedup.wire import KeyFormat
+from streamdedup.wire import MAX_ID_BYTES, KeyFormat
 
 #: ``recall_from`` where none is given and the threshold is not higher.
 DEFAULT_RECALL_FROM: Final = 0.8
@@ -178,7 +178,7 @@ class Profile(Section):
     candidates only, exact copies first."""
     max_candidates: Limit = Field(default=500, ge=1)
     """Most candidates that a document is compared with, the most promising first."""
-    max_text_bytes: Size = Field(default=1024 * 1024, ge=1, le=256 * 1024 * 1024)
+    max_text_bytes: Size = Field(default=1024 * 1024, ge=1, le=64 * 1024 * 1024)  # a fetch reads no larger record
     """Longest text (UTF-8) to process; a longer one becomes a dead letter."""
     seed: Whole = Field(default=minhash.DEFAULT_SEED, ge=0, le=2**63 - 1)
     """Seed of the hash functions of the signatures."""
@@ -389,5 +389,7 @@ class Profile(Section):
             keys_by_field.setdefault(field, key)
         if self.default_scope is not None and self.scope_field is None:
             yield "default_scope", "needs scope_field"
+        if self.default_scope is not None and len(self.default_scope.encode()) > MAX_ID_BYTES:
+            yield "default_scope", f"is longer than {MAX_ID_BYTES:,} bytes"
         if self.key_field is not None and self.key_format not in {"json", "registry"}:
             yield "key_field", 'needs key_format = "json" or "registry"'

@@ -378,6 +378,7 @@ def test_values_that_contradict_each_other_are_a_mistake(overrides, key, said):
         ({"op_field": "source"}, "op_field", "which source_field names already"),
         ({"scope_field": "source"}, "scope_field", "which source_field names already"),
         ({"default_scope": "x"}, "default_scope", "needs scope_field"),
+        ({"scope_field": "tenant", "default_scope": "\u00e9" * 513}, "default_scope", "is longer than 1,024 bytes"),
         ({"bands": 8}, "rows", "is missing"),
         ({"rows": 8}, "bands", "is missing"),
         ({"bands": 26, "rows": 5}, "bands", "need 130 permutations; there are 128"),
