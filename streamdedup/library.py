@@ -20,11 +20,12 @@ from streamdedup.detection.lookup import IndexLookup, LookupQuery, StoredCluster
 from streamdedup.detection.model import DetectorOptions, Matches
 from streamdedup.detection.scope import query_scope
 from streamdedup.detection.writing import IndexWriter
-from streamdedup.errors import DocumentTooLarge, IndexNotWritable, SettingsError, StoreUnavailable
+from streamdedup.errors import BatchRefused, DocumentTooLarge, IndexNotWritable, SettingsError, StoreUnavailable
 from streamdedup.index import contract
 from streamdedup.index.fingerprints import MAINTAINED_BY_PROGRAMS, PROGRAMS_PREFIX
 from streamdedup.index.memory import MemoryIndex
 from streamdedup.index.reading import IndexReader
+from streamdedup.index.staging import delete_index
 from streamdedup.index.values import Fingerprint
 from streamdedup.indexes import backend_at, connect_backend, detector_options, index_parameters, lifetime_ms
 from streamdedup.library_arguments import (
@@ -175,19 +176,23 @@ class LibraryIndex:
         repeat it: a part of the index may be left, and no program can open the index until the call has succeeded.
 
         ``url`` and ``name`` are as for ``connect``, as are the errors, without ``IndexMismatch``; no profile is needed.
+        ``StoreUnavailable`` is also raised while another call deletes the index, and for a minute after one was killed.
         ``IndexNotWritable`` means that daemons maintain the index.
         """
         _check_index_name(name)
-        with backend_at(url, PROGRAMS_PREFIX, {}) as backend:
-            upkeep = backend.upkeep(name)
-            fingerprint = upkeep.fingerprint()
+        parameters = index_parameters(LibraryProfile().section)  # of any profile: the keys are found by their names
+        with backend_at(url, PROGRAMS_PREFIX, {name: parameters}) as backend:
+            fingerprint = backend.upkeep(name).fingerprint()
             # Without a fingerprint there is no index; without ``MAINTAINED_BY_PROGRAMS`` in it the index is of daemons.
             if fingerprint is not None and not MAINTAINED_BY_PROGRAMS.items() <= fingerprint.items():
                 raise IndexNotWritable(
                     f"daemons maintain the index {PROGRAMS_PREFIX}:{name}; to delete it, stop them and call: "
                     "streamdedup index drop"
                 )
-            return upkeep.drop() > 0  # the number of deleted keys
+            try:
+                return delete_index(backend.staging(name)) > 0
+            except BatchRefused as error:  # the lease ended while this process was suspended
+                raise StoreUnavailable(str(error)) from error
 
     @classmethod
     def of_daemons(cls, config: str | Path | None, profile: str) -> Self:

@@ -27,7 +27,7 @@ from streamdedup.daemon.rebuild_run import Progress
 from streamdedup.errors import EXIT_INDEX_LOST, BrokerUnavailable, SettingsError, StreamdedupError
 from streamdedup.index.backend import Backend
 from streamdedup.index.fingerprints import mismatches
-from streamdedup.index.staging import StagingIndex
+from streamdedup.index.staging import delete_index
 from streamdedup.indexes import connect_backend, lifetime_ms
 from streamdedup.kafka.admin import require_topics
 from streamdedup.kafka.consumer import KafkaSource
@@ -122,7 +122,7 @@ def drop(
         confirm(f"Delete the index of {indexes} at {backend.address}?", yes=yes)
         for name in names:
             with showing_keys(f"deleting {name}") as on_keys:
-                deleted = _delete(backend.staging(name, on_keys))
+                deleted = delete_index(backend.staging(name, on_keys))
             tell(f"{name}: {counted(deleted, 'key')} deleted" if deleted else f"{name}: there was no index")
     group = settings.kafka.group_id
     tell(
@@ -131,15 +131,6 @@ def drop(
     tell('publishing nothing, unless service.on_index_lost is "fail" (it ends) or "continue" (the index stays empty).')
     tell("To rebuild it and publish all pairs again: another kafka.group_id.")
     tell("To begin with an empty index: --set service.on_index_lost=continue, once.")
-
-
-def _delete(staging: StagingIndex) -> int:
-    """Delete an index under the lease of a rebuild, so that daemons wait; return the number of deleted keys."""
-    staging.take_lease()
-    try:
-        return staging.clear()
-    finally:
-        staging.abandon()
 
 
 @index.command()

@@ -72,10 +72,9 @@ class ServerFacts:
 
 
 class IndexUpkeep(Protocol):
-    """Inspects one index for `index status` and other commands, and deletes one for ``library.Index.delete``.
+    """Inspects one index, for `index status`, other commands and ``library.Index.delete``.
 
-    Nothing takes a lock, so numbers are approximate while daemons write. ``on_keys`` gets the number of keys that were
-    counted or deleted since its last call.
+    Nothing takes a lock, so numbers are approximate while daemons write.
     """
 
     def fingerprint(self) -> Fingerprint | None:
@@ -85,19 +84,13 @@ class IndexUpkeep(Protocol):
         """Tell whether a deletion was interrupted."""
 
     def is_staging(self) -> bool:
-        """Tell whether the index is being rebuilt, or deleted by `index drop`."""
+        """Tell whether the index is being rebuilt or deleted."""
 
     def partitions(self, topics: Iterable[str], also: Iterable[Partition] = ()) -> dict[Partition, PartitionFacts]:
         """Return the facts for those partitions of ``topics``, and those in ``also``, that the index has seen."""
 
     def survey(self, on_keys: Callable[[int], None] = lambda _count: None) -> Survey:
-        """Walk over all keys of the index."""
-
-    def drop(self, on_keys: Callable[[int], None] = lambda _count: None) -> int:
-        """Delete an index that programs write, fences first, and return the number of deleted keys.
-
-        The index of daemons is deleted under a lease (``StagingIndex.clear``).
-        """
+        """Walk over all keys of the index; ``on_keys`` gets the number of keys counted since its last call."""
 
 
 class Backend(Protocol):

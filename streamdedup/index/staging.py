@@ -1,7 +1,7 @@
 """The staging index: an index during a rebuild, which becomes the index only when complete.
 
-Called by ``daemon.rebuild`` and ``daemon.rebuild_run``, and by `index drop` for the deletion alone; made by
-``index.backend.Backend.staging``. ``redis.staging`` implements the Protocol.
+Called by ``daemon.rebuild`` and ``daemon.rebuild_run``, and by `index drop` and ``library.Index.delete`` for the
+deletion alone; made by ``index.backend.Backend.staging``. ``redis.staging`` implements the Protocol.
 """
 
 from collections.abc import Callable
@@ -44,3 +44,12 @@ class StagingIndex(Protocol):
 
     def abandon(self) -> None:
         """Give up the lease; never raises."""
+
+
+def delete_index(staging: StagingIndex) -> int:
+    """Delete an index under the lease, so that its writers wait; return the number of deleted keys."""
+    staging.take_lease()
+    try:
+        return staging.clear()
+    finally:
+        staging.abandon()

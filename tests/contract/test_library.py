@@ -144,6 +144,27 @@ class TestDelete:
         assert Index.delete(redis_url)
         assert ids(connect().add([("b", TEXT)])) == [[]]
 
+    def test_one_that_was_suspended_deletes_nothing_of_the_next_index(
+        self, connect, redis_client, redis_url, monkeypatch
+    ):
+        connect().add([("a", TEXT)])
+
+        def scanned_then_suspended(upkeep, scan=RedisUpkeep._scan):
+            keys = list(scan(upkeep))
+            monkeypatch.undo()
+            for refused in (lambda: Index.delete(redis_url), connect):
+                with pytest.raises(StoreUnavailable, match="being rebuilt or deleted"):
+                    refused()
+            redis_client.delete("{streamdedup-library:default:0}draft")  # the lease has expired
+            assert Index.delete(redis_url)
+            connect().add([("b", TEXT)])
+            return keys
+
+        monkeypatch.setattr(RedisUpkeep, "_scan", scanned_then_suspended)
+        with pytest.raises(StoreUnavailable, match="taken over"):
+            Index.delete(redis_url)
+        assert ids(connect().add([("c", TEXT)])) == [["b"]]
+
     def test_an_index_of_daemons_is_refused(self, config, daemon_index, redis_client, redis_url, monkeypatch):
         monkeypatch.setattr("streamdedup.library.PROGRAMS_PREFIX", Settings.load(config).redis.key_prefix)
         keys = sorted(redis_client.keys())

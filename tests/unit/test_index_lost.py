@@ -36,6 +36,7 @@ from streamdedup.errors import (
 )
 from streamdedup.index.documents import IndexEntry
 from streamdedup.index.memory import MemoryIndex
+from streamdedup.index.staging import delete_index
 from streamdedup.index.values import Opening, PartitionState
 from streamdedup.kafka.protocols import Batch, CommittedOffset, Message, Record
 from streamdedup.position import Partition, Position
@@ -714,7 +715,7 @@ def test_an_index_is_dropped_under_a_lease_which_is_given_up_also_after_an_error
         take_lease=lambda: calls.append("take"), clear=clear, abandon=lambda: calls.append("abandon")
     )
     with contextlib.nullcontext() if error is None else pytest.raises(StoreUnavailable):
-        assert commands._delete(staging) == 7
+        assert delete_index(staging) == 7
     assert calls == ["take", "clear", "abandon"]
 
 

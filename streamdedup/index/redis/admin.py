@@ -1,6 +1,6 @@
 """Inspects and deletes an index in Redis: the contract is ``index.backend.IndexUpkeep``, which names the callers.
 
-``redis.staging`` deletes too, for a rebuild. A new kind of key (``redis.keys``) gets its line in ``KINDS``.
+``redis.staging`` calls ``drop``, under its lease. A new kind of key (``redis.keys``) gets its line in ``KINDS``.
 """
 
 import random
@@ -122,8 +122,8 @@ class RedisUpkeep:
         could be taken for a part of the next index.
 
         Args:
-            delete: In place of ``self.delete``; a rebuild passes its own form, which checks the lease.
-            lease_key: The lease of a rebuild, which is not deleted.
+            delete: In place of ``self.delete``; ``redis.staging`` passes its own form, which checks the lease.
+            lease_key: The lease, which is not deleted.
         """
         delete = delete or self.delete
         # 0. Before the first change: a user without the right to scan is refused here.

@@ -31,9 +31,8 @@ class RedisIndex(RedisPartitions, RedisEntries, RedisBuckets, RedisPairs):
     def open(self, fingerprint: Fingerprint, *, create: bool = True) -> Opening | None:
         key = self._keys.fingerprint
         # In one command, because a rebuild may end at any moment. The key ``dropping`` exists while an index is being
-        # deleted, by a process that has the lease, or by ``library.Index.delete``. Without a lease the deletion of a
-        # daemon's index was interrupted, and a new index would take over its remains. Without ``create`` no index is
-        # found: the fingerprint goes first.
+        # deleted, by a process that has the lease. Without a lease the deletion was interrupted, and a new index would
+        # take over its remains. Without ``create`` no index is found: the fingerprint goes first.
         lease, dropping = self._servers.ask(key, "MGET", self._keys.staging, self._keys.dropping)
         if lease is not None:
             raise IndexBusy(f"the index of {self.options.namespace} is being rebuilt or deleted")
