@@ -122,7 +122,10 @@ class IndexWriter:
 
     def _set_fence(self) -> Fence:
         """Take over the partition; ``start`` 0 leaves high-water mark and pending matches as they are."""
-        return self._store.fence(_PARTITION, generation=_GENERATION, start=0)
+        fence = self._store.fence(_PARTITION, generation=_GENERATION, start=0)
+        # Again, now that the fence is set: the index may have been begun anew with another profile meanwhile.
+        self._store.open(self._fingerprint, create=False)
+        return fence
 
     def _reserve_positions(self, documents: Sequence[Added], fence: Fence, op: Op = "upsert") -> list[Document]:
         """Reserve positions in the index, so that no later call by any writer uses them; return documents there."""

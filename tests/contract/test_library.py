@@ -261,6 +261,21 @@ class TestWriters:
                 first.add([("b", TEXT)])
         assert ids(second.add([("other", "something else entirely here"), ("c", TEXT)])) == [[], ["a", "b"]]
 
+    def test_a_writer_suspended_before_its_fence_does_not_write_an_index_of_another_profile(
+        self, connect, redis_url, monkeypatch
+    ):
+        suspended = connect()
+        fence = suspended._writer._store.fence
+
+        def begun_anew(*arguments, **options):
+            Index.delete(redis_url)
+            connect(Profile(threshold=0.5, shingle_size=3)).add([("a", TEXT)])
+            return fence(*arguments, **options)
+
+        monkeypatch.setattr(suspended._writer._store, "fence", begun_anew)
+        with pytest.raises(IndexMismatch, match="shingle_size is 3 in the index and 2"):
+            suspended.add([("b", TEXT)])
+
 
 class TestIndexesOfDaemons:
     def test_it_is_looked_up_and_not_written(self, config, daemon_index, monkeypatch):
