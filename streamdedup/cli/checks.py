@@ -30,7 +30,7 @@ from streamdedup.findings import Finding
 from streamdedup.index.backend import Backend
 from streamdedup.index.fingerprints import compare_fingerprints
 from streamdedup.indexes import lifetime_ms
-from streamdedup.kafka.admin import TopicNeed, check_kafka
+from streamdedup.kafka.admin import CLEANUP, TopicNeed, check_kafka, may_be_compacted
 from streamdedup.kafka.group_admin import committed_if_listed
 from streamdedup.kafka.reader import KafkaSpan
 from streamdedup.position import Partition
@@ -88,7 +88,8 @@ class Check:
 
 def topic_needs(settings: Settings) -> list[TopicNeed]:
     kafka = settings.kafka
-    # A rebuild reads the records of one lifetime. Input topics may be compacted: later versions replace earlier ones.
+    # A rebuild reads the records of one lifetime. Input topics without appends may be compacted: later versions replace
+    # earlier ones. ``record_findings`` looks for appends.
     inputs = [
         TopicNeed(name=topic, operations=("READ",), kept_ms=lifetime_ms(profile))
         for profile in settings.profiles.values()
@@ -162,11 +163,12 @@ def _subject_finding(subject: str, value_format: RegistryFormat, text_fields: Se
 
 
 def record_findings(check_run: CheckRun) -> Iterator[Finding]:
-    """Yield for each profile whether recent records have the keys of their documents, and a warning about HTML."""
+    """Yield for each profile whether recent records have the keys of their documents; warn of HTML and lost appends."""
     settings = check_run.settings
     for name, profile in settings.profiles.items():
         options = replace(kafka_options(settings), topics=tuple(profile.topics))
-        keyed_count = foreign_count = text_count = html_count = 0
+        keyed_count = foreign_count = text_count = html_count = append_count = 0
+        is_compacted = False
         # Of Kafka or the registry, or a library that is missing: other findings report them.
         with suppress(TransientError, FatalError, SettingsError):
             decoder = topic_decoder(settings, profile)
@@ -177,8 +179,10 @@ def record_findings(check_run: CheckRun) -> Iterator[Finding]:
                         keyed_count += record.key is not None
                         flaws = decoder.flaws(document, record.key, record.headers)
                         foreign_count += document.doubtful or "key" in flaws
+                        append_count += document.op == "append"
                         text_count += document.op != "delete"
                         html_count += has_html(document.text)
+            is_compacted = append_count > 0 and may_be_compacted(options)
         records = f"the newest {counted(keyed_count, 'record')} with keys of profile {name}"
         if foreign_count:
             text = f"{foreign_count:,} of {records} have the key of another document: set key_format, or key by id"
@@ -187,6 +191,12 @@ def record_findings(check_run: CheckRun) -> Iterator[Finding]:
             yield Finding.ok("keys", f"{records} have the keys of their documents")
         if warning := html_warning(html_count, text_count):
             yield Finding.warning("text", f"profile {name}: {warning}")
+        if is_compacted:
+            text = (
+                f"profile {name}: {append_count:,} of the newest records are appends, which need {CLEANUP} delete: of "
+                "a compacted topic a rebuild reads the last record of each key alone, and finds no document to continue"
+            )
+            yield Finding.warning("appends", text)
 
 
 def index_findings(check_run: CheckRun) -> Iterator[Finding]:

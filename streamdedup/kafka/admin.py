@@ -2,7 +2,7 @@
 
     require_topics                      readers, producers, ``dlq``, ``index`` and ``serve``
     create_topics                       ``topics create``
-    latest_offsets, may_be_compacted    ``kafka.reader``
+    latest_offsets, may_be_compacted    ``kafka.reader``; the latter also ``cli.checks``
     admin_client                        ``kafka.group_admin``
     check_kafka                         ``check`` and ``run``, by ``cli.checks``, which has the needs of topics
 

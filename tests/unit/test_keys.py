@@ -461,6 +461,19 @@ def test_the_check_warns_of_records_with_html(checked):
     )
 
 
+@pytest.mark.parametrize(
+    ("ops", "may", "warned"), [((b"append",) * 2, True, True), ((b"append",), False, False), ((), True, False)]
+)
+def test_the_check_warns_of_appends_in_a_topic_that_may_be_compacted(checked, monkeypatch, ops, may, warned):
+    monkeypatch.setattr(checks, "may_be_compacted", lambda options: options.topics == ("articles",) and may)
+    sent = [b'{"id":"a","text":"b"}', *(b'{"id":"a","text":"b","op":"%s"}' % op for op in ops)]
+    findings = checked(records_of(*((None, value) for value in sent)))
+    assert [(check, level) for check, level, _ in findings] == [("appends", Level.WARNING)] * warned
+    assert not warned or findings[0][2].startswith(
+        "profile a: 2 of the newest records are appends, which need cleanup.policy delete"
+    )
+
+
 # Envelopes, by the recipes of docs/messages.md
 
 PAGE = (Path(__file__).parents[2] / "docs" / "messages.md").read_text(encoding="utf-8")
