@@ -67,7 +67,8 @@ def _end_of_read_topic_ms(progress: Mapping[Partition, ReadProgress], topic: str
 def with_credible_times(batches: Iterable[Batch], committed_ms: Mapping[Partition, int]) -> Iterator[Batch]:
     """Replace missing times, and times after the partition's last commit, ``committed_ms``: of the future when read.
 
-    The daemon that read such a record took the time of the reading. The closest time is the latest one of the earlier
+    Other times may also have been of the future when read: the commits of earlier batches are not known. The daemon
+    that read a record of the future took the time of the reading. The closest time is the latest one of the earlier
     records; without an earlier record, that of the last commit. Follows ``WindowFilter``, which needs Kafka's times.
     """
     latest_ms: dict[Partition, int] = {}
