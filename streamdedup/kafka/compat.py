@@ -7,7 +7,8 @@ Each workaround names the behaviour of the client, the consequence without the w
     force_close             the thread of a producer that cannot be closed; called by ``producer``
     step_past_unreadable    record batches that the client cannot parse, bytes of a poll; by ``consumer``, ``reader``
     _request_all_offsets    offsets of partitions without a leader; installed by ``build``
-    all others              private state, actions; by ``consumer``, ``fresh_poll``, ``watches``, ``offsets``, ``admin``
+    all others              private state, actions; by ``consumer``, ``reader``, ``fresh_poll``, ``watches``,
+                            ``offsets``, ``admin``
 """
 
 import copy

@@ -119,14 +119,16 @@ class TopicReader(_Reader):
     def _positions(self, partitions: Iterable[TopicPartition]) -> dict[Partition, int]:
         """Return the next offset of each partition; raise ``BrokerUnavailable`` after one time limit for all."""
         deadline = time.monotonic() + self._options.fetch_timeout_s
-        positions = {}
+        states, positions = compat.assigned_states(self._consumer), {}
         for partition in partitions:
+            # `position` of the client walks over all partitions, so it is only called for an unknown position.
+            known = states[partition].position
             left_ms = max(1, round(1000 * (deadline - time.monotonic())))
-            position = self._consumer.position(partition, timeout_ms=left_ms)
-            if position is None:
+            offset = self._consumer.position(partition, timeout_ms=left_ms) if known is None else known.offset
+            if offset is None:
                 name = Partition(*partition)
                 raise BrokerUnavailable(f"Kafka names no offset of {name}: the partition may have no leader")
-            positions[Partition(*partition)] = position
+            positions[Partition(*partition)] = offset
         return positions
 
     def add_new_partitions(self) -> None:

@@ -28,6 +28,7 @@ class Log:
         self.next = 0
         self.is_slow = False  # answers after the next poll
         self.seen_end = None
+        self.positions_asked = 0
 
     def poll(self, timeout_ms):
         if self.is_slow:
@@ -43,7 +44,12 @@ class Log:
         self.next = offset
 
     def position(self, _partition, timeout_ms=None):
+        self.positions_asked += 1
         return self.next
+
+    def states(self):
+        known = SimpleNamespace(offset=self.next) if self.positions_asked else None
+        return dict.fromkeys([T, TopicPartition("t", 1), TopicPartition("t", 2)], SimpleNamespace(position=known))
 
     def assignment(self):
         return {T}
@@ -71,6 +77,7 @@ def log(monkeypatch):
     log = Log([0, 1, 2, 4, 5], end=4)
     monkeypatch.setattr(reader, "require_topics", lambda _options: {"t": 1})
     monkeypatch.setattr(reader.compat, "build", lambda *_: log)
+    monkeypatch.setattr(reader.compat, "assigned_states", Log.states)
     monkeypatch.setattr(reader.compat, "step_past_unreadable", lambda *_, **__: [])
     return log
 
@@ -84,6 +91,13 @@ def test_a_record_at_the_end_is_not_read(log):
         assert offsets(read.batches()) == [0, 1, 2]
     with reader.KafkaHistory(OPTIONS).open(["t"], None, {Partition("t", 0): 2}) as span:
         assert offsets(span.batches()) == [0, 1]
+
+
+def test_the_client_is_asked_for_a_position_once(log):
+    """It looks at all partitions for each: at 1,000 partitions, a million times for one batch."""
+    with reader.ReaderToEnds(OPTIONS) as read:
+        assert offsets(read.batches()) == [0, 1, 2]
+    assert log.positions_asked == 1
 
 
 @pytest.mark.parametrize(("first", "read"), [(OffsetAndTimestamp(1, 1, -1), [1, 2]), (None, [])])
