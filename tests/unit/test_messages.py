@@ -152,6 +152,7 @@ ACCEPTED = {
     "halves in the wrong order": (b'{"text":"\\ude00\\ud83d"}', "\ufffd\ufffd"),
     "half in a skipped field": (b'{"text":"a\\\\ud83d","n":"\\ud83d"}', "a\\ud83d"),
     "half and byte order mark": (b'\xef\xbb\xbf{"text":"\\ud83d"}', "\ufffd"),
+    "10,000 halves": (b'{"text":"a","n":"' + b"\\ud83d" * 10_000 + b'"}', "a"),
     "brackets in strings are no nesting": (b'{"text":"' + b'[{\\"' * 1_000 + b'"}', '[{"' * 1_000),
     "many brackets side by side": (b'{"text":"a","n":[' + b"[]," * 1_000 + b"{}]}", "a"),
     "as deep as allowed": (b'{"text":"a","n":' + b"[" * (MAX_DEPTH - 1) + b"]" * (MAX_DEPTH - 1) + b"}", "a"),
@@ -161,6 +162,7 @@ ACCEPTED = {
 REFUSED = {
     "cut off within an escape": (b'{"text":"a\\ud83d', ErrorCode.NOT_JSON),
     "half a pair, then not JSON": (b'{"text":"\\ud83d"', ErrorCode.NOT_JSON),
+    "10,001 halves": (b'{"text":"a","n":"' + b"\\ud83d" * 10_001 + b'"}', ErrorCode.NOT_JSON),
     "two byte order marks": (b'\xef\xbb\xbf\xef\xbb\xbf{"text":"a"}', ErrorCode.NOT_JSON),
     "overlong form": (b'{"text":"\xc0\x80"}', ErrorCode.NOT_UTF8),
     "encoded surrogate": (b'{"text":"\xed\xa0\xbd"}', ErrorCode.NOT_UTF8),

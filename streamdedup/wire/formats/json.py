@@ -2,7 +2,7 @@
 
 ``payload.body`` in the settings names the field ``payload.body``; where it is missing or null, the field ``body`` of
 the object in the field ``payload``. A repeated field has its last value. A byte order mark is blanked, and a lone
-surrogate becomes U+FFFD; an id with a lone surrogate is refused.
+surrogate becomes U+FFFD; an id with a lone surrogate is refused, and so is a value with many.
 
 ``formats.make_format`` calls ``value_format``, and ``json_schema`` uses ``JsonFormat``. ``serve`` checks and repairs
 bodies with ``is_too_deep`` and ``repair_json``; ``corpora`` uses ``encode_fields``.
@@ -38,6 +38,8 @@ _STRING = re.compile(rb'"(?:[^"\\]++|\\.)*+"?', re.DOTALL)
 # Up to 1,000 strings and the text between them: all strings of a value at once could take fourteen times its bytes.
 _SOME_STRINGS = re.compile(rb'(?:"(?:[^"\\]++|\\.)*+"?|[^"]++){1,1000}+', re.DOTALL)
 _DECODE_PLAIN = msgspec.json.Decoder(str | int | None).decode
+# Limit of lone surrogates in a value: each takes two microseconds, so that those of a large value would take a minute.
+_MAX_LONE_SURROGATES: Final = 10_000
 _NO_BRACKETS = bytes(set(range(256)) - set(b"[]{}"))  # all bytes but brackets
 
 
@@ -117,12 +119,17 @@ def _depth(value: bytes) -> int:
 
 
 def repair_json(value: bytes, replacement: bytes = b"ufffd") -> bytes:
-    """Blank a byte order mark, replace lone surrogates by the escape ``replacement``; other bytes keep their places."""
+    """Blank a byte order mark, replace lone surrogates by the escape ``replacement``; other bytes keep their places.
+
+    A value with more than ``_MAX_LONE_SURROGATES`` is returned unchanged.
+    """
     repaired = bytearray(value)
     if value.startswith(_BOM):
         repaired[: len(_BOM)] = b"   "
-    position = 0
+    position, count = 0, 0
     while surrogate := _LONE_SURROGATE.match(value, position):  # a search would begin anew at each byte
+        if (count := count + 1) > _MAX_LONE_SURROGATES:
+            return value
         repaired[slice(*surrogate.span(1))] = b"\\" + replacement
         position = surrogate.end()
     return bytes(repaired)
