@@ -104,7 +104,7 @@ def run_service(settings: Settings) -> None:
 def _feeds(settings: Settings, metrics: ServeMetrics) -> Feeds:
     def feed(kind: StreamKind, topic: str) -> Feed:
         options = reading_options(settings, topic)
-        options = replace(options, connect_timeout_s=_OPENING_S, fetch_timeout_s=_OPENING_S)
+        options = replace(options, connect_timeout_s=_OPENING_S, opening_timeout_s=_OPENING_S)
         return Feed(kind, topic, lambda: ReaderToEnds(options), metrics)
 
     alerts = alerts_kind(alert_reader(settings))

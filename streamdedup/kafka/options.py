@@ -60,6 +60,7 @@ class KafkaOptions:
         session_timeout_s: Longest time without a heartbeat; then the group reassigns the partitions of a member.
         max_poll_interval_s: Longest time between two polls; then the consumer leaves the group.
         fetch_timeout_s, produce_timeout_s: Time limits for one request of the consumer, and of the producer.
+        opening_timeout_s: Time limit for each step of opening a reader; None for ``fetch_timeout_s``.
         delivery_timeout_s: Time limit for one output record, retries included; at most ``transaction_timeout_s``.
         transaction_timeout_s: Age at which the broker aborts an open transaction.
         create_command: Command line that creates the topics, for error texts; None without settings.
@@ -95,6 +96,7 @@ class KafkaOptions:
     heartbeat_interval_s: float = 3.0
     max_poll_interval_s: float = 300.0
     fetch_timeout_s: float = 30.0
+    opening_timeout_s: float | None = None
     produce_timeout_s: float = 10.0
     delivery_timeout_s: float = 25.0
     transaction_timeout_s: float = 30.0

@@ -104,6 +104,7 @@ class TopicReader(_Reader):
 
     def __init__(self, options: KafkaOptions, *, from_beginning: bool = False) -> None:
         counts = require_topics(options)
+        self._opening_s = options.opening_timeout_s or options.fetch_timeout_s
         # Where records expire before they are read, goes on behind them, also with `on_out_of_range = "halt"`.
         super().__init__(options, auto_offset_reset="earliest")
         partitions = [TopicPartition(topic, number) for topic, count in counts.items() for number in range(count)]
@@ -118,7 +119,7 @@ class TopicReader(_Reader):
 
     def _positions(self, partitions: Iterable[TopicPartition]) -> dict[Partition, int]:
         """Return the next offset of each partition; raise ``BrokerUnavailable`` after one time limit for all."""
-        deadline = time.monotonic() + self._options.fetch_timeout_s
+        deadline = time.monotonic() + self._opening_s
         states, positions = compat.assigned_states(self._consumer), {}
         for partition in partitions:
             # `position` of the client walks over all partitions, so it is only called for an unknown position.
@@ -169,9 +170,9 @@ class ReaderToEnds(TopicReader):
     def __init__(self, options: KafkaOptions) -> None:
         super().__init__(options, from_beginning=True)
         with self._closed_on_error("find the ends of the topics"):
-            partitions = sorted(self._consumer.assignment())
-            self.beginnings = _by_partition(self._consumer.beginning_offsets(partitions))
-            self.ends = _by_partition(self._consumer.end_offsets(partitions))
+            partitions, timeout_ms = sorted(self._consumer.assignment()), round(1000 * self._opening_s)
+            self.beginnings = _by_partition(self._consumer.beginning_offsets(partitions, timeout_ms))
+            self.ends = _by_partition(self._consumer.end_offsets(partitions, timeout_ms))
 
     def start_at(self, starts: Mapping[Partition, int]) -> None:
         """Make the next batch begin at ``starts``, and at the oldest record of other partitions: ``{}`` restarts."""

@@ -54,10 +54,10 @@ class Log:
     def assignment(self):
         return {T}
 
-    def beginning_offsets(self, _partitions):
+    def beginning_offsets(self, _partitions, _timeout_ms):
         return {T: 0}
 
-    def end_offsets(self, _partitions):
+    def end_offsets(self, _partitions, _timeout_ms=None):
         return {T: self.end}
 
     def partitions_for_topic(self, _topic):
@@ -91,6 +91,17 @@ def test_a_record_at_the_end_is_not_read(log):
         assert offsets(read.batches()) == [0, 1, 2]
     with reader.KafkaHistory(OPTIONS).open(["t"], None, {Partition("t", 0): 2}) as span:
         assert offsets(span.batches()) == [0, 1]
+
+
+def test_each_step_of_opening_has_its_own_limit_and_a_fetch_that_of_requests(log, monkeypatch):
+    monkeypatch.setattr(log, "position", lambda _partition, timeout_ms: limits_ms.append(timeout_ms) or 0)
+    for step in ("beginning_offsets", "end_offsets"):
+        monkeypatch.setattr(log, step, lambda _partitions, timeout_ms: limits_ms.append(timeout_ms) or {T: 0})
+    limits_ms, configs = [], []
+    monkeypatch.setattr(reader.compat, "build", lambda _kind, config, _options: configs.append(config) or log)
+    monkeypatch.setattr(reader.time, "monotonic", lambda: 0)
+    reader.ReaderToEnds(replace(OPTIONS, opening_timeout_s=2))
+    assert (limits_ms, configs[0]["request_timeout_ms"]) == ([2_000] * 3, 30_000)
 
 
 def test_the_client_is_asked_for_a_position_once(log):
@@ -170,7 +181,7 @@ def test_a_gap_is_kept_if_each_partition_has_its_first_record(log, monkeypatch, 
     other = TopicPartition("t", 1)
     monkeypatch.setattr(reader, "may_be_compacted", lambda _options: False)
     monkeypatch.setattr(log, "assignment", lambda: {T, other})
-    monkeypatch.setattr(log, "beginning_offsets", lambda _partitions: {T: 0, other: 5})
+    monkeypatch.setattr(log, "beginning_offsets", lambda *_: {T: 0, other: 5})
     assert reader.KafkaHistory(OPTIONS).keeps_all({PARTITION: 0, Partition(*other): start}) is keeps
 
 

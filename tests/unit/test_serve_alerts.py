@@ -574,7 +574,8 @@ class TestAccess:
         monkeypatch.setattr(cli_serve, "ReaderToEnds", lambda options: options)
         for each in cli_serve._feeds(Settings.load(None, values, {}), ServeMetrics()):
             options = each._open_reader()
-            assert options.connect_timeout_s == options.fetch_timeout_s == feed._OPEN_S
+            assert options.connect_timeout_s == options.opening_timeout_s == feed._OPEN_S
+            assert options.reader()["request_timeout_ms"] == 50_000  # for a whole fetch, over any network
 
     def test_a_topic_that_cannot_be_read_for_another_reason_points_to_the_log(self):
         def refused():
