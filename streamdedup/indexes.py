@@ -19,7 +19,7 @@ from streamdedup.index.redis.connection import connect, connect_cluster, connect
 from streamdedup.index.redis.credentials import RenewedLogin, login_of_provider
 from streamdedup.index.redis.servers import Servers
 from streamdedup.settings import Profile, Redis, Settings
-from streamdedup.settings.redis import CONNECT_TIMEOUT_S, URL_ALLOWED, redact_url, url_mistake
+from streamdedup.settings.redis import CONNECT_TIMEOUT_S, LONE_USER, URL_ALLOWED, redact_url, url_mistake
 from streamdedup.settings.tls import tls_file_mistakes
 from streamdedup.similarity.measures import MEASURES
 
@@ -98,6 +98,8 @@ def backend_at(url: str, prefix: str, indexes: Mapping[str, IndexParameters]) ->
     Raises ``SettingsError`` for a URL that the settings would refuse too, except for ``_TLS_OPTIONS``.
     """
     mistake = url_mistake(url, _TLS_OPTIONS)
+    if mistake is None and (parts := urlsplit(url)).username and parts.password is None:
+        mistake = f"it has a user and no password; {LONE_USER}"
     if mistake is not None:
         raise SettingsError(f"url: the value (not shown) is not valid: {mistake}; allowed: {URL_ALLOWED}")
     files = dict(parse_qsl(urlsplit(url).query))

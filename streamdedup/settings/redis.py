@@ -19,7 +19,7 @@ _PORT = 6379
 #: Time limit of a connect, in seconds: a few round trips, also to another continent.
 CONNECT_TIMEOUT_S = 1.0
 #: Advice for a URL with a user and no password, which redis-cli takes for a password.
-_LONE_USER = "write redis://:PASSWORD@HOST for a password alone, redis://USER:@HOST for a user that needs none"
+LONE_USER = "write redis://:PASSWORD@HOST for a password alone, redis://USER:@HOST for a user that needs none"
 #: Accepted URLs, for messages and documentation.
 URL_ALLOWED = '"redis://HOST:PORT/DB", "rediss://HOST:PORT/DB" or "unix:///PATH?db=DB"'
 
@@ -254,7 +254,7 @@ class Redis(TlsSection):
         if self.username is not None and self.password is None and not url_password:
             yield "password", "is missing; username needs it"
         if parts.username and parts.password is None and self.password is None and self.credential_provider is None:
-            yield "url", f"has a user and no password; {_LONE_USER}"
+            yield "url", f"has a user and no password; {LONE_USER}"
 
     def _check_tls(self) -> Iterator[tuple[str, str]]:
         advice = "url does not use TLS; write rediss://" if self.mode == "single" else "tls is false"

@@ -432,6 +432,7 @@ def test_the_examples_do_what_the_page_shows():
         ("redis://:secret@localhost/articles", "its database is not a number"),
         ("redis://:secret@localhost/0/1", "its database is not a number"),
         ("redis://:secret@localhost:99999/0", "its host or port is not valid"),
+        ("redis://secret@localhost/0", "it has a user and no password; write redis://:PASSWORD@HOST"),
     ],
 )
 @pytest.mark.parametrize("use", [lambda url: Index.connect(url, Profile()), Index.delete], ids=["connect", "delete"])
