@@ -36,9 +36,9 @@ from streamdedup.wire.formats.avro_walk import MAX_DEPTH
 from streamdedup.wire.formats.registry import split_frame
 from streamdedup.wire.schema_registry import Registry, RegistrySession, parsed_json
 
-#: Longest alert in Avro that is read; 100 matches with the longest ids and labels have a third of it. Decoding takes up
-#: to 31 times the bytes of the value.
-_MAX_VALUE_BYTES: Final = 1024 * 1024
+#: Longest alert in Avro that is read; 100 matches with the longest ids and labels have a third of it. Decoding takes
+#: up to 100 times the bytes of the value: the reader fills in the fields that a schema of another program lacks.
+_MAX_VALUE_BYTES: Final = 512 * 1024
 #: The unnamed Avro types whose values always have bytes.
 _TYPES_WITH_BYTES: Final = ("boolean", "int", "long", "float", "double", "bytes", "string")
 
@@ -163,7 +163,11 @@ class AvroAlerts(AlertReader):
             raise DecodeError(ErrorCode.INVALID_FIELD, f"no alert: longer than {_MAX_VALUE_BYTES:,} bytes")
         stream = _Whole(body)
         try:
-            fields = self._avro.schemaless_reader(stream, self._schema_by_id(schema_id), self._parsed)
+            written_by = self._schema_by_id(schema_id)
+            if written_by is None:
+                reason = f"no alert: schema {schema_id} is not usable"
+                raise DecodeError(ErrorCode.INVALID_FIELD, reason)  # noqa: TRY301  a missing schema raises here, too
+            fields = self._avro.schemaless_reader(stream, written_by, self._parsed)
             if stream.tell() < len(body):
                 raise ValueError("bytes are left over")  # noqa: TRY301  all mistakes raise the same error
             return alert_json(msgspec.convert(_in_json(fields), Alert))
@@ -179,10 +183,16 @@ class AvroAlerts(AlertReader):
             session.by_id(1)  # any answer will do
 
     def _fetch_schema(self, schema_id: int | UUID) -> Any:
+        """Return a schema for fastavro; None for one that is refused, so that the cache has it, too."""
         with RegistrySession(self._registry) as session:
             registered = session.by_id(schema_id)
-        parsed = self._avro.parse_schema(parsed_json(registered.text))
-        _levels(parsed, dict.fromkeys(_TYPES_WITH_BYTES, 1))
+        try:
+            parsed = self._avro.parse_schema(parsed_json(registered.text))
+            _levels(parsed, dict.fromkeys(_TYPES_WITH_BYTES, 1))
+        except MemoryError:
+            raise
+        except Exception:  # noqa: BLE001  of fastavro: of a dozen classes
+            return None
         return parsed
 
 
