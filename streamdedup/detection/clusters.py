@@ -44,11 +44,14 @@ class Joined(NamedTuple):
         first: First document of the cluster; the document itself where it joins no cluster.
         size: Documents in the cluster, at most ``CLUSTER_SIZE_CAP``.
         spread: Sources, earliest document and times.
+        incarnation: That of the document in the index. The entry of a member that is processed again after a later
+            version lacks it, and a rebuild takes it from the document's last alert.
     """
 
     first: IndexEntry
     size: int
     spread: Spread | None = None
+    incarnation: bytes | None = None
 
 
 def spread_of(
@@ -89,6 +92,7 @@ class Clusters:
         )
         if firsts_to_read := {entry.cluster for entry in entries.values()} - entries.keys():
             entries |= self._store.get_entries(sorted(firsts_to_read))
+        incarnations = [entries.get(member.entry.number, member.entry).content.incarnation for member in members]
         firsts: list[IndexEntry] = []
         joined: list[tuple[int, Position, int]] = []
         for member in members:
@@ -110,9 +114,12 @@ class Clusters:
         label_bytes = self._options.label_bytes
         return [
             Joined(
-                first, counts.size, spread_of(counts, entries.get(counts.earliest), first.content.scope, label_bytes)
+                first,
+                counts.size,
+                spread_of(counts, entries.get(counts.earliest), first.content.scope, label_bytes),
+                incarnation,
             )
-            for first, counts in zip(firsts, all_counts, strict=True)
+            for first, counts, incarnation in zip(firsts, all_counts, incarnations, strict=True)
         ]
 
     def _first(self, member: Member, entries: dict[int, IndexEntry]) -> IndexEntry | None:

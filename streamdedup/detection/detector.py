@@ -269,7 +269,7 @@ class Detector:
                 cluster_id=cluster.first.id,
                 label=read_caption(member.entry.content.caption, label_bytes).label,
                 cluster_label=read_caption(cluster.first.content.caption, label_bytes).label,
-                incarnation=member.entry.content.incarnation or b"",
+                incarnation=cluster.incarnation or b"",
                 cluster_size=cluster.size,
                 spread=cluster.spread,
                 complete=row_matches.complete,

@@ -44,7 +44,7 @@ class TestClusters:
 
     def join(self, entry, best, *matches):
         self.store.insert_entries([entry], self.fences)
-        ((first, size, _),) = self.clusters.join([Member(entry, best, matches)], self.fences)
+        ((first, size, *_),) = self.clusters.join([Member(entry, best, matches)], self.fences)
         assert self.store.get_entries([entry.number])[entry.number].cluster == first.number
         return first.id, size
 
@@ -59,7 +59,7 @@ class TestClusters:
         continued = replace(an_entry(3, 7, 8, 9), digest=b"c" * 16, position=Position("t", 0, 20), cluster=1)
         self.store.replace_entries([continued], self.fences)
         for first in ((FIRST.id, 2), ("doc-3", 1)):  # then its first document is gone
-            ((found, size, _),) = self.clusters.join([Member(continued, 4, ())], self.fences)
+            ((found, size, *_),) = self.clusters.join([Member(continued, 4, ())], self.fences)
             assert (found.id, size) == first
             self.store.replace_entries([deletion_marker(1, Position("t", 0, 30), 0)], self.fences)
             self.store.leave_clusters([(1, 1)], self.fences)
@@ -78,5 +78,5 @@ class TestClusters:
         self.store.insert_entries([third, fourth], self.fences)
         members = [Member(third, BEST.number), Member(fourth, third.number)]
         joined = self.clusters.join(members, self.fences)
-        assert [(first.id, size) for first, size, _ in joined] == [(FIRST.id, 3), (FIRST.id, 3)]
+        assert [(first.id, size) for first, size, *_ in joined] == [(FIRST.id, 3), (FIRST.id, 3)]
         assert self.clusters.join(members, self.fences) == joined
