@@ -59,6 +59,7 @@ from tests.turns import (
     Sent,
     World,
     a_pipeline,
+    killed,
     once,
     raising,
 )
@@ -1215,6 +1216,17 @@ def test_an_alert_whose_match_has_changed_since_hides_no_earlier_alert_of_the_cl
         ("y", "x", "w"),
     ]
     world.send(Sent("w", OTHER_TEXT, 0), Sent("y", "knoll", 0, op="append")).run()
+    assert_rebuilt_with_y_in_the_cluster_of_x(world)
+
+
+def test_an_append_that_was_alerted_after_a_further_one_takes_no_document_out_of_its_cluster():
+    first, last = "amber birch cedar", "grove heath inlet"
+    whole = f"{first} delta ember fjord {last}"
+    parts = [Sent("y", whole.removesuffix(last), 0), Sent("w", whole.removeprefix(first), 0)]
+    world = World([Sent("x", whole, 0), *parts], on_index_lost="rebuild").run()
+    world.plan = once("announce", killed)
+    world.send(Sent("y", last, 0, op="append"), Sent("y", "knoll", 0, op="append")).run()
+    assert [(name, cluster) for name, _, cluster, _ in alerts_of(world)] == [("w", "x"), ("y", "x"), ("y", "y")]
     assert_rebuilt_with_y_in_the_cluster_of_x(world)
 
 
