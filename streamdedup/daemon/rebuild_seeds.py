@@ -10,16 +10,17 @@ from itertools import chain
 from msgspec import structs
 
 from streamdedup.daemon.batch import Pipeline
+from streamdedup.detection.entry_chunks import read_chunks
 from streamdedup.detection.model import document_number, pair_key, pair_side, published_pair_key
-from streamdedup.index.documents import IndexEntry, deletion_marker
+from streamdedup.index.documents import EMPTY_CONTENT, IndexEntry, deletion_marker
 from streamdedup.index.values import PUBLISHED, Fence
 from streamdedup.position import Position
 from streamdedup.wire import Alert, AlertDocument, Match
 
 #: Number of alerts or claims at which ``rebuild_run`` writes; those of one poll may exceed it.
 _FULL = 5_000
-#: Largest number of index entries in one request of ``restore_incarnations``.
-_MOST_ENTRIES = 5_000
+#: In place of the hashes of entries that are held together; the texts of the documents of 5,000 alerts may be long.
+_NO_HASHES = EMPTY_CONTENT.sketch
 
 
 class Seeds:
@@ -61,7 +62,11 @@ class Seeds:
         index.claim_pairs(list(self.claims.items()), self._fences)
         # Of each alert the document, and of its matches the most similar one.
         versions = chain.from_iterable((alert.document, *alert.matches[:1]) for alert in self._alerts)
-        entries = index.get_entries([document_number(name, version.id) for version in versions])
+        entries = {
+            number: structs.replace(entry, content=structs.replace(entry.content, sketch=_NO_HASHES, tail=()))
+            for chunk in read_chunks(index, (document_number(name, version.id) for version in versions))
+            for number, entry in chunk.items()
+        }
         clusters: dict[int, tuple[int, Position, int]] = {}
         for alert in self._alerts:
             entry = entries.get(document_number(name, alert.document.id))
@@ -79,10 +84,9 @@ class Seeds:
     def restore_incarnations(self, tick: Callable[[], None]) -> None:
         """Give incarnations to documents whose deletion was not replayed, because Kafka no longer has its record."""
         incarnations = {number: bytes.fromhex(text) for number, (_, text) in self._incarnations.items() if text}
-        index, numbers = self._pipeline.index, list(incarnations)
-        for start in range(0, len(numbers), _MOST_ENTRIES):
+        index = self._pipeline.index
+        for entries in read_chunks(index, incarnations):
             tick()
-            entries = index.get_entries(numbers[start : start + _MOST_ENTRIES])
             # A deletion that was replayed has given the document an incarnation.
             lacking = [entry for entry in entries.values() if not entry.deleted and entry.content.incarnation is None]
             restored = [_restored(entry, incarnations[entry.number]) for entry in lacking]

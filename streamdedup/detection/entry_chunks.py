@@ -1,6 +1,6 @@
 """Reads index entries in chunks with a bounded weight, so that memory does not grow with the candidate count.
 
-For verification, for the buckets of exact copies (``candidates``) and for clusters in look-ups.
+For verification, buckets of exact copies (``candidates``), clusters in look-ups, and ``daemon.rebuild_seeds``.
 """
 
 from collections.abc import Iterable, Iterator, Mapping

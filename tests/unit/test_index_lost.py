@@ -12,7 +12,7 @@ from structlog.testing import capture_logs
 
 from streamdedup import clock
 from streamdedup.cli import index as commands
-from streamdedup.daemon import rebuild, rebuild_seeds
+from streamdedup.daemon import rebuild
 from streamdedup.daemon.attempts import lineage_of
 from streamdedup.daemon.losses import Gap, Loss, find_losses, losses_between
 from streamdedup.daemon.metrics import REBUILD_KINDS
@@ -22,6 +22,7 @@ from streamdedup.daemon.rebuild import Rebuilt
 from streamdedup.daemon.rebuild_run import RebuildRun, RebuildTarget
 from streamdedup.daemon.rebuild_seeds import Seeds
 from streamdedup.daemon.recovery import Recovery
+from streamdedup.detection import entry_chunks
 from streamdedup.detection.detector import Detector
 from streamdedup.detection.model import document_number, pair_key, pair_side
 from streamdedup.errors import (
@@ -1114,7 +1115,7 @@ def test_fences_progress_and_incarnations_are_steps_of_a_rebuild(monkeypatch):
     fences = run._fence_committed()
     seeds = Seeds(pipeline, list(fences.values()))
     seeds._incarnations = dict.fromkeys(range(3), (0, "00"))
-    monkeypatch.setattr(rebuild_seeds, "_MOST_ENTRIES", 1)
+    monkeypatch.setattr(entry_chunks, "_REQUEST_ENTRIES", 1)
     partitions = len(committed)
     assert count_of(run._fence_committed) == partitions
     assert count_of(lambda: run._window(now_ms=2_000)) == partitions
@@ -1247,3 +1248,31 @@ def test_a_pair_of_a_continued_document_shows_no_cluster_in_another_scope():
         seeds.add(an_alert(a_document(name, Position(INPUT, 0, 1)), match, cluster_id="x"))
     seeds.write()
     assert [index.get_entries([e.number])[e.number].cluster for e in (x, y, z)] == [x.number, x.number, z.number]
+
+
+def test_entries_of_long_documents_are_not_held_at_once(monkeypatch):
+    index, positions = MemoryIndex(), [Position(INPUT, 0, offset) for offset in range(3)]
+    index.open(FINGERPRINT)
+    fences = [index.fence(Partition(INPUT, 0), 1, 0)]
+    content = content_of(hashes_count=entry_chunks.BUDGET_BYTES // 4)
+    numbers = [document_number("articles", name) for name in "xyz"]
+    rows = zip(numbers, "xyz", positions, strict=True)
+    index.insert_entries([IndexEntry(n, name, b"1" * 16, at, 0, n, content) for n, name, at in rows], fences)
+    read, counts = index.read_entries, []
+
+    def read_entries(*arguments):
+        entries = read(*arguments)
+        counts.append(len(entries))
+        return entries
+
+    monkeypatch.setattr(index, "read_entries", read_entries)
+    monkeypatch.setattr(index, "get_entries", None)
+    seeds = Seeds(SimpleNamespace(name="articles", index=index), fences)
+    for name, at in ("y", 1), ("z", 2):
+        document = structs.replace(a_document(name, positions[at]), incarnation="ab" * 8)
+        seeds.add(an_alert(document, a_match("x", positions[0]), cluster_id="x"))
+    seeds.write()
+    seeds.restore_incarnations(lambda: None)
+    assert counts == [1] * 5
+    stored = read(numbers[1:2], 1)[numbers[1]]
+    assert (stored.content.incarnation, stored.content.sketch.count) == (b"\xab" * 8, content.sketch.count)
