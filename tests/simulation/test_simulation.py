@@ -6,7 +6,7 @@ from tests.simulation.generate import random_story
 from tests.simulation.rules import BRANCHES, RULES, without
 from tests.simulation.simulation import simulated
 from tests.simulation.story import STORIES, parse
-from tests.simulation.verdict import judged, kinds
+from tests.simulation.verdict import FORGOTTEN, judged, kinds
 
 #: Histories of `make test`; `make simulate` runs more.
 SEEDS = [range(first, first + 50) for first in range(0, 200, 50)]
@@ -52,6 +52,11 @@ def test_a_rule_that_is_switched_off_is_noticed_soon(rule):
 @pytest.mark.parametrize("path", sorted(STORIES.glob("*.story")), ids=lambda path: path.stem)
 def test_a_story_that_was_kept_ends_well(path):
     assert judged(parse(path.read_text()))[0] == []
+
+
+def test_a_pair_that_a_forgotten_deletion_keeps_silent_is_counted():
+    _, simulation = judged(parse((STORIES / "deletion-removed.story").read_text()))
+    assert simulation.excused[FORGOTTEN] == 1
 
 
 @pytest.mark.parametrize("name", BRANCHES)
