@@ -69,8 +69,8 @@ class BrokerState(NamedTuple):
     Attributes:
         topic_id: Id that Kafka gave to the topic at its creation; empty when the broker does not tell the id.
         end: Offset after the last record, or None when unknown.
-        incarnation: Topic incarnation that was committed with the offset; an index that has never seen the partition
-            counts on from it.
+        incarnation: Topic incarnation that was committed with the offset, or with offsets of other partitions. An index
+            that has never seen the partition counts on from it.
     """
 
     topic_id: str = ""
