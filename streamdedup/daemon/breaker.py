@@ -1,6 +1,6 @@
 """The dead-letter breaker: halts the daemon when too many records of a topic would become dead letters.
 
-Called by ``publisher``: ``check`` before a batch is published, and ``count`` after its commit. ``loop`` halts when
+Called by ``publisher``: ``check`` before a batch is published, and ``remember`` after its commit. ``loop`` halts when
 ``check`` raises. A change touches ``settings.service`` (the limit) and docs/operating.md (an open breaker).
 """
 
@@ -39,8 +39,8 @@ class DeadLetterBreaker:
     def check(self, batch: Batch, dead_letters: Sequence[FailedRecord]) -> None:
         """Check a batch before it is published; ``dead_letters`` are its records that would become dead letters.
 
-        Raises ``DeadLetterBurst`` if, counted up to any record of this batch, more than ``limit`` of the last
-        ``last_records`` records of its topic would be dead letters.
+        Raises ``DeadLetterBurst`` if, at some record of this batch, more than ``limit`` of the last ``last_records``
+        records of its topic, this record included, would be dead letters.
         """
         limit = self._options.limit
         if limit is None or not dead_letters:
@@ -64,7 +64,7 @@ class DeadLetterBreaker:
                     'a restart with service.dead_letter_limit = "none"'
                 )
 
-    def count(self, batch: Batch, dead_letters: Sequence[FailedRecord]) -> None:
+    def remember(self, batch: Batch, dead_letters: Sequence[FailedRecord]) -> None:
         """Remember which records of a committed batch became dead letters."""
         if self._options.limit is None:
             return

@@ -55,7 +55,7 @@ class Publisher:
 
     def count_dead_letters(self, batch: Batch, dead_letters: Sequence[FailedRecord]) -> None:
         """Count committed dead letters towards the limit of ``LoopOptions.breaker``."""
-        self._breaker.count(batch, dead_letters)
+        self._breaker.remember(batch, dead_letters)
 
     def _is_to_publish(self, failed: FailedRecord, fences: Mapping[Partition, Fence]) -> bool:
         position = failed.record.position

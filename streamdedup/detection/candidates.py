@@ -101,10 +101,10 @@ class CopyBuckets:
     def insert_and_look_up(
         self, batch: InsertedBatch, hits: Mapping[int, BucketHits], fences: Sequence[Fence]
     ) -> Copies:
-        """Insert documents with an ordinary bucket near capacity or full among their exact copies, which are returned.
+        """Insert each document with a bucket near capacity or full in its bucket of exact copies; return the copies.
 
-        The members of an ordinary bucket near capacity are inserted in the buckets of their copies, too, while the
-        ordinary bucket returns all members. So copies are found later, when the full bucket returns few members.
+        The present members of a bucket near capacity are inserted in their buckets of exact copies, too: the bucket
+        still returns all of them; once full, it returns only some, and copies could no longer be found through it.
         """
         rows = [row for row, hit in hits.items() if hit.needs_copies]
         if not rows:
@@ -132,18 +132,18 @@ class CopyBuckets:
         numbers = [batch.entries[row].number for row in rows]
         # Only to read the members: the documents are already in all buckets that are not full.
         present = set().union(*self._store.insert_and_look_up(numbers, batch.band_keys[rows], fences).candidates)
-        # Only members in ``hits``: a document that came since finds the bucket near capacity in its own look-up, so its
-        # own call inserts it among its copies.
+        # Only members in ``hits``, too: the look-up of a document that came since has found the bucket near capacity
+        # itself, so the call for that document inserts it in its bucket of exact copies.
         members = sorted(present & {number for row in rows for number in hits[row].candidates})
-        # Inserted in the order of the rows, so that a row finds earlier rows only, as in ordinary buckets.
-        own_rows = {batch.entries[row].number for row, hit in hits.items() if hit.needs_copies}
+        # Left out: ``insert_copies`` inserts these rows itself, in their order, so that a row finds only earlier rows.
+        own_numbers = {batch.entries[row].number for row, hit in hits.items() if hit.needs_copies}
         documents: list[tuple[int, int, bytes]] = []
         within_budget: dict[int, IndexEntry] = {}
         for entries in read_chunks(self._store, members, self._budget_bytes):
             documents += [
                 (entry.time_ms, entry.number, entry.digest)
                 for entry in entries.values()
-                if not entry.deleted and entry.number not in own_rows
+                if not entry.deleted and entry.number not in own_numbers
             ]
             if weight_bytes(entries.values()) + weight_bytes(within_budget.values()) <= self._budget_bytes:
                 within_budget |= entries

@@ -40,6 +40,7 @@ class LimitedProtocol(H11Protocol):
         self._limits = limits
         #: All open connections of the server.
         self._opened = opened
+        #: Requests that `answer` is answering.
         self._requests_count = 0
         self._has_head_begun = False
         self._head_timer: asyncio.TimerHandle | None = None
@@ -63,8 +64,8 @@ class LimitedProtocol(H11Protocol):
             super().data_received(data)
         except h11.LocalProtocolError:  # uvicorn tries to refuse a body after the answer to its request
             self.transport.abort()
-        if not self._requests_count:
-            self._limit_time_between_requests()
+        if not self._requests_count:  # also after a whole head: its task begins later, and stops the timer in `answer`
+            self._limit_time_without_request()
 
     async def answer(self, app: App, scope: AsgiScope, receive: Receive, send: Send) -> None:
         """Let the application answer a request of this connection; the application limits the time."""
@@ -73,17 +74,17 @@ class LimitedProtocol(H11Protocol):
         try:
             if not self.transport.is_closing():
                 await app(scope, receive, send)
-            else:  # the server has refused the first bytes of the body, which came with the head
+            else:  # uvicorn has refused the bytes of the body that came with the head, and is closing: await the end
                 while (await receive())["type"] != "http.disconnect":
                     pass
         finally:
             self._requests_count -= 1
 
-    def _limit_time_between_requests(self) -> None:
-        """Limit the time of a head, of the rest of a body whose request has been answered, or without a request."""
+    def _limit_time_without_request(self) -> None:
+        """Limit the time of a head, of the rest of a body after the answer to its request, or until the next head."""
         if self.conn.their_state is h11.IDLE and not self.conn.trailing_data[0]:
-            # The data ended such a body. uvicorn 0.54 stops its timer at each read, and starts it after an answer
-            # alone; without a timer the connection would stay open.
+            # The rest of a body has ended. uvicorn 0.54 stops its keep-alive timer at each read, and starts it only
+            # after an answer; without a timer the connection would stay open.
             self._stop_head_timer()
             self.timeout_keep_alive_task = self.loop.call_later(
                 self.timeout_keep_alive, self.timeout_keep_alive_handler

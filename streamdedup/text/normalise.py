@@ -90,13 +90,13 @@ class _LookedUp(NamedTuple):
 class _Repaired(NamedTuple):
     """Documents after step 2.
 
-    ``doubtful``, ascending, are those in which ``packed`` may still be wrong. Without ``is_composed``, step 2 has only
+    In ``doubtful_documents``, ascending, ``packed`` may still be wrong. Without ``is_composed``, step 2 has only
     exchanged marks, if anything.
     """
 
     packed: NDArray[np.uint32]
     starts: NDArray[np.int64]
-    doubtful: NDArray[np.int64]
+    doubtful_documents: NDArray[np.int64]
     is_composed: bool = False
 
 
@@ -108,7 +108,7 @@ def fold(texts: Sequence[str], folding: FoldOptions) -> Folded:
     table = tables(folding)
     looked_up = _look_up(texts, table)
     repaired = _repair_simple(looked_up, table)
-    if repaired.doubtful.size:
+    if repaired.doubtful_documents.size:
         folded = _classified(*_fold_doubtful(looked_up, repaired, table, folding))
     elif repaired.is_composed:
         folded = _classified(repaired.packed, repaired.starts)
@@ -160,9 +160,8 @@ def _spliced(
 
 def _places_to_check(kinds: NDArray[np.uint8]) -> NDArray[np.int64]:
     """Return the places, ascending, at which neighbours may change the result."""
-    # CHECK counts everywhere, CLASSED only directly after ENDS_CLASSED, the bit above. So the kinds of the code points
-    # before, shifted right by one, show at the place of CLASSED whether CLASSED counts. A code point whose own kind has
-    # a bit that counts is a place to check.
+    # ``counting`` has the bits that make each code point but the first a place to check: CHECK always, CLASSED if the
+    # code point before has ENDS_CLASSED. This is the bit above CLASSED, so a shift by one bit moves it there.
     counting = kinds[:-1] >> 1
     counting &= kind_mask(CLASSED)
     counting |= kind_mask(CHECK)
@@ -173,10 +172,10 @@ def _places_to_check(kinds: NDArray[np.uint8]) -> NDArray[np.int64]:
 def _repair_simple(looked_up: _LookedUp, table: Tables) -> _Repaired:
     """Step 2: compose letters with their marks; exchange marks in the wrong order, in place, in ``looked_up.packed``.
 
-    A mark changes places with the code point before it when the mark has the lower combining class. A mark may compose
-    with the code point before it if the two are a pair. Where the code point before is a mark too, the later mark may
-    compose with the letter before both instead. Pairs are those of the original code points, ``points``, which stay as
-    they are for step 3; ``packed`` gets the folded composite.
+    A mark changes places with the code point before it when the mark has the lower combining class. A mark composes
+    with the letter directly before it if the table of pairs has the two. A mark after another mark may compose with the
+    letter before both: ``_compose_later_marks`` decides some cases, the others leave the document in doubt. Pairs are
+    looked up by the original code points, ``points``, which step 3 needs unchanged; ``packed`` gets the folded result.
     """
     packed, starts, bits, kinds, points = looked_up
     places = _places_to_check(kinds) if bits & (CHECK | CLASSED) else starts[:0]
@@ -194,8 +193,8 @@ def _repair_simple(looked_up: _LookedUp, table: Tables) -> _Repaired:
     if misplaced.size:
         contexts = previous_context.take(misplaced, mode=UNCHECKED) | context.take(misplaced, mode=UNCHECKED)
         exchanged = misplaced.take(np.flatnonzero(_only_reordered(packed, places.take(misplaced), contexts)))
-        marks = places.take(exchanged)
-        packed[marks - 1], packed[marks] = packed[marks], packed[marks - 1]
+        moved = places.take(exchanged)
+        packed[moved - 1], packed[moved] = packed[moved], packed[moved - 1]
         is_doubtful[exchanged] = False
     # Composition, which many batches do not need.
     if int(np.bitwise_or.reduce(context)) & (COMPLEX | COMPOSES_BACKWARD):
@@ -203,9 +202,9 @@ def _repair_simple(looked_up: _LookedUp, table: Tables) -> _Repaired:
         backward = np.flatnonzero((context & COMPOSES_BACKWARD) != 0)
         marks, mark_points = places.take(backward), current.take(backward)
         before, before_context = previous.take(backward), previous_context.take(backward)
-        composites, doubtful = _compose_with_previous(before, before_context, mark_points, table)
-        _compose_later_marks(composites, doubtful, marks, mark_points, table)
-        is_doubtful[backward] |= doubtful
+        composites, is_doubtful_mark = _compose_with_previous(before, before_context, mark_points, table)
+        _compose_later_marks(composites, is_doubtful_mark, marks, mark_points, table)
+        is_doubtful[backward] |= is_doubtful_mark
         documents = _documents_of(places[is_doubtful], starts)
         packed, starts = _composed_at(packed, starts, marks, composites, table)
         return _Repaired(packed, starts, documents, is_composed=bool(composites.any()))
@@ -232,12 +231,12 @@ def _compose_with_previous(
 
 def _compose_later_marks(
     composites: NDArray[np.uint32],
-    doubtful: NDArray[np.bool_],
+    is_doubtful_mark: NDArray[np.bool_],
     marks: NDArray[np.int64],
     mark_points: NDArray[np.uint32],
     table: Tables,
 ) -> None:
-    """Correct ``composites`` and ``doubtful``, in place, for marks directly after a composing mark.
+    """Correct ``composites`` and ``is_doubtful_mark``, in place, for marks directly after a composing mark.
 
     The code point before such a mark is the composed letter: its pair alone decides. ``marks`` are ascending places.
     """
@@ -248,7 +247,7 @@ def _compose_later_marks(
         entries = _entries(composites.take(composing), mark_points.take(second), table)
         composes_again = entries > DOUBTFUL
         composites[second] = entries * composes_again
-        doubtful[second] = entries == DOUBTFUL
+        is_doubtful_mark[second] = entries == DOUBTFUL
         composing = second[composes_again & next_is_adjacent.take(second)]
 
 
@@ -331,13 +330,13 @@ def _fold_doubtful(
     looked_up: _LookedUp, repaired: _Repaired, table: Tables, folding: FoldOptions
 ) -> tuple[NDArray[np.uint32], NDArray[np.int64]]:
     """Steps 3 and 4: fold the doubtful documents anew; return ``packed`` and ``starts`` of all documents."""
-    packed, starts, documents = repaired.packed, repaired.starts, repaired.doubtful
+    packed, starts, documents = repaired.packed, repaired.starts, repaired.doubtful_documents
     texts = [
         str(looked_up.points[first:last].data, "utf-32-le", "surrogatepass")
         for first, last in _bounds(looked_up.starts, documents)
     ]
     composed = _repair_simple(_look_up([normalized("NFC", text) for text in texts], table), table)
-    slow = set(composed.doubtful.tolist())
+    slow = set(composed.doubtful_documents.tolist())
     lengths = np.diff(starts)  # with the separator behind each document
     pieces, end = [], 0
     for doubtful_row, (first, last) in enumerate(_bounds(starts, documents)):

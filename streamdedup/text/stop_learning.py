@@ -23,7 +23,7 @@ from streamdedup.text.stop_shingles import StopShingles, described_options, leas
 MOST_COUNTED = 4_000_000
 #: Default share of the documents; measurements are in `docs/text.md`.
 DEFAULT_SHARE = 0.05
-#: Default for the least number of documents of a source whose shingles are counted by themselves.
+#: Default of `least_source_documents`: a source with fewer documents gets no stop shingles of its own.
 LEAST_SOURCE_DOCUMENTS = 100
 #: Documents that are counted at once.
 _BATCH_DOCUMENTS = 2_000
@@ -84,22 +84,23 @@ def learn_stop_shingles(
     for batch in _batches(texts):
         shingles = shingler.shingle([text for text, _ in batch])
         sample.add(shingles.hashes, shingles.offsets, [source or None for _, source in batch])
-    # Group 0 has all documents.
-    empty = StopShingles({}, sample.counts_by_group[0], share, described_options(plain))
-    if sample.counter.forgotten >= empty.least_documents:
+    documents_count = sample.counts_by_group[0]  # group 0 has all documents
+    least = least_documents(share, documents_count)
+    if sample.counter.forgotten_bound >= least:
         raise ValueError(
-            f"too many different shingles to count those of only {empty.least_documents} documents; take a "
-            "greater share or a smaller sample"
+            f"too many different shingles to count those of only {least} documents; take a greater share or a smaller "
+            "sample"
         )
     # Raise the least source size until a stop shingle of the smallest source has more documents than any forgotten one.
-    while least_documents(share, least_source_documents) <= sample.counter.forgotten:
-        least_source_documents = 1 + max(least_source_documents, int(sample.counter.forgotten / share))
+    while least_documents(share, least_source_documents) <= sample.counter.forgotten_bound:
+        least_source_documents = 1 + max(least_source_documents, int(sample.counter.forgotten_bound / share))
     groups = list(sample.groups(share, least_source_documents))
     counts: dict[int, int] = {}
     for group in groups:
         counts |= {value: max(count, counts.get(value, 0)) for value, count in group.counts.items()}
     small = len(sample.counts_by_group) - len(groups)  # both count all documents as a group
-    return Learnt(replace(empty, counts=counts), tuple(groups), small, least_source_documents)
+    stops = StopShingles(counts, documents_count, share, described_options(plain))
+    return Learnt(stops, tuple(groups), small, least_source_documents)
 
 
 def _batches(texts: Iterable[tuple[str, str | None]]) -> Iterator[list[tuple[str, str | None]]]:
@@ -164,8 +165,8 @@ class DocumentCounter:
         self._counts = np.empty(0, np.int64)
         #: Upper bound of the documents with each shingle before its count began.
         self._missed = np.empty(0, np.int64)
-        #: Upper bound of the documents of a group with a shingle that is not counted there.
-        self.forgotten = 0
+        #: At most so many documents of a group contain a shingle without a key in this group.
+        self.forgotten_bound = 0
 
     def add(self, keys_by_document: Sequence[NDArray[np.uint64]]) -> None:
         """Count the shingles of documents: keys group << 32 | shingle, distinct within each document."""
@@ -176,7 +177,7 @@ class DocumentCounter:
         order = np.argsort(keys, kind="stable")
         keys = keys[order]
         counts = np.concatenate([self._counts, times])[order]
-        missed = np.concatenate([self._missed, np.full(new.size, self.forgotten)])[order]
+        missed = np.concatenate([self._missed, np.full(new.size, self.forgotten_bound)])[order]
         # Of two equal shingles the first is the one with the earlier count, and its upper bound holds for both.
         firsts = np.flatnonzero(np.concatenate(([True], keys[1:] != keys[:-1])))
         self._keys, self._missed = keys[firsts], missed[firsts]
@@ -186,8 +187,8 @@ class DocumentCounter:
     def _forget(self) -> None:
         while self._keys.size > self._capacity:
             upper = self._counts + self._missed
-            self.forgotten = int(upper.min())  # only rises: a new bound exceeds the last value
-            remaining = np.flatnonzero(upper > self.forgotten)
+            self.forgotten_bound = int(upper.min())  # only rises: a new bound exceeds the last value
+            remaining = np.flatnonzero(upper > self.forgotten_bound)
             self._keys, self._counts = self._keys[remaining], self._counts[remaining]
             self._missed = self._missed[remaining]
 

@@ -26,7 +26,7 @@ _SEARCHED_WORDS, _PASSAGE_CHARS = 2_000, 120
 
 
 def across_share(sources: Sequence[str | None], pairs: Pairs) -> float | None:
-    """Return the share of pairs of two sources among the pairs with two known sources; None without such pairs.
+    """Return the share of pairs whose sources differ, of the pairs with both sources known; None without such pairs.
 
     ``sources``: source of each document.
     """
@@ -38,8 +38,8 @@ def across_share(sources: Sequence[str | None], pairs: Pairs) -> float | None:
 def in_families(sources: Sequence[str | None], pairs: Pairs) -> NDArray[np.bool_]:
     """Return whether each pair is of a family, bool (n,).
 
-    A family has at least ``LEAST_FAMILY`` documents of one source, or all without a source, that pairs link directly or
-    through other documents. ``meter`` passes one document of each distinct text.
+    A family is at least ``LEAST_FAMILY`` documents that pairs link directly or through other documents. All are of one
+    source, or none has a source. ``meter`` passes one document of each distinct text.
     """
     ends = _ends(pairs)
     within = [(left, right) for left, right in ends if sources[left] == sources[right]]
@@ -78,22 +78,22 @@ def _ends(pairs: Pairs) -> list[tuple[int, int]]:
 
 def _shown(sample: Sample, shingler: Shingler, pair: tuple[int, int], similarity: float) -> dict[str, Any]:
     """Return a pair for the JSON of ``tune`` and for ``tuning_tables``: the later document is the left one."""
-    earlier, later = sorted(pair)
-    new, old = shingler.in_order(sample.texts[later]), shingler.in_order(sample.texts[earlier])
-    new_words, old_words = new.hashes.tolist(), old.hashes.tolist()
-    common = sum((Counter(new_words) & Counter(old_words)).values())
-    searched = new_words[:_SEARCHED_WORDS], old_words[:_SEARCHED_WORDS]
+    right, left = sorted(pair)
+    left_text, right_text = shingler.in_order(sample.texts[left]), shingler.in_order(sample.texts[right])
+    left_words, right_words = left_text.hashes.tolist(), right_text.hashes.tolist()
+    common = sum((Counter(left_words) & Counter(right_words)).values())
+    searched = left_words[:_SEARCHED_WORDS], right_words[:_SEARCHED_WORDS]
     matcher = SequenceMatcher(None, *searched, autojunk=False)
     start, _, length = matcher.find_longest_match()
-    passage = new.text(start, start + length) if length else ""
+    passage = left_text.text(start, start + length) if length else ""
     return {
         "similarity": similarity,
-        "left": sample.ids[later],
-        "left_source": sample.sources[later],
-        "left_words": len(new_words),
-        "right": sample.ids[earlier],
-        "right_source": sample.sources[earlier],
-        "right_words": len(old_words),
+        "left": sample.ids[left],
+        "left_source": sample.sources[left],
+        "left_words": len(left_words),
+        "right": sample.ids[right],
+        "right_source": sample.sources[right],
+        "right_words": len(right_words),
         "common_words": common,
         "passage_words": length,
         "passage": passage if len(passage) <= _PASSAGE_CHARS else f"{passage[:_PASSAGE_CHARS]}...",

@@ -34,7 +34,7 @@ def backend_of(**values) -> RedisBackend:
 def refusal(backend, kind):
     """Return the text of the error of a command; it repeats no secret."""
     with pytest.raises(kind) as caught:
-        backend.connections.ask_masters("PING")
+        backend.shared_servers.ask_masters("PING")
     assert "canary" not in str(caught.value)
     return str(caught.value)
 
@@ -46,7 +46,7 @@ def test_a_password_file_is_read_again_when_the_server_has_another_password(own_
     path.write_text("canary-1\n")
     allow(client, "canary-1")
     with backend_of(url=started.url, username="app", password_file=path) as backend:
-        probes = {"pipeline": lambda: backend.connections.ask(b"k", "GET", b"k"), "single": backend.require_usable}
+        probes = {"pipeline": lambda: backend.shared_servers.ask(b"k", "GET", b"k"), "single": backend.require_usable}
         ask = probes[how]
         ask()
         allow(client, "canary-2")
@@ -67,8 +67,8 @@ def test_a_connection_that_the_server_no_longer_takes_for_logged_in_is_opened_ag
         backend.require_usable()
         client.execute_command("ACL", "SETUSER", "default", ">own")
         try:
-            backend.connections.ask_masters("RESET")
-            assert backend.connections.ask(b"k", "GET", b"k") is None
+            backend.shared_servers.ask_masters("RESET")
+            assert backend.shared_servers.ask(b"k", "GET", b"k") is None
         finally:
             client.execute_command("ACL", "SETUSER", "default", "nopass")
 
@@ -83,7 +83,7 @@ def test_user_and_password_in_the_file_of_the_url_are_read_again(own_redis, tmp_
         backend.require_usable()
         path.write_text(f"redis://green:canary%2F2@localhost:{started.port}/0")
         client.execute_command("ACL", "DELUSER", "blue")
-        assert backend.connections.ask_masters("ACL", "WHOAMI").popitem()[1] == b"green"
+        assert backend.shared_servers.ask_masters("ACL", "WHOAMI").popitem()[1] == b"green"
 
 
 def test_a_first_login_that_is_refused_is_final(own_redis, tmp_path):
@@ -108,7 +108,7 @@ def test_the_tokens_of_a_provider_that_last_seconds_are_renewed(redis_program, m
 
             def still_serves():
                 try:
-                    backend.connections.ask(b"k", "SET", b"k", b"v")
+                    backend.shared_servers.ask(b"k", "SET", b"k", b"v")
                 except StoreUnavailable as error:  # the token ended while the connection was made
                     failures.append(error)
                     return False

@@ -31,7 +31,7 @@ def passed(flags: list[bool], sizes: list[int], options: BreakerOptions) -> int:
             breaker.check(*batch)
         except DeadLetterBurst:
             return start
-        breaker.count(*batch)
+        breaker.remember(*batch)
         start += size
     return start
 
@@ -81,7 +81,7 @@ def test_one_bad_topic_is_counted_apart_from_a_good_one():
     for start in range(0, 40, 4):
         batch = a_batch([False] * 4, start=start, topic="reviews")
         breaker.check(*batch)
-        breaker.count(*batch)
+        breaker.remember(*batch)
     with pytest.raises(DeadLetterBurst, match="6 of the last 10 records of articles would be dead letters") as caught:
         breaker.check(*a_batch([True] * 6))
     assert "6 not_json" in str(caught.value)

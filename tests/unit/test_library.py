@@ -446,7 +446,7 @@ def test_the_url_of_a_program_may_name_the_files_of_tls():
     cert, key = str(TLS / "certificate.pem"), str(TLS / "plain.key")
     files = {"ssl_ca_certs": cert, "ssl_certfile": cert, "ssl_keyfile": key}
     with backend_at(f"rediss://h/0?db=2&ssl_check_hostname=false&{urlencode(files)}", "prefix", {}) as backend:
-        made = backend.connections.client.connection_pool.make_connection()
+        made = backend.shared_servers.client.connection_pool.make_connection()
     assert (made.db, made.ca_certs, made.certfile, made.keyfile) == (2, cert, cert, key)
     assert made.check_hostname is False
     for name in files:

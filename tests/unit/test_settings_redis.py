@@ -74,7 +74,7 @@ class TestAccepted:
     @pytest.mark.parametrize("url", ["unix:///run/redis.sock?db=3", "unix://u:p%40@/run/redis.sock?db=3"])
     def test_a_socket_of_this_machine_is_connected_with_and_without_a_login(self, url):
         with connect_backend(load({"redis.url": url})) as backend:
-            arguments = backend.connections.client.connection_pool.connection_kwargs
+            arguments = backend.shared_servers.client.connection_pool.connection_kwargs
         assert (arguments["path"], arguments["db"]) == ("/run/redis.sock", 3)
         assert arguments.get("password") == ("p@" if "@" in url else None)
 

@@ -28,9 +28,12 @@ class RedisOptions:
     """Options that all indexes of an installation share; ``RedisIndexOptions`` are the options of one index.
 
     Attributes:
+        prefix: First part of all keys (``redis.key_prefix``).
         address: Address of the servers without secrets, for the operator.
         shards: Slots for each band; 1 except on a cluster.
+        bucket_layout: A key of ``buckets.LAYOUTS``.
         tcp_addresses: Host and port of each server in the settings, none for a socket file.
+        uses_tls: Whether the client uses TLS; compared with the servers at ``tcp_addresses`` if none answers.
     """
 
     prefix: str
@@ -42,27 +45,27 @@ class RedisOptions:
 
 
 class RedisBackend:
-    """The ``Backend`` of one installation; ``connections`` count those of all its indexes."""
+    """The ``Backend`` of one installation. Its indexes share connections, so each one counts those of all."""
 
-    def __init__(self, connections: Servers, options: RedisOptions, indexes: Mapping[str, IndexParameters]) -> None:
-        self.connections = connections
+    def __init__(self, servers: Servers, options: RedisOptions, indexes: Mapping[str, IndexParameters]) -> None:
+        self.shared_servers = servers
         self.address = options.address
-        self.mode = connections.mode
+        self.mode = servers.mode
         self._options = options
         self._indexes = indexes
 
     def index(self, name: str) -> RedisIndex:
-        return RedisIndex(self.connections, self._index_options(name))
+        return RedisIndex(self.shared_servers, self._index_options(name))
 
     def staging(self, name: str, on_keys: Callable[[int], None] = lambda _count: None) -> RedisStagingIndex:
-        store = RedisIndex(self.connections, self._index_options(name), in_staging=True)
-        return RedisStagingIndex(self.connections, store, on_keys)
+        store = RedisIndex(self.shared_servers, self._index_options(name), in_staging=True)
+        return RedisStagingIndex(self.shared_servers, store, on_keys)
 
     def reader(self, name: str) -> RedisIndexReader:
-        return RedisIndexReader(self.connections, self._index_options(name))
+        return RedisIndexReader(self.shared_servers, self._index_options(name))
 
     def upkeep(self, name: str) -> RedisUpkeep:
-        return RedisUpkeep(self.connections, self._namespace(name))
+        return RedisUpkeep(self.shared_servers, self._namespace(name))
 
     def configured_fingerprint(self, name: str) -> Fingerprint:
         return self._index_options(name).stored_fingerprint(self._indexes[name].fingerprint)
@@ -71,18 +74,19 @@ class RedisBackend:
         return f"{self.address} under {self._namespace(name)} (redis.url, redis.key_prefix)"
 
     def servers(self) -> list[ServerFacts]:
-        return [_server_facts(address, info) for address, info in read_facts(self.connections).items()]
+        return [_server_facts(address, info) for address, info in read_facts(self.shared_servers).items()]
 
     def require_usable(self) -> list[str]:
-        return require_usable(self.connections)
+        return require_usable(self.shared_servers)
 
     def findings(self, *, rebuilds: bool) -> Iterator[Finding]:
         options, keys = self._options, [self._keys(name) for name in self._indexes]
         guards = [index_keys.guard(slot) for index_keys in keys for slot in range(index_keys.slots_count)]
+        # In an ACL rule, such as ~{sd:*: each key begins with the hash tag {prefix:profile:slot}.
         key_pattern = f"~{{{options.prefix}:*"
         try:
             yield from check_redis(
-                self.connections, self.address, keys=guards, rebuilds=rebuilds, key_pattern=key_pattern
+                self.shared_servers, self.address, keys=guards, rebuilds=rebuilds, key_pattern=key_pattern
             )
         except StoreUnavailable as error:
             # For a wrong TLS setting the client raises the same error as for an absent server.
@@ -109,7 +113,7 @@ class RedisBackend:
         )
 
     def close(self) -> None:
-        self.connections.close()
+        self.shared_servers.close()
 
     def __enter__(self) -> Self:
         return self
