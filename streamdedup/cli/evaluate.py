@@ -1,7 +1,7 @@
 """``streamdedup evaluate``: a profile's recall and precision on files.
 
-Finds pairs with the detector, and the true pairs without it; ``streamdedup.evaluation`` scores the former, and
-``rendering.evaluation`` renders the result. ``benchmarks/quality.py`` also calls ``evaluate_documents``.
+Finds pairs with the detector, and computes or reads the true pairs; ``streamdedup.evaluation`` compares the two, and
+``rendering.evaluation`` renders the scores. ``benchmarks/quality.py`` also calls ``evaluate_documents``.
 """
 
 import json
@@ -34,7 +34,7 @@ from streamdedup.wire import Document
 def evaluate_documents(
     documents: Iterable[Document], options: DetectorOptions, index: Index, truth_file: Path | None = None
 ) -> Evaluation:
-    """Send documents of ``document_at`` through the detector into an empty, open index; score the pairs found."""
+    """Index documents of ``document_at``, row by row, in an empty, open index, and score the pairs found."""
     trial, shingler = Trial(options, index), Shingler(options.shingles)
     ids: list[str] = []
     sources: list[str | None] = []
@@ -67,7 +67,7 @@ def evaluate_documents(
 
 
 def _joined_pairs(sets: ShingleSets, options: DetectorOptions) -> Pairs:
-    """Return all near-duplicates: of all pairs from ``joined_from`` on, those that reach one of the two thresholds."""
+    """Return all near-duplicates: of the pairs from ``joined_from`` on, those by similarity or by containment."""
     with showing_share("comparing all pairs", len(sets.sizes)) as progress:
         joined = join(sets.hashes, sets.offsets, joined_from(options), progress, options.measure)
         pairs = gathered(block.within(sets.scopes) for block in joined)

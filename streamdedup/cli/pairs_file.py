@@ -10,11 +10,11 @@ from streamdedup.corpora.sources import ByteStream, Lines, open_file, unzipped
 from streamdedup.errors import CorpusError
 
 
-def read_pairs(path: Path, number_by_id: Mapping[str, int]) -> tuple[NDArray[np.int64], int]:
+def read_pairs(path: Path, row_by_id: Mapping[str, int]) -> tuple[NDArray[np.int64], int]:
     """Read pairs of ids with a tab between them; the file may be gzip-compressed, and further columns are not read.
 
-    ``number_by_id`` has the documents that were read. Returns the pairs as document numbers, int64 (2, n), each pair
-    once, the smaller number in row 0; and the count of lines left out, because no document has one of their ids.
+    ``row_by_id`` has the rows (``evaluation.pairs``) of all documents. Returns the pairs as rows, int64 (2, n), each
+    pair once, the smaller row first; and the count of lines left out, because no document has one of their ids.
     """
     pairs: dict[tuple[int, int], None] = {}
     unknown_count = 0
@@ -22,9 +22,9 @@ def read_pairs(path: Path, number_by_id: Mapping[str, int]) -> tuple[NDArray[np.
         ids = line.split("\t")[:2]
         if len(set(ids)) != 2:
             raise CorpusError(f"{path}:{line_number}: not a pair: expected two different ids, separated by a tab")
-        numbers = sorted(number_by_id[document_id] for document_id in ids if document_id in number_by_id)
-        if len(numbers) == 2:
-            pairs[numbers[0], numbers[1]] = None
+        rows = sorted(row_by_id[document_id] for document_id in ids if document_id in row_by_id)
+        if len(rows) == 2:
+            pairs[rows[0], rows[1]] = None
         else:
             unknown_count += 1
     return np.array(list(pairs), np.int64).reshape(-1, 2).T, unknown_count  # reshaped, because there may be no pair

@@ -50,8 +50,8 @@ _LOOKUP_SETS: Final = 1 << 10
 #: A pair must share one more element in the prefixes for each 16 elements of the smaller set (n, module docstring).
 #: Measured on articles as character 5-shingles, whose large sets share many elements by chance.
 _ELEMENTS_PER_NEED: Final = 16
-#: From so many occurrences on, as a share of the sets, ``_sharing_enough`` counts them in an array with a counter for
-#: each set; it sorts fewer.
+#: ``_sharing_enough`` sorts occurrences to count them; from so many on, as a share of the number of sets, it counts
+#: them in an array with a counter for each set.
 _COUNT_IN_ARRAY_FROM: Final = 1 / 16
 #: Least number of pairs in a block, except the last block.
 _BLOCK_PAIRS: Final = 1 << 16
@@ -180,10 +180,10 @@ class _Prefixes:
         # n (module docstring) of each set as the smaller one of a pair.
         self._needed = np.minimum(1 + sizes // _ELEMENTS_PER_NEED, least_common)
         self._postings = self._postings_of(sizes - least_common + self._needed)
-        # Length of the prefix that is looked up. Its n is that of the looked-up set x, which is at least the n of a
-        # smaller set y, so the prefix is long enough.
+        # Length of the prefix that is looked up. y is not known here, so n is computed from the looked-up set x: it is
+        # no smaller than the n of any y, so the prefix is long enough.
         self._lookup_lengths = np.minimum(sizes - _least_counts(bounds.of_larger, sizes) + self._needed, sizes)
-        # Number of the first set that is large enough to be similar to each set: the length filter.
+        # For each set, the number of the first set that is large enough to be similar to it: the length filter.
         self._first_large_enough = np.searchsorted(sizes, _least_counts(bounds.size, sizes))
 
     def _postings_of(self, prefix_lengths: NDArray[np.int64]) -> NDArray[np.int64]:

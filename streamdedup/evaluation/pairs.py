@@ -1,7 +1,8 @@
 """Shingle sets of documents, and document pairs with exact similarities, as arrays for whole collections.
 
 Used by all modules of this folder, by ``tuning``, and by the commands ``evaluate`` and ``neighbours``. ``shingle_sets``
-makes the sets; the pairs come from ``join``, from ``trial`` or from a file.
+makes the sets; the pairs come from ``evaluation.join``, ``evaluation.trial`` or a file
+(``cli.pairs_file``). A document's row is its place in ``ShingleSets``, not the document number of the index.
 """
 
 from collections.abc import Iterable, Sequence
@@ -18,7 +19,7 @@ from streamdedup.wire import scope_key
 
 
 class ShingleSets(NamedTuple):
-    """Documents as shingle sets, as the daemon computes them; a bag has a hash for each occurrence of a shingle.
+    """Documents as shingle sets, as the daemon computes them; in a bag each occurrence of a shingle has its own hash.
 
     Attributes:
         hashes: uint32 (n_total,), all documents' hashes; strictly ascending within a document.
@@ -36,7 +37,7 @@ class ShingleSets(NamedTuple):
 
     @property
     def sizes(self) -> NDArray[np.int64]:
-        """Distinct shingles per document, int64 (n_documents,)."""
+        """Hashes per document: distinct shingles, in bags also repetitions; int64 (n_documents,)."""
         return np.diff(self.offsets)
 
     def shingles_of(self, document: int) -> NDArray[np.uint32]:
@@ -58,7 +59,7 @@ def concatenated(parts: Iterable[ShingleSets]) -> ShingleSets:
 
 
 class Pairs(NamedTuple):
-    """Document pairs: numbers of the earlier and of the later document, int64 (n,), and similarities, float64 (n,)."""
+    """Document pairs: rows of the earlier and of the later document, int64 (n,), and similarities, float64 (n,)."""
 
     left: NDArray[np.int64]
     right: NDArray[np.int64]
@@ -82,20 +83,20 @@ def gathered(blocks: Iterable[Pairs]) -> Pairs:
 def similarities(
     sets: ShingleSets, left: NDArray[np.int64], right: NDArray[np.int64], measure: Measure = MEASURES["set"]
 ) -> NDArray[np.float64]:
-    """Return the exact similarities of pairs by their document numbers; 0 where a document has no shingles."""
+    """Return the exact similarities of pairs by their rows; 0 where a document has no shingles."""
     return measure.exact(*overlaps_of(sets, left, right))
 
 
 def contained(
     sets: ShingleSets, left: NDArray[np.int64], right: NDArray[np.int64], rule: ContainmentRule
 ) -> NDArray[np.bool_]:
-    """Return whether a containment rule holds for each pair of document numbers, by exact values, bool (n,)."""
+    """Return whether a containment rule holds for each pair of rows, by exact values, bool (n,)."""
     overlaps = overlaps_of(sets, left, right)
     return rule.holds(overlaps.containments(), np.minimum(overlaps.left, overlaps.right))
 
 
 def overlaps_of(sets: ShingleSets, left: NDArray[np.int64], right: NDArray[np.int64]) -> Overlaps:
-    """Return the overlaps of pairs; ``left`` and ``right``: document numbers, int64 (n,)."""
+    """Return the overlaps of pairs; ``left`` and ``right``: rows of the documents, int64 (n,)."""
     pairs = zip(left.tolist(), right.tolist(), strict=True)
     common = np.fromiter(
         (intersection_size(sets.shingles_of(a), sets.shingles_of(b)) for a, b in pairs), np.int64, len(left)

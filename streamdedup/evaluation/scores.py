@@ -113,7 +113,7 @@ def score(
     *,
     is_computed: bool,
 ) -> Scores:
-    """Compare the findings of a trial with the true pairs ``expected``; ``sets`` and ``ids``: by document number.
+    """Compare the findings of a trial with the true pairs ``expected``; ``sets`` and ``ids``: by row.
 
     - If ``is_computed``, the true pairs are from the exact join: those from ``recall_from`` on are promised, and a
       found pair is right if it is a near-duplicate by its exact similarity.

@@ -75,7 +75,7 @@ class DistinctSets(NamedTuple):
         hashes: uint32 (n_total,); strictly ascending within a set.
         offsets: int64 (n_sets + 1,); set i has hashes[offsets[i] : offsets[i + 1]].
         halves: int64 (n_sets, 2); documents with the set in the sample's first and second half.
-        first_documents: int64 (n_sets,); number of the first document with the set, ascending.
+        first_documents: int64 (n_sets,); row of the first document with the set, ascending.
         scopes: uint64 (n_sets,); hash of the scope. Equal sets of two scopes are two sets.
         set_numbers: int64 (n_documents,); number of each document's set; -1 for a document that is skipped.
     """

@@ -44,8 +44,8 @@ class Sample(NamedTuple):
 def draw_sample(documents: Iterable[tuple[str, str, str | None, str | None]], size: int) -> Sample:
     """Draw a random sample from a stream; memory holds the sample only.
 
-    Keeps a reservoir (J. S. Vitter, 1985, algorithm R): document number i replaces a random one with the chance
-    size / i.
+    Keeps a reservoir (J. S. Vitter, 1985, algorithm R): document i (from 1) enters the full reservoir with the
+    chance size / i, and replaces a random member.
 
     Args:
         documents: Ids, texts, sources and scopes.
@@ -95,7 +95,7 @@ def usable_characters(texts: Sequence[str], units: Iterable[str]) -> int:
 
 
 def used_text_numbers(texts: Sequence[str], units: Iterable[str], share: float = 1.0) -> NDArray[np.int64]:
-    """Return the numbers of the texts to use, int64 (n,), ascending: all, or an excerpt of evenly spread runs.
+    """Return the numbers, from 0, of the texts to use, int64 (n,), ascending: all, or an excerpt of evenly spread runs.
 
     ``units``: units of all shingle kinds to compare, which use the same texts. ``share``: share of the usable
     characters (``usable_characters``), above 0, at most 1.
@@ -105,5 +105,4 @@ def used_text_numbers(texts: Sequence[str], units: Iterable[str], share: float =
         return np.arange(len(texts))
     edges = np.linspace(0, len(texts), _EXCERPT_RUNS + 1).astype(np.int64).tolist()
     runs = [np.arange(low, low + max(1, int((high - low) * excerpt_share))) for low, high in itertools.pairwise(edges)]
-    # With fewer texts than runs, some runs have the same text, and the last ones may begin after the last text.
-    return np.unique(np.concatenate(runs).clip(max=len(texts) - 1))
+    return np.unique(np.concatenate(runs))  # with fewer texts than runs, several runs have the same text
