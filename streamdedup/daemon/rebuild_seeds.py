@@ -75,7 +75,7 @@ class Seeds:
             if _is_of_version(alert, entry, entries):
                 clusters[entry.number] = entry.number, entry.position, document_number(name, alert.cluster_id)
             elif entry.content.first_digest is None:
-                # Of another version in between. A continued document may have an alert that does not show its version.
+                # Of another version in between. After an append, the alert may not show the version of the document.
                 clusters.pop(entry.number, None)
         index.set_clusters(list(clusters.values()), self._fences)
         self.claims.clear()

@@ -59,8 +59,8 @@ def spread_of(
 ) -> Spread | None:
     """Return the spread of a cluster; None if no document has a source, or the profile has no labels.
 
-    The set of a cluster keeps its members when the first document moves to another scope, and documents of that scope
-    then join the same set. So the earliest document is named only if it has the scope of the document that is shown.
+    A cluster set may mix scopes: when its first document moves to another scope, earlier members stay, and documents of
+    the new scope join. So the earliest document is named only if it has the scope of the document that is shown.
 
     Args:
         earliest: Entry of the earliest document; None if that document left the index.
@@ -85,8 +85,8 @@ class Clusters:
 
     def join(self, members: Sequence[Member], fences: Sequence[Fence]) -> list[Joined]:
         """Place documents in clusters, in order, and store the clusters; return the cluster of each document."""
-        # The entries of the members are read with those of their best matches, because a new version may be the first
-        # document of its best match's cluster: this spares the second call.
+        # The members' entries too: ``_present_first`` needs them, and a member may be a new version of the first
+        # document of its best match's cluster.
         entries = self._store.get_entries(
             [number for member in members for number in (member.best, member.entry.number)]
         )
@@ -146,7 +146,7 @@ class Clusters:
 
 
 def _present_first(entry: IndexEntry, entries: Mapping[int, IndexEntry]) -> IndexEntry:
-    """Return the first document of the cluster in which a continued document is; another document is alone."""
+    """Return the first document of the cluster that a document is in already, as after an append; else its own."""
     stored = entries.get(entry.number)
     first = None if stored is None or stored.position != entry.position else entries.get(stored.cluster)
     if first is None or first.deleted or first.content.scope != entry.content.scope:

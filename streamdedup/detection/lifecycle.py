@@ -162,9 +162,9 @@ class Lifecycle:
             # A new version belongs to no cluster at first; after an append the document stays in its cluster.
             self._leave_clusters([old for row, old in replaced.items() if documents[row].op != "append"], fences)
             self._store.replace_entries([entries[row] for row in rows], fences)
-            # Continued documents join their clusters again, so that the sets live as long as they do.
-            continued = [entries[row] for row in rows if documents[row].op == "append"]
-            again = [(each.number, each.position, each.cluster) for each in continued if each.cluster != each.number]
+            # Documents with appended text join their clusters again, so that the sets live as long as they do.
+            appended = [entries[row] for row in rows if documents[row].op == "append"]
+            again = [(each.number, each.position, each.cluster) for each in appended if each.cluster != each.number]
             if again:
                 self._store.set_clusters(again, fences)
 
