@@ -46,9 +46,9 @@ class Awaited(StrEnum):
     STORE = "the store"
     KAFKA = "Kafka"
     SCHEMA_REGISTRY = "the schema registry"
-    GROUP = "the group"  # at work with another index
-    PARTITIONS = "partitions"  # an assignment
-    INDEX = "the index"  # it is being rebuilt, or deleted
+    GROUP = "the group"  # members use another index
+    PARTITIONS = "partitions"  # their assignment
+    INDEX = "the index"  # being rebuilt or deleted
 
 
 class BatchHistogram(Collector):
@@ -122,9 +122,9 @@ class Metrics(MetricSet):
     )
     documents_silent = DeclaredMetric(
         Counter,
-        "Documents indexed below the committed offset, without alerts, or before index_silently_until, without pairs "
-        "among themselves.",
-        "Rises beyond a reset of offsets and a warm-up: [documents are silent](operating.md#documents-are-silent).",
+        "Documents indexed silently: below the committed offset (no alerts), or with record times before "
+        "index_silently_until (no pairs among themselves).",
+        "Rises without a reset of offsets or a warm-up: [documents are silent](operating.md#documents-are-silent).",
         "profile",
     )
     documents_silent_unexplained = DeclaredMetric(

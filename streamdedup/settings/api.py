@@ -39,15 +39,15 @@ class Api(Section):
     """Allow requests without a token on any address, although everybody who reaches it can look up texts. Needs
     `allowed_hosts`."""
     allowed_hosts: Hosts = Field(default=(), max_length=256)
-    """Without `tokens_file`: hosts that the `Host` header of a request may name, at any port, besides `localhost`,
-    `127.0.0.1`, `[::1]` and `host`: the names by which clients call the service. Where other machines can reach `host`,
-    the header may also name any IP address."""
+    """Without `tokens_file`: the names by which clients call the service, which the `Host` header of a request may have
+    at any port. Always allowed are `localhost`, `127.0.0.1`, `[::1]` and `host`, and any IP address where other
+    machines can reach `host`."""
     ssl_cert_file: File = None
     """Certificate (PEM) of the service; without it HTTP is not encrypted."""
     ssl_key_file: File = None
     """Private key (PEM) of `ssl_cert_file`, without a password."""
     read_from: Literal["master", "replica"] = "master"
-    """Which servers of a cluster, or of Sentinels, to read; with `replica` a master without a replica is read itself.
+    """Which servers of a cluster, or of Sentinels, to read; with `replica` a master is read only if it has no replica.
     A single server is read at `redis.url`, whether master or replica. A replica may lack the newest documents."""
 
     # The base class calls each ``_check_...``, which yields key and text of each mistake.

@@ -78,10 +78,10 @@ class Profile(Section):
     """Field with the document id; a document without it takes the id in the key of its record."""
     key_format: KeyFormat | None = None
     """Form of the record keys, which name the documents of tombstones: the id as text, JSON, or a key with a schema in
-    the registry. Absent, the key is the id; deletions of an unknown id that looks like JSON become dead letters:
+    the registry. Absent, the record key is the id; deletions of an unknown id that looks like JSON become dead letters:
     [keys](messages.md#keys)."""
     key_field: OptionalFieldName = None
-    """Field of the key with the id; absent, the whole key is the id."""
+    """Field of the record key that has the id; absent, the whole record key is the id."""
     text_fields: FieldNames = ("text",)
     """Fields with the text; several are joined by a line break."""
     published_at_field: FieldName = "published_at"
@@ -138,8 +138,8 @@ class Profile(Section):
         le=1.0,
         json_schema_extra={"default": f"`{DEFAULT_RECALL_FROM}`, or `threshold` where higher"},
     )
-    """Similarity from which an alerted pair is found with `min_recall`; a less similar pair is found with the chance
-    that the same bands give it: [recall](tuning.md#recall)."""
+    """Similarity from which an alerted pair is found with at least `min_recall`. Less similar pairs are found less
+    often: [recall](tuning.md#recall)."""
     min_recall: Number = Field(default=0.99, gt=0.0, le=1.0)
     """Lowest share of the pairs exactly at `recall_from` that must be found; decides bands and rows."""
     min_shingles: Whole = Field(default=0, ge=0)
@@ -237,12 +237,12 @@ class Profile(Section):
     def fingerprint(self) -> dict[str, object]:
         """Return everything that determines a text's band keys and sketch, in values that JSON can hold.
 
-        After a change of keys an index may be continued only with the same fingerprint. ``unicode`` alone may differ:
+        After a change of settings an index is used only if the fingerprint is the same. ``unicode`` alone may differ:
         another version of Unicode changes few characters, and causes a warning.
 
-        - Two keys are included although another value may leave band keys and sketch of a text unchanged:
-          ``exact_limit``, because otherwise the time of insertion would decide whether a pair is compared exactly;
-          ``scope_field``, because stored documents would be in wrong scopes.
+        - Included for other reasons than band keys and sketch: ``exact_limit``, because otherwise the time of insertion
+          would decide whether a pair is compared exactly; ``scope_field``, because stored documents would be in wrong
+          scopes.
         - Excluded, because band keys and sketch of a text do not depend on them: ``threshold``,
           ``containment_threshold``, ``recall_from`` and ``min_recall`` (bands and rows, which may follow from them, are
           included), ``min_words``, ``min_shared_bands``, the rules of suppression, the names of other fields,
