@@ -1,6 +1,6 @@
 """Turns settings into detector options, index parameters and the store of the indexes.
 
-Called by ``library`` and by commands, those of the daemon by ``cli.assembly``. Only this module opens indexes in Redis;
+Called by ``library``, ``cli.assembly`` and commands. Only this module opens indexes in Redis;
 ``library`` and ``cli.collection`` construct indexes in memory. A new setting of a profile that detection needs is added
 to ``detector_options`` and to ``detection.model.DetectorOptions``.
 """

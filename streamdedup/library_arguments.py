@@ -1,6 +1,7 @@
 """Checks the arguments of ``library``: documents, ids, sources and scopes as programs pass them.
 
-The results are as if they came from a record. Errors name the argument.
+Valid values are returned as the decoder would make them from a record. Errors name the argument and the item, such as
+``texts[2]``; a ``DecodeError`` says what is wrong with an id, source or scope.
 """
 
 from collections.abc import Iterable, Iterator, Sequence
@@ -36,17 +37,19 @@ def converted_item(subject: str, value: object, kind: Any) -> Any:
     """Return a value as ``kind``; ``TypeError`` or ``ValueError`` begins with ``subject``."""
     try:
         return msgspec.convert(value, kind)
-    except msgspec.ValidationError as error:  # such as: Expected `str`, got `null` - at `$[1]`
+    except msgspec.ValidationError as error:
+        # "Expected `str`, got `null` - at `$[1]`" becomes "the text of documents[3] (id 'x'): Expected `str`, got
+        # `None`". The number in `path` is the place of the field in ``DocumentArgument``.
         reason, _, path = str(error).replace("null", "None").replace("`array`", "tuple").partition(" - at `$")
         reason = reason.replace("`object`", f"`{type(value).__name__}`")  # msgspec calls a dict so
-        if path and isinstance(value, (tuple, list)):  # `path`, such as [1]: the number of a field of the document
+        if path and isinstance(value, (tuple, list)):
             id_text = "" if path[1] == "0" else f" (id {value[0]!r:.40})"
             subject = f"the {DocumentArgument.__struct_fields__[int(path[1])]} of {subject}{id_text}"
         raise (ValueError if "length" in reason else TypeError)(f"{subject}: {reason}") from None
 
 
 def optional_column(noun: str, fields: Iterable[Field | None] | None, texts: Sequence[str]) -> Iterable[str | None]:
-    """Return the source or scope of each text, or None for each."""
+    """Return the source or scope of each text; without ``fields`` None for each."""
     if fields is None:
         return [None] * len(texts)
     contents = [valid_field(noun, field) for field in converted_items(f"{noun}s", fields, Field | None)]
@@ -72,7 +75,7 @@ def valid_id(value: Field) -> str:
 def _as_text(noun: str, value: Field, code: ErrorCode = ErrorCode.INVALID_FIELD) -> str:
     try:
         return str(value)
-    except ValueError:  # Python writes 4,300 digits
+    except ValueError:  # Python writes no integer of more than 4,300 digits
         reason = f"a {noun} has too many digits; at most {MAX_ID_BYTES:,} bytes are allowed"
         raise DecodeError(code, reason) from None
 

@@ -10,7 +10,7 @@ from typing import Any, Final
 
 #: Lines per level, event and code that are written in each period.
 FIRST_LINES: Final = 5
-#: Length of a period, in seconds. A period begins with its first line; the first call after it writes its count.
+#: Length of a period, in seconds. A period begins with its first line. The first call after its end writes the count.
 PERIOD_S: Final = 60.0
 #: Event that counts the lines that were not written.
 REPEATS_EVENT: Final = "repeats_left_out"
@@ -30,7 +30,7 @@ class _Period:
 
 
 class RepeatLimit:
-    """Writes the first ``FIRST_LINES`` lines (of warnings one) per event, level, code and ``PERIOD_S``, then a count.
+    """Writes the first ``FIRST_LINES`` lines (one for warnings) per level, event and code in a period, then a count.
 
     The line with the count has the level of the lines that were not written, their event as ``of``, their number as
     ``count``, and the other fields of the last one. Not thread-safe.
@@ -44,7 +44,7 @@ class RepeatLimit:
         self._periods: dict[_Key, _Period] = {}
 
     def info(self, event: str, code: str = "", **fields: object) -> None:
-        """Write a line with level info, or count it; a ``code`` is limited separately, and a field of the line."""
+        """Write a line with level info, or count it. Each ``code`` is limited separately, and a field of the line."""
         self._log("info", event, code, fields)
 
     def error(self, event: str, code: str = "", **fields: object) -> None:

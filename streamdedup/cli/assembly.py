@@ -1,7 +1,7 @@
-"""Builds the daemon's parts from settings, with the indexes and detectors of ``streamdedup.indexes``.
+"""Builds the daemon's parts from settings; ``cli.run`` connects the store, and builds the ``Loop`` of the parts.
 
-Called by ``cli.run``, and by other modules of ``cli`` for single parts, such as ``kafka_options``. A new setting is
-passed on here.
+Other modules of ``cli`` call it for single parts, such as ``kafka_options``. A new setting is passed on here; one that
+detection needs, in ``indexes.detector_options``.
 """
 
 from collections.abc import Callable
@@ -37,7 +37,7 @@ from streamdedup.wire.dead_letters import DaemonInfo
 _DELIVERY_SHARE = 5 / 6
 #: Longest time between heartbeats, in seconds; at least three fit into a session.
 _HEARTBEAT_S = 3.0
-#: Time by which the consumer's request timeout exceeds the session timeout, in seconds: a broker may answer a request
+#: The consumer's request timeout is at least the session timeout plus this, in seconds: a broker may answer a request
 #: to join the group only when the session of an earlier member ends.
 _JOIN_MARGIN_S = 5
 #: Longest time limit of a request of the consumer, in seconds: the loop makes no step meanwhile, and its watchdog waits
@@ -188,6 +188,7 @@ def file_decoder(profile: Profile) -> Decoder:
 
 
 def pipeline(settings: Settings, name: str, index: Index) -> Pipeline:
+    """Return the pipeline of one profile over the caller's index."""
     profile = settings.profiles[name]
     return Pipeline(
         name=name,

@@ -29,9 +29,9 @@ class NeighbourOptions(ShingleSettings, CorpusOptions):
 def find_neighbours(
     entries: Iterable[Entry], profile: Profile, document_id: str, top: int, threshold: float
 ) -> NearestDocuments:
-    """Compare one document with all others of its scope, in one reading; of several with one id, the first counts."""
+    """Compare one document with all others of its scope, in one reading; of entries with one id, the first is used."""
     shingler = Shingler(profile.shingle_options())
-    # Ids and shingles of the documents that wait for the comparison, until the document with the id is read.
+    # Ids and shingle sets not compared yet: of all batches up to that with the document, then of one batch.
     waiting: list[tuple[list[str], ShingleSets]] = []
     nearest: NearestDocuments | None = None
     for batch in batches(first_versions(entries), BATCH_DOCUMENTS):
@@ -82,9 +82,9 @@ def neighbours(
 ) -> None:
     """Find the documents of files that are nearest to one of them.
 
-    Every document is compared, exactly. Writes a line for each neighbour, the most similar first: id, similarity,
-    separated by a tab; with a containment threshold, as by default for words, also containment. A summary goes to
-    standard error.
+    Every document is compared, exactly. Writes a line for each neighbour, the most similar first: id and similarity,
+    separated by a tab, and a third column with the containment if the profile has a containment threshold (the default
+    for words). A summary goes to standard error.
 
     Example:  streamdedup neighbours articles.jsonl.gz --id wire-902 --top 5
     """

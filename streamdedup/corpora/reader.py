@@ -69,15 +69,15 @@ class CorpusReader:
         self.bytes_read += length
 
 
-def _reuters_format(container: str, requested: Format) -> Format:
-    """Return the only file format that is read from folders and archives; ``CorpusError`` if another is requested."""
+def _reuters_format(subject: str, requested: Format) -> Format:
+    """Return "reuters", the only format of folders and archives; ``CorpusError`` with ``subject`` for another one."""
     if requested not in ("auto", "reuters"):
-        raise CorpusError(f"{container}, of which only reuters is read, not {requested}")
+        raise CorpusError(f"{subject}, of which only reuters is read, not {requested}")
     return "reuters"
 
 
 def corpus_files(path: str) -> list[str]:
-    """Return a folder's ``.sgm`` files in order, or a file itself; ``CorpusError`` for a folder without, or a URL."""
+    """Return a folder's ``.sgm`` files in order, or a file; ``CorpusError`` for a URL, or a folder without any."""
     if url := re.match(r"[A-Za-z][A-Za-z0-9+.-]+://", path):
         # A URL may hold a login or a token.
         raise CorpusError(f"{url[0]}...: a URL; only files are read: download it, or pipe it into - (standard input)")

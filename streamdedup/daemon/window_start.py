@@ -39,15 +39,16 @@ class WindowStart:
         self._pipelines = pipelines
         self._held_fences = held_fences
         self._asking_kafka = asking_kafka
-        #: Offsets that ``later_starts`` has returned. A batch from there on begins its partition, although the window
-        #: has moved on since, or old records come: else a partition with steady traffic might never begin.
+        #: Offsets that ``later_starts`` has returned. A batch from there on is taken, even if its first record is too
+        #: old by now: else a partition with steady traffic might never begin.
         self._returned: dict[Partition, int] = {}
 
     def later_starts(self, batch: Batch, source: Source) -> dict[Partition, int]:
         """Return the offset to begin at for each partition that is to begin later than the batch does.
 
-        These are partitions without a fence and without a committed offset, whose first record in the batch is too old
-        or unreadable. A record without a time counts as young. For most batches no request is needed.
+        These are partitions without a fence and without a committed offset, whose first record in the batch is too old,
+        or unreadable (not in ``batch.records``). A readable record without a time counts as young. For most batches no
+        request is needed.
         """
         fenced = self._held_fences(batch.starts, batch.generation)
         earliest_ms = self._earliest_times(batch, batch.starts.keys() - fenced.keys())
@@ -95,7 +96,7 @@ class WindowStart:
             if state.high_water_mark is None:
                 continue  # the index has never seen the partition
             in_kafka = BrokerState(batch.topic_ids.get(topic, ""), source.end(partition))
-            # An incarnation above 0 was counted already: the mark is of the new topic, so `is_recreated` sees nothing.
+            # Above 0: an earlier takeover has noticed it, and stored the mark of the new topic for `is_recreated`.
             if state.incarnation > 0 or is_recreated(state.high_water_mark, state.topic_id, in_kafka):
                 return True
         return False

@@ -1,7 +1,8 @@
 """Preparation: everything about documents that is computed without the index.
 
-Called by ``detector`` (stage one), ``lifecycle`` and ``lookup``; ``cli.warm_up`` calls it to build tables ahead. A new
-value in an entry also touches ``index.documents``, ``index.entries`` and docs/format.md.
+Called by ``detector`` (stage one) and ``lookup``, by ``lifecycle`` for band keys of stored contents, and by
+``cli.warm_up`` to build tables ahead. A new value in an entry also touches ``index.documents``, ``index.entries`` and
+docs/format.md.
 """
 
 from collections.abc import Sequence
@@ -34,7 +35,7 @@ class Preparer:
     def prepare(self, documents: Sequence[Document]) -> Prepared:
         """Return the batch with an index entry and band keys for each document to insert.
 
-        ``documents`` are in position order within each partition. An id with an append occurs only once.
+        ``documents`` are in position order within each partition. No other one has the id of an append (``chunks``).
         """
         inserted = [document for document in documents if document.op != "append"]
         shingles = self.shingler.shingle([document.text for document in inserted])
@@ -51,6 +52,7 @@ class Preparer:
         )
 
     def band_keys(self, contents: Sequence[Content]) -> NDArray[np.uint32]:
+        """Return the band keys of stored contents within their scopes, computed from the sketches."""
         return band_keys_of(contents, self.sketcher, self._options.banding)
 
     def _entry(self, document: Document, content: Content) -> IndexEntry:

@@ -15,7 +15,7 @@ from numpy.typing import NDArray
 from streamdedup.index.contract import EntryReading
 from streamdedup.index.values import SHOWN_OF_FULL, ClusterCounts, Fingerprint, Hits, Opening
 
-#: Chooses the shown members of full buckets. Own: the library must not advance the global generator of a program.
+#: Chooses the shown members of full buckets; of its own, so that the library leaves the program's generator alone.
 _random = Random()  # noqa: S311  no secret
 
 
@@ -45,9 +45,10 @@ class IndexReader(EntryReading, Protocol):
         """Return the other members of each document's bucket of exact copies, as ``insert_copies`` does."""
 
     def read_cluster(self, cluster: int) -> tuple[ClusterCounts, list[int]]:
-        """Return a cluster's counts as ``set_clusters`` would, and the numbers in its cluster set, which are hints.
+        """Return a cluster's counts, as ``set_clusters`` would, and the document numbers in its cluster set.
 
-        The first document, whose number names the cluster, may be missing among them.
+        The numbers are hints: the entries tell which documents still belong to the cluster. The first document, whose
+        number names the cluster, may be missing among them.
         """
 
     def count_documents(self) -> int:
@@ -66,7 +67,7 @@ def hits_of_members(numbers: Sequence[int], buckets: Sequence[Sequence[Sequence[
         band_counts: dict[int, int] = {}
         for members in document_buckets:
             co_members = [member for member in members if member != number]
-            # Equal lengths mean that the document is no member: a full bucket would refuse its insertion.
+            # A full bucket would refuse a document that is no member (equal lengths); a member gets all others.
             if bucket_cap is not None and len(co_members) == len(members) >= bucket_cap:
                 full[row] += 1
                 co_members = _random.sample(co_members, min(SHOWN_OF_FULL, len(co_members)))

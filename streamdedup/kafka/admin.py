@@ -2,9 +2,10 @@
 
     require_topics                      readers, producers, ``dlq``, ``index`` and ``serve``
     create_topics                       ``topics create``
+    topic_ids                           ``dlq``
     latest_offsets, may_be_compacted    ``kafka.reader``; the latter also ``cli.checks``
     admin_client                        ``kafka.group_admin``
-    check_kafka                         ``check`` and ``run``, by ``cli.checks``, which has the needs of topics
+    check_kafka                         ``check`` and ``run``, by ``cli.checks``, which makes the ``TopicNeed``s
 
 A new check yields a ``Finding`` in ``check_kafka``; one of topic settings is a function in ``judge_topic.checks``.
 
@@ -159,8 +160,8 @@ def create_topics(
 
     Args:
         configs: Settings that are always set, by topic, such as ``{"max.message.bytes": "4194304"}``.
-        kept_ms: Least retention of topics without ``retention.ms`` in ``configs``, in milliseconds; set only where the
-            broker's default is shorter.
+        kept_ms: Least retention by topic, in milliseconds, set only where the broker's default is shorter; for topics
+            without ``retention.ms`` in ``configs``.
     """
     created: list[str] = []
     existed: list[str] = []

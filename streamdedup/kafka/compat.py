@@ -252,7 +252,7 @@ class _RecordBatches:
             self._budget.left_bytes -= len(self.current._buffer) + HEADER_BYTES * headers_count  # decompressed by now
         self.current = self._records.next_batch() if self._budget.left_bytes > 0 else None
         if isinstance(self.current, BoundedBatch):
-            self.current.first_offset = self._first_offset
+            self.current.first_offset = self._first_offset  # headers of records before the fetch do not count
         return self.current
 
 
@@ -269,7 +269,7 @@ class _PartitionRecords(Fetcher.PartitionRecords):  # type: ignore[misc]  # the 
         super().__init__(offset, partition, self._batches, **options)
 
     def take(self, n: int | None = None) -> list[Any]:
-        """Return up to ``n`` records, or one unreadable range, or nothing, where the next fetch returns the range.
+        """Return up to ``n`` records, or one unreadable range, or nothing if the next fetch is to return the range.
 
         Raises:
             CodecMissing: The library of a codec is not installed; the records become readable once it is.
@@ -287,14 +287,13 @@ class _PartitionRecords(Fetcher.PartitionRecords):  # type: ignore[misc]  # the 
                 raise missing from error
             unreadable_count = sum(unreadable.last + 1 - unreadable.offset for unreadable in self._ranges)
             if self.next_fetch_offset > self.fetch_offset or unreadable_count >= self._max_offsets:
-                # Earlier records of this fetch were readable, or the poll has `max_offsets` unreadable ones. The next
-                # fetch begins at the unreadable record.
+                # Earlier records were readable, or the poll has enough unreadable ones: the next fetch begins here.
                 return []
             return [self._range(error, attempt, self._max_offsets - unreadable_count)]
         return records
 
     def _next_offset(self) -> int:
-        """Return the next offset to parse. The client's ``next_fetch_offset`` also counts records before the fetch."""
+        """Return the next offset to parse; ``next_fetch_offset`` is less while the client skips earlier records."""
         return int(max(self.next_fetch_offset, self.fetch_offset))
 
     def _range(self, error: Exception, attempt: str, max_offsets: int) -> UnreadableRange:

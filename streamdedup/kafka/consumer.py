@@ -1,8 +1,8 @@
 """``KafkaSource``: the consumer of the group as a ``kafka.protocols.Source``.
 
 ``producer.KafkaTransport`` opens a ``KafkaSource`` for the loop, whose thread uses it, and for ``cli.index``.
-``producer.AtLeastOnceSink`` commits through it. ``fresh_poll`` polls a second time where the client holds only old
-records; ``watches`` watches over membership and topics. ``reader`` uses ``unpack``.
+``producer.AtLeastOnceSink`` commits through it. ``fresh_poll`` polls a second time where the first poll returns only
+records fetched before it; ``watches`` checks membership and topics. ``reader`` uses ``unpack``.
 """
 
 import logging
@@ -56,13 +56,14 @@ class KafkaSource:
         self._listener = listener
         self._silence = SilenceWatch(consumer, options)
         self._static_membership = StaticMembershipWatch(consumer, options)
-        self._repeats = RepeatLimit(structlog.get_logger(__name__))  # which takes no logger of `logging`
+        self._repeats = RepeatLimit(structlog.get_logger(__name__))  # a logger of `logging` takes no fields
         self._fresh = FreshPoll(consumer, self._repeats)
         #: Unreadable ranges of a poll: `_poll` empties the list, then the parser of the client fills it.
         self._unreadable = compat.step_past_unreadable(consumer, options.max_poll_records)
         self._topics = TopicWatch(consumer, options)
         self._other_indexes = OtherIndexWatch(consumer, options)
-        #: Partitions whose committed offset was compared with the topic's id, with the state of their assignment.
+        #: The client's state of each partition whose committed offset was compared with the topic id. An assignment
+        #: makes a new state, so that a partition that returns is compared again.
         self._checked_states: dict[Any, Any] = {}
         #: Why this source is unusable; None while it is usable.
         self._broken: str | None = None
@@ -198,7 +199,7 @@ class KafkaSource:
             raise BrokerUnavailable(f"this source is unusable ({self._broken}); open a new one")
 
     def rewind(self, batch: Batch) -> None:
-        """Seek to the starts of the batch; also before a rebalance, in which a partition may stay at its position."""
+        """Seek to the starts of the batch; also before a rebalance: a partition that stays would keep its position."""
         self.seek(batch.starts)
 
     def first_since(self, times_ms: Mapping[Partition, int]) -> dict[Partition, int]:
@@ -352,7 +353,7 @@ class RebalanceListener(ConsumerRebalanceListener):  # type: ignore[misc]  # the
 def unpack(polled: Polled, *, has_unreadable: bool) -> tuple[tuple[Record, ...], tuple[Unreadable, ...]]:
     """Return records and unreadable positions; ``has_unreadable``: whether ``polled`` has an ``UnreadableRange``."""
     unreadable: tuple[Unreadable, ...] = ()
-    if has_unreadable:  # rare; otherwise no entry of `polled` is searched. The search keeps the order in a partition.
+    if has_unreadable:  # rare; otherwise no entry of `polled` is searched. The order in a partition is kept.
         unreadable = tuple(
             Unreadable(Position(entry.topic, entry.partition, offset), entry.reason)
             for entry in chain.from_iterable(polled.values())

@@ -116,10 +116,10 @@ class _ProducerSink(ABC):
         _close_without_flush(self._producer, self._options)
 
     def publish(self, messages: Sequence[Message], batch: Batch) -> None:
-        """Publish and commit. A sink that failed refuses further calls.
+        """Publish and commit. After a failure every further call is refused.
 
-        Its producer would still hold the offsets of the failed transaction, commit them with the next one, and so set
-        back new owners of the partitions.
+        The producer still holds the offsets of the failed transaction, would commit them with the next transaction, and
+        so rewind the committed offsets of new owners.
         """
         if self._unusable_reason is not None:
             raise BrokerUnavailable(f"this sink is unusable ({self._unusable_reason}); open a new one")
@@ -138,8 +138,9 @@ class _ProducerSink(ABC):
         """Send all ``messages``; return when each is known to be stored."""
         deadline = time.monotonic() + self._options.delivery_timeout_s
         sent = [(message, self._send_one(message)) for message in messages]
-        # `flush` hastens the sending; only futures are reliable. `flush` raises for a record batch that is split and
-        # then stored, and neither `flush` nor `commit_transaction` reports a message that was given up.
+        # `flush` speeds up the sending; only the futures tell whether a message is stored. `flush` also raises for a
+        # record batch that the client splits and then stores, and neither `flush` nor `commit_transaction` reports a
+        # message that the client has dropped.
         with contextlib.suppress(KafkaError):
             self._producer.flush(timeout=self._options.delivery_timeout_s)
         for message, future in sent:
@@ -207,10 +208,10 @@ class AtLeastOnceSink(_ProducerSink):
 
 
 class Feeder:
-    """Sends many records outside any transaction; loses none without an error, or a call of ``on_too_large``.
+    """Sends many records outside any transaction; each is stored, or causes an error or a call of ``on_too_large``.
 
-    None is stored twice if the producer is idempotent: with ``delivery = "exactly-once"`` and without ``on_too_large``.
-    With ``at-least-once`` it is not, because the broker may lack producer ids.
+    No record is stored twice with ``delivery = "exactly-once"`` and without ``on_too_large``: only then the producer is
+    idempotent. With ``at-least-once`` it is not, because the broker may lack producer ids.
 
     The queue of the client has no bound, so a fast file reader would fill the memory in front of a slow broker. The
     feeder therefore waits at a number of unacknowledged records or bytes, and checks every delivery. The end of a

@@ -139,7 +139,7 @@ class TopicReader(_Reader):
             partitions = {
                 TopicPartition(topic, number)
                 for topic in self._options.topics
-                for number in consumer.partitions_for_topic(topic)  # sends a request only if the topic is deleted
+                for number in consumer.partitions_for_topic(topic)  # a request only if the metadata lack the topic
             }
         except CLIENT_ERRORS as error:
             if not is_retriable(error):
@@ -175,7 +175,7 @@ class ReaderToEnds(TopicReader):
             self.ends = _by_partition(self._consumer.end_offsets(partitions, timeout_ms))
 
     def start_at(self, starts: Mapping[Partition, int]) -> None:
-        """Make the next batch begin at ``starts``, and at the oldest record of other partitions: ``{}`` restarts."""
+        """Make the next poll begin at ``starts``, in other partitions at the oldest record: in all with ``{}``."""
         for partition, beginning in self.beginnings.items():
             self._consumer.seek(TopicPartition(*partition), starts.get(partition, beginning))
 
@@ -256,8 +256,8 @@ class KafkaSpan(ReaderToEnds):
 
     Args:
         since_ms, starts: As for ``History.open``.
-        ends: As for ``History.open``, but None for the ends of the committed records: this class does not wait for open
-            transactions, ``AwaitingSpan`` does.
+        ends: As for ``History.open``, but None for the ends of the committed records at construction;
+            ``AwaitingSpan`` also waits for open transactions.
         newest_count: Largest number of offsets to read: the newest, the same percentage of each partition.
     """
 

@@ -173,8 +173,8 @@ class Limits:
             byte as six, and the body has other fields.
         max_bodies_bytes: Limit for the bytes in the bodies of all requests in progress. A process needs several times
             as much memory while it answers them.
-        max_requests: Limit of requests in progress: the texts of two passes (``engine.PASS_LIMITS``), one running and
-            one waiting. More requests would only wait longer.
+        max_requests: Limit of requests in progress: with one text each they fill two passes (``engine.PASS_LIMITS``),
+            one running and one waiting. More requests would only wait longer.
         max_connections: Most open connections; well below the usual limit of open files, 1,024.
         timeout_s: Time for the head of a request, and the same time for its body and the whole answer, in seconds: far
             above the time of the largest batch, and below the time after which proxies give up, 30 s or more.
@@ -241,7 +241,7 @@ class Gate:
         # takes the service for a proxy sends the whole URL (RFC 9112, section 3.2.2); its host is dropped here, and
         # `_refusal` checks the Host header.
         raw_path = _ORIGIN.sub(b"", bytes(scope.get("raw_path") or b"")).partition(b"?")[0]
-        # As the routes do, so that the checks of a path are those of the route that answers.
+        # Litestar's routes normalize too, so the path that the gate checks is that of the route that answers.
         scope["path"] = normalize_path(raw_path.decode("latin-1"))
 
     def _refusal(self, scope: AsgiScope) -> RequestProblem | None:
@@ -296,7 +296,7 @@ class Gate:
             self._bodies_bytes -= body.size_bytes
 
     def _count_bytes(self, received_bytes: int) -> None:
-        """Count bytes of a body; if all bodies are too long, raise ``RequestProblem`` in the ``receive`` of ``app``."""
+        """Count received bytes; above ``max_bodies_bytes`` raise ``RequestProblem`` in the ``receive`` of ``app``."""
         self._bodies_bytes += received_bytes
         if self._bodies_bytes > self._limits.max_bodies_bytes:
             detail = f"the bodies of all requests in progress exceed {self._limits.max_bodies_bytes:,} bytes"

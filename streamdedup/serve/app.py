@@ -93,7 +93,8 @@ def _problems(*statuses: int) -> Mapping[int, ResponseSpec]:
     }
 
 
-# Look-ups. Nothing is created: 200, not 201, which Litestar gives to a POST. 409: a scope, in a profile without scopes.
+# Look-ups. Nothing is created: 200, not 201, which Litestar gives to a POST. 409 answers a scope for a profile without
+# scopes; a batch has this problem in the place of the text.
 
 
 @post("/v1/profiles/{profile:str}/lookup", status_code=200, responses=_problems(404, 409, 413, 415, 422))
@@ -303,7 +304,7 @@ def _on_framework_error(request: _Request, error: HTTPException) -> Response[byt
     name = _FRAMEWORK_PROBLEMS.get(error.status_code)
     if name is None and isinstance(error.__cause__, Exception):  # such as an answer that cannot be encoded
         return _on_defect(request, error.__cause__)
-    name = name or "internal"  # no cause: the client left during its body, so this answer reaches nobody
+    name = name or "internal"  # no cause: the client has left before the end of its body, and gets no answer
     detail, field = _wrong_parameter(error) if name == "invalid-request" else ("", "")
     response = _problem_response(request, RequestProblem(name, detail, field=field))
     response.headers.update(error.headers or {})  # with status 405, the allowed methods
@@ -326,7 +327,7 @@ def _on_defect(request: _Request, error: Exception) -> Response[bytes]:
     return _problem_response(request, RequestProblem("internal"))
 
 
-#: Handlers that the OpenAPI document describes. A new one needs a row here; one without description, in ``create_app``.
+#: Handlers in the OpenAPI document. A new handler needs a row here, or in ``create_app`` to be left out of it.
 _DESCRIBED: Final = (
     look_up,
     look_up_batch,

@@ -1,7 +1,7 @@
 """Makes the OpenAPI document, which ``app`` serves as ``/openapi.json``.
 
-It is the framework's document, with the request bodies, which ``requests`` decodes without the framework, and with
-descriptions of the fields of a match, from ``wire/schemas/alert.schema.json``.
+Litestar generates the document. Two parts are added: the request bodies, which Litestar does not know, because
+``serve.requests`` decodes them; and the descriptions of the fields of a match, from ``wire/schemas/alert.schema.json``.
 """
 
 from collections.abc import Sequence
@@ -27,6 +27,7 @@ _DESCRIPTION: Final = "Look-ups in the near-duplicate indexes that streamdedup d
 
 
 def describe(handlers: Sequence[ControllerRouterHandler], dependencies: Dependencies) -> dict[str, Any]:
+    """Return the OpenAPI document of the routes ``handlers``, to be encoded as JSON."""
     bearer = SecurityScheme(type="http", scheme="bearer", description="A token of `api.tokens_file`.")
     config = OpenAPIConfig(
         title="streamdedup",
@@ -49,7 +50,7 @@ def _describe_match(properties: dict[str, dict[str, Any]]) -> None:
     definitions = msgspec.json.decode(schema("alert"))["$defs"]
     fields = definitions["place"]["properties"] | definitions["match"]["properties"]
     for name, described in properties.items():
-        # The description of a field that matches share with the document of an alert is in `definitions`.
+        # `label` and `incarnation` are also fields of the alert's document, and so described in `definitions`.
         described["description"] = (definitions.get(name) or fields[name])["description"]
 
 

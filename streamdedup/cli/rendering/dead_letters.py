@@ -18,7 +18,7 @@ _PART_CHARS = 300
 
 
 def dead_letter_line(letter: DeadLetter, fields: bytes | None = None) -> Text:
-    """Return the line for ``dlq inspect``; it ends with ``fields``, the decoded value as JSON, else with its bytes."""
+    """Return the line for ``dlq inspect``; it ends with ``fields``, the value as JSON, else with its bytes."""
     attempts = f"  (failed {letter.attempts} times)" if letter.attempts > 1 else ""
     return Text.assemble(
         (local_time(letter.time_s, TIME_FORMAT), "dim"),
@@ -30,7 +30,7 @@ def dead_letter_line(letter: DeadLetter, fields: bytes | None = None) -> Text:
 
 
 def dead_letter_notice(letter: DeadLetter) -> Text:
-    """Return the line for ``demo``, which has no value."""
+    """Return the line for ``demo``: without the value."""
     return Text.assemble(
         (local_time(letter.time_s, CLOCK_FORMAT), "dim"),
         "  ",

@@ -5,8 +5,8 @@ value at each path. For example, field 2 is a message, whose field 1 is a text. 
 wire type 2) are 18 and 10, the tree is ``{18: {10: None}}``, and the contents are ``{18: {10: b"text"}}``.
 
 As in decoders, the last occurrence of a field counts, and the occurrences of a message are merged. Unlike decoders, the
-walk also keeps earlier members of a oneof. The decoder of protobuf 7.36.2 is not used: it also keeps earlier
-occurrences and unknown fields, and so takes up to twelve times the bytes of a value.
+walk also keeps earlier members of a oneof. The decoder of protobuf 7.36.2 is not used: it keeps earlier occurrences and
+unknown fields, and so needs up to twelve times as much memory as the message has bytes.
 """
 
 import struct
@@ -111,7 +111,7 @@ def _walk(
         elif wire_type == _END and number == group > 0:
             return start
         else:
-            position = start + _SIZES[wire_type]
+            position = start + _SIZES[wire_type]  # KeyError: an unknown type, a group too deep, or a wrong end
         if position > end or number == 0:
             raise IndexError(position)
         if wire_type == _GROUP or tag not in tree:
@@ -128,8 +128,8 @@ def _walk(
 def value_at(contents: Mapping[int, Any], path: FieldPath, *, is_text: bool, most_bytes: int = sys.maxsize) -> Any:
     """Return the value at a path; None where it is absent. A text of more than ``most_bytes`` stays bytes.
 
-    A field without presence (``has_presence``) is not sent where it has its default: a text counts as empty, any other
-    field as absent.
+    A writer leaves out a field without presence (``has_presence``) that has its default: such a field is an empty text
+    if ``is_text`` (the settings name the path as a text field), else absent.
     """
     content: Any = contents
     for field in path:
