@@ -1,6 +1,8 @@
 """How long pairs stay claimed: documents that live on are reported once (memory store, injected clock)."""
 
+from contextlib import suppress
 from dataclasses import replace
+from unittest.mock import patch
 
 import pytest
 
@@ -24,6 +26,8 @@ class Daemon:
         self._stream = Stream(replace(OPTIONS, window_ms=retention_ms), store)
         self.store = store
         self._offset = 0
+        #: Whether it dies before the first claims of each record, and is started again.
+        self.dies = False
         #: Days on which each pair of ids was reported.
         self.reported: dict[tuple[str, str], list[float]] = {}
 
@@ -35,6 +39,9 @@ class Daemon:
         if op == "delete":
             self._stream.delete([document])
             return
+        if self.dies:
+            with patch.object(self.store, "claim_pairs", side_effect=SystemExit), suppress(SystemExit):
+                self._stream.index(document)
         for detection in self._stream.index(document).detections:
             for match in detection.matches:
                 pair = min(document_id, match.id), max(document_id, match.id)
@@ -75,9 +82,11 @@ def test_documents_that_are_appended_to_in_turn_extend_their_claims(daemon):
     assert daemon.reported == {("a", "b"): [0.1]}
 
 
-def test_claims_outlive_times_in_which_the_documents_are_too_far_apart():
+@pytest.mark.parametrize("dies", [False, True])
+def test_claims_outlive_times_in_which_the_documents_are_too_far_apart(dies):
     """Both are in the index throughout, because the slack is long; only seldom do they lie within the window."""
     daemon = Daemon(retention_ms=HOUR_MS, slack_ms=DAY_MS)
+    daemon.dies = dies
     daemon.take(0, "a", TEXT)
     daemon.take(0, "b", TEXT)
     for step in range(1, 41):
