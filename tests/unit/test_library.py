@@ -442,6 +442,11 @@ def test_the_refused_part_of_a_url_is_named_and_not_shown(use, url, part):
     assert "secret" not in str(caught.value)
 
 
+def test_the_url_of_a_program_may_name_a_user_that_needs_no_password():
+    with backend_at("redis://app:@h/0", "prefix", {}) as backend:
+        assert backend.shared_servers.client.connection_pool.make_connection().username == "app"
+
+
 def test_the_url_of_a_program_may_name_the_files_of_tls():
     cert, key = str(TLS / "certificate.pem"), str(TLS / "plain.key")
     files = {"ssl_ca_certs": cert, "ssl_certfile": cert, "ssl_keyfile": key}
