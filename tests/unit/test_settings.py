@@ -977,6 +977,7 @@ def test_bands_and_rows_are_chosen_or_given():
     assert chosen.banding() is chosen.banding()
     assert profile(bands=16, rows=6).banding() == Banding(16, 6)
     assert profile(bands=4, rows=5).banding() == Banding(4, 5)  # no key asks for a recall
+    assert profile(bands=32, rows=4).banding() == Banding(32, 4)  # takes all of the 128 permutations
 
 
 def test_bands_follow_from_recall_from_and_neither_from_the_threshold_nor_from_containment():
