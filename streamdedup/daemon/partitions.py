@@ -79,8 +79,6 @@ class PartitionOwnership:
         #: None after a batch that was not refused.
         self._refusals: _Refusals | None = None
         self._attempt_ids = AttemptIds()
-        #: Largest committed incarnation by topic and topic id, for partitions that neither group nor index knows.
-        self._incarnations: dict[tuple[str, str], int] = {}
 
     def forget_fences(self) -> None:
         """Forget all fences: fence every partition again before its next batch, and compare for losses again."""
@@ -103,10 +101,7 @@ class PartitionOwnership:
             if not self._is_held(partition, batch.generation) or start < self._ends.get(partition, 0)
         ]
         for partition in unfenced:
-            topic_id = batch.topic_ids.get(partition.topic, "")
-            in_kafka = BrokerState(
-                topic_id, source.end(partition), self._incarnations.get((partition.topic, topic_id), 0)
-            )
+            in_kafka = BrokerState(topic_id=batch.topic_ids.get(partition.topic, ""), end=source.end(partition))
             self._fences[partition] = self._fence(partition, batch.generation, starts[partition], source, in_kafka)
         for pipeline, _ in self._by_pipeline(unfenced):
             require_index(pipeline)
@@ -125,6 +120,13 @@ class PartitionOwnership:
         """Fence a partition from ``start`` on; raise ``IndexLost`` if the index lacks its committed offset."""
         with self._asking_kafka():
             committed = source.committed_offset(partition)
+            # An index that has never seen a partition without a commit counts its incarnations on from the others.
+            others = source.committed_offsets(stable=False) if committed is None else {}
+        topic = partition.topic, in_kafka.topic_id
+        incarnations = (
+            offset.incarnation for other, offset in others.items() if (other.topic, offset.topic_id) == topic
+        )
+        in_kafka = in_kafka._replace(incarnation=max(incarnations, default=0))
         end = in_kafka.end
         if committed is not None and not in_kafka.topic_id and end is not None and end < committed.offset:
             # The offset is of an earlier incarnation of the topic. Where topic ids are known, `source` compares them.
@@ -228,9 +230,6 @@ class PartitionOwnership:
         # Kafka first: attempts are announced before they are committed. An open transaction shows no loss yet.
         with self._asking_kafka():
             committed = source.committed_offsets(stable=not is_compared)
-        for partition, offset in committed.items():
-            topic = partition.topic, offset.topic_id
-            self._incarnations[topic] = max(offset.incarnation, self._incarnations.get(topic, 0))
         losses: list[Loss] = []
         behind: list[tuple[Partition, CommittedOffset]] = []
         for pipeline, partitions in self._by_pipeline(committed):

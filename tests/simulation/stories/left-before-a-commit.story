@@ -5,7 +5,7 @@ partitions 1
 daemons a
 
 send 0 d0 amber birch cedar delta
-run a 20
+run a 21
 prepare p2 2
 run prepare 100
 rebuild 1

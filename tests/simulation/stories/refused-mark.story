@@ -11,5 +11,8 @@ send 0 d2 birch ember birch cedar
 send 1 d3 birch ember birch lagoon
 run b 2
 send 0 d4 fjord ember
+run a until finish
+run b 10
+run b 40
 settle
 delete-group

@@ -5,7 +5,7 @@ batch 1
 send 2 d1 knoll amber grove heath
 save s2
 send 0 d1 inlet
-run b 7
+run b 8
 run b 11
 back s2
 remove 0 5

@@ -3,7 +3,7 @@ partitions 1
 daemons a
 
 send 0 x heath delta amber lagoon
-run a 18
+run a 19
 delete 0 y
 send 0 y heath delta amber lagoon
 delete 0 y

@@ -5,6 +5,6 @@ daemons a
 save s1
 send 2 d2 grove ember ember
 send 0 d3 grove ember ember
-run a 19
+run a 20
 back s1
 append 0 d3 knoll
