@@ -1,4 +1,4 @@
-# A rebuilt index counts the incarnations of a topic from 0 again in a partition without a commit.
+# A rebuilt index counts the incarnations of a topic on in a partition without a commit.
 
 send 0 o knoll lagoon inlet jetty
 send 1 p fjord grove heath ember
