@@ -31,9 +31,9 @@ class Seeds:
         self._fences = fences
         self.claims: dict[bytes, Position] = {}  # position by pair key
         self._alerts: list[Alert] = []  # since the last `write`
-        #: By document number: time of the last alert that names the document, and its incarnation there. Only for
-        #: documents to which some alert gives another incarnation than the first.
-        self._incarnations: dict[int, tuple[int, str]] = {}
+        #: By document number: time of the last alert that tells the document's incarnation, offset of the document in
+        #: it, and incarnation. Only for documents to which some alert gives another incarnation than the first.
+        self._incarnations: dict[int, tuple[int, int, str]] = {}
 
     @property
     def is_full(self) -> bool:
@@ -46,10 +46,13 @@ class Seeds:
         versions: tuple[AlertDocument | Match, ...] = (alert.document, *alert.matches)
         for version in versions:
             number = document_number(alert.profile, version.id)
-            # The first incarnation, an empty text, is stored only where it may replace another of an earlier alert.
-            if version.incarnation or number in self._incarnations:
-                dated = (alert.detected_at_ms, version.incarnation)
-                self._incarnations[number] = max(self._incarnations.get(number, dated), dated)  # the later alert
+            known_ms, known_offset, _ = self._incarnations.get(number, (0, 0, ""))
+            # The first incarnation, an empty text, is stored only where it replaces another of an earlier alert. If a
+            # match of an earlier record has it, it replaces none: the match was saved, and its alert published late.
+            is_present = version is alert.document or version.offset > known_offset
+            is_told = version.incarnation or (number in self._incarnations and is_present)
+            if is_told and alert.detected_at_ms >= known_ms:
+                self._incarnations[number] = alert.detected_at_ms, version.offset, version.incarnation
 
     def write(self) -> None:
         """Write claims and clusters of the alerts since the last call, and forget these alerts.
@@ -83,7 +86,7 @@ class Seeds:
 
     def restore_incarnations(self, tick: Callable[[], None]) -> None:
         """Give incarnations to documents whose deletion was not replayed, because Kafka no longer has its record."""
-        incarnations = {number: bytes.fromhex(text) for number, (_, text) in self._incarnations.items() if text}
+        incarnations = {number: bytes.fromhex(text) for number, (*_, text) in self._incarnations.items() if text}
         index = self._pipeline.index
         for entries in read_chunks(index, incarnations):
             tick()

@@ -1114,7 +1114,7 @@ def test_fences_progress_and_incarnations_are_steps_of_a_rebuild(monkeypatch):
     run = RebuildRun(target, None, MemoryHistory(world.broker), committed, 2, lambda: steps.append(1), print)
     fences = run._fence_committed()
     seeds = Seeds(pipeline, list(fences.values()))
-    seeds._incarnations = dict.fromkeys(range(3), (0, "00"))
+    seeds._incarnations = dict.fromkeys(range(3), (0, 0, "00"))
     monkeypatch.setattr(entry_chunks, "_REQUEST_ENTRIES", 1)
     partitions = len(committed)
     assert count_of(run._fence_committed) == partitions

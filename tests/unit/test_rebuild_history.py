@@ -7,14 +7,18 @@ from collections import Counter
 from dataclasses import replace
 
 import pytest
+from msgspec import structs
 
 from streamdedup import clock
 from streamdedup.daemon import publisher
 from streamdedup.daemon.rebuild_seeds import Seeds
 from streamdedup.detection.detector import Detector
+from streamdedup.detection.model import document_number
 from streamdedup.kafka.protocols import Message
+from streamdedup.position import Position
 from streamdedup.wire import Alert, decode_alert
-from tests.turns import CLOCK, DUPLICATES, GROUP, Sent, World
+from tests.alerts import a_document, an_alert
+from tests.turns import CLOCK, DUPLICATES, GROUP, INPUT, Sent, World
 
 DAY_MS = 86_400_000
 RETENTION_MS, LIFETIME_MS = 30 * DAY_MS, 31 * DAY_MS
@@ -154,3 +158,10 @@ def test_the_incarnation_in_the_latest_alert_counts_in_whatever_order_partitions
         in_order.add(alert)
         backwards.add(other)
     assert in_order._incarnations == backwards._incarnations != {}
+
+
+def test_of_two_alerts_at_the_same_time_the_incarnation_of_the_later_counts():
+    seeds, number = Seeds(None, []), document_number("articles", "a")
+    for incarnation in ("ff" * 8, "00" * 8):
+        seeds.add(an_alert(structs.replace(a_document("a", Position(INPUT, 0, 1)), incarnation=incarnation)))
+    assert seeds._incarnations[number][-1] == "00" * 8
