@@ -4,6 +4,7 @@ Called by ``cli.check``, which prints all findings, and by ``cli.run``, which as
 their warnings and raises their failures before the loop starts. ``cli.topics`` uses ``duplicates_kept_ms``.
 """
 
+from collections import Counter
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field, replace
@@ -30,7 +31,7 @@ from streamdedup.findings import Finding
 from streamdedup.index.backend import Backend
 from streamdedup.index.fingerprints import compare_fingerprints
 from streamdedup.indexes import lifetime_ms
-from streamdedup.kafka.admin import CLEANUP, TopicNeed, check_kafka, may_be_compacted
+from streamdedup.kafka.admin import CLEANUP, TopicNeed, check_kafka, cleanup_policies
 from streamdedup.kafka.group_admin import committed_if_listed
 from streamdedup.kafka.reader import KafkaSpan
 from streamdedup.position import Partition
@@ -167,8 +168,9 @@ def record_findings(check_run: CheckRun) -> Iterator[Finding]:
     settings = check_run.settings
     for name, profile in settings.profiles.items():
         options = replace(kafka_options(settings), topics=tuple(profile.topics))
-        keyed_count = foreign_count = text_count = html_count = append_count = 0
-        is_compacted = False
+        keyed_count = foreign_count = text_count = html_count = 0
+        append_counts: Counter[str] = Counter()  # by topic
+        policies: dict[str, str] = {}
         # Of Kafka or the registry, or a library that is missing: other findings report them.
         with suppress(TransientError, FatalError, SettingsError):
             decoder = topic_decoder(settings, profile)
@@ -179,10 +181,10 @@ def record_findings(check_run: CheckRun) -> Iterator[Finding]:
                         keyed_count += record.key is not None
                         flaws = decoder.flaws(document, record.key, record.headers)
                         foreign_count += document.doubtful or "key" in flaws
-                        append_count += document.op == "append"
+                        append_counts[record.position.topic] += document.op == "append"
                         text_count += document.op != "delete"
                         html_count += has_html(document.text)
-            is_compacted = append_count > 0 and may_be_compacted(options)
+            policies = cleanup_policies(options) if append_counts.total() else {}
         records = f"the newest {counted(keyed_count, 'record')} with keys of profile {name}"
         if foreign_count:
             text = f"{foreign_count:,} of {records} have the key of another document: set key_format, or key by id"
@@ -191,12 +193,14 @@ def record_findings(check_run: CheckRun) -> Iterator[Finding]:
             yield Finding.ok("keys", f"{records} have the keys of their documents")
         if warning := html_warning(html_count, text_count):
             yield Finding.warning("text", f"profile {name}: {warning}")
-        if is_compacted:
-            text = (
-                f"profile {name}: {append_count:,} of the newest records are appends, which need {CLEANUP} delete: of "
-                "a compacted topic a rebuild reads the last record of each key alone, and finds no document to continue"
-            )
-            yield Finding.warning("appends", text)
+        for topic, count in append_counts.items():
+            if count and "compact" in policies.get(topic, ""):
+                text = (
+                    f"{count:,} of the newest records of topic {topic} are appends, which need {CLEANUP} delete: of "
+                    "a compacted topic a rebuild reads the last record of each key alone, and finds no document to "
+                    "continue"
+                )
+                yield Finding.warning("appends", text)
 
 
 def index_findings(check_run: CheckRun) -> Iterator[Finding]:

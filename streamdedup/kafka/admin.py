@@ -3,7 +3,8 @@
     require_topics                      readers, producers, ``dlq``, ``index`` and ``serve``
     create_topics                       ``topics create``
     topic_ids                           ``dlq``
-    latest_offsets, may_be_compacted    ``kafka.reader``; the latter also ``cli.checks``
+    latest_offsets, may_be_compacted    ``kafka.reader``
+    cleanup_policies                    ``cli.checks``
     admin_client                        ``kafka.group_admin``
     check_kafka                         ``check`` and ``run``, by ``cli.checks``, which makes the ``TopicNeed``s
 
@@ -102,17 +103,22 @@ def latest_offsets(options: KafkaOptions, partitions: Collection[Partition]) -> 
 
 
 def may_be_compacted(options: KafkaOptions) -> bool:
-    """Return whether an input topic may be compacted: it is, or its settings cannot be read.
+    """Return whether an input topic may be compacted: it is, or its settings cannot be read."""
+    policies = cleanup_policies(options)
+    return any("compact" in policies.get(name, "compact") for name in options.topics)
 
-    With ``api_version`` they are not requested, and without the right DESCRIBE_CONFIGS Kafka does not return them.
+
+def cleanup_policies(options: KafkaOptions) -> dict[str, str]:
+    """Return the cleanup policy by input topic, as far as it can be read.
+
+    With ``api_version`` it is not requested, and without the right DESCRIBE_CONFIGS Kafka does not return it.
     """
     if options.api_version is not None:
-        return True
+        return {}
     resources = [ConfigResource(ConfigResourceType.TOPIC, name, {CLEANUP: None}) for name in options.topics]
     with admin_client(options) as admin:
         configs = admin.describe_configs(resources, config_filter="all")["topic"]
-    policies = [configs.get(name, {}).get(CLEANUP) for name in options.topics]
-    return any(policy is None or "compact" in policy["value"] for policy in policies)
+    return {name: settings[CLEANUP]["value"] for name, settings in configs.items() if CLEANUP in settings}
 
 
 def _look_up(admin: Any, needed: Mapping[str, tuple[str, ...]]) -> tuple[dict[str, int], list[str], list[str]]:

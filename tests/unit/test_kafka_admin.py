@@ -65,6 +65,7 @@ def test_a_topic_may_be_compacted_where_its_policy_says_so_or_is_not_told(monkey
     kafka = SimpleNamespace(describe_configs=lambda _resources, config_filter: {"topic": described})
     monkeypatch.setattr(admin, "admin_client", lambda _options: nullcontext(kafka))
     assert admin.may_be_compacted(replace(OPTIONS, topics=("t", "u"))) is may
+    assert admin.cleanup_policies(replace(OPTIONS, topics=("t", "u"))) == policies
     assert admin.may_be_compacted(replace(OPTIONS, topics=("v",)))
     assert admin.may_be_compacted(replace(OPTIONS, topics=("t",), api_version=(2, 0)))
 

@@ -462,15 +462,21 @@ def test_the_check_warns_of_records_with_html(checked):
 
 
 @pytest.mark.parametrize(
-    ("ops", "may", "warned"), [((b"append",) * 2, True, True), ((b"append",), False, False), ((), True, False)]
+    ("appended", "policies", "warned"),
+    [
+        (["b", "b"], {"articles": "delete", "b": "compact,delete"}, True),
+        (["b"], {"articles": "compact", "b": "delete"}, False),
+        (["b"], {}, False),  # may not be read
+        ([], {"articles": "compact", "b": "compact"}, False),
+    ],
 )
-def test_the_check_warns_of_appends_in_a_topic_that_may_be_compacted(checked, monkeypatch, ops, may, warned):
-    monkeypatch.setattr(checks, "may_be_compacted", lambda options: options.topics == ("articles",) and may)
-    sent = [b'{"id":"a","text":"b"}', *(b'{"id":"a","text":"b","op":"%s"}' % op for op in ops)]
-    findings = checked(records_of(*((None, value) for value in sent)))
+def test_the_check_warns_of_appends_in_a_compacted_topic(checked, monkeypatch, appended, policies, warned):
+    monkeypatch.setattr(checks, "cleanup_policies", lambda options: policies if options.topics == ("articles",) else {})
+    records = [Record(Position(topic, 0, 9), 5, None, b'{"id":"a","text":"b","op":"append"}') for topic in appended]
+    findings = checked([*records_of((None, b'{"id":"a","text":"b"}')), *records])
     assert [(check, level) for check, level, _ in findings] == [("appends", Level.WARNING)] * warned
     assert not warned or findings[0][2].startswith(
-        "profile a: 2 of the newest records are appends, which need cleanup.policy delete"
+        "2 of the newest records of topic b are appends, which need cleanup.policy delete"
     )
 
 
