@@ -11,6 +11,7 @@ import time
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, nullcontext
 from dataclasses import replace
+from functools import cache
 from typing import NamedTuple
 
 import structlog
@@ -100,9 +101,12 @@ class PartitionOwnership:
             # A start below the last commit of this process needs a new fence: the topic was created again.
             if not self._is_held(partition, batch.generation) or start < self._ends.get(partition, 0)
         ]
+        all_committed = cache(lambda: source.committed_offsets(stable=False))  # one request for all partitions
         for partition in unfenced:
             in_kafka = BrokerState(topic_id=batch.topic_ids.get(partition.topic, ""), end=source.end(partition))
-            self._fences[partition] = self._fence(partition, batch.generation, starts[partition], source, in_kafka)
+            self._fences[partition] = self._fence(
+                partition, batch.generation, starts[partition], source, in_kafka, all_committed
+            )
         for pipeline, _ in self._by_pipeline(unfenced):
             require_index(pipeline)
         self._refusals = None  # further refusals are not consecutive
@@ -116,12 +120,23 @@ class PartitionOwnership:
         fence = self._fences.get(partition)
         return fence is not None and fence.generation == generation
 
-    def _fence(self, partition: Partition, generation: int, start: int, source: Source, in_kafka: BrokerState) -> Fence:
-        """Fence a partition from ``start`` on; raise ``IndexLost`` if the index lacks its committed offset."""
+    def _fence(
+        self,
+        partition: Partition,
+        generation: int,
+        start: int,
+        source: Source,
+        in_kafka: BrokerState,
+        all_committed: Callable[[], Mapping[Partition, CommittedOffset]] = dict,
+    ) -> Fence:
+        """Fence a partition from ``start`` on; raise ``IndexLost`` if the index lacks its committed offset.
+
+        ``all_committed`` is called for a partition without a commit, and returns those of all partitions.
+        """
         with self._asking_kafka():
             committed = source.committed_offset(partition)
             # An index that has never seen a partition without a commit counts its incarnations on from the others.
-            others = source.committed_offsets(stable=False) if committed is None else {}
+            others = all_committed() if committed is None else {}
         topic = partition.topic, in_kafka.topic_id
         incarnations = (
             offset.incarnation for other, offset in others.items() if (other.topic, offset.topic_id) == topic
