@@ -321,7 +321,7 @@ class Metrics(MetricSet):
 
     index_documents = DeclaredMetric(
         Gauge,
-        "Documents in the index: an estimate, within about 1 %.",
+        "Documents in the index: an estimate, within about 1 %; deleted ones count until they would have expired.",
         "Far from the documents of one retention period: check `retention`.",
         "profile",
     )

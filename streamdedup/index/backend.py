@@ -40,7 +40,7 @@ class KeyStatistics:
 
 @dataclass(frozen=True, slots=True)
 class Survey:
-    """The result of a walk over all keys of an index: number of index entries, and keys by the name of their kind."""
+    """The result of a walk over all keys of an index: number of documents, and keys by the name of their kind."""
 
     documents_count: int
     kinds: Mapping[str, KeyStatistics]

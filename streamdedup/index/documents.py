@@ -83,6 +83,8 @@ class Content(msgspec.Struct, frozen=True, gc=False):
 
 #: Largest stored number of tokens and elements; a greater one is stored as this.
 MAX_COUNT = 65_535
+#: The digest in deletion markers.
+MARKER_DIGEST = bytes(16)
 #: The content for an empty text and for deletion markers.
 EMPTY_CONTENT = Content(Sketch(0, hashes=np.empty(0, np.uint32)), 0, 0)
 
@@ -147,7 +149,7 @@ class PendingMatches(msgspec.Struct, frozen=True):
 
 def deletion_marker(number: int, position: Position, time_ms: int) -> IndexEntry:
     """Return the entry that replaces a deleted document's entry, for ``values.marker_lifetime``."""
-    return IndexEntry(number, "", bytes(16), position, time_ms, number, EMPTY_CONTENT)
+    return IndexEntry(number, "", MARKER_DIGEST, position, time_ms, number, EMPTY_CONTENT)
 
 
 @dataclass(frozen=True, slots=True)

@@ -65,6 +65,8 @@ from streamdedup.wire import SCOPE_BYTES, Match
 LAYOUT: Final = 2
 #: First byte of an entry without cluster and source, and the flags for these; scripts read them.
 _FIRST_BYTE, _IN_CLUSTER, _HAS_SOURCE = LAYOUT << 4, 1, 2
+#: First and last byte of the digest in an entry.
+DIGEST_RANGE: Final = (1, 16)
 #: First byte, digest, record time, offset, length of the partition; the same without the length.
 _HEAD, _HEAD_START = struct.Struct(">B16sqqH"), struct.Struct(">B16sqq")
 _NUMBER = struct.Struct(">q")

@@ -297,7 +297,7 @@ class ProfileBody(msgspec.Struct, frozen=True):
     retention_seconds: float
     recall: Annotated[float, Meta(description="Probability that a pair at the threshold is found.")]
     index: Annotated[Problem | None, Meta(description="Problem with the index; null where it can be looked up.")]
-    documents: Annotated[int | None, Meta(description="About how many documents the index has.")]
+    documents: Annotated[int | None, Meta(description="About how many documents the index has, deleted ones included.")]
 
 
 class ProfilesBody(msgspec.Struct, frozen=True):

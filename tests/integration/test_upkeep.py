@@ -5,7 +5,7 @@ import pytest
 
 from streamdedup.errors import IndexLost, IndexMismatch, StoreMisconfigured
 from streamdedup.index.backend import PartitionFacts
-from streamdedup.index.documents import IndexEntry
+from streamdedup.index.documents import IndexEntry, deletion_marker
 from streamdedup.index.redis.admin import RedisUpkeep
 from streamdedup.index.redis.base import RedisIndexOptions
 from streamdedup.index.redis.connection import connect
@@ -63,6 +63,7 @@ class TestLookingIn:
         counts = {kind: found.count for kind, found in figures.items()}
         assert counts == {
             "index entries": 3,
+            "deletion markers": 0,
             "buckets": 9,
             "buckets of exact copies": 1,
             "removals of exact copies": 1,
@@ -79,7 +80,15 @@ class TestLookingIn:
             "other": 2,
         }
         assert sum(counts.values()) == len(all_keys()) / 3
-        assert all(found.used_bytes > 0 for found in figures.values())
+        assert all(found.used_bytes > 0 for found in figures.values() if found.count)
+
+    def test_deletion_markers_are_no_documents(self, servers):
+        connection, _ = servers
+        store, fence = fill(connection)
+        store.replace_entries([deletion_marker(2, Position(*PARTITION, 4), 2000)], [fence])
+        survey = RedisUpkeep(connection, "sd:articles").survey()
+        counts = [survey.kinds[kind].count for kind in ("index entries", "deletion markers")]
+        assert (survey.documents_count, counts) == (2, [2, 1])
 
     def test_memory_is_that_of_a_fair_sample(self, redis_client, redis_url):
         with connect(redis_url) as connection:

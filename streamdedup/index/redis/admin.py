@@ -9,7 +9,8 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from typing import Any
 
 from streamdedup.index.backend import KeyStatistics, PartitionFacts, Survey
-from streamdedup.index.entries import decode_generation, decode_high_water_mark
+from streamdedup.index.documents import MARKER_DIGEST
+from streamdedup.index.entries import DIGEST_RANGE, decode_generation, decode_high_water_mark
 from streamdedup.index.fingerprints import decode_fingerprint
 from streamdedup.index.redis.keys import Keys
 from streamdedup.index.redis.servers import Command, Servers
@@ -33,6 +34,8 @@ KINDS = {
     b"o": "last calls",
     b"a": "announced attempts",
 }
+#: Kind of the entries that replace those of deleted documents.
+MARKER_KIND = "deletion markers"
 #: All other keys: fingerprint, lease on a staging index, counts of documents.
 OTHER_KIND = "other"
 #: Number of keys that a server examines in one step of a scan; the index's among them are deleted in one round trip.
@@ -85,15 +88,16 @@ class RedisUpkeep:
         counts: Counter[str] = Counter()
         samples: dict[str, list[bytes]] = {}
         for keys in self._scan():
+            markers = self._markers(keys)
             for key in keys:
-                kind = self._kind(key)
+                kind = MARKER_KIND if key in markers else self._kind(key)
                 counts[kind] += 1
                 sample = samples.setdefault(kind, [])
                 _add_to_sample(sample, key, counts[kind])
             on_keys(len(keys))
         kinds = {
             kind: KeyStatistics(counts[kind], round(counts[kind] * self._mean_bytes(samples.get(kind, []))))
-            for kind in (*KINDS.values(), OTHER_KIND)
+            for kind in (*KINDS.values(), MARKER_KIND, OTHER_KIND)
         }
         return Survey(counts[ENTRY_KIND], kinds)
 
@@ -101,6 +105,11 @@ class RedisUpkeep:
         suffix = key.partition(b"}")[2]
         # These names begin with f and d, the letters of two kinds.
         return OTHER_KIND if suffix in {b"fingerprint", b"draft", b"dropping"} else KINDS.get(suffix[:1], OTHER_KIND)
+
+    def _markers(self, keys: Sequence[bytes]) -> set[bytes]:
+        entries = [key for key in keys if self._kind(key) == ENTRY_KIND]
+        digests = self._servers.ask_many([Command(key, ("GETRANGE", key, *DIGEST_RANGE)) for key in entries])
+        return {key for key, digest in zip(entries, digests, strict=True) if digest == MARKER_DIGEST}
 
     def _mean_bytes(self, sample: Sequence[bytes]) -> float:
         sizes = self._servers.ask_many([Command(key, ("MEMORY USAGE", key)) for key in sample])
