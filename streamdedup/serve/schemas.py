@@ -165,7 +165,7 @@ class DocumentBody(msgspec.Struct, frozen=True):
         Meta(description="Id of the first document of the cluster; null where it left the index or has another scope."),
     ]
     tokens: Annotated[int, Meta(description="Tokens of the text, 65,535 where there are more.")]
-    shingles: Annotated[int, Meta(description="Distinct shingles of the text.")]
+    shingles: Annotated[int, Meta(description="Distinct shingles of the text, `exact_limit` + 1 where there are more.")]
     sketch: Annotated[Literal["shingles", "signature"], Meta(description="Stored form of the shingles.")]
     sketch_bytes: Annotated[int, Meta(description="Size of the stored hashes.")]
     label: _Label
