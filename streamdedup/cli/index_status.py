@@ -22,8 +22,8 @@ from streamdedup.settings import Settings
 #: Explanations of the states of a partition (``_partition_state``).
 _STATE_TEXTS = {
     "lost": "offsets are committed, but the index does not know them: it was lost, has gone back to an earlier time, "
-    "or is another one; restore the settings of the store or the name of the profile if they changed, else: "
-    "streamdedup index rebuild",
+    "or is another one; restore the settings of the store or the name of the profile if they changed; else running "
+    "daemons do what service.on_index_lost says (default: rebuild it); without daemons: streamdedup index rebuild",
     "behind": "the committed offset is higher: a daemon ended right after a commit",
     "recreated": "the topic was deleted and created again; a daemon begins at its oldest record and emits as usual",
     "ahead": "the committed offset was reset; records below the mark publish nothing again",
@@ -59,7 +59,7 @@ def _profile(
     settings: Settings, name: str, backend: Backend, group: GroupState | None, on_keys: Callable[[int], None] | None
 ) -> dict[str, Any]:
     upkeep, index = backend.upkeep(name), backend.index(name)
-    fingerprint = upkeep.fingerprint()
+    fingerprint, is_staging = upkeep.fingerprint(), upkeep.is_staging()
     topics = settings.profiles[name].topics
     all_differences = {} if fingerprint is None else differences(fingerprint, backend.configured_fingerprint(name))
     survey = None if on_keys is None else upkeep.survey(on_keys)
@@ -73,7 +73,8 @@ def _profile(
     return {
         "name": name,
         "exists": fingerprint is not None,
-        "half_dropped": upkeep.is_half_dropped() and not upkeep.is_staging(),
+        "staging": is_staging,
+        "half_dropped": upkeep.is_half_dropped() and not is_staging,
         "differences": blocking,
         "advisories": [text for parameter, text in all_differences.items() if parameter in ADVISORY_PARAMETERS],
         "documents": index.count_documents(),
@@ -179,7 +180,7 @@ def _profile_lines(profile: Mapping[str, Any], *, committed_is_known: bool) -> I
     if profile["half_dropped"]:
         yield "  index      half deleted: call streamdedup index drop again"
     elif not profile["exists"]:
-        yield "  index      none"
+        yield f"  index      {'being rebuilt or deleted' if profile['staging'] else 'none'}"
     elif profile["differences"]:
         yield "  index      does not fit the settings; a daemon with these settings does not start"
     else:

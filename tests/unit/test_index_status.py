@@ -23,6 +23,7 @@ def a_profile(**changed):
     return {
         "name": "articles",
         "exists": True,
+        "staging": False,
         "half_dropped": False,
         "differences": [],
         "advisories": [],
@@ -81,6 +82,7 @@ class TestProfile:
         [
             ({}, "  index      fits the settings"),
             ({"exists": False}, "  index      none"),
+            ({"exists": False, "staging": True}, "  index      being rebuilt or deleted"),
             ({"half_dropped": True, "exists": False}, "  index      half deleted: call streamdedup index drop again"),
             ({"differences": ["rows is 4 ..."]}, "             rows is 4 ..."),
             ({"advisories": ["unicode is ..."]}, "             unicode is ..."),
