@@ -24,7 +24,7 @@ from streamdedup.counts import counted
 from streamdedup.daemon.losses import Loss, find_losses, is_lost_as_a_whole
 from streamdedup.daemon.rebuild import Rebuilt, fillable_gaps, keeping_membership
 from streamdedup.daemon.rebuild_run import Progress
-from streamdedup.errors import EXIT_INDEX_LOST, BrokerUnavailable, SettingsError, StreamdedupError
+from streamdedup.errors import EXIT_FAILED, EXIT_INDEX_LOST, BrokerUnavailable, SettingsError, StreamdedupError
 from streamdedup.index.backend import Backend
 from streamdedup.index.fingerprints import mismatches
 from streamdedup.index.staging import delete_index
@@ -76,7 +76,8 @@ def status(
 ) -> None:
     """Show the content of the index, how it fits settings and Kafka, and the memory of the store.
 
-    Exit code 3 when an index is lost: offsets are committed, and the index does not know them.
+    Exit code 3 when an index is lost: offsets are committed, and the index does not know them; 1 when Kafka does not
+    tell the offsets.
 
     Example:  streamdedup index status --config streamdedup.toml --exact
     """
@@ -91,6 +92,8 @@ def status(
             tell(line)
     if is_lost(collected):
         raise typer.Exit(EXIT_INDEX_LOST)
+    if collected["group"]["problem"]:
+        raise typer.Exit(EXIT_FAILED)
 
 
 @index.command()
