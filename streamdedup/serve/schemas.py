@@ -238,9 +238,17 @@ class CompareBody(msgspec.Struct, frozen=True):
     b: DocumentBody
     similarity: float
     method: Literal["exact", "estimated"]
-    standard_error: float
+    standard_error: Annotated[
+        float,
+        Meta(
+            description="Standard error of the similarity; 0 when exact, and for an estimate of 1: the similarity is "
+            "then at least 1 - 3 / `permutations`, with 95 % confidence."
+        ),
+    ]
     containment: Annotated[float, Meta(description="Share of the smaller document's shingles that the other one has.")]
-    containment_error: Annotated[float, Meta(description="Standard error of the containment; 0 when exact.")]
+    containment_error: Annotated[
+        float, Meta(description="Standard error of the containment; 0 when exact, and for an estimate of 1.")
+    ]
     contained: Annotated[
         Literal["a", "b", "both"], Meta(description="The smaller document; both: they are of equal size.")
     ]
