@@ -21,7 +21,7 @@ class Entry:
     """A document in a corpus, or a line or row that could not be read as one; no entry of the index.
 
     Attributes:
-        id: From the corpus, else ``line_id``.
+        id: From the corpus, also of a line that is no document if its id can be read; else ``line_id``.
         text: Empty for a deletion or a problem.
         file: Path as given; ``archive:member`` inside an archive.
         line: Line or row in the file, from 1.
@@ -53,8 +53,8 @@ class Entry:
 
     @property
     def key(self) -> bytes | None:
-        """Record key: the id, so that all document versions share a partition. None if unreadable."""
-        return None if self.problem is not None else self.id.encode()
+        """Record key: the id, so that all document versions share a partition. None for a problem without an id."""
+        return self.id.encode() if self.problem is None or self.has_id else None
 
     def value(self, decoder: Decoder = _DEFAULT_DECODER) -> bytes:
         """Return the record value: ``raw`` unchanged; without it a JSON object with the field names of a decoder."""
@@ -90,7 +90,8 @@ def decode_entry(decoder: Decoder, file: str, line: int, raw: bytes) -> Entry:
     try:
         document = decoder.decode(position, timestamp_ms=0, key=default_id.encode(), value=raw)
     except MessageError as error:
-        return Entry(default_id, text="", file=file, line=line, raw=raw, problem=str(error), code=error.code)
+        known_id = decoder.readable_id(raw) or default_id
+        return Entry(known_id, text="", file=file, line=line, raw=raw, problem=str(error), code=error.code)
     return Entry(
         id=document.id,
         text=document.text,

@@ -129,6 +129,7 @@ class Decoder:
             schema = Schema(id=self.key_field or "")  # an empty path is the whole key
             self._format_of_keys = make_format(self.key_format, schema, self.registry, KEY_ID_HEADER)
         self._ops = _OPS | dict(self.op_values)
+        self._ids = make_format("json", Schema(id=self.id_field), None)
 
     @contextmanager
     def batch(self) -> Iterator[None]:
@@ -164,6 +165,15 @@ class Decoder:
             doubtful=is_doubtful,
             **{name: str(content) for name, content in passed_on.items() if name not in left_out},
         )
+
+    def readable_id(self, value: bytes) -> str | None:
+        """Return the id in a JSON value, also of one that ``decode`` refuses; None if no valid id can be read."""
+        try:
+            content = self._ids.fields(value, ()).id
+        except DecodeError:
+            return None
+        document_id = "" if content is None else str(content)
+        return document_id if id_mistake(document_id, _utf8_length(document_id)) is None else None
 
     def flaws(self, document: Document, key: bytes | None, headers: Headers = ()) -> tuple[Flaw, ...]:
         """Return the flaws of a document that ``decode`` has returned; ``key`` and ``headers`` are those of its record.

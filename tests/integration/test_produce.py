@@ -122,6 +122,20 @@ def test_a_record_that_is_too_large_is_named_and_the_others_are_sent(world, new_
     assert re.search(r"^3 records sent to .*; 2 records left out: too large$", said, re.MULTILINE)
 
 
+def test_a_refused_line_is_keyed_by_its_id_and_counted_once_if_it_is_too_large_as_well(world):
+    lines = [
+        '{"nr": "a", "text": "x"}',
+        json.dumps({"nr": "b", "text": random.Random(1).randbytes(120_000).hex()}),
+        "{",
+    ]
+    limit = ("--set", "kafka.max_message_bytes=64KiB")
+    said = world.produce(world.file("bad.jsonl", "\n".join(lines)), *limit, exit_code=EXIT_FAILED)
+    assert [key for key, _ in world.arrived()] == ["", "a"]
+    assert f"too large: {world.folder}/bad.jsonl:2 (id b): " in said
+    assert "2 records sent" in said
+    assert said.rstrip().endswith("; 2 lines sent: no documents; 1 record left out: too large")
+
+
 @pytest.mark.short
 def test_a_file_of_which_no_document_is_left_is_a_failure(world):
     bad = world.file("bad.jsonl", "no\nno\n")

@@ -149,11 +149,31 @@ def test_an_unreadable_line_is_an_error_that_names_file_and_line_but_no_text(tmp
 
 
 def test_malformed_lines_are_passed_on_unchanged_on_request(tmp_path):
-    lines = [b'{"text": "ok"}', b"[1]", b'{"text": 1}', b'{"id": "x"}', b'{"text": "\xff"}', b"  {", b'{"text": ""}']
+    lines = [b'{"text": "ok"}', b"[1]", b'{"text": 1}', b'{"text": "\xff"}', b"  {", b'{"text": ""}']
     entries = list(CorpusReader(write(tmp_path, "d.jsonl", b"\n".join(lines))))
     assert [entry.value() for entry in entries] == lines
-    assert [entry.problem is None for entry in entries] == [True, False, False, False, False, False, True]
-    assert [entry.key for entry in entries] == [b"d.jsonl:1", None, None, None, None, None, b"d.jsonl:7"]
+    assert [entry.problem is None for entry in entries] == [True, False, False, False, False, True]
+    assert [entry.key for entry in entries] == [b"d.jsonl:1", None, None, None, None, b"d.jsonl:6"]
+
+
+@pytest.mark.parametrize(
+    ("line", "key"),
+    [
+        (b'{"payload": {"nr": 7}}', b"7"),
+        (b'{"payload": {"nr": "x"}, "text": 1}', b"x"),
+        (b'{"payload": {"nr": "x"}, "text": "far too long"}', b"x"),
+        (b'{"payload": {"nr": "x"}, "op": "?"}', b"x"),
+        (b'{"payload": {"nr": [1]}, "text": "ok"}', None),
+        (b'{"payload": {"nr": "a\\nb"}, "text": "ok"}', None),
+        (b'{"payload": {"nr": "\\ud800"}, "text": "ok"}', None),
+        (b'{"payload": {"nr": "x"}, "text": "ok"', None),
+    ],
+)
+def test_a_line_that_the_settings_refuse_has_its_id_as_key_if_it_can_be_read(tmp_path, line, key):
+    decoder = Decoder(id_field="payload.nr", max_text_bytes=4)
+    (entry,) = CorpusReader(write(tmp_path, "d.jsonl", line), decoder=decoder, format="jsonl")
+    assert entry.problem is not None
+    assert (entry.key, entry.id) == (key, "d.jsonl:1" if key is None else key.decode())
 
 
 def test_json_lines_are_known_by_name_even_if_the_first_line_is_poison(tmp_path):
