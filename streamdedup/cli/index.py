@@ -128,9 +128,7 @@ def drop(
                 deleted = delete_index(backend.staging(name, on_keys))
             tell(f"{name}: {counted(deleted, 'key')} deleted" if deleted else f"{name}: there was no index")
     group = settings.kafka.group_id
-    tell(
-        f"The committed offsets of the group {group} stay. A daemon that finds them rebuilds the index from the topics,"
-    )
+    tell(f"The offsets of the group {group} stay. A daemon with these settings rebuilds the index from the topics,")
     tell('publishing nothing, unless service.on_index_lost is "fail" (it ends) or "continue" (the index stays empty).')
     tell("To rebuild it and publish all pairs again: another kafka.group_id.")
     tell("To begin with an empty index: --set service.on_index_lost=continue, once.")

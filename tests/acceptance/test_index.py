@@ -111,7 +111,7 @@ def test_an_index_is_looked_at_deleted_and_missed(installation, redis_client, in
     assert done.returncode == 0, done.stderr
     assert redis_client.dbsize() == 0
     assert "another kafka.group_id" in done.stdout
-    assert "A daemon that finds them rebuilds the index" in done.stdout
+    assert "A daemon with these settings rebuilds the index" in done.stdout
 
     lost = index("status", *config)
     assert "the index does not know them: it was lost, has gone back" in lost.stdout
