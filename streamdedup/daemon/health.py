@@ -30,7 +30,7 @@ OVERDUE_S = 5.0
 JOINING_S = 3.0
 _JOINING_REASON = (
     "the group assigns partitions once all its members have answered; one that was killed counts as a member for "
-    "kafka.session_timeout. The members: streamdedup index status"
+    "kafka.session_timeout. To list the members: streamdedup index status"
 )
 #: Shortest and longest delay between two tries of a server that is away, in seconds. With the longest delay the
 #: daemon is at work again well within 10 s of the server's return.
