@@ -22,6 +22,7 @@ $(BIN)/python:
 	$(PYTHON) -m venv $(VENV)
 
 $(VENV)/.demo: pyproject.toml constraints.txt | $(BIN)/python
+	@echo 'Installing streamdedup and its dependencies into $(VENV): some minutes'
 	$(PIP_INSTALL) --editable '.[demo]'
 	@touch $@
 
