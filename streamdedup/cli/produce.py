@@ -98,12 +98,10 @@ def produce(  # noqa: PLR0913  one argument per option
     leaves_out_malformed = skip_unreadable or writers.value is not None  # a malformed line fits no schema
     records = islice(_records(readers, inputs, decoder, writers, leaves_out_malformed=leaves_out_malformed), limit)
     started = time.monotonic()
-    sent_count, large_count, large_malformed_count, is_interrupted = _send(
-        kafka_options(settings), topic, records, Pace(rate)
-    )
+    sent_count, large_count, is_interrupted = _send(kafka_options(settings), topic, records, Pace(rate))
     end = ", until the interruption" if is_interrupted else ""
-    if count := inputs.malformed.count - large_malformed_count:
-        end += f"; {counted(count, 'line')} {'left out' if leaves_out_malformed else 'sent'}: no documents"
+    if count := inputs.malformed.count:
+        end += f"; {counted(count, 'line')} {'left out:' if leaves_out_malformed else 'that are'} no documents"
     if large_count:
         end += f"; {counted(large_count, 'record')} left out: too large"
     tell(f"{counted(sent_count, 'record')} sent to {topic} in {time.monotonic() - started:.1f} s{end}", err=True)
@@ -115,27 +113,21 @@ def produce(  # noqa: PLR0913  one argument per option
 
 def _send(
     options: KafkaOptions, topic: str, records: Iterable[tuple[str, bytes | None, bytes | None]], pace: Pace
-) -> tuple[int, int, int, bool]:
+) -> tuple[int, int, bool]:
     """Send records (name for messages, key, value).
 
-    Returns the count of records stored, of those too large, of malformed ones among these, and whether Ctrl-C ended it.
+    Returns the count of records stored, the count of those too large, and whether Ctrl-C ended the work.
     """
     require_topics(options, {topic: ("WRITE",)})
-    is_interrupted, too_large, malformed_count = False, Reports("too large"), 0
-
-    def leave_out(name: str, reason: str) -> None:
-        nonlocal malformed_count
-        too_large.report(name, reason)
-        malformed_count += isinstance(name, _MalformedName)
-
-    with Feeder(options, on_too_large=leave_out) as feeder:
+    is_interrupted, too_large = False, Reports("too large")
+    with Feeder(options, on_too_large=too_large.report) as feeder:
         try:
             for name, key, value in records:
                 pace.wait()
                 feeder.send(topic, key, value, name=name)
         except KeyboardInterrupt:
             is_interrupted = True  # not raised: the feeder flushes at its end, and `produce` reports before it raises
-    return feeder.delivered_count, too_large.count, malformed_count, is_interrupted
+    return feeder.delivered_count, too_large.count, is_interrupted
 
 
 def _erase(settings: Settings, profile: Profile, topic: str, scope: str) -> None:
@@ -194,12 +186,6 @@ def _require_writer(make: Callable[[str], _Function | None], subject: str) -> _F
     return write
 
 
-class _MalformedName(str):
-    """Name of a record from a malformed entry: the ``Feeder`` keeps the name alone."""
-
-    __slots__ = ()
-
-
 class _Writers(NamedTuple):
     """Functions for a topic: ``key`` makes a key of an id, ``value`` a value of fields; None where values are JSON."""
 
@@ -239,7 +225,7 @@ def _records(
             except DecodeError as error:
                 raise CorpusError(f"{entry.file}:{entry.line}: {error}") from error
             name = f"{entry.file}:{entry.line}" + ("" if key is None else f" (id {entry.id})")
-            yield name if entry.problem is None else _MalformedName(name), key, value
+            yield name, key, value
     if leaves_out_malformed:
         inputs.require_document()
 

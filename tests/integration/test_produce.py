@@ -88,7 +88,7 @@ def test_json_lines_arrive_untouched_bad_ones_too_and_these_are_named(world):
     said = world.produce(world.file("bad.jsonl", "\n".join(lines)))
     assert sorted(value for _, value in world.arrived()) == sorted(lines)
     assert "8 records sent" in said
-    assert said.rstrip().endswith("; 7 lines sent: no documents")
+    assert said.rstrip().endswith("; 7 lines that are no documents")
     assert said.count("the value is not JSON") == 5
     assert "bad.jsonl:2: the value is not JSON" in said
     assert "further ones are only counted" in said
@@ -122,7 +122,7 @@ def test_a_record_that_is_too_large_is_named_and_the_others_are_sent(world, new_
     assert re.search(r"^3 records sent to .*; 2 records left out: too large$", said, re.MULTILINE)
 
 
-def test_a_refused_line_is_keyed_by_its_id_and_counted_once_if_it_is_too_large_as_well(world):
+def test_a_refused_line_is_keyed_by_its_id_also_where_it_is_too_large(world):
     lines = [
         '{"nr": "a", "text": "x"}',
         json.dumps({"nr": "b", "text": random.Random(1).randbytes(120_000).hex()}),
@@ -133,7 +133,7 @@ def test_a_refused_line_is_keyed_by_its_id_and_counted_once_if_it_is_too_large_a
     assert [key for key, _ in world.arrived()] == ["", "a"]
     assert f"too large: {world.folder}/bad.jsonl:2 (id b): " in said
     assert "2 records sent" in said
-    assert said.rstrip().endswith("; 2 lines sent: no documents; 1 record left out: too large")
+    assert said.rstrip().endswith("; 3 lines that are no documents; 1 record left out: too large")
 
 
 @pytest.mark.short
