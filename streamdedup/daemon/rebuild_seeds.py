@@ -31,8 +31,8 @@ class Seeds:
         self._fences = fences
         self.claims: dict[bytes, Position] = {}  # position by pair key
         self._alerts: list[Alert] = []  # since the last `write`
-        #: By document number: time of the last alert that tells the document's incarnation, offset of the document in
-        #: it, and incarnation. Only for documents to which some alert gives another incarnation than the first.
+        #: By document number: time of the last alert that tells the document's incarnation, record time of the alert's
+        #: document, and incarnation. Only for documents to which some alert gives another incarnation than the first.
         self._incarnations: dict[int, tuple[int, int, str]] = {}
 
     @property
@@ -46,13 +46,13 @@ class Seeds:
         versions: tuple[AlertDocument | Match, ...] = (alert.document, *alert.matches)
         for version in versions:
             number = document_number(alert.profile, version.id)
-            known_ms, known_offset, _ = self._incarnations.get(number, (0, 0, ""))
-            # The first incarnation, an empty text, is stored only where it replaces another of an earlier alert. If a
-            # match of an earlier record has it, it replaces none: the match was saved, and its alert published late.
-            is_present = version is alert.document or version.offset > known_offset
+            known_ms, known_record_ms, _ = self._incarnations.get(number, (0, 0, ""))
+            # The first incarnation, an empty text, is stored only where it replaces another of an earlier alert. In a
+            # match of an earlier record it replaces none: the match was saved, and its alert published late.
+            is_present = version is alert.document or alert.document.time_ms > known_record_ms
             is_told = version.incarnation or (number in self._incarnations and is_present)
             if is_told and alert.detected_at_ms >= known_ms:
-                self._incarnations[number] = alert.detected_at_ms, version.offset, version.incarnation
+                self._incarnations[number] = alert.detected_at_ms, alert.document.time_ms, version.incarnation
 
     def write(self) -> None:
         """Write claims and clusters of the alerts since the last call, and forget these alerts.

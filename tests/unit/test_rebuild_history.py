@@ -49,6 +49,11 @@ class Months:
     def _message(self, topic, key, value, headers=()) -> Message:
         return Message(topic, key, value, headers, self._now_ms)
 
+    def recreate(self, day: float) -> None:
+        """Delete the input topic on a day, and create it again."""
+        self._now_ms = self._world.now_ms = FIRST_MS + round(day * DAY_MS)
+        self._world.recreate()
+
     def send(self, day: float, *records: Sent) -> None:
         """Send records on a day, and process them."""
         world = self._world
@@ -139,10 +144,14 @@ def test_an_append_after_a_rebuild_alerts_no_pair_of_a_document_that_was_deleted
 END, EARLIER = Sent("a", "", 0, op="delete"), (Sent("a", TEXT, 0), Sent("b", f"{TEXT} jetty", 0))
 
 
-def test_a_document_whose_deletion_is_forgotten_has_its_first_incarnation_also_after_a_rebuild(months):
+@pytest.mark.parametrize("is_recreated", [False, True])
+def test_a_document_whose_deletion_is_forgotten_has_its_first_incarnation_also_after_a_rebuild(months, is_recreated):
     pair = toggled(0)
-    for day, records in (0, pair[:1]), (1, [END]), (2, EARLIER), (3, [END, replace(END, id="b")]), (130, pair):
+    for day, records in (0, pair[:1]), (1, [END]), (2, EARLIER), (3, [END, replace(END, id="b")]):
         months.send(day, *records)
+    if is_recreated:
+        months.recreate(120)  # offsets begin again
+    months.send(130, *pair)
     months.lose_index()
     months.send(131, Sent("a", OTHER, 0))
     months.send(132, pair[0])
