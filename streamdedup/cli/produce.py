@@ -211,19 +211,21 @@ def _records(
 ) -> Iterator[tuple[str, bytes | None, bytes | None]]:
     """Yield name, key and value of the record of each entry; malformed entries are reported, and may be left out.
 
-    A malformed entry has a key if its id can be read. ``CorpusError`` if a document does not fit the topic's schemas,
-    or if none is left.
+    A malformed entry has a key if its id can be read and fits the schema of keys. ``CorpusError`` if a document does
+    not fit the topic's schemas, or if none is left.
     """
     for file, reader in readers:
         for entry in inputs.read(file, reader):
             if entry.problem is not None and leaves_out_malformed:
                 continue
-            value = entry.value(decoder)
+            key, value = None, entry.value(decoder)
             try:
-                key = None if entry.key is None else writers.key(entry.id)
+                if entry.key is not None:
+                    key = writers.key(entry.id)
                 value = value if writers.value is None else writers.value(_fields(value))
             except DecodeError as error:
-                raise CorpusError(f"{entry.file}:{entry.line}: {error}") from error
+                if entry.problem is None:
+                    raise CorpusError(f"{entry.file}:{entry.line}: {error}") from error
             name = f"{entry.file}:{entry.line}" + ("" if key is None else f" (id {entry.id})")
             yield name, key, value
     if leaves_out_malformed:
