@@ -44,7 +44,7 @@ class RepeatLimit:
         self._periods: dict[_Key, _Period] = {}
 
     def info(self, event: str, code: str = "", **fields: object) -> None:
-        """Write a line with level info, or count it. Each ``code`` is limited separately, and a field of the line."""
+        """Write a line with level info, or count it. A ``code`` is limited separately, and is a field of the line."""
         self._log("info", event, code, fields)
 
     def error(self, event: str, code: str = "", **fields: object) -> None:

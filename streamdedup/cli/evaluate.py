@@ -67,7 +67,7 @@ def evaluate_documents(
 
 
 def _joined_pairs(sets: ShingleSets, options: DetectorOptions) -> Pairs:
-    """Return all near-duplicates: of the pairs from ``joined_from`` on, those by similarity or by containment."""
+    """Return all near-duplicates: of the pairs from ``joined_from`` on, those that reach either threshold."""
     with showing_share("comparing all pairs", len(sets.sizes)) as progress:
         joined = join(sets.hashes, sets.offsets, joined_from(options), progress, options.measure)
         pairs = gathered(block.within(sets.scopes) for block in joined)

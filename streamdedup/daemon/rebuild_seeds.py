@@ -111,7 +111,7 @@ def _is_of_version(alert: Alert, entry: IndexEntry, entries: Mapping[int, IndexE
     if entry.content.first_digest is None:
         return False  # the alert may be of an append to an earlier version with the same text
     if alert.cluster_id == document.id:
-        return False  # an append leaves no cluster; the alert of one that was processed again names none
+        return False  # no append leaves a cluster: this one was processed again, and its alert names none
     return any(
         matched.content.scope == entry.content.scope  # a pair key has no scope
         and published_pair_key(match) == pair_key(pair_side(entry), pair_side(matched))

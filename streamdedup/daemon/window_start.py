@@ -96,7 +96,7 @@ class WindowStart:
             if state.high_water_mark is None:
                 continue  # the index has never seen the partition
             in_kafka = BrokerState(batch.topic_ids.get(topic, ""), source.end(partition))
-            # Above 0: an earlier takeover has noticed it, and stored the mark of the new topic for `is_recreated`.
+            # A takeover that counted an incarnation stored the mark of the new topic: `is_recreated` would miss it.
             if state.incarnation > 0 or is_recreated(state.high_water_mark, state.topic_id, in_kafka):
                 return True
         return False

@@ -101,7 +101,7 @@ class CopyBuckets:
     def insert_and_look_up(
         self, batch: InsertedBatch, hits: Mapping[int, BucketHits], fences: Sequence[Fence]
     ) -> Copies:
-        """Insert each document with a bucket near capacity or full in its bucket of exact copies; return the copies.
+        """Insert each document that has a bucket near capacity, or full, into its bucket of exact copies; return these.
 
         The present members of a bucket near capacity are inserted in their buckets of exact copies, too: the bucket
         still returns all of them; once full, it returns only some, and copies could no longer be found through it.

@@ -22,7 +22,7 @@ _PRESETS: Final[Mapping[str, Mapping[str, object]]] = {
 
 
 def default_profile(config: Path | None) -> str:
-    """Return the profile's name for a command without ``--profile``: of a file with one profile this, else articles."""
+    """Return the profile of a command without ``--profile``: the only profile of the file, else ``articles``."""
     tree = {} if config is None else read_sources(config, None, None, needs_servers=False).tree  # not validated yet
     profiles = tree.get("profiles")
     return next(iter(profiles)) if isinstance(profiles, dict) and len(profiles) == 1 else "articles"
@@ -33,7 +33,7 @@ def named_profile(config: Path | None, name: str, overrides: Mapping[str, Any]) 
     changes = {f"profiles.{name}.{key}": value for key, value in overrides.items() if value is not None}
     if config is not None:
         settings = Settings.load(config, changes, needs_servers=False)
-        if name not in settings.profiles:  # with overrides ``load`` has made the profile, and refused it: no topics
+        if name not in settings.profiles:  # an override makes the profile, and ``load`` refuses it without topics
             raise SettingsError(f"{config} has no profile {name}; it has {', '.join(sorted(settings.profiles))}")
         return settings.profiles[name]
     if name not in _PRESETS:

@@ -163,10 +163,9 @@ class AvroAlerts(AlertReader):
             raise DecodeError(ErrorCode.INVALID_FIELD, f"no alert: longer than {_MAX_VALUE_BYTES:,} bytes")
         stream = _Whole(body)
         try:
-            written_by = self._schema_by_id(schema_id)
-            if written_by is None:
-                reason = f"no alert: schema {schema_id} is not usable"
-                raise DecodeError(ErrorCode.INVALID_FIELD, reason)  # noqa: TRY301  a missing schema raises here, too
+            written_by, refusal = self._schema_by_id(schema_id)
+            if refusal:
+                raise DecodeError(ErrorCode.INVALID_FIELD, refusal)  # noqa: TRY301  a missing schema raises here, too
             fields = self._avro.schemaless_reader(stream, written_by, self._parsed)
             if stream.tell() < len(body):
                 raise ValueError("bytes are left over")  # noqa: TRY301  all mistakes raise the same error
@@ -182,8 +181,8 @@ class AvroAlerts(AlertReader):
         with RegistrySession(self._registry) as session, suppress(DecodeError):
             session.by_id(1)  # any answer will do
 
-    def _fetch_schema(self, schema_id: int | UUID) -> Any:
-        """Return a schema for fastavro; None for one that is refused, so that the cache has it, too."""
+    def _fetch_schema(self, schema_id: int | UUID) -> tuple[Any, str]:
+        """Return a schema for fastavro, and why it is refused, else an empty text: so the cache has refusals, too."""
         with RegistrySession(self._registry) as session:
             registered = session.by_id(schema_id)
         try:
@@ -191,9 +190,9 @@ class AvroAlerts(AlertReader):
             _levels(parsed, dict.fromkeys(_TYPES_WITH_BYTES, 1))
         except MemoryError:
             raise
-        except Exception:  # noqa: BLE001  of fastavro: of a dozen classes
-            return None
-        return parsed
+        except Exception as error:  # noqa: BLE001  of fastavro: of a dozen classes
+            return None, f"no alert by schema {schema_id}: {type(error).__name__}"
+        return parsed, ""
 
 
 class _Whole(BytesIO):

@@ -260,7 +260,7 @@ NO_BYTES = [
 def test_an_alert_by_a_schema_with_items_without_bytes_is_refused_before_it_is_read(memory, kind):
     value, codec = b"\0" + memory.add(a_field(kind)).to_bytes(4, "big") + b"\0", in_avro()
     for _ in range(2):
-        with pytest.raises(DecodeError, match="no alert: schema 300 is not usable"):
+        with pytest.raises(DecodeError, match=r"no alert by schema 300: (Value|Key)Error"):
             codec.as_json(value)
     assert memory.asked == ["/api/schemas/ids/300"]
 
