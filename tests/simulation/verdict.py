@@ -242,14 +242,17 @@ class Verdict:
     def _publication(self, alert: Alert, match: Match) -> Publication:
         document = alert.document
         first = {document.id: not document.incarnation, match.id: not match.incarnation}
-        # Record and text of the alert tell the incarnation of its document.
+        # Record and text of the alert tell the incarnation of its document. Records of a topic and of the one that was
+        # created in its place may have the same offset; their times differ.
         side = self._side_of[document.id, document.digest]
-        numbers = {
-            state.incarnation
+        records = [
+            (state.incarnation, record.time_ms)
             for state in self._states[document.id]
             if state.side == side
-            and any((p.partition.partition, p.offset) == (document.partition, document.offset) for p in state.records)
-        }
+            for record in state.records
+            if (record.partition.partition, record.offset) == (document.partition, document.offset)
+        ]
+        numbers = {number for number, time_ms in records if time_ms == document.time_ms} or {n for n, _ in records}
         if len(numbers) == 1:
             is_first = numbers == {0}
             if first[document.id] != is_first and not self._is_uncertain(document.id) and self._window_ms is None:
