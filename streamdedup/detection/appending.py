@@ -40,7 +40,7 @@ class Appended(NamedTuple):
     Attributes:
         documents: The appends.
         entries: Entries after the appends. A replayed append has the stored entry, a superseded one an entry without
-            content.
+            digest and content.
         results: Results like those of ``insert_entries``.
         refused: Appends that can never be processed, with the reason.
         missing_positions: Positions of the refused appends whose document is not in the index. They have pending
@@ -140,10 +140,11 @@ def collision(stored: IndexEntry) -> MessageError:
 def _entry_of_superseded(document: Document, entry: IndexEntry) -> IndexEntry:
     """Return the entry of an append where the index has a later version, ``entry``; its content is unknown.
 
-    The later version may be another text in another scope, of which the alert must show nothing.
+    The later version may be another text in another scope, of which the alert must show nothing. No entry has the empty
+    digest, so no comparison takes the empty content for that of another document.
     """
     return structs.replace(
-        entry, id=document.id, position=document.position, time_ms=document.time_ms, content=EMPTY_CONTENT
+        entry, id=document.id, digest=b"", position=document.position, time_ms=document.time_ms, content=EMPTY_CONTENT
     )
 
 
@@ -157,5 +158,5 @@ def _state(document: Document, entry: IndexEntry | None) -> InsertState:
         return InsertState.CREATED  # the append is refused, as is an append to a deletion marker
     if (entry.id, entry.position) == (document.id, document.position):
         return InsertState.REPLAYED
-    # With a digest that no entry has: an append changes the content, so it is never REDELIVERED.
-    return decide_version(entry, structs.replace(_entry_of_superseded(document, entry), digest=b""))
+    # Never REDELIVERED, because no entry has its digest: an append changes the content.
+    return decide_version(entry, _entry_of_superseded(document, entry))

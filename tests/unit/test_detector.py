@@ -327,6 +327,13 @@ class TestReplays:
         assert (again.digest, again.matches) == (first.digest, first.matches)
         assert (first.label, again.label, bool(again.incarnation)) == ("amber birch cedar", "", is_deleted)
 
+    def test_a_superseded_append_hides_no_copies_of_the_later_version_in_its_batch(self, stream):
+        stream.index(a_document("a", "amber birch cedar", 0))
+        append = a_document("a", "delta ember fjord grove heath", 1, op="append")
+        stream.index(append, a_document("a", OTHER_TEXT, 2))
+        stream.index(append, a_document("x", OTHER_TEXT, 0, partition=1))
+        assert stream.pairs == {("a", "x"): 1}
+
     @pytest.mark.parametrize("call", ["remove_from_buckets", "remove_copies", "leave_clusters", "replace_entries"])
     @pytest.mark.parametrize("op", ["upsert", "delete"])
     def test_a_replay_takes_a_document_out_of_its_cluster_wherever_the_first_attempt_ended(self, stream, op, call):
