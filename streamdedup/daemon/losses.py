@@ -77,9 +77,16 @@ def losses_between(
     is_mixed = any(lineage_of(state.announced) != lineage_of(state.latest) for state in states.values())
     commits = _NO_COMMITS if is_mixed else _KnownCommits(lineage, max(commit_times, default=None))
     losses = (loss_of(partition, committed[partition], state, commits) for partition, state in states.items())
-    # `index prepare` announces what it has read; a daemon at work has announced attempts of its own since.
+    # `index prepare` announces what it has read; a daemon at work has announced attempts of its own since. So does a
+    # rebuild in place, whose daemons commit in its lineage; a prepared index begins one that is later than theirs.
     is_unused = all(is_renewed(state.announced, state.committed_attempt) for state in states.values())
-    return [loss._replace(is_switch=is_unused and loss.gap is not None) for loss in losses if loss is not None]
+    return [
+        loss._replace(
+            is_switch=is_unused and loss.gap is not None and lineage_of(attempt_id_of(loss.committed)) < lineage
+        )
+        for loss in losses
+        if loss is not None
+    ]
 
 
 def loss_of(
