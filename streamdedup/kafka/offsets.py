@@ -1,8 +1,9 @@
 """The committed offsets of the group and their metadata; called by ``consumer``, ``producer`` and ``group_admin``.
 
 The metadata of a committed offset are the attempt id (``daemon.attempts``), the topic incarnation and the topic id,
-with blanks between them. The topic id shows offsets that a deleted topic has left to a new topic of the same name. The
-incarnation is for a lost index: the new index would count from 0 again. A change of this form touches docs/delivery.md.
+with blanks between them. The topic id shows offsets that a deleted topic has left to a new topic of the same name; a
+broker before Kafka 2.8 gives none. The incarnation is for a lost index: the new index would count from 0 again. A
+change of this form touches docs/delivery.md.
 """
 
 import re
@@ -80,8 +81,9 @@ def offsets_to_commit(batch: Batch) -> dict[Any, Any]:
     offsets = {}
     for partition, offset in batch.ends.items():
         metadata, topic_id = batch.metadata, batch.topic_ids.get(partition.topic, "")
-        if topic_id:
-            metadata = f"{metadata} {batch.incarnations[partition]} {topic_id}".lstrip()  # as `_METADATA`
+        incarnation = batch.incarnations[partition]
+        if topic_id or incarnation:
+            metadata = f"{metadata} {incarnation} {topic_id or _NO_ID}".lstrip()  # as `_METADATA`
         offsets[TopicPartition(*partition)] = OffsetAndMetadata(offset, metadata, leader_epoch=-1)  # epoch unknown
     return offsets
 
@@ -96,4 +98,4 @@ def with_parsed_metadata(offset: int, metadata: str) -> CommittedOffset:
     match = _METADATA.fullmatch(metadata)
     if match is None:
         return CommittedOffset(offset, metadata)
-    return CommittedOffset(offset, match["text"], match["topic_id"], int(match["incarnation"]))
+    return CommittedOffset(offset, match["text"], topic_id_of(match["topic_id"]), int(match["incarnation"]))

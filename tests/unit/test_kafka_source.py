@@ -215,12 +215,19 @@ def test_a_committed_offset_is_ignored_where_it_names_another_id_than_that_of_th
     assert {each: committed.offset for each, committed in offsets.items()} == ({} if earlier else {partition: 7})
 
 
-def test_the_incarnation_and_the_id_of_the_topic_are_committed_behind_the_attempt(source, consumer):
-    record = Record(Position("healthy", 0, 40, 3), 0, None, b"v")
-    batch = Batch((record,), metadata="attempt", topic_ids={"healthy": str(OTHER)})
+@pytest.mark.parametrize(
+    ("incarnation", "topic_id", "metadata"),
+    [(3, str(OTHER), f"attempt 3 {OTHER}"), (3, "", f"attempt 3 {UUID(int=0)}"), (0, "", "attempt")],
+    ids=["with an id", "before Kafka 2.8", "first incarnation before Kafka 2.8"],
+)
+def test_the_incarnation_and_the_id_of_the_topic_are_committed_behind_the_attempt(
+    source, consumer, incarnation, topic_id, metadata
+):
+    record = Record(Position("healthy", 0, 40, incarnation), 0, None, b"v")
+    batch = Batch((record,), metadata="attempt", topic_ids={"healthy": topic_id} if topic_id else {})
     consumer.committed = offsets_to_commit(batch)
-    assert consumer.committed == {HEALTHY: OffsetAndMetadata(41, f"attempt 3 {OTHER}", -1)}
-    assert source.committed_offset(Partition("healthy", 0)) == CommittedOffset(41, "attempt", str(OTHER), 3)
+    assert consumer.committed == {HEALTHY: OffsetAndMetadata(41, metadata, -1)}
+    assert source.committed_offset(Partition("healthy", 0)) == CommittedOffset(41, "attempt", topic_id, incarnation)
 
 
 class TestOtherIndexes:
