@@ -323,7 +323,7 @@ class RebuildRun:
     def _seed(self, duplicates_topic: str, fences: list[Fence]) -> None:
         """Read published alerts, and write what they show of claims, clusters and incarnations."""
         since_ms = None if self._gaps is None else max(0, self._alerts_ms - _CLOCKS_MS)
-        seeds = Seeds(self._pipeline, fences)
+        seeds = Seeds(self._pipeline, fences, self._target.lifetime_ms)
         for batch in self._batches([duplicates_topic], since_ms, ends=None):
             for alert in self._alerts(batch):
                 seeds.add(alert)

@@ -4,6 +4,7 @@ Called by ``rebuild_run``, which adds each alert of the profile, writes whenever
 incarnations at the end. A change of the fields in ``wire.alerts`` also touches ``Seeds.add``.
 """
 
+import math
 from collections.abc import Callable, Mapping, Sequence
 from itertools import chain
 
@@ -24,16 +25,21 @@ _NO_HASHES = EMPTY_CONTENT.sketch
 
 
 class Seeds:
-    """Collects published alerts, and writes ``claims``, clusters and incarnations to the index."""
+    """Collects published alerts, and writes ``claims``, clusters and incarnations to the index.
 
-    def __init__(self, pipeline: Pipeline, fences: Sequence[Fence]) -> None:
+    Args:
+        lifetime_ms: Of entries, in milliseconds; None for ever.
+    """
+
+    def __init__(self, pipeline: Pipeline, fences: Sequence[Fence], lifetime_ms: int | None) -> None:
         self._pipeline = pipeline
         self._fences = fences
+        self._lifetime_ms = math.inf if lifetime_ms is None else lifetime_ms
         self.claims: dict[bytes, Position] = {}  # position by pair key
         self._alerts: list[Alert] = []  # since the last `write`
-        #: By document number: time of the last alert that tells the document's incarnation, record time of the alert's
-        #: document, and incarnation. Only for documents to which some alert gives another incarnation than the first.
-        self._incarnations: dict[int, tuple[int, int, str]] = {}
+        #: By document number: time of the last alert that tells the document's incarnation, and the incarnation. Only
+        #: for documents to which some alert gives another incarnation than the first.
+        self._incarnations: dict[int, tuple[int, str]] = {}
 
     @property
     def is_full(self) -> bool:
@@ -46,13 +52,13 @@ class Seeds:
         versions: tuple[AlertDocument | Match, ...] = (alert.document, *alert.matches)
         for version in versions:
             number = document_number(alert.profile, version.id)
-            known_ms, known_record_ms, _ = self._incarnations.get(number, (0, 0, ""))
-            # The first incarnation, an empty text, is stored only where it replaces another of an earlier alert. In a
-            # match of an earlier record it replaces none: the match was saved, and its alert published late.
-            is_present = version is alert.document or alert.document.time_ms > known_record_ms
-            is_told = version.incarnation or (number in self._incarnations and is_present)
+            known_ms, known = self._incarnations.get(number, (0, ""))
+            # The first incarnation, an empty text, is stored only where it replaces another. In a match it does so only
+            # after a lifetime, for which a match may be saved before its alert is published.
+            is_present = version is alert.document or alert.detected_at_ms > known_ms + self._lifetime_ms
+            is_told = version.incarnation or (known and is_present)
             if is_told and alert.detected_at_ms >= known_ms:
-                self._incarnations[number] = alert.detected_at_ms, alert.document.time_ms, version.incarnation
+                self._incarnations[number] = alert.detected_at_ms, version.incarnation
 
     def write(self) -> None:
         """Write claims and clusters of the alerts since the last call, and forget these alerts.
@@ -86,7 +92,7 @@ class Seeds:
 
     def restore_incarnations(self, tick: Callable[[], None]) -> None:
         """Give incarnations to documents whose deletion was not replayed, because Kafka no longer has its record."""
-        incarnations = {number: bytes.fromhex(text) for number, (*_, text) in self._incarnations.items() if text}
+        incarnations = {number: bytes.fromhex(text) for number, (_, text) in self._incarnations.items() if text}
         index = self._pipeline.index
         for entries in read_chunks(index, incarnations):
             tick()

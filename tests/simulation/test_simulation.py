@@ -54,7 +54,10 @@ def test_a_story_that_was_kept_ends_well(path):
     assert judged(parse(path.read_text()))[0] == []
 
 
-@pytest.mark.parametrize(("name", "count"), [("deletion-removed", 1), ("match-saved-before-a-deletion", 0)])
+@pytest.mark.parametrize(
+    ("name", "count"),
+    [("deletion-removed", 1), ("match-saved-before-a-deletion", 0), ("match-saved-by-a-partition-behind", 0)],
+)
 def test_a_pair_of_a_forgotten_incarnation_is_counted(name, count):
     _, simulation = judged(parse((STORIES / f"{name}.story").read_text()))
     assert simulation.excused[FORGOTTEN] == count

@@ -278,6 +278,14 @@ def test_a_gap_that_begins_more_than_half_a_lifetime_ago_counts_as_a_loss():
     assert counted == [{"gap": 1}, {"lost": 1}]
 
 
+def build(world: World) -> None:
+    """Build the index of daemons that start now, as a command does."""
+    builder = Daemon(world, "command").rebuilder
+    builder.begin("articles")
+    committed = {partition: world.broker.committed_offset(GROUP, partition) for partition in world.ends}
+    builder.rebuild("articles", committed, 0, tick=lambda: None)
+
+
 def a_switch(on_index_lost: str, set_by_hand: Mapping[Partition, int] | None = None) -> tuple[World, Daemon]:
     """A daemon on an index that was prepared beside the one of another daemon, which committed more since.
 
@@ -289,10 +297,7 @@ def a_switch(on_index_lost: str, set_by_hand: Mapping[Partition, int] | None = N
         world.broker.commit(GROUP, set_by_hand)
         world.start("old")
     world.prefix = "prepared"
-    builder = Daemon(world, "prepare").rebuilder
-    builder.begin("articles")
-    committed = {partition: world.broker.committed_offset(GROUP, partition) for partition in world.ends}
-    builder.rebuild("articles", committed, 0, tick=lambda: None)
+    build(world)
     world.send(Sent("d", OTHER_TEXT, 0), Sent("e", OTHER_TEXT, 1)).run()
     return world, world.start_later(on_index_lost=on_index_lost)
 
@@ -338,6 +343,18 @@ def test_an_index_that_went_back_after_a_switch_has_a_gap():
     world.server.go_back("copy")
     world.send(Sent("h", OTHER_TEXT, 0)).run()
     assert kinds(new) == {"switch": 1, "gap": 1}
+
+
+def test_an_index_that_went_back_to_the_end_of_a_rebuild_in_place_has_a_gap():
+    world = World(BEFORE, on_index_lost="rebuild").run()
+    world.stop_all()
+    build(world)
+    world.server.save("copy")
+    world.start("b")
+    world.send(Sent("g", OTHER_TEXT, 0)).run()
+    world.server.go_back("copy")
+    world.send(Sent("h", OTHER_TEXT, 0)).run()
+    assert kinds(world.daemons[0]) == {"gap": 1}
 
 
 def test_records_that_a_rebuild_cannot_read_are_counted_in_the_log():
@@ -1115,8 +1132,8 @@ def test_fences_progress_and_incarnations_are_steps_of_a_rebuild(monkeypatch):
 
     run = RebuildRun(target, None, MemoryHistory(world.broker), committed, 2, lambda: steps.append(1), print)
     fences = run._fence_committed()
-    seeds = Seeds(pipeline, list(fences.values()))
-    seeds._incarnations = dict.fromkeys(range(3), (0, 0, "00"))
+    seeds = Seeds(pipeline, list(fences.values()), None)
+    seeds._incarnations = dict.fromkeys(range(3), (0, "00"))
     monkeypatch.setattr(entry_chunks, "_REQUEST_ENTRIES", 1)
     partitions = len(committed)
     assert count_of(run._fence_committed) == partitions
@@ -1244,7 +1261,7 @@ def test_a_pair_of_a_continued_document_shows_no_cluster_in_another_scope():
         if (number := document_number("articles", name))
     )
     index.insert_entries([x, y, z], fences)
-    seeds = Seeds(SimpleNamespace(name="articles", index=index), fences)
+    seeds = Seeds(SimpleNamespace(name="articles", index=index), fences, None)
     for name, entry in ("y", y), ("z", z):
         match = a_match("x", position, pair=pair_key(pair_side(entry), pair_side(x)).hex())
         seeds.add(an_alert(a_document(name, Position(INPUT, 0, 1)), match, cluster_id="x"))
@@ -1269,7 +1286,7 @@ def test_entries_of_long_documents_are_not_held_at_once(monkeypatch):
 
     monkeypatch.setattr(index, "read_entries", read_entries)
     monkeypatch.setattr(index, "get_entries", None)
-    seeds = Seeds(SimpleNamespace(name="articles", index=index), fences)
+    seeds = Seeds(SimpleNamespace(name="articles", index=index), fences, None)
     for name, at in ("y", 1), ("z", 2):
         document = structs.replace(a_document(name, positions[at]), incarnation="ab" * 8)
         seeds.add(an_alert(document, a_match("x", positions[0]), cluster_id="x"))

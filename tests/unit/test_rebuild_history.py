@@ -161,7 +161,7 @@ def test_a_document_whose_deletion_is_forgotten_has_its_first_incarnation_also_a
 def test_the_incarnation_in_the_latest_alert_counts_in_whatever_order_partitions_are_read(months):
     for day, records in enumerate((EARLIER[:1], [END], EARLIER, [END], toggled(0))):
         months.send(day, *records)
-    in_order, backwards = Seeds(None, []), Seeds(None, [])
+    in_order, backwards = Seeds(None, [], None), Seeds(None, [], None)
     alerts = months.alerts()
     for alert, other in zip(alerts, reversed(alerts), strict=True):
         in_order.add(alert)
@@ -170,7 +170,7 @@ def test_the_incarnation_in_the_latest_alert_counts_in_whatever_order_partitions
 
 
 def test_of_two_alerts_at_the_same_time_the_incarnation_of_the_later_counts():
-    seeds, number = Seeds(None, []), document_number("articles", "a")
+    seeds, number = Seeds(None, [], None), document_number("articles", "a")
     for incarnation in ("ff" * 8, "00" * 8):
         seeds.add(an_alert(structs.replace(a_document("a", Position(INPUT, 0, 1)), incarnation=incarnation)))
     assert seeds._incarnations[number][-1] == "00" * 8
