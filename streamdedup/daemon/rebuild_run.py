@@ -296,10 +296,10 @@ class RebuildRun:
         return False
 
     def _gap_batches(self) -> Iterator[Batch]:
-        """Yield the records of the gaps."""
+        """Yield the records of the gaps; none if all their topics were deleted since the losses were found."""
         ends = {partition: self._committed[partition].offset for partition in self._starts}
         topics = sorted({partition.topic for partition in ends})
-        return self._batches(topics, since_ms=None, ends=ends, starts=self._starts)
+        return self._batches(topics, since_ms=None, ends=ends, starts=self._starts) if topics else iter(())
 
     def _replay(self, batches: Iterator[Batch], fences: Mapping[Partition, Fence]) -> int:
         """Index the records silently, and return their number; failures are logged only, their dead letters exist."""

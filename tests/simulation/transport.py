@@ -323,6 +323,7 @@ class MemoryHistory:
         ends: Mapping[Partition, int] | None,
         starts: Mapping[Partition, int] | None = None,
     ) -> MemorySpan:
+        assert topics, "KafkaOptions refuses to have none"
         self._broker.refuse_if_away()
         self._refuse_missing(topics)
         partitions = [partition for topic in topics for partition in self._broker.partitions(topic)]

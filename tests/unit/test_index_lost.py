@@ -602,6 +602,13 @@ def test_an_index_that_waits_to_be_built_stays_reserved_while_another_one_is_beg
     assert several.world.server.index("a")._high_water_marks == several.world.ends  # and not of the other topic
 
 
+def test_the_records_of_a_gap_are_not_read_whose_topic_was_deleted_after_the_rebuild_began(monkeypatch):
+    several = DraftsOfSeveral(monkeypatch)
+    loss = Loss(Partition("deleted", 0), CommittedOffset(1), "gone back", Gap(0, 0))
+    several.rebuilder.begin("a", lambda: [loss])
+    assert several.rebuilder.rebuild("a", several.committed, 1, several.step) == (0, "gap")
+
+
 def test_of_two_rebuilds_of_which_one_could_not_begin_none_runs_before_the_group_is_joined_anew():
     """The rebuild of ``a`` has begun; another process rebuilds ``b`` and completes it before the next turn."""
     lost = ["a", "b"]
