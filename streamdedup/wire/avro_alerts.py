@@ -170,7 +170,7 @@ class AvroAlerts(AlertReader):
             if stream.tell() < len(body):
                 raise ValueError("bytes are left over")  # noqa: TRY301  all mistakes raise the same error
             return alert_json(msgspec.convert(_in_json(fields), Alert))
-        except StreamdedupError:
+        except (StreamdedupError, MemoryError):  # else a rebuild passes over a valid alert
             raise
         except Exception as error:  # noqa: BLE001  of fastavro, for damaged bytes and schemas: of a dozen classes
             # The texts of errors of fastavro quote the value.

@@ -321,6 +321,17 @@ def test_a_longer_or_shorter_value_and_one_by_another_schema_are_no_alerts(memor
     assert code_of(b"\0\0\0\0\1", codec) == ErrorCode.INVALID_FIELD
 
 
+@pytest.mark.parametrize("step", ["parse_schema", "schemaless_reader"])
+def test_an_alert_for_which_the_memory_is_short_is_not_refused_as_damaged(memory, monkeypatch, step):
+    def raise_memory_error(*_arguments):
+        raise MemoryError
+
+    value, codec = in_avro().encode(an_alert()), in_avro()
+    monkeypatch.setattr(fastavro, step, raise_memory_error)
+    with pytest.raises(MemoryError):
+        decoded(value, codec)
+
+
 def test_a_schema_is_asked_for_once_and_json_is_read_without_a_registry(memory):
     value, codec = in_avro().encode(an_alert()), in_avro()
     assert decoded(value, codec) == decoded(value, codec) == an_alert()
