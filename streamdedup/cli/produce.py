@@ -6,7 +6,8 @@ Reads files with ``streamdedup.corpora``, or the topic with ``ReaderToEnds``; wr
 
 import json
 import time
-from collections.abc import Callable, Iterable, Iterator
+from collections import defaultdict
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import suppress
 from functools import cache
 from itertools import islice
@@ -34,6 +35,7 @@ from streamdedup.kafka.options import KafkaOptions
 from streamdedup.kafka.pace import Pace
 from streamdedup.kafka.producer import Feeder
 from streamdedup.kafka.reader import ReaderToEnds
+from streamdedup.position import Partition
 from streamdedup.settings import Profile, Settings
 from streamdedup.wire import Decoder, ErrorCode, RegistryFormat
 from streamdedup.wire.formats.fields import Headers
@@ -139,7 +141,7 @@ def _erase(settings: Settings, profile: Profile, topic: str, scope: str) -> None
     partitions: dict[str, int] = {}  # of the last record: this client could choose another one by the key
     decoder, options = topic_decoder(settings, profile), kafka_options(settings)
     require_topics(options, {topic: ("READ", "WRITE")})
-    committed = cache(lambda: committed_offsets(options))
+    incarnations = cache(lambda: _incarnations(options, topic))
     with ReaderToEnds(reading_options(settings, topic)) as reader, decoder.batch():
         for batch in reader.batches():
             for record in batch.records:
@@ -148,8 +150,8 @@ def _erase(settings: Settings, profile: Profile, topic: str, scope: str) -> None
                     document = decoder.decode(record.position, 0, record.key, record.value, record.headers)
                     document_id = document.id
                     if document_id == record.position.key:  # the group has the incarnation of the position
-                        commit = committed().get(record.position.topic_partition)
-                        document_id = record.position._replace(incarnation=commit.incarnation if commit else 0).key
+                        incarnation = incarnations()[record.position.topic_partition]
+                        document_id = record.position._replace(incarnation=incarnation).key
                     # An append has no scope: the document keeps the present one. A deletion sets None.
                     if document.op != "append":
                         scopes[document_id] = document.scope
@@ -165,6 +167,14 @@ def _erase(settings: Settings, profile: Profile, topic: str, scope: str) -> None
             schema_header = [(KEY_ID_HEADER, value) for value in ids[-1:] if value is not None]
             feeder.send(topic, key, None, headers=schema_header, partition=partitions[document_id])
     tell(f"{counted(feeder.delivered_count, 'tombstone')} sent to {topic}", err=True)
+
+
+def _incarnations(options: KafkaOptions, topic: str) -> Mapping[Partition, int]:
+    """Return the topic's incarnation by partition; without a commit the greatest, as ``PartitionOwnership`` counts."""
+    commits = committed_offsets(options).items()
+    committed = {partition: commit.incarnation for partition, commit in commits if partition.topic == topic}
+    greatest = max(committed.values(), default=0)
+    return defaultdict(lambda: greatest, committed)
 
 
 def _topic_profile(settings: Settings, topic: str) -> Profile:

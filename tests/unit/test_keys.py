@@ -642,7 +642,8 @@ def test_an_erased_scope_gets_the_keys_that_its_documents_have_else_keys_in_thei
 
 
 def test_the_tombstones_of_a_scope_are_in_the_partitions_of_its_documents_and_have_their_names(produced, monkeypatch):
-    commits = {Partition("articles", 1): CommittedOffset(2, topic_id="t", incarnation=3)}
+    incarnations = {("articles", 1): 3, ("articles", 3): 2, ("other", 2): 4}
+    commits = {Partition(*name): CommittedOffset(2, topic_id="t", incarnation=n) for name, n in incarnations.items()}
     monkeypatch.setattr(produce, "committed_offsets", lambda _options: commits)
     values = [b'{"id":"a","text":"a","scope":"x"}', b'{"text":"b","scope":"x"}', b'{"text":"c","scope":"x"}']
     records = [
@@ -650,7 +651,7 @@ def test_the_tombstones_of_a_scope_are_in_the_partitions_of_its_documents_and_ha
         for partition, key, value in zip((5, 1, 2), (b"a", None, None), values, strict=True)
     ]
     sent = produced("--erase-scope", "x", settings='scope_field = "scope"', records=records)
-    assert sent == [(b"a", None, [], 5), (b"articles@3:1:7", None, [], 1), (b"articles:2:7", None, [], 2)]
+    assert sent == [(b"a", None, [], 5), (b"articles@3:1:7", None, [], 1), (b"articles@3:2:7", None, [], 2)]
 
 
 def test_an_erased_scope_has_continued_documents_but_none_that_was_deleted_or_left_it(produced):
