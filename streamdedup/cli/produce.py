@@ -167,6 +167,9 @@ def _erase(settings: Settings, profile: Profile, topic: str, scope: str) -> None
             schema_header = [(KEY_ID_HEADER, value) for value in ids[-1:] if value is not None]
             feeder.send(topic, key, None, headers=schema_header, partition=partitions[document_id])
     tell(f"{counted(feeder.delivered_count, 'tombstone')} sent to {topic}", err=True)
+    if unknown_count := len(partitions.keys() - scopes.keys()):
+        reason = f"{topic} has only appends to them, so their scope is unknown; delete those of the scope by id"
+        tell(f"{counted(unknown_count, 'document')} left out: {reason}", err=True)
 
 
 def _incarnations(options: KafkaOptions, topic: str) -> Mapping[Partition, int]:

@@ -582,6 +582,7 @@ def produced(monkeypatch, tmp_path):
         config.write_text(f'{servers}[profiles.a]\ntopics = ["articles"]\n{settings}', encoding="utf-8")
         done = CliRunner().invoke(cli.app, ["produce", *arguments, "--topic", "articles", "--config", str(config)])
         assert done.exit_code == 0, done.output
+        run.stderr = done.stderr
         return sent
 
     run.needed_rights = []
@@ -652,6 +653,18 @@ def test_the_tombstones_of_a_scope_are_in_the_partitions_of_its_documents_and_ha
     ]
     sent = produced("--erase-scope", "x", settings='scope_field = "scope"', records=records)
     assert sent == [(b"a", None, [], 5), (b"articles@3:1:7", None, [], 1), (b"articles@3:2:7", None, [], 2)]
+
+
+def test_documents_of_which_only_appends_are_left_are_no_part_of_an_erased_scope_and_counted(produced):
+    records = records_of(
+        (b"a", b'{"text":"a","scope":"x"}'),
+        *((key, b'{"op":"append","text":"b"}') for key in (b"a", b"b", b"b", b"c")),
+    )
+    sent = produced("--erase-scope", "x", settings='scope_field = "scope"', records=records)
+    assert [key for key, *_ in sent] == [b"a"]
+    assert "2 documents left out: articles has only appends to them" in produced.stderr
+    produced("--erase-scope", "x", settings='scope_field = "scope"', records=records[:2])
+    assert "appends" not in produced.stderr
 
 
 def test_an_erased_scope_has_continued_documents_but_none_that_was_deleted_or_left_it(produced):
