@@ -127,8 +127,9 @@ def replay(
         needed |= dict.fromkeys(letter_filter.topics or options.topics, ("READ", "WRITE"))
     partition_counts = require_topics(options, needed)
     topic_options = replace(options, topics=(settings.kafka.dead_letter_topic,))
+    ids = topic_ids(replace(options, topics=options.topics + topic_options.topics))
     with DeadLetterReplay(
-        topic_options, letter_filter, partition_counts, topic_ids(options), from_beginning=from_beginning
+        topic_options, letter_filter, partition_counts, ids, from_beginning=from_beginning
     ) as replayer:
         _tell_start(replayer, topic_options, must_have_progress=yes and not dry_run and letter_filter.accepts_all)
         total = None

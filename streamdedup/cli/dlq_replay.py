@@ -1,9 +1,9 @@
 """Dead-letter replay for ``cli.dlq``: restores failed records, sends them to their topics, and commits the progress.
 
 The dead-letter topic is read without a consumer group; a separate group (``group_of``) stores only the progress: the
-offset before which all dead letters of a partition are done. A run with a filter begins there, but stores
-nothing: one offset cannot tell which of the dead letters before it were left out. The group has no members, so Kafka
-deletes the progress ``offsets.retention.minutes`` after the last commit; dead letters are kept for ever.
+offset before which all dead letters of a partition are done, with the topic id. A run with a filter begins there, but
+stores nothing: one offset cannot tell which of the dead letters before it were left out. The group has no members, so
+Kafka deletes the progress ``offsets.retention.minutes`` after the last commit; dead letters are kept for ever.
 """
 
 import time
@@ -126,11 +126,11 @@ class DeadLetterReplay:
     """Sends dead letters back to their records' topics. A context manager.
 
     Covers the dead letters that exist at construction; failures during the replay are left for the next run.
-    ``is_recreated``: the stored progress of some partition lies after its end, so the dead-letter topic was created
-    again since the last run; these partitions are read from their beginnings. ``lacks_progress``: no progress is
-    stored, and no time limits the run, so dead letters that were replayed before may be sent again. ``options`` has the
-    dead-letter topic, ``partition_counts`` and ``topic_ids`` the input topics. With ``from_beginning`` the stored
-    progress is ignored.
+    ``is_recreated``: the stored progress of some partition names another topic id, or lies after its end, so the
+    dead-letter topic was created again since the last run; these partitions are read from their beginnings.
+    ``lacks_progress``: no progress is stored, and no time limits the run, so dead letters that were replayed before may
+    be sent again. ``options`` has the dead-letter topic, ``partition_counts`` the input topics, ``topic_ids`` both.
+    With ``from_beginning`` the stored progress is ignored.
     """
 
     def __init__(
@@ -146,6 +146,7 @@ class DeadLetterReplay:
         self._filter = letter_filter
         self._partition_counts = partition_counts
         self._topic_ids = topic_ids
+        self._own_id = topic_ids.get(options.topics[0], "")
         self._fetcher: RecordFetcher | None = None  # opened for the first dead letter without bytes
         self.is_recreated = self.lacks_progress = False
         with ExitStack() as stack:
@@ -240,8 +241,8 @@ class DeadLetterReplay:
         # A partition alone without an offset is a new one: each commit is of all partitions, which expire together.
         self.lacks_progress = self._filter.since_s is None and not progress and done != self._reader.ends
         for partition, stored in progress.items():
-            # A stored offset after the end of the partition is from an earlier topic with this name.
-            if stored.offset > self._reader.ends[partition]:
+            # Kafka may keep the offsets of a deleted topic. The end shows it where brokers have no topic ids.
+            if is_outdated(stored.metadata, self._own_id) or stored.offset > self._reader.ends[partition]:
                 self.is_recreated = True
             else:
                 done[partition] = stored.offset
@@ -254,7 +255,8 @@ class DeadLetterReplay:
     def store_progress(self) -> None:
         """Commit the progress of this run, unless it has a filter."""
         if self._filter.accepts_all:
-            self._offsets.write({partition: CommittedOffset(offset) for partition, offset in self._done.items()})
+            done = self._done.items()
+            self._offsets.write({partition: CommittedOffset(offset, self._own_id) for partition, offset in done})
 
 
 def group_of(group_id: str) -> str:

@@ -281,7 +281,13 @@ def broker(monkeypatch):
     for name, part in parts.items():
         monkeypatch.setattr(dlq_replay, name, lambda *_, part=part: contextlib.nullcontext(part))
     return SimpleNamespace(
-        stored=stored, sent=sent, reader=reader, offsets=offsets, partition=partition, needed_rights=None
+        stored=stored,
+        sent=sent,
+        reader=reader,
+        offsets=offsets,
+        partition=partition,
+        needed_rights=None,
+        topic_id="old",
     )
 
 
@@ -292,7 +298,7 @@ def replay(broker):
     def run(**conditions):
         broker.sent.clear()
         with DeadLetterReplay(
-            SimpleNamespace(group_id="g"), DeadLetterFilter(**conditions), {"articles": 3}, {}
+            SimpleNamespace(group_id="g", topics=("d",)), DeadLetterFilter(**conditions), {"articles": 3}, {}
         ) as made:
             assert not made.is_recreated
             list(made.run())
@@ -316,7 +322,7 @@ def replay_command(broker, monkeypatch):
         return {"articles": 3}
 
     monkeypatch.setattr(dlq, "require_topics", require_topics)
-    monkeypatch.setattr(dlq, "topic_ids", lambda _options: {})
+    monkeypatch.setattr(dlq, "topic_ids", lambda options: dict.fromkeys(options.topics, broker.topic_id))
     monkeypatch.setattr(guards, "is_interactive", lambda: True)
 
     def run(*options, code=0):
@@ -404,6 +410,18 @@ def test_a_topic_that_was_made_anew_with_the_progress_of_the_old_one_is_replayed
     broker.stored[broker.partition] = CommittedOffset(9)
     sent_count, text = replay_command("--yes")
     assert (sent_count, "duplicates.dlq was created again" in text) == (2, True)
+
+
+@pytest.mark.parametrize(("topic_id", "sent_count"), [("new", 2), ("old", 0), ("", 0)])
+def test_a_topic_with_another_id_than_at_the_last_replay_is_replayed_whole(
+    replay_command, broker, topic_id, sent_count
+):
+    replay_command()
+    broker.topic_id = topic_id
+    is_new = sent_count > 0
+    for expected, is_told in ((sent_count, is_new), (0, False)):
+        sent, text = replay_command("--yes")
+        assert (sent, "duplicates.dlq was created again" in text) == (expected, is_told)
 
 
 def test_a_replay_with_conditions_or_of_an_empty_topic_needs_no_progress(replay_command, broker):
