@@ -23,18 +23,20 @@ _PRESETS: Final[Mapping[str, Mapping[str, object]]] = {
 
 def default_profile(config: Path | None) -> str:
     """Return the profile of a command without ``--profile``: the only profile of the file, else ``articles``."""
-    tree = {} if config is None else read_sources(config, None, None, needs_servers=False).tree  # not validated yet
-    profiles = tree.get("profiles")
-    return next(iter(profiles)) if isinstance(profiles, dict) and len(profiles) == 1 else "articles"
+    profiles = {} if config is None else _unvalidated_profiles(config)
+    return next(iter(profiles)) if len(profiles) == 1 else "articles"
 
 
 def named_profile(config: Path | None, name: str, overrides: Mapping[str, Any]) -> Profile:
     """Return a profile from the settings file ``config``, or without one a preset, with overrides by key."""
     changes = {f"profiles.{name}.{key}": value for key, value in overrides.items() if value is not None}
     if config is not None:
+        if name not in _unvalidated_profiles(config):
+            changes = {}  # they would make the profile
         settings = Settings.load(config, changes, needs_servers=False)
-        if name not in settings.profiles:  # an override makes the profile, and ``load`` refuses it without topics
-            raise SettingsError(f"{config} has no profile {name}; it has {', '.join(sorted(settings.profiles))}")
+        if name not in settings.profiles:
+            names = ", ".join(sorted(settings.profiles))
+            raise SettingsError(f"{config} has no profile {name}; name one with --profile: {names}")
         return settings.profiles[name]
     if name not in _PRESETS:
         raise SettingsError(f"--profile {name}: without --config it is one of {', '.join(_PRESETS)}")
@@ -43,3 +45,8 @@ def named_profile(config: Path | None, name: str, overrides: Mapping[str, Any]) 
     topics = {f"profiles.{name}.topics": "scan"}
     # Environment variables are for a daemon, so they do not change a preset.
     return Settings.load(None, topics | preset | changes, environ={}, needs_servers=False).profiles[name]
+
+
+def _unvalidated_profiles(config: Path) -> dict[str, Any]:
+    profiles = read_sources(config, None, None, needs_servers=False).tree.get("profiles")
+    return profiles if isinstance(profiles, dict) else {}

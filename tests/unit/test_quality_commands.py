@@ -91,7 +91,8 @@ def test_scan_obeys_the_rules_of_the_profile_and_counts_them(run, tmp_path):
 
 
 @pytest.mark.parametrize(
-    "command", [("scan",), ("evaluate",), ("neighbours", "--id", "a"), ("stop-shingles",), ("tune", "--time", "1")]
+    "command",
+    [("scan",), ("evaluate", "-t", "0.6"), ("neighbours", "--id", "a"), ("stop-shingles",), ("tune", "--time", "1")],
 )
 def test_the_section_that_an_example_prints_is_a_settings_file_for_commands_on_files(run, corpus, tmp_path, command):
     config = tmp_path / "news.toml"
@@ -99,7 +100,9 @@ def test_the_section_that_an_example_prints_is_a_settings_file_for_commands_on_f
     code, out, _ = run(*command, corpus, "--config", config)
     assert code == 0
     assert out
-    assert run(*command, corpus, "--config", config, "--profile", "articles")[0] == EXIT_USAGE
+    code, _, err = run(*command, corpus, "--config", config, "--profile", "articles")
+    assert code == EXIT_USAGE
+    assert "has no profile articles; name one with --profile: news" in err
 
 
 def test_a_recommendation_is_applied_to_a_file_without_servers(run, corpus, tmp_path, monkeypatch):
