@@ -25,8 +25,11 @@ def check_target(path: Path, profile: str, config: Path | None) -> None:
 
     A profile that the file already has must come from this file, named by ``config``, and have a heading of its own.
     """
-    text = _text_of(path)
-    profiles = _parsed(path, text).get("profiles")
+    try:
+        text = _text_of(path)
+        profiles = tomllib.loads(text).get("profiles")
+    except ValueError as error:  # also of a text that is not UTF-8
+        raise SettingsError(f"--apply {path}: no TOML: {error}") from error
     has_profile = isinstance(profiles, dict) and profile in profiles
     # The recommendation is made from the profile in `config`. In another file it would replace a different profile.
     if has_profile and (config is None or not path.samefile(config)):
@@ -101,13 +104,6 @@ def _text_of(path: Path) -> str:
     return path.read_text(encoding="utf-8-sig") if path.exists() else SERVERS
 
 
-def _parsed(path: Path, text: str) -> dict[str, Any]:
-    try:
-        return tomllib.loads(text)
-    except tomllib.TOMLDecodeError as error:
-        raise SettingsError(f"--apply {path}: no TOML: {error}") from error
-
-
 @contextmanager
 def _temporary_file(path: Path, text: str) -> Iterator[Path]:
     """Yield a new file beside a path, with the permissions of the file there; deleted at the end unless renamed."""
@@ -118,5 +114,7 @@ def _temporary_file(path: Path, text: str) -> Iterator[Path]:
             file.write(text)
         temporary.chmod(path.stat().st_mode & 0o777 if path.exists() else 0o644)
         yield temporary
+    except SettingsError as error:
+        raise SettingsError(str(error).replace(str(temporary), f"{path} with the new section")) from error
     finally:
         temporary.unlink(missing_ok=True)

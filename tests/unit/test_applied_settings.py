@@ -43,13 +43,15 @@ def test_a_section_is_replaced_and_everything_else_stays(before, after):
     [
         (f"{SERVERS}\n{OLD}", False, "has a profile 'articles'"),
         ("[profiles.articles", False, "no TOML"),
+        ("# f\udcfcr alle", False, "no TOML"),
+        ('profiles = {other = {topics = ["other"]}}', False, "streamdedup.toml with the new section: is not TOML"),
         (f"{SERVERS}\n[profiles.other]\ntopics = 5\n", False, "profiles.other.topics"),
         (f'profiles.articles.topics = ["a"]\n{SERVERS}', True, "section of its own"),
     ],
 )
 def test_a_file_to_which_nothing_can_be_applied_is_refused(tmp_path, text, is_config, message):
     path = tmp_path / "streamdedup.toml"
-    path.write_text(text, encoding="utf-8")
+    path.write_text(text, encoding="utf-8", errors="surrogateescape")
     with pytest.raises(SettingsError, match=message):
         check_target(path, "articles", path if is_config else None)
     assert files_in(tmp_path) == ["streamdedup.toml"]
