@@ -79,7 +79,8 @@ def scan(
     started = time.perf_counter()
     with output_to(output, options.inputs(profile)) as target:
         detector = detector_options("scan", profile)
-        run = DetectorRun(detector, empty_index(profile))
+        index = empty_index(profile)
+        run = DetectorRun(detector, index)
         pairs = list(find_pairs(run, documents))
         write_pairs(pairs, target, as_json=as_json, with_containment=profile.containment_threshold is not None)
     suppressed = f", suppressed: {listed_counts(run.suppressed)}" if detector.suppression is not None else ""
@@ -92,6 +93,8 @@ def scan(
         f"{time.perf_counter() - started:.1f} s",
         err=True,
     )
+    if versions_count := run.documents_count - index.count_documents():
+        tell(f"new versions: {counted(versions_count, 'document')} whose id occurred before", err=True)
     if reached := run.limits.sentence():
         tell(reached, err=True)
 

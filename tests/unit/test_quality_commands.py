@@ -90,6 +90,11 @@ def test_scan_obeys_the_rules_of_the_profile_and_counts_them(run, tmp_path):
     assert "suppressed" not in err
 
 
+def test_scan_counts_documents_that_are_new_versions(run, corpus):
+    assert "new versions" not in run("scan", corpus)[2]
+    assert "new versions: 5 documents whose id occurred before\n" in run("scan", corpus, corpus)[2]
+
+
 @pytest.mark.parametrize(
     "command",
     [("scan",), ("evaluate", "-t", "0.6"), ("neighbours", "--id", "a"), ("stop-shingles",), ("tune", "--time", "1")],
