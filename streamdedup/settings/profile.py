@@ -143,8 +143,8 @@ class Profile(Section):
     min_recall: Number = Field(default=0.99, gt=0.0, le=1.0)
     """Lowest share of the pairs exactly at `recall_from` that must be found; decides bands and rows."""
     min_shingles: Whole = Field(default=0, ge=0)
-    """Suppress pairs in which a document has fewer distinct shingles, stop shingles not counted; 1 suppresses pairs of
-    texts that have nothing but stop shingles."""
+    """Suppress pairs in which a document has fewer distinct shingles (of bags: all), stop shingles not counted; 1
+    suppresses pairs of texts that have nothing but stop shingles."""
     only_sources: SourceNames = ()
     """Suppress pairs of which neither source is listed; empty for all sources."""
     ignore_same_source: Flag = False
@@ -163,8 +163,8 @@ class Profile(Section):
     min_shared_bands: Whole = Field(default=1, ge=1)
     """Fewest bands that a pair must share to be compared."""
     exact_limit: Limit = Field(default=8192, ge=0)
-    """A document with at most this many distinct shingles keeps them all and is compared exactly; a longer one is
-    compared by the estimate of its signature."""
+    """A document with at most this many distinct shingles (of bags: all) keeps them all and is compared exactly; a
+    longer one is compared by the estimate of its signature."""
     retention_s: Duration = Field(default=30 * 86400.0, ge=1.0, le=36500 * 86400.0)
     """Largest difference between the record times of a pair."""
     retention_slack_s: Duration = Field(default=86400.0, ge=0.0, le=3650 * 86400.0)
