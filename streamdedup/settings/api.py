@@ -21,7 +21,7 @@ def _host_without_zone(host: str) -> str:
 Hosts = Annotated[
     tuple[Annotated[str, AfterValidator(_host_without_zone)], ...],
     BeforeValidator(parse_list),
-    Kind(f"host names or addresses without a port, {LISTED}", write_list),
+    Kind(f"at most 256 host names or addresses without a port, {LISTED}", write_list),
 ]
 
 

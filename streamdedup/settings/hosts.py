@@ -1,7 +1,12 @@
 """Checks of host names and URLs, for several sections and ``cli.serve``."""
 
 import re
+from typing import Annotated
 from urllib.parse import urlsplit
+
+from pydantic import AfterValidator
+
+from streamdedup.settings.kinds import Kind
 
 
 def is_loopback(host: str) -> bool:
@@ -10,12 +15,19 @@ def is_loopback(host: str) -> bool:
     return name in {"localhost", "::1"} or re.fullmatch(r"127(\.[0-9]{1,3}){3}", name) is not None
 
 
-def valid_url(url: str | None) -> str | None:
+def _valid_url(url: str | None) -> str | None:
     """Return a URL without login, query and fragment, or None, unchanged; ``ValueError`` for anything else."""
     if url is not None:
         parts = urlsplit(url)
         # `parts.port` and `encode` raise ValueError for a port or name that cannot exist; "" is refused below.
         is_usable = parts.scheme in {"http", "https"} and parts.port != 0 and (parts.hostname or "").encode("idna")
         if not is_usable or parts.username is not None or parts.query or parts.fragment:
-            raise ValueError("not a URL without a login")
+            raise ValueError("not such a URL")
     return url
+
+
+HttpUrl = Annotated[
+    str | None,
+    AfterValidator(_valid_url),
+    Kind('a URL without login, query or fragment, such as "https://HOST:PORT/PATH"'),
+]

@@ -13,7 +13,7 @@ from urllib.parse import urlsplit
 
 from pydantic import AfterValidator, BeforeValidator, Field
 
-from streamdedup.settings.hosts import is_loopback, valid_url
+from streamdedup.settings.hosts import HttpUrl, is_loopback
 from streamdedup.settings.kinds import (
     LISTED,
     Duration,
@@ -69,7 +69,7 @@ Servers = Annotated[
 HeaderNames = Annotated[
     tuple[Annotated[str, Field(pattern=re.compile(r"^(?!streamdedup\.dlq\.)[^,\x00-\x1f]{1,256}$"))], ...],
     BeforeValidator(parse_list),
-    Kind(f"names of headers, not beginning with streamdedup.dlq., {LISTED}", write_list),
+    Kind(f"at most 32 names of headers, not beginning with streamdedup.dlq., {LISTED}", write_list),
 ]
 #: Part of a transactional.id or of a member's id.
 _INSTANCE = re.compile(r"^[A-Za-z0-9._-]{1,64}$")
@@ -162,9 +162,7 @@ class Kafka(TlsSection):
     """File that holds `sasl_password`."""
     sasl_token_file: File = None
     """File that holds a token for `OAUTHBEARER`."""
-    sasl_token_url: Annotated[
-        str | None, AfterValidator(valid_url), Kind('a URL without a login, such as "https://HOST/token"')
-    ] = None
+    sasl_token_url: HttpUrl = None
     """Endpoint of tokens for `OAUTHBEARER`."""
     sasl_client_id: OptionalText = None
     """Client of `sasl_token_url`."""

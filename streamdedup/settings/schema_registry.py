@@ -5,14 +5,13 @@
 
 from base64 import b64encode
 from collections.abc import Iterator
-from typing import Annotated
 from urllib.parse import urlsplit
 
-from pydantic import AfterValidator, Field
+from pydantic import Field
 
 from streamdedup.errors import SettingsError
-from streamdedup.settings.hosts import is_loopback, valid_url
-from streamdedup.settings.kinds import Duration, File, Kind, OptionalText, Secret
+from streamdedup.settings.hosts import HttpUrl, is_loopback
+from streamdedup.settings.kinds import Duration, File, OptionalText, Secret
 from streamdedup.settings.tls import TlsSection
 
 #: Ends a mistake about a key that only a registry with an address uses.
@@ -22,9 +21,7 @@ _NO_URL = "url is missing"
 class SchemaRegistry(TlsSection):
     """Server, login and TLS of the schema registry, for profiles whose `format` has schemas, and for alerts in Avro."""
 
-    url: Annotated[
-        str | None, AfterValidator(valid_url), Kind('a URL without a login, such as "https://HOST:PORT"')
-    ] = None
+    url: HttpUrl = None
     """Address of the API of Confluent's Schema Registry; other registries serve this API below a path, such as
     `http://HOST:PORT/apis/ccompat/v7`."""
     username: OptionalText = None

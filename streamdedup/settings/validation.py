@@ -16,7 +16,7 @@ from pydantic.fields import FieldInfo
 from pydantic_core import ErrorDetails
 
 from streamdedup.errors import SettingsError
-from streamdedup.settings.base import Section, describe_allowed, is_secret, key_of, keys_of
+from streamdedup.settings.base import Section, describe_allowed, is_secret, key_of, keys_of, kind_of
 from streamdedup.settings.kinds import write_text
 from streamdedup.settings.profile import Profile
 from streamdedup.settings.schema import KeyPath, describe_unknown, tables
@@ -134,7 +134,9 @@ def _describe_value(declared: FieldInfo, error: ErrorDetails) -> tuple[str, str]
     if isinstance(value, list) and not value:
         return index, f"is empty; needed: {describe_allowed(declared)}"
     if not is_secret(declared):
-        return index, f"{shown(value)} is not valid; allowed: {describe_allowed(declared)}"
+        is_out_of_bounds = error["type"].startswith(("greater_than", "less_than"))  # then ``value`` was converted
+        text = kind_of(declared).write(value) if is_out_of_bounds else shown(value)
+        return index, f"{text} is not valid; allowed: {describe_allowed(declared)}"
     reason = f": {error['ctx']['error']}" if error["type"] == "value_error" else ""
     return index, f"the value (not shown) is not valid{reason}; allowed: {describe_allowed(declared)}"
 
