@@ -3,6 +3,7 @@
 ``dlq_replay`` replays, ``rendering.dead_letters`` makes lines and JSON, ``wire.dead_letters`` parses a dead letter.
 """
 
+import sys
 from collections import Counter
 from collections.abc import Iterable, Iterator
 from contextlib import ExitStack
@@ -78,7 +79,7 @@ def inspect(
     settings = load_settings(config, assignments)
     options = reading_options(settings, settings.kafka.dead_letter_topic)
     with ReaderToEnds(options) as reader:
-        letters = islice(filter(letter_filter.accepts, _letters(reader)), limit)
+        letters = islice(filter(letter_filter.accepts, _letters(reader)), limit and min(limit, sys.maxsize))
         if count:
             shown_count = _show_counts(letters)
         else:

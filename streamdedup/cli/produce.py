@@ -5,6 +5,7 @@ Reads files with ``streamdedup.corpora``, or the topic with ``ReaderToEnds``; wr
 """
 
 import json
+import sys
 import time
 from collections import defaultdict
 from collections.abc import Callable, Iterable, Iterator, Mapping
@@ -98,6 +99,7 @@ def produce(  # noqa: PLR0913  one argument per option
     ]
     inputs = FileEntries()
     leaves_out_malformed = skip_unreadable or writers.value is not None  # a malformed line fits no schema
+    limit = limit and min(limit, sys.maxsize)
     records = islice(_records(readers, inputs, decoder, writers, leaves_out_malformed=leaves_out_malformed), limit)
     started = time.monotonic()
     sent_count, large_count, is_interrupted = _send(kafka_options(settings), topic, records, Pace(rate))

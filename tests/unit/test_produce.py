@@ -4,6 +4,7 @@ import json
 
 import pytest
 
+from streamdedup.cli import produce
 from streamdedup.cli.collection import FileEntries
 from streamdedup.cli.produce import _records, _Writers
 from streamdedup.corpora.reader import CorpusReader
@@ -33,3 +34,12 @@ def test_a_refused_line_whose_id_fits_no_schema_is_sent_without_a_key(tmp_path):
 def test_a_document_whose_id_fits_no_schema_is_an_error(tmp_path):
     with pytest.raises(CorpusError, match=r"d\.jsonl:2: it does not fit the schema: id"):
         keys_of(tmp_path / "d.jsonl", {"id": "1", "text": "x"}, {"id": "abc", "text": "x"})
+
+
+def test_a_limit_may_be_any_number(tmp_path, monkeypatch, capsys):
+    path = tmp_path / "d.jsonl"
+    path.write_text('{"id": "1", "text": "x"}\n')
+    monkeypatch.setattr(produce, "_send", lambda _options, _topic, records, _pace: (len(list(records)), 0, False))
+    settings = ["kafka.bootstrap_servers=h:2", "redis.url=redis://localhost:1", "profiles.articles.topics=articles"]
+    produce.produce([str(path)], topic="articles", assignments=settings, limit=10**20)
+    assert "1 record sent" in capsys.readouterr().err
