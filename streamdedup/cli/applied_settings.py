@@ -28,7 +28,7 @@ def check_target(path: Path, profile: str, config: Path | None) -> None:
     try:
         text = _text_of(path)
         profiles = tomllib.loads(text).get("profiles")
-    except ValueError as error:  # also of a text that is not UTF-8
+    except (ValueError, RecursionError) as error:  # also of a text that is not UTF-8
         raise SettingsError(f"--apply {path}: no TOML: {error}") from error
     has_profile = isinstance(profiles, dict) and profile in profiles
     # The recommendation is made from the profile in `config`. In another file it would replace a different profile.

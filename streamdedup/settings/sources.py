@@ -113,12 +113,15 @@ def read_sources(
 
 def _read_file(sources: Sources, path: Path) -> None:
     try:
-        sources.tree = tomllib.loads(read_utf8(path, must_be_regular=False))
-    except ValueError as error:
+        tree = tomllib.loads(read_utf8(path, must_be_regular=False))
+        leaves = list(_leaves(tree))
+    except (ValueError, RecursionError) as error:
         text = f"is not TOML: {error}" if isinstance(error, tomllib.TOMLDecodeError) else error
         sources.report_line(f"{path}: {text}")
         sources.is_unread = True
-    for key_path, value in list(_leaves(sources.tree)):
+        return
+    sources.tree = tree
+    for key_path, value in leaves:
         declared = field_at(key_path)
         if declared is not None and isinstance(value, str) and is_file_path(declared, value):
             # A relative path is relative to the folder of the settings file.
