@@ -141,7 +141,7 @@ class Lines:
     def filled(self) -> Iterator[tuple[int, bytes]]:
         """Yield number and content, without the line end, for each line that is not blank."""
         for line in self:
-            if not line.isspace():
+            if line.strip():  # the first line may be a byte order mark alone
                 yield self.number, line.rstrip(b"\r\n")
 
     def error(self, reason: str) -> CorpusError:

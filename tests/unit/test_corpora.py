@@ -185,6 +185,7 @@ def test_a_byte_order_mark_is_no_part_of_the_first_line(tmp_path):
     assert entry.raw == b'{"id": "a", "text": "one"}'
     (entry,) = CorpusReader(write(tmp_path, "d.txt", b"\xef\xbb\xbfone"))
     assert entry.text == "one"
+    assert list(CorpusReader(write(tmp_path, "d.txt", b"\xef\xbb\xbf"))) == []
 
 
 # Plain text
