@@ -29,7 +29,8 @@ def check_target(path: Path, profile: str, config: Path | None) -> None:
         text = _text_of(path)
         profiles = tomllib.loads(text).get("profiles")
     except (ValueError, RecursionError) as error:  # also of a text that is not UTF-8
-        raise SettingsError(f"--apply {path}: no TOML: {error}") from error
+        reason = "nested too deeply" if isinstance(error, RecursionError) else error
+        raise SettingsError(f"--apply {path}: no TOML: {reason}") from error
     has_profile = isinstance(profiles, dict) and profile in profiles
     # The recommendation is made from the profile in `config`. In another file it would replace a different profile.
     if has_profile and (config is None or not path.samefile(config)):

@@ -115,7 +115,11 @@ def _read_file(sources: Sources, path: Path) -> None:
     try:
         tree = tomllib.loads(read_utf8(path, must_be_regular=False))
         leaves = list(_leaves(tree))
-    except (ValueError, RecursionError) as error:
+    except RecursionError:
+        sources.report_line(f"{path}: is nested too deeply")
+        sources.is_unread = True
+        return
+    except ValueError as error:
         text = f"is not TOML: {error}" if isinstance(error, tomllib.TOMLDecodeError) else error
         sources.report_line(f"{path}: {text}")
         sources.is_unread = True

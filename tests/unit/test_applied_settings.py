@@ -44,7 +44,7 @@ def test_a_section_is_replaced_and_everything_else_stays(before, after):
         (f"{SERVERS}\n{OLD}", False, "has a profile 'articles'"),
         ("[profiles.articles", False, "no TOML"),
         ("# f\udcfcr alle", False, "no TOML"),
-        (f"x = {'[' * 3_000}", False, "no TOML"),
+        (f"x = {'[' * 3_000}", False, "no TOML: nested too deeply"),
         ('profiles = {other = {topics = ["other"]}}', False, "streamdedup.toml with the new section: is not TOML"),
         (f"{SERVERS}\n[profiles.other]\ntopics = 5\n", False, "profiles.other.topics"),
         (f'profiles.articles.topics = ["a"]\n{SERVERS}', True, "section of its own"),
