@@ -1,7 +1,6 @@
 """docs/architecture.md names files that exist, and every folder of the package."""
 
 import re
-from collections import Counter
 from pathlib import Path
 
 from test_docs import named, prose, section
@@ -38,9 +37,3 @@ def test_every_module_at_the_top_level_is_named():
     modules = {path.name for path in PACKAGE.glob("*.py") if not path.name.startswith("__")}
     (paragraph,) = re.findall(r"^\w+ modules are at the top level.*?\n\n", PAGE, re.MULTILINE | re.DOTALL)
     assert set(named(paragraph)) == modules
-
-
-def test_every_class_of_the_package_has_a_name_of_its_own():
-    modules = [path.read_text(encoding="utf-8") for path in PACKAGE.rglob("*.py")]
-    classes = Counter(name for text in modules for name in re.findall(r"^class (\w+)", text, re.MULTILINE))
-    assert [name for name, count in classes.items() if count > 1] == []

@@ -4,13 +4,11 @@ import json
 import re
 from pathlib import Path
 
-import msgspec
 import pytest
 from jsonschema import Draft202012Validator
 
 from streamdedup.detection.model import Skip
-from streamdedup.wire import ErrorCode, decode_alert, schema
-from streamdedup.wire.alerts import Alert, AlertDocument, Match
+from streamdedup.wire import ErrorCode, schema
 from streamdedup.wire.dead_letters import PREFIX
 from tests.unit.test_docs import rows, section
 
@@ -28,11 +26,6 @@ def test_an_example_of_the_page_is_valid(name, example):
     validator.validate(json.loads(example))
 
 
-@pytest.mark.parametrize("example", [example for name, example in EXAMPLES if name == "alert"])
-def test_an_alert_of_the_page_is_decoded(example):
-    assert decode_alert(example.encode()).matches
-
-
 def test_the_table_of_codes_is_complete():
     assert first_column("Dead letters, by code") == [str(code) for code in ErrorCode]
 
@@ -48,12 +41,6 @@ def test_the_tables_of_headers_are_complete():
         stem = names[0].removeprefix(PREFIX)
         listed |= {stem} | {name.removeprefix(".") for name in names[1:]}
     assert {PREFIX + name for name in listed} == set(json.loads(schema("dead-letter"))["properties"])
-
-
-def test_the_fields_of_an_alert_are_all_listed():
-    classes = (Alert, AlertDocument, Match)
-    listed = {name for row in first_column("Alerts") for name in row.replace("`", "").split(", ")}
-    assert listed == {field.name for kind in classes for field in msgspec.structs.fields(kind)}
 
 
 def test_the_fields_of_a_document_are_all_listed():

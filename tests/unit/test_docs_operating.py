@@ -24,11 +24,6 @@ HELPERS = {"_rebalanced", "_retry_or_break", "ending_at_once"}
 OUTAGES = {"OutageLog", "StreamKind"}
 #: Names of loggers, and of what limits their lines.
 LOGGERS = {"log", "_repeats"}
-#: A settings file that the examples of the page could have.
-SETTINGS = {
-    "kafka.bootstrap_servers": "localhost:9092",
-    "profiles.articles.topics": "articles",
-}
 
 
 def command_lines():
