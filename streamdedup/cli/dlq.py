@@ -121,10 +121,9 @@ def replay(
     letter_filter = conditions.filter()
     options = kafka_options(settings)
     _refuse_unknown_topics(letter_filter, options.topics)
-    if not dry_run:
-        require_confirmable("sends records to input topics", yes=yes)
     needed: dict[str, tuple[str, ...]] = dict.fromkeys(options.topics, ("READ",))
     if not dry_run:
+        require_confirmable("sends records to input topics", yes=yes)
         needed |= dict.fromkeys(letter_filter.topics or options.topics, ("READ", "WRITE"))
     partition_counts = require_topics(options, needed)
     topic_options = replace(options, topics=(settings.kafka.dead_letter_topic,))
@@ -136,22 +135,16 @@ def replay(
         total = None
         # Counting reads the dead letters once more, so a replay with --yes does without it.
         if dry_run or not yes:
-            tally = replayer.count()
-            _report("to replay", tally)
+            total = _count(replayer)
             if dry_run:
                 return
-            if not tally.replayed_count:
+            if not total:
                 if not (from_beginning or replayer.lacks_progress):
                     replayer.store_progress()  # Kafka deletes it some time after the last commit
                 return
             confirm("Replay them?", yes=yes)
-            total = tally.replayed_count
         _report("replayed", _run(replayer, total))
-    if letter_filter.accepts_all:
-        group = group_of(options.group_id)
-        tell_prefixed(f"the consumer group {group} stores the progress, for offsets.retention.minutes of the broker")
-    else:
-        tell_prefixed("--code, --topic and --since store no progress: the next replay sends these dead letters again")
+    _tell_progress(group_of(options.group_id), is_stored=letter_filter.accepts_all)
 
 
 def _refuse_unknown_topics(letter_filter: DeadLetterFilter, existing: tuple[str, ...]) -> None:
@@ -173,6 +166,13 @@ def _tell_start(replayer: DeadLetterReplay, options: KafkaOptions, *, must_have_
             cure = "run it without --yes, limit it by --since, or add --from-beginning"
             raise StreamdedupError(f"--yes: {notice}: {cure}")
         tell_prefixed(notice)
+
+
+def _tell_progress(group: str, *, is_stored: bool) -> None:
+    if is_stored:
+        tell_prefixed(f"the consumer group {group} stores the progress, for offsets.retention.minutes of the broker")
+    else:
+        tell_prefixed("--code, --topic and --since store no progress: the next replay sends these dead letters again")
 
 
 def _letters(reader: ReaderToEnds) -> Iterator[DeadLetter]:
@@ -216,6 +216,13 @@ def _fields(letter: DeadLetter, decoders: dict[str, Decoder]) -> bytes | None:
         tell_prefixed(f"values are shown as bytes: {error}")
         decoders.clear()
         return None
+
+
+def _count(replayer: DeadLetterReplay) -> int:
+    """Report the dead letters to replay, and return their number."""
+    tally = replayer.count()
+    _report("to replay", tally)
+    return tally.replayed_count
 
 
 def _run(replayer: DeadLetterReplay, total: int | None) -> Tally:

@@ -43,6 +43,16 @@ from streamdedup.wire.formats.fields import Headers
 from streamdedup.wire.formats.json import repair_json
 from streamdedup.wire.formats.registry import KEY_ID_HEADER, Write
 
+RateOption = Annotated[
+    float, typer.Option("--rate", min=0, help="Records per second; 0 for no limit.", show_default=False)
+]
+SkipUnreadableOption = Annotated[
+    bool, typer.Option("--skip-unreadable", help="Leave malformed lines out, instead of sending them.")
+]
+EraseScopeOption = Annotated[
+    str | None,
+    typer.Option(metavar="SCOPE", help="Instead of files: a tombstone for each document of the topic in a scope."),
+]
 _Function = TypeVar("_Function")
 
 
@@ -52,22 +62,15 @@ def produce(  # noqa: PLR0913  one argument per option
     topic: Annotated[str, typer.Option("--topic", "-t", help="Input topic of a profile.")],
     config: ConfigOption = None,
     assignments: SetOption = None,
-    rate: Annotated[
-        float, typer.Option("--rate", min=0, help="Records per second; 0 for no limit.", show_default=False)
-    ] = 0.0,
+    rate: RateOption = 0.0,
     limit: Annotated[int | None, typer.Option("--limit", "-n", min=1, help="Stop after this many records.")] = None,
     corpus_format: FormatOption = "auto",
     id_column: IdColumnOption = None,
     text_column: TextColumnOption = None,
     source_column: Annotated[str | None, typer.Option(help="Column of the source, in a table.")] = None,
     published_at_column: Annotated[str | None, typer.Option(help="Column of the time of publication.")] = None,
-    skip_unreadable: Annotated[
-        bool, typer.Option("--skip-unreadable", help="Leave malformed lines out, instead of sending them.")
-    ] = False,
-    erase_scope: Annotated[
-        str | None,
-        typer.Option(metavar="SCOPE", help="Instead of files: a tombstone for each document of the topic in a scope."),
-    ] = None,
+    skip_unreadable: SkipUnreadableOption = False,
+    erase_scope: EraseScopeOption = None,
 ) -> None:
     """Send a corpus into an input topic, each document keyed by its id.
 
@@ -101,8 +104,21 @@ def produce(  # noqa: PLR0913  one argument per option
     leaves_out_malformed = skip_unreadable or writers.value is not None  # a malformed line fits no schema
     limit = limit and min(limit, sys.maxsize)
     records = islice(_records(readers, inputs, decoder, writers, leaves_out_malformed=leaves_out_malformed), limit)
+    _send_all(kafka_options(settings), topic, records, Pace(rate), inputs, leaves_out_malformed=leaves_out_malformed)
+
+
+def _send_all(
+    options: KafkaOptions,
+    topic: str,
+    records: Iterable[tuple[str, bytes | None, bytes | None]],
+    pace: Pace,
+    inputs: FileEntries,
+    *,
+    leaves_out_malformed: bool,
+) -> None:
+    """Send the records that are made from ``inputs``, and tell their count and what was left out."""
     started = time.monotonic()
-    sent_count, large_count, is_interrupted = _send(kafka_options(settings), topic, records, Pace(rate))
+    sent_count, large_count, is_interrupted = _send(options, topic, records, pace)
     end = ", until the interruption" if is_interrupted else ""
     if count := inputs.malformed.count:
         end += f"; {counted(count, 'line')} {'left out:' if leaves_out_malformed else 'that are'} no documents"
