@@ -119,8 +119,8 @@ class Service:
         )
         self.engine = Engine({"articles": profile}, self.metrics, lambda: 0)
         self.feeds = Feeds(
-            Feed(alerts_kind(AlertReader()), "duplicates", open_reader, self.metrics, max_subscribers=2),
-            Feed(DEAD_LETTERS, "letters", open_letters, self.metrics, max_subscribers=2),
+            Feed(alerts_kind(AlertReader()), "duplicates", open_reader, self.metrics),
+            Feed(DEAD_LETTERS, "letters", open_letters, self.metrics),
         )
         self.aligner = TextAligner(self.texts.open, texts_timeout_s)
         app = create_app(self.engine, self.aligner, self.feeds, self.metrics, max_body_bytes)

@@ -91,12 +91,11 @@ def with_copies(promising: list[int], copies: Sequence[int], hit: BucketHits) ->
 class CopyBuckets:
     """The buckets of exact copies, in which a document finds the copies that full ordinary buckets hide or refused.
 
-    The entries that are read at once weigh at most ``budget_bytes``, and so do the returned ones.
+    The entries that are read at once weigh at most ``BUDGET_BYTES``, and so do the returned ones.
     """
 
-    def __init__(self, store: DocumentStore, budget_bytes: int = BUDGET_BYTES) -> None:
+    def __init__(self, store: DocumentStore) -> None:
         self._store = store
-        self._budget_bytes = budget_bytes
 
     def insert_and_look_up(
         self, batch: InsertedBatch, hits: Mapping[int, BucketHits], fences: Sequence[Fence]
@@ -139,13 +138,13 @@ class CopyBuckets:
         own_numbers = {batch.entries[row].number for row, hit in hits.items() if hit.needs_copies}
         documents: list[tuple[int, int, bytes]] = []
         within_budget: dict[int, IndexEntry] = {}
-        for entries in read_chunks(self._store, members, self._budget_bytes):
+        for entries in read_chunks(self._store, members):
             documents += [
                 (entry.time_ms, entry.number, entry.digest)
                 for entry in entries.values()
                 if not entry.deleted and entry.number not in own_numbers
             ]
-            if weight_bytes(entries.values()) + weight_bytes(within_budget.values()) <= self._budget_bytes:
+            if weight_bytes(entries.values()) + weight_bytes(within_budget.values()) <= BUDGET_BYTES:
                 within_budget |= entries
         latest_last = [(number, digest) for _, number, digest in sorted(documents)]
         return FoundNearCapacity(latest_last, removals), within_budget

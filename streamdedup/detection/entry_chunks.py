@@ -18,17 +18,12 @@ _REQUEST_ENTRIES = 2_000
 
 
 def read_chunks(
-    store: EntryReading,
-    numbers: Iterable[int],
-    budget_bytes: int = BUDGET_BYTES,
-    read_before: Mapping[int, IndexEntry] | None = None,
+    store: EntryReading, numbers: Iterable[int], read_before: Mapping[int, IndexEntry] | None = None
 ) -> Iterator[dict[int, IndexEntry]]:
-    """Yield the entries that exist, in chunks within the budget.
+    """Yield the entries that exist, in chunks of at most ``BUDGET_BYTES``; a single entry may weigh more.
 
     Args:
         numbers: Document numbers; each distinct one is read once.
-        budget_bytes: Largest weight for entries that are held at once, in bytes; at least 1. A single entry may weigh
-            more.
         read_before: Entries that the caller has already, by number; the first chunk, not read again.
     """
     distinct = dict.fromkeys(numbers)
@@ -38,7 +33,7 @@ def read_chunks(
     while pending:
         requested = pending[:_REQUEST_ENTRIES]
         # None for a number without an entry; a number that did not fit in the reply is missing.
-        entries = store.read_entries(requested, budget_bytes)
+        entries = store.read_entries(requested, BUDGET_BYTES)
         yield {number: entry for number, entry in entries.items() if entry is not None}
         pending = [number for number in requested if number not in entries] + pending[_REQUEST_ENTRIES:]
 

@@ -14,7 +14,7 @@ from numpy.typing import NDArray
 
 from streamdedup.detection.candidates import BucketHits, Copies, promising_candidates, with_copies
 from streamdedup.detection.comparison import Comparer, rows_by_candidate
-from streamdedup.detection.entry_chunks import BUDGET_BYTES, read_chunks
+from streamdedup.detection.entry_chunks import read_chunks
 from streamdedup.detection.model import DetectionResult, DetectorOptions, pair_key, pair_side
 from streamdedup.detection.suppression import SuppressionRule
 from streamdedup.index.contract import EntryReading
@@ -41,15 +41,12 @@ class RowMatches(NamedTuple):
 
 
 class Verifier:
-    """Finds the near-duplicates among candidates; the entries that are read at once weigh at most ``budget_bytes``."""
+    """Finds the near-duplicates among candidates, whose entries are read in chunks."""
 
-    def __init__(
-        self, options: DetectorOptions, store: EntryReading, sketcher: Sketcher, budget_bytes: int = BUDGET_BYTES
-    ) -> None:
+    def __init__(self, options: DetectorOptions, store: EntryReading, sketcher: Sketcher) -> None:
         self._options = options
         self._store = store
         self._sketcher = sketcher
-        self._budget_bytes = budget_bytes
 
     def verify(
         self,
@@ -113,7 +110,7 @@ class Verifier:
         """
         near: dict[tuple[int, int], tuple[bytes, Match]] = {}
         rules: dict[tuple[int, int], SuppressionRule] = {}
-        for chunk in read_chunks(self._store, rows_of, self._budget_bytes, read_before):
+        for chunk in read_chunks(self._store, rows_of, read_before):
             near_in_chunk = comparer.near_duplicates(rows_of, chunk)
             if self._options.suppression is not None:
                 rules |= self._options.suppression.suppressed_pairs(near_in_chunk, entries, chunk)

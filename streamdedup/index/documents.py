@@ -41,8 +41,6 @@ RETURNING_STATES = frozenset(
 
 #: Stored bytes per source hash.
 SOURCE_BYTES = 8
-#: Largest stored caption, in bytes; the stored length has one byte.
-MAX_CAPTION_BYTES = 255
 
 
 class Content(msgspec.Struct, frozen=True, gc=False):
@@ -60,8 +58,8 @@ class Content(msgspec.Struct, frozen=True, gc=False):
             Pair keys contain this name, so that a new incarnation is alerted again.
         source: Hash of the document's source, ``SOURCE_BYTES`` long; None where the source is not known.
         scope: Stored form of the document's scope, ``SCOPE_BYTES`` long; None in profiles without scopes.
-        caption: Label, source and publication time for people, at most ``MAX_CAPTION_BYTES``; None without a caption.
-            No comparison reads it.
+        caption: Label, source and publication time for people, at most 255 bytes, since its stored length has one
+            byte; None without a caption. No comparison reads it.
     """
 
     sketch: Sketch

@@ -41,7 +41,7 @@ COMMIT_MARGIN_S = 5.0
 #: Largest number of unacknowledged records of a ``Feeder``: enough small records to fill two record batches in each of
 #: a few partitions.
 MAX_IN_FLIGHT_RECORDS = 5_000
-#: Largest number of unacknowledged bytes of keys, values and headers of a ``Feeder``.
+#: Largest number of unacknowledged bytes of keys, values and headers of a ``Feeder``; a longer record goes alone.
 MAX_IN_FLIGHT_BYTES = 16 * 1_048_576
 
 
@@ -219,24 +219,13 @@ class Feeder:
 
     Args:
         options: How to connect, and the limits of the producer. Group, input topics and transactional id are not used.
-        max_in_flight_records: Limit of unacknowledged records.
-        max_in_flight_bytes: Limit of unacknowledged bytes of keys, values and headers; a longer record goes alone.
         on_too_large: Called with name and reason for each record that is too large, in place of an error. Switches
             idempotence off: the idempotent producer of kafka-python 3.0 fails all records after a refused one.
     """
 
-    def __init__(
-        self,
-        options: KafkaOptions,
-        *,
-        max_in_flight_records: int = MAX_IN_FLIGHT_RECORDS,
-        max_in_flight_bytes: int = MAX_IN_FLIGHT_BYTES,
-        on_too_large: Callable[[str, str], None] | None = None,
-    ) -> None:
+    def __init__(self, options: KafkaOptions, *, on_too_large: Callable[[str, str], None] | None = None) -> None:
         cap_client_logging()
         self._options = options
-        self._max_records = max_in_flight_records
-        self._max_bytes = max_in_flight_bytes
         self._on_too_large = on_too_large
         self._in_flight: deque[_InFlight] = deque()  # the oldest first
         self._in_flight_bytes = 0
@@ -314,8 +303,8 @@ class Feeder:
         """Wait until another ``size_bytes`` may be in flight; also check the oldest records that are settled."""
         while self._in_flight and (
             self._in_flight[0].future.is_done
-            or len(self._in_flight) >= self._max_records
-            or self._in_flight_bytes + size_bytes > self._max_bytes
+            or len(self._in_flight) >= MAX_IN_FLIGHT_RECORDS
+            or self._in_flight_bytes + size_bytes > MAX_IN_FLIGHT_BYTES
         ):
             self._await_oldest()
 

@@ -166,13 +166,11 @@ class Feed:
         topic: str,
         open_reader: Callable[[], TopicFollower],
         metrics: ServeMetrics,
-        max_subscribers: int = MAX_SUBSCRIBERS,
     ) -> None:
         self._kind = kind
         self._topic = topic
         self._open_reader = open_reader
         self._metrics = metrics
-        self._max_subscribers = max_subscribers
         #: Name of the problem, and end reason of streams, where the topic cannot be read.
         self._unavailable = f"{kind.name}-unavailable"
         self._subscribers: set[Subscriber] = set()
@@ -191,7 +189,7 @@ class Feed:
     @asynccontextmanager
     async def subscribe(self, profile: str | None, start: StreamStart) -> AsyncIterator[Subscriber]:
         """Add a subscriber, which gets the events of a profile (None: of all profiles) from ``start`` on."""
-        if len(self._subscribers) >= self._max_subscribers:
+        if len(self._subscribers) >= MAX_SUBSCRIBERS:
             raise RequestProblem("too-many-requests", "too many subscribers", retry_after_s=_RETRY_S)
         subscriber = Subscriber(self._topic, self._kind.event, profile, is_new=start.last is None)
         self._subscribers.add(subscriber)

@@ -176,7 +176,7 @@ def false_candidates(
     return total * index_documents / _MEASURED_DOCUMENTS
 
 
-def banding_cost(banding: Banding, threshold: float, index_documents: int = REFERENCE_DOCUMENTS) -> float:
+def banding_cost(banding: Banding, threshold: float) -> float:
     """Return a banding's cost in bands; arguments as for `false_candidates`.
 
         cost(b, r) = b + w F(b, r),    F(b, r) = (N / 19,043) * sum over i of n_i (1 - (1 - s_i^r)^b)
@@ -199,16 +199,10 @@ def banding_cost(banding: Banding, threshold: float, index_documents: int = REFE
     Bands also cost memory (`BAND_BYTES`), so few bands win until false candidates outweigh them: 12 x 5 is cheapest
     from N = 540,000, 16 x 6 from 1.6 million on. Other corpora have other neighbours; N scales them.
     """
-    return banding.bands + FALSE_CANDIDATE_WEIGHT * false_candidates(banding, threshold, index_documents)
+    return banding.bands + FALSE_CANDIDATE_WEIGHT * false_candidates(banding, threshold)
 
 
-def choose_banding(
-    threshold: float,
-    min_recall: float,
-    max_permutations: int = 128,
-    shared: int = 1,
-    index_documents: int = REFERENCE_DOCUMENTS,
-) -> Banding:
+def choose_banding(threshold: float, min_recall: float, max_permutations: int = 128, shared: int = 1) -> Banding:
     """Choose the cheapest banding that reaches the recall; at equal cost the one with fewer permutations.
 
     Args:
@@ -222,8 +216,8 @@ def choose_banding(
         raise ValueError(f"the threshold must be above 0 and at most 1, not {threshold}")
     if not 0.0 < min_recall <= 1.0:
         raise ValueError(f"the minimum recall must be above 0 and at most 1, not {min_recall}")
-    if shared < 1 or max_permutations < 1 or index_documents < 0:
-        raise ValueError("shared bands and permutations must be at least 1, documents at least 0")
+    if shared < 1 or max_permutations < 1:
+        raise ValueError("shared bands and permutations must be at least 1")
     # At least ``shared`` bands within the permutations; ``miss`` is exact also for a recall near 1.
     reaching = [
         banding
@@ -237,7 +231,7 @@ def choose_banding(
             f"{threshold:g} by {shared} shared band(s): lower the minimum recall, raise the threshold or allow more "
             f"permutations"
         )
-    return min(reaching, key=lambda banding: (banding_cost(banding, threshold, index_documents), banding.permutations))
+    return min(reaching, key=lambda banding: (banding_cost(banding, threshold), banding.permutations))
 
 
 def _crc_tables() -> NDArray[np.uint32]:

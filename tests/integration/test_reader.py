@@ -8,6 +8,7 @@ import pytest
 
 from streamdedup.embedded import MOCK_API_VERSION, MockBroker
 from streamdedup.errors import BrokerMisconfigured, BrokerUnavailable, DecodeError
+from streamdedup.kafka import producer
 from streamdedup.kafka.producer import Feeder
 from streamdedup.kafka.reader import RecordFetcher, TopicReader
 from streamdedup.position import Position
@@ -153,10 +154,11 @@ def test_a_record_that_has_expired_is_none_and_no_other_record(mock):
     assert last.key == b"39"
 
 
-def test_a_feeder_delivers_everything_once_and_in_order(kafka, new_topic):
+def test_a_feeder_delivers_everything_once_and_in_order(kafka, new_topic, monkeypatch):
+    monkeypatch.setattr(producer, "MAX_IN_FLIGHT_RECORDS", 50)
     topic = new_topic(partitions=3)
     with TopicReader(kafka_options(kafka, topic)) as reader:
-        with Feeder(kafka_options(kafka, topic), max_in_flight_records=50) as feeder:
+        with Feeder(kafka_options(kafka, topic)) as feeder:
             for number in range(2000):
                 feeder.send(topic, b"%d" % (number % 7), b"%d" % number, timestamp_ms=1_700_000_000_000 + number)
         records = read(reader, 2000)
@@ -168,9 +170,10 @@ def test_a_feeder_delivers_everything_once_and_in_order(kafka, new_topic):
     assert by_key == {b"%d" % key: list(range(key, 2000, 7)) for key in range(7)}
 
 
-def test_a_feeder_limits_unacknowledged_records(mock):
+def test_a_feeder_limits_unacknowledged_records(mock, monkeypatch):
+    monkeypatch.setattr(producer, "MAX_IN_FLIGHT_BYTES", 1000)
     _, options = mock
-    with Feeder(options, max_in_flight_records=10, max_in_flight_bytes=1000) as feeder:
+    with Feeder(options) as feeder:
         for number in range(100):
             feeder.send("small", None, b"x" * 300)
             assert number + 1 - feeder.delivered_count <= 4

@@ -11,14 +11,13 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from streamdedup.detection import appending, comparison, lifecycle, preparation
-from streamdedup.detection.candidates import STORM_CANDIDATES, BucketHits, CopyBuckets, promising_candidates
+from streamdedup.detection import appending, candidates, comparison, entry_chunks, lifecycle, preparation
+from streamdedup.detection.candidates import STORM_CANDIDATES, BucketHits, promising_candidates
 from streamdedup.detection.entry_chunks import read_chunks, weight_bytes
 from streamdedup.detection.limits import ReachedLimits
 from streamdedup.detection.lookup import IndexLookup, LookupQuery
 from streamdedup.detection.model import Skip, document_number
 from streamdedup.detection.suppression import Suppression
-from streamdedup.detection.verification import Verifier
 from streamdedup.index.documents import InsertResult, InsertState
 from streamdedup.index.entries import decode_entries, encode_entries
 from streamdedup.index.memory import MemoryIndex
@@ -494,15 +493,16 @@ def test_the_budget_of_a_chunk_does_not_change_the_result(seed, budget_bytes, ca
     for budget in (budget_bytes, 10**9):
         rng = random.Random(seed)
         stream = Stream(options, MemoryIndex(bucket_cap=cap))
-        stream.detector._verifier = Verifier(options, stream.store, stream.detector._preparer.sketcher, budget)
-        stream.detector._copy_buckets = CopyBuckets(stream.store, budget)
         texts = [a_text(rng, 12) for _ in range(4)]
         results.append([])
         for first in range(0, 80, 20):
             sent = [edited(rng, rng.choice(texts)) if rng.random() < 0.6 else rng.choice(texts) for _ in range(20)]
             ids = [f"d{rng.randrange(60)}" for _ in sent]
             batch = {i: a_document(i, sent[at], first + at, time_ms=first + at) for at, i in enumerate(ids)}
-            results[-1].append(stream.index(*batch.values()))
+            with pytest.MonkeyPatch.context() as patch:
+                for module in (candidates, entry_chunks):
+                    patch.setattr(module, "BUDGET_BYTES", budget)
+                results[-1].append(stream.index(*batch.values()))
         results[-1].append((stream.store._copies, stream.store._pending_matches, stream.store._claims))
     small, large = ([*map(_comparable, each)] for each in results)
     assert small == large
@@ -512,7 +512,7 @@ def _comparable(part):
     return [list(entries._entries.items()) for entries in part] if isinstance(part, tuple) else part
 
 
-def test_entries_of_candidates_are_held_in_chunks_of_the_budget():
+def test_entries_of_candidates_are_held_in_chunks_of_the_budget(monkeypatch):
     store = Weighed()
     stream = Stream(OPTIONS, store)
     rng = random.Random(7)
@@ -520,7 +520,7 @@ def test_entries_of_candidates_are_held_in_chunks_of_the_budget():
     for at in range(40):
         stream.index(a_document(f"d{at}", edited(rng, text), at))
     each = weight_bytes(store.get_entries([document_number("articles", "d0")]).values())
-    stream.detector._verifier = Verifier(OPTIONS, store, stream.detector._preparer.sketcher, budget_bytes=4 * each)
+    monkeypatch.setattr(entry_chunks, "BUDGET_BYTES", 4 * each)
     store.weights.clear()
     result = stream.index(a_document("new", text, 99))
     assert result.accepted_count == 40

@@ -73,7 +73,8 @@ def test_no_client_is_opened_beside_members_with_another_index(monkeypatch):
 def test_a_feeder_always_has_as_many_bytes_in_flight_as_its_limit_allows(monkeypatch):
     producer = Producer()
     monkeypatch.setattr(compat, "build", lambda *_: producer)
-    feeder = Feeder(OPTIONS, max_in_flight_bytes=10)
+    monkeypatch.setattr("streamdedup.kafka.producer.MAX_IN_FLIGHT_BYTES", 10)
+    feeder = Feeder(OPTIONS)
     in_flight = []
     for size_bytes in [4] * 6 + [11, 4, 4, 4]:
         feeder.send("t", None, b"x" * size_bytes)

@@ -135,8 +135,11 @@ class TestChoice:
         ("documents", "banding"),
         [(50_000, Banding(7, 3)), (300_000, Banding(9, 4)), (1_000_000, Banding(12, 5)), (3_000_000, Banding(16, 6))],
     )
-    def test_a_larger_index_gets_more_selective_bands(self, documents, banding):
-        assert choose_banding(0.8, 0.99, index_documents=documents) == banding
+    def test_more_false_candidates_get_more_selective_bands(self, monkeypatch, documents, banding):
+        # The false candidates of an index of so many documents.
+        weight = lsh.FALSE_CANDIDATE_WEIGHT * documents / lsh.REFERENCE_DOCUMENTS
+        monkeypatch.setattr(lsh, "FALSE_CANDIDATE_WEIGHT", weight)
+        assert choose_banding(0.8, 0.99) == banding
 
     @settings(max_examples=examples(50))
     @given(st.floats(0.3, 1), st.floats(0.5, 0.999), st.integers(16, 64), st.integers(1, 3))
@@ -194,7 +197,6 @@ class TestChoice:
             ({"threshold": 0.8, "min_recall": 1.01}, "recall"),
             ({"threshold": 0.8, "min_recall": 0.9, "shared": 0}, "at least 1"),
             ({"threshold": 0.8, "min_recall": 0.9, "max_permutations": 0}, "at least 1"),
-            ({"threshold": 0.8, "min_recall": 0.9, "index_documents": -1}, "at least 0"),
         ],
     )
     def test_arguments_outside_their_range_are_refused(self, arguments, text):

@@ -502,7 +502,8 @@ class TestDeadLetters:
             async with EventClient(service.app, last_id="duplicates:0", path=LETTERS) as client:
                 assert await client.event() == ("gap", {"reason": "unknown", "from": "duplicates:0"}, "letters:2")
 
-    async def test_each_kind_of_stream_fails_and_is_limited_for_itself(self):
+    async def test_each_kind_of_stream_fails_and_is_limited_for_itself(self, monkeypatch):
+        monkeypatch.setattr(feed, "MAX_SUBSCRIBERS", 2)
         letters = MemoryTopic(1, "letters")
         with capture_logs() as logged:
             async with (
@@ -584,7 +585,8 @@ class TestAccess:
         with closing(Service(open_reader=refused)) as service, service.client as client:
             assert "has no such topic; the reason is in the log" in client.get("/v1/alerts").json()["detail"]
 
-    async def test_subscribers_have_a_limit_beside_that_of_requests(self):
+    async def test_subscribers_have_a_limit_beside_that_of_requests(self, monkeypatch):
+        monkeypatch.setattr(feed, "MAX_SUBSCRIBERS", 2)
         async with (
             a_service(MemoryTopic(), max_requests=1) as service,
             EventClient(service.app) as first,
