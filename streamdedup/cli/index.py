@@ -191,7 +191,6 @@ def _losses(
 
 
 def _of_topics(committed: Mapping[Partition, CommittedOffset], profile: Profile) -> dict[Partition, CommittedOffset]:
-    """Return the committed offsets in the topics of a profile."""
     return {partition: offset for partition, offset in committed.items() if partition.topic in profile.topics}
 
 

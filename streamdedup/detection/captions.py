@@ -30,8 +30,8 @@ class Caption(NamedTuple):
     """The parts of a caption; an absent one is empty.
 
     Attributes:
-        source: Source; a source longer than ``PART_BYTES`` is cut and ends in an ellipsis.
-        published_at: Publication time; absent if longer than ``PART_BYTES``.
+        source: A source longer than ``PART_BYTES`` is cut and ends in an ellipsis.
+        published_at: Absent if longer than ``PART_BYTES``.
     """
 
     label: str = ""

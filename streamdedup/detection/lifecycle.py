@@ -81,9 +81,8 @@ class Lifecycle:
 
         Claims stay until they expire (rule 9): they hold hashes and a position, nothing of the text.
 
-        Args:
-            documents: Documents to delete. A document that is not in the index gets a marker, too, so that a delayed
-                earlier version is not inserted; a deletion with a doubtful id is refused instead.
+        A document that is not in the index gets a marker, too, so that a delayed earlier version is not inserted; a
+        deletion with a doubtful id is refused instead.
         """
         numbers = [document_number(self._options.profile, document.id) for document in documents]
         entries = self._store.get_entries(numbers)

@@ -48,8 +48,8 @@ class LookupQuery(NamedTuple):
 
     Attributes:
         threshold: Least similarity for a match; None for the profile's threshold and containment rule.
-        source: Source; None where unknown: rules about sources do not apply then.
-        scope: Scope; None for the profile's default.
+        source: None where unknown: rules about sources do not apply then.
+        scope: None for the profile's default.
     """
 
     text: str

@@ -52,7 +52,7 @@ class DetectorOptions:
     """Rules and limits of one profile, as the detector uses them.
 
     Attributes:
-        profile: Profile name; part of the document numbers.
+        profile: Part of the document numbers.
         permutations: Signature length; at least bands times rows.
         threshold: Least similarity for a reported pair, in (0, 1].
         containment: Rule by which pairs below the threshold are reported; None for no rule.
@@ -156,10 +156,7 @@ class InsertedBatch:
     Attributes:
         entries: The entries to compare; some differ from the prepared ones (``lifecycle``).
         states: What the index did with each version.
-        band_keys: Band keys, (n, bands).
-        skips: Reason for each document that is not inserted in buckets, by row.
         looked_up: Rows to insert in buckets and to look up.
-        refused: Documents that can never be processed, with the reason.
         missing_positions: Positions of those refused appends whose document is missing from the index; they may have
             pending matches, to be deleted after the commit.
     """

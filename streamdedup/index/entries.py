@@ -252,7 +252,6 @@ _COUNTS, _MEMBER_BYTES = struct.Struct(">HHq6s6s"), 24
 
 
 def decode_counts(reply: bytes) -> ClusterCounts:
-    """Decode the counts of a cluster."""
     size, sources, earliest, since, until = _COUNTS.unpack_from(reply)
     return ClusterCounts(
         size, sources, earliest, int.from_bytes(since, signed=True), int.from_bytes(until, signed=True)

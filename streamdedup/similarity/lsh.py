@@ -29,7 +29,7 @@ from typing import Final, Literal
 import numpy as np
 from numpy.typing import NDArray
 
-#: Index size N that a banding is chosen for unless told otherwise: 10,000 documents a day, kept for 30 days.
+#: Index size N that a banding is chosen for: 10,000 documents a day, kept for 30 days.
 REFERENCE_DOCUMENTS: Final = 300_000
 #: Price w of one false candidate in bands (`banding_cost`).
 FALSE_CANDIDATE_WEIGHT: Final = 2.0
@@ -165,7 +165,6 @@ def false_candidates(
     """Estimate the candidates below the threshold for a new document, as on Reuters-21578.
 
     Args:
-        index_documents: Number N of documents in the index.
         unit: Shingle unit: words by 3, or characters by 5. ``choose_banding`` always assumes words.
     """
     total = 0.0
@@ -177,7 +176,7 @@ def false_candidates(
 
 
 def banding_cost(banding: Banding, threshold: float) -> float:
-    """Return a banding's cost in bands; arguments as for `false_candidates`.
+    """Return a banding's cost in bands.
 
         cost(b, r) = b + w F(b, r),    F(b, r) = (N / 19,043) * sum over i of n_i (1 - (1 - s_i^r)^b)
 
@@ -197,7 +196,7 @@ def banding_cost(banding: Banding, threshold: float) -> float:
         16 x 6         96             0.9923   446                    540.0                       0.80   17.6
 
     Bands also cost memory (`BAND_BYTES`), so few bands win until false candidates outweigh them: 12 x 5 is cheapest
-    from N = 540,000, 16 x 6 from 1.6 million on. Other corpora have other neighbours; N scales them.
+    from N = 540,000, 16 x 6 from 1.6 million on. Other corpora have other neighbours.
     """
     return banding.bands + FALSE_CANDIDATE_WEIGHT * false_candidates(banding, threshold)
 

@@ -204,7 +204,6 @@ class Shingler:
         Args:
             tails: `ShingleBatch.tails` by stored text.
             empty: Whether a stored text has no elements.
-            texts: The texts to append.
 
         Returns:
             The gained hashes; stop shingles only where all gained shingles are such. `token_counts` of the appended

@@ -49,7 +49,7 @@ class TuningPlan:
     """The settings to compare.
 
     Attributes:
-        name, profile: The profile's name, and the settings that do not vary.
+        profile: The settings that do not vary.
         kinds: Shingle kinds to try.
         thresholds: Each above 0, at most 1.
         recalls: Minimum recalls, each above 0, at most 1.

@@ -66,9 +66,7 @@ class Study:
     """A sample with one shingle kind. A pair is *alerted* if it reaches the threshold or fulfils the containment rule.
 
     Args:
-        options: Shingle kind.
         texts: The sample, in the order of arrival.
-        family: Signature hash functions.
         scopes: Scope of each text; empty without scopes.
         text_numbers: int64 (n,); numbers of the texts that are used, ascending; None for all.
         floor: Least similarity of joined pairs, above 0, at most 1. Pairs below it are unknown at any threshold.

@@ -144,10 +144,10 @@ def encode_alert(
 ) -> list[bytes]:
     """Return the messages for an alert, in order; none for an alert without matches.
 
-    Equal alerts give equal bytes. The limit on bytes may leave fewer than ``max_matches`` in a message.
+    Matches are sorted, so that equal alerts give equal bytes. The limit on bytes may leave fewer than ``max_matches``
+    in a message.
 
     Args:
-        alert: The alert; its matches are sorted here.
         max_matches: Largest number of matches in a message, at least 1.
         max_bytes: Limit on a message, with its key (the document id), headers and framing; at least
             ``MIN_ALERT_BYTES``.

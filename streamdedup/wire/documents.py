@@ -59,11 +59,10 @@ class Document(msgspec.Struct, frozen=True, gc=False):  # gc=False: texts and nu
 
     Attributes:
         id: Document id; 1 to 1,024 UTF-8 bytes without control characters.
-        text: The text; empty for a deletion. Contains no lone surrogate.
+        text: Empty for a deletion. Contains no lone surrogate.
         time_ms: Record time in milliseconds since the epoch.
-        source: Document source, unchanged.
-        published_at: Publication time, unchanged and not interpreted.
-        scope: Scope; None in a profile without scopes, and for appends and deletions, whose document keeps its own.
+        source, published_at: Unchanged; the time is not interpreted.
+        scope: None in a profile without scopes, and for appends and deletions, whose document keeps its own.
         left_out: Fields that are None because their content has a wrong type or is too long.
         doubtful: Whether the id of a deletion is a key that looks like JSON or a framed value, not like an id.
     """

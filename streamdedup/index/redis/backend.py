@@ -30,8 +30,6 @@ class RedisOptions:
     Attributes:
         prefix: First part of all keys (``redis.key_prefix``).
         address: Address of the servers without secrets, for the operator.
-        shards: Slots for each band; 1 except on a cluster.
-        bucket_layout: A key of ``buckets.LAYOUTS``.
         tcp_addresses: Host and port of each server in the settings, none for a socket file.
         uses_tls: Whether the client uses TLS; compared with the servers at ``tcp_addresses`` if none answers.
     """

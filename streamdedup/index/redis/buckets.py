@@ -73,8 +73,6 @@ LAYOUTS: Final = {
 
 
 class RedisBuckets(RedisPart):
-    """A ``BucketStore`` in Redis."""
-
     def insert_and_look_up(
         self, numbers: Sequence[int], band_keys: NDArray[np.uint32], fences: Sequence[Fence]
     ) -> Hits:

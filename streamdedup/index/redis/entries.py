@@ -40,8 +40,6 @@ class _SetChange(NamedTuple):
 
 
 class RedisEntries(RedisPart):
-    """An ``EntryStore`` in Redis."""
-
     @staticmethod
     def encode_entries(entries: Sequence[IndexEntry]) -> list[bytes]:
         return encode_entries(entries)

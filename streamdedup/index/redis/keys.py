@@ -62,10 +62,6 @@ from streamdedup.position import Partition, PartitionIncarnation, Position
 class Keys:
     """Keys and slots of one index.
 
-    Args:
-        namespace: Prefix and profile, joined by a colon.
-        shards: Slots for each band.
-
     Attributes:
         fingerprint: Key that exists as long as the index does. Of a staging index this is the key ``staging``.
         staging: Lease on the staging index; in Redis its name is ``draft``.

@@ -31,8 +31,6 @@ _CLEARED_RECORDS = 20_000
 
 
 class RedisPartitions(RedisPart):
-    """A ``PartitionStore`` in Redis."""
-
     def fence(
         self,
         partition: Partition,

@@ -26,8 +26,6 @@ from streamdedup.index.values import ClusterCounts, Fingerprint, Hits, Opening
 
 
 class RedisIndexReader(RedisReading):
-    """An ``IndexReader`` on Redis."""
-
     def __init__(self, servers: Servers, options: RedisIndexOptions) -> None:
         super().__init__(servers, options, Keys(options.namespace, options.bands, options.shards), self._call_scripts)
         self._scripts = load_scripts()

@@ -14,8 +14,6 @@ from streamdedup.wire.schema_registry import Registry
 
 
 class ValueFormat(Protocol):
-    """One value format."""
-
     def fields(self, value: bytes, headers: Headers) -> Any:
         """Return the fields in a value, an instance of ``Schema.struct``.
 
