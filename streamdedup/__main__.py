@@ -16,14 +16,14 @@ def main() -> None:
     for name in ("PROMETHEUS_MULTIPROC_DIR", "prometheus_multiproc_dir"):
         os.environ.pop(name, None)  # noqa: TID251  no setting
     if sys.argv[1:2] in (["run"], ["serve"]):
-        for number in (signal.SIGTERM, signal.SIGINT):
-            signal.signal(number, _end)
+        for signal_number in (signal.SIGTERM, signal.SIGINT):
+            signal.signal(signal_number, _end)
     from streamdedup.cli.main import main as run_command  # noqa: PLC0415  after the handlers
 
     run_command()
 
 
-def _end(_number: int, _frame: FrameType | None) -> None:
+def _end(_signal_number: int, _frame: FrameType | None) -> None:
     os._exit(0)
 
 

@@ -35,12 +35,12 @@ class FileEntries:
 
     def read(self, file: str, reader: CorpusReader) -> Iterator[Entry]:
         file = shown_name(file)
-        for number, entry in enumerate(read_with_progress(reader, file)):
+        for row, entry in enumerate(read_with_progress(reader, file)):
             if entry.problem is not None:
                 self.malformed.report(f"{entry.file}:{entry.line}", entry.problem)
             else:
                 self._document_count += 1
-                if number < _COMPARED_LINES and (first := self._file_by_id.setdefault(entry.id, file)) != file:
+                if row < _COMPARED_LINES and (first := self._file_by_id.setdefault(entry.id, file)) != file:
                     text = f"{printable(entry.id)} is an id in {first} too, so both are one document"
                     self._shared_ids.report(f"{file}:{entry.line}", text)
             yield entry

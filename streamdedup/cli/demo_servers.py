@@ -46,17 +46,17 @@ def raise_on_signals() -> None:
     server when this process ends.
     """
 
-    def end(number: int, _: object) -> None:
+    def end(signal_number: int, _: object) -> None:
         ignore_signals()
-        raise KeyboardInterrupt if number == signal.SIGINT else SystemExit(128 + number)  # as in a shell
+        raise KeyboardInterrupt if signal_number == signal.SIGINT else SystemExit(128 + signal_number)  # as in a shell
 
-    for number in _SIGNALS:
-        signal.signal(number, end)
+    for signal_number in _SIGNALS:
+        signal.signal(signal_number, end)
 
 
 def ignore_signals() -> None:
-    for number in _SIGNALS:
-        signal.signal(number, signal.SIG_IGN)
+    for signal_number in _SIGNALS:
+        signal.signal(signal_number, signal.SIG_IGN)
 
 
 class HttpProcess(ManagedProcess):

@@ -73,9 +73,7 @@ def scan(
         # The limits for storms protect a daemon; a file is compared as a whole.
         profile = profile.model_copy(update={"bucket_cap": None, "max_candidates": None})
     entries = options.entries(profile, "scan")
-    documents = (
-        document_at(number, entry.id, entry.text, entry.source, entry.scope) for number, entry in enumerate(entries)
-    )
+    documents = (document_at(row, entry.id, entry.text, entry.source, entry.scope) for row, entry in enumerate(entries))
     started = time.perf_counter()
     with output_to(output, options.inputs(profile)) as target:
         detector = detector_options("scan", profile)

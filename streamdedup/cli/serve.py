@@ -91,8 +91,8 @@ def run_service(settings: Settings) -> None:
         server = create_server(gate, feeds.end, limits, _server_options(settings), timer.begin)
         # From here on a signal lets the server end as soon as it runs. uvicorn 0.54 has these handlers while it runs,
         # and raises the signals again when it has ended.
-        for number in (signal.SIGTERM, signal.SIGINT):
-            signal.signal(number, server.handle_exit)
+        for signal_number in (signal.SIGTERM, signal.SIGINT):
+            signal.signal(signal_number, server.handle_exit)
         warm_up(profile.lookup.options for profile in profiles.values())
         freeze_heap()  # last, when all long-lived objects exist
         host, port = listener.getsockname()[:2]

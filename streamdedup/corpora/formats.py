@@ -40,18 +40,18 @@ class FileFormat:
 
 
 def _read_jsonl(stream: ByteStream, decoder: Decoder, _: Columns) -> Iterator[Entry]:
-    for number, raw in Lines(stream).filled():
-        yield decode_entry(decoder, stream.name, number, raw)
+    for line_number, raw in Lines(stream).filled():
+        yield decode_entry(decoder, stream.name, line_number, raw)
 
 
 def _read_text(stream: ByteStream, _: Decoder, __: Columns) -> Iterator[Entry]:
-    for number, raw in Lines(stream).filled():
-        default_id = line_id(stream.name, number)
+    for line_number, raw in Lines(stream).filled():
+        default_id = line_id(stream.name, line_number)
         try:
-            yield Entry(default_id, raw.decode(), stream.name, number)
+            yield Entry(default_id, raw.decode(), stream.name, line_number)
         except UnicodeDecodeError as error:
             problem = f"not UTF-8: invalid byte at position {error.start:,}"
-            yield Entry(default_id, "", stream.name, number, raw, problem=problem, code=ErrorCode.NOT_UTF8)
+            yield Entry(default_id, "", stream.name, line_number, raw, problem=problem, code=ErrorCode.NOT_UTF8)
 
 
 FORMATS: Final[dict[Format, FileFormat]] = {

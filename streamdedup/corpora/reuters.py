@@ -40,7 +40,7 @@ def read_reuters(stream: ByteStream, _: Decoder, __: Columns) -> Iterator[Entry]
         if line.lstrip().startswith(b"<REUTERS"):
             if article:
                 raise lines.error(f"an article begins inside the one that begins on line {start}")
-            start, size = lines.number, 0
+            start, size = lines.line_number, 0
         elif not article:
             continue
         article.append(line)
@@ -60,9 +60,9 @@ def read_reuters(stream: ByteStream, _: Decoder, __: Columns) -> Iterator[Entry]
 
 def _article(sgml: str, file: str, line: int) -> Entry:
     """Return an article: OLDID (1 to 22,173, unique) as id, BODY as text; an OLDID that is no number counts as none."""
-    number = re.search(r'\bOLDID="([0-9]{1,9})"', sgml[: sgml.find(">")])  # in the tag that begins the article
+    old_id = re.search(r'\bOLDID="([0-9]{1,9})"', sgml[: sgml.find(">")])  # in the tag that begins the article
     return Entry(
-        number[1] if number else line_id(file, line),
+        old_id[1] if old_id else line_id(file, line),
         _element(sgml, "BODY"),
         file,
         line,

@@ -128,21 +128,21 @@ class Lines:
     def __init__(self, stream: ByteStream) -> None:
         self._stream = io.BufferedReader(stream, CHUNK_BYTES)
         self.file = stream.name
-        self.number = 0  # of the last line that was read; 0 before the first
+        self.line_number = 0  # of the last line that was read; 0 before the first
 
     def __iter__(self) -> Iterator[bytes]:
         # ``readline`` cuts a longer line there. One byte more than the limit tells such a line from one that just fits.
         while line := self._stream.readline(MAX_LINE_BYTES + 1):
-            self.number += 1
+            self.line_number += 1
             if len(line) > MAX_LINE_BYTES:
                 raise self.error(f"longer than {MAX_LINE_BYTES:,} bytes")
-            yield line.removeprefix(BOM) if self.number == 1 else line
+            yield line.removeprefix(BOM) if self.line_number == 1 else line
 
     def filled(self) -> Iterator[tuple[int, bytes]]:
         """Yield number and content, without the line end, for each line that is not blank."""
         for line in self:
             if line.strip():  # the first line may be a byte order mark alone
-                yield self.number, line.rstrip(b"\r\n")
+                yield self.line_number, line.rstrip(b"\r\n")
 
     def error(self, reason: str) -> CorpusError:
-        return CorpusError(f"{self.file}:{self.number}: {reason}")
+        return CorpusError(f"{self.file}:{self.line_number}: {reason}")

@@ -125,7 +125,7 @@ class _RowLines:
         """Forget the last row; the next line, whose number is ``line``, begins a new one."""
         self._pieces: list[bytes] = []
         self._size_bytes = 0
-        self.line = self._lines.number + 1
+        self.line = self._lines.line_number + 1
 
     @property
     def current_row(self) -> bytes:

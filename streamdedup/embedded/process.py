@@ -244,10 +244,10 @@ class ManagedProcess(ServerContext):
             tail = log.read().decode(errors="replace").strip()
         return f"; the end of {self.log_path}:\n{tail}" if tail else f"; {self.log_path} is empty"
 
-    def _signal(self, number: signal.Signals) -> None:
+    def _signal(self, signal_number: signal.Signals) -> None:
         if self._pid is not None and self.is_running():
             with contextlib.suppress(ProcessLookupError):
-                os.kill(self._pid, number)
+                os.kill(self._pid, signal_number)
 
     def _await_keeper(self) -> None:
         """Wait for the keeper, which ends right after the server, and close the pipes to it."""

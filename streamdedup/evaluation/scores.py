@@ -38,8 +38,8 @@ class Scores(NamedTuple):
     """Scores of a trial; *promised* are the pairs that the trial should have found (``score``).
 
     ``containment_recall`` and ``containment_precision`` are of pairs below the threshold. ``missed`` counts the missed
-    pairs by reason, ``examples`` has the most similar ones of each reason. ``without_match`` is the share of documents
-    of which no promised pair was found, among the documents that have one.
+    pairs by reason, ``examples`` has the most similar ones of each reason. ``documents_without_alert``
+    is the share of documents of which no promised pair was found, among the documents that have one.
     """
 
     recall: Rate
@@ -48,7 +48,7 @@ class Scores(NamedTuple):
     containment_precision: Rate
     missed: Mapping[Miss, int]
     examples: Sequence[MissedPair]
-    without_match: Rate
+    documents_without_alert: Rate
 
 
 @dataclass(frozen=True, slots=True)
@@ -139,11 +139,11 @@ def score(
         containment_precision=Rate.of_items(is_right[reported.similarities < options.threshold]),
         missed={reason: reason_counts[reason] for reason in Miss if reason_counts[reason]},
         examples=_examples(missed, reasons),
-        without_match=_without_match(promised, is_promise_kept, len(ids)),
+        documents_without_alert=_documents_without_alert(promised, is_promise_kept, len(ids)),
     )
 
 
-def _without_match(pairs: Pairs, is_found: NDArray[np.bool_], document_count: int) -> Rate:
+def _documents_without_alert(pairs: Pairs, is_found: NDArray[np.bool_], document_count: int) -> Rate:
     """Return the rate of the documents without a found pair among those with pairs."""
     ends = np.stack((pairs.left, pairs.right))
     totals = np.bincount(ends.reshape(-1), minlength=document_count)

@@ -132,10 +132,10 @@ def _read_digests(path: Path) -> list[bytes]:
     tokens = [line for line in lines if line and not line.startswith("#")]
     if not tokens:
         raise SettingsError(f"api.tokens_file: holds no token: {path}")
-    for number, line in enumerate(lines, start=1):
+    for line_number, line in enumerate(lines, start=1):
         if line in tokens and (len(line) < _SHORTEST_TOKEN or len(line.split()) > 1):
             advice = f"needs a token of at least {_SHORTEST_TOKEN} characters without blanks: openssl rand -base64 32"
-            raise SettingsError(f"api.tokens_file: line {number} {advice}")
+            raise SettingsError(f"api.tokens_file: line {line_number} {advice}")
     return [sha256(token.encode()).digest() for token in tokens]
 
 

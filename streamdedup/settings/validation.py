@@ -107,8 +107,8 @@ def _report_mistakes(sources: Sources, path: KeyPath, model: type[Section], fail
             sources.report((*path, key), describe_unknown((*path, key)))
         elif inside or (key not in keys and not is_default_of_wrong_value):
             # Each wrong item of a list (`inside`), or one mistake for a value.
-            index, text = _describe_value(fields[key], error)
-            sources.report((*path, key), text, index)
+            item, text = _describe_value(fields[key], error)
+            sources.report((*path, key), text, item)
         keys.add(key)
     # A contradiction would be a second mistake about such a key: ``report`` leaves out settled keys.
     sources.settled.update((*path, key) for key in keys)
@@ -128,17 +128,17 @@ def _section_without(model: type[_AnySection], content: Mapping[str, object], ke
 
 
 def _describe_value(declared: FieldInfo, error: ErrorDetails) -> tuple[str, str]:
-    """Return the index of the wrong item in a list, such as ``[2]``, or an empty text; and the mistake."""
-    index = next((f"[{step}]" for step in error["loc"][1:] if isinstance(step, int)), "")
+    """Return the place of the wrong item in a list, such as ``[2]``, or an empty text; and the mistake."""
+    item = next((f"[{step}]" for step in error["loc"][1:] if isinstance(step, int)), "")
     value = error["input"]
     if isinstance(value, list) and not value:
-        return index, f"is empty; needed: {describe_allowed(declared)}"
+        return item, f"is empty; needed: {describe_allowed(declared)}"
     if not is_secret(declared):
         is_out_of_bounds = error["type"].startswith(("greater_than", "less_than"))  # then ``value`` was converted
         text = kind_of(declared).write(value) if is_out_of_bounds else shown(value)
-        return index, f"{text} is not valid; allowed: {describe_allowed(declared)}"
+        return item, f"{text} is not valid; allowed: {describe_allowed(declared)}"
     reason = f": {error['ctx']['error']}" if error["type"] == "value_error" else ""
-    return index, f"the value (not shown) is not valid{reason}; allowed: {describe_allowed(declared)}"
+    return item, f"the value (not shown) is not valid{reason}; allowed: {describe_allowed(declared)}"
 
 
 def shown(value: Any) -> str:

@@ -177,7 +177,7 @@ class Sketcher:
         """Compare pairs of sketches. A value does not depend on the order of the sides or on the rest of the batch.
 
         Args:
-            pairs: Indexes in left and in right, by pair; each sketch is signed at most once, however many pairs
+            pairs: Places in left and in right, by pair; each sketch is signed at most once, however many pairs
                 it belongs to. None compares left[i] with right[i] for every i.
 
         Returns:

@@ -115,14 +115,14 @@ def parse_stop_shingles(text: str) -> StopShingles:
     documents_count, share = _pop_sample(settings)
     counts: dict[int, int] = {}
     last = -1
-    for number, line in enumerate(lines[head + 1 :], head + 2):  # the first line has number 1
-        if not line and number == len(lines):
+    for line_number, line in enumerate(lines[head + 1 :], head + 2):  # the first line has number 1
+        if not line and line_number == len(lines):
             break  # behind the last line feed
         entry = _LINE.fullmatch(line)
         if entry is None or int(entry[1], 16) <= last or int(entry[2]) > documents_count:
             raise ValueError(
-                f"line {number}: must be eight hexadecimal digits, more than in the line before, a space and a number "
-                f"of up to {documents_count} documents"
+                f"line {line_number}: must be eight hexadecimal digits, more than in the line before, a space and a "
+                f"number of up to {documents_count} documents"
             )
         last = int(entry[1], 16)
         counts[last] = int(entry[2])

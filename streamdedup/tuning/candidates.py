@@ -203,7 +203,7 @@ class _BandBuckets(NamedTuple):
 
     Attributes:
         order: int64 (n_sets,); set numbers, bucket by bucket.
-        starts: int64 (n_buckets,); index in ``order`` of each bucket's first set.
+        starts: int64 (n_buckets,); place in ``order`` of each bucket's first set.
         set_counts: int64 (n_buckets,); sets in each bucket.
         document_counts: int64 (n_buckets,); documents in each bucket.
     """

@@ -8,8 +8,9 @@ for an option of shingles also ``meter._TEXT_KEYS``; the table in docs/tuning.md
 import re
 import shlex
 from collections.abc import Iterator, Mapping, Sequence
+from enum import Enum, auto
 from pathlib import Path
-from typing import Final, Literal, NamedTuple
+from typing import Final, NamedTuple
 
 from streamdedup.settings import Profile
 from streamdedup.text.markup import has_url
@@ -68,11 +69,23 @@ def stops_file(profile: str) -> str:
     return f"boilerplate-{profile}.txt"
 
 
+class _Benefit(Enum):
+    """Pairs that make a change helpful."""
+
+    #: The boilerplate pairs that disappear, if they are at least half of the lost pairs.
+    REMOVED_BOILERPLATE = auto()
+    #: The lost pairs.
+    LOST = auto()
+    #: gained - lost - 2 u, where u is the larger of gained boilerplate pairs and gained family pairs: a proposal helps
+    #: only if less than half of its gain is unwanted.
+    GAINED = auto()
+
+
 class _Change(NamedTuple):
-    """Changed keys of the profile, and the pairs that make the change helpful (``_is_helpful``)."""
+    """Changed keys of the profile."""
 
     keys: dict[str, object]
-    rule: Literal["boilerplate removed", "lost", "gained"] = "gained"
+    benefit: _Benefit = _Benefit.GAINED
 
 
 def study_proposals(compared: ComparedSettings, progress: Progress) -> Proposals:
@@ -111,7 +124,7 @@ def study_proposals(compared: ComparedSettings, progress: Progress) -> Proposals
 def _changes(base: Profile, study: Study, meter: ProposalMeter) -> Iterator[tuple[str, _Change]]:
     """Yield name and change of each proposal to measure; ``measure`` adds the stop shingles of ``STOPS``."""
     if base.shingle_unit == "word" and base.stop_shingles == "none" and meter.learnt is not None:
-        yield STOPS, _Change({}, "boilerplate removed")
+        yield STOPS, _Change({}, _Benefit.REMOVED_BOILERPLATE)
     if (threshold := meter.lowered_threshold()) is not None:
         recall_from = max(threshold, min(base.recall_from, _LEAST_RECALL_FROM))
         name = f"threshold = {threshold:g}, recall_from = {recall_from:g}"
@@ -129,7 +142,7 @@ def _changes(base: Profile, study: Study, meter: ProposalMeter) -> Iterator[tupl
     if base.shingle_unit == "word" and base.min_words < base.shingle_size:
         short = (study.sets.token_counts > 0) & (study.sets.token_counts < base.shingle_size)
         if short.any():
-            yield f"min_words = {base.shingle_size}", _Change({"min_words": base.shingle_size}, "lost")
+            yield f"min_words = {base.shingle_size}", _Change({"min_words": base.shingle_size}, _Benefit.LOST)
 
 
 def _are_enough(count: int, texts: Sequence[str]) -> bool:
@@ -148,22 +161,17 @@ def _helpful(
 def _is_helpful(
     proposal: MeasuredProposal, recommended: MeasuredProposal, changes: Mapping[str, _Change], ignored: str = ""
 ) -> bool:
-    """Tell whether a proposal changes at least ``_LEAST_CHANGE`` of the recommended pairs for the better.
+    """Tell whether the pairs of the change's ``_Benefit`` are at least ``_LEAST_CHANGE`` of the recommended pairs.
 
-    Pairs that count as such a change, by rule:
-
-    - boilerplate removed: the boilerplate pairs that disappear, if they are at least half of the lost pairs.
-    - lost: the lost pairs.
-    - gained: gained - lost - 2 u, where u is the larger of gained boilerplate pairs and gained family pairs: a proposal
-      helps only if less than half of its gain is unwanted. Pairs of the kind ``ignored`` may be gained.
+    Pairs of the kind ``ignored`` may be gained.
     """
-    rule = changes[proposal.name].rule
+    benefit = changes[proposal.name].benefit
     # Boilerplate that cannot be judged, None, counts as no pairs.
     boilerplate = (proposal.boilerplate or 0) - (recommended.boilerplate or 0)
-    if rule == "boilerplate removed":
+    if benefit is _Benefit.REMOVED_BOILERPLATE:
         removed = -boilerplate
         changed = removed if 2 * removed >= proposal.lost_count else 0
-    elif rule == "lost":
+    elif benefit is _Benefit.LOST:
         changed = proposal.lost_count
     else:
         unwanted = {BOILERPLATE: boilerplate, FAMILIES: proposal.families - recommended.families}

@@ -216,7 +216,7 @@ def _recalls(compared: ComparedSettings) -> Iterator[dict[str, Any]]:
         if (row.options, row.threshold) == (best.options, best.threshold):
             yield {
                 **_row_values(compared, row),
-                "unlucky_documents": row.study.unlucky_share(row.banding, row.recall_from),
+                "documents_without_alert": row.study.share_without_alert(row.banding, row.recall_from),
             }
 
 

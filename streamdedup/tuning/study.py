@@ -40,7 +40,7 @@ BINS: Final = 20
 MOST_PAIRS: Final = 400_000
 #: Seed of that chance: the same sample keeps the same pairs.
 _SEED: Final = 1
-#: Parts of the signatures with which unlucky documents are counted, at most.
+#: Parts of the signatures with which documents without an alert are counted, at most.
 _MOST_PARTS: Final = 8
 #: Sets that are signed, or whose band keys are computed, at once.
 _BATCH: Final = 500
@@ -195,29 +195,29 @@ class Study:
         expected = (float(weights @ chances) + copy_pairs) / total
         return Recall(edited, measured, expected)
 
-    def unlucky_share(self, banding: Banding, recall_from: float) -> float | None:
-        """Return the share of unlucky documents among those with pairs from a similarity on; None without pairs.
+    def share_without_alert(self, banding: Banding, recall_from: float) -> float | None:
+        """Return the share of documents without an alert: the banding finds none of their pairs from a similarity on.
 
-        A document is unlucky if the banding finds none of these pairs. All pairs of a document depend on one signature
-        and are missed together, so one signature gives a coarse share. The result is the mean over several: signatures
-        of 512 values are cut into 4 for a banding that needs 128, into ``_MOST_PARTS`` at most.
+        The share is of the documents with such pairs; None without pairs. All pairs of a document depend on one
+        signature and are missed together, so one signature gives a coarse share. The result is the mean over several:
+        signatures of 512 values are cut into 4 for a banding that needs 128, into ``_MOST_PARTS`` at most.
         """
         pairs, copies = self.pairs.where(self.pairs.similarities >= recall_from), self.distinct.copies
         width = banding.permutations
         is_paired = copies > 1  # a document and its copy are a pair
         is_paired[pairs.left] = is_paired[pairs.right] = True
         part_count = min(_MOST_PARTS, self._signatures.shape[1] // width)
-        unlucky_count = 0
+        missed_count = 0
         for part in range(part_count):
             is_found = np.zeros(len(pairs.left), np.bool_)
             # Without the scopes: the documents of a kept pair have one scope, which changes their keys alike.
             for column in banding.band_keys(self._signatures[:, part * width : (part + 1) * width]).T:
                 is_found |= column[pairs.left] == column[pairs.right]
-            is_lucky = copies > 1  # copies of a text always find each other
-            is_lucky[pairs.left[is_found]] = is_lucky[pairs.right[is_found]] = True
-            unlucky_count += int(copies[is_paired & ~is_lucky].sum())
+            is_alerted = copies > 1  # copies of a text always find each other
+            is_alerted[pairs.left[is_found]] = is_alerted[pairs.right[is_found]] = True
+            missed_count += int(copies[is_paired & ~is_alerted].sum())
         paired_count = int(copies[is_paired].sum())
-        return unlucky_count / part_count / paired_count if paired_count else None
+        return missed_count / part_count / paired_count if paired_count else None
 
     def compared_shares(
         self, banding: Banding, scales: Scales, limits: StormLimits, related_from: float = 0.0

@@ -68,9 +68,9 @@ def test_each_minimum_recall_has_its_price_and_its_documents_without_an_alert(tu
     rows = tuned[0]["recalls"]
     assert [row["min_recall"] for row in rows] == [0.95, 0.99, 0.997]
     assert rows[0]["bytes_per_document"] < rows[1]["bytes_per_document"] < rows[2]["bytes_per_document"]
-    assert rows[0]["unlucky_documents"] >= rows[2]["unlucky_documents"] >= 0
+    assert rows[0]["documents_without_alert"] >= rows[2]["documents_without_alert"] >= 0
     evaluated = streamdedup("evaluate", corpus, "--json")
-    assert json.loads(evaluated.stdout)["unlucky_documents"]["of"] == 1_020
+    assert json.loads(evaluated.stdout)["documents_without_alert"]["of"] == 1_020
     assert "documents without an alert" in streamdedup("evaluate", corpus).stdout
 
 

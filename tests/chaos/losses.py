@@ -56,7 +56,7 @@ class Copies:
         """Copy the data; the oldest copies are deleted."""
         with self._world.redis_client() as client:
             client.save()
-            is_staging = any(client.scan_iter("*draft", count=10_000))
+            is_staging = any(client.scan_iter("*staging", count=10_000))
         self._count += 1
         path = self._folder / f"{self._count}.rdb"
         shutil.copy(self._world.redis.directory / "dump.rdb", path)

@@ -155,7 +155,7 @@ class TestDelete:
             for refused in (lambda: Index.delete(redis_url), connect):
                 with pytest.raises(StoreUnavailable, match="being rebuilt or deleted"):
                     refused()
-            redis_client.delete("{streamdedup-library:default:0}draft")  # the lease has expired
+            redis_client.delete("{streamdedup-library:default:0}staging")  # the lease has expired
             assert Index.delete(redis_url)
             connect().add([("b", TEXT)])
             return keys

@@ -200,7 +200,7 @@ def test_a_document_that_misses_its_pairs_as_a_whole_is_counted():
     texts = [words(*text, 100 + at) for at in range(6)] + [words(*range(300, 312), *text[12:])]
     options = replace(OPTIONS, banding=Banding(8, 8), threshold=0.4)
     scores, _ = evaluated([*texts, words(900, 901), words(900, 901)], options)
-    assert scores.without_match == Rate(1, 9)
+    assert scores.documents_without_alert == Rate(1, 9)
 
 
 def test_judged_pairs_below_the_threshold_count_and_are_missed_for_it():

@@ -208,10 +208,10 @@ class TestContainment:
         assert with_rule.found_share(few, 0.5, shares) == pytest.approx(with_rule.recall(few, 0.5).measured)
         assert with_rule.found_share(few, 0.8, shares) == without.found_share(few, 0.8, shares)
         assert (
-            with_rule.unlucky_share(few, 0.8)
-            == without.unlucky_share(few, 0.8)
+            with_rule.share_without_alert(few, 0.8)
+            == without.share_without_alert(few, 0.8)
             < 0.01
-            < with_rule.unlucky_share(few, 0.5)
+            < with_rule.share_without_alert(few, 0.5)
         )
         copies = with_rule.distinct.copy_pairs()[0]
         found = with_rule.candidate_mask(many) & with_rule.alerted_mask(0.8)
@@ -278,14 +278,14 @@ class TestUnluckyDocuments:
                 paired += copies if partners or copies > 1 else 0
                 alone += copies if partners and copies == 1 and not found else 0
         assert 0 < alone < paired
-        assert study.unlucky_share(banding, 0.7) == pytest.approx(alone / paired)
+        assert study.share_without_alert(banding, 0.7) == pytest.approx(alone / paired)
 
     def test_more_bands_leave_fewer_documents_without_an_alert(self):
         """A cluster around one text: it misses most of its pairs at once, or none."""
         study = Study(WORDS, made_texts(900), HashFamily(512), floor=0.5)
-        shares = [study.unlucky_share(Banding(bands, 4), 0.7) for bands in (4, 9, 12)]
+        shares = [study.share_without_alert(Banding(bands, 4), 0.7) for bands in (4, 9, 12)]
         assert shares[0] > shares[1] > shares[2] >= 0
-        assert Study(WORDS, [words(20, 1)], FAMILY, floor=0.5).unlucky_share(Banding(9, 4), 0.8) is None
+        assert Study(WORDS, [words(20, 1)], FAMILY, floor=0.5).share_without_alert(Banding(9, 4), 0.8) is None
 
 
 class TestMemory:

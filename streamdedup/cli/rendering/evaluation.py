@@ -70,7 +70,7 @@ def _rates(evaluation: Evaluation) -> Iterator[str]:
     if evaluation.options.containment is not None:
         yield _rate_line("recall by containment", scores.containment_recall)
         yield _rate_line("precision by containment", scores.containment_precision)
-    yield _rate_line("documents without an alert", scores.without_match)
+    yield _rate_line("documents without an alert", scores.documents_without_alert)
 
 
 def _rate_line(name: str, rate: Rate) -> str:
@@ -85,7 +85,7 @@ def _missed(evaluation: Evaluation) -> Iterator[str]:
     for reason, count in scores.missed.items():
         yield f"  {count:,}  {reason.value}"
         for pair in (pair for pair in scores.examples if pair.reason == reason):
-            ids = "  ".join(printable(evaluation.ids[number]) for number in (pair.left, pair.right))
+            ids = "  ".join(printable(evaluation.ids[row]) for row in (pair.left, pair.right))
             yield f"       {pair.similarity:.4f}  {ids}"
 
 
@@ -142,5 +142,5 @@ def _misses(evaluation: Evaluation) -> dict[str, Any]:
             {"id1": ids[pair.left], "id2": ids[pair.right], "similarity": pair.similarity, "reason": pair.reason.value}
             for pair in scores.examples
         ],
-        "unlucky_documents": _rate(scores.without_match),
+        "documents_without_alert": _rate(scores.documents_without_alert),
     }

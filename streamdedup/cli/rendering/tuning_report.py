@@ -148,8 +148,8 @@ def memory_chart(results: dict[str, Any]) -> Chart:
     rows = [row for row in results["rows"] if row["threshold"] == recommendation["threshold"]]
     figure, axes = _axes("chance at recall_from", "memory")
     kinds = dict.fromkeys((row["unit"], row["size"]) for row in rows)
-    for number, (unit, size) in enumerate(kinds):
-        colour, marker = _SERIES[number % len(_SERIES)]
+    for place, (unit, size) in enumerate(kinds):
+        colour, marker = _SERIES[place % len(_SERIES)]
         points = [row for row in rows if (row["unit"], row["size"]) == (unit, size)]
         recalls = [row["probability_at_recall_from"] for row in points]
         axes.plot(recalls, [row["memory_bytes"] for row in points], marker, color=colour, label=f"{unit} {size}")

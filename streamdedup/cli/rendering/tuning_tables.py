@@ -159,7 +159,7 @@ def recalls_table(results: dict[str, Any]) -> TableData:
             f"{row['min_recall']:g}",
             f"{row['bands']} x {row['rows']}",
             share_text(row["found_at_recall_from"]),
-            *(share_text(row[key], row["pairs"]) for key in ("found_recall", "unlucky_documents")),
+            *(share_text(row[key], row["pairs"]) for key in ("found_recall", "documents_without_alert")),
             count_text(row["bytes_per_document"]),
             count_text(row["documents_per_s"]),
         ]
@@ -199,15 +199,15 @@ def proposals_table(results: dict[str, Any]) -> TableData:
         "source that pairs link; settings that gain mostly such are marked with not, and left out. --apply FILE writes "
         "the others."
     )
-    best = max((number for number, trial in enumerate(trials) if trial["is_advised"]), default=None)
+    best = max((row for row, trial in enumerate(trials) if trial["is_advised"]), default=None)
     return TableData("Proposed", columns, rows, caption, best=best)
 
 
 def _settings_with_recommended_recall(results: dict[str, Any]) -> TableData:
     table, min_recall = settings_table(results), results["recommendation"]["min_recall"]
-    shown = [number for number, row in enumerate(results["rows"]) if row["min_recall"] == min_recall]
+    shown = [place for place, row in enumerate(results["rows"]) if row["min_recall"] == min_recall]
     return table._replace(
-        rows=[table.rows[number] for number in shown], best=None if table.best is None else shown.index(table.best)
+        rows=[table.rows[place] for place in shown], best=None if table.best is None else shown.index(table.best)
     )
 
 
@@ -229,11 +229,11 @@ def _print_table(console: Console, data: TableData) -> None:
 
 def _drawn(data: TableData, omitted: Sequence[str]) -> Table:
     table = Table(box=SIMPLE_HEAD, padding=(0, 0, 0, 1))
-    shown = [number for number, name in enumerate(data.columns) if name not in omitted]
-    for number in shown:
-        table.add_column(data.columns[number], justify="right" if number else "left", no_wrap=True)
-    for number, cells in enumerate(data.rows):
-        table.add_row(*(cells[column] for column in shown), style="bold" if number == data.best else None)
+    shown = [column for column, name in enumerate(data.columns) if name not in omitted]
+    for column in shown:
+        table.add_column(data.columns[column], justify="right" if column else "left", no_wrap=True)
+    for row, cells in enumerate(data.rows):
+        table.add_row(*(cells[column] for column in shown), style="bold" if row == data.best else None)
     return table
 
 

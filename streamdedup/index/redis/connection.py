@@ -125,7 +125,7 @@ def connect_cluster(
             startup_nodes=[ClusterNode(host, port) for host, port in nodes],
             # ``ClusterServers`` repeats commands itself.
             retry=Retry(NoBackoff(), 0),
-            # Slots without a master may be outside the index.
+            # Hash slots without a master may be outside the index.
             require_full_coverage=False,
             # Makes each connection begin with READONLY; ``ClusterServers`` chooses the nodes itself.
             load_balancing_strategy=LoadBalancingStrategy.RANDOM_REPLICA if from_replicas else None,

@@ -31,7 +31,7 @@ key                    type     content
                                 (``lua/raise_high_water_mark.lua``)
 ``{..:0}h`` + time     string   documents inserted in a slice of time (HyperLogLog)
 ``{..:0}fingerprint``  string   the parameters that the index was built with, as JSON
-``{..:0}draft``        string   instead of the fingerprint while the index is rebuilt or
+``{..:0}staging``      string   instead of the fingerprint while the index is rebuilt or
                                 deleted: the process with the lease on the staging index
 ``{..:0}dropping``     string   exists while the index is being deleted
 ``{..:s}x``                     never exists, see below
@@ -64,7 +64,7 @@ class Keys:
 
     Attributes:
         fingerprint: Key that exists as long as the index does. Of a staging index this is the key ``staging``.
-        staging: Lease on the staging index; in Redis its name is ``draft``.
+        staging: Lease on the staging index.
         dropping: Key that exists while the index is being deleted.
     """
 
@@ -72,7 +72,7 @@ class Keys:
         self.slots_count = bands * shards
         self._shards = shards
         self._tags = [f"{{{namespace}:{slot}}}".encode() for slot in range(self.slots_count)]
-        self.staging = self._tags[0] + b"draft"
+        self.staging = self._tags[0] + b"staging"
         self.fingerprint = self.staging if in_staging else self._tags[0] + b"fingerprint"
         self.dropping = self._tags[0] + b"dropping"
 

@@ -99,4 +99,4 @@ class RedisStagingIndex:
                 self._servers.ask(self._keys.staging, "UNLINK", self._keys.staging)
         except TransientError as error:
             # Without the deletion the lease ends after a minute.
-            logger.info("The lease on a staging index was left", extra={"event": "draft_left", "error": repr(error)})
+            logger.info("The lease on a staging index was left", extra={"event": "staging_left", "error": repr(error)})

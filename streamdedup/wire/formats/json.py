@@ -177,11 +177,11 @@ def _filler(types: Mapping[str, Any], paths: Mapping[str, Path], path_prefix: st
     for attribute, (name, *inner_path) in paths.items():
         if inner_path:
             longer.setdefault(name, {})[attribute] = tuple(inner_path)
-    objects = {f"object_{number}": name for number, name in enumerate(longer)}
-    fillers = {slot: _filler(types, longer[name], f"{path_prefix}{name}.") for slot, name in objects.items()}
+    objects = {f"object_{i}": name for i, name in enumerate(longer)}
+    fillers = {attribute: _filler(types, longer[name], f"{path_prefix}{name}.") for attribute, name in objects.items()}
     leaf_types = [(attribute, types[attribute], None) for attribute in leaves]
     read_leaves = msgspec.json.Decoder(msgspec.defstruct("Leaves", leaf_types, rename=leaves)).decode
-    raw_types = [(slot, msgspec.Raw, None) for slot in objects]
+    raw_types = [(attribute, msgspec.Raw, None) for attribute in objects]
     read_objects = msgspec.json.Decoder(msgspec.defstruct("Objects", raw_types, rename=objects)).decode
 
     def fill(fields: Any, value: Any) -> None:
@@ -193,8 +193,8 @@ def _filler(types: Mapping[str, Any], paths: Mapping[str, Path], path_prefix: st
             if _is_null(getattr(fields, attribute)):
                 setattr(fields, attribute, getattr(leaf_values, attribute))
         inner = read_objects(value) if fillers else None
-        for slot, fill_inner in fillers.items():
-            raw = getattr(inner, slot)
+        for attribute, fill_inner in fillers.items():
+            raw = getattr(inner, attribute)
             if raw is not None and bytes(memoryview(raw)[:1]) == b"{":
                 fill_inner(fields, raw)
 
