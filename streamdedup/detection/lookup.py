@@ -96,7 +96,6 @@ class StoredCluster(NamedTuple):
     """A cluster as the index has it.
 
     Attributes:
-        spread: Sources, earliest document and times; None without sources or labels.
         members: Its documents, the first one included, in the order of their record times, then of their ids.
         size: Document count, which includes documents that have expired since they joined, and those of the earlier
             scope of the first document. ``CLUSTER_SIZE_CAP`` means as many or more, of which not all are members.

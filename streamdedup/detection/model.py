@@ -186,12 +186,11 @@ class Matches(tuple[Match, ...]):  # noqa: SLOT001  a tuple subclass with slots 
 
 
 class Spread(NamedTuple):
-    """Sources, times and the earliest document of a cluster (``index.values.ClusterCounts``).
+    """Sources, times and the earliest document of a cluster, from ``index.values.ClusterCounts``.
+
+    A cluster has none where none of its documents has a source, or the profile has no labels.
 
     Attributes:
-        sources: Distinct sources.
-        since_ms: Smallest record time, milliseconds since the epoch.
-        until_ms: Greatest record time, milliseconds since the epoch.
         earliest_id: Id of the earliest document; None where that document left the index or has another scope.
         earliest_source: Source of the earliest document; None where unknown.
     """
@@ -205,19 +204,14 @@ class Spread(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class Detection:
-    """A document with at least one pair to publish.
+    """A document with at least one pair to publish; fields of the cluster are those of ``wire.alerts.Alert``.
 
     Attributes:
         digest: Content digest of the document as of this record, 16 bytes. A replay takes the saved one, because a
             later append may have changed that in the entry.
         matches: Near-duplicates whose pair this position owns (claimed), the most similar first, then by id.
-        cluster_id: Id of the first document in the cluster.
         label: First words of the document; empty without a label.
-        cluster_label: Label of the first document in the cluster.
         incarnation: Incarnation of the document, 8 bytes; empty for the first.
-        cluster_size: Documents in the cluster, at most ``index.values.CLUSTER_SIZE_CAP``.
-        spread: Sources, times and earliest document of the cluster; None where none of its documents has a source, or
-            the profile has no labels.
         complete: Whether all candidates were compared; not where a bucket was full or there were too many candidates.
         suppressed: Count of further near-duplicates that are not alerted, by rule.
     """
