@@ -118,12 +118,13 @@ class RebuildRun:
         fences = self._fence_committed()
         count = 0
         if fences:  # otherwise nothing is committed, and nothing is to be replayed
-            if self._gaps is not None and not self._is_fillable(fences):
-                fences = self._give_up_gaps()
             if self._gaps is None:
                 count = self._replay_window(fences, now_ms)
+            elif (filled_count := self._fill_gaps(fences)) is not None:
+                count = filled_count
             else:
-                count = self._replay(self._gap_batches(), fences)
+                fences = self._give_up_gaps()
+                count = self._replay_window(fences, now_ms)
         # 4. Seed. Also without commits: Kafka may have deleted the offsets of the group, and records are read again.
         self._seed(duplicates_topic, list(fences.values()))
         if fences:
@@ -228,23 +229,31 @@ class RebuildRun:
         ends = {partition: committed.offset for partition, committed in self._committed.items()}
         return self._replay(map(window_filter.filtered, self._batches(self._target.topics, since, ends)), fences)
 
-    def _is_fillable(self, fences: Mapping[Partition, Fence]) -> bool:
-        """Tell whether a replay of the gaps makes the index whole.
+    def _fill_gaps(self, fences: Mapping[Partition, Fence]) -> int | None:
+        """Replay the gaps, and return the number of records; None where the index is not whole afterwards.
 
-        False in three cases. A batch in progress is one that was uncommitted when the store went back.
+        Kafka may delete records of a gap, the deletion of a document among them, before the replay and during it.
+        Missing records alone do not show this (``keeps_all`` does), because markers of transactions take offsets too.
+        """
+        if not self._is_fillable(fences):
+            return None
+        count = self._replay(self._gap_batches(), fences)
+        offsets_count = sum(self._committed[partition].offset - start for partition, start in self._starts.items())
+        return count if count == offsets_count or self._history.keeps_all(self._starts) else None
+
+    def _is_fillable(self, fences: Mapping[Partition, Fence]) -> bool:
+        """Tell whether the index takes a replay of the gaps.
+
+        False in two cases. A batch in progress is one that was uncommitted when the store went back.
 
         * A document of a gap has an entry from a batch in progress. The batch may have appended to an older version,
           or missed a deletion, and an entry is only replaced by a version from a later position.
         * A batch in progress has matched a version that a gap replaces. All partitions are fenced before this is read.
-        * Kafka has deleted records of a gap: the deletion of a document may be among them. Missing records alone do not
-          show this (``keeps_all`` does), because markers of transactions take offsets too.
         """
         index = self._pipeline.index
-        missing_count = sum(self._committed[partition].offset - start for partition, start in self._starts.items())
         incarnations = {partition: fence.incarnation for partition, fence in fences.items()}
         replaced: set[int] = set()
         for batch in self._gap_batches():
-            missing_count -= len(batch.records) + len(batch.unreadable)
             times_ms = [record.timestamp_ms for record in batch.records if record.timestamp_ms >= 0]
             self._alerts_ms = min([self._alerts_ms, *times_ms])
             positions: dict[int, Position] = {}
@@ -259,9 +268,7 @@ class RebuildRun:
                     continue  # from another topic, or from an earlier incarnation, with other offsets
                 if entry.position.offset >= self._committed[partition].offset:
                     return False
-        if replaced and self._are_matched(replaced, self._fence_uncommitted(fences)):
-            return False
-        return missing_count == 0 or self._history.keeps_all(self._starts)
+        return not replaced or not self._are_matched(replaced, self._fence_uncommitted(fences))
 
     def _positions(self, batch: Batch) -> dict[int, Position]:
         """Return the last position in a batch by document number."""

@@ -20,6 +20,7 @@ from streamdedup.index import entries, memory
 from streamdedup.index.documents import InsertState
 from tests.simulation import server
 from tests.simulation.server import Connection, ServedIndex
+from tests.simulation.transport import MemoryHistory
 
 #: The owner of a function, its name, and what makes the replacement of the original.
 Break = tuple[Any, str, Callable[[Any], Any]]
@@ -155,7 +156,7 @@ BRANCHES: dict[str, Sequence[Break]] = {
         (partitions, "require_index", _does_nothing),
         (recovery.Recovery, "_compare_parameters", _does_nothing),
     ],
-    "gap-of-removed-records": [(rebuild_run.RebuildRun, "_is_fillable", _always(True))],
+    "gap-of-removed-records": [(MemoryHistory, "keeps_all", _always(True))],
     "redelivery-by-another-partition": [(lifecycle, "_is_inserted_elsewhere", _always(False))],
     "live-restore-before-a-batch": [(recovery.Recovery, "confirm_index", _does_nothing)],
     "left-before-a-commit": [(module, "is_known_attempt", _by_order) for module in (losses, entries)],
