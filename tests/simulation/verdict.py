@@ -253,10 +253,9 @@ class Verdict:
             if (record.partition.partition, record.offset) == (document.partition, document.offset)
         ]
         numbers = {number for number, time_ms in records if time_ms == document.time_ms} or {n for n, _ in records}
-        if len(numbers) == 1:
+        if len(numbers) == 1 and not self._is_uncertain(document.id):
             is_first = numbers == {0}
-            if first[document.id] != is_first and not self._is_uncertain(document.id) and self._window_ms is None:
-                self._excused["alerts that do not name the incarnation of their document"] += 1
+            self._excused["alerts that do not name the incarnation of their document"] += first[document.id] != is_first
             first[document.id] = is_first
         return Publication(alert.detected_at_ms, first)
 
@@ -389,7 +388,7 @@ class Verdict:
         seen = Counter(tuple(each.first[side.id] for side in pair) for each in published)
         is_doubled = not seen <= Counter(tuple(number == 0 for number in numbers) for numbers in incarnations)
         if is_doubled and any(self._is_uncertain(side.id) for side in pair):
-            is_doubled = len(published) > len(incarnations)
+            is_doubled = len(published) > max(len(incarnations), len(seen))
             self._excused[FORGOTTEN] += not is_doubled
         if is_doubled and self._window_ms is not None:
             times = itertools.pairwise(sorted(each.time_ms for each in published))
