@@ -101,8 +101,10 @@ class Clusters:
                 # ``set_clusters`` with the present cluster returns its counts, and changes no cluster.
                 first = _present_first(entry, entries)
             else:
-                # Later members whose best match is this document join the same cluster.
-                entries[entry.number] = replace(entry, cluster=first.number)
+                # Later members whose best match is this document join the same cluster; not by an earlier version.
+                stored = entries.get(entry.number)
+                if stored is None or stored.position == entry.position:
+                    entries[entry.number] = replace(entry, cluster=first.number)
             firsts.append(first)
             # With the position: a version from another position, which replaced this one, is left alone.
             joined.append((entry.number, entry.position, first.number))

@@ -333,6 +333,13 @@ class TestReplays:
         stream.index(append, a_document("x", OTHER_TEXT, 0, partition=1))
         assert stream.pairs == {("a", "x"): 1}
 
+    def test_a_superseded_version_keeps_no_copy_of_the_later_one_out_of_its_cluster(self, stream):
+        earlier = a_document("x", f"{TEXT} quartz", 0)
+        stream.index(a_document("f", TEXT, 0, partition=2), earlier)
+        stream.index(a_document("x", OTHER_TEXT, 1))
+        of_earlier, of_copy = stream.index(earlier, a_document("y", OTHER_TEXT, 0, partition=1)).detections
+        assert (of_earlier.cluster_id, of_copy.cluster_id, of_copy.cluster_size) == ("f", "x", 2)
+
     @pytest.mark.parametrize("call", ["remove_from_buckets", "remove_copies", "leave_clusters", "replace_entries"])
     @pytest.mark.parametrize("op", ["upsert", "delete"])
     def test_a_replay_takes_a_document_out_of_its_cluster_wherever_the_first_attempt_ended(self, stream, op, call):
