@@ -28,14 +28,16 @@ class Publisher:
         self._by_name = {pipeline.name: pipeline for pipeline in pipelines.values()}
         self._breaker = DeadLetterBreaker(options.breaker)
 
-    def dead_letters(self, result: BatchResult, fences: Mapping[Partition, Fence]) -> list[FailedRecord]:
-        """Return the failed records that get a dead letter.
+    def dead_letters(
+        self, batch: Batch, failures: Sequence[FailedRecord], fences: Mapping[Partition, Fence]
+    ) -> list[FailedRecord]:
+        """Return the failed records of a batch that get a dead letter.
 
         Not those below the high-water mark, because an earlier batch has published theirs and its commit has raised the
         mark; nor those from before ``Pipeline.silent_until_ms``. Raises ``DeadLetterBurst`` for too many (``breaker``).
         """
-        dead_letters = [failed for failed in result.failures if self._is_to_publish(failed, fences)]
-        self._breaker.check(result.decoded.batch, dead_letters)
+        dead_letters = [failed for failed in failures if self._is_to_publish(failed, fences)]
+        self._breaker.check(batch, dead_letters)
         return dead_letters
 
     def messages(self, result: BatchResult, dead_letters: Sequence[FailedRecord]) -> list[Message]:

@@ -121,6 +121,15 @@ def test_a_topic_that_turns_bad_halts_the_daemon_which_keeps_its_partitions():
     assert daemon.source.assigned(), "the partitions stay with the daemon that has halted"
 
 
+def test_a_batch_with_too_many_records_that_cannot_be_decoded_writes_nothing():
+    records = [Sent("a", "amber birch cedar"), *[Sent("x", "", code="not_json")] * 3]
+    world = World(records, partitions=1, breaker=BreakerOptions(limit=2, last_records=10))
+    (daemon,) = world.daemons
+    world.turn(daemon)
+    assert daemon.metric("halted") == 1
+    assert world.index.count_documents() == 0
+
+
 def test_a_daemon_that_has_halted_keeps_on_through_an_outage_of_kafka_and_goes_on_after_a_restart():
     bad = [Sent("x", "", code="not_json") for _ in range(12)]
     world = World(bad, partitions=1, batch_size=4, breaker=BreakerOptions(limit=6, last_records=10))
