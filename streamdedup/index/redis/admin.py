@@ -104,7 +104,7 @@ class RedisUpkeep:
     def _kind(self, key: bytes) -> str:
         suffix = key.partition(b"}")[2]
         # These names begin with f and d, the letters of two kinds.
-        return OTHER_KIND if suffix in {b"fingerprint", b"staging", b"dropping"} else KINDS.get(suffix[:1], OTHER_KIND)
+        return OTHER_KIND if suffix in {b"fingerprint", b"dropping"} else KINDS.get(suffix[:1], OTHER_KIND)
 
     def _markers(self, keys: Sequence[bytes]) -> set[bytes]:
         entries = [key for key in keys if self._kind(key) == ENTRY_KIND]
