@@ -236,6 +236,36 @@ def test_a_record_without_a_time_is_sent_without_one():
 
 
 @pytest.fixture
+def inspect(monkeypatch):
+    """Return a function that runs ``dlq inspect`` over dead letters, and returns its lines."""
+    letters = [*[letter("not_json")] * 2, *[letter("missing_text")] * 3, foreign()]
+    letters.append(letter("\x1b[2Jtoo_large", origin=ORIGIN._replace(topic="reviews")))
+    batches = [Batch(tuple(one.record for one in letters))]
+    reader = contextlib.nullcontext(SimpleNamespace(batches=lambda: iter(batches)))
+    monkeypatch.setattr(dlq, "ReaderToEnds", lambda _options: reader)
+
+    def run(*options, code=0):
+        done = CliRunner().invoke(main.app, ["dlq", "inspect", *options, *SETTINGS])
+        assert (done.exit_code == code) or isinstance(done.exception, code), done.output
+        return [line.split() for line in done.stdout.splitlines()]
+
+    return run
+
+
+def test_dead_letters_are_counted_by_topic_and_code_the_most_first(inspect):
+    lines = inspect("--count")
+    assert lines[:2] == [["3", "articles", "missing_text"], ["2", "articles", "not_json"]]
+    assert sorted(lines[2:]) == [["1", "?", "?"], ["1", "reviews", "\\x1b[2Jtoo_large"]]
+    assert inspect("--count", "--code", "not_json") == [["2", "articles", "not_json"]]
+    inspect("--count", "--json", code=SettingsError)
+
+
+def test_inspection_ends_at_its_limit(inspect):
+    assert [len(inspect("--limit", str(limit))) for limit in (1, 4, 10**20)] == [1, 4, 7]
+    assert inspect("--count", "--limit", "2") == [["2", "articles", "not_json"]]
+
+
+@pytest.fixture
 def broker(monkeypatch):
     """Two dead letters of two codes, the progress that is stored (by partition), and the records that are sent."""
     letters = [letter("not_json", offset=0), letter("missing_text", offset=1)]
