@@ -712,14 +712,22 @@ def test_an_address_may_have_brackets(host, read):
     assert (loaded.api.host, loaded.service.metrics_host) == (read, read)
 
 
-def test_a_settings_file_may_be_a_pipe():
+@pytest.fixture
+def piped():
+    """A settings file that is a pipe, and can be read once."""
     reading, writing = os.pipe()
-    os.write(writing, b"[kafka]\ngroup_id = 'piped'\n")
+    os.write(writing, b"[kafka]\ngroup_id = 'piped'\n[profiles.news]\ntopics = ['news']\n")
     os.close(writing)
-    try:
-        assert load(path=Path(f"/dev/fd/{reading}")).kafka.group_id == "piped"
-    finally:
-        os.close(reading)
+    yield Path(f"/dev/fd/{reading}")
+    os.close(reading)
+
+
+def test_a_settings_file_may_be_a_pipe(piped):
+    assert load(path=piped).kafka.group_id == "piped"
+
+
+def test_a_profile_may_be_in_a_pipe(piped):
+    assert named_profile(piped, "news", {"threshold": 0.7}).threshold == 0.7
 
 
 def test_the_clients_get_the_options_for_tls_and_login(tmp_path):
