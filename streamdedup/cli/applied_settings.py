@@ -44,7 +44,7 @@ def check_target(path: Path, profile: str, config: Path | None) -> None:
         text = with_section(text, profile, f'[profiles.{profile}]\ntopics = ["{profile}"]')
     # The file, for a new profile with a minimal section, is written beside the target, validated and deleted.
     with _temporary_file(path, text) as temporary:
-        Settings.load(temporary, needs_servers=False)
+        Settings.load(temporary, environ={}, needs_servers=False)
 
 
 def apply_section(path: Path, profile: str, proposed: Mapping[str, Any]) -> None:
@@ -61,7 +61,7 @@ def apply_section(path: Path, profile: str, proposed: Mapping[str, Any]) -> None
             temporary.replace(stops)
         written_files.append(stops)
     with _temporary_file(path, with_section(_text_of(path), profile, proposed["toml"])) as temporary:
-        Settings.load(temporary, needs_servers=False)
+        Settings.load(temporary, environ={}, needs_servers=False)
         temporary.replace(path)
     tell_prefixed(f"written: {', '.join(map(str, written_files))}")
 

@@ -58,7 +58,8 @@ def test_a_file_to_which_nothing_can_be_applied_is_refused(tmp_path, text, is_co
     assert files_in(tmp_path) == ["streamdedup.toml"]
 
 
-def test_files_to_which_a_section_can_be_applied_stay_as_they_are(tmp_path):
+def test_files_to_which_a_section_can_be_applied_stay_as_they_are(tmp_path, monkeypatch):
+    monkeypatch.setenv("STREAMDEDUP_PROFILES__ARTICLES__THRESHOLD", "of the shell, not of the file")
     path = tmp_path / "streamdedup.toml"
     check_target(path, "articles", None)
     assert files_in(tmp_path) == []
