@@ -321,7 +321,7 @@ class RebuildRun:
         for batch in with_credible_times(batches, self._committed_ms):
             for failures in _in_parts(batch.in_incarnations(incarnations), replay):
                 skipped.update(failed.failure.code for failed in failures)
-            count += len(batch.records)
+            count += len(batch.records) + len(batch.unreadable)
         if skipped:
             codes = ", ".join(f"{code_count} {code}" for code, code_count in skipped.most_common())
             log.warning("index_rebuild_skipped", profile=self._pipeline.name, codes=codes)

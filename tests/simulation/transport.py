@@ -273,7 +273,12 @@ class MemorySpan(AbstractContextManager["MemorySpan"]):
                 self._broker.time_out_transactions(partition, end)
             records = [record for record in self._broker.visible(partition, start) if record.position.offset < end]
             for first in range(0, len(records), self._size):
-                yield Batch(tuple(records[first : first + self._size]))
+                part = records[first : first + self._size]
+                unreadable = {record.position for record in part} & self._broker.unreadable
+                yield Batch(
+                    tuple(record for record in part if record.position not in unreadable),
+                    tuple(Unreadable(position, "made unreadable") for position in sorted(unreadable)),
+                )
             self._done_count += max(0, end - start)
 
     def done_count(self) -> int:
