@@ -1122,7 +1122,7 @@ def forgotten_by(client: redis.Redis) -> Iterator[None]:
         client.restore(key, 0, value)
 
 
-class TestDrafts:
+class TestStaging:
     PLACE = RedisIndexOptions(namespace="sd:articles", bands=BANDS)
 
     @pytest.fixture

@@ -554,7 +554,7 @@ def test_a_daemon_ends_when_its_index_was_built_anew_with_other_parameters_and_g
         world.turn(world.daemons[0])
 
 
-class DraftsOfSeveral:
+class StagingOfSeveral:
     """Two indexes that are built by one rebuilder, while time passes at every step."""
 
     def __init__(self, monkeypatch):
@@ -589,7 +589,7 @@ class DraftsOfSeveral:
 
 
 def test_an_index_that_waits_to_be_built_stays_reserved_while_another_one_is_begun_and_built(monkeypatch):
-    several = DraftsOfSeveral(monkeypatch)
+    several = StagingOfSeveral(monkeypatch)
     several.rebuilder.begin("b")
     several.rebuilder.begin("a", tick=several.step)
     begun_at = several.now_s
@@ -603,7 +603,7 @@ def test_an_index_that_waits_to_be_built_stays_reserved_while_another_one_is_beg
 
 
 def test_the_records_of_a_gap_are_not_read_whose_topic_was_deleted_after_the_rebuild_began(monkeypatch):
-    several = DraftsOfSeveral(monkeypatch)
+    several = StagingOfSeveral(monkeypatch)
     loss = Loss(Partition("deleted", 0), CommittedOffset(1), "gone back", Gap(0, 0))
     several.rebuilder.begin("a", lambda: [loss])
     assert several.rebuilder.rebuild("a", several.committed, 1, several.step) == (0, "gap")
@@ -905,7 +905,7 @@ def test_an_index_whose_rebuild_another_daemon_has_completed_is_used():
 
 
 def test_a_rebuild_ends_as_soon_as_a_connection_to_the_store_was_lost(monkeypatch):
-    several = DraftsOfSeveral(monkeypatch)
+    several = StagingOfSeveral(monkeypatch)
     several.rebuilder.begin("a")
     progress = []
 
@@ -919,7 +919,7 @@ def test_a_rebuild_ends_as_soon_as_a_connection_to_the_store_was_lost(monkeypatc
 
 
 def test_a_connection_that_is_lost_behind_the_last_record_is_noticed_before_the_attempts_are_announced(monkeypatch):
-    several = DraftsOfSeveral(monkeypatch)
+    several = StagingOfSeveral(monkeypatch)
     several.rebuilder.begin("a")
     attempt_id = f"{0:013d}.{1:010d}.{1:017d}"
     committed = {partition: CommittedOffset(end.offset, attempt_id) for partition, end in several.committed.items()}
@@ -936,7 +936,7 @@ def test_a_connection_that_is_lost_behind_the_last_record_is_noticed_before_the_
 
 
 def test_losses_are_looked_for_under_the_lease(monkeypatch):
-    several = DraftsOfSeveral(monkeypatch)
+    several = StagingOfSeveral(monkeypatch)
     holders = []
 
     def find_losses():
@@ -948,7 +948,7 @@ def test_losses_are_looked_for_under_the_lease(monkeypatch):
 
 
 def test_a_rebuild_that_another_process_has_taken_over_is_left_alone(monkeypatch):
-    several = DraftsOfSeveral(monkeypatch)
+    several = StagingOfSeveral(monkeypatch)
     several.rebuilder.begin("a")
     target = several.rebuilder._begun["a"].target
     target.staging.abandon()
@@ -1017,7 +1017,7 @@ def test_a_gap_without_some_of_its_records_is_rebuilt_as_a_whole(loses, is_gap):
         aborted = world.broker.begin("producer", world.broker.register("producer"))
         world.broker.append(Message(INPUT, None, b"aborted"), aborted, 0)
         world.broker.end("producer", "aborted")
-    world.send(Sent("m", more, 0), Sent("n", more[6:], 0)).run()
+    world.send(Sent("m", more, 0), Sent("n", more[6:], 0), Sent("u", "", 0, code="unreadable")).run()
     world.server.go_back("copy")
     begins = find_losses(world.index, {partition: world.broker.committed_offset(GROUP, partition)})[0].gap.start
     if loses.startswith("compact"):
@@ -1117,7 +1117,7 @@ def test_before_a_gap_is_filled_batches_in_progress_without_a_commit_are_refused
 
 
 def test_the_lease_of_the_running_rebuild_is_extended_at_every_step(monkeypatch):
-    several = DraftsOfSeveral(monkeypatch)
+    several = StagingOfSeveral(monkeypatch)
     several.rebuilder.begin("a", tick=several.step)
     assert several.rebuilder.rebuild("a", several.committed, 1, several.step) == (len(BEFORE), "lost")
     kept_at = [*several.kept_at["a"], several.now_s]

@@ -192,22 +192,21 @@ class TestMissingTopics:
         assert missing(code=1) == {"articles": None, "reviews": None}
 
 
-def attempt_id(number: int) -> str:
-    return f"{1:013d}.{number:010d}.{number:017d}"
+def attempt_id(number: int, lineage: int = 1) -> str:
+    return f"{lineage:013d}.{number:010d}.{number:017d}"
 
 
 @pytest.mark.parametrize(
-    ("announced", "known", "bands", "state"),
-    [(2, 1, 6, None), (1, 0, 6, "lost"), (1, 1, 6, None), (1, 0, 7, None)],
-    ids=["whole", "gone back", "prepared", "of other settings"],
+    ("announced", "known", "lineage", "bands", "state"),
+    [(2, 1, 1, 6, None), (1, 0, 1, 6, "lost"), (1, 1, 1, 6, "lost"), (1, 1, 2, 6, None), (1, 0, 1, 7, None)],
+    ids=["whole", "gone back", "gone back to a rebuild in place", "prepared", "of other settings"],
 )
-def test_an_index_that_has_gone_back_is_lost(announced, known, bands, state):
+def test_an_index_that_has_gone_back_is_lost(announced, known, lineage, bands, state):
     settings = SimpleNamespace(profiles={"articles": SimpleNamespace(topics=["articles"])})
     partition, stored = Partition("articles", 0), MemoryIndex()
     stored.open({"bands": 6})
-    stored.announce(
-        attempt_id(announced), [stored.fence(partition, 1, 3)], {partition: 0}, committed_id=attempt_id(known)
-    )
+    fence, committed_id = stored.fence(partition, 1, 3), attempt_id(known)
+    stored.announce(attempt_id(announced, lineage), [fence], {partition: 0}, committed_id=committed_id)
     upkeep = SimpleNamespace(
         fingerprint=lambda: {"bands": 6},
         is_half_dropped=lambda: False,

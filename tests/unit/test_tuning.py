@@ -265,7 +265,7 @@ class TestRows:
         assert large.banding.rows > small.banding.rows
 
 
-class TestUnluckyDocuments:
+class TestDocumentsWithoutAlert:
     def test_documents_that_find_none_of_their_pairs_are_counted_one_by_one(self, study):
         banding, alone, paired = Banding(4, 8), 0, 0
         alerted = study.pairs.where(study.alerted_mask(0.7))
