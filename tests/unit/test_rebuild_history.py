@@ -17,7 +17,7 @@ from streamdedup.detection.model import document_number
 from streamdedup.kafka.protocols import Message
 from streamdedup.position import Position
 from streamdedup.wire import Alert, decode_alert
-from tests.alerts import a_document, an_alert
+from tests.alerts import a_document, a_match, an_alert
 from tests.turns import CLOCK, DUPLICATES, GROUP, INPUT, Sent, World
 
 DAY_MS = 86_400_000
@@ -174,3 +174,19 @@ def test_of_two_alerts_at_the_same_time_the_incarnation_of_the_later_counts():
     for incarnation in ("ff" * 8, "00" * 8):
         seeds.add(an_alert(structs.replace(a_document("a", Position(INPUT, 0, 1)), incarnation=incarnation)))
     assert seeds._incarnations[number][-1] == "00" * 8
+
+
+@pytest.mark.parametrize(
+    ("later_ms", "is_document", "is_replaced"),
+    [(LIFETIME_MS, False, False), (LIFETIME_MS + 1, False, True), (1, True, True)],
+)
+def test_a_match_with_the_first_incarnation_replaces_another_only_after_a_lifetime(later_ms, is_document, is_replaced):
+    seeds = Seeds(None, [], LIFETIME_MS)
+    old, new = Position(INPUT, 0, 1), Position(INPUT, 0, 2)
+    seeds.add(an_alert(structs.replace(a_document("a", old), incarnation="ff" * 8)))
+    if is_document:
+        alert = an_alert(a_document("a", new), detected_at_ms=later_ms)
+    else:
+        alert = an_alert(a_document("b", new), a_match("a", old, 1.0), detected_at_ms=later_ms)
+    seeds.add(alert)
+    assert seeds._incarnations[document_number("articles", "a")][-1] == ("" if is_replaced else "ff" * 8)
