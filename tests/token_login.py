@@ -60,8 +60,8 @@ class ExpiringTokens:
                 self._accept(number)
 
     def _accept(self, number: int) -> None:
-        # Later tokens too, for a thread that a busy machine wakes late; earlier ones never.
-        accepted = [f">{_token(later)}" for later in range(number, number + 30)]
+        # Later tokens too, for a thread that a busy machine wakes late, and the one before, for a login on its way.
+        accepted = [f">{_token(near)}" for near in range(number - 1, number + 30)]
         self._client.execute_command("ACL", "SETUSER", USER, "on", "~*", "&*", "+@all", "resetpass", *accepted)
         self.ended_count += int(self._client.execute_command("CLIENT", "KILL", "USER", USER, "SKIPME", "yes"))
 

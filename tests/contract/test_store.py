@@ -581,7 +581,7 @@ class TestClusterSizes:
         assert self.join(store, fence, 7) == [CLUSTER_SIZE_CAP]
 
     def test_a_set_expires_with_the_entry_of_the_last_document_that_joined(self, make_store):
-        store, fence = fenced(make_store(lifetime_ms=200))
+        store, fence = fenced(make_store(lifetime_ms=2_000))
         insert(store, fence, an_entry(1, offset=1), an_entry(2, offset=2))
         assert self.join(store, fence, 1, 2) == [3, 3]
         store.leave_clusters([(2, -9)], [fence])

@@ -9,7 +9,7 @@ import subprocess
 import sys
 import textwrap
 import threading
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from pathlib import Path
 
 import pytest
@@ -138,9 +138,20 @@ def test_ports_are_chosen_again_when_another_process_was_faster(monkeypatch):
             assert client.ping()
 
 
+def are_free(candidates: Iterable[int]) -> bool:
+    """Tell whether no process listens on any of the ports."""
+    with contextlib.ExitStack() as stack:
+        try:
+            for port in candidates:
+                stack.enter_context(socket.socket()).bind(("127.0.0.1", port))
+        except OSError:
+            return False
+    return True
+
+
 def test_a_port_belongs_to_one_process_until_it_ends_although_nothing_listens_there(monkeypatch):
-    first = random.randrange(10_000, 19_000)
-    two_blocks = range(first, first + 20)
+    firsts = random.sample(range(10_000, 19_000), 1_000)
+    two_blocks = next(blocks for first in firsts if are_free(blocks := range(first, first + 20)))
     monkeypatch.setattr(ports, "PORTS", two_blocks)
     monkeypatch.setattr(ports, "BLOCK_PORTS", 10)
     monkeypatch.setattr(ports, "_RESERVATIONS", ports._Reservations())
@@ -156,7 +167,9 @@ def test_a_port_belongs_to_one_process_until_it_ends_although_nothing_listens_th
         try:
             taken = {int(port) for port in other.stdout.readline().split()}
             own = set(free_ports(9))
-            with pytest.raises(ServerError, match=f"all ports from {first} to {first + 19} are in use or reserved"):
+            with pytest.raises(
+                ServerError, match=f"all ports from {two_blocks[0]} to {two_blocks[-1]} are in use or reserved"
+            ):
                 free_ports()
         finally:
             other.kill()

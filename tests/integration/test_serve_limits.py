@@ -72,8 +72,8 @@ class Running:
 
 
 @pytest.fixture
-def service():
-    made = Service(timeout_s=SHORT_S)
+def service(request):
+    made = Service(timeout_s=getattr(request, "param", LONG_S))
     made.add(("d0", TEXT))
     yield made
     made.close()
@@ -162,6 +162,7 @@ def test_the_rest_of_a_body_after_its_answer_gets_no_answer(service, rest, limit
             assert rest_of(client) == b""
 
 
+@pytest.mark.parametrize("service", [SHORT_S], indirect=True)
 @pytest.mark.parametrize("body", [b"content-length: 1000\r\n\r\n{", CHUNKED + b"1\r\n{\r\n"], ids=["whole", "chunks"])
 def test_a_body_that_does_not_end_is_refused(service, body):
     with Running(service.app) as running, running.client() as client:
@@ -432,11 +433,13 @@ def test_the_time_for_a_head_ends_with_the_head():
         await send({"type": "http.response.start", "status": 200, "headers": []})
         await send({"type": "http.response.body", "body": b""})
 
-    with Running(app, timeout_s=SHORT_S) as running, running.client() as client:
-        client.sendall(HEAD + b"content-length: 2\r\n\r\n")
-        wait_until(lambda: running.server.server_state.tasks)
-        client.sendall(b"{}")
-        assert client.recv(12) == b"HTTP/1.1 200"
+    running = Running(app, timeout_s=SHORT_S)
+    with running.client() as client:
+        client.sendall(HEAD + b"content-length: 2\r\n\r\n")  # before the time begins
+        with running:
+            wait_until(lambda: running.server.server_state.tasks)
+            client.sendall(b"{}")
+            assert client.recv(12) == b"HTTP/1.1 200"
 
 
 def test_a_request_that_follows_another_has_its_own_time_for_the_head(service):

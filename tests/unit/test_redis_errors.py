@@ -205,15 +205,15 @@ def server_that_answers(reply: bytes) -> Iterator[str]:
 
 
 @pytest.mark.parametrize(
-    ("reply", "kind", "said"),
+    ("reply", "timeout_s", "kind", "said"),
     [
-        (b"", StoreUnavailable, "the store at {address} does not serve us now: Timeout reading from socket"),
-        (b"HTTP/1.1 400 Bad Request\r\n", StoreMisconfigured, "the store at {address} does not answer as Redis does; "),
+        (b"", 0.05, StoreUnavailable, "the store at {address} does not serve us now: Timeout reading from socket"),
+        (b"HTTP/1.1 400 Bad\r\n", 60.0, StoreMisconfigured, "the store at {address} does not answer as Redis does; "),
     ],
     ids=["silent", "http"],
 )
-def test_the_error_of_a_server_that_does_not_answer_has_its_address(reply, kind, said):
-    with server_that_answers(reply) as address, connect(f"redis://{address}/0", timeout_s=0.05) as servers:
+def test_the_error_of_a_server_that_does_not_answer_has_its_address(reply, timeout_s, kind, said):
+    with server_that_answers(reply) as address, connect(f"redis://{address}/0", timeout_s=timeout_s) as servers:
         with pytest.raises(kind) as caught:
             servers.ask_masters("PING")
         assert str(caught.value).startswith(said.format(address=address))
