@@ -32,7 +32,7 @@ _FATES = {
 #: Faults that belong together.
 _THEMES = (
     ("back", "compact"), ("back", "crash"), ("back", "delete group"), ("back", "freeze"), ("back", "late"),
-    ("back", "recreate"), ("back", "remove"), ("back", "skew", "crash"), ("crash", "flush"), ("crash", "lost"),
+    ("rebuild", "recreate"), ("back", "remove"), ("back", "skew", "crash"), ("crash", "flush"), ("crash", "lost"),
     ("crash", "offsets"), ("crash", "prepare"), ("crash", "rebuild"), ("drop", "freeze"), ("flush", "freeze"),
     ("flush", "recreate"),
     ("freeze", "late"), ("freeze", "prepare"), ("freeze", "rebuild"), ("freeze", "recreate"), ("gap",),
@@ -102,10 +102,11 @@ class Draw:
             faults -= _LOSING
         if "recreate" in faults:
             # Kafka has no more of a deleted topic: neither the committed offsets that show a loss, nor the deletions by
-            # which a rebuilt index names the incarnations of documents. The new topic counts as another partition, and
-            # the time of a daemon whose clock is behind takes the place of the time of a record.
-            # An offset that is set by hand has no topic id, by which a daemon tells that it belongs to a deleted topic.
-            faults -= _LOSING | {"skew", "offsets"}
+            # which a rebuilt index names the incarnations of documents. So no copy is from before, and each loss is
+            # noticed before the topic is deleted. The new topic counts as another partition, and the time of a daemon
+            # whose clock is behind takes the place of the time of a record. An offset that is set by hand has no topic
+            # id, by which a daemon tells that it belongs to a deleted topic.
+            faults -= (_LOSING - {"flush", "prepare", "rebuild"}) | {"skew", "offsets"}
         if self.setup.window_s is not None:
             faults.add("clock")
             faults -= {"skew"}  # a record of the future gets the time of the daemon
@@ -270,6 +271,8 @@ class Faults(Draw):
     def flush(self) -> Iterator[Step]:
         if self._rng.random() < 0.3:
             yield ("flush",)
+            if "recreate" in self._faults:
+                yield from [("rebalance",), ("settle",)]  # a new generation notices the loss
 
     def _command(self, name: str) -> Iterator[Step]:
         """Let a command go on while the daemons do, perhaps not to its end."""
@@ -277,6 +280,8 @@ class Faults(Draw):
             yield ("run", name, str(self._rng.choice((3, 8, 20, 60))))
             if self._rng.random() < 0.6:
                 yield from self._some_progress()
+            if "flush" in self._faults and "recreate" not in self._faults and self._rng.random() < 0.3:
+                yield ("flush",)
         if self._rng.random() < 0.3:
             yield ("kill", name)
         else:
@@ -322,6 +327,8 @@ class Faults(Draw):
         if self._rng.random() < 0.4:
             yield ("settle",)
             yield ("recreate", *self._rng.sample(("late",), self._rng.randint(0, 1)))
+            if set(self._faults) & _LOSING:
+                yield from [*self._record(), *self._record(), ("settle",)]
 
     def partitions(self) -> Iterator[Step]:
         self._partitions = min(self._partitions + 1, 4)

@@ -9,7 +9,7 @@ from tests.simulation.story import STORIES, parse
 from tests.simulation.verdict import FORGOTTEN, judged, kinds
 
 #: Histories of `make test`; `make simulate` runs more.
-SEEDS = [range(first, first + 50) for first in range(0, 200, 50)]
+SEEDS = [range(first, first + 50) for first in range(0, 300, 50)]
 #: Histories within which the lack of a rule shows.
 SOON = 1_000
 #: Where the search begins for a rule whose lack shows in few histories.
