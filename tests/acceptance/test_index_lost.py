@@ -165,6 +165,28 @@ def test_a_rebuild_in_a_backlog_of_long_ago_recovers_what_the_backlog_is_compare
     assert installation.pairs() == PAIRS_OF_TWO
 
 
+@pytest.mark.long
+def test_keys_put_back_under_running_daemons_cost_no_pair_also_with_a_daemon_that_was_idle(install, redis_client):
+    installation = install()
+    with installation.all_running(("a", "b"), **PATIENT) as daemons:
+        for daemon in daemons:
+            daemon.wait_event("partitions_assigned")
+        # Each batch stores the commit of the batch before, and a gap needs a known commit.
+        for number in range(4):
+            text = f"a first text, number {number} of four: {number * 11}"
+            installation.send([(f"s{number}", text)], partition=number % 2)
+            installation.wait_committed(number + 1)
+        copied, copied_at_s = saved(redis_client), time.monotonic()
+        installation.send([(f"x{at}", text) for at, text in enumerate(TEXTS[2:7])], partition=0)
+        installation.wait_committed(9)
+        wait_until(lambda: time.monotonic() > copied_at_s + 10, what="an age of ten seconds of the copy")
+        put_back(redis_client, copied)
+        installation.send([(f"y{at}", text) for at, text in enumerate(TEXTS[2:7])], partition=1)
+        installation.wait_committed(14)
+        assert any(event["gap"] for daemon in daemons for event in daemon.events("index_rebuild_begun"))
+    assert installation.pairs() == sorted((f"x{at}", f"y{at}") for at in range(5))
+
+
 BASE = " ".join(f"word{at}" for at in range(60))
 ELSEWHERE = " ".join(f"mark{at}" for at in range(60))
 
