@@ -74,7 +74,9 @@ class PartitionOwnership:
         #: Partitions that were assigned at the last comparison for losses, and the time of this comparison.
         self._compared: frozenset[Partition] = frozenset()
         self._compared_s = clock()
-        self._announced_s: dict[str, float] = {}  # time of the last announcement, by profile
+        #: Time of the last announcement, by profile; absent after a failure. Then the connection to the index remembers
+        #: no call (rule 10), by which keys that are put back would be noticed before the first batch is compared.
+        self._announced_s: dict[str, float] = {}
         #: Whether the next ``check_for_losses`` compares in any case, as after a pause.
         self._is_comparison_due = False
         #: None after a batch that was not refused.
@@ -85,6 +87,7 @@ class PartitionOwnership:
         """Forget all fences: fence every partition again before its next batch, and compare for losses again."""
         self._fences.clear()
         self._compared = frozenset()
+        self._announced_s.clear()
 
     # Fences
 
@@ -219,6 +222,7 @@ class PartitionOwnership:
             except (StoreUnavailable, BatchRefused, IndexLost) as error:
                 log.info("mark_missed", reason=str(error))
                 self._is_comparison_due = True  # the failure may be the only sign of a loss
+                self._announced_s.pop(pipeline.name, None)
 
     def _by_pipeline(self, partitions: Iterable[Partition]) -> Iterator[tuple[Pipeline, list[Partition]]]:
         groups: dict[str, tuple[Pipeline, list[Partition]]] = {}

@@ -139,6 +139,29 @@ def test_a_batch_of_two_profiles_is_compared_after_a_pause_of_either():
     assert asked == [100, 110, 111]
 
 
+@pytest.mark.parametrize("fails", ["nothing", "batch", "finish"])
+def test_after_a_failure_the_next_batch_is_compared_although_an_idle_turn_has_compared_since(fails):
+    asked, partition, index = [], Partition("a", 0), MemoryIndex()
+    index.open({})
+    fences = {partition: index.fence(partition, 1, 0)}
+    ownership = PartitionOwnership({"a": SimpleNamespace(name="a", index=index)}, clock=ManualClock())
+    source = SimpleNamespace(
+        assigned=frozenset, generation=lambda: 1, committed_offsets=lambda **_: asked.append(1) or {}
+    )
+    ownership.announce(fences, {partition: 0})
+    ownership.check_for_losses(source)
+    if fails == "batch":
+        ownership.forget_fences()
+    elif fails == "finish":
+        index.fence(partition, 2, 0)  # another process has taken the partition over
+        ownership.finish({partition: 1}, fences, {})
+    ownership.check_for_losses(source)
+    asked.clear()
+    ownership.announce({partition: index.fence(partition, 2, 0)}, {partition: 1})
+    ownership.check_for_losses(source)
+    assert bool(asked) is (fails != "nothing")
+
+
 def test_a_partition_that_was_revoked_is_compared_when_it_returns():
     asked, counts, one = [], [], frozenset([Partition("a", 0)])
     both = one | {Partition("a", 1)}
