@@ -10,8 +10,9 @@ The broker models the properties of Kafka that a wrong loop would violate:
 - Readers wait at an open transaction and do not see an aborted one, and transaction markers take up offsets.
 - A sink or source that failed is unusable.
 
-While the broker is away, a source raises at once; the source of Kafka raises after some polls that return nothing. Not
-thread-safe: a test calls the broker step by step. Sources and sinks are in ``tests.simulation.transport``.
+Two differences: while the broker is away, a source raises at once; the source of Kafka raises after some polls that
+return nothing. Lags count an aborted transaction until a record behind it is read; those of Kafka, until it is passed.
+Not thread-safe: a test calls the broker step by step. Sources and sinks are in ``tests.simulation.transport``.
 """
 
 import time
@@ -154,6 +155,8 @@ class MemoryBroker:
     def _remove(self, topic: str, *, offsets_deleted: bool) -> None:
         for partition in self.partitions(topic):
             del self._logs[partition]
+            self.beginnings.pop(partition, None)
+        self.compacted.discard(topic)
         if offsets_deleted:
             self.delete_offsets(topic)
         for state in self.groups.values():
