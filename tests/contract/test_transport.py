@@ -5,19 +5,31 @@ import threading
 import time
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 import pytest
 from kafka import KafkaProducer, TopicPartition
+from kafka.admin import ConfigResource, ConfigResourceType
 
-from streamdedup.errors import BrokerMisconfigured, BrokerSilent, BrokerUnavailable, FatalError, ProducerFenced
+from streamdedup.errors import BrokerMisconfigured, BrokerSilent, BrokerUnavailable, FatalError, ProducerFenced, Rejoin
 from streamdedup.kafka.options import KafkaOptions
 from streamdedup.kafka.producer import KafkaTransport
-from streamdedup.kafka.protocols import Batch, Message, Sink, Source, Transport
+from streamdedup.kafka.protocols import (
+    Batch,
+    CommittedOffset,
+    History,
+    Message,
+    ReadProgress,
+    Sink,
+    Source,
+    Transport,
+)
+from streamdedup.kafka.reader import KafkaHistory
 from streamdedup.position import Partition
 from tests import servers
-from tests.simulation.transport import MemoryBroker, MemoryTransport
+from tests.daemons import set_offsets
+from tests.simulation.transport import MemoryBroker, MemoryHistory, MemoryTransport
 from tests.support.kafka import KafkaServer
 from tests.support.processes import pause, resume
 
@@ -64,12 +76,31 @@ class MemorySystem:
             self.broker.produce(self.input, value, partition=partition, **fields)
 
     @contextlib.contextmanager
-    def uncommitted(self, value: bytes, timestamp_ms: int) -> Iterator[None]:
-        """Append to the input topic in a transaction, which the end of the context commits."""
+    def uncommitted(self, value: bytes, timestamp_ms: int, *, is_aborted: bool = False) -> Iterator[None]:
+        """Append to the input topic in a transaction, which the end of the context commits or aborts."""
         transaction = self.broker.begin("producer", self.broker.register("producer"))
         self.broker.append(Message(self.input, None, value, timestamp_ms=timestamp_ms), transaction, 0)
         yield
-        self.broker.end("producer", "committed")
+        self.broker.end("producer", "aborted" if is_aborted else "committed")
+
+    def history(self) -> History:
+        return MemoryHistory(self.broker)
+
+    def recreate(self, *, offsets_deleted: bool = True) -> None:
+        """Delete the input topic and create it again; where its offsets are left, the group has no members."""
+        self.broker.recreate(self.input, offsets_deleted=offsets_deleted)
+
+    def add_partitions(self, count: int) -> None:
+        """Give the input topic so many partitions."""
+        self.broker.add_partitions(self.input, count)
+
+    def compact(self) -> None:
+        """Make the input topic a compacted one."""
+        self.broker.compact(Partition(self.input, 0))
+
+    def set_offset(self, offset: int) -> None:
+        """Set the offset of partition 0, as another program can while the group has no members."""
+        self.broker.commit("group", {Partition(self.input, 0): offset})
 
     def delete_group(self) -> None:
         """Delete the group, which has no members."""
@@ -136,7 +167,7 @@ class RealSystem:
         servers.produce(self.bootstrap, self.input, values, partition=partition, headers=headers, **fields)
 
     @contextlib.contextmanager
-    def uncommitted(self, value: bytes, timestamp_ms: int) -> Iterator[None]:
+    def uncommitted(self, value: bytes, timestamp_ms: int, *, is_aborted: bool = False) -> Iterator[None]:
         options = {"transactional_id": servers.fresh_name("producer"), "retry_backoff_ms": 20}
         with contextlib.closing(KafkaProducer(bootstrap_servers=self.bootstrap, **options)) as producer:
             producer.init_transactions()
@@ -144,7 +175,38 @@ class RealSystem:
             producer.send(self.input, value=value, partition=0, timestamp_ms=timestamp_ms)
             producer.flush()
             yield
-            producer.commit_transaction()
+            (producer.abort_transaction if is_aborted else producer.commit_transaction)()
+
+    def history(self) -> History:
+        return KafkaHistory(servers.kafka_options(self.bootstrap, self.input))
+
+    def recreate(self, *, offsets_deleted: bool = True) -> None:
+        committed = servers.committed_offsets(self.bootstrap, self.group)
+        metadata = servers.committed_metadata(self.bootstrap, self.group)
+        with contextlib.closing(servers.admin_client(self.bootstrap)) as admin:
+            admin.delete_topics([self.input])
+            servers.wait_until(lambda: self.input not in admin.list_topics(), what="the end of the topic")
+        servers.wait_until(
+            lambda: not servers.committed_offsets(self.bootstrap, self.group), what="the deletion of its offsets"
+        )
+        servers.create_topics(self.bootstrap, [self.input], PARTITIONS)
+        if not offsets_deleted:  # as a group coordinator leaves it that deletes them late
+            set_offsets(self.bootstrap, self.group, committed, metadata)
+
+    def add_partitions(self, count: int) -> None:
+        with contextlib.closing(servers.admin_client(self.bootstrap)) as admin:
+            admin.create_partitions({self.input: count})
+            servers.wait_until(
+                lambda: len(admin.describe_topics([self.input])[0]["partitions"]) == count, what="the new partitions"
+            )
+
+    def compact(self) -> None:
+        policy = {"cleanup.policy": "compact,delete"}
+        with contextlib.closing(servers.admin_client(self.bootstrap)) as admin:
+            admin.alter_configs([ConfigResource(ConfigResourceType.TOPIC, self.input, policy)])
+
+    def set_offset(self, offset: int) -> None:
+        set_offsets(self.bootstrap, self.group, {(self.input, 0): offset})
 
     def delete_group(self) -> None:
         with contextlib.closing(servers.admin_client(self.bootstrap)) as admin:
@@ -576,6 +638,93 @@ def test_of_records_that_were_removed_reading_begins_at_the_first_that_is_left(s
     committed = source.committed_offset(Partition(system.input, 0))
     assert committed is not None
     assert committed.offset == 1
+
+
+def test_a_history_keeps_all_records_unless_older_ones_are_removed_or_the_topic_is_compacted(system):
+    partition, history = Partition(system.input, 0), system.history()
+    system.produce(b"a", b"b", b"c")
+    assert history.keeps_all({partition: 0})
+    system.remove_records(2)
+    assert [history.keeps_all({partition: start}) for start in (1, 2)] == [False, True]
+    system.compact()
+    servers.wait_until(lambda: not history.keeps_all({partition: 2}), what="compaction")
+
+
+def test_of_a_topic_that_was_created_again_neither_earlier_offsets_nor_earlier_losses_count(system, open_ends):
+    partition = Partition(system.input, 0)
+    system.produce(b"a")
+    source, sink = open_ends(system.transport())
+    batch = next_batch(source)
+    sink.publish([], batch)
+    assert source.committed_offset(partition) == CommittedOffset(1, topic_id=batch.topic_ids[system.input])
+    source.close()
+    system.remove_records(1)
+    system.compact()
+    system.recreate(offsets_deleted=False)
+    system.produce(b"b", b"c")
+    source, _ = open_ends(system.transport())
+    again = next_batch(source)
+    # The earlier offset exists in the new topic: nothing but the topic id tells.
+    assert values(again) == [b"b", b"c"]
+    assert again.topic_ids[system.input] != batch.topic_ids[system.input]
+    assert source.committed_offset(partition) is None
+    assert source.committed_offsets() == {}
+    assert system.history().keeps_all({partition: 0})
+
+
+def test_a_member_has_to_rejoin_when_a_topic_was_created_again(system, open_ends):
+    source, _ = open_ends(system.transport())
+    join(source)
+    system.recreate()
+    with pytest.raises(Rejoin):
+        servers.wait_until(lambda: source.poll(POLL_S), what="the new topic")
+
+
+def test_partitions_that_are_added_are_assigned_and_read_from_their_first_offset(system, open_ends):
+    source, _ = open_ends(system.transport())
+    join(source)
+    generation = source.generation()
+    system.add_partitions(PARTITIONS + 1)
+    system.produce(b"a", b"b", partition=PARTITIONS)
+    batch = next_batch(source)
+    assert values(batch) == [b"a", b"b"]
+    assert batch.starts == {Partition(system.input, PARTITIONS): 0}
+    assert batch.generation > generation
+    assert len(source.assigned()) == PARTITIONS + 1
+
+
+def test_an_aborted_record_is_not_read_and_its_offset_and_marker_are_passed_and_counted(system, open_ends):
+    partition = Partition(system.input, 0)
+    system.produce(b"a", timestamp_ms=NOW_MS)
+    with system.uncommitted(b"aborted", NOW_MS + HOUR_MS, is_aborted=True):
+        system.produce(b"b", timestamp_ms=NOW_MS)
+    with system.history().open([system.input], None, None) as span:
+        assert [value for batch in span.batches() for value in values(batch)] == [b"a", b"b"]
+        assert (span.total_count, span.done_count()) == (4, 4)
+    source, sink = open_ends(system.transport())
+    batch = next_batch(source)
+    assert [(record.value, record.position.offset) for record in batch.records] == [(b"a", 0), (b"b", 2)]
+    sink.publish([], batch)
+    assert source.committed_offset(partition).offset == 3
+    servers.wait_until(lambda: not source.poll(POLL_S) and source.end(partition) == 4, what="the end")
+    progress = system.history().progress([system.input], {partition: 3}, NOW_MS + 2 * HOUR_MS)
+    assert progress == {partition: ReadProgress(is_read=True, time_ms=NOW_MS)}
+    system.produce(b"c")
+    assert next_batch(source).starts == {partition: 4}
+
+
+def test_the_next_generation_reads_from_an_offset_that_another_program_has_set(system, open_ends):
+    partition = Partition(system.input, 0)
+    system.produce(b"a", b"b", b"c")
+    source, sink = open_ends(system.transport())
+    batch = replace(next_batch(source), metadata="attempt")
+    sink.publish([], batch)
+    assert source.committed_offset(partition) == CommittedOffset(3, "attempt", batch.topic_ids[system.input])
+    source.close()
+    system.set_offset(1)
+    source, _ = open_ends(system.transport())
+    assert values(next_batch(source)) == [b"b", b"c"]
+    assert source.committed_offset(partition) == CommittedOffset(1)
 
 
 def test_a_later_sink_of_the_same_id_fences_the_earlier(system, open_ends):

@@ -20,7 +20,6 @@ from streamdedup.kafka.errors import call_within, cap_client_logging, close_quie
 from streamdedup.kafka.options import KafkaOptions
 from streamdedup.kafka.producer import KafkaTransport
 from streamdedup.kafka.protocols import Batch, Message
-from streamdedup.position import Partition
 from tests import servers
 from tests.servers import kafka_options
 from tests.support.ports import free_ports
@@ -86,22 +85,6 @@ def test_a_message_without_key_and_value_is_a_programming_error_and_not_hidden(k
     _, sink = open_ends(KafkaTransport(kafka_options(kafka, new_topic("input"))))
     with pytest.raises(ValueError, match="key or value"):
         sink.publish([Message(new_topic("output"), None, None)], Batch())
-
-
-@pytest.mark.long
-def test_new_partitions_of_a_topic_are_read_soon(kafka, new_topic, open_ends):
-    topic = new_topic("input")
-    source, _ = open_ends(KafkaTransport(kafka_options(kafka, topic)))
-
-    def are_assigned(count: int) -> bool:
-        source.poll(POLL_S)
-        return source.assigned() == {Partition(topic, number) for number in range(count)}
-
-    servers.wait_until(lambda: are_assigned(1), what="the only partition")
-    with contextlib.closing(servers.admin_client(kafka)) as admin:
-        admin.create_partitions({topic: 3})
-    # The client's own limit is five minutes.
-    servers.wait_until(lambda: are_assigned(3), what="the new partitions")
 
 
 def test_topics_are_created_once_and_then_found(kafka):

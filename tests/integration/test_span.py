@@ -54,18 +54,6 @@ def test_an_empty_topic_ends_at_once(kafka, new_topic):
         assert list(reader.batches()) == []
 
 
-def test_a_topic_keeps_all_records_unless_it_is_compacted_or_older_ones_are_deleted(kafka, new_topic):
-    kept, compacted = new_topic(), new_topic(cleanup_policy="compact,delete")
-    produce_in_transactions(kafka, kept, (b"a", True), (b"b", False), (b"c", True))
-    history = KafkaHistory(kafka_options(kafka, kept))
-    assert history.keeps_all({Partition(kept, 0): 0})
-    assert not history.keeps_all({Partition(kept, 0): 0, Partition(compacted, 0): 0})
-    with contextlib.closing(admin_client(kafka)) as admin:
-        admin.delete_records({TopicPartition(kept, 0): 2})
-    assert not history.keeps_all({Partition(kept, 0): 1})
-    assert history.keeps_all({Partition(kept, 0): 2})
-
-
 def progress(kafka, topic, committed, now_ms=1_000_000):
     offsets = {Partition(topic, number): offset for number, offset in committed.items()}
     found = KafkaHistory(kafka_options(kafka, topic)).progress([topic], offsets, now_ms)
@@ -97,13 +85,6 @@ def test_records_without_times_and_records_that_are_gone_are_passed(kafka, new_t
     with contextlib.closing(admin_client(kafka)) as admin:
         admin.delete_records({TopicPartition(topic, 0): 4})
     assert progress(kafka, topic, {0: 1}) == {}
-
-
-def test_an_aborted_transaction_at_the_end_leaves_nothing_to_read(kafka, new_topic):
-    topic = new_topic()
-    produce(kafka, topic, [b"x"], timestamp_ms=70)
-    produce_in_transactions(kafka, topic, (b"aborted", False), timestamp_ms=80)
-    assert progress(kafka, topic, {0: 1}) == {0: (True, 70)}
 
 
 def test_each_partition_is_read_from_its_own_time(kafka, new_topic):
