@@ -271,8 +271,6 @@ class Faults(Draw):
     def flush(self) -> Iterator[Step]:
         if self._rng.random() < 0.3:
             yield ("flush",)
-            if "recreate" in self._faults:
-                yield from [("rebalance",), ("settle",)]  # a new generation notices the loss
 
     def _command(self, name: str) -> Iterator[Step]:
         """Let a command go on while the daemons do, perhaps not to its end."""
@@ -287,6 +285,13 @@ class Faults(Draw):
         else:
             yield ("run", name, "400")
             yield ("run", name, "400")
+
+    def _make_good(self) -> Iterator[Step]:
+        """Let losses be noticed and made good before Kafka forgets what shows them."""
+        # A daemon that goes on with an earlier index leaves a gap in the present one.
+        yield from [("kill", f"{name}-") for name in self._names]
+        # A new generation notices the loss, and the index is rebuilt.
+        yield from [("rebalance",), ("settle",)]
 
     def _start_all(self) -> list[Step]:
         return [("start", name) for name in self._names]
@@ -325,9 +330,10 @@ class Faults(Draw):
     def recreate(self) -> Iterator[Step]:
         """Records that were not committed are gone with the topic: all are committed before."""
         if self._rng.random() < 0.4:
-            yield ("settle",)
+            is_lost = bool(set(self._faults) & _LOSING)
+            yield from self._make_good() if is_lost else [("settle",)]
             yield ("recreate", *self._rng.sample(("late",), self._rng.randint(0, 1)))
-            if set(self._faults) & _LOSING:
+            if is_lost:
                 yield from [*self._record(), *self._record(), ("settle",)]
 
     def partitions(self) -> Iterator[Step]:
@@ -339,10 +345,7 @@ class Faults(Draw):
             # Without an index and without offsets nothing is known of what was read.
             is_lost = bool(set(self._faults) & _LOSING)
             if is_lost:
-                # A daemon that goes on with an earlier index leaves a gap in the present one.
-                yield from [("kill", f"{name}-") for name in self._names]
-                # A new generation notices the loss, and the index is rebuilt.
-                yield from [("rebalance",), ("settle",)]
+                yield from self._make_good()
             if is_lost or self._rng.random() < 0.7:
                 yield ("settle",)
             yield from [("rebalance",)] * self._rng.randint(0, 12)
