@@ -77,8 +77,8 @@ def losses_between(
     is_mixed = any(lineage_of(state.announced) != lineage_of(state.latest) for state in states.values())
     commits = _NO_COMMITS if is_mixed else _KnownCommits(lineage, max(commit_times, default=None))
     losses = (loss_of(partition, committed[partition], state, commits) for partition, state in states.items())
-    # `index prepare` announces what it has read; a daemon at work has announced attempts of its own since. So does a
-    # rebuild in place, whose daemons commit in its lineage; a prepared index begins one that is later than theirs.
+    # `index prepare` and a rebuild in place announce renewed attempts; a daemon at work has announced its own since.
+    # After a rebuild in place daemons commit in the lineage of the index; that of a prepared index is later.
     is_unused = all(is_renewed(state.announced, state.committed_attempt) for state in states.values())
     return [
         loss._replace(

@@ -1,8 +1,8 @@
 """Turns batch results into messages: alerts and dead letters.
 
 Called by ``loop``: ``dead_letters`` before and after a batch is indexed, ``messages`` after it, ``count_dead_letters``
-after the commit.
-A new field of an alert is filled in ``_alert_messages`` ("Add a field of an alert" in ``docs/architecture.md``).
+after the commit. A new field of an alert is filled in ``_alert_messages`` ("Add a field of an alert" in
+``docs/architecture.md``).
 """
 
 from collections.abc import Mapping, Sequence

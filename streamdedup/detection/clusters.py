@@ -101,7 +101,8 @@ class Clusters:
                 # ``set_clusters`` with the present cluster returns its counts, and changes no cluster.
                 first = _present_first(entry, entries)
             else:
-                # Later members whose best match is this document join the same cluster; not by an earlier version.
+                # Later members whose best match is this document join the same cluster, unless the index has a later
+                # version of the document, which has a cluster of its own.
                 stored = entries.get(entry.number)
                 if stored is None or stored.position == entry.position:
                     entries[entry.number] = replace(entry, cluster=first.number)

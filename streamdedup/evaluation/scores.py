@@ -38,8 +38,8 @@ class Scores(NamedTuple):
     """Scores of a trial; *promised* are the pairs that the trial should have found (``score``).
 
     ``containment_recall`` and ``containment_precision`` are of pairs below the threshold. ``missed`` counts the missed
-    pairs by reason, ``examples`` has the most similar ones of each reason. ``documents_without_alert``
-    is the share of documents of which no promised pair was found, among the documents that have one.
+    pairs by reason, ``examples`` has the most similar ones of each reason. ``documents_without_alert`` is the share of
+    documents of which no promised pair was found, among the documents that have one.
     """
 
     recall: Rate
