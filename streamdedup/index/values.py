@@ -119,11 +119,10 @@ class PartitionState:
 def is_known_attempt(committed: str, announced: str, committed_attempt: str) -> bool:
     """Tell whether an index knows a committed attempt, by two ids that it stores (``PartitionState``; rule 11).
 
-    A later announced attempt of another lineage (the digits before the first dot) proves nothing: its index may have
-    been left for that of the commit before the attempt was committed.
+    A later announced attempt proves nothing: after the index has gone back, a daemon that the fences had stopped may
+    announce an attempt that Kafka then refuses; or its index was left for that of the commit.
     """
-    is_same_lineage = committed.partition(".")[0] == announced.partition(".")[0]
-    return committed <= committed_attempt or (is_same_lineage and committed <= announced)
+    return committed == announced or committed <= committed_attempt
 
 
 # Buckets

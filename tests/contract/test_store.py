@@ -1063,17 +1063,18 @@ class TestAnnouncements:
         state = store.partition_states([PARTITION])[PARTITION]
         assert (state.announced, state.committed_attempt) == (LATER, EARLIER)
 
-    def test_an_attempt_of_a_later_lineage_hides_no_commit_of_another_index(self, store):
-        """As where an index is rebuilt, left for another one before it has committed a batch, and used again."""
-        attempt, foreign, following = (f"{lineage:013d}{EARLIER[13:]}" for lineage in (3, 2, 4))
+    @pytest.mark.parametrize("ids", [[(3, 1), (2, 1), (4, 1)], [(1, 3), (1, 2), (1, 4)]])
+    def test_a_later_attempt_hides_no_commit_that_the_index_lacks(self, store, ids):
+        """As where an index is left for another one before the commit, or has gone back with its fences."""
+        attempt, lacking, following = (f"{lineage:013d}.{sequence:010d}{EARLIER[24:]}" for lineage, sequence in ids)
         store.announce(attempt, [store.fence(PARTITION, 1, 0)], {PARTITION: 0}, committed_id=EARLIER)
         for known in ("", EARLIER, attempt):
             assert store.fence(PARTITION, 1, 0, known).attempt_id == known
         fence = store.fence(PARTITION, 1, 0)
         with pytest.raises(IndexLost, match="gone back"):
-            store.fence(PARTITION, 1, 0, foreign)
+            store.fence(PARTITION, 1, 0, lacking)
         with pytest.raises(IndexLost, match="gone back"):
-            store.announce(following, [replace(fence, attempt_id=foreign)], {PARTITION: 0})
+            store.announce(following, [replace(fence, attempt_id=lacking)], {PARTITION: 0})
         store.announce(following, [replace(fence, attempt_id=EARLIER)], {PARTITION: 0})
 
     def test_an_earlier_announcement_takes_the_place_of_no_later_one(self, store):

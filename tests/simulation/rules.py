@@ -147,6 +147,7 @@ RULES: dict[str, Sequence[Break]] = {
 
 #: By kept story, what switches off the branch of the code that the story needs.
 BRANCHES: dict[str, Sequence[Break]] = {
+    "announced-by-a-stale-fence": [(module, "is_known_attempt", _by_order) for module in (losses, entries)],
     "append-to-nothing": [(appending, "save_missing_documents", _at_present)],
     "batch-ahead-undone": [(read_ahead.ReadAhead, "discard", _returns_none)],
     "dead-letter-set-back": [(publisher.Publisher, "_is_to_publish", _always(True))],

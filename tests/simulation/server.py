@@ -225,7 +225,7 @@ class Connection:
         result = self.ask(name, partial(self._execute, caller, name, arguments, named))
         if name in NUMBERED:
             self._acknowledged, self._called_ms = caller.number, now_ms
-        if name == "partition_states" and result and self._data._fingerprint is None and not self._in_staging:
+        if name == "partition_states" and result and not self._has_index():
             self._acknowledged = 0  # no index, so the numbers of the calls are gone too
         return result
 
@@ -264,14 +264,19 @@ class Connection:
     def _execute(self, caller: Caller, name: str, arguments: Sequence[Any], named: Mapping[str, Any]) -> Any:
         data = self._data
         data.caller = caller
-        is_unborn = self._in_staging and data._fingerprint is None
-        if is_unborn:
-            data._fingerprint = {}  # a rebuild writes where no index is yet
+        call = partial(getattr(data, name), *arguments, **named)
+        if not self._in_staging:
+            return call()
+        fingerprint, data._fingerprint = data._fingerprint, {} if self._has_index() else None
         try:
-            return getattr(data, name)(*arguments, **named)
+            return call()
         finally:
-            if is_unborn:
-                data._fingerprint = None
+            data._fingerprint = fingerprint
+
+    def _has_index(self) -> bool:
+        """Tell whether there is an index; in a rebuild the lease is in the place of the fingerprint."""
+        present = self._data.held_by() if self._in_staging else self._data._fingerprint
+        return present is not None
 
 
 class Staging:

@@ -14,7 +14,7 @@ from tests.simulation.story import STORIES, Story, parse
 from tests.simulation.world import DEAD_LETTERS, DUPLICATES
 
 #: Histories of the sample in `make test`, in `make test-all`, and in one test.
-QUICK, ALL, PART = 40, 160, 10
+QUICK, ALL, PART = 40, 200, 10
 
 
 def has_no_limits(story: Story) -> bool:

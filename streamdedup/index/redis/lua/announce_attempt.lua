@@ -12,8 +12,7 @@ local function stored(key)  -- the id of the announced attempt, and that of the 
 end
 local function knows(key, committed)  -- as index.values.is_known_attempt
   local announced, known = stored(key)
-  local is_same_lineage = string.match(committed, '^%d*') == string.match(announced, '^%d*')
-  return committed <= known or (is_same_lineage and committed <= announced)
+  return committed == announced or committed <= known
 end
 used = used + 1
 for i = used + 1, #ARGV, 3 do
