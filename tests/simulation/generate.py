@@ -20,7 +20,7 @@ _WRITES = (*_EFFECTS[3:12], "finish")
 #: Kinds of operations besides one upsert of each document.
 _KINDS = ("update", "append", "delete", "redeliver")
 #: Peculiarities of profiles and documents.
-_PROFILES = ("contained", "suppressed", "full", "moves")
+_PROFILES = ("contained", "suppressed", "full", "moves", "scopes")
 #: Window of those histories that have one, in seconds.
 _WINDOW_S = 3_600
 #: Fates of a call, by fault.
@@ -81,6 +81,8 @@ class Draw:
             self.setup = replace(self.setup, contained=True)
         if kind == "suppressed":
             self.setup = replace(self.setup, min_shingles=rng.randint(3, 5))
+        if kind == "scopes" and "scope" not in self._faults:
+            self.setup = replace(self.setup, scopes=True)
         if kind == "full" and self.setup.window_s is None:
             self.setup = replace(self.setup, bucket_cap=rng.randint(2, 4))
             # Pairs beyond the cap are missed, except of exact copies, which is plain without changes and a window.

@@ -53,6 +53,7 @@ from tests.simulation.world import (
     Killed,
     Sent,
     WatchedBroker,
+    scope_of,
     source_of,
 )
 
@@ -284,7 +285,7 @@ class Simulation:
             containment=ContainmentRule(1.0) if self.setup.contained else None,
             suppression=Suppression(self.setup.min_shingles) if self.setup.min_shingles else None,
             label_bytes=LABEL_BYTES,
-            **VERSIONS[version],
+            **(VERSIONS[version] | (VERSIONS[3] if self.setup.scopes else {})),
         )
 
     def connection(self, name: str, installation: Installation, link: Link, *, in_staging: bool = False) -> Connection:
@@ -425,6 +426,8 @@ class Simulation:
         """Let a record come, at a time of its own."""
         self.now_ms += 1
         fields = {"id": sent.id, "text": sent.text, "op": sent.op, "source": source_of(sent.text)}
+        if self.setup.scopes:
+            fields["tenant"] = scope_of(sent.id, sent.text or "")
         value = json.dumps(fields).encode()
         partition = Partition(INPUT, sent.partition % self.partitions)
         time_ms = self.now_ms - sent.time_ms

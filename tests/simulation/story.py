@@ -35,6 +35,7 @@ class Setup:
     bucket_cap: int | None = None
     contained: bool = False  # documents are near-duplicates by containment, too
     min_shingles: int = 0
+    scopes: bool = False  # documents are in two scopes
 
 
 @dataclass(frozen=True)

@@ -24,7 +24,7 @@ from tests.simulation.faults import play
 from tests.simulation.server import ServedIndex
 from tests.simulation.simulation import LABEL_BYTES, Produced, Simulation
 from tests.simulation.story import Story
-from tests.simulation.world import DEAD_LETTERS, DUPLICATES, source_of
+from tests.simulation.world import DEAD_LETTERS, DUPLICATES, scope_of, source_of
 
 #: Order of an event that never happens.
 NEVER = 10**9
@@ -166,7 +166,9 @@ class Verdict:
         self._states, self._unknown = states_of(simulation)
         self._all = [state for states in self._states.values() for state in states]
         self._side_of = {
-            (state.id, digest_of(state.texts, scope)): state.side for state in self._all for scope in (None, "all")
+            (state.id, digest_of(state.texts, scope)): state.side
+            for state in self._all
+            for scope in (None, "all", scope_of(*state.side))
         }
         versions = {p.commit.installation.version for p in simulation.produced if p.commit} | {1}
         self._options = {version: simulation.options(version) for version in versions}
@@ -212,9 +214,9 @@ class Verdict:
             if version.label not in labels and not is_unlabelled:
                 yield f"mislabelled {version.id}"
         if alert.cluster_id != document.id and not any(
-            alike(a, b, options)
-            for a in self._texts(document.id)
-            for b in self._texts(alert.cluster_id)
+            self._is_in_scope(a, b) and alike(a.text, b.text, options)
+            for a in self._states[document.id]
+            for b in self._states.get(alert.cluster_id, ())
             for options in self._options.values()
         ):
             yield f"misplaced {document.id} in the cluster of {alert.cluster_id}"
@@ -288,7 +290,7 @@ class Verdict:
             for state in self._states.get(document.id, ())
             if self._returns(state)
             for first, last in itertools.combinations(range(len(appends) + 1), 2)
-            for scope in (None, "all")
+            for scope in (None, "all", scope_of(*state.side))
         )
         self._excused["appends to versions that return"] += is_excused
         return is_excused
@@ -298,12 +300,17 @@ class Verdict:
         return is_within and any(self._is_near(a, b, version) for version in self._options)
 
     def _is_near(self, a: State, b: State, version: int) -> bool:
-        """Tell whether two texts are near-duplicates, without regard to the window and the scope."""
+        """Tell whether two texts are near-duplicates in one scope, without regard to the window."""
+        if not self._is_in_scope(a, b):
+            return False
         least = max(self._simulation.setup.min_shingles, 1)
         if not all(text.strip() and len(shingles(text)) >= least for text in (a.text, b.text)):
             return False
         first, second = sorted((a.text, b.text))
         return first == second or (first, second) in self._near[version]
+
+    def _is_in_scope(self, a: State, b: State) -> bool:
+        return not self._simulation.setup.scopes or scope_of(*a.side) == scope_of(*b.side)
 
     # Promises
 

@@ -48,6 +48,11 @@ def source_of(text: str | None) -> str:
     return f"desk {len(text or '') % 3}"
 
 
+def scope_of(document: str, replacing_text: str) -> str:
+    """Return the scope of a version: one of two, such that copies and versions of a document may differ in it."""
+    return f"tenant {(ord(document[-1]) + len(replacing_text.split())) % 2}"
+
+
 @dataclass(frozen=True)
 class Sent:
     """One record to produce; ``code``: the dead letter that it becomes."""
