@@ -35,8 +35,8 @@ class Stream:
         self.clusters: dict[str, str] = {}
         self.fence()
 
-    def fence(self, generation: int = 1, committed: int = 0) -> None:
-        self.fences = {partition: self.store.fence(partition, generation, committed) for partition in PARTITIONS}
+    def fence(self, generation: int = 1, start: int = 0) -> None:
+        self.fences = {partition: self.store.fence(partition, generation, start) for partition in PARTITIONS}
 
     def index(self, *documents: Document) -> DetectionResult:
         result = self.detector.index(self.detector.prepare(documents), self.fences)

@@ -193,7 +193,7 @@ class World:
         if act is not None:
             act(self, moment)
 
-    def committed(self, batch: Batch) -> None:
+    def on_commit(self, batch: Batch) -> None:
         """Nothing depends on the moment of a commit here."""
 
     def time_passes(self, timeout_s: float) -> None:

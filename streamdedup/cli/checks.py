@@ -32,7 +32,8 @@ from streamdedup.index.backend import Backend
 from streamdedup.index.fingerprints import compare_fingerprints
 from streamdedup.indexes import lifetime_ms
 from streamdedup.kafka.admin import CLEANUP, TopicNeed, check_kafka, cleanup_policies
-from streamdedup.kafka.group_admin import committed_if_listed
+from streamdedup.kafka.group_admin import read_committed_offsets_if_listed
+from streamdedup.kafka.protocols import CommittedOffset
 from streamdedup.kafka.reader import KafkaSpan
 from streamdedup.position import Partition
 from streamdedup.settings import Settings
@@ -205,10 +206,10 @@ def record_findings(check_run: CheckRun) -> Iterator[Finding]:
 
 def index_findings(check_run: CheckRun) -> Iterator[Finding]:
     """Yield the state of each index, also of a lost one."""
-    settings, committed = check_run.settings, _committed_offsets(check_run)
+    settings, committed_offsets = check_run.settings, _committed_offsets(check_run)
     for name in settings.profiles:
         try:
-            yield _index_finding(settings, name, check_run.backend, committed)
+            yield _index_finding(settings, name, check_run.backend, committed_offsets)
         except (StoreUnavailable, StoreMisconfigured, IndexMismatch, IndexLost) as error:
             yield Finding.failure("index", type(error)(f"index of {name}: {error}"))
             if isinstance(error, StoreUnavailable):
@@ -216,7 +217,7 @@ def index_findings(check_run: CheckRun) -> Iterator[Finding]:
 
 
 def _index_finding(
-    settings: Settings, name: str, backend: Backend, committed: Mapping[Partition, int] | None
+    settings: Settings, name: str, backend: Backend, committed_offsets: Mapping[Partition, CommittedOffset] | None
 ) -> Finding:
     """Return the finding about the index of a profile; raises the error with which the daemon would end."""
     topics = settings.profiles[name].topics
@@ -233,7 +234,11 @@ def _index_finding(
             return Finding.warning("index", f"index of {name}: fits, but {'; '.join(opening.advisories)}")
         return Finding.ok("index", f"index of {name}: fits the settings")
     # Offset 0 was set by an operator: no record was read, so nothing is lost.
-    lost = sorted(partition for partition, offset in (committed or {}).items() if offset and partition.topic in topics)
+    lost = sorted(
+        partition
+        for partition, committed_offset in (committed_offsets or {}).items()
+        if committed_offset.offset and partition.topic in topics
+    )
     if lost:
         text = (
             f"lost: the group {settings.kafka.group_id} has committed offsets of {', '.join(map(str, lost[:3]))}"
@@ -243,15 +248,15 @@ def _index_finding(
         if settings.service.on_index_lost == "fail":
             raise IndexLost(text)
         return Finding.warning("index", f"index of {name}: {text}")
-    unknown = "" if committed is not None else " (whether one was lost is not known without Kafka)"
+    unknown = "" if committed_offsets is not None else " (whether one was lost is not known without Kafka)"
     return Finding.ok("index", f"index of {name}: none yet; the first daemon begins one{unknown}")
 
 
-def _committed_offsets(check_run: CheckRun) -> dict[Partition, int] | None:
+def _committed_offsets(check_run: CheckRun) -> dict[Partition, CommittedOffset] | None:
     """Return the committed offsets of the group; None if Kafka does not answer or refuses the client."""
     if KAFKA not in check_run.failed:
         with suppress(BrokerUnavailable, BrokerMisconfigured):
-            return committed_if_listed(kafka_options(check_run.settings))
+            return read_committed_offsets_if_listed(kafka_options(check_run.settings))
     return None
 
 

@@ -31,7 +31,7 @@ from streamdedup.index.staging import delete_index
 from streamdedup.indexes import connect_backend, lifetime_ms
 from streamdedup.kafka.admin import require_topics
 from streamdedup.kafka.consumer import KafkaSource
-from streamdedup.kafka.group_admin import committed_offsets, describe_group, members_of_index
+from streamdedup.kafka.group_admin import describe_group, members_of_index, read_committed_offsets
 from streamdedup.kafka.producer import KafkaTransport
 from streamdedup.kafka.protocols import CommittedOffset
 from streamdedup.position import Partition
@@ -159,11 +159,11 @@ def rebuild(
     refuse_while_daemons_run(settings, wait=wait)
     with connect_backend(settings) as backend:
         backend.require_usable()
-        committed = committed_offsets(kafka_options(settings))
-        losses = _losses(settings, names, backend, committed)
+        committed_offsets = read_committed_offsets(kafka_options(settings))
+        losses = _losses(settings, names, backend, committed_offsets)
         to_rebuild = {name for name in names if not _is_gap(losses[name], settings.profiles[name])}
         to_replace = [name for name in names if name in to_rebuild and backend.upkeep(name).fingerprint() is not None]
-        if unread := [name for name in to_replace if not _of_topics(committed, settings.profiles[name])]:
+        if unread := [name for name in to_replace if not _of_topics(committed_offsets, settings.profiles[name])]:
             tell(
                 f"The group {settings.kafka.group_id} has no committed offsets in the topics of {', '.join(unread)}: "
                 "the new index will be empty, and the daemons read these topics anew.",
@@ -180,18 +180,20 @@ def rebuild(
 
 
 def _losses(
-    settings: Settings, names: Sequence[str], backend: Backend, committed: Mapping[Partition, CommittedOffset]
+    settings: Settings, names: Sequence[str], backend: Backend, committed_offsets: Mapping[Partition, CommittedOffset]
 ) -> dict[str, list[Loss]]:
     """Return the losses of each index that fits the settings; an empty list for any other index, also a missing one."""
     return {
-        name: find_losses(backend.index(name), _of_topics(committed, profile)) if _fits(backend, name) else []
+        name: find_losses(backend.index(name), _of_topics(committed_offsets, profile)) if _fits(backend, name) else []
         for name, profile in settings.profiles.items()
         if name in names
     }
 
 
-def _of_topics(committed: Mapping[Partition, CommittedOffset], profile: Profile) -> dict[Partition, CommittedOffset]:
-    return {partition: offset for partition, offset in committed.items() if partition.topic in profile.topics}
+def _of_topics(
+    committed_offsets: Mapping[Partition, CommittedOffset], profile: Profile
+) -> dict[Partition, CommittedOffset]:
+    return {partition: offset for partition, offset in committed_offsets.items() if partition.topic in profile.topics}
 
 
 def _is_gap(losses: Sequence[Loss], profile: Profile) -> bool:
@@ -237,10 +239,12 @@ def _rebuild(
         # Joined after `begin` has deleted the index with its fences: a process that joined before has a lower
         # generation, so the new fences refuse its writes.
         with _joined_group(settings) as (source, generation):
-            committed = source.committed_offsets()
+            committed_offsets = source.committed_offsets()
             tick = keeping_membership(source, tick=lambda: None)
             missing = source.missing_topics()
-            return {name: builder.rebuild(name, committed, generation, tick, progress, missing) for name in gaps}
+            return {
+                name: builder.rebuild(name, committed_offsets, generation, tick, progress, missing) for name in gaps
+            }
     finally:
         builder.abandon()  # leases of rebuilds begun and not completed, as when the group cannot be joined
 
@@ -268,8 +272,8 @@ def prepare(config: ConfigOption = None, assignments: SetOption = None, profile:
         )
     with connect_backend(settings) as backend:
         backend.require_usable()
-        committed = committed_offsets(options)
-        losses = _losses(settings, names, backend, committed)
+        committed_offsets = read_committed_offsets(options)
+        losses = _losses(settings, names, backend, committed_offsets)
         for name in names:
             exists = backend.upkeep(name).fingerprint() is not None
             # An index of an earlier call of this command fits, and has gaps at most.
@@ -279,7 +283,7 @@ def prepare(config: ConfigOption = None, assignments: SetOption = None, profile:
                     f"{backend.where(name)}; choose another prefix, so that both indexes exist side by side, or delete "
                     "that index: streamdedup index drop"
                 )
-        if not committed:
+        if not committed_offsets:
             raise SettingsError(f"kafka.group_id: the group {options.group_id} has no committed offsets to prepare for")
         with showing_parts("offsets") as progress:
             left_s = _prepare(settings, names, backend, progress)
@@ -297,15 +301,19 @@ def _prepare(settings: Settings, names: Sequence[str], backend: Backend, progres
     options, previous_round_s = kafka_options(settings), float("inf")
     while True:
         round_began_at, record_count = time.monotonic(), 0
-        committed, missing = committed_offsets(options), describe_group(options).missing_topics
+        committed_offsets, missing = read_committed_offsets(options), describe_group(options).missing_topics
         for name in names:
             # In the first round a missing index is a loss as a whole; in later rounds the commits since then are gaps.
             # Without any loss `begin` returns false.
-            topics = settings.profiles[name].topics
-            offsets = {partition: offset for partition, offset in committed.items() if partition.topic in topics}
+            offsets = _of_topics(committed_offsets, settings.profiles[name])
             if builder.begin(name, find_losses=partial(find_losses, backend.index(name), offsets)):
                 rebuilt = builder.rebuild(
-                    name, committed, _NO_GENERATION, tick=lambda: None, progress=progress, missing_topics=missing
+                    name,
+                    committed_offsets,
+                    _NO_GENERATION,
+                    tick=lambda: None,
+                    progress=progress,
+                    missing_topics=missing,
                 )
                 record_count += rebuilt.records_count
         round_s = time.monotonic() - round_began_at

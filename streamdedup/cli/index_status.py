@@ -66,9 +66,11 @@ def _profile(
     # Differences in advisory parameters do not keep a daemon from working.
     blocking = [text for parameter, text in all_differences.items() if parameter not in ADVISORY_PARAMETERS]
     missing = None if group is None else sorted(group.missing_topics.intersection(topics))
-    committed = {} if group is None else {p: offset for p, offset in group.committed.items() if p.topic in topics}
+    committed_offsets = (
+        {} if group is None else {p: offset for p, offset in group.committed_offsets.items() if p.topic in topics}
+    )
     # An index with other parameters may have other slots.
-    losses = [] if fingerprint is None or blocking else find_losses(index, committed)
+    losses = [] if fingerprint is None or blocking else find_losses(index, committed_offsets)
     lost = {loss.partition for loss in losses if not loss.is_switch}
     return {
         "name": name,
@@ -81,7 +83,7 @@ def _profile(
         "claims": index.count_claims(),
         "exact_documents": None if survey is None else survey.documents_count,
         "missing_topics": missing,
-        "partitions": list(_partitions(topics, committed, upkeep, group, lost)),
+        "partitions": list(_partitions(topics, committed_offsets, upkeep, group, lost)),
         "keys": None
         if survey is None
         else {kind: {"count": keys.count, "bytes": keys.used_bytes} for kind, keys in survey.kinds.items()},
@@ -95,28 +97,28 @@ def _partitions(
     group: GroupState | None,
     lost: Collection[Partition],
 ) -> Iterator[dict[str, Any]]:
-    offsets = {partition: committed.offset for partition, committed in committed_offsets.items()}
+    offsets = {partition: committed_offset.offset for partition, committed_offset in committed_offsets.items()}
     facts_by_partition = upkeep.partitions(topics, offsets)  # those of the topics, and also the partitions of `offsets`
     is_running = group is not None and bool(group.members)
     for partition in sorted(facts_by_partition.keys() | offsets.keys()):
         facts = facts_by_partition.get(partition, PartitionFacts(high_water_mark=None, generation=None))
-        committed = offsets.get(partition)
+        offset = offsets.get(partition)
         end = None if group is None else group.ends.get(partition)
         topic_id = "" if group is None else group.topic_ids.get(partition.topic, "")
-        state = "lost" if partition in lost else _partition_state(facts, committed, topic_id, is_running=is_running)
+        state = "lost" if partition in lost else _partition_state(facts, offset, topic_id, is_running=is_running)
         yield {
             "topic": partition.topic,
             "partition": partition.partition,
             "mark": facts.high_water_mark,
-            "committed": committed,
+            "committed": offset,
             "end": end,
-            "lag": None if committed is None or end is None else max(0, end - committed),
+            "lag": None if offset is None or end is None else max(0, end - offset),
             "generation": facts.generation,
             "state": state,
         }
 
 
-def _partition_state(facts: PartitionFacts, committed: int | None, topic_id: str, *, is_running: bool) -> str | None:
+def _partition_state(facts: PartitionFacts, offset: int | None, topic_id: str, *, is_running: bool) -> str | None:
     """Return the state of a partition if it is unusual, a key of ``_STATE_TEXTS``; else None.
 
     While daemons run, mark and committed offset may differ, because a batch may be committed between the two requests
@@ -126,14 +128,14 @@ def _partition_state(facts: PartitionFacts, committed: int | None, topic_id: str
     # By the topic ids alone: the end of the partition, by which `is_recreated` also judges, is not read here.
     if high_water is not None and is_recreated(high_water, facts.topic_id, BrokerState(topic_id)):
         return "recreated"
-    if committed is None:
+    if offset is None:
         return None
     if high_water is None:
         # Offset 0 was set by an operator: no record was read, so nothing is lost.
-        return "lost" if committed else None
-    if high_water == committed or is_running:
+        return "lost" if offset else None
+    if high_water == offset or is_running:
         return None
-    return "behind" if high_water < committed else "ahead"
+    return "behind" if high_water < offset else "ahead"
 
 
 def is_lost(status: Mapping[str, Any]) -> bool:
@@ -151,7 +153,7 @@ def render_status(status: Mapping[str, Any], create_command: str) -> Iterator[st
     yield f"group    {group['id']}, members: {members}"
     for profile in status["profiles"]:
         yield ""
-        yield from _profile_lines(profile, committed_is_known=group["members"] is not None)
+        yield from _profile_lines(profile, offsets_are_known=group["members"] is not None)
         if profile["missing_topics"]:
             yield f"  {missing_topics_text(profile['missing_topics'], create_command)}"
 
@@ -175,7 +177,7 @@ def _size(size_bytes: float) -> str:
     return f"{size_bytes:.1f} GiB"
 
 
-def _profile_lines(profile: Mapping[str, Any], *, committed_is_known: bool) -> Iterator[str]:
+def _profile_lines(profile: Mapping[str, Any], *, offsets_are_known: bool) -> Iterator[str]:
     yield f"profile  {profile['name']}"
     if profile["half_dropped"]:
         yield "  index      half deleted: call streamdedup index drop again"
@@ -190,7 +192,7 @@ def _profile_lines(profile: Mapping[str, Any], *, committed_is_known: bool) -> I
     exact = profile["exact_documents"]
     yield f"  documents  about {profile['documents']:,}" + (f", counted {exact:,}" if exact is not None else "")
     yield f"  claims     about {profile['claims']:,}"
-    yield from _partition_lines(profile["partitions"], committed_is_known=committed_is_known)
+    yield from _partition_lines(profile["partitions"], offsets_are_known=offsets_are_known)
     if profile["keys"] is not None:
         width = max([10, *map(len, profile["keys"])]) + 2
         yield f"  {'keys':<{width}}{'count':>14}{'memory':>14}"
@@ -198,7 +200,7 @@ def _profile_lines(profile: Mapping[str, Any], *, committed_is_known: bool) -> I
             yield f"  {kind:<{width}}{keys['count']:>14,}{_size(keys['bytes']):>14}"
 
 
-def _partition_lines(partitions: Sequence[Mapping[str, Any]], *, committed_is_known: bool) -> Iterator[str]:
+def _partition_lines(partitions: Sequence[Mapping[str, Any]], *, offsets_are_known: bool) -> Iterator[str]:
     if not partitions:
         yield "  partitions none known"
         return
@@ -206,7 +208,7 @@ def _partition_lines(partitions: Sequence[Mapping[str, Any]], *, committed_is_kn
     width = max(len("partition"), *map(len, names)) + 2
     yield f"  {'partition':<{width}}{'mark':>14}{'committed':>14}{'end':>14}{'lag':>14}{'generation':>14}"
     for name, row in zip(names, partitions, strict=True):
-        of_kafka = [_number(row[key]) if committed_is_known else "?" for key in ("committed", "end", "lag")]
+        of_kafka = [_number(row[key]) if offsets_are_known else "?" for key in ("committed", "end", "lag")]
         cells = (_number(row["mark"]), *of_kafka, _number(row["generation"]))
         yield f"  {name:<{width}}" + "".join(f"{cell:>14}" for cell in cells)
     for state in sorted({row["state"] for row in partitions if row["state"]}):

@@ -31,7 +31,7 @@ from streamdedup.corpora import Columns, CorpusReader
 from streamdedup.counts import counted
 from streamdedup.errors import EXIT_FAILED, CorpusError, DecodeError, MessageError, SettingsError
 from streamdedup.kafka.admin import require_topics
-from streamdedup.kafka.group_admin import committed_offsets
+from streamdedup.kafka.group_admin import read_committed_offsets
 from streamdedup.kafka.options import KafkaOptions
 from streamdedup.kafka.pace import Pace
 from streamdedup.kafka.producer import Feeder
@@ -192,10 +192,13 @@ def _erase(settings: Settings, profile: Profile, topic: str, scope: str) -> None
 
 def _incarnations(options: KafkaOptions, topic: str) -> Mapping[Partition, int]:
     """Return the topic's incarnation by partition; without a commit the greatest, as ``PartitionOwnership`` counts."""
-    commits = committed_offsets(options).items()
-    committed = {partition: commit.incarnation for partition, commit in commits if partition.topic == topic}
-    greatest = max(committed.values(), default=0)
-    return defaultdict(lambda: greatest, committed)
+    incarnations = {
+        partition: committed_offset.incarnation
+        for partition, committed_offset in read_committed_offsets(options).items()
+        if partition.topic == topic
+    }
+    greatest = max(incarnations.values(), default=0)
+    return defaultdict(lambda: greatest, incarnations)
 
 
 def _topic_profile(settings: Settings, topic: str) -> Profile:

@@ -72,9 +72,11 @@ class AttemptIds:
         return f"{self._lineage:013d}.{self._sequence:010d}.{time_us:017d}"
 
 
-def attempt_id_of(committed: CommittedOffset | None) -> str:
+def attempt_id_of(committed_offset: CommittedOffset | None) -> str:
     """Return the attempt id that was committed with an offset; empty when there is none."""
-    return committed.metadata if committed is not None and _ATTEMPT_ID.fullmatch(committed.metadata) else ""
+    if committed_offset is None or not _ATTEMPT_ID.fullmatch(committed_offset.metadata):
+        return ""
+    return committed_offset.metadata
 
 
 def lineage_of(attempt_id: str) -> int:
@@ -82,9 +84,9 @@ def lineage_of(attempt_id: str) -> int:
     return int(attempt_id[:13]) if attempt_id else 0
 
 
-def is_renewed(announced: str, committed_attempt: str) -> bool:
+def is_renewed(announced: str, committed_id: str) -> bool:
     """Tell whether an announced id was made for a committed attempt by ``AttemptIds.renewed``, as in a rebuild."""
-    return _time_us(announced) == _time_us(committed_attempt)
+    return _time_us(announced) == _time_us(committed_id)
 
 
 def attempt_ms(attempt_id: str) -> int:

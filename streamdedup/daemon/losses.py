@@ -38,7 +38,7 @@ class Loss(NamedTuple):
     """
 
     partition: Partition
-    committed: CommittedOffset
+    committed_offset: CommittedOffset
     reason: str
     gap: Gap | None = None
     is_switch: bool = False
@@ -52,9 +52,9 @@ def gap_by_partition(losses: Iterable[Loss]) -> dict[Partition, Gap]:
     return {loss.partition: loss.gap for loss in losses if loss.gap is not None}
 
 
-def find_losses(index: PartitionStore, committed: Mapping[Partition, CommittedOffset]) -> list[Loss]:
+def find_losses(index: PartitionStore, committed_offsets: Mapping[Partition, CommittedOffset]) -> list[Loss]:
     """Read the partition states of an index, and return the committed offsets that it does not know."""
-    return losses_between(committed, index.partition_states(sorted(committed)))
+    return losses_between(committed_offsets, index.partition_states(sorted(committed_offsets)))
 
 
 class _KnownCommits(NamedTuple):
@@ -68,21 +68,21 @@ _NO_COMMITS = _KnownCommits()
 
 
 def losses_between(
-    committed: Mapping[Partition, CommittedOffset], states: Mapping[Partition, PartitionState]
+    committed_offsets: Mapping[Partition, CommittedOffset], states: Mapping[Partition, PartitionState]
 ) -> list[Loss]:
     """Return the committed offsets that an index does not know; ``states`` are its states of the same partitions."""
     lineage = max((lineage_of(state.announced) for state in states.values()), default=0)
-    commit_times = [attempt_ms(state.committed_attempt) for state in states.values() if state.committed_attempt]
+    commit_times = [attempt_ms(state.committed_id) for state in states.values() if state.committed_id]
     # Slots of different lineages: one may have gone back to a time before the last rebuild.
     is_mixed = any(lineage_of(state.announced) != lineage_of(state.latest) for state in states.values())
     commits = _NO_COMMITS if is_mixed else _KnownCommits(lineage, max(commit_times, default=None))
-    losses = (loss_of(partition, committed[partition], state, commits) for partition, state in states.items())
+    losses = (loss_of(partition, committed_offsets[partition], state, commits) for partition, state in states.items())
     # `index prepare` and a rebuild in place announce renewed attempts; a daemon at work has announced its own since.
     # After a rebuild in place daemons commit in the lineage of the index; that of a prepared index is later.
-    is_unused = all(is_renewed(state.announced, state.committed_attempt) for state in states.values())
+    is_unused = all(is_renewed(state.announced, state.committed_id) for state in states.values())
     return [
         loss._replace(
-            is_switch=is_unused and loss.gap is not None and lineage_of(attempt_id_of(loss.committed)) < lineage
+            is_switch=is_unused and loss.gap is not None and lineage_of(attempt_id_of(loss.committed_offset)) < lineage
         )
         for loss in losses
         if loss is not None
@@ -90,27 +90,27 @@ def losses_between(
 
 
 def loss_of(
-    partition: Partition, committed: CommittedOffset, state: PartitionState, commits: _KnownCommits = _NO_COMMITS
+    partition: Partition, committed_offset: CommittedOffset, state: PartitionState, commits: _KnownCommits = _NO_COMMITS
 ) -> Loss | None:
     """Return the loss if the index does not know the committed offset, else None.
 
     Without ``commits`` the loss has no gap: the check before a fence needs only the reason.
     """
-    if not committed.offset:
+    if not committed_offset.offset:
         return None  # nothing was read: an operator has set the offset to 0
-    offset_text = f"offset {committed.offset} of {partition} is committed, but the index"
+    offset_text = f"offset {committed_offset.offset} of {partition} is committed, but the index"
     if state.high_water_mark is None:
         reason = f"{offset_text} has never seen this partition: it was lost, or it is another one"
-    elif not is_known_attempt(attempt_id_of(committed), state.announced, state.committed_attempt):
+    elif not is_known_attempt(attempt_id_of(committed_offset), state.announced, state.committed_id):
         reason = (
             f"{offset_text} does not know of it: it has gone back to an earlier time, or another index was used since"
         )
     else:
         return None
-    return Loss(partition, committed, reason, _gap(committed, state, commits))
+    return Loss(partition, committed_offset, reason, _gap(committed_offset, state, commits))
 
 
-def _gap(committed: CommittedOffset, state: PartitionState, commits: _KnownCommits) -> Gap | None:
+def _gap(committed_offset: CommittedOffset, state: PartitionState, commits: _KnownCommits) -> Gap | None:
     """Return the gap; None if the index as a whole is lost.
 
     The gap begins with the last announced attempt. Without such an attempt it begins at offset 0, because the index has
@@ -123,9 +123,9 @@ def _gap(committed: CommittedOffset, state: PartitionState, commits: _KnownCommi
     * The announced attempt belongs to an earlier incarnation of the topic; without topic ids, a committed offset that
       is not behind the start of the attempt shows that.
     """
-    attempt_id = attempt_id_of(committed)
+    attempt_id = attempt_id_of(committed_offset)
     if commits.latest_ms is None or not attempt_id or lineage_of(attempt_id) > commits.lineage:
         return None
     start = state.announced_start or 0
-    is_other_topic = bool(committed.topic_id and state.topic_id) and committed.topic_id != state.topic_id
-    return None if is_other_topic or committed.offset <= start else Gap(start, commits.latest_ms)
+    is_other_topic = bool(committed_offset.topic_id and state.topic_id) and committed_offset.topic_id != state.topic_id
+    return None if is_other_topic or committed_offset.offset <= start else Gap(start, commits.latest_ms)

@@ -104,11 +104,11 @@ class PartitionOwnership:
             # A start below the last commit of this process needs a new fence: the topic was created again.
             if not self._is_held(partition, batch.generation) or start < self._ends.get(partition, 0)
         ]
-        all_committed = cache(lambda: source.committed_offsets(stable=False))  # one request for all partitions
+        all_committed_offsets = cache(lambda: source.committed_offsets(stable=False))  # one request for all partitions
         for partition in unfenced:
             in_kafka = BrokerState(topic_id=batch.topic_ids.get(partition.topic, ""), end=source.end(partition))
             self._fences[partition] = self._fence(
-                partition, batch.generation, starts[partition], source, in_kafka, all_committed
+                partition, batch.generation, starts[partition], source, in_kafka, all_committed_offsets
             )
         for pipeline, _ in self._by_pipeline(unfenced):
             require_index(pipeline)
@@ -130,41 +130,42 @@ class PartitionOwnership:
         start: int,
         source: Source,
         in_kafka: BrokerState,
-        all_committed: Callable[[], Mapping[Partition, CommittedOffset]] = dict,
+        all_committed_offsets: Callable[[], Mapping[Partition, CommittedOffset]] = dict,
     ) -> Fence:
         """Fence a partition from ``start`` on; raise ``IndexLost`` if the index lacks its committed offset.
 
-        ``all_committed`` is called for a partition without a commit, and returns those of all partitions.
+        ``all_committed_offsets`` is called for a partition without a commit, and returns those of all partitions.
         """
         with self._asking_kafka():
-            committed = source.committed_offset(partition)
+            committed_offset = source.committed_offset(partition)
             # An index that has never seen a partition without a commit counts its incarnations on from the others.
-            others = all_committed() if committed is None else {}
+            others = all_committed_offsets() if committed_offset is None else {}
         topic = partition.topic, in_kafka.topic_id
         incarnations = (
             offset.incarnation for other, offset in others.items() if (other.topic, offset.topic_id) == topic
         )
         in_kafka = in_kafka._replace(incarnation=max(incarnations, default=0))
         end = in_kafka.end
-        if committed is not None and not in_kafka.topic_id and end is not None and end < committed.offset:
+        if committed_offset is not None and not in_kafka.topic_id and end is not None and end < committed_offset.offset:
             # The offset is of an earlier incarnation of the topic. Where topic ids are known, `source` compares them.
-            committed = None
+            committed_offset = None
         index = self._pipelines[partition.topic].index
         in_index = index.partition_states([partition])[partition]
         self._attempt_ids.observe(in_index.latest)
-        loss = None if committed is None else loss_of(partition, committed, in_index)
+        loss = None if committed_offset is None else loss_of(partition, committed_offset, in_index)
         if loss is not None:
             raise IndexLost(loss.reason)
+        committed_id = attempt_id_of(committed_offset)
         # `fence` raises the high-water mark to the start: the committed offset, or the first record after it; without a
         # commit, the beginning of the group. It compares attempt ids again, atomically with the fencing. Then it calls
         # `_confirm_membership`, which raises if this process has lost its membership, and with it the partition. A call
         # before the fencing would prove nothing: the process may be frozen in between.
         fence = index.fence(
-            partition, generation, start, attempt_id_of(committed), in_kafka, lambda: self._confirm_membership(source)
+            partition, generation, start, committed_id, in_kafka, lambda: self._confirm_membership(source)
         )
         if fence.is_recreated:
             self._on_recreated(fence)
-        return replace(fence, has_commit=committed is not None)
+        return replace(fence, has_commit=committed_offset is not None)
 
     def _confirm_membership(self, source: Source) -> None:
         with self._asking_kafka():
@@ -203,7 +204,7 @@ class PartitionOwnership:
     def remember_commit(self, ends: Mapping[Partition, int], attempt_id: str) -> None:
         """Remember committed offsets, and their attempt id in the fences, from which the next ``announce`` takes it."""
         for partition, end in ends.items():
-            self._fences[partition] = replace(self._fences[partition], attempt_id=attempt_id)
+            self._fences[partition] = replace(self._fences[partition], committed_id=attempt_id)
             self._ends[partition] = end
 
     def finish(
@@ -248,15 +249,19 @@ class PartitionOwnership:
             return None
         # Kafka first: attempts are announced before they are committed. An open transaction shows no loss yet.
         with self._asking_kafka():
-            committed = source.committed_offsets(stable=not is_compared)
+            committed_offsets = source.committed_offsets(stable=not is_compared)
         losses: list[Loss] = []
         behind: list[tuple[Partition, CommittedOffset]] = []
-        for pipeline, partitions in self._by_pipeline(committed):
+        for pipeline, partitions in self._by_pipeline(committed_offsets):
             states = pipeline.index.partition_states(sorted(partitions))
             for state in states.values():
                 self._attempt_ids.observe(state.latest)
-            losses += losses_between({partition: committed[partition] for partition in partitions}, states)
-            behind += [(p, committed[p]) for p in assigned & states.keys() if _is_behind(states[p], committed[p])]
+            losses += losses_between({partition: committed_offsets[partition] for partition in partitions}, states)
+            behind += [
+                (partition, committed_offsets[partition])
+                for partition in assigned & states.keys()
+                if _is_behind(states[partition], committed_offsets[partition])
+            ]
         generation = source.generation()
         if not losses and generation is not None:
             self._raise_marks(behind, generation, source)
@@ -267,24 +272,24 @@ class PartitionOwnership:
         self, behind: Sequence[tuple[Partition, CommittedOffset]], generation: int, source: Source
     ) -> None:
         """Raise high-water marks to committed offsets; a partition may get no batch before its offset is set back."""
-        for partition, committed in behind:
-            end = source.end(partition)
-            if end is None or end >= committed.offset:  # else the topic has lost its end, and new records come below
-                self._fence(partition, generation, committed.offset, source, BrokerState(committed.topic_id, end))
+        for partition, committed_offset in behind:
+            offset, end = committed_offset.offset, source.end(partition)
+            if end is None or end >= offset:  # else the topic has lost its end, and new records come below
+                self._fence(partition, generation, offset, source, BrokerState(committed_offset.topic_id, end))
 
     def accept_losses(self, losses: Sequence[Loss], generation: int) -> None:
         """Fence the partitions and make the committed attempts known, as if the index had the lost documents."""
         for loss in losses:
-            self._attempt_ids.observe(attempt_id_of(loss.committed))
+            self._attempt_ids.observe(attempt_id_of(loss.committed_offset))
         if is_lost_as_a_whole(losses):
             self._attempt_ids.begin_lineage(time.time_ns() // 1_000_000)  # another index may go on in the present one
         for loss in losses:
-            partition, offset = loss.partition, loss.committed.offset
+            partition, offset = loss.partition, loss.committed_offset.offset
             index: PartitionStore = self._pipelines[partition.topic].index
             # Without the attempt id: `fence` raises IndexLost for an id that is not known. `announce` stores it.
-            in_kafka = BrokerState(loss.committed.topic_id, incarnation=loss.committed.incarnation)
+            in_kafka = BrokerState(loss.committed_offset.topic_id, incarnation=loss.committed_offset.incarnation)
             fence = index.fence(partition, generation, offset, state=in_kafka)
-            committed_id = attempt_id_of(loss.committed)
+            committed_id = attempt_id_of(loss.committed_offset)
             if committed_id:
                 attempt_id = self._attempt_ids.renewed(committed_id)
                 index.announce(attempt_id, [fence], {partition: offset}, committed_id=committed_id)
@@ -296,7 +301,7 @@ def require_index(pipeline: Pipeline) -> None:
         raise IndexLost("the index is gone")
 
 
-def _is_behind(state: PartitionState, committed: CommittedOffset) -> bool:
+def _is_behind(state: PartitionState, committed_offset: CommittedOffset) -> bool:
     """Tell whether the high-water mark is below the committed offset of the same topic: ``finish`` has not run."""
-    is_same_topic = state.topic_id == committed.topic_id != ""
-    return is_same_topic and (state.high_water_mark or 0) < committed.offset
+    is_same_topic = state.topic_id == committed_offset.topic_id != ""
+    return is_same_topic and (state.high_water_mark or 0) < committed_offset.offset

@@ -121,7 +121,7 @@ class Rebuilder:
     def rebuild(
         self,
         name: str,
-        committed: Mapping[Partition, CommittedOffset],
+        committed_offsets: Mapping[Partition, CommittedOffset],
         generation: int,
         tick: Callable[[], None],
         progress: Progress = lambda _topics, _done, _total: None,
@@ -129,7 +129,7 @@ class Rebuilder:
     ) -> Rebuilt:
         """Rebuild a profile's index after ``begin``.
 
-        ``committed`` has the committed offsets of all partitions. ``generation`` is that of the group, and began after
+        ``committed_offsets`` are those of all partitions. ``generation`` is that of the group, and began after
         ``begin``; 0 beside daemons at work.
 
         Raises ``BatchRefused`` if another process has taken over the rebuild, and ``RegistryMisconfigured`` if the
@@ -139,7 +139,7 @@ class Rebuilder:
         target = replace(begun.target, topics=[topic for topic in begun.target.topics if topic not in missing_topics])
         step = self._extending_leases(tick, target.staging)
         try:
-            run = RebuildRun(target, begun.gaps, self._history, committed, generation, step, progress)
+            run = RebuildRun(target, begun.gaps, self._history, committed_offsets, generation, step, progress)
             count = run.run(self._duplicates_topic, self._now_ms())
         except BaseException:
             target.staging.abandon()

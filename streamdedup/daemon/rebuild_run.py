@@ -72,8 +72,8 @@ class RebuildTarget:
 class RebuildRun:
     """Replays, seeds and announces, under the lease on ``target``.
 
-    ``gaps`` has the gap to fill by partition; None to rebuild the whole index. ``committed`` has the committed offsets
-    in all topics, ``generation`` is that of the group, 0 beside daemons at work. ``tick`` extends the lease.
+    ``gaps`` has the gap to fill by partition; None to rebuild the whole index. ``committed_offsets`` are those in all
+    topics, ``generation`` is that of the group, 0 beside daemons at work. ``tick`` extends the lease.
     """
 
     def __init__(
@@ -81,7 +81,7 @@ class RebuildRun:
         target: RebuildTarget,
         gaps: Mapping[Partition, Gap] | None,
         history: History,
-        committed: Mapping[Partition, CommittedOffset],
+        committed_offsets: Mapping[Partition, CommittedOffset],
         generation: int,
         tick: Callable[[], None],
         progress: Progress,
@@ -91,16 +91,18 @@ class RebuildRun:
         self._pipeline = target.pipeline
         self._target = target
         self._history = history
-        self._committed = {
-            partition: offset for partition, offset in committed.items() if partition.topic in target.topics
+        self._committed_offsets = {
+            partition: offset for partition, offset in committed_offsets.items() if partition.topic in target.topics
         }
         #: Time of the last commit by partition; the present where another program has committed.
-        self._committed_ms = {
+        self._commit_ms = {
             partition: attempt_ms(attempt_id) if (attempt_id := attempt_id_of(offset)) else clock.now_ms()
-            for partition, offset in self._committed.items()
+            for partition, offset in self._committed_offsets.items()
         }
         #: Where the gap begins, in the partitions that still have a committed offset.
-        self._starts = {partition: gap.start for partition, gap in (gaps or {}).items() if partition in self._committed}
+        self._starts = {
+            partition: gap.start for partition, gap in (gaps or {}).items() if partition in self._committed_offsets
+        }
         #: Time of the first alert for the gaps: of the latest known commit, or of their earliest record, because the
         #: clock of a daemon may be wrong (``_is_fillable``).
         self._alerts_ms = min((gap.since_ms for gap in (gaps or {}).values()), default=0)
@@ -157,15 +159,15 @@ class RebuildRun:
     def _fence_committed(self) -> dict[Partition, Fence]:
         """Fence all partitions with a committed offset, which becomes the high-water mark."""
         index = self._pipeline.index
-        states = index.partition_states(list(self._committed))
+        states = index.partition_states(list(self._committed_offsets))
         fences = {}
-        for partition, committed in self._committed.items():
+        for partition, committed_offset in self._committed_offsets.items():
             self._tick()
             # `fence` would refuse the committed attempt, which the index does not know. The announced attempt stays: it
             # shows the gap to the next process if this process ends now.
             announced = states[partition].announced
-            in_kafka = BrokerState(committed.topic_id, incarnation=committed.incarnation)
-            fences[partition] = index.fence(partition, self._generation, committed.offset, announced, in_kafka)
+            in_kafka = BrokerState(committed_offset.topic_id, incarnation=committed_offset.incarnation)
+            fences[partition] = index.fence(partition, self._generation, committed_offset.offset, announced, in_kafka)
             self._attempt_ids.observe(states[partition].latest)
         return fences
 
@@ -174,7 +176,7 @@ class RebuildRun:
 
         A rebuild of the whole index begins a lineage, and announces it also where no attempt was committed.
         """
-        committed_ids = {partition: attempt_id_of(committed) for partition, committed in self._committed.items()}
+        committed_ids = {partition: attempt_id_of(offset) for partition, offset in self._committed_offsets.items()}
         for committed_id in committed_ids.values():
             self._attempt_ids.observe(committed_id)
         if self._gaps is None:
@@ -182,7 +184,7 @@ class RebuildRun:
         for partition, committed_id in committed_ids.items():
             if self._gaps is None or (committed_id and partition in self._gaps):
                 attempt_id = self._attempt_ids.renewed(committed_id)
-                starts = {partition: self._committed[partition].offset}  # all earlier records are in the index
+                starts = {partition: self._committed_offsets[partition].offset}  # all earlier records are in the index
                 self._pipeline.index.announce(attempt_id, [fences[partition]], starts, committed_id=committed_id)
 
     def _check_connections(self) -> None:
@@ -195,7 +197,9 @@ class RebuildRun:
         """Return the record time by partition at which the window begins; None or absent for the oldest record."""
         if self._target.lifetime_ms is None:
             return {}
-        offsets = {partition: committed.offset for partition, committed in self._committed.items()}
+        offsets = {
+            partition: committed_offset.offset for partition, committed_offset in self._committed_offsets.items()
+        }
         progress = self._history.progress(self._target.topics, offsets, now_ms, self._tick)
         if self._pipeline.max_start_age_ms is not None:  # `auto_offset_reset = "window"`
             progress = without_skipped(progress, offsets, now_ms - self._pipeline.max_start_age_ms)
@@ -226,7 +230,7 @@ class RebuildRun:
         # How long before the window deletions are read. Without limits (None) `window` is empty, and all is read.
         older_ms = (self._target.markers_ms or 0) - (self._target.lifetime_ms or 0)
         since = {partition: None if start is None else max(0, start - older_ms) for partition, start in window.items()}
-        ends = {partition: committed.offset for partition, committed in self._committed.items()}
+        ends = {partition: committed_offset.offset for partition, committed_offset in self._committed_offsets.items()}
         return self._replay(map(window_filter.filtered, self._batches(self._target.topics, since, ends)), fences)
 
     def _fill_gaps(self, fences: Mapping[Partition, Fence]) -> int | None:
@@ -238,7 +242,9 @@ class RebuildRun:
         if not self._is_fillable(fences):
             return None
         count = self._replay(self._gap_batches(), fences)
-        offsets_count = sum(self._committed[partition].offset - start for partition, start in self._starts.items())
+        offsets_count = sum(
+            self._committed_offsets[partition].offset - start for partition, start in self._starts.items()
+        )
         return count if count == offsets_count or self._history.keeps_all(self._starts) else None
 
     def _is_fillable(self, fences: Mapping[Partition, Fence]) -> bool:
@@ -266,7 +272,7 @@ class RebuildRun:
                 fence = fences.get(partition)
                 if fence is None or fence.incarnation != entry.position.incarnation:
                     continue  # from another topic, or from an earlier incarnation, with other offsets
-                if entry.position.offset >= self._committed[partition].offset:
+                if entry.position.offset >= self._committed_offsets[partition].offset:
                     return False
         return not replaced or not self._are_matched(replaced, self._fence_uncommitted(fences))
 
@@ -285,7 +291,7 @@ class RebuildRun:
         for partition, state in index.partition_states(sorted(partitions.keys() - fences.keys())).items():
             self._tick()
             if state.high_water_mark is not None:  # otherwise no batch has begun
-                mark, known_id, in_kafka = state.high_water_mark, state.committed_attempt, BrokerState(state.topic_id)
+                mark, known_id, in_kafka = state.high_water_mark, state.committed_id, BrokerState(state.topic_id)
                 all_fences.append(index.fence(partition, self._generation, mark, known_id, in_kafka))
         return all_fences
 
@@ -304,7 +310,7 @@ class RebuildRun:
 
     def _gap_batches(self) -> Iterator[Batch]:
         """Yield the records of the gaps; none if all their topics were deleted since the losses were found."""
-        ends = {partition: self._committed[partition].offset for partition in self._starts}
+        ends = {partition: self._committed_offsets[partition].offset for partition in self._starts}
         topics = sorted({partition.topic for partition in ends})
         return self._batches(topics, since_ms=None, ends=ends, starts=self._starts) if topics else iter(())
 
@@ -318,7 +324,7 @@ class RebuildRun:
         def replay(part: Batch) -> Sequence[FailedRecord]:
             return processor.index(processor.decode(part), deque(), fences).failures
 
-        for batch in with_credible_times(batches, self._committed_ms):
+        for batch in with_credible_times(batches, self._commit_ms):
             for failures in _in_parts(batch.in_incarnations(incarnations), replay):
                 skipped.update(failed.failure.code for failed in failures)
             count += len(batch.records) + len(batch.unreadable)

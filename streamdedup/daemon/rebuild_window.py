@@ -44,7 +44,7 @@ def rebuild_window(
 
 
 def without_skipped(
-    progress: Mapping[Partition, ReadProgress], committed: Collection[Partition], earliest_ms: int
+    progress: Mapping[Partition, ReadProgress], committed_partitions: Collection[Partition], earliest_ms: int
 ) -> dict[Partition, ReadProgress]:
     """Return the progress without the records before ``earliest_ms`` in partitions without a committed offset.
 
@@ -52,7 +52,7 @@ def without_skipped(
     """
     result = dict(progress)
     for partition, read in progress.items():
-        if partition not in committed and read.time_ms is not None:
+        if partition not in committed_partitions and read.time_ms is not None:
             result[partition] = replace(read, time_ms=max(read.time_ms, earliest_ms))
     return result
 
@@ -64,8 +64,8 @@ def _end_of_read_topic_ms(progress: Mapping[Partition, ReadProgress], topic: str
     return max(times) if all(read.is_read for read in partitions) else now_ms
 
 
-def with_credible_times(batches: Iterable[Batch], committed_ms: Mapping[Partition, int]) -> Iterator[Batch]:
-    """Replace missing times, and times after the partition's last commit, ``committed_ms``: of the future when read.
+def with_credible_times(batches: Iterable[Batch], commit_ms: Mapping[Partition, int]) -> Iterator[Batch]:
+    """Replace missing times, and times after the partition's last commit, ``commit_ms``: of the future when read.
 
     Other times may also have been of the future when read: the commits of earlier batches are not known. The daemon
     that read a record of the future took the time of the reading. The closest time is the latest one of the earlier
@@ -76,11 +76,11 @@ def with_credible_times(batches: Iterable[Batch], committed_ms: Mapping[Partitio
         records = []
         for record in batch.records:
             partition, time_ms = record.position.topic_partition, record.timestamp_ms
-            if 0 <= time_ms <= committed_ms[partition]:
+            if 0 <= time_ms <= commit_ms[partition]:
                 latest_ms[partition] = max(latest_ms.get(partition, 0), time_ms)
                 records.append(record)
             else:
-                time_ms = latest_ms.get(partition, committed_ms[partition])
+                time_ms = latest_ms.get(partition, commit_ms[partition])
                 records.append(structs.replace(record, timestamp_ms=time_ms))
         yield replace(batch, records=tuple(records))
 

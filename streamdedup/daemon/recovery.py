@@ -215,12 +215,14 @@ class Recovery:
 
     def _rebuild(self, names: Sequence[str], source: Source, generation: int) -> None:
         """Complete the rebuilds that this daemon began before the present generation; after an error, drop them."""
-        committed, missing = source.committed_offsets(), source.missing_topics()
+        committed_offsets, missing = source.committed_offsets(), source.missing_topics()
         step = keeping_membership(source, self._tick)
         try:
             for name in names:
                 if self._rebuilder.has_begun(name):
-                    count, kind = self._rebuilder.rebuild(name, committed, generation, step, missing_topics=missing)
+                    count, kind = self._rebuilder.rebuild(
+                        name, committed_offsets, generation, step, missing_topics=missing
+                    )
                     log.warning("index_rebuilt", profile=name, records=count, kind=kind)
                     self._on_lost(name, False, kind)
         finally:

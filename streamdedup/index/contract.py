@@ -226,7 +226,7 @@ class PartitionStore(Protocol):
         partition: Partition,
         generation: int,
         start: int,
-        attempt_id: str = "",
+        committed_id: str = "",
         state: BrokerState = UNKNOWN_BROKER_STATE,
         confirm: Callable[[], None] = lambda: None,
     ) -> Fence:
@@ -238,7 +238,7 @@ class PartitionStore(Protocol):
         Args:
             start: The group's committed offset, or the offset where the group starts; the high-water mark is
                 raised to this offset.
-            attempt_id: The attempt that was committed with the offset; empty for none.
+            committed_id: Id of the attempt that was committed with the offset; empty for none.
             state: Partition state in Kafka. For a topic that was created again (``is_recreated``) the high-water
                 mark becomes ``start``, and the pending matches in the earlier incarnation are deleted.
             confirm: Called when the fence is set, before the high-water mark changes; raises if the caller lost the

@@ -329,9 +329,9 @@ class StoredAttempt(NamedTuple):
     start: int | None = None
     committed_id: str = ""
 
-    def knows(self, committed: str) -> bool:
+    def knows(self, committed_id: str) -> bool:
         """Tell whether an index with this attempt knows a committed one."""
-        return is_known_attempt(committed, self.attempt_id, self.committed_id)
+        return is_known_attempt(committed_id, self.attempt_id, self.committed_id)
 
 
 def encode_attempt(attempt: StoredAttempt) -> str:

@@ -39,7 +39,7 @@ class MemoryPartitions:
         partition: Partition,
         generation: int,
         start: int,
-        attempt_id: str = "",
+        committed_id: str = "",
         state: BrokerState = UNKNOWN_BROKER_STATE,
         confirm: Callable[[], None] = lambda: None,
     ) -> Fence:
@@ -50,7 +50,7 @@ class MemoryPartitions:
             raise BatchRefused(f"{partition} is fenced by generation {stored}, the batch has {generation}")
         # Before the checks that may raise, as in Redis: from now on the previous owner's writes are refused.
         self._fences[partition] = generation
-        if not self._attempt(partition).knows(attempt_id):
+        if not self._attempt(partition).knows(committed_id):
             raise IndexLost(f"the index has gone back, or another was used: it lacks committed batches of {partition}")
         confirm()
         self._check_fences([Fence(partition, generation, start)])
@@ -66,7 +66,7 @@ class MemoryPartitions:
                 position.incarnation != incarnation or position.offset < start
             ):
                 self._pending_matches.drop(position)
-        return Fence(partition, generation, high_water_mark, attempt_id, incarnation, recreated)
+        return Fence(partition, generation, high_water_mark, committed_id, incarnation, recreated)
 
     def _update_incarnation(self, partition: Partition, state: BrokerState) -> bool:
         """Store the topic id; if the topic was created again, begin the next incarnation and return True."""
@@ -103,10 +103,10 @@ class MemoryPartitions:
         self._check_fences(fences)
         for fence in fences:
             announced = self._attempt(fence.partition)
-            if not announced.knows(fence.attempt_id):
+            if not announced.knows(fence.committed_id):
                 raise IndexLost("the index has gone back to an earlier time")
             if announced.attempt_id < attempt_id:  # else the call is repeated, or a later attempt was announced
-                known_id = fence.attempt_id if committed_id is None else committed_id
+                known_id = fence.committed_id if committed_id is None else committed_id
                 self._announced[fence.partition] = StoredAttempt(attempt_id, starts[fence.partition], known_id)
 
     def _attempt(self, partition: Partition) -> StoredAttempt:

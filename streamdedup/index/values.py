@@ -42,7 +42,7 @@ class Fence:
     Attributes:
         generation: Consumer-group generation in which this process owns the partition.
         high_water_mark: Committed offset below which records emit nothing.
-        attempt_id: The latest known committed attempt at a batch; empty when there is none.
+        committed_id: Id of the latest known committed attempt at a batch; empty when there is none.
         incarnation: Topic incarnation, counted for this partition.
         is_recreated: Whether the topic was created again, so that the call that returned this fence began the
             incarnation.
@@ -54,7 +54,7 @@ class Fence:
     partition: Partition
     generation: int
     high_water_mark: int
-    attempt_id: str = ""
+    committed_id: str = ""
     incarnation: int = 0
     is_recreated: bool = False
     has_commit: bool = True
@@ -102,7 +102,7 @@ class PartitionState:
         announced: Id of the latest attempt at a batch that is announced in every slot; empty when there is none.
         announced_start: Offset at which the batch of ``announced`` begins; all earlier records are in the index. None
             when there is no such attempt.
-        committed_attempt: Id of the last committed attempt that the index knew when ``announced`` was announced; empty
+        committed_id: Id of the last committed attempt that the index knew when ``announced`` was announced; empty
             for none.
         latest: Id of the latest attempt that is announced in any slot.
     """
@@ -112,17 +112,17 @@ class PartitionState:
     incarnation: int = 0
     topic_id: str = ""
     announced_start: int | None = None
-    committed_attempt: str = ""
+    committed_id: str = ""
     latest: str = ""
 
 
-def is_known_attempt(committed: str, announced: str, committed_attempt: str) -> bool:
+def is_known_attempt(committed_id: str, announced: str, known_id: str) -> bool:
     """Tell whether an index knows a committed attempt, by two ids that it stores (``PartitionState``; rule 11).
 
     A later announced attempt proves nothing: after the index has gone back, a daemon that the fences had stopped may
     announce an attempt that Kafka then refuses; or its index was left for that of the commit.
     """
-    return committed == announced or committed <= committed_attempt
+    return committed_id == announced or committed_id <= known_id
 
 
 # Buckets

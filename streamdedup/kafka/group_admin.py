@@ -45,7 +45,7 @@ class GroupState:
     """
 
     members: tuple[str, ...] = ()
-    committed: Mapping[Partition, CommittedOffset] = field(default_factory=dict)
+    committed_offsets: Mapping[Partition, CommittedOffset] = field(default_factory=dict)
     topic_ids: Mapping[str, str] = field(default_factory=dict)
     missing_topics: frozenset[str] = frozenset()
     ends: Mapping[Partition, int] = field(default_factory=dict)
@@ -57,25 +57,25 @@ def describe_group(options: KafkaOptions) -> GroupState:
         return _retrying(options, f"look up the group {options.group_id}", lambda: _describe(admin, options))
 
 
-def committed_offsets(options: KafkaOptions) -> dict[Partition, CommittedOffset]:
+def read_committed_offsets(options: KafkaOptions) -> dict[Partition, CommittedOffset]:
     """Return the group's committed offsets in the existing input topics, by partition."""
     with admin_client(options) as admin:
         doing = f"look up the group {options.group_id}"
-        committed = _retrying(options, doing, lambda: _commits_of(admin, options.group_id))
-        return _of_present_topics(committed, admin.describe_topics(list(options.topics)))
+        committed_offsets = _retrying(options, doing, lambda: _commits_of(admin, options.group_id))
+        return _of_present_topics(committed_offsets, admin.describe_topics(list(options.topics)))
 
 
 def _of_present_topics(
-    committed: Mapping[Partition, CommittedOffset], topics: Sequence[Mapping[str, Any]]
+    committed_offsets: Mapping[Partition, CommittedOffset], topics: Sequence[Mapping[str, Any]]
 ) -> dict[Partition, CommittedOffset]:
     """Return the offsets in existing topics that were not committed for an earlier topic of the same name."""
     by_name = {topic["name"]: topic for topic in topics}
     offsets = {}
-    for partition, commit in committed.items():
+    for partition, unparsed in committed_offsets.items():
         topic = by_name.get(partition.topic)
         if topic is None or is_topic_missing(topic["error_code"]):
             continue
-        offset = with_parsed_metadata(commit.offset, commit.metadata)
+        offset = with_parsed_metadata(unparsed.offset, unparsed.metadata)
         if not is_outdated(offset.topic_id, topic_id_of(topic.get("topic_id"))):
             offsets[partition] = offset
     return offsets
@@ -124,7 +124,7 @@ def members_of_index(options: KafkaOptions, *, unnamed: bool) -> tuple[str, ...]
     )
 
 
-def committed_if_listed(options: KafkaOptions) -> dict[Partition, int]:
+def read_committed_offsets_if_listed(options: KafkaOptions) -> dict[Partition, CommittedOffset]:
     """Return the group's committed offsets, and change nothing at a Kafka that has never had a group.
 
     A request for a group coordinator makes Kafka create its internal topic of offsets. A group with offsets is listed,
@@ -133,7 +133,7 @@ def committed_if_listed(options: KafkaOptions) -> dict[Partition, int]:
     with admin_client(options) as admin:
         if not any(listed["group_id"] == options.group_id for listed in admin.list_groups()):
             return {}
-    return {partition: committed.offset for partition, committed in committed_offsets(options).items()}
+    return read_committed_offsets(options)
 
 
 def _commits_of(
@@ -142,16 +142,16 @@ def _commits_of(
     client_partitions = None if partitions is None else [TopicPartition(*partition) for partition in partitions]
     offsets = admin.list_group_offsets({group: client_partitions})[group]
     return {
-        Partition(*partition): CommittedOffset(committed.offset, committed.metadata or "")
-        for partition, committed in offsets.items()
-        if committed.offset >= 0  # -1: nothing is committed
+        Partition(*partition): CommittedOffset(offset.offset, offset.metadata or "")
+        for partition, offset in offsets.items()
+        if offset.offset >= 0  # -1: nothing is committed
     }
 
 
 def _describe(admin: Any, options: KafkaOptions) -> GroupState:
     group = admin.describe_groups([options.group_id])[options.group_id]
     _raise_if_failed(group.get("error"))
-    committed = _commits_of(admin, options.group_id)
+    committed_offsets = _commits_of(admin, options.group_id)
     topics = admin.describe_topics(list(options.topics))
     latest = {
         TopicPartition(topic["name"], partition["partition_index"]): OffsetSpec.LATEST
@@ -161,7 +161,7 @@ def _describe(admin: Any, options: KafkaOptions) -> GroupState:
     }
     return GroupState(
         members=tuple(sorted(map(_member_text, group["members"]))),
-        committed=_of_present_topics(committed, topics),
+        committed_offsets=_of_present_topics(committed_offsets, topics),
         topic_ids={topic["name"]: topic_id for topic in topics if (topic_id := topic_id_of(topic.get("topic_id")))},
         missing_topics=frozenset(topic["name"] for topic in topics if is_topic_missing(topic["error_code"])),
         ends={Partition(*partition): end.offset for partition, end in admin.list_partition_offsets(latest).items()},
@@ -209,8 +209,10 @@ class GroupOffsets:
     def write(self, offsets: Mapping[Partition, CommittedOffset]) -> None:
         """Commit offsets; those of other partitions stay. Raise ``BrokerUnavailable`` also if the group has members."""
         client_offsets = {
-            TopicPartition(*partition): OffsetAndMetadata(committed.offset, committed.metadata, leader_epoch=-1)
-            for partition, committed in offsets.items()
+            TopicPartition(*partition): OffsetAndMetadata(
+                committed_offset.offset, committed_offset.metadata, leader_epoch=-1
+            )
+            for partition, committed_offset in offsets.items()
         }
 
         def write() -> None:

@@ -66,9 +66,9 @@ def fetch_committed(
         subject = partitions[0] if len(partitions) == 1 else "all partitions"
         raise translated(error, f"read the committed offset of {subject}", options.secrets()) from error
     offsets, outdated = {}, set()
-    for client_partition, committed in fetched.items():
+    for client_partition, fetched_offset in fetched.items():
         partition = Partition(*client_partition)
-        offset = with_parsed_metadata(committed.offset, committed.metadata or "")
+        offset = with_parsed_metadata(fetched_offset.offset, fetched_offset.metadata or "")
         if is_outdated(offset.topic_id, topic_ids.get(partition.topic, "")):
             outdated.add(partition)
         else:

@@ -55,12 +55,12 @@ def at_work(install):
 def test_a_stopped_daemon_finds_it_at_its_next_start(at_work, offsets):
     installation, daemon = at_work
     assert daemon.stop() == 0
-    committed = servers.committed_offsets(installation.kafka, installation.group)
+    old_offsets = servers.committed_offsets(installation.kafka, installation.group)
     metadata = servers.committed_metadata(installation.kafka, installation.group)
     recreate(installation)
     if offsets == "left":
         # As a group coordinator leaves it that deletes the offsets of a deleted topic late.
-        set_offsets(installation.kafka, installation.group, committed, metadata)
+        set_offsets(installation.kafka, installation.group, old_offsets, metadata)
     installation.send([*twins("old", BEFORE), *twins("new", AFTER)])
     assert states(installation) == {"recreated"}
     daemon.start()

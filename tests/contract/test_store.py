@@ -1061,7 +1061,7 @@ class TestAnnouncements:
     def test_a_rebuild_announces_an_attempt_of_its_own_beside_the_committed_one(self, store):
         store.announce(LATER, [store.fence(PARTITION, 1, 0)], {PARTITION: 0}, committed_id=EARLIER)
         state = store.partition_states([PARTITION])[PARTITION]
-        assert (state.announced, state.committed_attempt) == (LATER, EARLIER)
+        assert (state.announced, state.committed_id) == (LATER, EARLIER)
 
     @pytest.mark.parametrize("ids", [[(3, 1), (2, 1), (4, 1)], [(1, 3), (1, 2), (1, 4)]])
     def test_a_later_attempt_hides_no_commit_that_the_index_lacks(self, store, ids):
@@ -1069,18 +1069,18 @@ class TestAnnouncements:
         attempt, lacking, following = (f"{lineage:013d}.{sequence:010d}{EARLIER[24:]}" for lineage, sequence in ids)
         store.announce(attempt, [store.fence(PARTITION, 1, 0)], {PARTITION: 0}, committed_id=EARLIER)
         for known in ("", EARLIER, attempt):
-            assert store.fence(PARTITION, 1, 0, known).attempt_id == known
+            assert store.fence(PARTITION, 1, 0, known).committed_id == known
         fence = store.fence(PARTITION, 1, 0)
         with pytest.raises(IndexLost, match="gone back"):
             store.fence(PARTITION, 1, 0, lacking)
         with pytest.raises(IndexLost, match="gone back"):
-            store.announce(following, [replace(fence, attempt_id=lacking)], {PARTITION: 0})
-        store.announce(following, [replace(fence, attempt_id=EARLIER)], {PARTITION: 0})
+            store.announce(following, [replace(fence, committed_id=lacking)], {PARTITION: 0})
+        store.announce(following, [replace(fence, committed_id=EARLIER)], {PARTITION: 0})
 
     def test_an_earlier_announcement_takes_the_place_of_no_later_one(self, store):
         fence = store.fence(PARTITION, 1, 0)
         store.announce(LATER, [fence], {PARTITION: 0})
-        assert store.partition_states([PARTITION])[PARTITION].committed_attempt == fence.attempt_id
+        assert store.partition_states([PARTITION])[PARTITION].committed_id == fence.committed_id
         store.announce(EARLIER, [fence], {PARTITION: 0})
         assert store.partition_states([PARTITION])[PARTITION].announced == LATER
 
@@ -1101,7 +1101,7 @@ class TestAnnouncements:
     @pytest.mark.parametrize("lacking", [0, 1])
     def test_nothing_is_announced_where_what_is_committed_is_not_known(self, store, lacking):
         fences = [store.fence(partition, 1, 0) for partition in (PARTITION, OTHER_PARTITION)]
-        fences[lacking] = replace(fences[lacking], attempt_id=EARLIER)
+        fences[lacking] = replace(fences[lacking], committed_id=EARLIER)
         with pytest.raises(IndexLost, match="gone back"):
             store.announce(LATER, fences, {PARTITION: 0, OTHER_PARTITION: 0})
         partition = fences[lacking].partition
@@ -1110,7 +1110,7 @@ class TestAnnouncements:
     def test_unfencing_keeps_the_announced_attempt(self, store):
         store.announce(LATER, [store.fence(PARTITION, 9, 0)], {PARTITION: 0})
         store.unfence(PARTITION)
-        assert store.fence(PARTITION, 1, 0, LATER).attempt_id == LATER
+        assert store.fence(PARTITION, 1, 0, LATER).committed_id == LATER
 
 
 @contextlib.contextmanager
@@ -1285,7 +1285,7 @@ class TestStaging:
         assert store.fence(PARTITION, 4, 9, LATER) == Fence(PARTITION, 4, 9, LATER)
         assert len(store.get_entries([an_entry().number, an_entry(8).number])) == 2
         state = store.partition_states([PARTITION])[PARTITION]
-        assert (state.announced_start, state.committed_attempt) == (9, LATER)
+        assert (state.announced_start, state.committed_id) == (9, LATER)
 
     def test_an_index_in_which_a_gap_was_being_filled_can_be_cleared(self, staging):
         staging.take_lease()

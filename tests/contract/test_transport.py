@@ -181,7 +181,7 @@ class RealSystem:
         return KafkaHistory(servers.kafka_options(self.bootstrap, self.input))
 
     def recreate(self, *, offsets_deleted: bool = True) -> None:
-        committed = servers.committed_offsets(self.bootstrap, self.group)
+        offsets = servers.committed_offsets(self.bootstrap, self.group)
         metadata = servers.committed_metadata(self.bootstrap, self.group)
         with contextlib.closing(servers.admin_client(self.bootstrap)) as admin:
             admin.delete_topics([self.input])
@@ -191,7 +191,7 @@ class RealSystem:
         )
         servers.create_topics(self.bootstrap, [self.input], PARTITIONS)
         if not offsets_deleted:  # as a group coordinator leaves it that deletes them late
-            set_offsets(self.bootstrap, self.group, committed, metadata)
+            set_offsets(self.bootstrap, self.group, offsets, metadata)
 
     def add_partitions(self, count: int) -> None:
         with contextlib.closing(servers.admin_client(self.bootstrap)) as admin:
@@ -635,9 +635,9 @@ def test_of_records_that_were_removed_reading_begins_at_the_first_that_is_left(s
     batch = next_batch(source)
     assert values(batch) == [b"c", b"d"]
     assert batch.starts == {Partition(system.input, 0): 2}
-    committed = source.committed_offset(Partition(system.input, 0))
-    assert committed is not None
-    assert committed.offset == 1
+    committed_offset = source.committed_offset(Partition(system.input, 0))
+    assert committed_offset is not None
+    assert committed_offset.offset == 1
 
 
 def test_a_history_keeps_all_records_unless_older_ones_are_removed_or_the_topic_is_compacted(system):

@@ -78,8 +78,8 @@ class _AllCommitted:
     @property
     def stopping(self) -> bool:
         """Whether the group has committed the end of each topic."""
-        committed = self._broker.committed(GROUP)
-        return all(committed.get(each, 0) == self._broker.end_of(each) for each in self._partitions)
+        offsets = self._broker.offsets_of(GROUP)
+        return all(offsets.get(each, 0) == self._broker.end_of(each) for each in self._partitions)
 
     def wait(self, timeout_s: float) -> bool:
         raise AssertionError(f"the loop waits for {timeout_s} s")

@@ -11,7 +11,8 @@ from kafka.structs import OffsetAndMetadata, TopicPartition
 from streamdedup.errors import BrokerMisconfigured, BrokerUnavailable
 from streamdedup.findings import Level, warnings_or_raise
 from streamdedup.kafka.admin import BROKERS_DEFAULT, TopicNeed, check_kafka, create_topics
-from streamdedup.kafka.group_admin import committed_if_listed
+from streamdedup.kafka.group_admin import read_committed_offsets_if_listed
+from streamdedup.kafka.protocols import CommittedOffset
 from tests import servers
 from tests.servers import kafka_options
 from tests.support.ports import free_ports
@@ -102,7 +103,7 @@ def test_an_absent_broker_is_one_temporary_failure():
 def test_a_group_that_has_committed_is_found_and_another_one_is_not_made(kafka, new_topic):
     topic = new_topic("input")
     asked = kafka_options(kafka, topic)
-    assert committed_if_listed(asked) == {}
+    assert read_committed_offsets_if_listed(asked) == {}
     with contextlib.closing(servers.admin_client(kafka)) as admin:
         assert asked.group_id not in {group["group_id"] for group in admin.list_groups()}
 
@@ -114,7 +115,7 @@ def test_a_group_that_has_committed_is_found_and_another_one_is_not_made(kafka, 
             return False
 
         servers.wait_until(commit, what="the coordinator of groups")
-    assert committed_if_listed(asked) == {(topic, 0): 5}
+    assert read_committed_offsets_if_listed(asked) == {(topic, 0): CommittedOffset(5)}
 
 
 @pytest.mark.long
@@ -124,7 +125,7 @@ def test_a_kafka_that_was_only_checked_has_none_of_its_internal_topics():
         asked = kafka_options(server.bootstrap_servers)
         needs = [TopicNeed(name="input", operations=("READ",)), TopicNeed(name="output", operations=("WRITE",))]
         assert {finding.level for finding in check_kafka(asked, needs)} == {Level.OK}
-        assert committed_if_listed(asked) == {}
+        assert read_committed_offsets_if_listed(asked) == {}
         with contextlib.closing(servers.admin_client(server.bootstrap_servers)) as admin:
             assert set(admin.list_topics()) == {"input", "output"}
             # Asking for the coordinator makes one of them: the check above must not.

@@ -73,14 +73,14 @@ class Lab:
     def published(self) -> list[bytes]:
         return [record.value for record in servers.read_topic(self.bootstrap, self.output)]
 
-    def committed(self) -> int | None:
+    def offset(self) -> int | None:
         return servers.committed_offsets(self.bootstrap, self.group).get((self.input, 0))
 
-    def wait_outcome(self, published: list[bytes], committed: int) -> None:
+    def wait_outcome(self, published: list[bytes], offset: int) -> None:
         """Wait until a commit is seen by subscribers and by the group: both are told after the producer."""
-        outcome = published, committed
-        what = f"{published} published, {committed} committed"
-        servers.wait_until(lambda: (self.published(), self.committed()) == outcome, what=what)
+        outcome = published, offset
+        what = f"{published} published, {offset} committed"
+        servers.wait_until(lambda: (self.published(), self.offset()) == outcome, what=what)
 
 
 @pytest.fixture
@@ -140,7 +140,7 @@ class TestT1AFailedMessageDoesNotFailTheCommit:
         with pytest.raises(BrokerMisconfigured, match=lab.output):
             sink.publish([lab.message(b"small"), lab.message(b"x" * 5000)], next_batch(source))
         assert lab.published() == []
-        assert lab.committed() is None
+        assert lab.offset() is None
 
     def test_messages_that_fit_one_by_one_but_not_together_are_published(self, kafka, open_ends):
         lab = Lab(kafka, open_ends, **{"max.message.bytes": "2000"})
@@ -400,7 +400,7 @@ class TestT8T9RecordsThatTheClientCannotParse:
             hidden.setattr(kafka.codec, f"has_{codec}", lambda: False)
             with fatal:
                 servers.wait_until(lambda: source.poll(POLL_S), what="the error")
-            assert lab.committed() is None
+            assert lab.offset() is None
             with fatal, TopicReader(lab.options(), from_beginning=True) as reader:
                 servers.wait_until(lambda: reader.poll(POLL_S), what="the error")
             with fatal, ReaderToEnds(lab.options()) as span:

@@ -37,7 +37,7 @@ def test_a_rebuild_reads_the_records_of_the_retention_and_of_its_slack(redis_cli
     backend = redis_backend(settings, OneServer(redis_client))
     rebuilder = assembly.rebuilder(settings, backend)
     assert rebuilder.begin("articles")
-    committed = {Partition("articles", 0): CommittedOffset(len(ages_ms))}
-    assert rebuilder.rebuild("articles", committed, 1, lambda: None).records_count == 3
+    committed_offsets = {Partition("articles", 0): CommittedOffset(len(ages_ms))}
+    assert rebuilder.rebuild("articles", committed_offsets, 1, lambda: None).records_count == 3
     entries = backend.index("articles").get_entries([document_number("articles", name) for name in ages_ms])
     assert {entry.id for entry in entries.values()} == ages_ms.keys() - {"beyond"}

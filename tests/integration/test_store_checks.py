@@ -14,6 +14,7 @@ from streamdedup.findings import Level
 from streamdedup.index.redis import checks
 from streamdedup.index.redis.keys import Keys
 from streamdedup.indexes import connect_backend
+from streamdedup.kafka.protocols import CommittedOffset
 from streamdedup.position import Partition
 from streamdedup.settings import Settings
 from tests import redis_sets
@@ -224,8 +225,9 @@ class TestIndex:
 
     @pytest.fixture
     def look(self, monkeypatch):
-        def found(settings, committed=()):
-            monkeypatch.setattr(server_checks, "committed_if_listed", lambda _options: committed)
+        def found(settings, offsets=()):
+            committed_offsets = {partition: CommittedOffset(offset) for partition, offset in dict(offsets).items()}
+            monkeypatch.setattr(server_checks, "read_committed_offsets_if_listed", lambda _options: committed_offsets)
             with connect_backend(settings) as backend:
                 (finding,) = index_findings(CheckRun(settings, backend))
             return finding

@@ -62,7 +62,7 @@ class Group:
     generation: int = 0
     members: list[int] = field(default_factory=list)
     owners: dict[Partition, int] = field(default_factory=dict)
-    committed: dict[Partition, CommittedOffset] = field(default_factory=dict)
+    committed_offsets: dict[Partition, CommittedOffset] = field(default_factory=dict)
     outdated: set[Partition] = field(default_factory=set)  # committed offsets of deleted topics
     statics: dict[str, int] = field(default_factory=dict)  # holder of each static membership
     index_names: dict[int, str] = field(default_factory=dict)  # by member
@@ -133,13 +133,15 @@ class MemoryBroker:
     def records(self, topic: str) -> list[Record]:
         return [record for partition in self.partitions(topic) for record in self.visible(partition)]
 
-    def committed(self, group: str) -> dict[Partition, int]:
+    def offsets_of(self, group: str) -> dict[Partition, int]:
         state = self.groups.get(group)
-        return {} if state is None else {partition: each.offset for partition, each in state.committed.items()}
+        return {} if state is None else {partition: each.offset for partition, each in state.committed_offsets.items()}
 
     def commit(self, group: str, offsets: Mapping[Partition, int]) -> None:
         """Set offsets, as an operator can while the group is stopped."""
-        self.groups[group].committed |= {partition: CommittedOffset(offset) for partition, offset in offsets.items()}
+        self.groups[group].committed_offsets |= {
+            partition: CommittedOffset(offset) for partition, offset in offsets.items()
+        }
 
     def recreate(self, topic: str, partitions: int | None = None, *, offsets_deleted: bool = True) -> None:
         """Delete a topic and create it again, empty; its committed offsets are deleted now or later."""
@@ -160,7 +162,7 @@ class MemoryBroker:
         if offsets_deleted:
             self.delete_offsets(topic)
         for state in self.groups.values():
-            state.outdated.update(each for each in state.committed if each.topic == topic)
+            state.outdated.update(each for each in state.committed_offsets if each.topic == topic)
         self._topics[topic] = 0
         self._missing.add(topic)
 
@@ -206,17 +208,19 @@ class MemoryBroker:
         assert not state.members, "only a group without members can be deleted"
         state.generation = 0
         state.owners.clear()
-        state.committed.clear()
+        state.committed_offsets.clear()
 
     def delete_offsets(self, topic: str) -> None:
         for state in self.groups.values():
-            state.committed = {each: offset for each, offset in state.committed.items() if each.topic != topic}
+            state.committed_offsets = {
+                each: offset for each, offset in state.committed_offsets.items() if each.topic != topic
+            }
 
     def delete_outdated(self, group: str) -> None:
         """Delete the offsets of deleted topics that were left."""
         state = self.groups[group]
         for partition in state.outdated:
-            state.committed.pop(partition, None)
+            state.committed_offsets.pop(partition, None)
         state.outdated.clear()
 
     def topic_ids(self, topics: Iterable[str]) -> dict[str, str]:
@@ -225,13 +229,13 @@ class MemoryBroker:
         }
 
     def committed_offset(self, group: str, partition: Partition) -> CommittedOffset | None:
-        committed = self.groups[group].committed.get(partition)
-        if committed is None or committed.topic_id not in {"", self._topic_ids[partition.topic]}:
+        committed_offset = self.groups[group].committed_offsets.get(partition)
+        if committed_offset is None or committed_offset.topic_id not in {"", self._topic_ids[partition.topic]}:
             return None
-        return committed
+        return committed_offset
 
     def committed_offsets(self, group: str) -> dict[Partition, CommittedOffset]:
-        partitions = [each for each in self.groups[group].committed if each.topic not in self._missing]
+        partitions = [each for each in self.groups[group].committed_offsets if each.topic not in self._missing]
         return {each: offset for each in partitions if (offset := self.committed_offset(group, each)) is not None}
 
     def has_committed(self, group: str, ends: Mapping[Partition, int]) -> bool:
@@ -244,8 +248,9 @@ class MemoryBroker:
 
     def start(self, group: str, partition: Partition) -> int:
         """Offset at which a member of a group starts to read a partition."""
-        committed = self.committed_offset(group, partition)
-        return 0 if committed is None or committed.offset > self.end_of(partition) else committed.offset
+        committed_offset = self.committed_offset(group, partition)
+        offset = 0 if committed_offset is None else committed_offset.offset
+        return 0 if offset > self.end_of(partition) else offset
 
     def rebalance(self, group: str) -> None:
         """Assign each partition to another member, if there are several; members notice at their next poll."""
@@ -332,7 +337,7 @@ class MemoryBroker:
         state.outdated.difference_update(batch.ends)
         for each, offset in batch.ends.items():
             topic_id, incarnation = batch.topic_ids.get(each.topic, ""), batch.incarnations.get(each, 0)
-            state.committed[each] = CommittedOffset(offset, batch.metadata, topic_id, incarnation)
+            state.committed_offsets[each] = CommittedOffset(offset, batch.metadata, topic_id, incarnation)
 
     def partitions(self, topic: str) -> list[Partition]:
         return [Partition(topic, number) for number in range(self._topics[topic])]

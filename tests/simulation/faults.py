@@ -250,9 +250,9 @@ class Steps:
     def offsets(self, partition: str, offset: str) -> None:
         """Stop all daemons in good order, and set an offset back."""
         where, is_empty = self._partition(partition), self._stop_all()
-        committed = self._broker.committed(GROUP).get(where)
-        if committed is not None and is_empty:
-            self._broker.commit(GROUP, {where: min(int(offset), committed)})
+        present = self._broker.offsets_of(GROUP).get(where)
+        if present is not None and is_empty:
+            self._broker.commit(GROUP, {where: min(int(offset), present)})
 
     # Commands of the operator
 

@@ -95,7 +95,7 @@ class Backend:
         return []
 
 
-def _committed(settings: Settings) -> dict[Partition, CommittedOffset]:
+def _read_committed_offsets(settings: Settings) -> dict[Partition, CommittedOffset]:
     settings.simulation.pause("committed_offsets")
     return settings.simulation.broker.committed_offsets(GROUP)  # type: ignore[no-any-return]
 
@@ -143,7 +143,7 @@ PATCHES: Mapping[str, Any] = {
     "connect_backend": lambda settings: contextlib.nullcontext(Backend(settings)),
     "rebuilder": lambda settings, backend, *_: a_rebuilder(settings.simulation, backend),
     "lifetime_ms": lambda profile: profile.lifetime_ms,
-    "committed_offsets": _committed,
+    "read_committed_offsets": _read_committed_offsets,
     "describe_group": lambda settings: SimpleNamespace(members=_members(settings), missing_topics=frozenset()),
     "members_of_index": lambda settings, **_: [n for n in _members(settings) if n == settings.installation.prefix],
     "refuse_while_daemons_run": _refuse_members,

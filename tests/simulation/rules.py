@@ -118,7 +118,7 @@ def _returns_none(original: Any) -> Any:
 
 
 def _by_order(_original: Any) -> Any:
-    return lambda committed, announced, _committed_attempt: committed <= announced
+    return lambda committed_id, announced, _known_id: committed_id <= announced
 
 
 def _always(answer: bool) -> Callable[[Any], Any]:

@@ -79,7 +79,7 @@ class ServedIndex(MemoryIndex):
         partition: Any,
         generation: int,
         start: int,
-        attempt_id: str = "",
+        committed_id: str = "",
         state: BrokerState = UNKNOWN_BROKER_STATE,
         confirm: Callable[[], None] = lambda: None,
     ) -> Fence:
@@ -91,7 +91,7 @@ class ServedIndex(MemoryIndex):
             confirm()
             self.caller = caller  # meanwhile other processes have called
 
-        fence = super().fence(partition, generation, start, attempt_id, state, confirmed)
+        fence = super().fence(partition, generation, start, committed_id, state, confirmed)
         self._count_call()
         return fence
 

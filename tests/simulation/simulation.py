@@ -357,7 +357,7 @@ class Simulation:
         self.pause("wait")
         self.now_ms += round(1_000 * timeout_s)
 
-    def committed(self, batch: Batch) -> None:
+    def on_commit(self, batch: Batch) -> None:
         order, process = next(self.orders), self._running
         assert process is not None
         for position in batch.positions():

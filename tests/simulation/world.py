@@ -108,7 +108,7 @@ class WatchedBroker(MemoryBroker):
     def commit_batch(self, group: str, batch: Batch, transaction: Transaction | None = None) -> None:
         self.world.moment("commit")
         super().commit_batch(group, batch, transaction)
-        self.world.committed(batch)
+        self.world.on_commit(batch)
 
 
 def a_rebuilder(world: Any, owner: Any) -> Rebuilder:

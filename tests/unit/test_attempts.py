@@ -57,15 +57,15 @@ def test_the_first_attempt_in_an_index_begins_a_lineage():
 
 @pytest.mark.parametrize("is_committed", [True, False])
 def test_a_renewed_id_follows_all_others_and_has_the_time_of_the_committed_attempt_if_any(is_committed):
-    committed = AttemptIds().next() if is_committed else ""
+    committed_id = AttemptIds().next() if is_committed else ""
     ids = AttemptIds()
     before = ids.next()
-    renewed = ids.renewed(committed)
+    renewed = ids.renewed(committed_id)
     assert before < renewed < ids.next()
     assert attempt_id_of(CommittedOffset(7, renewed)) == renewed
-    assert attempt_ms(renewed) == attempt_ms(committed)
-    assert is_renewed(renewed, committed)
-    assert not is_renewed(ids.next(), committed)
+    assert attempt_ms(renewed) == attempt_ms(committed_id)
+    assert is_renewed(renewed, committed_id)
+    assert not is_renewed(ids.next(), committed_id)
 
 
 @pytest.mark.parametrize("metadata", ["", "consumer-1", "1.2.3", "0000000000001.0000000001.00000000000000001 "])

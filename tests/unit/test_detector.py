@@ -284,7 +284,7 @@ class TestReplays:
         assert stream.index(there).detections == ()
 
     def test_below_the_high_water_mark_a_record_is_indexed_and_emits_nothing(self, stream):
-        stream.fence(generation=2, committed=10)
+        stream.fence(generation=2, start=10)
         result = stream.index(a_document("a", TEXT, 8), a_document("b", TEXT, 9))
         assert (result.detections, result.silent_count) == ((), 2)
         stream.index(a_document("c", TEXT, 10), a_document("a", TEXT, 11))
@@ -611,7 +611,7 @@ def test_in_a_storm_every_exact_copy_is_reported_with_an_exact_copy(seed, cap, s
     total = sum(sizes)
     sent = [rng.choice(texts) if rng.random() < 0.9 else edited(rng, boilerplate) for _ in range(total)]
     first_emitting = total // 2 if silent else 0
-    stream.fence(2, committed=first_emitting)
+    stream.fence(2, start=first_emitting)
     found: dict[str, bool] = {}
     offset = 0
     for size in sizes:
@@ -813,7 +813,7 @@ class TestHidden:
         stream = self.flooded()
         assert [len(stream.index(self.story(150)).hidden) for _ in range(2)] == [1, 1]
         assert not stream.index(a_document("story-150", self.STORY, 151)).hidden
-        stream.fence(generation=2, committed=160)
+        stream.fence(generation=2, start=160)
         assert not stream.index(self.story(159)).hidden
         assert stream.index(self.story(160, f"{self.STORY} .")).hidden
 

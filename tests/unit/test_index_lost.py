@@ -88,7 +88,7 @@ def test_an_index_from_before_the_last_commit_ends_the_owner_of_any_partition_wi
 
 def test_a_missed_mark_and_offsets_set_by_hand_are_no_loss():
     world = World(BEFORE, partitions=3, plan=once("finish", raising(Killed()))).run()
-    assert world.broker.committed(GROUP) == world.ends
+    assert world.broker.offsets_of(GROUP) == world.ends
     for offsets in (dict.fromkeys(world.ends, 1), {Partition(INPUT, 2): 0}):
         world.stop_all()
         world.broker.commit(GROUP, offsets)
@@ -294,8 +294,8 @@ def test_a_gap_that_begins_more_than_half_a_lifetime_ago_counts_as_a_loss():
         world.server.save("copy")
         world.send(Sent("d", OTHER_TEXT, 1)).run()
         world.server.go_back("copy")
-        committed = {partition: world.broker.committed_offset(GROUP, partition) for partition in world.ends}
-        world.now_ms = find_losses(world.index, committed)[0].gap.since_ms + age_ms
+        committed_offsets = {partition: world.broker.committed_offset(GROUP, partition) for partition in world.ends}
+        world.now_ms = find_losses(world.index, committed_offsets)[0].gap.since_ms + age_ms
         world.send(Sent("e", OTHER_TEXT, 0)).run()
         counted.append(kinds(world.daemons[0]))
     assert counted == [{"gap": 1}, {"lost": 1}]
@@ -305,8 +305,8 @@ def build(world: World) -> None:
     """Build the index of daemons that start now, as a command does."""
     builder = Daemon(world, "command").rebuilder
     builder.begin("articles")
-    committed = {partition: world.broker.committed_offset(GROUP, partition) for partition in world.ends}
-    builder.rebuild("articles", committed, 0, tick=lambda: None)
+    committed_offsets = {partition: world.broker.committed_offset(GROUP, partition) for partition in world.ends}
+    builder.rebuild("articles", committed_offsets, 0, tick=lambda: None)
 
 
 def a_switch(on_index_lost: str, set_by_hand: Mapping[Partition, int] | None = None) -> tuple[World, Daemon]:
@@ -437,7 +437,7 @@ def test_a_loss_is_shown_although_nothing_is_committed_yet():
         early = []
 
         def lose(*_, world=world, early=early):
-            early.append(not world.broker.groups[GROUP].committed)
+            early.append(not world.broker.groups[GROUP].committed_offsets)
             world.server.go_back(None, restarts=False)
 
         world.plan = {moment: lose}.get
@@ -586,8 +586,8 @@ class StagingOfSeveral:
         self.world = World(BEFORE).run()
         self.link = Link()
         self.world.stop_all()
-        self.committed = {partition: CommittedOffset(end) for partition, end in self.world.ends.items()}
-        self.committed[Partition("of another profile", 0)] = CommittedOffset(7)
+        self.committed_offsets = {partition: CommittedOffset(end) for partition, end in self.world.ends.items()}
+        self.committed_offsets[Partition("of another profile", 0)] = CommittedOffset(7)
         monkeypatch.setattr(rebuild, "time", self)
         self.rebuilder = rebuild.Rebuilder(self.open_target, MemoryHistory(self.world.broker, 1), DUPLICATES)
 
@@ -616,7 +616,7 @@ def test_an_index_that_waits_to_be_built_stays_reserved_while_another_one_is_beg
     several.rebuilder.begin("b")
     several.rebuilder.begin("a", tick=several.step)
     begun_at = several.now_s
-    assert several.rebuilder.rebuild("a", several.committed, 1, several.step) == (len(BEFORE), "lost")
+    assert several.rebuilder.rebuild("a", several.committed_offsets, 1, several.step) == (len(BEFORE), "lost")
     assert not several.rebuilder.has_begun("a")
     assert sum(at > begun_at for at in several.kept_at["a"]) >= len(BEFORE)  # for each batch, of one record
     kept_at = [*several.kept_at["b"], several.now_s]
@@ -629,7 +629,7 @@ def test_the_records_of_a_gap_are_not_read_whose_topic_was_deleted_after_the_reb
     several = StagingOfSeveral(monkeypatch)
     loss = Loss(Partition("deleted", 0), CommittedOffset(1), "gone back", Gap(0, 0))
     several.rebuilder.begin("a", lambda: [loss])
-    assert several.rebuilder.rebuild("a", several.committed, 1, several.step) == (0, "gap")
+    assert several.rebuilder.rebuild("a", several.committed_offsets, 1, several.step) == (0, "gap")
 
 
 def test_of_two_rebuilds_of_which_one_could_not_begin_none_runs_before_the_group_is_joined_anew():
@@ -735,7 +735,7 @@ def test_the_command_asks_before_it_replaces_an_index_and_replaces_none_unasked_
             profiles=dict.fromkeys("ab", profile), kafka=SimpleNamespace(group_id="g")
         ),
         "tell": lambda text, **_: told.append(text),
-        **dict.fromkeys(("kafka_options", "committed_offsets"), lambda _: {}),
+        **dict.fromkeys(("kafka_options", "read_committed_offsets"), lambda _: {}),
         "connect_backend": lambda _settings: contextlib.nullcontext(backend),
         "_losses": lambda *_: {"a": [], "b": [gap]},
         "confirm": confirm,
@@ -775,7 +775,7 @@ def test_the_command_says_whether_the_whole_index_was_rebuilt_also_where_a_gap_w
     told = []
     patches = {
         "load_settings": lambda *_: SimpleNamespace(profiles={"a": None}),
-        **dict.fromkeys(("kafka_options", "committed_offsets"), lambda _: {}),
+        **dict.fromkeys(("kafka_options", "read_committed_offsets"), lambda _: {}),
         "connect_backend": lambda _settings: contextlib.nullcontext(SimpleNamespace(require_usable=list)),
         "_losses": lambda *_: {"a": []},
         "_is_gap": lambda *_: True,
@@ -809,7 +809,7 @@ def test_a_preparation_ends_with_a_short_round_or_one_hardly_shorter_than_the_ro
     settings = patched_commands(
         monkeypatch,
         time=SimpleNamespace(monotonic=time),
-        committed_offsets=lambda _options: {},
+        read_committed_offsets=lambda _options: {},
         describe_group=lambda _options: SimpleNamespace(missing_topics=frozenset()),
         rebuilder=lambda *_: SimpleNamespace(begin=lambda *_, **__: time.sleep(left_s.pop(0))),
     )
@@ -835,7 +835,7 @@ def test_no_index_is_prepared_over_one_with_other_parameters_or_offsets(monkeypa
         connect_backend=lambda _settings: contextlib.nullcontext(backend),
         _losses=lambda *_: {"p": losses},
         _fits=lambda *_: fits,
-        committed_offsets=lambda _options: {},
+        read_committed_offsets=lambda _options: {},
     )
     with pytest.raises(SettingsError, match=refusal):
         commands.prepare(profile=["p"])
@@ -937,7 +937,7 @@ def test_a_rebuild_ends_as_soon_as_a_connection_to_the_store_was_lost(monkeypatc
         several.link.count += 1
 
     with pytest.raises(StoreUnavailable, match="was lost"):
-        several.rebuilder.rebuild("a", several.committed, 1, several.step, lose)
+        several.rebuilder.rebuild("a", several.committed_offsets, 1, several.step, lose)
     assert progress == [0]
 
 
@@ -945,7 +945,9 @@ def test_a_connection_that_is_lost_behind_the_last_record_is_noticed_before_the_
     several = StagingOfSeveral(monkeypatch)
     several.rebuilder.begin("a")
     attempt_id = f"{0:013d}.{1:010d}.{1:017d}"
-    committed = {partition: CommittedOffset(end.offset, attempt_id) for partition, end in several.committed.items()}
+    committed_offsets = {
+        partition: CommittedOffset(end.offset, attempt_id) for partition, end in several.committed_offsets.items()
+    }
     steps = []
 
     def lose_at_the_end(what, _done, _total):
@@ -953,7 +955,7 @@ def test_a_connection_that_is_lost_behind_the_last_record_is_noticed_before_the_
         several.link.count += steps.count(DUPLICATES) == 2
 
     with pytest.raises(StoreUnavailable, match="was lost"):
-        several.rebuilder.rebuild("a", committed, 1, several.step, lose_at_the_end)
+        several.rebuilder.rebuild("a", committed_offsets, 1, several.step, lose_at_the_end)
     assert steps[-2:] == [DUPLICATES] * 2
     assert not several.world.server.index("a")._announced
 
@@ -986,17 +988,18 @@ def test_a_gap_reaches_back_to_the_last_known_commit_and_not_to_an_announcement(
     ids = [f"{1:013d}.{at:010d}.{at * 1_000_000:017d}" for at in range(5)]
     lost, other = Partition("articles", 0), Partition("articles", 1)
     index.announce(ids[1], [index.fence(lost, 1, 0)], {lost: 0})
-    index.announce(ids[2], [replace(index.fence(lost, 1, 3), attempt_id=ids[1])], {lost: 3})
+    index.announce(ids[2], [replace(index.fence(lost, 1, 3), committed_id=ids[1])], {lost: 3})
     index.announce(ids[0], [index.fence(other, 1, 0)], {other: 0}, committed_id=ids[0])
-    committed = {lost: CommittedOffset(9, ids[3])}
+    committed_offsets = {lost: CommittedOffset(9, ids[3])}
     gap = Gap(3, 1_000)
-    assert [loss.gap for loss in find_losses(index, committed)] == [gap]
+    assert [loss.gap for loss in find_losses(index, committed_offsets)] == [gap]
     # A batch in progress of another partition, which is written after the index has gone back.
     index.announce(ids[4], [index.fence(other, 1, 0, ids[0])], {other: 0})
-    assert [loss.gap for loss in find_losses(index, committed | {other: CommittedOffset(0, "")})] == [gap]
+    assert [loss.gap for loss in find_losses(index, committed_offsets | {other: CommittedOffset(0, "")})] == [gap]
     new = Partition("articles", 2)
     assert [
-        find_losses(index, {lost: committed[lost], new: CommittedOffset(5, known)})[1].gap for known in (ids[3], "")
+        find_losses(index, {lost: committed_offsets[lost], new: CommittedOffset(5, known)})[1].gap
+        for known in (ids[3], "")
     ] == [Gap(0, 1_000), None]
     # Without topic ids: the attempt of an earlier topic, which began beyond the end of the present one or at it.
     assert [find_losses(index, {lost: CommittedOffset(end, ids[3])})[0].gap for end in (2, 3, 4)] == [None, None, gap]
@@ -1008,14 +1011,14 @@ def test_an_index_whose_slots_know_different_lineages_of_one_partition_of_severa
     """A slot has gone back to a time before a loss of the first partition was accepted."""
     old, new = (f"{lineage:013d}.{1:010d}.{1_000_000:017d}" for lineage in (1, 2))
     first, second = Partition(INPUT, 0), Partition(INPUT, 1)
-    committed = dict.fromkeys([first, second], CommittedOffset(9, new))
+    committed_offsets = dict.fromkeys([first, second], CommittedOffset(9, new))
     gaps = []
     for latest in (old, new):
         states = {
-            first: PartitionState(9, old, announced_start=3, committed_attempt=old, latest=latest),
+            first: PartitionState(9, old, announced_start=3, committed_id=old, latest=latest),
             second: PartitionState(9, new, announced_start=3, latest=new),
         }
-        gaps += [loss.gap for loss in losses_between(committed, states)]
+        gaps += [loss.gap for loss in losses_between(committed_offsets, states)]
     assert gaps == [Gap(3, 1_000), None]
 
 
@@ -1142,7 +1145,7 @@ def test_before_a_gap_is_filled_batches_in_progress_without_a_commit_are_refused
 def test_the_lease_of_the_running_rebuild_is_extended_at_every_step(monkeypatch):
     several = StagingOfSeveral(monkeypatch)
     several.rebuilder.begin("a", tick=several.step)
-    assert several.rebuilder.rebuild("a", several.committed, 1, several.step) == (len(BEFORE), "lost")
+    assert several.rebuilder.rebuild("a", several.committed_offsets, 1, several.step) == (len(BEFORE), "lost")
     kept_at = [*several.kept_at["a"], several.now_s]
     assert max(later - earlier for earlier, later in itertools.pairwise(kept_at)) <= 20
 
@@ -1153,19 +1156,19 @@ def test_fences_progress_and_incarnations_are_steps_of_a_rebuild(monkeypatch):
     index.open(FINGERPRINT)
     pipeline = SimpleNamespace(name="articles", index=index, max_start_age_ms=None)
     target = RebuildTarget(None, pipeline, [INPUT], 1_000, None)
-    committed = {partition: CommittedOffset(end) for partition, end in world.ends.items()}
+    committed_offsets = {partition: CommittedOffset(end) for partition, end in world.ends.items()}
 
     def count_of(step):
         steps.clear()
         step()
         return len(steps)
 
-    run = RebuildRun(target, None, MemoryHistory(world.broker), committed, 2, lambda: steps.append(1), print)
+    run = RebuildRun(target, None, MemoryHistory(world.broker), committed_offsets, 2, lambda: steps.append(1), print)
     fences = run._fence_committed()
     seeds = Seeds(pipeline, list(fences.values()), None)
     seeds._incarnations = dict.fromkeys(range(3), (0, "00"))
     monkeypatch.setattr(entry_chunks, "_REQUEST_ENTRIES", 1)
-    partitions = len(committed)
+    partitions = len(committed_offsets)
     assert count_of(run._fence_committed) == partitions
     assert count_of(lambda: run._window(now_ms=2_000)) == partitions
     assert count_of(lambda: run._fence_uncommitted({})) == 2 * partitions
@@ -1185,12 +1188,12 @@ def test_attempts_after_an_accepted_loss_are_later_and_of_another_lineage_than_t
     index, partition = MemoryIndex(), Partition(INPUT, 0)
     index.open({})
     ownership = PartitionOwnership({INPUT: SimpleNamespace(name="articles", index=index)})
-    committed = CommittedOffset(9, f"{5:013d}.{7:010d}.{1:017d}")
-    ownership.accept_losses([Loss(partition, committed, "gone")], generation=1)
+    committed_offset = CommittedOffset(9, f"{5:013d}.{7:010d}.{1:017d}")
+    ownership.accept_losses([Loss(partition, committed_offset, "gone")], generation=1)
     state = index.partition_states([partition])[partition]
-    assert committed.metadata == state.committed_attempt < state.announced
-    assert lineage_of(state.announced) > lineage_of(committed.metadata)
-    assert find_losses(index, {partition: committed}) == []
+    assert committed_offset.metadata == state.committed_id < state.announced
+    assert lineage_of(state.announced) > lineage_of(committed_offset.metadata)
+    assert find_losses(index, {partition: committed_offset}) == []
 
 
 def test_an_index_that_goes_back_again_while_a_gap_is_filled_does_not_count_as_filled():
@@ -1201,8 +1204,8 @@ def test_an_index_that_goes_back_again_while_a_gap_is_filled_does_not_count_as_f
     earlier = index._announced.copy()
     index.announce(ids[2], [index.fence(partition, 1, 3)], {partition: 3})
     target = RebuildTarget(None, SimpleNamespace(name="articles", index=index), ["articles"], None, None)
-    committed = {partition: CommittedOffset(9, ids[3])}
-    run = RebuildRun(target, {partition: Gap(3, 1)}, None, committed, 2, lambda: None, lambda *_: None)
+    committed_offsets = {partition: CommittedOffset(9, ids[3])}
+    run = RebuildRun(target, {partition: Gap(3, 1)}, None, committed_offsets, 2, lambda: None, lambda *_: None)
     fences = run._fence_committed()
     index._announced |= earlier
     with pytest.raises(IndexLost, match="earlier time"):

@@ -133,16 +133,16 @@ class TestProfile:
 
 class TestLag:
     @pytest.mark.parametrize(
-        ("committed", "end", "lag"),
+        ("offset", "end", "lag"),
         [(10, 460, 450), (10, 10, 0), (10, None, None), (None, 460, None), (10, 4, 0)],
     )
-    def test_it_is_the_end_less_the_committed_offset_where_both_are_known(self, committed, end, lag):
+    def test_it_is_the_end_less_the_committed_offset_where_both_are_known(self, offset, end, lag):
         partition, other = Partition("articles", 0), Partition("reviews", 0)
-        offsets = {} if committed is None else {partition: CommittedOffset(committed)}
+        committed_offsets = {} if offset is None else {partition: CommittedOffset(offset)}
         ends = {} if end is None else {partition: end, other: 7}
         upkeep = SimpleNamespace(partitions=lambda _topics, also: dict.fromkeys(also, PartitionFacts(10, 3)))
-        rows = list(index_status._partitions(["articles"], offsets, upkeep, GroupState(ends=ends), ()))
-        assert [(row["end"], row["lag"]) for row in rows] == ([(end, lag)] if committed is not None else [])
+        rows = list(index_status._partitions(["articles"], committed_offsets, upkeep, GroupState(ends=ends), ()))
+        assert [(row["end"], row["lag"]) for row in rows] == ([(end, lag)] if offset is not None else [])
 
 
 UPKEEP = SimpleNamespace(
@@ -216,7 +216,7 @@ def test_an_index_that_has_gone_back_is_lost(announced, known, lineage, bands, s
     backend = SimpleNamespace(
         upkeep=lambda _: upkeep, index=lambda _: stored, configured_fingerprint=lambda _: {"bands": bands}
     )
-    group = GroupState(committed={partition: CommittedOffset(10, attempt_id(2)), Partition("foreign", 0): 7})
+    group = GroupState(committed_offsets={partition: CommittedOffset(10, attempt_id(2)), Partition("foreign", 0): 7})
     (row,) = index_status._profile(settings, "articles", backend, group, None)["partitions"]
     assert row["state"] == state
 
@@ -243,6 +243,6 @@ def test_an_index_that_has_not_seen_a_partition_is_not_lost_where_an_operator_co
 @pytest.mark.parametrize(("noted", "present", "state"), [
     ("5f2d", "9c41", "recreated"), ("5f2d", "5f2d", None), ("", "9c41", None), ("5f2d", "", None),
 ])  # fmt: skip
-@pytest.mark.parametrize("committed", [None, 10])
-def test_a_topic_with_another_id_was_created_again_independent_of_committed_offsets(noted, present, state, committed):
-    assert _partition_state(PartitionFacts(10, 1, noted), committed, present, is_running=False) == state
+@pytest.mark.parametrize("offset", [None, 10])
+def test_a_topic_with_another_id_was_created_again_independent_of_committed_offsets(noted, present, state, offset):
+    assert _partition_state(PartitionFacts(10, 1, noted), offset, present, is_running=False) == state

@@ -17,7 +17,7 @@ from streamdedup.cli import index as index_commands
 from streamdedup.errors import BrokerUnavailable, SettingsError, StreamdedupError
 from streamdedup.kafka import admin, group_admin
 from streamdedup.kafka.consumer import _await_metadata
-from streamdedup.kafka.group_admin import GroupState, _member_text, committed_if_listed
+from streamdedup.kafka.group_admin import GroupState, _member_text, read_committed_offsets_if_listed
 from streamdedup.kafka.offsets import fetch_committed, partitions_of
 from streamdedup.kafka.options import KafkaOptions
 from streamdedup.kafka.protocols import CommittedOffset
@@ -29,10 +29,10 @@ OPTIONS = KafkaOptions(bootstrap_servers="localhost:1", group_id="g", topics=("a
 
 
 def a_consumer(partitions: dict[str, set[int]]) -> SimpleNamespace:
-    committed = {TopicPartition("a", 1): OffsetAndMetadata(7, "note", -1)}
+    committed_offsets = {TopicPartition("a", 1): OffsetAndMetadata(7, "note", -1)}
 
     def fetch_committed_offsets(wanted, timeout_ms):
-        return {place: mark for place, mark in committed.items() if place in wanted}
+        return {place: mark for place, mark in committed_offsets.items() if place in wanted}
 
     return SimpleNamespace(
         partitions_for_topic=lambda topic: partitions.get(topic, set()),
@@ -58,7 +58,10 @@ def test_offset_0_is_a_committed_offset_and_a_partition_without_one_is_left_out(
         describe_topics=lambda _names: [{"name": "a", "error_code": 0, "topic_id": None}],
     )
     monkeypatch.setattr(group_admin, "admin_client", lambda _options: nullcontext(admin))
-    assert committed_if_listed(OPTIONS) == {Partition("a", 0): 0, Partition("a", 2): 5}
+    assert read_committed_offsets_if_listed(OPTIONS) == {
+        Partition("a", 0): CommittedOffset(0),
+        Partition("a", 2): CommittedOffset(5),
+    }
 
 
 def test_a_broker_before_kafka_2_8_returns_no_topic_ids(monkeypatch):
@@ -73,8 +76,8 @@ def test_a_broker_before_kafka_2_8_returns_no_topic_ids(monkeypatch):
     )
     for module in (admin, group_admin):
         monkeypatch.setattr(module, "admin_client", lambda _options: nullcontext(client))
-    assert committed_if_listed(OPTIONS) == {Partition("a", 0): 5}
-    assert group_admin.committed_offsets(OPTIONS) == {Partition("a", 0): CommittedOffset(5)}
+    assert read_committed_offsets_if_listed(OPTIONS) == {Partition("a", 0): CommittedOffset(5)}
+    assert group_admin.read_committed_offsets(OPTIONS) == {Partition("a", 0): CommittedOffset(5)}
     assert group_admin.describe_group(OPTIONS).topic_ids == {}
     assert admin.topic_ids(OPTIONS) == {"a": ""}
 
@@ -97,8 +100,10 @@ def test_offsets_of_a_topic_that_is_gone_or_of_an_earlier_topic_of_its_name_are_
         Partition("a", 0): CommittedOffset(7, "note", str(present), 3),
         Partition("a", 2): CommittedOffset(7, "by hand"),
     }
-    assert group_admin.committed_offsets(OPTIONS) == group_admin.describe_group(OPTIONS).committed == expected
-    assert committed_if_listed(OPTIONS) == {Partition("a", 0): 7, Partition("a", 2): 7}
+    assert (
+        group_admin.read_committed_offsets(OPTIONS) == group_admin.describe_group(OPTIONS).committed_offsets == expected
+    )
+    assert read_committed_offsets_if_listed(OPTIONS) == expected
 
 
 def test_a_topic_whose_partitions_the_client_does_not_know_is_not_taken_for_one_without_commits():

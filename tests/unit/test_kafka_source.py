@@ -54,7 +54,7 @@ class GroupConsumer:
         self._subscription = SimpleNamespace(assignment={})
         self.owned = {DELETED, HEALTHY}
         self.offsets = {DELETED: 7, HEALTHY: 40}
-        self.committed = {
+        self.committed_offsets = {
             DELETED: OffsetAndMetadata(7, f"attempt 0 {BEFORE}", -1),
             HEALTHY: OffsetAndMetadata(40, f"attempt 3 {OTHER}", -1),
         }
@@ -77,7 +77,11 @@ class GroupConsumer:
         self._subscription.assignment = {each: states.get(each) or SimpleNamespace() for each in partitions}
 
     def _fetch_committed_offsets(self, partitions, timeout_ms):
-        return {partition: self.committed[partition] for partition in partitions if partition in self.committed}
+        return {
+            partition: self.committed_offsets[partition]
+            for partition in partitions
+            if partition in self.committed_offsets
+        }
 
     def poll(self, timeout_ms, max_records):
         polled = {partition: [a_record(partition, offset)] for partition, offset in self.offsets.items()}
@@ -163,12 +167,12 @@ def test_the_next_batch_goes_on_behind_the_one_of_the_topic_that_was_created_aga
 def test_a_partition_that_returns_is_not_read_from_an_offset_that_was_committed_late_for_the_deleted_topic(
     source, consumer
 ):
-    consumer.committed[DELETED] = OffsetAndMetadata(7, f"attempt 0 {PRESENT}", -1)
+    consumer.committed_offsets[DELETED] = OffsetAndMetadata(7, f"attempt 0 {PRESENT}", -1)
     assert source.poll(0.0)
     consumer.owned = {HEALTHY}
     del consumer.offsets[DELETED]
     assert source.poll(0.0)
-    consumer.committed[DELETED] = OffsetAndMetadata(9, f"attempt 1 {BEFORE}", -1)
+    consumer.committed_offsets[DELETED] = OffsetAndMetadata(9, f"attempt 1 {BEFORE}", -1)
     consumer.owned, consumer.offsets[DELETED] = {DELETED, HEALTHY}, 9
     assert not source.poll(0.0)
     assert source.poll(0.0).starts[Partition("deleted", 0)] == 0
@@ -190,7 +194,7 @@ def test_a_partition_that_left_and_returned_while_the_membership_was_kept_is_not
 def test_an_offset_that_was_committed_for_an_earlier_topic_is_no_committed_offset(source, consumer):
     assert source.committed_offset(Partition("deleted", 0)) is None
     assert source.committed_offset(Partition("healthy", 0)) == CommittedOffset(40, "attempt", str(OTHER), 3)
-    consumer.committed[DELETED] = OffsetAndMetadata(2, f"attempt 1 {PRESENT}", -1)
+    consumer.committed_offsets[DELETED] = OffsetAndMetadata(2, f"attempt 1 {PRESENT}", -1)
     assert source.committed_offset(Partition("deleted", 0)) == CommittedOffset(2, "attempt", str(PRESENT), 1)
 
 
@@ -208,11 +212,13 @@ def test_an_offset_that_was_committed_for_an_earlier_topic_is_no_committed_offse
 def test_a_committed_offset_is_ignored_where_it_names_another_id_than_that_of_the_topic(
     consumer, metadata, present, earlier
 ):
-    consumer.committed = {DELETED: OffsetAndMetadata(7, metadata, -1)}
+    consumer.committed_offsets = {DELETED: OffsetAndMetadata(7, metadata, -1)}
     partition = Partition("deleted", 0)
     offsets, of_earlier_topic = fetch_committed(consumer, OPTIONS, {"deleted": present}, [partition])
     assert of_earlier_topic == ({partition} if earlier else set())
-    assert {each: committed.offset for each, committed in offsets.items()} == ({} if earlier else {partition: 7})
+    assert {each: committed_offset.offset for each, committed_offset in offsets.items()} == (
+        {} if earlier else {partition: 7}
+    )
 
 
 @pytest.mark.parametrize(
@@ -225,8 +231,8 @@ def test_the_incarnation_and_the_id_of_the_topic_are_committed_behind_the_attemp
 ):
     record = Record(Position("healthy", 0, 40, incarnation), 0, None, b"v")
     batch = Batch((record,), metadata="attempt", topic_ids={"healthy": topic_id} if topic_id else {})
-    consumer.committed = offsets_to_commit(batch)
-    assert consumer.committed == {HEALTHY: OffsetAndMetadata(41, metadata, -1)}
+    consumer.committed_offsets = offsets_to_commit(batch)
+    assert consumer.committed_offsets == {HEALTHY: OffsetAndMetadata(41, metadata, -1)}
     assert source.committed_offset(Partition("healthy", 0)) == CommittedOffset(41, "attempt", topic_id, incarnation)
 
 
@@ -317,7 +323,7 @@ class TestMissingTopics:
 
 
 def test_a_batch_with_records_of_a_partition_that_was_taken_away_is_polled_again(source, consumer):
-    consumer.committed.clear()
+    consumer.committed_offsets.clear()
     consumer.revoked_by_poll = {DELETED}
     assert not source.poll(0.0)
     del consumer.offsets[DELETED]
@@ -326,7 +332,7 @@ def test_a_batch_with_records_of_a_partition_that_was_taken_away_is_polled_again
 
 @pytest.mark.parametrize(("generation", "member"), [(4, "member"), (3, "another")])
 def test_a_batch_is_not_committed_under_another_membership_than_that_of_its_poll(source, consumer, generation, member):
-    consumer.committed.clear()
+    consumer.committed_offsets.clear()
     consumer.commit = lambda *_, **__: pytest.fail("committed")
     batch = source.poll(0.0)
     assert batch

@@ -322,7 +322,7 @@ def test_a_program_that_removes_an_unknown_document_leaves_nothing_in_the_index_
 
 def test_a_silent_deletion_of_an_unknown_document_leaves_nothing_to_be_cleared_up():
     stream = Stream()
-    stream.fence(generation=2, committed=9)
+    stream.fence(generation=2, start=9)
     result = stream.delete(tombstones(0, "unknown", JSON_ID))
     assert outcome(result) == (1, 1, [JSON_ID])
     assert result.pending_positions == ()
@@ -645,7 +645,7 @@ def test_an_erased_scope_gets_the_keys_that_its_documents_have_else_keys_in_thei
 def test_the_tombstones_of_a_scope_are_in_the_partitions_of_its_documents_and_have_their_names(produced, monkeypatch):
     incarnations = {("articles", 1): 3, ("articles", 3): 2, ("other", 2): 4}
     commits = {Partition(*name): CommittedOffset(2, topic_id="t", incarnation=n) for name, n in incarnations.items()}
-    monkeypatch.setattr(produce, "committed_offsets", lambda _options: commits)
+    monkeypatch.setattr(produce, "read_committed_offsets", lambda _options: commits)
     values = [b'{"id":"a","text":"a","scope":"x"}', b'{"text":"b","scope":"x"}', b'{"text":"c","scope":"x"}']
     records = [
         Record(Position("articles", partition, 7), 5, key, value, ())

@@ -109,7 +109,7 @@ def test_a_topic_that_turns_bad_halts_the_daemon_which_keeps_its_partitions():
         world.turn(daemon)
     # Two bad ones came with the last good ones, four more make six, and with the next batch it would be ten.
     assert len(world.dead_letters()) == 6
-    assert world.broker.committed(GROUP) == {Partition(INPUT, 0): 12}
+    assert world.broker.offsets_of(GROUP) == {Partition(INPUT, 0): 12}
     problem = daemon.loop.readiness.problem()
     assert problem.startswith("halted: 10 of the last 10 records of articles would be dead letters")
     assert "4 not_json" in problem
@@ -683,8 +683,8 @@ def test_an_offset_that_was_set_ahead_by_hand_raises_no_mark_before_a_batch(worl
 def test_a_mark_that_was_missed_is_not_raised_beyond_the_end_of_a_topic_that_has_lost_its_end(world, daemon):
     world.run()
     marks = dict(world.index._high_water_marks)
-    committed = world.broker.groups[GROUP].committed
-    committed |= {each: replace(offset, offset=offset.offset + 5) for each, offset in committed.items()}
+    committed_offsets = world.broker.groups[GROUP].committed_offsets
+    committed_offsets |= {each: replace(offset, offset=offset.offset + 5) for each, offset in committed_offsets.items()}
     CLOCK.now_s += 30
     world.turn(daemon)
     assert world.index._high_water_marks == marks

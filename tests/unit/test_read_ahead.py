@@ -66,8 +66,8 @@ def ahead_of(daemon: Daemon) -> list[int]:
     return [position.offset for position in polled.positions()] if isinstance(polled, Batch) else []
 
 
-def committed(world: World) -> dict[int, int]:
-    return {partition.partition: offset for partition, offset in world.broker.committed(GROUP).items()}
+def offsets_of(world: World) -> dict[int, int]:
+    return {partition.partition: offset for partition, offset in world.broker.offsets_of(GROUP).items()}
 
 
 def run(world: World, daemon: Daemon) -> None:
@@ -173,11 +173,11 @@ FULL = a_batch(*(Position(INPUT, 0, offset) for offset in range(8)))
 
 def test_in_a_backlog_the_next_batch_is_polled_while_a_batch_is_at_work():
     world, daemon = backlog()
-    assert (committed(world), ahead_of(daemon)) == ({0: 2}, [])  # the first batch of a partition goes alone
+    assert (offsets_of(world), ahead_of(daemon)) == ({0: 2}, [])  # the first batch of a partition goes alone
     world.turn(daemon)
-    assert (committed(world), ahead_of(daemon)) == ({0: 4}, [4, 5])
+    assert (offsets_of(world), ahead_of(daemon)) == ({0: 4}, [4, 5])
     world.turn(daemon)
-    assert (committed(world), ahead_of(daemon)) == ({0: 6}, [6, 7])
+    assert (offsets_of(world), ahead_of(daemon)) == ({0: 6}, [6, 7])
     world.run()
     assert daemon.metric("batch_seconds_count", stage="ahead") == 4
 
@@ -195,7 +195,7 @@ def test_effects_keep_their_order():
 def test_without_a_full_batch_behind_it_a_batch_is_worked_on_alone():
     world, daemon = backlog(5)
     world.turn(daemon)
-    assert (committed(world), ahead_of(daemon)) == ({0: 4}, [])
+    assert (offsets_of(world), ahead_of(daemon)) == ({0: 4}, [])
     world.run()
     assert "poll_ahead" not in {moment.effect for moment in world.trace}
     assert daemon.metric("batch_seconds_count", stage="ahead") == 0
@@ -256,7 +256,7 @@ def test_a_failure_of_a_batch_undoes_both_and_forgets_the_fences(effect, act):
     world.trace.clear()
     world.plan = once(effect, act)
     world.turn(daemon)
-    assert (committed(world), ahead_of(daemon), daemon.loop._ownership._fences) == ({0: 4}, [], {})
+    assert (offsets_of(world), ahead_of(daemon), daemon.loop._ownership._fences) == ({0: 4}, [], {})
     assert act is not rebalanced or {moment.effect for moment in world.trace}.isdisjoint({"insert_entries", "publish"})
     world.run()
     assert world.total("records_total") == 12
@@ -276,7 +276,7 @@ def test_an_error_of_the_poll_ahead_opens_new_clients_after_the_batch_at_work(is
 
     world.plan = lambda _number: fail
     world.turn(daemon)
-    assert (committed(world), daemon.source) == ({0: 2 if is_undone else 4}, source)
+    assert (offsets_of(world), daemon.source) == ({0: 2 if is_undone else 4}, source)
     world.run()
     assert daemon.source is not source
 
@@ -301,7 +301,7 @@ def test_dead_letters_of_both_batches_count_for_the_breaker_before_anything_of_t
     for _ in range(6):
         world.turn(daemon)
     assert daemon.loop.readiness.halted is not None
-    assert (committed(world), daemon.source._positions[PARTITION]) == ({0: 6}, 6)
+    assert (offsets_of(world), daemon.source._positions[PARTITION]) == ({0: 6}, 6)
     assert len(world.dead_letters()) == 2
     assert (ahead_of(daemon), daemon.loop._reader._computation) == ([], None)
 
@@ -331,10 +331,10 @@ def fails_at_d5(error: Exception) -> Callable[[list[str]], None]:
 def test_an_error_while_the_batch_ahead_is_prepared_is_raised_when_the_batch_before_it_is_committed():
     world, daemon = backlog(make_detector=preparing(fails_at_d5(MemoryError("d5"))))
     world.turn(daemon)
-    assert (committed(world), ahead_of(daemon)) == ({0: 4}, [4, 5])
+    assert (offsets_of(world), ahead_of(daemon)) == ({0: 4}, [4, 5])
     with pytest.raises(MemoryError, match="d5"):
         world.turn(daemon)
-    assert committed(world) == {0: 4}
+    assert offsets_of(world) == {0: 4}
 
 
 def test_a_record_that_does_not_fit_into_memory_beside_another_batch_is_decoded_alone(monkeypatch):
@@ -351,7 +351,7 @@ def test_a_record_that_does_not_fit_into_memory_beside_another_batch_is_decoded_
     world, daemon = backlog(batch_size=1)
     for _ in range(12):
         world.turn(daemon)
-    assert committed(world) == {0: 12}
+    assert offsets_of(world) == {0: 12}
     assert world.dead_letters() == []
     assert len(threads) == 2
 
@@ -360,7 +360,7 @@ def test_a_document_that_cannot_be_prepared_ahead_is_one_dead_letter():
     world, daemon = backlog(make_detector=preparing(fails_at_d5(ValueError("made to fail"))))
     for _ in range(6):
         world.turn(daemon)
-    assert committed(world) == {0: 12}
+    assert offsets_of(world) == {0: 12}
     assert world.dead_letters() == [("0", 5, "internal")]
 
 
@@ -369,7 +369,7 @@ def test_before_an_error_that_ends_the_daemon_the_batch_at_work_is_committed():
     world.plan = once("poll_ahead", fail_poll(FatalError("made to fail")))
     with pytest.raises(FatalError, match="made to fail"):
         run(world, daemon)
-    assert committed(world) == {0: 4}
+    assert offsets_of(world) == {0: 4}
     assert threads() == []
 
 
@@ -384,7 +384,7 @@ def test_a_stop_ends_behind_the_batch_at_work_and_leaves_no_thread():
 
     world.plan = once("publish", asked_to_stop)
     run(world, daemon)
-    assert committed(world) == {0: 4}
+    assert offsets_of(world) == {0: 4}
     assert (ahead_of(daemon), threads()) == ([], [])
     world.plan = lambda _number: None
     world.daemons.clear()
@@ -411,7 +411,7 @@ def test_a_stop_waits_for_a_chunk_that_is_being_prepared():
     stopping.join(60)
     assert not stopping.is_alive()
     assert threads() == []
-    assert committed(world) == {0: 4}
+    assert offsets_of(world) == {0: 4}
 
 
 # Threads

@@ -104,11 +104,11 @@ def test_a_record_before_the_window_that_cannot_be_decoded_is_no_deletion_unless
 # Times of the records
 
 
-def credible(*times, committed_ms=100):
+def credible(*times, commit_ms=100):
     """Times that the records of two batches of A0 have in a rebuild; a record of A1 comes in between."""
     records = [Record(Position("a", 0, offset), time_ms, None, b"") for offset, time_ms in enumerate(times)]
     batches = [Batch((*records[:2], Record(Position("a", 1, 0), 90, None, b""))), Batch(tuple(records[2:]))]
-    replaced = [batch.records for batch in with_credible_times(batches, {A0: committed_ms, A1: 95})]
+    replaced = [batch.records for batch in with_credible_times(batches, {A0: commit_ms, A1: 95})]
     assert [record.timestamp_ms for record in replaced[0] if record.position.partition == 1] == [90]
     return [record.timestamp_ms for batch in replaced for record in batch if record.position.partition == 0]
 
@@ -148,15 +148,15 @@ def test_a_document_of_the_future_does_not_grow_younger_by_a_rebuild(monkeypatch
     assert len(world.index.get_entries(numbers)) == 2
 
 
-def progress_of(*times, committed, now_ms=1_000):
+def progress_of(*times, offset, now_ms=1_000):
     broker = MemoryBroker({"a": 1})
     for time_ms in times:
         broker.produce("a", b"", timestamp_ms=time_ms)
-    return MemoryHistory(broker).progress(["a"], {A0: committed}, now_ms)
+    return MemoryHistory(broker).progress(["a"], {A0: offset}, now_ms)
 
 
 @pytest.mark.parametrize(
-    ("times", "committed", "expected"),
+    ("times", "offset", "expected"),
     [
         ((), 0, {}),
         ((10, 20, 30), 1, {A0: ReadProgress(is_read=False, time_ms=20)}),
@@ -169,8 +169,8 @@ def progress_of(*times, committed, now_ms=1_000):
         ((10,), 9, {A0: ReadProgress(is_read=True, time_ms=10)}),
     ],
 )
-def test_the_next_record_with_a_credible_time_counts(times, committed, expected):
-    assert progress_of(*times, committed=committed) == expected
+def test_the_next_record_with_a_credible_time_counts(times, offset, expected):
+    assert progress_of(*times, offset=offset) == expected
 
 
 # A rebuild in a backlog

@@ -119,8 +119,8 @@ def test_without_ids_only_a_committed_offset_beyond_the_end_is_of_the_old_topic(
     index.open({})
     index.fence(partition, 1, 7)
     ownership = PartitionOwnership({INPUT: SimpleNamespace(name="articles", index=index, fingerprint={})})
-    committed = CommittedOffset(9)
-    source = SimpleNamespace(committed_offset=lambda _: committed, end=lambda _: end, confirm=lambda: None)
+    committed_offset = CommittedOffset(9)
+    source = SimpleNamespace(committed_offset=lambda _: committed_offset, end=lambda _: end, confirm=lambda: None)
     batch = Batch((Record(Position(INPUT, 0, 7), 0, None, b""),), generation=1)
     assert ownership.take_over(batch, source)[partition].has_commit is has_commit
 

@@ -271,7 +271,7 @@ def test_a_killed_daemon_leaves_its_lag_to_the_next(world):
     world.plan = lambda number: killed if number == 5 else None
     world.run()
     assert lags(world.daemons[0])["0"] == 0
-    assert world.broker.committed(GROUP)[Partition(INPUT, 0)] == 12
+    assert world.broker.offsets_of(GROUP)[Partition(INPUT, 0)] == 12
 
 
 def test_a_daemon_whose_group_assigns_nothing_says_so(world, daemon):

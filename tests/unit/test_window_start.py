@@ -54,7 +54,7 @@ def test_a_partition_with_a_record_in_every_moment_begins_at_the_window_of_its_f
     for _ in range(4):
         world.turn(world.daemons[0])
         clock.now_ms += 7  # records younger than the window at first are too old by now
-    assert world.broker.committed(GROUP)[Partition(INPUT, 0)] > 51
+    assert world.broker.offsets_of(GROUP)[Partition(INPUT, 0)] > 51
     first = min(int(identity) for pair in world.pairs() for identity in pair)
     assert first == 51
 
@@ -63,7 +63,7 @@ def test_a_partition_with_old_records_only_begins_at_its_end():
     world = World([days_ago("old", 300), days_ago("older", 301), days_ago("a", 1, partition=1)])
     for _ in range(6):
         world.turn(world.daemons[0])
-    assert world.broker.committed(GROUP) == {P1: 1}
+    assert world.broker.offsets_of(GROUP) == {P1: 1}
     world.send(days_ago("archive", 40), days_ago("b", 0))  # what comes later is read
     assert world.run().pairs() == [("a", "archive"), ("a", "b"), ("archive", "b")]
 

@@ -36,7 +36,7 @@ class RedisPartitions(RedisPart):
         partition: Partition,
         generation: int,
         start: int,
-        attempt_id: str = "",
+        committed_id: str = "",
         state: BrokerState = UNKNOWN_BROKER_STATE,
         confirm: Callable[[], None] = lambda: None,
     ) -> Fence:
@@ -45,7 +45,7 @@ class RedisPartitions(RedisPart):
         # Again, now that the fence is set: the index may have been deleted before, and a rebuild may have begun, whose
         # staging index this caller must not fence.
         self._refuse_if_gone()
-        if not all(attempt.knows(attempt_id) for attempt in attempts):  # a slot has lost the committed attempt
+        if not all(attempt.knows(committed_id) for attempt in attempts):  # a slot has lost the committed attempt
             raise IndexLost(f"the index has gone back, or another was used: it lacks committed batches of {partition}")
         confirm()
         # For this call only: the script compares generation and writer, not the high-water mark.
@@ -60,7 +60,7 @@ class RedisPartitions(RedisPart):
             end = previous + _CLEARED_RECORDS if recreated else current
             offsets = range(max(previous, end - _CLEARED_RECORDS), end)
             self._drop_pending_matches(map(cleared.position_at, offsets))
-        return Fence(partition, generation, current, attempt_id, incarnation, bool(recreated))
+        return Fence(partition, generation, current, committed_id, incarnation, bool(recreated))
 
     def _set_fences(self, partition: Partition, generation: int) -> list[StoredAttempt]:
         """Set a partition fence in every slot; return the attempt announced in each slot."""
@@ -134,7 +134,7 @@ class RedisPartitions(RedisPart):
         committed_id: str | None = None,
     ) -> None:
         calls, encoded_fences = [], self._encode_fences(fences)
-        known_ids = [fence.attempt_id if committed_id is None else committed_id for fence in fences]
+        known_ids = [fence.committed_id if committed_id is None else committed_id for fence in fences]
         values = [
             encode_attempt(StoredAttempt(attempt_id, starts[fence.partition], known_id))
             for fence, known_id in zip(fences, known_ids, strict=True)
@@ -142,7 +142,7 @@ class RedisPartitions(RedisPart):
         for slot in self._slots:
             arguments: list[Any] = [attempt_id]
             for fence, value in zip(fences, values, strict=True):
-                arguments += (self._keys.announced(slot, fence.partition), fence.attempt_id, value)
+                arguments += (self._keys.announced(slot, fence.partition), fence.committed_id, value)
             calls.append(self._fenced_call("announce_attempt", slot, encoded_fences, arguments))
         self._run(calls)
 

@@ -7,12 +7,12 @@
 -- Error BACK: the slot does not know a committed attempt: the server has gone back to an earlier time, or another index was used.
 local attempt = ARGV[used + 1]
 local function stored(key)  -- the id of the announced attempt, and that of the committed one that was known then
-  local announced, known = string.match(redis.call('GET', key) or '', '^(%S+) %d+ (%S*)$')
-  return announced or '', known or ''
+  local announced, known_id = string.match(redis.call('GET', key) or '', '^(%S+) %d+ (%S*)$')
+  return announced or '', known_id or ''
 end
-local function knows(key, committed)  -- as index.values.is_known_attempt
-  local announced, known = stored(key)
-  return committed == announced or committed <= known
+local function knows(key, committed_id)  -- as index.values.is_known_attempt
+  local announced, known_id = stored(key)
+  return committed_id == announced or committed_id <= known_id
 end
 used = used + 1
 for i = used + 1, #ARGV, 3 do
