@@ -3,8 +3,9 @@
 Carries out the rules 6, 7 and 11 of ``index.contract``: high-water mark, fence and announce.
 
 For each batch ``loop`` calls ``take_over`` before the writes, then ``announce``, ``remember_commit`` and ``finish``;
-after failures it calls ``count_refusal`` and ``forget_fences``. ``recovery`` calls ``check_for_losses`` and
-``accept_losses``. A change here also touches "The life of a partition" in ``docs/architecture.md``.
+after failures it calls ``count_refusal`` and ``forget_fences``. ``recovery`` calls ``is_check_due``,
+``check_for_losses`` and ``accept_losses``. A change here also touches "The life of a partition" in
+``docs/architecture.md``.
 """
 
 import time
@@ -77,8 +78,8 @@ class PartitionOwnership:
         #: Time of the last announcement, by profile; absent after a failure. Then the connection to the index remembers
         #: no call (rule 10), by which keys that are put back would be noticed before the first batch is compared.
         self._announced_s: dict[str, float] = {}
-        #: Whether the next ``check_for_losses`` compares in any case, as after a pause.
-        self._is_comparison_due = False
+        #: Whether a check for losses is due in any case, as after a pause.
+        self._must_check = False
         #: None after a batch that was not refused.
         self._refusals: _Refusals | None = None
         self._attempt_ids = AttemptIds()
@@ -195,8 +196,8 @@ class PartitionOwnership:
         attempt_id = self._attempt_ids.next()
         now_s = self._clock()
         for pipeline, partitions in self._by_pipeline(fences):
-            # After a pause `check_for_losses`, which is called before the batch is published, compares.
-            self._is_comparison_due |= now_s - self._announced_s.get(pipeline.name, -_COMPARE_S) >= _COMPARE_S
+            # After a pause losses are checked for before the batch is published.
+            self._must_check |= now_s - self._announced_s.get(pipeline.name, -_COMPARE_S) >= _COMPARE_S
             self._announced_s[pipeline.name] = now_s
             pipeline.index.announce(attempt_id, [fences[partition] for partition in partitions], starts)
         return attempt_id
@@ -222,7 +223,7 @@ class PartitionOwnership:
                 pipeline.index.finish(marks, positions, [fences[partition] for partition in partitions])
             except (StoreUnavailable, BatchRefused, IndexLost) as error:
                 log.info("mark_missed", reason=str(error))
-                self._is_comparison_due = True  # the failure may be the only sign of a loss
+                self._must_check = True  # the failure may be the only sign of a loss
                 self._announced_s.pop(pipeline.name, None)
 
     def _by_pipeline(self, partitions: Iterable[Partition]) -> Iterator[tuple[Pipeline, list[Partition]]]:
@@ -234,22 +235,28 @@ class PartitionOwnership:
 
     # Losses
 
-    def check_for_losses(self, source: Source) -> list[Loss] | None:
-        """Return the committed offsets that the index does not know, also in partitions of other daemons.
+    def is_check_due(self, source: Source) -> bool:
+        """Tell whether ``check_for_losses`` is to be called.
 
-        A document of any partition may have to be compared with a lost document. Compares after ``forget_fences``,
-        after an assignment of further partitions, for the first batch after a pause, and else every ``_COMPARE_S``;
-        other calls return None. A comparison without losses also repeats what a failed ``finish`` has missed:
-        it raises high-water marks in the index to the committed offsets.
+        This is so after ``forget_fences``, after an assignment of further partitions, for the first batch after a
+        pause, and else every ``_COMPARE_S``.
         """
         assigned = source.assigned()
-        is_compared = assigned <= self._compared
-        if is_compared and not self._is_comparison_due and self._clock() - self._compared_s < _COMPARE_S:
-            self._compared = assigned  # a revoked partition is compared when it returns
-            return None
+        if not assigned <= self._compared or self._must_check or self._clock() - self._compared_s >= _COMPARE_S:
+            return True
+        self._compared = assigned  # a revoked partition is compared when it returns
+        return False
+
+    def check_for_losses(self, source: Source) -> list[Loss]:
+        """Return the committed offsets that the index does not know, also in partitions of other daemons.
+
+        A document of any partition may have to be compared with a lost document. A comparison without losses also
+        repeats what a failed ``finish`` has missed: it raises high-water marks in the index to the committed offsets.
+        """
+        assigned = source.assigned()
         # Kafka first: attempts are announced before they are committed. An open transaction shows no loss yet.
         with self._asking_kafka():
-            committed_offsets = source.committed_offsets(stable=not is_compared)
+            committed_offsets = source.committed_offsets(stable=not assigned <= self._compared)
         losses: list[Loss] = []
         behind: list[tuple[Partition, CommittedOffset]] = []
         for pipeline, partitions in self._by_pipeline(committed_offsets):
@@ -265,7 +272,7 @@ class PartitionOwnership:
         generation = source.generation()
         if not losses and generation is not None:
             self._raise_marks(behind, generation, source)
-            self._compared, self._compared_s, self._is_comparison_due = assigned, self._clock(), False
+            self._compared, self._compared_s, self._must_check = assigned, self._clock(), False
         return losses
 
     def _raise_marks(

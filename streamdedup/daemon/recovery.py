@@ -114,16 +114,18 @@ class Recovery:
         self._has_found_loss = False
         return False
 
-    def _losses(self, source: Source) -> Sequence[Loss]:
-        """Return losses, none where nothing was compared; show the indexes as complete after a comparison without."""
+    def _losses(self, source: Source) -> list[Loss]:
+        """Check for losses if it is due, and return them; where there are none, show the indexes as complete."""
+        if not self._ownership.is_check_due(source):
+            return []
         losses = self._ownership.check_for_losses(source)
-        if losses is not None and not losses:
+        if not losses:
             # Nothing is lost any more: another daemon may have completed a rebuild that this daemon has begun.
             self._rebuilder.abandon()
             if self._policy == "rebuild":  # with "continue", documents stay lost although no offset shows it
                 for name in self._by_name:
                     self._on_lost(name, False)
-        return losses or ()
+        return losses
 
     def refuse_revoked(self, batch: Batch) -> None:
         """Raise ``BatchRefused`` for a partition whose index is not open: it was revoked after the poll."""
@@ -201,7 +203,7 @@ class Recovery:
         """Begin the rebuilds that this daemon has not begun; tell whether it has begun any."""
 
         def losses_of(name: str) -> list[Loss]:
-            return self._by_profile(self._ownership.check_for_losses(source) or []).get(name, [])
+            return self._by_profile(self._ownership.check_for_losses(source)).get(name, [])
 
         try:
             begun = [name for name in names if self._rebuilder.begin(name, partial(losses_of, name), self._tick)]

@@ -8,7 +8,7 @@ other indexes (``OtherIndexWatch``). A new watch: constructed in ``KafkaSource._
 import logging
 import time
 from collections.abc import Callable
-from typing import Any
+from typing import Any, Literal
 
 from kafka import errors as kafka_errors
 from kafka.structs import MemberState
@@ -32,6 +32,9 @@ ANSWER_S = 1.0
 #: Largest silence that one check adds, in seconds: a process that was frozen, or that worked on a long batch, gets the
 #: time to read the answers that have arrived. A waiting loop checks more often.
 MAX_ADDED_SILENCE_S = 3.0
+
+#: State of the last answer of Kafka: it came in time, it did not, or it is not due yet.
+_Answer = Literal["in time", "overdue", "awaited"]
 
 
 class SilenceWatch:
@@ -64,10 +67,10 @@ class SilenceWatch:
         now_s = self._clock()
         passed_s = now_s - self._checked_at
         self._checked_at = now_s
-        is_answered = self._is_answered(now_s)
-        if is_answered:
+        answer = self._answer(now_s)
+        if answer == "in time":
             self._silent_s = 0.0
-        elif is_answered is False:  # None leaves the silence as it is
+        elif answer == "overdue":
             self._silent_s += min(passed_s, MAX_ADDED_SILENCE_S)
         if self._silent_s >= SILENT_S:
             text = f"Kafka at {self._options.bootstrap_servers} does not answer"
@@ -75,28 +78,28 @@ class SilenceWatch:
                 raise BrokerUnavailable(f"{text}, and has not for {RENEW_S / 60:g} minutes")
             raise BrokerSilent(text)
 
-    def _is_answered(self, now_s: float) -> bool | None:
-        """Return whether the last answer came in time; None while it is not due."""
+    def _answer(self, now_s: float) -> _Answer:
         if self._consumer.group_metadata().state == MemberState.STABLE:
             self._request = None
-            return self._heartbeat_in_time(now_s)
-        return self._metadata_in_time(now_s)
+            return self._heartbeat_answer(now_s)
+        return self._metadata_answer(now_s)
 
-    def _heartbeat_in_time(self, now_s: float) -> bool:
+    def _heartbeat_answer(self, now_s: float) -> _Answer:
         answered_at = compat.heartbeat_answered_at(self._consumer)  # the next heartbeat follows after the interval
-        return now_s - answered_at <= self._options.heartbeat_interval_s + ANSWER_S
+        is_overdue = now_s - answered_at > self._options.heartbeat_interval_s + ANSWER_S
+        return "overdue" if is_overdue else "in time"
 
-    def _metadata_in_time(self, now_s: float) -> bool | None:
-        """Send a request for metadata unless one waits; return whether the last was answered in time, as above."""
+    def _metadata_answer(self, now_s: float) -> _Answer:
+        """Send a request for metadata unless one waits; return the state of its answer, or of that to the last one."""
         if self._request is None:
             self._unanswered_since = now_s
         elif self._request.succeeded():
             self._request = None
-            return True
+            return "in time"
         if self._request is None or self._request.failed():
             # A refused request counts as unanswered: `_unanswered_since` stays the time of the first request.
             self._request = compat.request_metadata(self._consumer)
-        return False if now_s - self._unanswered_since > ANSWER_S else None
+        return "overdue" if now_s - self._unanswered_since > ANSWER_S else "awaited"
 
 
 class StaticMembershipWatch:

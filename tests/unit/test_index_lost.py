@@ -70,6 +70,15 @@ OTHER_TEXT = "knoll lagoon amber jetty inlet"
 BEFORE = [Sent("a", TEXT, 0), Sent("b", TEXT, 1), Sent("c", OTHER_TEXT, 0)]
 
 
+def check_if_due(ownership, source):
+    if ownership.is_check_due(source):
+        ownership.check_for_losses(source)
+
+
+def always(_source):
+    return True
+
+
 @pytest.mark.parametrize("names", ["a", "bc"])
 def test_an_index_from_before_the_last_commit_ends_the_owner_of_any_partition_with_advice(names):
     world = World(BEFORE).run()
@@ -135,7 +144,7 @@ def test_a_batch_of_two_profiles_is_compared_after_a_pause_of_either():
         clock.now_s += pause_s
         batch_fences = {partition: fence for name in names for partition, fence in fences[name].items()}
         ownership.announce(batch_fences, dict.fromkeys(batch_fences, 0))
-        ownership.check_for_losses(source)
+        check_if_due(ownership, source)
     assert asked == [100, 110, 111]
 
 
@@ -149,16 +158,16 @@ def test_after_a_failure_the_next_batch_is_compared_although_an_idle_turn_has_co
         assigned=frozenset, generation=lambda: 1, committed_offsets=lambda **_: asked.append(1) or {}
     )
     ownership.announce(fences, {partition: 0})
-    ownership.check_for_losses(source)
+    check_if_due(ownership, source)
     if fails == "batch":
         ownership.forget_fences()
     elif fails == "finish":
         index.fence(partition, 2, 0)  # another process has taken the partition over
         ownership.finish({partition: 1}, fences, {})
-    ownership.check_for_losses(source)
+    check_if_due(ownership, source)
     asked.clear()
     ownership.announce({partition: index.fence(partition, 2, 0)}, {partition: 1})
-    ownership.check_for_losses(source)
+    check_if_due(ownership, source)
     assert bool(asked) is (fails != "nothing")
 
 
@@ -166,13 +175,13 @@ def test_a_partition_that_was_revoked_is_compared_when_it_returns():
     asked, counts, one = [], [], frozenset([Partition("a", 0)])
     both = one | {Partition("a", 1)}
     source = SimpleNamespace(
-        assigned=iter([both, one, both, both]).__next__,
         generation=lambda: 1,
         committed_offsets=lambda *, stable: asked.append(stable) or {},
     )
     ownership = PartitionOwnership({}, clock=ManualClock())
-    for _ in range(4):
-        ownership.check_for_losses(source)
+    for partitions in (both, one, both, both):
+        source.assigned = lambda partitions=partitions: partitions
+        check_if_due(ownership, source)
         counts.append(len(asked))
     assert counts == [1, 1, 2, 2]
 
@@ -458,7 +467,9 @@ def test_an_index_that_is_new_after_the_loss_of_another_one_is_not_shown_as_lost
 
     index = SimpleNamespace(open=open_index, count_connections=lambda: 0)
     pipelines = {n: SimpleNamespace(name=n, index=index, fingerprint={}, silent_until_ms=None) for n in "ab"}
-    ownership = SimpleNamespace(check_for_losses=lambda _source: tuple(losses), accept_losses=lambda *_: losses.clear())
+    ownership = SimpleNamespace(
+        is_check_due=always, check_for_losses=lambda _source: tuple(losses), accept_losses=lambda *_: losses.clear()
+    )
     source = SimpleNamespace(generation=lambda: 1, assigned=lambda: assigned)
     rebuilder = rebuild.Rebuilder(pipelines.get, None, DUPLICATES)
     recovery = Recovery(pipelines, ownership, "continue", rebuilder, lambda name, lost: shown.append((name, lost)))
@@ -652,7 +663,8 @@ def test_of_two_rebuilds_of_which_one_could_not_begin_none_runs_before_the_group
     index = SimpleNamespace(open=lambda *_, **__: None, count_connections=lambda: 0)
     pipelines = {n: SimpleNamespace(name=n, index=index, fingerprint={}) for n in lost}
     ownership = SimpleNamespace(
-        check_for_losses=lambda _: [Loss(Partition(n, 0), CommittedOffset(1), "lost") for n in lost]
+        is_check_due=always,
+        check_for_losses=lambda _: [Loss(Partition(n, 0), CommittedOffset(1), "lost") for n in lost],
     )
     source = SimpleNamespace(generation=lambda: 1, assigned=frozenset)
     recovery = Recovery(pipelines, ownership, "rebuild", Rebuilds())
@@ -674,10 +686,10 @@ def test_a_batch_with_a_partition_whose_index_is_not_open_is_refused():
 
 
 def test_a_daemon_without_partitions_shows_an_index_as_complete_after_a_comparison_alone():
-    found, shown = iter([None, [], []]), []
+    due, shown = iter([False, True, True]), []
     index = SimpleNamespace(open=lambda *_, **__: None, count_connections=lambda: 0)
     pipelines = {"a": SimpleNamespace(name="a", index=index, fingerprint={})}
-    ownership = SimpleNamespace(check_for_losses=lambda _source: next(found))
+    ownership = SimpleNamespace(is_check_due=lambda _source: next(due), check_for_losses=lambda _source: [])
     rebuilder = SimpleNamespace(has_begun=lambda _name: False, abandon=lambda: shown.append("abandoned"))
     recovery = Recovery(pipelines, ownership, "rebuild", rebuilder, lambda *lost: shown.append(lost))
     source = SimpleNamespace(generation=lambda: 1, assigned=frozenset)
@@ -694,7 +706,7 @@ def test_an_index_with_a_loss_beside_the_gap_of_a_switch_is_shown_as_lost():
     index = SimpleNamespace(open=lambda *_, **__: None, count_connections=lambda: 0)
     pipelines = {"a": SimpleNamespace(name="a", index=index, fingerprint={})}
     rebuilder = SimpleNamespace(has_begun=lambda _name: False, begin=lambda *_: True, kind_of=lambda _name: "lost")
-    ownership = SimpleNamespace(check_for_losses=lambda _source: losses)
+    ownership = SimpleNamespace(is_check_due=always, check_for_losses=lambda _source: losses)
     recovery = Recovery(pipelines, ownership, "rebuild", rebuilder, lambda name, lost: shown.append((name, lost)))
     source = SimpleNamespace(generation=lambda: 1, assigned=frozenset)
     with pytest.raises(Rejoin):
@@ -878,7 +890,7 @@ def test_losses_that_another_daemon_makes_good_before_the_lease_is_taken_need_no
     target = SimpleNamespace(staging=staging, alerts=SimpleNamespace(ping=lambda: None), lifetime_ms=None)
     rebuilder = rebuild.Rebuilder(lambda _name: target, None, "duplicates")
     found = iter([[Loss(Partition("a", 0), CommittedOffset(1), "lost")], []])
-    ownership = SimpleNamespace(check_for_losses=lambda _source: next(found))
+    ownership = SimpleNamespace(is_check_due=always, check_for_losses=lambda _source: next(found))
     index = SimpleNamespace(count_connections=lambda: 0, open=lambda *_, **__: None)
     source = SimpleNamespace(generation=lambda: 1, committed_offsets=dict, missing_topics=frozenset)
     pipelines = {"a": SimpleNamespace(name="a", index=index, fingerprint={})}
@@ -903,7 +915,9 @@ def test_after_a_failed_rebuild_the_others_that_have_begun_begin_again_because_t
     pipelines = {name: SimpleNamespace(name=name, index=index, fingerprint={}) for name in "ab"}
     losses = [Loss(Partition(name, 0), CommittedOffset(1), "lost") for name in "ab"]
     source = SimpleNamespace(generation=lambda: 1, committed_offsets=dict, missing_topics=frozenset)
-    recovery = Recovery(pipelines, SimpleNamespace(check_for_losses=lambda _: losses), "rebuild", rebuilder)
+    recovery = Recovery(
+        pipelines, SimpleNamespace(is_check_due=always, check_for_losses=lambda _: losses), "rebuild", rebuilder
+    )
     with pytest.raises(Rejoin):
         recovery.recover_if_lost(source)
     rebuilder.begin = lambda *_: False
