@@ -3,12 +3,10 @@
 ``dlq_replay`` replays, ``rendering.dead_letters`` makes lines and JSON, ``wire.dead_letters`` parses a dead letter.
 """
 
-import sys
 from collections import Counter
 from collections.abc import Iterable, Iterator
 from contextlib import ExitStack
 from dataclasses import dataclass, replace
-from itertools import islice
 from typing import Annotated
 
 import typer
@@ -17,7 +15,7 @@ from rich.progress import BarColumn, TextColumn
 from streamdedup.cli.assembly import kafka_options
 from streamdedup.cli.dlq_replay import DeadLetterFilter, DeadLetterReplay, Tally, group_of
 from streamdedup.cli.guards import YesOption, confirm, require_confirmable
-from streamdedup.cli.options import with_options
+from streamdedup.cli.options import up_to_limit, with_options
 from streamdedup.cli.output import progress_bar, tell, tell_prefixed
 from streamdedup.cli.rendering.dead_letters import dead_letter_json, dead_letter_line
 from streamdedup.cli.rendering.safe_text import escaped
@@ -79,7 +77,7 @@ def inspect(
     settings = load_settings(config, assignments)
     options = reading_options(settings, settings.kafka.dead_letter_topic)
     with ReaderToEnds(options) as reader:
-        letters = islice(filter(letter_filter.accepts, _letters(reader)), limit and min(limit, sys.maxsize))
+        letters = up_to_limit(filter(letter_filter.accepts, _letters(reader)), limit)
         if count:
             shown_count = _show_counts(letters)
         else:

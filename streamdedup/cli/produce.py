@@ -5,13 +5,11 @@ Reads files with ``streamdedup.corpora``, or the topic with ``ReaderToEnds``; wr
 """
 
 import json
-import sys
 import time
 from collections import defaultdict
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import suppress
 from functools import cache
-from itertools import islice
 from typing import Annotated, Any, NamedTuple, TypeVar
 
 import typer
@@ -23,6 +21,7 @@ from streamdedup.cli.options import (
     IdColumnOption,
     OptionalFilesArgument,
     TextColumnOption,
+    up_to_limit,
 )
 from streamdedup.cli.output import Reports, tell
 from streamdedup.cli.settings_options import ConfigOption, SetOption, load_settings
@@ -102,9 +101,9 @@ def produce(  # noqa: PLR0913  one argument per option
     ]
     inputs = FileEntries()
     leaves_out_malformed = skip_unreadable or writers.value is not None  # a malformed line fits no schema
-    limit = limit and min(limit, sys.maxsize)
-    records = islice(_records(readers, inputs, decoder, writers, leaves_out_malformed=leaves_out_malformed), limit)
-    _send_all(kafka_options(settings), topic, records, Pace(rate), inputs, leaves_out_malformed=leaves_out_malformed)
+    records = _records(readers, inputs, decoder, writers, leaves_out_malformed=leaves_out_malformed)
+    limited = up_to_limit(records, limit)
+    _send_all(kafka_options(settings), topic, limited, Pace(rate), inputs, leaves_out_malformed=leaves_out_malformed)
 
 
 def _send_all(

@@ -69,9 +69,9 @@ class BoundedBatch(default_records.DefaultRecordBatch):  # type: ignore[misc]  #
     first_offset = 0
 
     def _read_msg(self) -> Any:
-        room = MAX_HEADERS - self.headers_count
+        allowed_count = MAX_HEADERS - self.headers_count
         # A header has at least two bytes, so most batches are too small for too many headers.
-        if len(self._buffer) - self._pos > 2 * room and self._next_headers_count() > room:
+        if len(self._buffer) - self._pos > 2 * allowed_count and self._next_headers_count() > allowed_count:
             raise CorruptRecordError(f"the record has more than {MAX_HEADERS:,} headers")
         record = super()._read_msg()
         if record.offset >= self.first_offset:
@@ -79,13 +79,13 @@ class BoundedBatch(default_records.DefaultRecordBatch):  # type: ignore[misc]  #
         return record
 
     def _next_headers_count(self) -> int:
-        at = self._pos
+        next_byte = self._pos
         for _ in range(4):  # length, attributes, time, offset
-            _, at = decode_varint(self._buffer, at)
+            _, next_byte = decode_varint(self._buffer, next_byte)
         for _ in range(2):  # key, value
-            size, at = decode_varint(self._buffer, at)
-            at += max(0, size)
-        return int(decode_varint(self._buffer, at)[0])
+            size, next_byte = decode_varint(self._buffer, next_byte)
+            next_byte += max(0, size)
+        return int(decode_varint(self._buffer, next_byte)[0])
 
 
 class DecompressedTooLarge(ValueError):
@@ -157,10 +157,10 @@ def _declared_bytes(block: bytes) -> int:
 
 def _join_within_limit(chunks: Iterator[bytes], max_bytes: int) -> bytes:
     parts: list[bytes] = []
-    total = 0
+    total_bytes = 0
     for chunk in chunks:
-        total += len(chunk)
-        if total > max_bytes:
+        total_bytes += len(chunk)
+        if total_bytes > max_bytes:
             raise _too_large(max_bytes)
         parts.append(chunk)
     return b"".join(parts)

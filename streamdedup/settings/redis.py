@@ -53,7 +53,7 @@ def _mistake_in_parts(url: str, tls_options: frozenset[str]) -> str | None:
     query = parse_qsl(parts.query, keep_blank_values=True)
     is_socket = parts.scheme == "unix"
     database = "" if is_socket else parts.path.strip("/")
-    databases = [value for key, value in query if key == "db"]
+    databases = [value for option, value in query if option == "db"]
     options = {"db", *tls_options} if parts.scheme == "rediss" else {"db"}
     advice = "" if tls_options else "; other options are keys of [redis]"
     checks = {
@@ -75,8 +75,8 @@ def _is_number(text: str) -> bool:
 def redact_url(url: str) -> str:
     """Return an accepted URL with ``***`` in place of its password, or of a user without one."""
     parts = urlsplit(url)
-    _, at, address = parts.netloc.rpartition("@")
-    if not at:
+    _, at_sign, address = parts.netloc.rpartition("@")
+    if not at_sign:
         return url
     # `redis-cli -u redis://PASSWORD@HOST` logs in with the password: what looks like a user may be one.
     user = f"{parts.username or ''}:" if parts.password is not None else ""
@@ -102,7 +102,7 @@ def _provider_mistakes(name: str) -> Iterator[tuple[str, str]]:
 
 
 #: A URL of Redis; never shown, because it may hold a password.
-Url = Annotated[SecretStr | None, AfterValidator(_valid_url), Kind(URL_ALLOWED, lambda _value: '"***"')]
+Url = Annotated[SecretStr | None, AfterValidator(_valid_url), Kind(URL_ALLOWED, lambda _url: '"***"')]
 KeyPrefix = Annotated[
     str,
     Field(pattern=r"^[A-Za-z0-9_.-]{1,32}$"),
@@ -181,8 +181,8 @@ class Redis(TlsSection):
         # Not by `geturl`, which drops the // of a URL without a host, as that of a Unix socket is. `urlsplit` leaves
         # tabs and ends of lines out.
         url = self._url.translate(dict.fromkeys(map(ord, "\t\r\n")))
-        login, at, _ = urlsplit(url).netloc.rpartition("@")
-        return url.replace(login + at, "", 1) if at else url
+        login, at_sign, _ = urlsplit(url).netloc.rpartition("@")
+        return url.replace(login + at_sign, "", 1) if at_sign else url
 
     def login(self) -> tuple[str, ...]:
         """Return the arguments of AUTH in clear: password, user and password, or none; files are read again."""
@@ -265,9 +265,9 @@ class Redis(TlsSection):
             return
         parts = urlsplit(self._url)
         if self.mode == "single":
-            secret = self.password or self.credential_provider or parts.password is not None
+            login = self.password or self.credential_provider or parts.password is not None
             # A Unix socket is on this machine.
-            if secret and parts.scheme == "redis" and not is_loopback(parts.hostname or ""):
+            if login and parts.scheme == "redis" and not is_loopback(parts.hostname or ""):
                 yield "url", f"sends a login in clear to another machine; use rediss://, or {ALLOW_PLAINTEXT}"
         elif (self.password or self.sentinel_password or self.credential_provider) and not all(
             is_loopback(host) for host, _ in self.addresses

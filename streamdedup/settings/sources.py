@@ -116,20 +116,21 @@ def _read_file(sources: Sources, path: Path) -> None:
         tree = tomllib.loads(read_utf8(path, must_be_regular=False))
         leaves = list(_leaves(tree))
     except RecursionError:
-        sources.report_line(f"{path}: is nested too deeply")
-        sources.is_unread = True
-        return
+        problem = "is nested too deeply"
+    except tomllib.TOMLDecodeError as error:
+        problem = f"is not TOML: {error}"
     except ValueError as error:
-        text = f"is not TOML: {error}" if isinstance(error, tomllib.TOMLDecodeError) else error
-        sources.report_line(f"{path}: {text}")
-        sources.is_unread = True
+        problem = str(error)
+    else:
+        sources.tree = tree
+        for key_path, value in leaves:
+            declared = field_at(key_path)
+            if declared is not None and isinstance(value, str) and is_file_path(declared, value):
+                # A relative path is relative to the folder of the settings file.
+                sources.assign(key_path, str(path.parent / value))
         return
-    sources.tree = tree
-    for key_path, value in leaves:
-        declared = field_at(key_path)
-        if declared is not None and isinstance(value, str) and is_file_path(declared, value):
-            # A relative path is relative to the folder of the settings file.
-            sources.assign(key_path, str(path.parent / value))
+    sources.report_line(f"{path}: {problem}")
+    sources.is_unread = True
 
 
 def _leaves(tree: Mapping[str, Any], above: KeyPath = ()) -> Iterator[tuple[KeyPath, Any]]:

@@ -29,7 +29,7 @@ _UNLIMITED_WIDTH: Final = 10_000
 _OMITTED_COLUMNS: Final = ("expected", "+ /million", "memory", "docs/s", "R")
 
 
-class TableData(NamedTuple):
+class TextTable(NamedTuple):
     """A table of texts; ``best`` is the index of the row to print in bold."""
 
     title: str
@@ -99,7 +99,7 @@ def memory_text(results: dict[str, Any]) -> str:
     return f'{shown} on Redis 7; redis.bucket_layout = "{recommendation["bucket_layout"]}"'
 
 
-def settings_table(results: dict[str, Any]) -> TableData:
+def settings_table(results: dict[str, Any]) -> TextTable:
     """Return all rows of settings; ``best`` is the recommendation."""
     columns: dict[str, Callable[[dict[str, Any]], str]] = {
         "shingles": lambda row: f"{row['unit']} {row['size']}",
@@ -128,10 +128,10 @@ def settings_table(results: dict[str, Any]) -> TableData:
     )
     cells = [[text(row) for text in columns.values()] for row in rows]
     title = "Settings by kind of shingles, threshold t and minimum recall R"
-    return TableData(title, list(columns), cells, caption, best=is_best.index(True))
+    return TextTable(title, list(columns), cells, caption, best=is_best.index(True))
 
 
-def kinds_table(results: dict[str, Any]) -> TableData | None:
+def kinds_table(results: dict[str, Any]) -> TextTable | None:
     """Return a row for each kind of shingles on the same documents; None where the settings table shows the same."""
     best, kinds = results["recommendation"], results["kinds"]
     if len(kinds) < 2 or kinds[0]["documents"] == max(results["sample"]["looked_at"].values()):
@@ -141,17 +141,17 @@ def kinds_table(results: dict[str, Any]) -> TableData | None:
     return table._replace(title=title, caption="")
 
 
-def thresholds_table(results: dict[str, Any]) -> TableData:
+def thresholds_table(results: dict[str, Any]) -> TextTable:
     rows = [
         [f"{step['threshold']:g}", f"{step['pairs']:,}", f"{step['added']:,}", share_text(step["found"])]
         for step in results["thresholds"]
     ]
     title = "Pairs that a threshold adds, with the recommended shingles and bands"
     caption = "Found: share of these pairs, of different texts, that the recommended bands find."
-    return TableData(title, ["threshold", "pairs", "more", "found"], rows, caption)
+    return TextTable(title, ["threshold", "pairs", "more", "found"], rows, caption)
 
 
-def recalls_table(results: dict[str, Any]) -> TableData:
+def recalls_table(results: dict[str, Any]) -> TextTable:
     """Return the recall and the cost by minimum recall, with the recommended shingles and threshold."""
     best = results["recommendation"]
     rows = [
@@ -165,7 +165,7 @@ def recalls_table(results: dict[str, Any]) -> TableData:
         ]
         for row in results["recalls"]
     ]
-    return TableData(
+    return TextTable(
         f"Minimum recall R, with {best['unit']} {best['size']} from {best['threshold']:g}",
         ["R", "bands", "P(s)", "measured", "no alert", "B/doc.", "docs/s"],
         rows,
@@ -174,7 +174,7 @@ def recalls_table(results: dict[str, Any]) -> TableData:
     )
 
 
-def proposals_table(results: dict[str, Any]) -> TableData:
+def proposals_table(results: dict[str, Any]) -> TextTable:
     """Return the proposals: the recommendation first, all of them together last."""
     columns = ["settings", "pairs", "more", "across sources", "fewer", "boiler.", "families", "candid.", "B/doc."]
     trials = results["proposals"]
@@ -200,10 +200,10 @@ def proposals_table(results: dict[str, Any]) -> TableData:
         "the others."
     )
     best = max((row for row, trial in enumerate(trials) if trial["is_advised"]), default=None)
-    return TableData("Proposed", columns, rows, caption, best=best)
+    return TextTable("Proposed", columns, rows, caption, best=best)
 
 
-def _settings_with_recommended_recall(results: dict[str, Any]) -> TableData:
+def _settings_with_recommended_recall(results: dict[str, Any]) -> TextTable:
     table, min_recall = settings_table(results), results["recommendation"]["min_recall"]
     shown = [place for place, row in enumerate(results["rows"]) if row["min_recall"] == min_recall]
     return table._replace(
@@ -211,30 +211,30 @@ def _settings_with_recommended_recall(results: dict[str, Any]) -> TableData:
     )
 
 
-def _print_table(console: Console, data: TableData) -> None:
+def _print_table(console: Console, table: TextTable) -> None:
     """Print a table whose cells are never cut; a narrow terminal does not get some of ``_OMITTED_COLUMNS``."""
     # Measured with the width of the terminal, no table would be too wide.
     unlimited = console.options.update(max_width=_UNLIMITED_WIDTH)
-    console.print(Text(data.title, "italic"))
+    console.print(Text(table.title, "italic"))
     omitted: list[str] = []
-    table = _drawn(data, omitted)
-    while Measurement.get(console, unlimited, table).maximum > console.width and len(omitted) < len(_OMITTED_COLUMNS):
+    drawn = _draw(table, omitted)
+    while Measurement.get(console, unlimited, drawn).maximum > console.width and len(omitted) < len(_OMITTED_COLUMNS):
         omitted.append(_OMITTED_COLUMNS[len(omitted)])
-        table = _drawn(data, omitted)
-    console.print(table)
+        drawn = _draw(table, omitted)
+    console.print(drawn)
     more = f" Not shown at this width: {', '.join(omitted)}." if omitted else ""
-    if data.caption:
-        console.print(Text(data.caption + more, "dim italic"))
+    if table.caption:
+        console.print(Text(table.caption + more, "dim italic"))
 
 
-def _drawn(data: TableData, omitted: Sequence[str]) -> Table:
-    table = Table(box=SIMPLE_HEAD, padding=(0, 0, 0, 1))
-    shown = [column for column, name in enumerate(data.columns) if name not in omitted]
+def _draw(table: TextTable, omitted: Sequence[str]) -> Table:
+    drawn = Table(box=SIMPLE_HEAD, padding=(0, 0, 0, 1))
+    shown = [column for column, name in enumerate(table.columns) if name not in omitted]
     for column in shown:
-        table.add_column(data.columns[column], justify="right" if column else "left", no_wrap=True)
-    for row, cells in enumerate(data.rows):
-        table.add_row(*(cells[column] for column in shown), style="bold" if row == data.best else None)
-    return table
+        drawn.add_column(table.columns[column], justify="right" if column else "left", no_wrap=True)
+    for row, cells in enumerate(table.rows):
+        drawn.add_row(*(cells[column] for column in shown), style="bold" if row == table.best else None)
+    return drawn
 
 
 def _print_thresholds(console: Console, results: dict[str, Any]) -> None:
@@ -295,17 +295,17 @@ def _recommendation_lines(results: dict[str, Any]) -> Iterator[Text]:
     yield from (Text(f"  {name:<10} {text}") for name, text in lines.items())
 
 
-def share_text(value: float | None, pair_count: int | None = None) -> str:
+def share_text(share: float | None, pair_count: int | None = None) -> str:
     """Return a share with 4 decimals, or with as many as ``pair_count`` has digits: ``0.50`` of 12 pairs."""
     decimals = 4 if pair_count is None else min(len(str(pair_count)), 4)
-    return "none" if value is None else f"{value:.{decimals}f}"
+    return "none" if share is None else f"{share:.{decimals}f}"
 
 
-def count_text(value: float | None) -> str:
+def count_text(estimate: float | None) -> str:
     """Return an estimated number with two digits, such as ``1,200``; None for more candidates than a study lists."""
-    if value is None:
+    if estimate is None:
         return "too many"
-    return f"{value:.2g}" if value < 10 else f"{float(f'{value:.2g}'):,.0f}"
+    return f"{estimate:.2g}" if estimate < 10 else f"{float(f'{estimate:.2g}'):,.0f}"
 
 
 def forecast_size(size: float) -> str:

@@ -71,18 +71,18 @@ class RedisUpkeep:
         """Return the facts of ``also`` and of the first 1,024 partitions of each topic."""
         looked_up = {Partition(topic, number) for topic in topics for number in range(_PARTITIONS_COUNT)}
         partitions = sorted(looked_up | set(also))
-        offsets = self._values([self._keys.high_water_mark(partition) for partition in partitions])
+        high_water_marks = self._stored([self._keys.high_water_mark(partition) for partition in partitions])
         slot = 0  # every slot has the fence
-        fences = self._values([self._keys.fence(slot, partition) for partition in partitions])
+        fences = self._stored([self._keys.fence(slot, partition) for partition in partitions])
         return {
-            partition: _facts(offset, fence)
-            for partition, offset, fence in zip(partitions, offsets, fences, strict=True)
-            if offset is not None or fence is not None
+            partition: _facts(high_water_mark, fence)
+            for partition, high_water_mark, fence in zip(partitions, high_water_marks, fences, strict=True)
+            if high_water_mark is not None or fence is not None
         }
 
-    def _values(self, keys: Sequence[bytes]) -> list[bytes | None]:
-        values: list[bytes | None] = self._servers.ask(keys[0], "MGET", *keys)
-        return values
+    def _stored(self, keys: Sequence[bytes]) -> list[bytes | None]:
+        stored: list[bytes | None] = self._servers.ask(keys[0], "MGET", *keys)
+        return stored
 
     def survey(self, on_keys: Callable[[int], None] = lambda _count: None) -> Survey:
         counts: Counter[str] = Counter()
@@ -139,17 +139,17 @@ class RedisUpkeep:
         self._servers.ask_masters("SCAN", 0, "COUNT", 1)
         # 1. No process opens the index any more. A daemon that has the index open finds it lost at the first missing
         # fence, and reacts as `service.on_index_lost` says.
-        total = delete([self._keys.fingerprint], False)
+        deleted_count = delete([self._keys.fingerprint], False)
         # 2. The fences of all slots, so that a batch that misses an entry is refused. 3. All other keys.
         kept = {self._keys.dropping, lease_key}
         for fences_only in (True, False):
             for scanned in self._scan():
                 wanted = (key for key in scanned if not fences_only or self._kind(key) == KINDS[b"f"])
                 keys = [key for key in wanted if key not in kept]
-                total += delete(keys, False) if keys else 0
+                deleted_count += delete(keys, False) if keys else 0
                 on_keys(len(keys))
         # 4. The deletion is complete.
-        return total + delete([], True)
+        return deleted_count + delete([], True)
 
     def delete(self, keys: Sequence[bytes], is_last: bool) -> int:
         """Delete keys under the marker, which the last call removes; return how many keys existed."""
