@@ -1,4 +1,4 @@
-"""Writes the tables of the fields of an alert in ``docs/messages.md`` from ``alert.schema.json``.
+"""Writes the example and the tables of the fields of an alert in ``docs/messages.md`` from ``alert.schema.json``.
 
 python docs/alert_fields.py
 """  # noqa: INP001  a script beside the pages, no package
@@ -13,11 +13,12 @@ from typing import Any
 from streamdedup.wire import schema
 
 PAGE = Path(__file__).parent / "messages.md"
+EXAMPLE = re.compile(r"(```json alert\n).*?(```)", re.DOTALL)
 TABLES = re.compile(r"(<!-- alert fields -->\n).*?(<!-- end of alert fields -->)", re.DOTALL)
 
 
 def render(page: str) -> str:
-    """Return a page with new tables."""
+    """Return a page with a new example and new tables."""
     alert = json.loads(schema("alert"))
     parts = {name: alert["$defs"][name]["properties"] for name in ("place", "document", "match")}
     # The same fields in both have one definition.
@@ -29,6 +30,8 @@ def render(page: str) -> str:
         "each match": _without(parts["match"], both),
     }
     text = "\n".join(_table(title, fields, alert["$defs"]) for title, fields in groups.items())
+    example = json.dumps(alert["examples"][0], indent=2)
+    page = EXAMPLE.sub(lambda match: f"{match[1]}{example}\n{match[2]}", page)
     return TABLES.sub(lambda match: f"{match[1]}\n{text}\n{match[2]}", page)
 
 
