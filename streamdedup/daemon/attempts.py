@@ -1,7 +1,7 @@
 """Attempt ids: the names of attempts at batches, announced in the index and committed with the offsets (rule 11).
 
 Called by ``partitions`` and ``rebuild_run``, which make ids with ``AttemptIds``, and by ``losses``, which reads them. A
-change of the form also touches ``index.values.is_known_attempt`` and the script ``announce_attempt``.
+change of the form also touches ``index.values.AnnouncedAttempt`` and the script ``announce_attempt``.
 
 An id has the form ``LINEAGE.SEQUENCE.TIME``, such as ``1772409600500.0000000042.01772496000123456``. The digits have
 fixed lengths, so that the order of texts is that of attempts:

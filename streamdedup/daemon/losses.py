@@ -10,7 +10,7 @@ from typing import NamedTuple
 
 from streamdedup.daemon.attempts import attempt_id_of, attempt_ms, is_renewed, lineage_of
 from streamdedup.index.contract import PartitionStore
-from streamdedup.index.values import PartitionState, is_known_attempt
+from streamdedup.index.values import PartitionState
 from streamdedup.kafka.protocols import CommittedOffset
 from streamdedup.position import Partition
 
@@ -101,7 +101,7 @@ def loss_of(
     offset_text = f"offset {committed_offset.offset} of {partition} is committed, but the index"
     if state.high_water_mark is None:
         reason = f"{offset_text} has never seen this partition: it was lost, or it is another one"
-    elif not is_known_attempt(attempt_id_of(committed_offset), state.announced, state.committed_id):
+    elif not state.knows(attempt_id_of(committed_offset)):
         reason = (
             f"{offset_text} does not know of it: it has gone back to an earlier time, or another index was used since"
         )
@@ -113,8 +113,9 @@ def loss_of(
 def _gap(committed_offset: CommittedOffset, state: PartitionState, commits: _KnownCommits) -> Gap | None:
     """Return the gap; None if the index as a whole is lost.
 
-    The gap begins with the last announced attempt. Without such an attempt it begins at offset 0, because the index has
-    gone back to a time before the partition was read. The whole index is lost in these cases:
+    The gap begins with the last announced attempt of a slot that does not know the commit. Without such an attempt it
+    begins at offset 0, because the index has gone back to a time before the partition was read. The whole index is lost
+    in these cases:
 
     * It knows of no commit, or its slots know attempts of different lineages.
     * Another program has committed the offset, without an attempt id.
@@ -126,6 +127,6 @@ def _gap(committed_offset: CommittedOffset, state: PartitionState, commits: _Kno
     attempt_id = attempt_id_of(committed_offset)
     if commits.latest_ms is None or not attempt_id or lineage_of(attempt_id) > commits.lineage:
         return None
-    start = state.announced_start or 0
+    start = 0 if state.high_water_mark is None else state.gap_start(attempt_id)
     is_other_topic = bool(committed_offset.topic_id and state.topic_id) and committed_offset.topic_id != state.topic_id
     return None if is_other_topic or committed_offset.offset <= start else Gap(start, commits.latest_ms)

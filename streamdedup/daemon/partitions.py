@@ -146,6 +146,8 @@ class PartitionOwnership:
             offset.incarnation for other, offset in others.items() if (other.topic, offset.topic_id) == topic
         )
         in_kafka = in_kafka._replace(incarnation=max(incarnations, default=0))
+        # Also of an offset of an earlier incarnation of the topic: the index knows it, and goes on to know it.
+        committed_id = attempt_id_of(committed_offset)
         end = in_kafka.end
         if committed_offset is not None and not in_kafka.topic_id and end is not None and end < committed_offset.offset:
             # The offset is of an earlier incarnation of the topic. Where topic ids are known, `source` compares them.
@@ -156,7 +158,6 @@ class PartitionOwnership:
         loss = None if committed_offset is None else loss_of(partition, committed_offset, in_index)
         if loss is not None:
             raise IndexLost(loss.reason)
-        committed_id = attempt_id_of(committed_offset)
         # `fence` raises the high-water mark to the start: the committed offset, or the first record after it; without a
         # commit, the beginning of the group. It compares attempt ids again, atomically with the fencing. Then it calls
         # `_confirm_membership`, which raises if this process has lost its membership, and with it the partition. A call

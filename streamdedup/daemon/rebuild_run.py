@@ -165,9 +165,9 @@ class RebuildRun:
             self._tick()
             # `fence` would refuse the committed attempt, which the index does not know. The announced attempt stays: it
             # shows the gap to the next process if this process ends now.
-            announced = states[partition].announced
+            known_id = states[partition].known_id
             in_kafka = BrokerState(committed_offset.topic_id, incarnation=committed_offset.incarnation)
-            fences[partition] = index.fence(partition, self._generation, committed_offset.offset, announced, in_kafka)
+            fences[partition] = index.fence(partition, self._generation, committed_offset.offset, known_id, in_kafka)
             self._attempt_ids.observe(states[partition].latest)
         return fences
 
@@ -291,7 +291,7 @@ class RebuildRun:
         for partition, state in index.partition_states(sorted(partitions.keys() - fences.keys())).items():
             self._tick()
             if state.high_water_mark is not None:  # otherwise no batch has begun
-                mark, known_id, in_kafka = state.high_water_mark, state.committed_id, BrokerState(state.topic_id)
+                mark, known_id, in_kafka = state.high_water_mark, state.known_id, BrokerState(state.topic_id)
                 all_fences.append(index.fence(partition, self._generation, mark, known_id, in_kafka))
         return all_fences
 

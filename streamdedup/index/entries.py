@@ -1,8 +1,7 @@
 """The codec for stored data: index entries, pending matches, fences, high-water marks, announced attempts.
 
-Called by the modules of ``index.redis``; ``index.memory_partitions`` uses ``StoredAttempt``. Besides this module only
-scripts know the stored forms. A change of a form raises ``LAYOUT``, and touches docs/format.md, tests/format_vectors.py
-and the scripts that read the field:
+Called by the modules of ``index.redis``. Besides this module only scripts know the stored forms. A change of a form
+raises ``LAYOUT``, and touches docs/format.md, tests/format_vectors.py and the scripts that read the field:
 
 - ``_entries.lua``: the fields of an index entry from digest to id, to compare two versions;
 - ``set_clusters.lua``: the fields from offset to partition; it replaces layout byte and cluster;
@@ -57,7 +56,7 @@ import msgspec
 
 from streamdedup.index.documents import SOURCE_BYTES, Content, IndexEntry, PendingMatches
 from streamdedup.index.sketch_codec import StoredSketch, decode_sketches, encode_sketches
-from streamdedup.index.values import PUBLISHED, ClusterCounts, is_known_attempt
+from streamdedup.index.values import PUBLISHED, AnnouncedAttempt, ClusterCounts
 from streamdedup.position import PartitionIncarnation, Position
 from streamdedup.wire import SCOPE_BYTES, Match
 
@@ -316,33 +315,15 @@ def decode_high_water_mark(stored: bytes) -> StoredHighWaterMark:
     return StoredHighWaterMark(int(offset), int(incarnation), topic_id)
 
 
-class StoredAttempt(NamedTuple):
-    """An announced attempt.
-
-    Attributes:
-        attempt_id: Attempt id; empty where there is none.
-        start: Offset at which its batch begins; None where there is none.
-        committed_id: Last committed attempt that was known when this attempt was announced; empty for none.
-    """
-
-    attempt_id: str = ""
-    start: int | None = None
-    committed_id: str = ""
-
-    def knows(self, committed_id: str) -> bool:
-        """Tell whether an index with this attempt knows a committed one."""
-        return is_known_attempt(committed_id, self.attempt_id, self.committed_id)
-
-
-def encode_attempt(attempt: StoredAttempt) -> str:
+def encode_attempt(attempt: AnnouncedAttempt) -> str:
     """Encode an announced attempt; ``start`` is an offset here."""
     return f"{attempt.attempt_id} {attempt.start} {attempt.committed_id}"
 
 
-def decode_attempt(stored: bytes) -> StoredAttempt:
+def decode_attempt(stored: bytes) -> AnnouncedAttempt:
     """Decode an announced attempt; empty bytes, where a slot has none, are the default attempt."""
     attempt_id, start, committed_id, *_ = (*stored.decode().split(" "), "", "")
-    return StoredAttempt(attempt_id, int(start) if start else None, committed_id)
+    return AnnouncedAttempt(attempt_id, int(start) if start else None, committed_id)
 
 
 def encode_fence(generation: int, writer: bytes) -> str:

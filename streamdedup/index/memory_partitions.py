@@ -8,9 +8,16 @@ from collections.abc import Callable, Mapping, Sequence
 
 from streamdedup.errors import BatchRefused, IndexLost
 from streamdedup.index.documents import PendingMatches
-from streamdedup.index.entries import StoredAttempt
 from streamdedup.index.expiring import ExpiringDict
-from streamdedup.index.values import UNKNOWN_BROKER_STATE, BrokerState, Fence, Fingerprint, PartitionState, is_recreated
+from streamdedup.index.values import (
+    UNKNOWN_BROKER_STATE,
+    AnnouncedAttempt,
+    BrokerState,
+    Fence,
+    Fingerprint,
+    PartitionState,
+    is_recreated,
+)
 from streamdedup.position import Partition, Position
 
 
@@ -31,7 +38,7 @@ class MemoryPartitions:
         self._earlier_topic_ids: dict[Partition, set[str]] = {}
         #: Last announced attempt of each partition. Where it does not know the committed one, the index has gone back
         #: to an earlier time, or another index was used (rule 11).
-        self._announced: dict[Partition, StoredAttempt] = {}
+        self._announced: dict[Partition, AnnouncedAttempt] = {}
         self._pending_matches: ExpiringDict[Position, PendingMatches] = ExpiringDict(lifetime_ms, now_ms)
 
     def fence(
@@ -87,10 +94,9 @@ class MemoryPartitions:
         return {partition: self._state(partition) for partition in partitions}
 
     def _state(self, partition: Partition) -> PartitionState:
-        attempt_id, start, committed_id = self._attempt(partition)
         incarnation, topic_id = self._incarnations.get(partition, (0, ""))
         high_water_mark = self._high_water_marks.get(partition)
-        return PartitionState(high_water_mark, attempt_id, incarnation, topic_id, start, committed_id, attempt_id)
+        return PartitionState(high_water_mark, incarnation, topic_id, (self._attempt(partition),))
 
     def announce(
         self,
@@ -101,16 +107,20 @@ class MemoryPartitions:
         committed_id: str | None = None,
     ) -> None:
         self._check_fences(fences)
+        attempts = {}
         for fence in fences:
             announced = self._attempt(fence.partition)
-            if not announced.knows(fence.committed_id):
+            is_repeated = announced.attempt_id == attempt_id
+            if not (announced.knows(fence.committed_id) or is_repeated):
                 raise IndexLost("the index has gone back to an earlier time")
-            if announced.attempt_id < attempt_id:  # else the call is repeated, or a later attempt was announced
-                known_id = fence.committed_id if committed_id is None else committed_id
-                self._announced[fence.partition] = StoredAttempt(attempt_id, starts[fence.partition], known_id)
+            if announced.attempt_id > attempt_id:
+                raise BatchRefused(f"a later attempt at a batch of {fence.partition} is announced")
+            known_id = fence.committed_id if committed_id is None else committed_id
+            attempts[fence.partition] = AnnouncedAttempt(attempt_id, starts[fence.partition], known_id)
+        self._announced |= attempts
 
-    def _attempt(self, partition: Partition) -> StoredAttempt:
-        return self._announced.get(partition, StoredAttempt())
+    def _attempt(self, partition: Partition) -> AnnouncedAttempt:
+        return self._announced.get(partition, AnnouncedAttempt())
 
     def unfence(self, partition: Partition) -> None:
         self._fences.pop(partition, None)

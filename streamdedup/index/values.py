@@ -92,6 +92,28 @@ def is_recreated(high_water_mark: int, topic_id: str, state: BrokerState) -> boo
     return has_other_id or (state.end is not None and state.end < high_water_mark)
 
 
+class AnnouncedAttempt(NamedTuple):
+    """The attempt at a batch that was announced last in a slot.
+
+    Attributes:
+        attempt_id: Attempt id; empty where there is none.
+        start: Offset at which its batch begins; all earlier records are in the slot. None where there is none.
+        committed_id: Last committed attempt that was known when this attempt was announced; empty for none.
+    """
+
+    attempt_id: str = ""
+    start: int | None = None
+    committed_id: str = ""
+
+    def knows(self, committed_id: str) -> bool:
+        """Tell whether the slot knows a committed attempt (rule 11); so does ``redis/lua/announce_attempt.lua``.
+
+        That a later attempt is announced proves nothing: its batch may be from before the commit, in an index that was
+        left for that of the commit, or that has gone back together with the fence against this batch.
+        """
+        return committed_id == self.attempt_id or committed_id <= self.committed_id
+
+
 @dataclass(frozen=True, slots=True)
 class PartitionState:
     """Partition state in the index.
@@ -99,30 +121,41 @@ class PartitionState:
     Attributes:
         high_water_mark: Committed offset below which records emit nothing; None when the index has never seen the
             partition.
-        announced: Id of the latest attempt at a batch that is announced in every slot; empty when there is none.
-        announced_start: Offset at which the batch of ``announced`` begins; all earlier records are in the index. None
-            when there is no such attempt.
-        committed_id: Id of the last committed attempt that the index knew when ``announced`` was announced; empty
-            for none.
-        latest: Id of the latest attempt that is announced in any slot.
+        attempts: The different announced attempts of the slots.
     """
 
     high_water_mark: int | None
-    announced: str = ""
     incarnation: int = 0
     topic_id: str = ""
-    announced_start: int | None = None
-    committed_id: str = ""
-    latest: str = ""
+    attempts: tuple[AnnouncedAttempt, ...] = (AnnouncedAttempt(),)
 
+    @property
+    def announced(self) -> str:
+        """Id of the earliest attempt that is the announced one of a slot; empty when a slot has none."""
+        return min(attempt.attempt_id for attempt in self.attempts)
 
-def is_known_attempt(committed_id: str, announced: str, known_id: str) -> bool:
-    """Tell whether an index knows a committed attempt, by two ids that it stores (``PartitionState``; rule 11).
+    @property
+    def latest(self) -> str:
+        """Id of the latest attempt that is announced in any slot."""
+        return max(attempt.attempt_id for attempt in self.attempts)
 
-    A later announced attempt proves nothing: after the index has gone back, a daemon that the fences had stopped may
-    announce an attempt that Kafka then refuses; or its index was left for that of the commit.
-    """
-    return committed_id == announced or committed_id <= known_id
+    @property
+    def committed_id(self) -> str:
+        """Id of the last committed attempt that all slots knew at their announcements; empty for none."""
+        return min(attempt.committed_id for attempt in self.attempts)
+
+    @property
+    def known_id(self) -> str:
+        """An id that all slots know: that of the announced attempt, or of a commit where it is not the same in all."""
+        return self.announced if self.announced == self.latest else self.committed_id
+
+    def knows(self, committed_id: str) -> bool:
+        """Tell whether all slots know a committed attempt."""
+        return all(attempt.knows(committed_id) for attempt in self.attempts)
+
+    def gap_start(self, committed_id: str) -> int:
+        """Return the offset from which on slots lack records that do not know a committed attempt."""
+        return min(attempt.start or 0 for attempt in self.attempts if not attempt.knows(committed_id))
 
 
 # Buckets

@@ -39,6 +39,7 @@ from streamdedup.index.values import (
     COPIES_CAP,
     PUBLISHED,
     SHOWN_OF_FULL,
+    AnnouncedAttempt,
     BrokerState,
     ClusterCounts,
     Fence,
@@ -944,7 +945,7 @@ class TestIncarnations:
         store.fence(PARTITION, 1, 100, state=BrokerState(TOPIC_ID, 100))
         fence = Fence(PARTITION, 2, 0, incarnation=1, is_recreated=True)
         assert store.fence(PARTITION, 2, 0, state=BrokerState(NEXT_TOPIC_ID, 500)) == fence
-        assert store.partition_states([PARTITION]) == {PARTITION: PartitionState(0, "", 1, NEXT_TOPIC_ID)}
+        assert store.partition_states([PARTITION]) == {PARTITION: PartitionState(0, 1, NEXT_TOPIC_ID)}
 
     def test_a_partition_that_was_never_seen_counts_on_from_the_committed_incarnation(self, store):
         state = BrokerState(TOPIC_ID, incarnation=3)
@@ -1054,7 +1055,7 @@ class TestAnnouncements:
     def test_what_is_announced_is_known_of_its_partitions_only(self, store):
         store.announce(EARLIER, [store.fence(PARTITION, 1, 7)], {PARTITION: 0})
         assert store.partition_states([PARTITION, OTHER_PARTITION]) == {
-            PARTITION: PartitionState(7, EARLIER, announced_start=0, latest=EARLIER),
+            PARTITION: PartitionState(7, attempts=(AnnouncedAttempt(EARLIER, 0),)),
             OTHER_PARTITION: PartitionState(None),
         }
 
@@ -1077,12 +1078,20 @@ class TestAnnouncements:
             store.announce(following, [replace(fence, committed_id=lacking)], {PARTITION: 0})
         store.announce(following, [replace(fence, committed_id=EARLIER)], {PARTITION: 0})
 
-    def test_an_earlier_announcement_takes_the_place_of_no_later_one(self, store):
+    def test_an_earlier_attempt_is_not_announced_after_a_later_one(self, store):
         fence = store.fence(PARTITION, 1, 0)
         store.announce(LATER, [fence], {PARTITION: 0})
         assert store.partition_states([PARTITION])[PARTITION].committed_id == fence.committed_id
-        store.announce(EARLIER, [fence], {PARTITION: 0})
+        with pytest.raises(BatchRefused, match="a later attempt at a batch"):
+            store.announce(EARLIER, [fence], {PARTITION: 0})
         assert store.partition_states([PARTITION])[PARTITION].announced == LATER
+
+    def test_an_announcement_beside_another_commit_may_be_repeated(self, store):
+        store.announce(EARLIER, [store.fence(PARTITION, 1, 0)], {PARTITION: 0})
+        fence = store.fence(PARTITION, 1, 0, EARLIER)
+        for _ in range(2):
+            store.announce(LATER, [fence], {PARTITION: 9}, committed_id="")
+        assert store.partition_states([PARTITION])[PARTITION].attempts == (AnnouncedAttempt(LATER, 9),)
 
     def test_a_partition_is_taken_over_if_what_is_committed_was_announced(self, store):
         store.announce(EARLIER, [store.fence(PARTITION, 1, 0)], {PARTITION: 0})
@@ -1275,7 +1284,7 @@ class TestStaging:
         fence = staging.store.fence(PARTITION, 2, 9, EARLIER)
         # Until the committed attempt is announced, the gap shows, and no other process takes the partition over.
         state = store.partition_states([PARTITION])[PARTITION]
-        assert (state.announced, state.announced_start) == (EARLIER, 5)
+        assert state.attempts == (AnnouncedAttempt(EARLIER, 5),)
         with pytest.raises(IndexLost, match="gone back"):
             store.fence(PARTITION, 2, 9, LATER)
         fence = staging.store.fence(PARTITION, 3, 9, EARLIER)
@@ -1285,7 +1294,7 @@ class TestStaging:
         assert store.fence(PARTITION, 4, 9, LATER) == Fence(PARTITION, 4, 9, LATER)
         assert len(store.get_entries([an_entry().number, an_entry(8).number])) == 2
         state = store.partition_states([PARTITION])[PARTITION]
-        assert (state.announced_start, state.committed_id) == (9, LATER)
+        assert state.attempts == (AnnouncedAttempt(LATER, 9, LATER),)
 
     def test_an_index_in_which_a_gap_was_being_filled_can_be_cleared(self, staging):
         staging.take_lease()

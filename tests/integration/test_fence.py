@@ -6,7 +6,7 @@ from streamdedup.errors import BatchRefused, IndexLost
 from streamdedup.index.redis.base import RedisIndexOptions
 from streamdedup.index.redis.connection import connect
 from streamdedup.index.redis.store import RedisIndex
-from streamdedup.index.values import PartitionState
+from streamdedup.index.values import AnnouncedAttempt, PartitionState
 from streamdedup.position import Partition, Position
 
 PARTITION = Partition("articles", 0)
@@ -63,8 +63,10 @@ def test_an_index_of_which_one_slot_has_gone_back_knows_no_later_attempt_of_the_
     store.announce(attempts[2], [fences[other]], {other: 7})
     redis_client.set(key, earlier)
     states = store.partition_states([other, PARTITION, Partition("articles", 2)])
-    assert states[PARTITION] == PartitionState(0, attempts[1], 0, "", 1, attempts[1], attempts[3])
-    assert states[other] == PartitionState(0, attempts[2], 0, "", 7, "", attempts[2])
+    state = states[PARTITION]
+    assert set(state.attempts) == {AnnouncedAttempt(attempts[at], at, attempts[at]) for at in (1, 3)}
+    assert (state.announced, state.latest, state.committed_id) == (attempts[1], attempts[3], attempts[1])
+    assert states[other] == PartitionState(0, attempts=(AnnouncedAttempt(attempts[2], 7),))
     assert states[Partition("articles", 2)] == PartitionState(None)
     assert store.partition_states([]) == {}
     with pytest.raises(IndexLost, match="gone back"):

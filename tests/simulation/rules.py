@@ -16,8 +16,9 @@ from streamdedup.detection.candidates import BucketHits
 from streamdedup.detection.detector import Detector
 from streamdedup.detection.lifecycle import Lifecycle
 from streamdedup.detection.model import DetectionResult
-from streamdedup.index import entries, memory
+from streamdedup.index import memory
 from streamdedup.index.documents import InsertState
+from streamdedup.index.values import AnnouncedAttempt
 from tests.simulation import server
 from tests.simulation.server import Connection, ServedIndex
 from tests.simulation.transport import MemoryHistory
@@ -118,7 +119,7 @@ def _returns_none(original: Any) -> Any:
 
 
 def _by_order(_original: Any) -> Any:
-    return lambda committed_id, announced, _known_id: committed_id <= announced
+    return lambda attempt, committed_id: committed_id <= attempt.attempt_id
 
 
 def _always(answer: bool) -> Callable[[Any], Any]:
@@ -147,7 +148,7 @@ RULES: dict[str, Sequence[Break]] = {
 
 #: By kept story, what switches off the branch of the code that the story needs.
 BRANCHES: dict[str, Sequence[Break]] = {
-    "announced-by-a-stale-fence": [(module, "is_known_attempt", _by_order) for module in (losses, entries)],
+    "announced-by-a-stale-fence": [(AnnouncedAttempt, "knows", _by_order)],
     "append-to-nothing": [(appending, "save_missing_documents", _at_present)],
     "batch-ahead-undone": [(read_ahead.ReadAhead, "discard", _returns_none)],
     "dead-letter-set-back": [(publisher.Publisher, "_is_to_publish", _always(True))],
@@ -160,7 +161,7 @@ BRANCHES: dict[str, Sequence[Break]] = {
     "gap-of-removed-records": [(MemoryHistory, "keeps_all", _always(True))],
     "redelivery-by-another-partition": [(lifecycle, "_is_inserted_elsewhere", _always(False))],
     "live-restore-before-a-batch": [(recovery.Recovery, "confirm_index", _does_nothing)],
-    "left-before-a-commit": [(module, "is_known_attempt", _by_order) for module in (losses, entries)],
+    "left-before-a-commit": [(AnnouncedAttempt, "knows", _by_order)],
     "mark-of-an-idle-partition": [(partitions, "_is_behind", _always(False))],
     "recreated-rebuild": [(lifecycle, "with_incarnation", lambda _original: lambda entry, _stored: entry)],
     "restart-between-batches": [(recovery.Recovery, "_check_connections", _does_nothing)],

@@ -38,7 +38,7 @@ from streamdedup.errors import (
 from streamdedup.index.documents import IndexEntry
 from streamdedup.index.memory import MemoryIndex
 from streamdedup.index.staging import delete_index
-from streamdedup.index.values import Opening, PartitionState
+from streamdedup.index.values import AnnouncedAttempt, Opening, PartitionState
 from streamdedup.kafka.protocols import Batch, CommittedOffset, Message, Record
 from streamdedup.position import Partition, Position
 from streamdedup.settings.validation import read_profile
@@ -1029,11 +1029,26 @@ def test_an_index_whose_slots_know_different_lineages_of_one_partition_of_severa
     gaps = []
     for latest in (old, new):
         states = {
-            first: PartitionState(9, old, announced_start=3, committed_id=old, latest=latest),
-            second: PartitionState(9, new, announced_start=3, latest=new),
+            first: PartitionState(9, attempts=(AnnouncedAttempt(old, 3, old), AnnouncedAttempt(latest, 3, old))),
+            second: PartitionState(9, attempts=(AnnouncedAttempt(new, 3),)),
         }
         gaps += [loss.gap for loss in losses_between(committed_offsets, states)]
     assert gaps == [Gap(3, 1_000), None]
+
+
+def test_a_gap_begins_where_the_slots_begin_that_do_not_know_the_commit():
+    """A slot has gone back with the fence of another daemon, which has announced a batch there since."""
+    known, committed, stale = (f"{1:013d}.{at:010d}.{at * 1_000_000:017d}" for at in (1, 2, 3))
+    partition = Partition(INPUT, 0)
+    attempts = (
+        AnnouncedAttempt(committed, 7, known),
+        AnnouncedAttempt(stale, 3, known),
+        AnnouncedAttempt(stale, 5, known),
+    )
+    for slots, gaps in ((attempts, [Gap(3, 1_000)]), (attempts[:1], [])):
+        states = {partition: PartitionState(9, attempts=slots)}
+        losses = losses_between({partition: CommittedOffset(9, committed)}, states)
+        assert [loss.gap for loss in losses] == gaps
 
 
 @pytest.mark.parametrize(

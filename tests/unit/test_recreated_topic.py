@@ -9,7 +9,7 @@ from streamdedup.index.memory import MemoryIndex
 from streamdedup.index.values import UNKNOWN_BROKER_STATE
 from streamdedup.kafka.protocols import Batch, CommittedOffset, Record
 from streamdedup.position import Partition, PartitionIncarnation, Position
-from tests.turns import GROUP, INPUT, Killed, Moment, Sent, World, once
+from tests.turns import CLOCK, GROUP, INPUT, Killed, Moment, Sent, World, once
 
 TEXT = "amber birch cedar delta ember"
 OTHER_TEXT = "knoll lagoon amber jetty inlet"
@@ -41,12 +41,15 @@ def test_its_records_are_not_silent_and_each_new_topic_is_counted(tells_topic_id
     assert world.total("topics_recreated_total") == 1 + tells_topic_ids
 
 
+@pytest.mark.parametrize("pause_s", [0, 11])
 @pytest.mark.parametrize("offsets_deleted", [True, False])
-def test_without_ids_and_without_a_rebalance_its_beginning_shows_it(monkeypatch, offsets_deleted):
+def test_without_ids_and_without_a_rebalance_its_beginning_shows_it(monkeypatch, offsets_deleted, pause_s):
+    """After a pause the committed offsets are compared, also those of the old topic that are left."""
     world = World(BEFORE, joined=False)
     world.broker.tells_topic_ids = False
     world.run()
     monkeypatch.setattr(world.broker, "_rebalance_readers", lambda _topic: None)
+    monkeypatch.setattr(CLOCK, "now_s", CLOCK.now_s + pause_s)
     world.recreate(*AFTER[:1], offsets_deleted=offsets_deleted)
     world.run()
     assert world.total("documents_silent_total") == 0

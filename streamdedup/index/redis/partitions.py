@@ -5,12 +5,10 @@ Called by ``daemon`` through the contract. Scripts: ``set_fence``, ``raise_high_
 """
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from operator import attrgetter
 from typing import Any
 
 from streamdedup.errors import IndexLost
 from streamdedup.index.entries import (
-    StoredAttempt,
     decode_attempt,
     decode_high_water_mark,
     encode_attempt,
@@ -19,7 +17,7 @@ from streamdedup.index.entries import (
 from streamdedup.index.redis.base import RedisPart
 from streamdedup.index.redis.scripts import Call
 from streamdedup.index.redis.servers import Command
-from streamdedup.index.values import UNKNOWN_BROKER_STATE, BrokerState, Fence, PartitionState
+from streamdedup.index.values import UNKNOWN_BROKER_STATE, AnnouncedAttempt, BrokerState, Fence, PartitionState
 from streamdedup.position import Partition, PartitionIncarnation, Position
 
 #: Time to live of a fence that is not renewed. A daemon that is frozen for longer wakes up without fences. A consumer
@@ -62,7 +60,7 @@ class RedisPartitions(RedisPart):
             self._drop_pending_matches(map(cleared.position_at, offsets))
         return Fence(partition, generation, current, committed_id, incarnation, bool(recreated))
 
-    def _set_fences(self, partition: Partition, generation: int) -> list[StoredAttempt]:
+    def _set_fences(self, partition: Partition, generation: int) -> list[AnnouncedAttempt]:
         """Set a partition fence in every slot; return the attempt announced in each slot."""
         value = encode_fence(generation, self._writer)
         replies = self._run(
@@ -112,17 +110,12 @@ class RedisPartitions(RedisPart):
             return dict.fromkeys(partitions, PartitionState(None))
         states = {}
         for partition, stored, *announced in zip(partitions, *values, strict=True):
-            attempts = [decode_attempt(attempt or b"") for attempt in announced]
             # A slot that has gone back to an earlier time has an earlier attempt than the other slots.
-            earliest, latest = (choose(attempts, key=attrgetter("attempt_id")) for choose in (min, max))
+            attempts = tuple(dict.fromkeys(decode_attempt(attempt or b"") for attempt in announced))
             if stored is None:
-                states[partition] = PartitionState(None, earliest.attempt_id, latest=latest.attempt_id)
-                continue
-            offset, incarnation, topic_id = decode_high_water_mark(stored)
-            committed_id = min(attempt.committed_id for attempt in attempts)
-            states[partition] = PartitionState(
-                offset, earliest.attempt_id, incarnation, topic_id, earliest.start, committed_id, latest.attempt_id
-            )
+                states[partition] = PartitionState(None, attempts=attempts)
+            else:
+                states[partition] = PartitionState(*decode_high_water_mark(stored), attempts)
         return states
 
     def announce(
@@ -136,7 +129,7 @@ class RedisPartitions(RedisPart):
         calls, encoded_fences = [], self._encode_fences(fences)
         known_ids = [fence.committed_id if committed_id is None else committed_id for fence in fences]
         values = [
-            encode_attempt(StoredAttempt(attempt_id, starts[fence.partition], known_id))
+            encode_attempt(AnnouncedAttempt(attempt_id, starts[fence.partition], known_id))
             for fence, known_id in zip(fences, known_ids, strict=True)
         ]
         for slot in self._slots:

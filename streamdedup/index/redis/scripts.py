@@ -175,6 +175,8 @@ class ScriptRunner:
             raise BatchRefused("a partition of the batch was polled before its topic was deleted and created again")
         if text.startswith("LATE"):
             raise BatchRefused("a later call of this daemon has overtaken one of the batch's")
+        if text.startswith("SURPASSED"):
+            raise BatchRefused("a later attempt at a batch of the same partition is announced")
         if text.startswith("FORGOTTEN"):
             raise StoreUnavailable("the store has forgotten a write that it had acknowledged; the batch is done again")
         if text.startswith("BACK"):

@@ -5,24 +5,24 @@
 -- ARGV[used+2..]  for each partition: key of its announced attempt, id of its committed attempt ('' for none), value to store: the
 --                 id, the offset at which the batch begins, and the id of the committed attempt
 -- Error BACK: the slot does not know a committed attempt: the server has gone back to an earlier time, or another index was used.
+-- Error SURPASSED: a later attempt is announced, which the caller has not seen when it made the id.
 local attempt = ARGV[used + 1]
-local function stored(key)  -- the id of the announced attempt, and that of the committed one that was known then
-  local announced, known_id = string.match(redis.call('GET', key) or '', '^(%S+) %d+ (%S*)$')
-  return announced or '', known_id or ''
-end
-local function knows(key, committed_id)  -- as index.values.is_known_attempt
-  local announced, known_id = stored(key)
-  return committed_id == announced or committed_id <= known_id
-end
 used = used + 1
 for i = used + 1, #ARGV, 3 do
-  if not knows(ARGV[i], ARGV[i + 1]) then
+  local committed = ARGV[i + 1]
+  -- The id of the announced attempt, and that of the committed one that was known then.
+  local announced, known = string.match(redis.call('GET', ARGV[i]) or '', '^(%S+) %d+ (%S*)$')
+  announced, known = announced or '', known or ''
+  local is_known = committed == announced or committed <= known  -- as index.values.AnnouncedAttempt.knows
+  local is_repeated = announced == attempt
+  if not (is_known or is_repeated) then
     return redis.error_reply('BACK ' .. ARGV[i])
+  end
+  if announced > attempt then
+    return redis.error_reply('SURPASSED ' .. announced .. ' ' .. attempt)
   end
 end
 for i = used + 1, #ARGV, 3 do
-  if stored(ARGV[i]) < attempt then
-    redis.call('SET', ARGV[i], ARGV[i + 2])
-  end
+  redis.call('SET', ARGV[i], ARGV[i + 2])
 end
 return 1
