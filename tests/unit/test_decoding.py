@@ -12,6 +12,7 @@ from streamdedup.daemon.batch import BatchResult, decode_batch
 from streamdedup.daemon.metrics import Metrics
 from streamdedup.daemon.statistics import Statistics
 from streamdedup.detection.chunks import split_documents
+from streamdedup.errors import RegistryMisconfigured, RegistryUnavailable
 from streamdedup.kafka.protocols import Batch, Record
 from streamdedup.position import Position
 from streamdedup.wire import Decoder, Document, ErrorCode
@@ -45,6 +46,16 @@ def test_the_present_replaces_a_time_in_the_future_and_a_missing_time(timestamp_
     ((document,),) = (chunk.documents for chunk in decoded.chunks)
     assert document.time_ms == time_ms
     assert decoded.future_count == future_count
+
+
+@pytest.mark.parametrize("error", [RegistryUnavailable("made to fail"), RegistryMisconfigured("made to fail")])
+def test_an_error_of_a_server_is_no_failure_of_the_record(monkeypatch, error):
+    def decode(*_arguments):
+        raise error
+
+    monkeypatch.setattr(Decoder, "decode", decode)
+    with pytest.raises(type(error)):
+        decoded_batch(NOW_MS)
 
 
 @pytest.mark.parametrize(

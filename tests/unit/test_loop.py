@@ -368,6 +368,10 @@ def test_a_producer_fenced_again_much_later_is_rebuilt_again(world, daemon):
         CLOCK.now_s += 61
         world.turn_until(daemon, lambda number=number: len(world.dead_letters()) > number)
     assert world.dead_letters() == [("0", number, "not_json") for number in range(1, 4)]
+    world.broker.produce(INPUT, b"{", partition=0)
+    world.broker.register("a")
+    with pytest.raises(errors.ProducerFenced):  # within a minute of the last time, not of the first
+        world.turn(daemon)
 
 
 @pytest.mark.parametrize("failure", ["fenced", "publication", "connection", "both servers"])
@@ -653,6 +657,14 @@ def test_only_a_batch_undone_for_time_membership_or_publishing_is_followed_by_on
     assert daemon.loop._slow_start.limit() == (4 if records is None else 1)
     world.run()
     assert world.pairs() == []
+
+
+def test_a_committed_batch_is_not_undone_where_the_store_fails_behind_the_commit():
+    """The connection stays, as where Redis has no memory left."""
+    world = World([Sent("x", TEXT), Sent("y", TEXT)], partitions=1)
+    world.plan = once("finish", raising(errors.StoreUnavailable("made to fail")))
+    assert world.run().pairs() == [("x", "y")]
+    assert world.total("store_errors_total") == 0
 
 
 def test_an_idle_daemon_raises_the_marks_that_were_missed_of_its_own_partitions():
