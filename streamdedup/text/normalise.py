@@ -59,6 +59,9 @@ from streamdedup.text.unicode_tables import (
 
 #: If fewer than one in so many characters are removed or replaced, joining the rest is cheaper than a mask.
 _CHARACTERS_PER_CHANGE = 100
+#: Steps of a loop that composes, in each step, one more mark with each letter. A letter composes with at most three
+#: marks, except i, with any number of dots.
+_MARK_STEPS = 4
 
 
 class Folded(NamedTuple):
@@ -239,10 +242,13 @@ def _compose_later_marks(
     """Correct ``composites`` and ``is_doubtful_mark``, in place, for marks directly after a composing mark.
 
     The code point before such a mark is the composed letter: its pair alone decides. ``marks`` are ascending places.
+    Marks that ``_MARK_STEPS`` do not reach stay doubtful.
     """
     next_is_adjacent = np.diff(marks, append=-1) == 1
     composing = np.flatnonzero((composites != 0) & next_is_adjacent)
-    while composing.size:
+    for _ in range(_MARK_STEPS):
+        if not composing.size:
+            return
         second = composing + 1
         entries = _entries(composites.take(composing), mark_points.take(second), table)
         composes_again = entries > DOUBTFUL

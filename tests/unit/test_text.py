@@ -159,6 +159,18 @@ def test_unicodedata_whose_sort_is_quadratic_gets_long_runs_of_marks_in_order(ma
     assert folded == [folded_text(given_text, **({option: True} if option else {})) for given_text in (text, mixed)]
 
 
+@pytest.mark.parametrize("start", ["i", "I", "\u0130", "\u0344 i", "\u0456"])
+@pytest.mark.parametrize("option", [None, *sorted(FOLDING - {"letters_only"})])
+def test_a_long_run_of_dots_on_an_i_is_folded_in_few_steps(start, option, monkeypatch):
+    text, options = start + "\u0307" * 100 + "\u0301", {option: True} if option else {}
+    steps = []
+    for name in ("case_folded", "_entries"):
+        step = getattr(normalise_module, name)
+        monkeypatch.setattr(normalise_module, name, lambda *given, step=step: steps.append(step) or step(*given))
+    assert folded_text(text, **options) == reference.normalise(text, **options)
+    assert len(steps) < 20
+
+
 @settings(max_examples=examples(50))
 @given(texts, texts)
 def test_word_shingles_of_an_appended_text_contain_those_of_both_parts(text, more):
