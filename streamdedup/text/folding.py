@@ -150,7 +150,7 @@ def case_folded(text: str, folding: FoldOptions) -> str:
     # By a regular expression: ``str.translate`` takes ten times as long where few characters change.
     replaced = replacements(folding)
     folded = _DOTTED_I_RUN.sub("i", text.casefold())
-    return normalized("NFKC", _replaced_characters(folding).sub(lambda match: replaced[match[0]], folded))
+    return normalized("NFKC", _replaced_characters(folding).sub(lambda match: replaced.get(match[0], match[0]), folded))
 
 
 @functools.cache
@@ -167,4 +167,6 @@ def _become_spaces() -> re.Pattern[str]:
 
 @functools.cache
 def _replaced_characters(folding: FoldOptions) -> re.Pattern[str]:
-    return re.compile(f"[{''.join(replacements(folding))}]")
+    # One range for all characters beyond 16 bits, as in `_long_runs`: a hundred times as fast with ``variants``.
+    characters = "".join(c for c in replacements(folding) if c < "\U00010000")
+    return re.compile(f"[{characters}\U00010000-\U0010ffff]")
