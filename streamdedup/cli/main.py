@@ -9,6 +9,7 @@ import errno
 import gc
 import importlib
 import inspect
+import io
 import os
 import sys
 import textwrap
@@ -37,7 +38,7 @@ from streamdedup.errors import (
 EXIT_INTERRUPTED = 130
 
 #: Numbers of errors that mean that the output cannot be written, as opposed to a defect of the program.
-_WRITE_ERRORS = frozenset({errno.ENOSPC, errno.EDQUOT, errno.EFBIG, errno.EIO, errno.EBADF, errno.EROFS})
+_WRITE_ERRORS = frozenset({errno.ENOSPC, errno.EDQUOT, errno.EFBIG, errno.EIO, errno.EBADF, errno.EROFS, errno.EAGAIN})
 
 #: Name and one-line help of each command, in the order of the help. ``load_command`` derives the module from the name.
 #: The help is also the first line of the command's docstring, or the ``help`` of a group.
@@ -194,7 +195,12 @@ def _options(
 def main(arguments: Sequence[str] | None = None) -> NoReturn:
     """Run a command and exit with its code; a ``StreamdedupError`` prints its lines without a traceback."""
     # In a process with closed streams these are None.
-    sys.stdout, sys.stderr = sys.stdout or _null_stream(), sys.stderr or _null_stream()
+    output, sys.stderr = sys.stdout or _null_stream(), sys.stderr or _null_stream()
+    if isinstance(getattr(output, "buffer", None), io.RawIOBase):
+        # With PYTHONUNBUFFERED=1, Python 3.11 to 3.13 ignore that only a part of a text was written, as when a disk
+        # fills up or a non-blocking pipe is full. A buffer writes the rest, or raises.
+        output = os.fdopen(output.fileno(), "w", 1, output.encoding, output.errors, closefd=False)
+    sys.stdout = output
     try:
         code = _run(arguments)
     except StreamdedupError as error:

@@ -2,6 +2,7 @@
 
 import os
 import re
+import resource
 import shlex
 import subprocess
 import sys
@@ -65,6 +66,26 @@ def test_a_full_disk_is_reported_in_one_line(command):
     assert done.stderr.splitlines()[-1].endswith(": No space left on device")
     assert "Traceback" not in done.stderr
     assert "Exception ignored" not in done.stderr
+
+
+@pytest.mark.parametrize("unbuffered", ["", "1"])
+@pytest.mark.parametrize("obstacle", ["a disk that fills up", "a full pipe"])
+def test_output_that_is_written_in_part_is_reported(monkeypatch, tmp_path, obstacle, unbuffered):
+    monkeypatch.setenv("PYTHONUNBUFFERED", unbuffered)
+    monkeypatch.setenv("PYTHONDONTWRITEBYTECODE", "1")  # the limit would cut these files too
+    reading, writing = os.pipe()
+    os.set_blocking(writing, False)
+    os.write(writing, bytes(60_000))
+    with (tmp_path / "output").open("w") as file, os.fdopen(reading), os.fdopen(writing, "w") as pipe:
+        done = started(
+            ["schema", "alert"],
+            stdout=file if obstacle.startswith("a disk") else pipe,
+            stderr=subprocess.PIPE,
+            preexec_fn=lambda: resource.setrlimit(resource.RLIMIT_FSIZE, (5_000, 5_000)),
+        )
+    assert done.returncode == EXIT_FAILED
+    assert done.stderr.startswith("streamdedup: cannot write the output: ")
+    assert len(done.stderr.splitlines()) == 1
 
 
 def test_a_closed_pipe_ends_a_command_without_a_message(command):
