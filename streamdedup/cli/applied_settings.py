@@ -23,7 +23,7 @@ from streamdedup.tuning.advice import SERVERS
 def check_target(path: Path, profile: str, config: Path | None) -> None:
     """Check, before ``tune`` begins, that ``apply_section`` will be able to write the section of a profile.
 
-    A profile that the file already has must come from this file, named by ``config``, and have a heading of its own.
+    A profile that the file already has must come from this file, named by ``config``, and be below one heading.
     """
     try:
         text = _text_of(path)
@@ -39,7 +39,9 @@ def check_target(path: Path, profile: str, config: Path | None) -> None:
             f"profile from it with --config {path}, or name another file"
         )
     if has_profile and _section_span(text, profile) is None:
-        raise SettingsError(f"--apply {path}: give the profile a section of its own, [profiles.{profile}]")
+        raise SettingsError(
+            f"--apply {path}: write the profile below one heading, [profiles.{profile}], and tables as {{key = value}}"
+        )
     if not has_profile:
         text = with_section(text, profile, f'[profiles.{profile}]\ntopics = ["{profile}"]')
     # The file, for a new profile with a minimal section, is written beside the target, validated and deleted.
@@ -76,9 +78,14 @@ def with_section(text: str, profile: str, section: str) -> str:
 
 
 def _section_span(text: str, profile: str) -> tuple[int, int] | None:
-    """Return begin and end of a profile's section, without comments and blank lines at its end; None if absent."""
+    """Return begin and end of a profile's section, without comments and blank lines at its end.
+
+    None if it is absent, or has a part below a heading such as ``[profiles.PROFILE.op_values]``.
+    """
     # The end of the text ends the last section, as a heading would.
     headings = [*_headings(text), (len(text), {})]
+    if sum(profile in names.get("profiles", ()) for _, names in headings) > 1:
+        return None
     for (start, names), (end, _) in itertools.pairwise(headings):
         if names == {"profiles": {profile: {}}}:  # the heading [profiles.PROFILE]
             lines = re.findall(r"[^\n]*\n|[^\n]+$", text[start:end])

@@ -47,7 +47,8 @@ def test_a_section_is_replaced_and_everything_else_stays(before, after):
         (f"x = {'[' * 3_000}", False, "no TOML: nested too deeply"),
         ('profiles = {other = {topics = ["other"]}}', False, "streamdedup.toml with the new section: is not TOML"),
         (f"{SERVERS}\n[profiles.other]\ntopics = 5\n", False, "profiles.other.topics"),
-        (f'profiles.articles.topics = ["a"]\n{SERVERS}', True, "section of its own"),
+        (f'profiles.articles.topics = ["a"]\n{SERVERS}', True, "below one heading"),
+        (f'{SERVERS}\n{OLD}[profiles.articles.op_values]\nc = "upsert"\n', True, "below one heading"),
     ],
 )
 def test_a_file_to_which_nothing_can_be_applied_is_refused(tmp_path, text, is_config, message):
