@@ -1,9 +1,13 @@
 """Reads the text files that settings name: lists, secrets, and the settings file itself."""
 
+import functools
 import stat
 from pathlib import Path
 
 from streamdedup.errors import SettingsError
+
+#: Reads a pipe once in a process, because it then is empty, and some commands load the settings twice.
+_read_once = functools.cache(Path.read_bytes)
 
 
 def read_utf8(path: Path, *, must_be_regular: bool = True) -> str:
@@ -12,8 +16,9 @@ def read_utf8(path: Path, *, must_be_regular: bool = True) -> str:
     A pipe or a device, which may never end, is unreadable unless ``must_be_regular`` is false.
     """
     try:
-        may_be_read = not must_be_regular or stat.S_ISREG(path.stat().st_mode)
-        text = path.read_bytes().decode("utf-8") if may_be_read else None
+        is_regular = stat.S_ISREG(path.stat().st_mode)
+        read = Path.read_bytes if is_regular else _read_once
+        text = read(path).decode("utf-8") if is_regular or not must_be_regular else None
     except OSError as error:
         raise ValueError(f"cannot be read: {error.strerror}") from None
     except UnicodeDecodeError as error:

@@ -31,7 +31,7 @@ def named_profile(config: Path | None, name: str, overrides: Mapping[str, Any]) 
     """Return a profile from the settings file ``config``, or without one a preset, with overrides by key."""
     changes = {f"profiles.{name}.{key}": value for key, value in overrides.items() if value is not None}
     if config is not None:
-        if config.is_file() and name not in _unvalidated_profiles(config):  # a pipe can be read only once
+        if name not in _unvalidated_profiles(config):
             changes = {}  # they would make the profile
         settings = Settings.load(config, changes, needs_servers=False)
         if name not in settings.profiles:

@@ -727,7 +727,9 @@ def test_a_settings_file_may_be_a_pipe(piped):
 
 
 def test_a_profile_may_be_in_a_pipe(piped):
+    assert default_profile(piped) == "news"
     assert named_profile(piped, "news", {"threshold": 0.7}).threshold == 0.7
+    assert load(path=piped).kafka.group_id == "piped"
 
 
 def test_the_clients_get_the_options_for_tls_and_login(tmp_path):
