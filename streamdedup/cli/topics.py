@@ -31,11 +31,14 @@ def _group() -> None:
 def create(
     config: ConfigOption = None,
     assignments: SetOption = None,
-    partitions: Annotated[int, typer.Option(min=1, help="Partitions of each topic.")] = 4,
+    partitions: Annotated[int, typer.Option(min=1, max=2**31 - 1, help="Partitions of each topic.")] = 4,
     replication: Annotated[
         int | None,
         typer.Option(
-            min=1, show_default="the broker's", help="Replicas of each partition; 3 for data that must not be lost."
+            min=1,
+            max=2**15 - 1,
+            show_default="the broker's",
+            help="Replicas of each partition; 3 for data that must not be lost.",
         ),
     ] = None,
 ) -> None:

@@ -156,6 +156,8 @@ def test_empty_topics_and_files_are_nothing_wrong(install, tmp_path):
         (["scan", "-", "--profile", "nothing"], "articles, reviews"),
         (["demo", "--pace", "-1"], "--pace"),
         (["topics", "create", "--partitions", "0"], "--partitions"),
+        (["topics", "create", "--partitions", str(2**31)], "--partitions"),
+        (["topics", "create", "--replication", str(2**15)], "--replication"),
         (["schema", "foo"], "dead-letter"),
         (["config", "check", "--set", "x"], "KEY=VALUE"),
     ],
