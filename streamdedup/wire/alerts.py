@@ -16,6 +16,7 @@ from msgspec.structs import replace
 from streamdedup.errors import DecodeError
 from streamdedup.position import Position
 from streamdedup.wire.error_codes import ErrorCode
+from streamdedup.wire.formats.json import MAX_DEPTH, is_too_deep
 
 Method = Literal["exact", "estimated"]
 #: The smaller document in a pair; both where their sizes are equal.
@@ -174,9 +175,11 @@ def encode_alert(
 def decode_alert(value: bytes) -> Alert:
     """Return the alert in a JSON message, without unknown fields; raise ``DecodeError`` for any other value."""
     try:
+        if is_too_deep(value):
+            raise ValueError(f"nested deeper than {MAX_DEPTH} levels")  # noqa: TRY301  all mistakes raise the same error
         alert = _decode(value)
         if not all(match.pair.strip() for match in alert.matches):  # `$` in a pattern also matches before a newline
-            raise ValueError("a match without the field `pair`")  # noqa: TRY301  all mistakes raise the same error
+            raise ValueError("a match without the field `pair`")  # noqa: TRY301
         # These raise for an invalid time.
         _ = alert.document.time_ms, alert.detected_at_ms, alert.cluster_times_ms
     except ValueError as error:

@@ -557,6 +557,7 @@ def test_a_rebuild_claims_the_pairs_of_its_profile_among_records_of_other_progra
     foreign = alert.value.replace(b'"profile":"articles"', b'"profile":"reviews"')
     world.broker.produce(DUPLICATES, foreign.replace(pair.encode(), pair[::-1].encode()))
     world.broker.produce(DUPLICATES, alert.value.replace(pair.encode(), b"zz" * 16))
+    world.broker.produce(DUPLICATES, b'{"x":' + b"[" * 2_000)
     world.server.go_back(None)
     world.start_later()
     world.send(Sent("d", "heath grove fjord", 0)).run()

@@ -661,6 +661,12 @@ def test_a_message_that_is_no_alert_is_refused(key, value):
         decode_alert(json.dumps(message).encode())
 
 
+@pytest.mark.parametrize("levels", [256, 100_000])
+def test_an_alert_that_is_nested_too_deeply_is_refused(levels):
+    with pytest.raises(DecodeError, match="no alert message of version 1: nested deeper than 256 levels"):
+        decode_alert(encode_alert(ALERT)[0][:-1] + b',"more":' + b"[" * levels + b"]" * levels + b"}")
+
+
 @pytest.mark.parametrize("field", [{"incarnation": "x" * 16}, {"incarnation": "ab"}, {"offset": -1}])
 def test_an_alert_with_a_name_or_an_offset_that_no_daemon_writes_is_refused(field):
     changed = [structs.replace(MATCH, **change) for change in (field, {"pair": "zz" * 16}, {"pair": "\n"})]

@@ -145,9 +145,9 @@ class TestStream:
     async def test_records_that_are_no_alerts_are_passed_over(self):
         topic = MemoryTopic(1)
         async with a_service(topic) as service, EventClient(service.app) as client:
-            topic.add(0, b"{}", None, b"\xff", *alerts_of("a"))
-            assert (await client.event()).id == "duplicates:4"
-            assert value(service, "unreadable_records_total", stream="alerts") == 2
+            topic.add(0, b"{}", None, b"\xff", b'{"x":' + b"[" * 2_000, *alerts_of("a"))
+            assert (await client.event()).id == "duplicates:5"
+            assert value(service, "unreadable_records_total", stream="alerts") == 3
 
     async def test_a_stream_outlives_the_deadline_of_requests(self, monkeypatch):
         monkeypatch.setattr(streaming, "KEEP_ALIVE_S", 0.01)

@@ -5,7 +5,7 @@ the object in the field ``payload``. A repeated field has its last value. A byte
 surrogate becomes U+FFFD; an id with a lone surrogate is refused, and so is a value with many.
 
 ``formats.make_format`` calls ``value_format``, and ``json_schema`` uses ``JsonFormat``. ``serve`` checks and repairs
-bodies with ``is_too_deep`` and ``repair_json``; ``corpora`` uses ``encode_fields``.
+bodies with ``is_too_deep`` and ``repair_json``; ``alerts`` uses ``is_too_deep``, ``corpora`` ``encode_fields``.
 """
 
 import re
