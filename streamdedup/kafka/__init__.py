@@ -13,7 +13,8 @@
     pace           the rate of sent records, for commands
     admin          topics: look up, create, check
     errors         errors of the client as errors of this package; calls with a time limit
-    batch_limits   limits on the memory of a record batch
+    unreadable     offsets that the client cannot parse
+    batch_limits   limits on the memory of a record batch and of a poll
     compat         all other use of private parts of the client
 
 Calls that ask Kafka raise ``BrokerUnavailable`` if no broker answers in time, and ``FatalError`` if the broker refuses

@@ -1,4 +1,6 @@
-"""Limits on the memory of a record batch; ``compat.build`` calls ``limit_batches``.
+"""Limits on the memory of a record batch and of a poll.
+
+``compat.build`` calls ``limit_batches``; ``compat.step_past_unreadable`` uses ``RecordBatches``.
 
 The Kafka client (kafka-python 3.0.12) decompresses a record batch to any size: two megabytes of repetitions become
 gigabytes, and the process is killed for want of memory, again after each restart. A header of two bytes takes 30 times
@@ -17,6 +19,7 @@ import gzip
 import io
 import struct
 from collections.abc import Callable, Iterator
+from dataclasses import dataclass
 from functools import partial
 from typing import Any
 
@@ -28,6 +31,9 @@ from kafka.record.util import decode_varint
 MAX_HEADERS = 250_000
 #: Memory that a parsed header needs beside its text, at most, in bytes.
 HEADER_BYTES = 200
+#: Decompressed bytes after which a poll begins no further record batch: 2,000 records of 16 kB. A poll returns at most
+#: 2,000 records by default.
+POLL_BYTES = 32 * 2**20
 #: Bytes that are decompressed at once. The LZ4 library allocates the limit of each call in advance: with 64 MiB, the
 #: decompression of an 800 kB batch took three times as long.
 _CHUNK_BYTES = 1 << 20
@@ -59,24 +65,42 @@ class BoundedBatch(default_records.DefaultRecordBatch):  # type: ignore[misc]  #
     """The client's record batch; refuses the record that exceeds ``MAX_HEADERS``.
 
     If it is the first record of its fetch, it and all later records of the batch are unreadable; else the next fetch
-    begins with it (``compat``). ``headers_count`` is the number of headers parsed so far of the records from
-    ``first_offset`` on, where the fetch begins.
+    begins with it (``compat``). ``headers_count`` is the number of headers parsed so far.
 
-    Test: ``test_a_record_with_too_many_headers_is_unreadable``.
+    A broker sends whole record batches, and the client parses and drops the records before ``first_offset``, where the
+    fetch begins. Here they are stepped over: a batch of some kilobytes may have 134 records of 250,000 headers and need
+    134 fetches, which would parse 2 billion headers together, the last ones for minutes without a tick of the watchdog.
+
+    Tests: ``test_a_record_with_too_many_headers_is_unreadable``, ``test_records_before_the_fetch_are_not_parsed``.
     """
 
     headers_count = 0
     first_offset = 0
+    _pos: int
 
     def _read_msg(self) -> Any:
+        if self.first_offset:
+            self._step_over_earlier()
+            self.first_offset = 0
         allowed_count = MAX_HEADERS - self.headers_count
         # A header has at least two bytes, so most batches are too small for too many headers.
         if len(self._buffer) - self._pos > 2 * allowed_count and self._next_headers_count() > allowed_count:
             raise CorruptRecordError(f"the record has more than {MAX_HEADERS:,} headers")
         record = super()._read_msg()
-        if record.offset >= self.first_offset:
-            self.headers_count += len(record.headers)
+        self.headers_count += len(record.headers)
         return record
+
+    def _step_over_earlier(self) -> None:
+        """Move to the record at ``first_offset`` or behind it, or to the last one: the client drops an earlier one."""
+        while self._next_record_index < self._num_records - 1:
+            length, start = decode_varint(self._buffer, self._pos)
+            next_byte = start
+            for _ in range(3):  # attributes, time, offset
+                offset_delta, next_byte = decode_varint(self._buffer, next_byte)
+            if self.base_offset + offset_delta >= self.first_offset or start + length < next_byte:  # or damaged
+                return
+            self._pos = start + length
+            self._next_record_index += 1
 
     def _next_headers_count(self) -> int:
         next_byte = self._pos
@@ -86,6 +110,42 @@ class BoundedBatch(default_records.DefaultRecordBatch):  # type: ignore[misc]  #
             size, next_byte = decode_varint(self._buffer, next_byte)
             next_byte += max(0, size)
         return int(decode_varint(self._buffer, next_byte)[0])
+
+
+@dataclass(slots=True)
+class PollBudget:
+    """Bytes that the present poll may still parse; renewed by each poll, lowered by ``RecordBatches``."""
+
+    left_bytes: int = 0
+
+    def renew(self) -> None:
+        self.left_bytes = POLL_BYTES
+
+
+class RecordBatches:
+    """The record batches of one fetch, with the one that is being parsed as ``current``.
+
+    The client limits a poll by the number of records only, and one fetch may have hundreds of record batches that
+    decompress from some kilobytes to 64 MiB. After ``POLL_BYTES`` in one poll ``next_batch`` returns None, as at the
+    end of the fetch, and the next fetch begins behind the last parsed record batch.
+
+    Test: ``test_a_poll_begins_no_record_batch_beyond_its_bytes``.
+    """
+
+    def __init__(self, records: Any, budget: PollBudget, first_offset: int) -> None:
+        self._records, self._budget = records, budget
+        self._first_offset = first_offset
+        self.current: Any = None
+
+    def next_batch(self) -> Any:
+        if self.current is not None:
+            headers_count = getattr(self.current, "headers_count", 0)  # earlier formats have no headers
+            batch_bytes = len(self.current._buffer)  # noqa: SLF001  decompressed by now
+            self._budget.left_bytes -= batch_bytes + HEADER_BYTES * headers_count
+        self.current = self._records.next_batch() if self._budget.left_bytes > 0 else None
+        if isinstance(self.current, BoundedBatch):
+            self.current.first_offset = self._first_offset
+        return self.current
 
 
 class DecompressedTooLarge(ValueError):

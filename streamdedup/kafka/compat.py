@@ -16,7 +16,6 @@ import logging
 import selectors
 import weakref
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
 from functools import partial
 from typing import Any
 
@@ -26,7 +25,7 @@ from kafka.net.compat import KafkaNetClient
 from kafka.protocol.consumer import IsolationLevel
 from kafka.structs import MemberState, TopicPartition
 
-from streamdedup.kafka.batch_limits import HEADER_BYTES, BoundedBatch, limit_batches
+from streamdedup.kafka.batch_limits import PollBudget, RecordBatches, limit_batches
 from streamdedup.kafka.errors import (
     CLIENT_ERRORS,
     LOGIN_REFUSED,
@@ -37,15 +36,13 @@ from streamdedup.kafka.errors import (
     is_final,
 )
 from streamdedup.kafka.options import KafkaOptions
+from streamdedup.kafka.unreadable import UnreadableOffsets, UnreadableRange
 from streamdedup.position import Partition
 
 logger = logging.getLogger(__name__)
 
 #: Longest error text of an unreadable record, in characters.
 MAX_REASON_CHARS = 200
-#: Decompressed bytes after which a poll begins no further record batch: 2,000 records of 16 kB. A poll returns at most
-#: 2,000 records by default.
-POLL_BYTES = 32 * 2**20
 
 
 # Building and closing clients
@@ -178,94 +175,41 @@ def force_close(producer: Any) -> None:
 # Record batches that the client cannot parse
 
 
-@dataclass(frozen=True, slots=True)
-class UnreadableRange:
-    """Consecutive offsets that the client cannot parse; takes a record's place in the poll result.
-
-    Attributes:
-        offset: First offset of the range; named as in a record, because callers treat both alike.
-        value: Always None, as in a tombstone, and ``headers`` empty; for callers that measure the records of a poll.
-    """
-
-    topic: str
-    partition: int
-    offset: int
-    last: int
-    reason: str
-    value: None = None
-    headers: tuple[()] = ()
-
-
 def step_past_unreadable(consumer: Any, max_offsets: int) -> list[UnreadableRange]:
     """Make a consumer return unreadable offsets as ``UnreadableRange`` in place of records; limit a poll's bytes.
 
     Returns the list of the present poll's ranges: the caller empties it before each poll, and need not search records
-    for ranges while it is empty. For the limit see ``_RecordBatches``.
+    for ranges while it is empty. For the limit see ``RecordBatches``.
 
     Unreadable means: an unknown codec, a wrong checksum, a header name that is not UTF-8, a batch above the limits of
-    ``limit_batches``. The client parses whole record batches, so the first unreadable record also hides the
-    records behind it in the same record batch. The client raises an error that names no offset and keeps the exhausted
-    parser, so that no later poll returns, even with a timeout.
+    ``limit_batches``. The first unreadable record also hides the records behind it in the same record batch. The client
+    raises an error that names no offset and keeps the exhausted parser, so that no later poll returns, even with a
+    timeout.
 
     One poll returns at most ``max_offsets`` unreadable offsets; later polls return the following ones.
 
     Test: ``TestT8T9RecordsThatTheClientCannotParse``.
     """
-    ranges: list[UnreadableRange] = []
-    budget = _PollBudget()
+    unreadable = UnreadableOffsets(max_offsets)
+    budget = PollBudget()
     fetched_records = consumer._fetcher.fetched_records
 
     def records_within_budget(*arguments: Any, **options: Any) -> Any:
-        budget.left_bytes = POLL_BYTES
+        budget.renew()
         return fetched_records(*arguments, **options)
 
     consumer._fetcher.fetched_records = records_within_budget
-    consumer._fetcher.PartitionRecords = partial(_PartitionRecords, ranges, max_offsets, budget)
-    return ranges
-
-
-@dataclass(slots=True)
-class _PollBudget:
-    """Bytes that the present poll may still parse; set by each poll, lowered by ``_RecordBatches``."""
-
-    left_bytes: int = POLL_BYTES
-
-
-class _RecordBatches:
-    """The record batches of one fetch, with the one that is being parsed as ``current``.
-
-    The client limits a poll by the number of records only, and one fetch may have hundreds of record batches that
-    decompress from some kilobytes to 64 MiB. After ``POLL_BYTES`` in one poll ``next_batch`` returns None, as at the
-    end of the fetch, and the next fetch begins behind the last parsed record batch.
-
-    Test: ``test_a_poll_begins_no_record_batch_beyond_its_bytes``.
-    """
-
-    def __init__(self, records: Any, budget: _PollBudget, first_offset: int) -> None:
-        self._records, self._budget = records, budget
-        self._first_offset = first_offset
-        self.current: Any = None
-
-    def next_batch(self) -> Any:
-        if self.current is not None:
-            headers_count = getattr(self.current, "headers_count", 0)  # earlier formats have no headers
-            self._budget.left_bytes -= len(self.current._buffer) + HEADER_BYTES * headers_count  # decompressed by now
-        self.current = self._records.next_batch() if self._budget.left_bytes > 0 else None
-        if isinstance(self.current, BoundedBatch):
-            self.current.first_offset = self._first_offset  # headers of records before the fetch do not count
-        return self.current
+    consumer._fetcher.PartitionRecords = partial(_PartitionRecords, unreadable, budget)
+    return unreadable.ranges
 
 
 class _PartitionRecords(Fetcher.PartitionRecords):  # type: ignore[misc]  # the client is untyped
     """The client's parser of one fetched partition; adds nothing to the work per record."""
 
-    def __init__(
-        self, ranges: list[UnreadableRange], max_offsets: int, budget: _PollBudget, *fetch: Any, **options: Any
-    ) -> None:
+    def __init__(self, unreadable: UnreadableOffsets, budget: PollBudget, *fetch: Any, **options: Any) -> None:
         offset, partition, records = fetch
-        self._ranges = ranges
-        self._max_offsets = max_offsets
-        self._batches = _RecordBatches(records, budget, offset)
+        self._unreadable = unreadable
+        self._batches = RecordBatches(records, budget, offset)
         super().__init__(offset, partition, self._batches, **options)
 
     def take(self, n: int | None = None) -> list[Any]:
@@ -274,6 +218,10 @@ class _PartitionRecords(Fetcher.PartitionRecords):  # type: ignore[misc]  # the 
         Raises:
             CodecMissing: The library of a codec is not installed; the records become readable once it is.
         """
+        rest = self._unreadable.rests.pop(self.topic_partition, None)
+        if rest is not None and rest.offset == self.fetch_offset:
+            self.drain()
+            return self._reported(rest)
         try:
             records: list[Any] = super().take(n)
         except MemoryError:  # no record is to blame, so none is stepped past
@@ -285,31 +233,33 @@ class _PartitionRecords(Fetcher.PartitionRecords):  # type: ignore[misc]  # the 
             missing = codec_missing(error, attempt)
             if missing is not None:
                 raise missing from error
-            unreadable_count = sum(unreadable.last + 1 - unreadable.offset for unreadable in self._ranges)
-            if self.next_fetch_offset > self.fetch_offset or unreadable_count >= self._max_offsets:
-                # Earlier records were readable, or the poll has enough unreadable ones: the next fetch begins here.
-                return []
-            return [self._range(error, attempt, self._max_offsets - unreadable_count)]
+            if self.next_fetch_offset > self.fetch_offset:
+                return []  # earlier records were readable: the next fetch begins here
+            return self._reported(self._range(error, attempt))
         return records
 
     def _next_offset(self) -> int:
         """Return the next offset to parse; ``next_fetch_offset`` is less while the client skips earlier records."""
         return int(max(self.next_fetch_offset, self.fetch_offset))
 
-    def _range(self, error: Exception, attempt: str, max_offsets: int) -> UnreadableRange:
-        """Return the unreadable range at the beginning of the fetch, and set the position behind it."""
+    def _reported(self, unreadable: UnreadableRange) -> list[UnreadableRange]:
+        """Return the part of the range that this poll reports, if any, and set the position behind it."""
+        parts = self._unreadable.report(self.topic_partition, unreadable)
+        if parts:
+            self.next_fetch_offset = parts[0].last + 1
+        return parts
+
+    def _range(self, error: Exception, attempt: str) -> UnreadableRange:
+        """Return the unreadable range at the beginning of the fetch."""
         batch = self._batches.current
         if batch is None or batch.magic < 2 or batch.last_offset < self._next_offset():
             # Formats before Kafka 0.11 have no header with the last offset, and the header itself may be damaged.
             advice = "move the group's offset behind the damaged record batch, whose header has no last offset"
             raise KafkaError(f"{attempt}: {advice} [{described(error)}]") from error
         start = max(self._next_offset(), batch.base_offset)  # compaction may have left a gap before the batch
-        last = min(batch.last_offset, start + max_offsets - 1)
         reason = described(error)[:MAX_REASON_CHARS]
-        unreadable = UnreadableRange(self.topic_partition.topic, self.topic_partition.partition, start, last, reason)
-        self._ranges.append(unreadable)
-        self.next_fetch_offset = last + 1
-        return unreadable
+        topic, partition = self.topic_partition
+        return UnreadableRange(topic, partition, start, batch.last_offset, reason)
 
 
 # Partitions without a leader

@@ -19,12 +19,12 @@ from kafka.structs import MemberState, TopicPartition
 
 from streamdedup.errors import BrokerUnavailable, FatalError, MembershipEnded, StreamdedupError
 from streamdedup.kafka import compat
-from streamdedup.kafka.compat import UnreadableRange
 from streamdedup.kafka.errors import CLIENT_ERRORS, close_quietly, is_retriable, translated
 from streamdedup.kafka.fresh_poll import FreshPoll, Polled
 from streamdedup.kafka.offsets import fetch_committed, offsets_to_commit, partitions_of
 from streamdedup.kafka.options import KafkaOptions
 from streamdedup.kafka.protocols import Batch, CommittedOffset, Record, SourceStats, Unreadable
+from streamdedup.kafka.unreadable import UnreadableRange
 from streamdedup.kafka.watches import OtherIndexWatch, SilenceWatch, StaticMembershipWatch, TopicWatch
 from streamdedup.position import Partition, Position
 from streamdedup.repeats import RepeatLimit

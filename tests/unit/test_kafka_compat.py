@@ -18,19 +18,29 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 from kafka import codec
-from kafka.consumer.fetcher import Fetcher
+from kafka.consumer.fetcher import CompletedFetch, Fetcher
 from kafka.consumer.subscription_state import SubscriptionState
 from kafka.errors import CorruptRecordError, KafkaError, UnsupportedCodecError
 from kafka.future import Future
 from kafka.net.transport import KafkaSSLTransport
+from kafka.protocol.consumer import FetchResponse
 from kafka.record import MemoryRecords, default_records, legacy_records
 from kafka.structs import OffsetAndTimestamp, TopicPartition
 
 from streamdedup.errors import BrokerUnavailable, CodecMissing
 from streamdedup.kafka import batch_limits, compat
-from streamdedup.kafka.batch_limits import DecompressedTooLarge, limit_batches, ungzip, unlz4, unsnappy, unzstd
+from streamdedup.kafka.batch_limits import (
+    DecompressedTooLarge,
+    PollBudget,
+    limit_batches,
+    ungzip,
+    unlz4,
+    unsnappy,
+    unzstd,
+)
 from streamdedup.kafka.errors import codec_missing, described, translated
 from streamdedup.kafka.options import KafkaOptions
+from streamdedup.kafka.unreadable import UnreadableOffsets
 from tests import servers
 from tests.raw_batches import RawRecord, record_batch, stored_as_snappy
 
@@ -112,17 +122,23 @@ BAD = RawRecord(b"bad", headers=((b"\xff", b""),))
 
 def fetched(content, offset=0, max_offsets=100):
     """The client's parser of an answer to a fetch from ``offset`` on, and the ranges that it reports."""
-    ranges, partition, bound = [], TopicPartition("articles", 2), SimpleNamespace(left_bytes=compat.POLL_BYTES)
-    return compat._PartitionRecords(ranges, max_offsets, bound, offset, partition, MemoryRecords(content)), ranges
+    unreadable, budget = UnreadableOffsets(max_offsets), PollBudget(batch_limits.POLL_BYTES)
+    return of_fetch(unreadable, budget, content, offset), unreadable.ranges
+
+
+def of_fetch(unreadable, budget, content, offset):
+    return compat._PartitionRecords(unreadable, budget, offset, TopicPartition("articles", 2), MemoryRecords(content))
 
 
 def read(content, offset=0, max_offsets=100):
     """Offsets that polls return for a partition that holds one batch; a range as its first and last offset."""
     found, end = [], MemoryRecords(content).next_batch().next_offset
+    unreadable, budget = UnreadableOffsets(max_offsets), PollBudget(batch_limits.POLL_BYTES)
     while offset < end:
-        parser, ranges = fetched(content, offset, max_offsets)
+        parser = of_fetch(unreadable, budget, content, offset)
+        unreadable.ranges.clear()
         while parser:
-            found += [(each.offset, each.last) if each in ranges else each.offset for each in parser.take(2)]
+            found += [(each.offset, each.last) if each in unreadable.ranges else each.offset for each in parser.take(2)]
         offset = parser.next_fetch_offset
     return found
 
@@ -166,19 +182,32 @@ def test_records_before_an_unreadable_one_come_alone_and_the_rest_of_its_batch_a
     assert [record.offset for record in parser.take(10)] == [0, 1, 2]
     assert parser.take(10) == ranges == []
     assert read(content) == [0, 1, 2, (3, 6)]
-    assert read(content, 5) == [(5, 6)]
 
 
-def test_a_range_has_no_more_offsets_than_asked_for():
-    assert read(record_batch([BAD] * 7), max_offsets=3) == [(0, 2), (3, 5), (6, 6)]
+@pytest.mark.parametrize("content", [[BAD] * 7, [BAD, *RECORDS, *RECORDS]])
+def test_a_range_has_no_more_offsets_than_asked_for(content):
+    assert read(record_batch(content), max_offsets=3) == [(0, 2), (3, 5), (6, 6)]
+
+
+def test_the_rest_of_a_range_is_reported_without_parsing_the_batch_again():
+    unreadable = UnreadableOffsets(3)
+    assert of_fetch(unreadable, PollBudget(1), record_batch([BAD] * 7), 0).take(10) == unreadable.ranges
+    unreadable.ranges.clear()
+    parser = of_fetch(unreadable, PollBudget(1), b"", 3)
+    ((found,), rest) = parser.take(10), unreadable.rests[parser.topic_partition]
+    assert (found.offset, found.last, parser.next_fetch_offset) == (3, 5, 6)
+    assert (rest.offset, rest.last, rest.reason) == (6, 6, found.reason)
+    # A position that was moved meanwhile: the batch there is parsed.
+    assert of_fetch(unreadable, PollBudget(1), record_batch(RECORDS), 0).take(1)[0].offset == 0
+    assert not unreadable.rests
 
 
 def test_the_ranges_of_one_poll_have_no_more_offsets_together_than_asked_for():
     content = record_batch([BAD] * 2)
-    _, ranges = fetched(content)
-    parsers = [fetched(content, max_offsets=3)[0] for _ in range(3)]
-    for parser in parsers:
-        parser._ranges = ranges
+    unreadable, budget = UnreadableOffsets(3), PollBudget(batch_limits.POLL_BYTES)
+    parsers = [of_fetch(unreadable, budget, content, 0) for _ in range(3)]
+    for number, parser in enumerate(parsers):
+        parser.topic_partition = TopicPartition("articles", number)
     assert [[(each.offset, each.last) for each in parser.take(10)] for parser in parsers] == [[(0, 1)], [(0, 0)], []]
     assert parsers[2].next_fetch_offset == 0  # the next poll fetches it again
 
@@ -199,26 +228,25 @@ def test_a_batch_without_a_readable_header_is_an_error_and_not_stepped_past():
 
 
 class Client:
-    """What ``step_past_unreadable`` uses of a consumer: its fetcher, which parses the fetches of some partitions."""
+    """A client of record batches by partition, each fetched whole; the fetches of a poll are in order of partitions."""
 
-    def __init__(self, *contents):
-        self._fetcher = self
-        self.contents = dict(enumerate(contents))
-        self.next_offsets = dict.fromkeys(self.contents, 0)
-        self.parsers = {}
+    def __init__(self, network, *contents):
+        self.contents = {TopicPartition("articles", number): content for number, content in enumerate(contents)}
+        self.subscription = SubscriptionState()
+        self.subscription.assign_from_user(self.contents)
+        for partition in self.contents:
+            self.subscription.seek(partition, 0)
+        self._fetcher = Fetcher(network, self.subscription)
 
-    def fetched_records(self, max_records):
-        taken = []
+    def poll(self, max_records):
+        fetchable = self._fetcher._fetchable_partitions()
         for partition, content in self.contents.items():
-            parser = self.parsers.get(partition)
-            if not parser:  # as after a new fetch
-                offset, parts = self.next_offsets[partition], TopicPartition("articles", partition)
-                answer = MemoryRecords(b"".join(content[offset:]))
-                parser = self.parsers[partition] = self.PartitionRecords(offset, parts, answer)
-            while parser and len(taken) < max_records:
-                taken += [(partition, record.offset) for record in parser.take(max_records - len(taken))]
-            self.next_offsets[partition] = parser.next_fetch_offset
-        return taken
+            if partition in fetchable:
+                offset = self.subscription.assignment[partition].position.offset
+                data = FetchResponse.FetchableTopicResponse.PartitionData(records=b"".join(content[offset:]))
+                self._fetcher._completed_fetches.append(CompletedFetch(partition, offset, 12, data, None))
+        taken, _ = self._fetcher.fetched_records(max_records)
+        return [(partition.partition, record.offset) for partition, records in taken.items() for record in records]
 
 
 def batches(*sizes):
@@ -229,12 +257,12 @@ def batches(*sizes):
 
 def polls(client, *, count, max_records=100):
     compat.step_past_unreadable(client, 100)
-    return [client.fetched_records(max_records) for _ in range(count)]
+    return [client.poll(max_records) for _ in range(count)]
 
 
-def test_a_poll_begins_no_record_batch_beyond_its_bytes(monkeypatch):
-    monkeypatch.setattr(compat, "POLL_BYTES", 1_000)
-    client = Client(batches(400, 400, 400, 400), batches(10, 10))
+def test_a_poll_begins_no_record_batch_beyond_its_bytes(monkeypatch, network):
+    monkeypatch.setattr(batch_limits, "POLL_BYTES", 1_000)
+    client = Client(network, batches(400, 400, 400, 400), batches(10, 10))
     assert polls(client, count=3) == [
         [(0, 0), (0, 1), (0, 2)],
         [(0, 3), (1, 0), (1, 1)],
@@ -242,13 +270,13 @@ def test_a_poll_begins_no_record_batch_beyond_its_bytes(monkeypatch):
     ]
 
 
-def test_one_record_beyond_the_bytes_of_a_poll_is_taken_alone(monkeypatch):
-    monkeypatch.setattr(compat, "POLL_BYTES", 1_000)
-    assert polls(Client(batches(9_000, 9_000, 10)), count=3) == [[(0, 0)], [(0, 1)], [(0, 2)]]
+def test_one_record_beyond_the_bytes_of_a_poll_is_taken_alone(monkeypatch, network):
+    monkeypatch.setattr(batch_limits, "POLL_BYTES", 1_000)
+    assert polls(Client(network, batches(9_000, 9_000, 10)), count=3) == [[(0, 0)], [(0, 1)], [(0, 2)]]
 
 
-def test_the_bytes_of_a_poll_bound_no_poll_of_small_records():
-    assert polls(Client(batches(*[10] * 8)), count=3, max_records=3) == [
+def test_the_bytes_of_a_poll_bound_no_poll_of_small_records(network):
+    assert polls(Client(network, batches(*[10] * 8)), count=3, max_records=3) == [
         [(0, at) for at in span] for span in (range(3), range(3, 6), range(6, 8))
     ]
 
@@ -295,6 +323,29 @@ def test_a_record_with_too_many_headers_is_unreadable(monkeypatch, key):
 
 
 @pytest.mark.usefixtures("network")
+def test_records_before_the_fetch_are_not_parsed():
+    content = record_batch([BAD, *RECORDS])
+    assert read(content) == [(0, 3)]
+    assert read(content, 2) == [2, 3]
+    # The offsets of the last records may have been compacted away.
+    longer = content[:23] + struct.pack(">i", 9) + content[27:]  # the last offset, in the header
+    parser = of_fetch(UnreadableOffsets(9), PollBudget(1), longer, 5)
+    parser.check_crcs = False
+    assert (parser.take(9), parser.next_fetch_offset) == ([], 10)
+
+
+@pytest.mark.usefixtures("network")
+def test_a_record_before_the_fetch_with_a_negative_length_is_unreadable_at_once():
+    content = bytearray(record_batch(RECORDS))
+    content[57:61] = struct.pack(">i", 2**31 - 1)  # number of records
+    content[61:63] = b"\x83\0"  # length of the first record: -2, back to its own beginning
+    parser = of_fetch(UnreadableOffsets(9), PollBudget(1), bytes(content), 1)
+    parser.check_crcs = False
+    (found,) = parser.take(9)
+    assert (found.offset, found.last) == (1, 2)
+
+
+@pytest.mark.usefixtures("network")
 def test_the_headers_of_a_record_that_is_refused_take_no_memory():
     content = record_batch([RawRecord(b"v", headers=((b"", None),) * (batch_limits.MAX_HEADERS + 1))])
     parser, ranges = fetched(content)
@@ -306,11 +357,10 @@ def test_the_headers_of_a_record_that_is_refused_take_no_memory():
         tracemalloc.stop()
 
 
-@pytest.mark.usefixtures("network")
-def test_the_headers_of_a_poll_count_by_their_memory(monkeypatch):
-    monkeypatch.setattr(compat, "POLL_BYTES", 3 * 100 * batch_limits.HEADER_BYTES)
+def test_the_headers_of_a_poll_count_by_their_memory(monkeypatch, network):
+    monkeypatch.setattr(batch_limits, "POLL_BYTES", 3 * 100 * batch_limits.HEADER_BYTES)
     batch = record_batch([RawRecord(b"v", headers=((b"", None),) * 100)])
-    client = Client([struct.pack(">q", at) + batch[8:] for at in range(4)])
+    client = Client(network, [struct.pack(">q", at) + batch[8:] for at in range(4)])
     assert polls(client, count=2) == [[(0, 0), (0, 1), (0, 2)], [(0, 3)]]
 
 
