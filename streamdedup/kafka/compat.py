@@ -192,15 +192,39 @@ def step_past_unreadable(consumer: Any, max_offsets: int) -> list[UnreadableRang
     """
     unreadable = UnreadableOffsets(max_offsets)
     budget = PollBudget()
-    fetched_records = consumer._fetcher.fetched_records
+    consumer._fetcher.PartitionRecords = partial(_PartitionRecords, unreadable, budget)
+    _keep_unparsed(consumer._fetcher, budget)
+    return unreadable.ranges
+
+
+def _keep_unparsed(fetcher: Any, budget: PollBudget) -> None:
+    """Renew ``budget`` for each poll; keep the fetches that a poll has not begun when it is spent for the next poll.
+
+    Such a fetch would end before its first record batch, and its partition would be fetched again. A broker keeps the
+    order of the partitions in its answers, so no record of the partition would be read as long as an earlier partition
+    has a backlog of large record batches.
+
+    Test: ``test_a_poll_begins_no_record_batch_beyond_its_bytes``.
+    """
+    fetched_records, parse = fetcher.fetched_records, fetcher._parse_fetched_data
+    kept: list[Any] = []
+
+    def parse_within_budget(fetch: Any) -> Any:
+        if budget.left_bytes > 0:
+            return parse(fetch)
+        kept.append(fetch)
+        return None  # as for an outdated fetch: the client takes the next one
 
     def records_within_budget(*arguments: Any, **options: Any) -> Any:
         budget.renew()
-        return fetched_records(*arguments, **options)
+        try:
+            return fetched_records(*arguments, **options)
+        finally:
+            fetcher._completed_fetches.extendleft(reversed(kept))
+            kept.clear()
 
-    consumer._fetcher.fetched_records = records_within_budget
-    consumer._fetcher.PartitionRecords = partial(_PartitionRecords, unreadable, budget)
-    return unreadable.ranges
+    fetcher._parse_fetched_data = parse_within_budget
+    fetcher.fetched_records = records_within_budget
 
 
 class _PartitionRecords(Fetcher.PartitionRecords):  # type: ignore[misc]  # the client is untyped

@@ -202,7 +202,9 @@ class TestT3T4MembershipIsTakenWithTheBatch:
             assignment=lambda: {partition},
             seek=lambda partition, offset: sought.append((partition, offset)),
             _coordinator=SimpleNamespace(state=state, need_rejoin=lambda: True),
-            _fetcher=SimpleNamespace(_completed_fetches=[], _next_partition_records=None, fetched_records=None),
+            _fetcher=SimpleNamespace(
+                _completed_fetches=[], _next_partition_records=None, fetched_records=None, _parse_fetched_data=None
+            ),
             _cluster=SimpleNamespace(update_metadata=lambda _metadata: None),
         )
         assert not KafkaSource(consumer, OPTIONS, RebalanceListener())._poll(0.0, None)
@@ -214,7 +216,7 @@ class TestT3T4MembershipIsTakenWithTheBatch:
             _cluster=SimpleNamespace(update_metadata=lambda _metadata: None),
             _subscription=SimpleNamespace(assignment={TopicPartition("t", 0): "state"}),
             _coordinator=SimpleNamespace(),
-            _fetcher=SimpleNamespace(fetched_records=None),
+            _fetcher=SimpleNamespace(fetched_records=None, _parse_fetched_data=None),
             group_metadata=ConsumerGroupMetadata,
         )
         source = KafkaSource(consumer, OPTIONS, RebalanceListener())

@@ -59,7 +59,9 @@ class GroupConsumer:
             HEALTHY: OffsetAndMetadata(40, f"attempt 3 {OTHER}", -1),
         }
         self.revoked_by_poll: set[TopicPartition] = set()
-        self._fetcher = SimpleNamespace(_completed_fetches=[], _next_partition_records=None, fetched_records=None)
+        self._fetcher = SimpleNamespace(
+            _completed_fetches=[], _next_partition_records=None, fetched_records=None, _parse_fetched_data=None
+        )
         self._cluster = SimpleNamespace(update_metadata=lambda _metadata: None)
         self._coordinator = SimpleNamespace(
             state=MemberState.STABLE,

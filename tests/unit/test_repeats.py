@@ -248,7 +248,11 @@ def never_polls() -> SimpleNamespace:
         _cluster=SimpleNamespace(update_metadata=lambda _metadata: None),
         _subscription=SimpleNamespace(assignment={}),
         _fetcher=SimpleNamespace(
-            _completed_fetches=[], _next_partition_records=None, fetched_records=None, close=lambda: None
+            _completed_fetches=[],
+            _next_partition_records=None,
+            fetched_records=None,
+            _parse_fetched_data=None,
+            close=lambda: None,
         ),
         paused=tuple,
         resume=lambda *_partitions: None,
