@@ -35,8 +35,8 @@ def topic_id_of(topic_id: UUID | str | None) -> str:
 
 
 def partitions_of(consumer: Any, topics: Collection[str]) -> list[Partition]:
-    """Return all partitions of topics that exist; raise ``BrokerUnavailable`` where they are unknown."""
-    by_topic = {topic: consumer.partitions_for_topic(topic) for topic in topics}
+    """Return all partitions of topics that exist; raise ``BrokerUnavailable`` where the client does not know them."""
+    by_topic = {topic: compat.known_partitions(consumer, topic) for topic in topics}
     if unknown := [topic for topic in topics if not by_topic[topic]]:
         # Otherwise their offsets would count as never committed.
         raise BrokerUnavailable(f"Kafka does not say at the moment which partitions {', '.join(unknown)} has")

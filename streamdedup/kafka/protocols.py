@@ -348,7 +348,7 @@ class TopicFollower(Protocol):
         """Return the next offset by partition: all committed records before it were returned."""
 
     def has_new_partitions(self) -> bool:
-        """Return whether the topics have partitions that are not read; sends a request only if a topic is deleted."""
+        """Return whether the client knows partitions of the topics that are not read; sends no request."""
 
     def close(self) -> None:
         """Close the client; never raises, may be called twice."""

@@ -205,8 +205,9 @@ class ReaderToEnds(TopicReader):
         )
 
     def has_new_partitions(self) -> bool:
-        """Return whether the topics have partitions that are not read; sends a request only if a topic is deleted."""
-        return sum(len(self._consumer.partitions_for_topic(topic)) for topic in self._options.topics) > len(self.ends)
+        """Return whether the client knows partitions of the topics that are not read; sends no request."""
+        known_counts = [len(compat.known_partitions(self._consumer, topic)) for topic in self._options.topics]
+        return sum(known_counts) > len(self.ends)
 
     def positions(self) -> dict[Partition, int]:
         try:

@@ -35,7 +35,7 @@ def a_consumer(partitions: dict[str, set[int]]) -> SimpleNamespace:
         return {place: mark for place, mark in committed_offsets.items() if place in wanted}
 
     return SimpleNamespace(
-        partitions_for_topic=lambda topic: partitions.get(topic, set()),
+        _cluster=SimpleNamespace(partitions_for_topic=partitions.get),
         _coordinator=SimpleNamespace(fetch_committed_offsets=fetch_committed_offsets),
     )
 

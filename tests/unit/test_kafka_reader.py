@@ -29,6 +29,7 @@ class Log:
         self.is_slow = False  # answers after the next poll
         self.seen_end = None
         self.positions_asked = 0
+        self.known = {0}  # partitions in the metadata
 
     def poll(self, timeout_ms):
         if self.is_slow:
@@ -62,6 +63,10 @@ class Log:
 
     def partitions_for_topic(self, _topic):
         return {0}
+
+    @property
+    def _cluster(self):
+        return SimpleNamespace(partitions_for_topic=lambda _topic: self.known)
 
     def highwater(self, _partition):
         return self.seen_end
@@ -149,6 +154,14 @@ def test_a_broker_that_does_not_name_the_partitions_is_asked_again_later_unless_
         read.add_new_partitions()
         with pytest.raises(BrokerMisconfigured):
             read.add_new_partitions()
+
+
+@pytest.mark.parametrize(("known", "has_new"), [({0}, False), ({0, 1}, True), (None, False)])
+def test_new_partitions_are_those_that_the_client_knows_without_a_request(log, monkeypatch, known, has_new):
+    with reader.ReaderToEnds(OPTIONS) as read:
+        monkeypatch.delattr(Log, "partitions_for_topic")
+        log.known = known
+        assert read.has_new_partitions() is has_new
 
 
 def test_a_span_to_the_present_ends_behind_open_transactions(log, monkeypatch):

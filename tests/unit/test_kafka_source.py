@@ -298,7 +298,7 @@ class TestMissingTopics:
         assert source.missing_topics() == set()
 
     def test_committed_offsets_of_the_other_topics_are_known(self, source, consumer):
-        consumer.partitions_for_topic = {"healthy": {0}}.get
+        consumer._cluster.partitions_for_topic = {"healthy": {0}}.get
         with pytest.raises(BrokerUnavailable, match="which partitions deleted has"):
             source.committed_offsets()
         consumer._cluster.update_metadata(metadata_of(deleted=None, healthy=OTHER))
@@ -311,7 +311,7 @@ class TestMissingTopics:
     ):
         consumer._coordinator = coordinator = Coordinator()
         consumer._cluster.update_metadata(metadata_of(deleted=OTHER, healthy=OTHER))
-        consumer.partitions_for_topic = {"deleted": {0}, "healthy": {0}}.get
+        consumer._cluster.partitions_for_topic = {"deleted": {0}, "healthy": {0}}.get
         for stable in (False, True):
             source.committed_offsets(stable=stable)
         source.committed_offset(Partition("healthy", 0))
