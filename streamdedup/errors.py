@@ -123,7 +123,7 @@ class Rejoin(TransientError):
 
 
 class BatchRefused(StreamdedupError):
-    """The index refused a write because a later generation owns the partition; the batch must be dropped."""
+    """The index refused a write because another daemon owns the partition, or just owned it; drop the batch."""
 
 
 class DeadLetterBurst(StreamdedupError):

@@ -313,7 +313,7 @@ class Metrics(MetricSet):
     )
     batches_refused = DeclaredMetric(
         Counter,
-        "Batches dropped because another daemon owns a partition.",
+        "Batches dropped because another daemon owns a partition, or just owned it.",
         "More than ten in 15 minutes: [batches are refused](operating.md#batches-are-refused).",
     )
 

@@ -146,7 +146,7 @@ class PartitionOwnership:
             offset.incarnation for other, offset in others.items() if (other.topic, offset.topic_id) == topic
         )
         in_kafka = in_kafka._replace(incarnation=max(incarnations, default=0))
-        # Also of an offset of an earlier incarnation of the topic: the index knows it, and goes on to know it.
+        # Without topic ids also that of an earlier incarnation of the topic, so that the index goes on to know it.
         committed_id = attempt_id_of(committed_offset)
         end = in_kafka.end
         if committed_offset is not None and not in_kafka.topic_id and end is not None and end < committed_offset.offset:

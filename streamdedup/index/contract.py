@@ -268,7 +268,8 @@ class PartitionStore(Protocol):
             starts: First offset of the batch by partition, from which on a gap is replayed.
             committed_id: Committed attempt to store beside the id, given by a rebuild. None: that of each fence.
 
-        Raises ``IndexLost`` also where a slot lacks the committed attempt of a fence (rule 11).
+        Raises ``BatchRefused`` also where a slot has announced a later attempt, and ``IndexLost`` where a slot has not
+        announced this attempt and lacks the committed one of a fence (rule 11).
         """
 
     def finish(self, ends: Mapping[Partition, int], positions: Sequence[Position], fences: Sequence[Fence]) -> None:

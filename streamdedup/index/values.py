@@ -108,8 +108,9 @@ class AnnouncedAttempt(NamedTuple):
     def knows(self, committed_id: str) -> bool:
         """Tell whether the slot knows a committed attempt (rule 11); so does ``redis/lua/announce_attempt.lua``.
 
-        That a later attempt is announced proves nothing: its batch may be from before the commit, in an index that was
-        left for that of the commit, or that has gone back together with the fence against this batch.
+        That a later attempt is announced proves nothing. The index may have been left for another one, in which the
+        commit was made. Or it has gone back to a time before the fence of the daemon that committed, and a daemon that
+        this fence had stopped has announced its old batch.
         """
         return committed_id == self.attempt_id or committed_id <= self.committed_id
 
@@ -121,7 +122,7 @@ class PartitionState:
     Attributes:
         high_water_mark: Committed offset below which records emit nothing; None when the index has never seen the
             partition.
-        attempts: The different announced attempts of the slots.
+        attempts: The different announced attempts of the slots; an empty one for a slot without an attempt.
     """
 
     high_water_mark: int | None
@@ -146,7 +147,7 @@ class PartitionState:
 
     @property
     def known_id(self) -> str:
-        """An id that all slots know: that of the announced attempt, or of a commit where it is not the same in all."""
+        """An id that all slots know: of the announced attempt if it is the same in all, else ``committed_id``."""
         return self.announced if self.announced == self.latest else self.committed_id
 
     def knows(self, committed_id: str) -> bool:
@@ -154,7 +155,7 @@ class PartitionState:
         return all(attempt.knows(committed_id) for attempt in self.attempts)
 
     def gap_start(self, committed_id: str) -> int:
-        """Return the offset from which on slots lack records that do not know a committed attempt."""
+        """Return where the missing records begin, if a slot does not know a committed attempt, as at least one must."""
         return min(attempt.start or 0 for attempt in self.attempts if not attempt.knows(committed_id))
 
 

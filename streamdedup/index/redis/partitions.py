@@ -110,7 +110,7 @@ class RedisPartitions(RedisPart):
             return dict.fromkeys(partitions, PartitionState(None))
         states = {}
         for partition, stored, *announced in zip(partitions, *values, strict=True):
-            # A slot that has gone back to an earlier time has an earlier attempt than the other slots.
+            # The slots differ where one has gone back, or where an announcement reached only some of them.
             attempts = tuple(dict.fromkeys(decode_attempt(attempt or b"") for attempt in announced))
             if stored is None:
                 states[partition] = PartitionState(None, attempts=attempts)
