@@ -165,6 +165,21 @@ class TestDeleting:
         with pytest.raises(IndexLost):
             store.claim_pairs([(b"r" * 16, Position(*PARTITION, 9))], [fence])
 
+    def test_keys_that_a_scan_misses_are_deleted_by_the_next(self, servers, monkeypatch):
+        """As where a failover interrupts a scan, which then goes on in the table of another process."""
+        connection, all_keys = servers
+        fill(connection, documents_count=DOCUMENTS_COUNT)
+        upkeep = RedisUpkeep(connection, "sd:articles")
+        scan, missed = upkeep._scan, iter([2, 2, 3])
+
+        def scan_in_part():
+            part = next(missed, 1)
+            return (keys[::part] for keys in scan())
+
+        monkeypatch.setattr(upkeep, "_scan", scan_in_part)
+        upkeep.drop()
+        assert all_keys() == []
+
     def test_one_that_was_cut_short_is_not_opened_until_it_is_done(self, servers, monkeypatch):
         connection, all_keys = servers
         store, _ = fill(connection)

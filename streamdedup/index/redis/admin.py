@@ -140,14 +140,23 @@ class RedisUpkeep:
         # 1. No process opens the index any more. A daemon that has the index open finds it lost at the first missing
         # fence, and reacts as `service.on_index_lost` says.
         deleted_count = delete([self._keys.fingerprint], False)
-        # 2. The fences of all slots, so that a batch that misses an entry is refused. 3. All other keys.
         kept = {self._keys.dropping, lease_key}
-        for fences_only in (True, False):
+
+        def delete_scanned(*, fences_only: bool = False) -> int:
+            count = 0
             for scanned in self._scan():
                 wanted = (key for key in scanned if not fences_only or self._kind(key) == KINDS[b"f"])
                 keys = [key for key in wanted if key not in kept]
-                deleted_count += delete(keys, False) if keys else 0
+                count += delete(keys, False) if keys else 0
                 on_keys(len(keys))
+            return count
+
+        # 2. The fences of all slots, so that a batch that misses an entry is refused.
+        deleted_count += delete_scanned(fences_only=True)
+        # 3. All other keys, until a scan finds none. A scan that a failover, a restart or a moved hash slot interrupts
+        # goes on without an error and misses keys, because a cursor is a place in the table of one process.
+        while count := delete_scanned():
+            deleted_count += count
         # 4. The deletion is complete.
         return deleted_count + delete([], True)
 
@@ -160,7 +169,7 @@ class RedisUpkeep:
         return sum(replies)
 
     def _scan(self) -> Iterator[list[bytes]]:
-        """Yield all keys in chunks; a key whose hash slot moves meanwhile may occur twice."""
+        """Yield all keys in chunks; if servers or hash slots change meanwhile, a key may occur twice or be missed."""
         # Neither prefixes nor profile names have characters with a meaning in patterns.
         pattern = f"{{{self._namespace}:*"
         first_replies: Mapping[str, Any] = self._servers.ask_masters("SCAN", 0, "MATCH", pattern, "COUNT", _SCAN_COUNT)
