@@ -129,7 +129,8 @@ class RecordBatches:
     decompress from some kilobytes to 64 MiB. After ``POLL_BYTES`` in one poll ``next_batch`` returns None, as at the
     end of the fetch, and the next fetch begins behind the last parsed record batch.
 
-    Test: ``test_a_poll_begins_no_record_batch_beyond_its_bytes``.
+    Tests: ``test_a_poll_begins_no_record_batch_beyond_its_bytes``,
+    ``test_record_batches_that_end_in_an_unreadable_record_count_too``.
     """
 
     def __init__(self, records: Any, budget: PollBudget, first_offset: int) -> None:
@@ -139,13 +140,23 @@ class RecordBatches:
 
     def next_batch(self) -> Any:
         if self.current is not None:
-            headers_count = getattr(self.current, "headers_count", 0)  # earlier formats have no headers
-            batch_bytes = len(self.current._buffer)  # noqa: SLF001  decompressed by now
-            self._budget.left_bytes -= batch_bytes + HEADER_BYTES * headers_count
+            self._charge()
         self.current = self._records.next_batch() if self._budget.left_bytes > 0 else None
         if isinstance(self.current, BoundedBatch):
             self.current.first_offset = self._first_offset
         return self.current
+
+    def charge_unreadable(self) -> None:
+        """Charge the present batch, which has raised an error; end the poll's parsing if it was not decompressed."""
+        if self.current is None or not self.current._decompressed:  # noqa: SLF001
+            self._budget.left_bytes = 0  # perhaps 64 MiB were decompressed before the error
+        else:
+            self._charge()
+
+    def _charge(self) -> None:
+        headers_count = getattr(self.current, "headers_count", 0)  # earlier formats have no headers
+        batch_bytes = len(self.current._buffer)  # noqa: SLF001  decompressed by now
+        self._budget.left_bytes -= batch_bytes + HEADER_BYTES * headers_count
 
 
 class DecompressedTooLarge(ValueError):

@@ -253,6 +253,7 @@ class _PartitionRecords(Fetcher.PartitionRecords):  # type: ignore[misc]  # the 
             raise
         except Exception as error:
             self.drain()  # otherwise the client polls the exhausted parser forever
+            self._batches.charge_unreadable()
             attempt = f"cannot read {Partition(*self.topic_partition)} from offset {self._next_offset()} on"
             missing = codec_missing(error, attempt)
             if missing is not None:

@@ -277,6 +277,14 @@ def test_one_record_beyond_the_bytes_of_a_poll_is_taken_alone(monkeypatch, netwo
     assert polls(Client(network, batches(9_000, 9_000, 10)), count=3) == [[(0, 0)], [(0, 1)], [(0, 2)]]
 
 
+def test_record_batches_that_end_in_an_unreadable_record_count_too(monkeypatch, network):
+    monkeypatch.setattr(batch_limits, "POLL_BYTES", 1_000)
+    batch = record_batch([RawRecord(bytes(900)), BAD])
+    assert polls(Client(network, *[[batch]] * 4), count=2) == [[(0, 0), (1, 0)], [(2, 0), (3, 0)]]
+    # A batch that was not decompressed has perhaps cost all time that a poll has.
+    assert polls(Client(network, *[[record_batch([BAD], UNDEFINED_CODEC)]] * 2), count=2) == [[(0, 0)], [(1, 0)]]
+
+
 def test_the_bytes_of_a_poll_bound_no_poll_of_small_records(network):
     assert polls(Client(network, batches(*[10] * 8)), count=3, max_records=3) == [
         [(0, at) for at in span] for span in (range(3), range(3, 6), range(6, 8))
