@@ -218,7 +218,8 @@ def _keep_unparsed(fetcher: Any, budget: PollBudget) -> None:
     def records_within_budget(*arguments: Any, **options: Any) -> Any:
         budget.renew()
         try:
-            return fetched_records(*arguments, **options)
+            records, is_partial = fetched_records(*arguments, **options)
+            return records, is_partial or bool(kept)  # else the client asks for more, up to a fetch of each partition
         finally:
             fetcher._completed_fetches.extendleft(reversed(kept))
             kept.clear()

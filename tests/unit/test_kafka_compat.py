@@ -228,7 +228,7 @@ def test_a_batch_without_a_readable_header_is_an_error_and_not_stepped_past():
 
 
 class Client:
-    """A client of record batches by partition, each fetched whole; the fetches of a poll are in order of partitions."""
+    """A client of record batches by partition, each fetched whole, in order of partitions, when no fetches are left."""
 
     def __init__(self, network, *contents):
         self.contents = {TopicPartition("articles", number): content for number, content in enumerate(contents)}
@@ -237,15 +237,16 @@ class Client:
         for partition in self.contents:
             self.subscription.seek(partition, 0)
         self._fetcher = Fetcher(network, self.subscription)
+        self.is_partial = False
 
     def poll(self, max_records):
-        fetchable = self._fetcher._fetchable_partitions()
+        fetchable = [] if self.is_partial else self._fetcher._fetchable_partitions()
         for partition, content in self.contents.items():
             if partition in fetchable:
                 offset = self.subscription.assignment[partition].position.offset
                 data = FetchResponse.FetchableTopicResponse.PartitionData(records=b"".join(content[offset:]))
                 self._fetcher._completed_fetches.append(CompletedFetch(partition, offset, 12, data, None))
-        taken, _ = self._fetcher.fetched_records(max_records)
+        taken, self.is_partial = self._fetcher.fetched_records(max_records)
         return [(partition.partition, record.offset) for partition, records in taken.items() for record in records]
 
 
@@ -263,11 +264,11 @@ def polls(client, *, count, max_records=100):
 def test_a_poll_begins_no_record_batch_beyond_its_bytes(monkeypatch, network):
     monkeypatch.setattr(batch_limits, "POLL_BYTES", 1_000)
     client = Client(network, batches(*[400] * 6), batches(10, 10), batches(10))
-    # A fetch that a poll has not begun is the first of the next poll.
+    # Fetches that a poll has not begun are those of the next poll; others follow them only.
     assert polls(client, count=4) == [
         [(0, 0), (0, 1), (0, 2)],
-        [(1, 0), (1, 1), (2, 0), (0, 3), (0, 4)],
-        [(0, 5)],
+        [(1, 0), (1, 1), (2, 0)],
+        [(0, 3), (0, 4), (0, 5)],
         [],
     ]
 
