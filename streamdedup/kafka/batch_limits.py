@@ -138,6 +138,10 @@ class RecordBatches:
         self._first_offset = first_offset
         self.current: Any = None
 
+    def next_header(self) -> bytes:
+        """Return the header of the record batch that ``next_batch`` is to return; empty at the end of the fetch."""
+        return bytes((self._records._next_slice or b"")[: BoundedBatch.HEADER_STRUCT.size])  # noqa: SLF001
+
     def next_batch(self) -> Any:
         if self.current is not None:
             self._charge()

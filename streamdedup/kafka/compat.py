@@ -244,7 +244,7 @@ class _PartitionRecords(Fetcher.PartitionRecords):  # type: ignore[misc]  # the 
             CodecMissing: The library of a codec is not installed; the records become readable once it is.
         """
         rest = self._unreadable.rests.pop(self.topic_partition, None)
-        if rest is not None and rest.offset == self.fetch_offset:
+        if rest is not None and (rest.offset, rest.batch_header) == (self.fetch_offset, self._batches.next_header()):
             self.drain()
             return self._reported(rest)
         try:
@@ -285,7 +285,8 @@ class _PartitionRecords(Fetcher.PartitionRecords):  # type: ignore[misc]  # the 
         start = max(self._next_offset(), batch.base_offset)  # compaction may have left a gap before the batch
         reason = described(error)[:MAX_REASON_CHARS]
         topic, partition = self.topic_partition
-        return UnreadableRange(topic, partition, start, batch.last_offset, reason)
+        header = batch.HEADER_STRUCT.pack(*batch._header_data)
+        return UnreadableRange(topic, partition, start, batch.last_offset, reason, header)
 
 
 # Partitions without a leader

@@ -19,7 +19,7 @@ from kafka.consumer.subscription_state import SubscriptionState
 from kafka.errors import KafkaTimeoutError
 from kafka.structs import ConsumerGroupMetadata, MemberState
 
-from streamdedup.errors import BrokerMisconfigured, BrokerUnavailable, CodecMissing, FatalError
+from streamdedup.errors import BrokerMisconfigured, BrokerUnavailable, CodecMissing, DecodeError, FatalError
 from streamdedup.kafka import consumer as source_module
 from streamdedup.kafka import producer as producer_module
 from streamdedup.kafka.consumer import KafkaSource, RebalanceListener
@@ -385,6 +385,10 @@ class TestT8T9RecordsThatTheClientCannotParse:
         assert self.collect(source, sink, 5) == [b"a", b"b", 2, 3, b"after"]
         lab.wait_outcome([], 5)
         assert source.stats().rebalances_count == 1  # stepping over costs no rebalance
+        with RecordFetcher(lab.options()) as fetcher:
+            with pytest.raises(DecodeError):
+                fetcher.fetch(Position(lab.input, 0, 2))
+            assert fetcher.fetch(Position(lab.input, 0, 3)).value == b"hidden"
 
     def test_more_unreadable_records_than_a_batch_holds_come_in_several(self, lab):
         self.produce_as_one_batch(lab, [(b"bad", False)] * 7)

@@ -190,16 +190,33 @@ def test_a_range_has_no_more_offsets_than_asked_for(content):
 
 
 def test_the_rest_of_a_range_is_reported_without_parsing_the_batch_again():
-    unreadable = UnreadableOffsets(3)
-    assert of_fetch(unreadable, PollBudget(1), record_batch([BAD] * 7), 0).take(10) == unreadable.ranges
+    unreadable, content = UnreadableOffsets(3), record_batch([BAD] * 7)
+    assert of_fetch(unreadable, PollBudget(1), content, 0).take(10) == unreadable.ranges
     unreadable.ranges.clear()
-    parser = of_fetch(unreadable, PollBudget(1), b"", 3)
+    parser = of_fetch(unreadable, PollBudget(1), content[:61] + bytes(len(content) - 61), 3)
     ((found,), rest) = parser.take(10), unreadable.rests[parser.topic_partition]
     assert (found.offset, found.last, parser.next_fetch_offset) == (3, 5, 6)
     assert (rest.offset, rest.last, rest.reason) == (6, 6, found.reason)
     # A position that was moved meanwhile: the batch there is parsed.
     assert of_fetch(unreadable, PollBudget(1), record_batch(RECORDS), 0).take(1)[0].offset == 0
     assert not unreadable.rests
+
+
+def test_the_rest_of_a_range_ends_with_its_record_batch():
+    content = record_batch(RECORDS)
+    damaged = content[:23] + struct.pack(">i", 1 << 20) + content[27:]  # the last offset
+    behind = struct.pack(">q", 3) + content[8:]
+    for then, offsets in ((behind, [3, 4, 5]), (b"", [])):
+        unreadable = UnreadableOffsets(3)
+        of_fetch(unreadable, PollBudget(1), damaged, 0).take(10)
+        parser = of_fetch(unreadable, PollBudget(1), then, 3)
+        assert [record.offset for record in parser.take(10)] == offsets
+        assert (unreadable.rests, unreadable.ranges[1:]) == ({}, [])
+
+
+@pytest.mark.usefixtures("network")
+def test_a_reader_of_single_positions_reads_the_records_behind_an_unreadable_one():
+    assert read(record_batch([BAD, *RECORDS]), max_offsets=1) == [(0, 0), 1, 2, 3]
 
 
 def test_the_ranges_of_one_poll_have_no_more_offsets_together_than_asked_for():
