@@ -38,7 +38,7 @@ from streamdedup.errors import (
 EXIT_INTERRUPTED = 130
 
 #: Numbers of errors that mean that the output cannot be written, as opposed to a defect of the program.
-_WRITE_ERRORS = frozenset({errno.ENOSPC, errno.EDQUOT, errno.EFBIG, errno.EIO, errno.EBADF, errno.EROFS, errno.EAGAIN})
+_WRITE_ERRORS = frozenset({errno.ENOSPC, errno.EDQUOT, errno.EFBIG, errno.EIO, errno.EBADF, errno.EROFS})
 
 #: Name and one-line help of each command, in the order of the help. ``load_command`` derives the module from the name.
 #: The help is also the first line of the command's docstring, or the ``help`` of a group.
@@ -216,8 +216,10 @@ def main(arguments: Sequence[str] | None = None) -> NoReturn:
         text = f"its encoding, {encoding}, lacks {character}; set PYTHONIOENCODING=utf-8 in the environment"
         code = _report(f"cannot write the output: {text}", EXIT_FAILED)
     except OSError as error:
+        # EAGAIN is a full pipe where it has `characters_written`, else a fork beyond the limit of processes.
+        is_output_error = error.errno in _WRITE_ERRORS or hasattr(error, "characters_written")
         # Without a file name, and not about writing: a defect of the program.
-        if error.filename is None and error.errno not in _WRITE_ERRORS:
+        if error.filename is None and not is_output_error:
             raise
         code = _report(f"{error.filename or 'cannot write the output'}: {error.strerror}", EXIT_FAILED)
     if code:  # without an error, `_run` has flushed standard output

@@ -1,3 +1,4 @@
+import errno
 import os
 import re
 import shlex
@@ -173,12 +174,13 @@ def test_ctrl_c_is_exit_code_130_without_traceback(run, monkeypatch):
     assert run("schema", "alert") == (130, "", "")
 
 
-def test_a_mistake_of_the_program_itself_keeps_its_traceback(monkeypatch):
+@pytest.mark.parametrize("error", [ZeroDivisionError(), OSError(errno.EAGAIN, "as of a fork without a free process")])
+def test_an_error_that_is_not_about_the_output_keeps_its_traceback(monkeypatch, error):
     def fail(_name):
-        raise ZeroDivisionError
+        raise error
 
     monkeypatch.setattr(wire, "schema", fail)
-    with pytest.raises(ZeroDivisionError):
+    with pytest.raises(type(error)):
         cli.main(["schema", "alert"])
 
 
