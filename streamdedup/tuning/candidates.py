@@ -56,8 +56,9 @@ class Growth(NamedTuple):
 def estimate_growth(pairs: NDArray[np.float64], sample_size: int, share: float) -> Growth:
     """Return the growth in candidates or matches that a sample of ``sample_size`` documents shows (module docstring).
 
-    ``pairs``: pair count, infinite where the pairs are too many to list. ``share``: share of the collection in the
-    sample, above 0, at most 1. With a tenth of the collection, a document has a tenth of its neighbours in time.
+    ``pairs``: pair count, infinite where the pairs are too many to list. ``share``: share of the collection that was
+    drawn at random, above 0, at most 1: in a random tenth, a document has a tenth of its neighbours in time. Runs of
+    consecutive documents (``sample``) keep the neighbours, so their share does not count.
     """
     all_pairs, across = pairs.tolist()
     if not sample_size:

@@ -66,7 +66,7 @@ class Workload:
     Attributes:
         index_size: Documents in the index, in the steady state.
         collection_size: Documents in the collection from which the sample was drawn.
-        sample_share: Share of the collection in the sample, above 0, at most 1.
+        sample_share: Share of the collection in the random sample, above 0, at most 1.
         permutations: Signature values in the profile.
         most_permutations: Largest number of signature values to try, as many as the studies' signatures have.
         limits: The profile's limits for storms.
@@ -221,8 +221,8 @@ class _Search:
         ``pairs``: its candidates in the sample as a pair count (``candidates``): all pairs, and those across.
         """
         study, workload, document_count = self._study, self._workload, self._study.documents_count
-        # Share of the collection in the study, which may use a part of the sample.
-        share = workload.sample_share * document_count / max(study.sample_count, 1)
+        # A study of a part of the sample uses runs of consecutive texts, which keep their neighbours in time.
+        share = workload.sample_share
         related = study.alerted_candidates(self._related_from, banding)
         matches = study.alerted_candidates(self._threshold, banding)
         candidates = Candidates(

@@ -17,6 +17,7 @@ _SEED: Final = 1
 #: Most characters of the used texts, by unit of the shingles: an exact join (``study``) takes seconds.
 MOST_CHARACTERS: Final = {"word": 30_000_000, "char": 16_000_000}
 #: An excerpt of a sample has this many runs of neighbouring texts, because copies are often neighbours in time.
+#: Forecasts hardly count copies that are farther apart than a run.
 _EXCERPT_RUNS: Final = 10
 
 

@@ -77,7 +77,6 @@ class Study:
 
     Attributes:
         options, rule, floor, min_words, text_numbers: As passed; ``text_numbers`` is never None.
-        sample_count: Texts in the sample, used or not.
         sets, distinct: The shingles of the used texts, and the distinct sets among them.
         pairs: The kept pairs, at most ``MOST_PAIRS``, by the numbers of their sets in ``distinct``.
         counts: float64 (n_pairs, 2); document pairs that each kept pair represents: all, and those with one document in
@@ -105,7 +104,6 @@ class Study:
         self.rule = rule
         self.floor = floor
         self.min_words = min_words
-        self.sample_count = len(texts)
         self.text_numbers = np.arange(len(texts)) if text_numbers is None else text_numbers
         started = time.perf_counter()
         numbers = self.text_numbers.tolist()

@@ -160,7 +160,7 @@ class TestStudy:
         assert documents[-1] > 250
         assert np.count_nonzero(np.diff(documents) == 1) > len(documents) / 2
         study = Study(WORDS, made_texts(300), FAMILY, floor=0.5, text_numbers=documents)
-        assert (study.documents_count, study.sample_count) == (len(documents), 300)
+        assert study.documents_count == len(documents)
 
     def test_all_kinds_of_shingles_of_one_table_use_the_same_texts(self, monkeypatch):
         monkeypatch.setitem(MOST_CHARACTERS, "char", 20_000)
@@ -241,14 +241,16 @@ class TestRows:
             assert banding.probability(row.threshold) >= row.min_recall
             assert type(banding)(banding.bands - 1, banding.rows).probability(row.threshold) < row.min_recall
 
-    def test_a_part_of_the_sample_has_the_candidates_of_a_sample_of_that_size(self):
-        texts = made_texts(300)
-        part = Study(WORDS, texts, FAMILY, floor=0.5, text_numbers=np.arange(150))
-        (row,) = rows_of(part, workload(), [0.8], [0.9])
-        alone = Study(WORDS, texts[:150], FAMILY, floor=0.5)
-        (expected,) = rows_of(alone, workload(sample_share=0.5), [0.8], [0.9])
-        assert row.candidates == expected.candidates
-        assert row.candidates.related.near > 0
+    def test_runs_of_texts_keep_their_neighbours_and_a_random_sample_a_share_of_them(self):
+        texts = [words(40, at) for at in range(100) for _ in range(10)]
+        whole = Study(WORDS, texts, FAMILY, floor=0.5)
+        runs = Study(WORDS, texts, FAMILY, floor=0.5, text_numbers=used_text_numbers(texts, {"word"}, share=0.5))
+        assert (whole.documents_count, runs.documents_count) == (1_000, 500)
+        for sample_share in (1.0, 0.25):
+            given = workload(sample_share=sample_share)
+            (expected,), (row,) = (rows_of(study, given, [0.8], [0.9]) for study in (whole, runs))
+            assert row.candidates == expected.candidates
+            assert row.candidates.matches.near == pytest.approx(4.5 / sample_share)
 
     def test_a_recall_of_1_is_reached_by_one_band_for_copies_and_by_no_bands_below(self, study):
         (row,) = rows_of(study, workload(), [0.8, 1.0], [1.0])
