@@ -326,7 +326,7 @@ def _bands_needed(similarity: float, recall: float, rows: int) -> int:
     if agree < _LEAST_AGREEMENT or recall >= 1.0:
         return round(1 / _LEAST_AGREEMENT)  # more than any signature has
     # Solves 1 - (1 - agree)^bands >= recall; the tolerance is for a quotient that should be a whole number.
-    bands = math.ceil(math.log1p(-recall) / math.log1p(-agree) - 1e-9)
+    bands = max(math.ceil(math.log1p(-recall) / math.log1p(-agree) - 1e-9), 1)
     # The settings compare the probability with the recall exactly.
     return bands if Banding(bands, rows).probability(similarity) >= recall else bands + 1
 

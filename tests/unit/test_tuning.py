@@ -256,6 +256,10 @@ class TestRows:
         (row,) = rows_of(study, workload(), [0.8, 1.0], [1.0])
         assert (row.threshold, row.banding.bands, row.reaches_recall) == (1.0, 1, True)
 
+    def test_a_recall_near_0_is_reached_by_one_band(self, study):
+        (row,) = rows_of(study, workload(), [0.8], [1e-12])
+        assert row.banding.bands == 1
+
     def test_no_band_has_a_single_row(self):
         study = Study(WORDS, made_texts(300), FAMILY, floor=0.3)
         (row,) = rows_of(study, workload(index_size=1.0, recall_from=0.3, most_permutations=32), [0.3], [0.5])
