@@ -224,9 +224,9 @@ class LibraryIndex:
         """Insert documents and find their near-duplicates among those that were inserted before.
 
         Each pair is returned once, for the document that is inserted later, also within one call. A document whose id
-        is in the index replaces the earlier version; with the same text nothing changes, and there are no matches. If
-        the call fails with ``StoreUnavailable``, repeat it on this index with the same documents: no pair is lost or
-        doubled, and a pair may be returned for its earlier document.
+        is in the index replaces the earlier version; with the same text nothing changes, and matches that were found
+        before are not returned again. If the call fails with ``StoreUnavailable``, repeat it on this index with the
+        same documents: no pair is lost or doubled, and a pair may be returned for its earlier document.
 
         Args:
             documents: Id and text of each document; its source where rules of the profile need it; its scope, by which

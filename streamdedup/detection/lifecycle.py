@@ -55,8 +55,11 @@ class Lifecycle:
         documents = [*prepared.documents, *appended.documents]
         results = [*inserted, *appended.results]
         # 3. Replace.
+        always = self._options.repeats_have_new_positions
         entries = [
-            entry if result.previous is None else _resolved_entry(document, entry, result.state, result.previous)
+            entry
+            if result.previous is None
+            else _resolved_entry(document, entry, result.state, result.previous, always)
             for document, entry, result in zip(documents, [*prepared.entries, *appended.entries], results, strict=True)
         ]
         self._replace(documents, entries, results, fences)
@@ -71,7 +74,7 @@ class Lifecycle:
             states=[result.state for result in results],
             band_keys=band_keys,
             skips=skips,
-            looked_up=_looked_up(documents, skips, results),
+            looked_up=_looked_up(documents, skips, results, always),
             refused=[*appended.refused, *collisions],
             missing_positions=appended.missing_positions,
         )
@@ -209,32 +212,49 @@ def _is_foreign(document: Document, stored: IndexEntry | None) -> bool:
     return stored is not None and not stored.deleted and stored.id != document.id
 
 
-def _looked_up(documents: Sequence[Document], skips: Mapping[int, Skip], results: Sequence[InsertResult]) -> list[int]:
-    """Return the rows to look up: new, replaced, replayed, or redelivered and inserted elsewhere; no skipped ones."""
+def _looked_up(
+    documents: Sequence[Document], skips: Mapping[int, Skip], results: Sequence[InsertResult], always: bool
+) -> list[int]:
+    """Return the rows to look up: new, replaced, replayed, or redelivered and compared again; no skipped ones."""
     return [
         row
         for row, result in enumerate(results)
         if row not in skips
-        and (result.state in _LOOKED_UP_STATES or _is_inserted_elsewhere(documents[row], result.state, result.previous))
+        and (
+            result.state in _LOOKED_UP_STATES
+            or _is_compared_again(documents[row], result.state, result.previous, always)
+        )
     ]
 
 
-def _resolved_entry(document: Document, entry: IndexEntry, state: InsertState, stored: IndexEntry) -> IndexEntry:
+def _resolved_entry(
+    document: Document, entry: IndexEntry, state: InsertState, stored: IndexEntry, always: bool
+) -> IndexEntry:
     """Return the entry with which a row goes on, looked up and compared, where the index had an entry before.
 
     - Replaced: the new version, with the document's incarnation; it is also stored.
     - Replayed: the entry with time and content from the first attempt. Kafka may set back a time in the future, and the
       window must be the same for all attempts.
-    - Redelivered by another partition: the stored entry. It is compared again: the index may have been lost during the
-      first attempt at this position, and the other partition may have inserted the document silently since, below its
-      high-water mark. Claims keep pairs from a second alert.
+    - Redelivered and compared again: the stored entry. Claims keep pairs from a second alert.
     - In the other states: the entry itself, which is not looked up.
     """
     if state is InsertState.REPLACED:
         return with_incarnation(entry, stored)
     if state is InsertState.REPLAYED:
         return structs.replace(entry, time_ms=stored.time_ms, content=stored.content)
-    return stored if _is_inserted_elsewhere(document, state, stored) else entry
+    return stored if _is_compared_again(document, state, stored, always) else entry
+
+
+def _is_compared_again(document: Document, state: InsertState, stored: IndexEntry | None, always: bool) -> bool:
+    """Tell whether a redelivered document is looked up and compared all the same.
+
+    - It was inserted elsewhere: the index may have been lost during the first attempt at this position, and the other
+      partition may have inserted the document silently since, below its high-water mark.
+    - ``always``: the call that stored the entry may have ended before the buckets (``repeats_have_new_positions``).
+    """
+    if always and state is InsertState.REDELIVERED and stored is not None:
+        return True
+    return _is_inserted_elsewhere(document, state, stored)
 
 
 def _is_inserted_elsewhere(document: Document, state: InsertState, stored: IndexEntry | None) -> bool:

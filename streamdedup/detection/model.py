@@ -67,6 +67,8 @@ class DetectorOptions:
         label_bytes: Most UTF-8 bytes in a label; 0 for no captions (``captions``).
         scope_field: Field with the scope; None where all documents are compared (``scope``).
         default_scope: Scope for documents without one; None where each needs one.
+        repeats_have_new_positions: Whether the documents of a killed call may come again from the same partition at
+            other positions, so that a redelivery is looked up too; not where Kafka has the documents.
     """
 
     profile: str
@@ -88,6 +90,7 @@ class DetectorOptions:
     label_bytes: int = 0
     scope_field: str | None = None
     default_scope: str | None = None
+    repeats_have_new_positions: bool = False
 
     def recall(self, similarity: float) -> float:
         """Return the least probability that a pair with this similarity (by ``measure``) is found."""

@@ -6,6 +6,7 @@ A program owns the only partition of its index, as a daemon owns the partitions 
 import time
 from collections.abc import Collection, Iterator, Sequence
 from contextlib import contextmanager
+from dataclasses import replace
 
 from streamdedup import clock
 from streamdedup.detection.chunks import CHUNK_CHARACTERS, CHUNK_DOCUMENTS, split_documents
@@ -14,8 +15,8 @@ from streamdedup.detection.model import DetectionResult, DetectorOptions, Matche
 from streamdedup.errors import BatchRefused, IndexNotWritable
 from streamdedup.index.contract import Index
 from streamdedup.index.values import Fence, Fingerprint
-from streamdedup.position import Partition
-from streamdedup.wire import Document, Op
+from streamdedup.position import Partition, Position
+from streamdedup.wire import Document
 
 #: The one partition of all documents.
 _PARTITION = Partition("library", 0)
@@ -24,6 +25,8 @@ _PARTITION = Partition("library", 0)
 _GENERATION = 1
 #: Age at which a fence is renewed, in seconds; the fence lives for 7 days.
 _RENEWAL_S = 86_400.0
+#: Failed calls that are remembered: threads that share an index may each have one.
+_MOST_UNFINISHED = 16
 _TAKEN_OVER = (
     "another program has taken the right to write to this index, or this one has not written for 7 days. One program "
     "at a time writes to an index: let one process add all documents, or give each its own index with name=...; to "
@@ -38,38 +41,50 @@ class IndexWriter:
     """Writes an index as the owner of its only partition.
 
     A call's offsets are reserved in the high-water mark before the call writes, so that no later writer gives the
-    same offsets to other documents. After a failed ``add`` the writer remembers the documents with their positions, and
+    same offsets to other documents. After a failed ``add`` the writer remembers the call with its positions, and
     the index the pending matches: a repeated call has the same positions, and returns the same pairs.
+
+    A call that is repeated by another program, or is forgotten, has other positions. Its documents are looked up again
+    (``repeats_have_new_positions``), because their first insertion may have ended between entry and buckets.
     """
 
     def __init__(self, options: DetectorOptions, store: Index, fingerprint: Fingerprint) -> None:
         self._store = store
         self._fingerprint = fingerprint
-        self._detector = Detector(options, store)
+        self._detector = Detector(replace(options, repeats_have_new_positions=True), store)
         #: Fence of the first write, also for all later ones (``_ensured_fence``); None before it.
         self._fence: Fence | None = None
         self._fenced_at_s = 0.0  # monotonic time of the last renewal
         self._next_offset = 0  # of the next document; begins at the high-water mark of the first fence
         self._is_refused = False
-        #: Documents of the last ``add`` if it failed.
-        self._unfinished: list[Document] = []
+        #: Positions of the failed calls of ``add`` by their documents. Those of an id are greater than all
+        #: positions at which other calls wrote the id since (``_place_behind``).
+        self._unfinished: dict[tuple[Added, ...], list[Position]] = {}
 
     def add(self, added: Sequence[Added]) -> list[Matches]:
         """Insert documents with valid fields; return the matches of each, also when a failed call is repeated."""
         if not added:
             return []
         fence = self._ensured_fence()
-        if added != list(map(_added_from, self._unfinished)):
-            # Not a repeated call.
-            self._unfinished = self._reserve_positions(added, fence)
-        documents = self._unfinished
+        call = tuple(added)
+        # The same positions for a repeated call.
+        positions = self._unfinished.get(call) or self._reserve_positions(len(call), fence)
+        self._place_behind({document_id for document_id, *_ in call}, fence, repeated=call)
+        self._unfinished[call] = positions
+        if len(self._unfinished) > _MOST_UNFINISHED:
+            del self._unfinished[next(iter(self._unfinished))]
+        now_ms = clock.now_ms()
+        documents = [
+            Document(document_id, text, position, now_ms, source=source, scope=scope)
+            for (document_id, text, source, scope), position in zip(call, positions, strict=True)
+        ]
         result = DetectionResult()
         with self._refusals():
             for chunk in split_documents(documents, CHUNK_DOCUMENTS, CHUNK_CHARACTERS):
                 result += self._detector.index(self._detector.prepare(chunk), {_PARTITION: fence})
             # Deletes pending matches; the high-water mark was raised before (``_reserve_positions``).
             self._store.finish({}, result.pending_positions, [fence])
-        self._unfinished = []
+        del self._unfinished[call]
         if result.refused:
             # A document number that belongs to another id, which is rare. The other documents are indexed; their pairs
             # are claimed, and no later call returns them.
@@ -87,19 +102,24 @@ class IndexWriter:
         if not ids:
             return
         fence = self._ensured_fence()
-        documents = self._reserve_positions([(document_id, "", None, None) for document_id in ids], fence, op="delete")
-        self._place_behind_deletions(set(ids), fence)
+        positions, now_ms = self._reserve_positions(len(ids), fence), clock.now_ms()
+        documents = [
+            Document(document_id, "", position, now_ms, "delete")
+            for document_id, position in zip(ids, positions, strict=True)
+        ]
+        self._place_behind(set(ids), fence)
         with self._refusals():
             for chunk in split_documents(documents, CHUNK_DOCUMENTS, CHUNK_CHARACTERS):
                 result = self._detector.delete(chunk, {_PARTITION: fence})
                 self._store.finish({}, result.pending_positions, [fence])
 
-    def _place_behind_deletions(self, ids: Collection[str], fence: Fence) -> None:
-        """Give deleted documents of a failed ``add`` new positions, at which a repeated ``add`` inserts them again."""
-        again = [_added_from(document) for document in self._unfinished if document.id in ids]
-        if again:
-            placed = iter(self._reserve_positions(again, fence))
-            self._unfinished = [next(placed) if document.id in ids else document for document in self._unfinished]
+    def _place_behind(self, ids: Collection[str], fence: Fence, repeated: tuple[Added, ...] = ()) -> None:
+        """Give documents of failed calls new positions, at which a later repetition replaces what this call writes."""
+        for call, positions in self._unfinished.items():
+            rows = [row for row, (document_id, *_) in enumerate(call) if document_id in ids]
+            if rows and call != repeated:
+                for row, position in zip(rows, self._reserve_positions(len(rows), fence), strict=True):
+                    positions[row] = position
 
     def _ensured_fence(self) -> Fence:
         """Set the fence in the index before the first write, and again once a day; return the first one."""
@@ -127,18 +147,14 @@ class IndexWriter:
         self._store.open(self._fingerprint, create=False)
         return fence
 
-    def _reserve_positions(self, documents: Sequence[Added], fence: Fence, op: Op = "upsert") -> list[Document]:
-        """Reserve positions in the index, so that no later call by any writer uses them; return documents there."""
-        start, now_ms = self._next_offset, clock.now_ms()
-        end = start + len(documents)
+    def _reserve_positions(self, count: int, fence: Fence) -> list[Position]:
+        """Reserve positions in the index, so that no later call by any writer uses them."""
+        start, end = self._next_offset, self._next_offset + count
         with self._refusals():
             # Raises the mark in the index alone: that of ``fence`` stays lower, so the documents emit their pairs.
             self._store.finish({_PARTITION: end}, positions=[], fences=[fence])
         self._next_offset = end
-        return [
-            Document(document_id, text, fence.position_at(offset), now_ms, op, source, scope=scope)
-            for offset, (document_id, text, source, scope) in enumerate(documents, start)
-        ]
+        return [fence.position_at(offset) for offset in range(start, end)]
 
     @contextmanager
     def _refusals(self) -> Iterator[None]:
@@ -148,7 +164,3 @@ class IndexWriter:
         except BatchRefused as error:
             self._is_refused = True
             raise IndexNotWritable(_TAKEN_OVER) from error
-
-
-def _added_from(document: Document) -> Added:
-    return document.id, document.text, document.source, document.scope

@@ -5,7 +5,7 @@ from collections.abc import Callable
 
 import pytest
 
-from streamdedup import Index, Profile
+from streamdedup import Index, Profile, clock
 from streamdedup.detection import writing
 from streamdedup.errors import (
     IndexLost,
@@ -275,6 +275,76 @@ class TestWriters:
         monkeypatch.setattr(suspended._writer._store, "fence", begun_anew)
         with pytest.raises(IndexMismatch, match="shingle_size is 3 in the index and 2"):
             suspended.add([("b", TEXT)])
+
+
+class TestFailedCalls:
+    """Calls of ``add`` that fail or end half-way, and are not repeated at once."""
+
+    OTHER = (("other", "something else entirely here"),)
+    NEW = (("new", f"{TEXT} iris"),)
+
+    @pytest.fixture(params=["memory", "redis"])
+    def opened(self, request) -> Index:
+        """An index with the document ``old``."""
+        index = Index.in_memory(PROFILE) if request.param == "memory" else request.getfixturevalue("connect")()
+        index.add([("old", TEXT)])
+        return index
+
+    @staticmethod
+    def fail(index, step, *calls):
+        """Let calls of ``add`` fail in a step of the store, which it does not carry out."""
+
+        def failing(*_arguments):
+            raise StoreUnavailable("away")
+
+        with pytest.MonkeyPatch.context() as patch:
+            patch.setattr(index._writer._store, step, failing)
+            for documents in calls:
+                with pytest.raises(StoreUnavailable):
+                    index.add(documents)
+
+    @staticmethod
+    def restart(index):
+        """Continue as a program that is started after one was killed."""
+        index._writer = writing.IndexWriter(index._options, index._writer._store, index._fingerprint)
+
+    @pytest.mark.parametrize("step", ["insert_and_look_up", "claim_pairs", "set_clusters"])
+    def test_one_that_is_repeated_after_other_calls_has_its_matches_and_is_found(self, opened, step):
+        second = (("second", f"{TEXT} iris june"),)
+        self.fail(opened, step, self.NEW, second)
+        assert ids(opened.add(self.OTHER)) == [[]]
+        ((of_new, of_second),) = zip(ids(opened.add(self.NEW)), ids(opened.add(second)), strict=True)
+        pairs = [*({"new", match} for match in of_new), *({"second", match} for match in of_second)]
+        assert sorted(map(sorted, pairs)) == [["new", "old"], ["new", "second"], ["old", "second"]]
+        assert ids(opened.lookup([TEXT])) == [["old", "new", "second"]]
+        assert ids(opened.add([("later", TEXT)])) == [["old", "new", "second"]]
+        assert ids(opened.add([*self.NEW, *second])) == [[], []]
+
+    def test_documents_that_a_killed_program_left_in_no_bucket_are_found_once_they_are_added_again(self, opened):
+        changed = [("old", f"{TEXT} kelp")]
+        self.fail(opened, "insert_and_look_up", [*self.NEW, *changed])
+        self.restart(opened)
+        assert ids(opened.add([*self.NEW, *changed])) == [[], ["new"]]
+        assert ids(opened.lookup([TEXT])) == [["new", "old"]]
+        assert ids(opened.add([("later", TEXT)])) == [["new", "old"]]
+        assert ids(opened.add([*self.NEW, *changed])) == [[], []]
+
+    def test_of_the_versions_of_failed_calls_the_one_that_is_repeated_last_stays(self, opened):
+        first, second = [("a", "one two three four five")], [("a", "six seven eight nine ten")]
+        self.fail(opened, "insert_and_look_up", first, second)
+        for documents in (first, second, first):
+            opened.add(documents)
+            assert ids(opened.lookup([first[0][1], second[0][1]])) == [
+                ["a"] * (documents is each) for each in (first, second)
+            ]
+
+    def test_a_call_that_failed_long_ago_adds_documents_of_the_present(self, opened, monkeypatch):
+        self.fail(opened, "insert_entries", self.NEW)
+        opened.add(self.OTHER)
+        later_ms = clock.now_ms() + 20 * 86_400_000
+        monkeypatch.setattr("streamdedup.clock.now_ms", lambda: later_ms)
+        opened.add(self.NEW)
+        assert {member.id: member.time_ms for member in opened.cluster("new")[0]}["new"] == later_ms
 
 
 class TestIndexesOfDaemons:
