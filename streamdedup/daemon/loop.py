@@ -129,8 +129,9 @@ class Loop:
                 source.keep_membership(POLL_S)  # keeps the partitions, and fetches nothing
                 self._statistics.observe_wait(source)
                 return
-            # Shorter polls while the daemon waits, such as for its first partitions, finish joining the group sooner.
-            batch = self._reader.poll(source, POLL_S if self.readiness.awaited is None else JOINING_POLL_S)
+            # Not also in a wait for the store: a fetch takes longer, and a poll without its records would end the wait.
+            is_joining = self.readiness.awaited is not None and not source.assigned()
+            batch = self._reader.poll(source, JOINING_POLL_S if is_joining else POLL_S)
             # Asks the indexes at intervals, also in an idle daemon, and raises if they do not answer.
             self._statistics.observe(source, batch)
             if self._recovery.recover_if_lost(source):

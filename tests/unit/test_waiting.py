@@ -10,10 +10,12 @@ from streamdedup.daemon import statistics as statistics_module
 from streamdedup.daemon.breaker import BreakerOptions
 from streamdedup.daemon.lags import REFRESH_S
 from streamdedup.daemon.metrics import Awaited
+from streamdedup.daemon.read_ahead import JOINING_POLL_S
 from streamdedup.errors import BrokerMisconfigured, Rejoin, StoreUnavailable
-from streamdedup.kafka.protocols import Message, SourceStats
+from streamdedup.kafka.protocols import Batch, Message, SourceStats
 from streamdedup.position import Partition
-from tests.turns import CLOCK, GROUP, INPUT, Daemon, Sent, World, killed, store_fails
+from tests.simulation.server import NUMBERED
+from tests.turns import CLOCK, GROUP, INPUT, Daemon, Moment, Sent, World, killed, store_fails
 
 TEXT = "amber birch cedar delta ember fjord grove"
 
@@ -26,6 +28,12 @@ def lags(daemon: Daemon) -> dict[str, float]:
     """The shown lag of each partition."""
     samples = next(iter(daemon.metrics.lag_records.collect())).samples
     return {sample.labels["partition"]: sample.value for sample in samples}
+
+
+def writes_fail(world: World, moment: Moment) -> None:
+    """Fail as a store that answers reads and refuses writes."""
+    if moment.effect in NUMBERED:
+        store_fails(world, moment)
 
 
 def counted_requests(daemon: Daemon) -> list[float]:
@@ -202,6 +210,25 @@ def test_a_daemon_that_rebuilds_its_index_shows_what_comes_in(world):
     world.plan = lambda _number: arrive
     world.run()
     assert seen == [("the index", 7)]
+
+
+def test_a_fetch_that_takes_longer_than_a_poll_for_partitions_does_not_end_the_wait_for_the_store(world, daemon):
+    poll = daemon.source.poll
+
+    def slow(timeout_s, *limit):
+        return poll(timeout_s, *limit) if timeout_s > JOINING_POLL_S else Batch()
+
+    daemon.source.poll = slow
+    world.plan = lambda _number: writes_fail
+    world.send(*documents(2, first=3))
+    with capture_logs() as logged:
+        for _ in range(6):
+            world.turn(daemon)
+    assert [line["event"] for line in logged if line["event"] in {"waiting", "at_work"}] == ["waiting"]
+    assert daemon.loop.readiness.awaited is Awaited.STORE
+    world.plan = lambda _number: None
+    world.run()
+    assert daemon.loop.readiness.awaited is None
 
 
 def test_without_kafka_the_last_lags_stay_and_their_time_with_them(world, daemon, monkeypatch):
