@@ -29,6 +29,7 @@ many alerts: ``slow_start`` begins again at one record.
 
 import time
 from collections.abc import Callable, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import replace
 
 import structlog
@@ -128,6 +129,8 @@ class Loop:
             if self.readiness.halted is not None:
                 source.keep_membership(POLL_S)  # keeps the partitions, and fetches nothing
                 self._statistics.observe_wait(source)
+                with suppress(StoreUnavailable):
+                    self._statistics.observe_indexes()
                 return
             # Not also in a wait for the store: a fetch takes longer, and a poll without its records would end the wait.
             is_joining = self.readiness.awaited is not None and not source.assigned()

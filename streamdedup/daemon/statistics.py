@@ -145,23 +145,24 @@ class Statistics:
 
     def observe(self, source: Source, batch: Batch) -> None:
         """Show numbers of the source, ask the indexes for theirs every ``_STATS_S``, log the summary when it is due."""
-        stats = source.stats()
-        self._metrics.rebalances.inc(stats.rebalances_count - self._rebalances_count)
-        self._rebalances_count = stats.rebalances_count
-        self._metrics.partitions_assigned.set(len(source.assigned()))
+        self._observe_membership(source)
         self.lags.observe(source, batch)
         self._repeats.write_counts()
-        now_s = self._monotonic()
-        if now_s - self._stats_at_s >= _STATS_S:
-            self._stats_at_s = now_s
-            self._observe_indexes()
+        self.observe_indexes()
         self._log_summary()
 
     def observe_wait(self, source: Source | None) -> None:
-        """Refresh the lags from ``source`` (None during a wait for Kafka); log the summary when it is due."""
+        """Show numbers of ``source`` (None during a wait for Kafka); log the summary when it is due."""
         if source is not None:
+            self._observe_membership(source)
             self.lags.refresh(source)
         self._log_summary()
+
+    def _observe_membership(self, source: Source) -> None:
+        count = source.stats().rebalances_count
+        self._metrics.rebalances.inc(count - self._rebalances_count)
+        self._rebalances_count = count
+        self._metrics.partitions_assigned.set(len(source.assigned()))
 
     def _log_summary(self) -> None:
         now_s = self._monotonic()
@@ -170,7 +171,12 @@ class Statistics:
             log.info("summary", **self._summary, lag=sum(self.lags.shown.values()))
             self._summary.clear()
 
-    def _observe_indexes(self) -> None:
+    def observe_indexes(self) -> None:
+        """Ask the indexes for their numbers every ``_STATS_S``."""
+        now_s = self._monotonic()
+        if now_s - self._stats_at_s < _STATS_S:
+            return
+        self._stats_at_s = now_s
         for profile, index in self._indexes.items():
             self._metrics.index_documents.labels(profile).set(index.count_documents())
         if self._indexes:

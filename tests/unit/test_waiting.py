@@ -195,6 +195,24 @@ def test_a_halted_daemon_shows_what_comes_in():
     assert lags(daemon)["0"] == 4
 
 
+def test_a_halted_daemon_shows_its_partitions_and_the_size_of_the_index(world, daemon):
+    daemon.loop.readiness.halted = "for the test"
+    assert daemon.metric("partitions_assigned") == 2
+    world.turn(world.start("b"))
+    (index,) = daemon.loop._statistics._indexes.values()
+
+    def store_away() -> int:
+        raise StoreUnavailable("made to fail")
+
+    for count_documents in (lambda: 42, store_away):
+        index.count_documents = count_documents
+        CLOCK.now_s += 10
+        world.turn(daemon)
+        assert daemon.metric("partitions_assigned") == 1
+        assert daemon.metric("index_documents") == 42
+    assert daemon.loop.readiness.awaited is None
+
+
 def test_a_daemon_that_rebuilds_its_index_shows_what_comes_in(world):
     world.server.go_back(None)
     daemon, seen = world.start_later(on_index_lost="rebuild"), []
