@@ -244,7 +244,7 @@ class Metrics(MetricSet):
     )
     batch_seconds = DeclaredMetric(
         Histogram,
-        "Time of a batch by stage: poll, prepare, index, publish; ahead: prepare of the next batch in a thread.",
+        "Time by stage: poll, publish of a batch; prepare, index of a chunk; ahead: prepare of a batch in a thread.",
         "One stage grows: index is the store, publish is Kafka; [lag grows](operating.md#lag-grows).",
         "stage",
         buckets=_STAGE_BUCKETS,
