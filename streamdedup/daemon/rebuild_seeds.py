@@ -12,14 +12,17 @@ from msgspec import structs
 
 from streamdedup.daemon.batch import Pipeline
 from streamdedup.detection.entry_chunks import read_chunks
+from streamdedup.detection.lifecycle import incarnation_after
 from streamdedup.detection.model import document_number, pair_key, pair_side, published_pair_key
 from streamdedup.index.documents import EMPTY_CONTENT, IndexEntry, deletion_marker
 from streamdedup.index.values import PUBLISHED, Fence
-from streamdedup.position import Position
+from streamdedup.position import Partition, Position
 from streamdedup.wire import Alert, AlertDocument, Match
 
 #: Number of alerts or claims at which ``rebuild_run`` writes; those of one poll may exceed it.
 _FULL = 5_000
+#: Records behind a committed offset that may be in a batch in progress: several of the largest batches.
+_UNREAD_RECORDS = 20_000
 #: In place of the hashes of entries that are held together; the texts of the documents of 5,000 alerts may be long.
 _NO_HASHES = EMPTY_CONTENT.sketch
 
@@ -40,6 +43,7 @@ class Seeds:
         #: By document number: time of the last alert that tells the document's incarnation, and the incarnation. Only
         #: for documents to which some alert gives another incarnation than the first.
         self._incarnations: dict[int, tuple[int, str]] = {}
+        self._unread: dict[Partition, frozenset[bytes]] = {}
 
     @property
     def is_full(self) -> bool:
@@ -91,15 +95,34 @@ class Seeds:
         self._alerts.clear()
 
     def restore_incarnations(self, tick: Callable[[], None]) -> None:
-        """Give incarnations to documents whose deletion was not replayed, because Kafka no longer has its record."""
+        """Give incarnations to documents whose deletion was not replayed, because Kafka no longer has its record.
+
+        Not where the deletion is still to be read: a batch was in progress when the index was lost, and an alert of
+        another partition names an incarnation of this batch.
+        """
         incarnations = {number: bytes.fromhex(text) for number, (_, text) in self._incarnations.items() if text}
         index = self._pipeline.index
         for entries in read_chunks(index, incarnations):
             tick()
             # A deletion that was replayed has given the document an incarnation.
             lacking = [entry for entry in entries.values() if not entry.deleted and entry.content.incarnation is None]
-            restored = [_restored(entry, incarnations[entry.number]) for entry in lacking]
+            restored = [
+                _restored(entry, name)
+                for entry in lacking
+                if (name := incarnations[entry.number]) not in self._unread_incarnations(entry.position.topic_partition)
+            ]
             index.replace_entries(list(chain.from_iterable(restored)), self._fences)
+
+    def _unread_incarnations(self, partition: Partition) -> frozenset[bytes]:
+        """Return the names of the incarnations that deletions in a batch in progress begin."""
+        if partition not in self._unread:
+            self._unread[partition] = frozenset(
+                incarnation_after(fence.position_at(fence.high_water_mark + number))
+                for fence in self._fences
+                if fence.partition == partition
+                for number in range(_UNREAD_RECORDS)
+            )
+        return self._unread[partition]
 
 
 def _is_of_version(alert: Alert, entry: IndexEntry, entries: Mapping[int, IndexEntry]) -> bool:

@@ -266,6 +266,11 @@ def _is_inserted_elsewhere(document: Document, state: InsertState, stored: Index
     )
 
 
+def incarnation_after(deletion: Position) -> bytes:
+    """Return the name of the incarnation of a document after a deletion; each deletion begins another one."""
+    return blake2b(deletion.key.encode(), digest_size=8).digest()
+
+
 def with_incarnation(entry: IndexEntry, stored: IndexEntry) -> IndexEntry:
     """Return a version with the incarnation of its document; ``stored`` is an earlier version or a deletion marker.
 
@@ -273,8 +278,7 @@ def with_incarnation(entry: IndexEntry, stored: IndexEntry) -> IndexEntry:
     versions belong to the same incarnation.
     """
     if stored.deleted:
-        # Named by the position of the deletion, so that each deletion begins another incarnation.
-        incarnation: bytes | None = blake2b(stored.position.key.encode(), digest_size=8).digest()
+        incarnation: bytes | None = incarnation_after(stored.position)
     else:
         incarnation = stored.content.incarnation
     if incarnation is None:
