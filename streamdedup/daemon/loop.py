@@ -59,6 +59,7 @@ from streamdedup.errors import (
     ProducerFenced,
     RegistryUnavailable,
     Rejoin,
+    StoreMisconfigured,
     StoreUnavailable,
 )
 from streamdedup.index.values import Fence
@@ -129,10 +130,11 @@ class Loop:
             if self.readiness.halted is not None:
                 source.keep_membership(POLL_S)  # keeps the partitions, and fetches nothing
                 self._statistics.observe_wait(source)
-                with suppress(StoreUnavailable):
+                with suppress(StoreUnavailable, StoreMisconfigured):  # a restart would publish the dead letters
                     self._statistics.observe_indexes()
                 return
-            # Not also in a wait for the store: a fetch takes longer, and a poll without its records would end the wait.
+            # Short polls finish joining the group sooner. With partitions, a short poll may end before the fetch of the
+            # batch that was undone: the turn would count as a success, and end the wait for the store.
             is_joining = self.readiness.awaited is not None and not source.assigned()
             batch = self._reader.poll(source, JOINING_POLL_S if is_joining else POLL_S)
             # Asks the indexes at intervals, also in an idle daemon, and raises if they do not answer.

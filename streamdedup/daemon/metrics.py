@@ -244,7 +244,8 @@ class Metrics(MetricSet):
     )
     batch_seconds = DeclaredMetric(
         Histogram,
-        "Time by stage: poll, publish of a batch; prepare, index of a chunk; ahead: prepare of a batch in a thread.",
+        "Time by stage: poll (also without records), publish of a batch; prepare, index of a chunk, index also of the "
+        "announcement; ahead: prepare of a batch in a thread.",
         "One stage grows: index is the store, publish is Kafka; [lag grows](operating.md#lag-grows).",
         "stage",
         buckets=_STAGE_BUCKETS,

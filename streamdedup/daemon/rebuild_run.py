@@ -18,7 +18,7 @@ from streamdedup import clock
 from streamdedup.daemon.attempts import AttemptIds, attempt_id_of, attempt_ms
 from streamdedup.daemon.batch import BatchProcessor, FailedRecord, Pipeline, decode_batch
 from streamdedup.daemon.losses import Gap
-from streamdedup.daemon.rebuild_seeds import Seeds
+from streamdedup.daemon.rebuild_seeds import UNREAD_OFFSETS, Seeds
 from streamdedup.daemon.rebuild_window import (
     WindowFilter,
     rebuild_window,
@@ -38,9 +38,6 @@ from streamdedup.wire import Alert, AlertReader, ErrorCode, decode_alert
 #: Alerts are read from this long before a gap, in milliseconds, because the clocks of daemons may differ: an hour.
 _CLOCKS_MS = 3_600_000
 
-#: Offsets from the committed one on whose records may have pending matches: twice the largest batch, because markers
-#: of transactions take offsets too.
-_PENDING_RECORDS = 20_000
 #: Why an alert in Avro cannot be read, although another registry may have its schema.
 _NO_SCHEMA = frozenset({ErrorCode.UNKNOWN_SCHEMA, ErrorCode.FOREIGN_FRAMING})
 
@@ -302,7 +299,7 @@ class RebuildRun:
         for fence in fences:
             self._tick()
             first = fence.high_water_mark
-            pending = [(fence.position_at(offset), nothing) for offset in range(first, first + _PENDING_RECORDS)]
+            pending = [(fence.position_at(offset), nothing) for offset in range(first, first + UNREAD_OFFSETS)]
             saved = index.save_pending_matches(pending, [fence])
             if any(document_number(name, match.id) in numbers for own in saved for match in own.matches.values()):
                 return True

@@ -5,7 +5,7 @@ incarnations at the end. A change of the fields in ``wire.alerts`` also touches 
 """
 
 import math
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from itertools import chain
 
 from msgspec import structs
@@ -16,13 +16,14 @@ from streamdedup.detection.lifecycle import incarnation_after
 from streamdedup.detection.model import document_number, pair_key, pair_side, published_pair_key
 from streamdedup.index.documents import EMPTY_CONTENT, IndexEntry, deletion_marker
 from streamdedup.index.values import PUBLISHED, Fence
-from streamdedup.position import Partition, Position
+from streamdedup.position import Position
 from streamdedup.wire import Alert, AlertDocument, Match
 
 #: Number of alerts or claims at which ``rebuild_run`` writes; those of one poll may exceed it.
 _FULL = 5_000
-#: Records behind a committed offset that may be in a batch in progress: several of the largest batches.
-_UNREAD_RECORDS = 20_000
+#: Offsets behind a committed one that may be those of a batch in progress: twice those of the largest batch, because
+#: markers of transactions take offsets too.
+UNREAD_OFFSETS = 20_000
 #: In place of the hashes of entries that are held together; the texts of the documents of 5,000 alerts may be long.
 _NO_HASHES = EMPTY_CONTENT.sketch
 
@@ -43,7 +44,6 @@ class Seeds:
         #: By document number: time of the last alert that tells the document's incarnation, and the incarnation. Only
         #: for documents to which some alert gives another incarnation than the first.
         self._incarnations: dict[int, tuple[int, str]] = {}
-        self._unread: dict[Partition, frozenset[bytes]] = {}
 
     @property
     def is_full(self) -> bool:
@@ -97,32 +97,29 @@ class Seeds:
     def restore_incarnations(self, tick: Callable[[], None]) -> None:
         """Give incarnations to documents whose deletion was not replayed, because Kafka no longer has its record.
 
-        Not where the deletion is still to be read: a batch was in progress when the index was lost, and an alert of
-        another partition names an incarnation of this batch.
+        A document whose deletion is still unread gets none: it is the version before the deletion. Alerts may name its
+        next incarnation already: the batch with the deletion was indexed and not committed, and another partition has
+        matched the document and published.
         """
-        incarnations = {number: bytes.fromhex(text) for number, (_, text) in self._incarnations.items() if text}
+        named = {number: bytes.fromhex(text) for number, (_, text) in self._incarnations.items() if text}
+        unread = self._unread_incarnations(set(named.values()), tick)
+        incarnations = {number: name for number, name in named.items() if name not in unread}
         index = self._pipeline.index
         for entries in read_chunks(index, incarnations):
             tick()
             # A deletion that was replayed has given the document an incarnation.
             lacking = [entry for entry in entries.values() if not entry.deleted and entry.content.incarnation is None]
-            restored = [
-                _restored(entry, name)
-                for entry in lacking
-                if (name := incarnations[entry.number]) not in self._unread_incarnations(entry.position.topic_partition)
-            ]
+            restored = [_restored(entry, incarnations[entry.number]) for entry in lacking]
             index.replace_entries(list(chain.from_iterable(restored)), self._fences)
 
-    def _unread_incarnations(self, partition: Partition) -> frozenset[bytes]:
-        """Return the names of the incarnations that deletions in a batch in progress begin."""
-        if partition not in self._unread:
-            self._unread[partition] = frozenset(
-                incarnation_after(fence.position_at(fence.high_water_mark + number))
-                for fence in self._fences
-                if fence.partition == partition
-                for number in range(_UNREAD_RECORDS)
-            )
-        return self._unread[partition]
+    def _unread_incarnations(self, names: Collection[bytes], tick: Callable[[], None]) -> set[bytes]:
+        """Return those of the incarnations that an unread deletion begins."""
+        unread: set[bytes] = set()
+        for fence in self._fences if names else ():
+            tick()
+            deletions = (fence.position_at(fence.high_water_mark + number) for number in range(UNREAD_OFFSETS))
+            unread.update(name for name in map(incarnation_after, deletions) if name in names)
+        return unread
 
 
 def _is_of_version(alert: Alert, entry: IndexEntry, entries: Mapping[int, IndexEntry]) -> bool:

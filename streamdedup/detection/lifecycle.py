@@ -55,11 +55,11 @@ class Lifecycle:
         documents = [*prepared.documents, *appended.documents]
         results = [*inserted, *appended.results]
         # 3. Replace.
-        always = self._options.repeats_have_new_positions
+        compares = self._options.compares_redeliveries
         entries = [
             entry
             if result.previous is None
-            else _resolved_entry(document, entry, result.state, result.previous, always)
+            else _resolved_entry(document, entry, result.state, result.previous, compares)
             for document, entry, result in zip(documents, [*prepared.entries, *appended.entries], results, strict=True)
         ]
         self._replace(documents, entries, results, fences)
@@ -74,7 +74,7 @@ class Lifecycle:
             states=[result.state for result in results],
             band_keys=band_keys,
             skips=skips,
-            looked_up=_looked_up(documents, skips, results, always),
+            looked_up=_looked_up(documents, skips, results, compares),
             refused=[*appended.refused, *collisions],
             missing_positions=appended.missing_positions,
         )
@@ -213,7 +213,7 @@ def _is_foreign(document: Document, stored: IndexEntry | None) -> bool:
 
 
 def _looked_up(
-    documents: Sequence[Document], skips: Mapping[int, Skip], results: Sequence[InsertResult], always: bool
+    documents: Sequence[Document], skips: Mapping[int, Skip], results: Sequence[InsertResult], compares: bool
 ) -> list[int]:
     """Return the rows to look up: new, replaced, replayed, or redelivered and compared again; no skipped ones."""
     return [
@@ -222,13 +222,13 @@ def _looked_up(
         if row not in skips
         and (
             result.state in _LOOKED_UP_STATES
-            or _is_compared_again(documents[row], result.state, result.previous, always)
+            or _is_compared_again(documents[row], result.state, result.previous, compares)
         )
     ]
 
 
 def _resolved_entry(
-    document: Document, entry: IndexEntry, state: InsertState, stored: IndexEntry, always: bool
+    document: Document, entry: IndexEntry, state: InsertState, stored: IndexEntry, compares: bool
 ) -> IndexEntry:
     """Return the entry with which a row goes on, looked up and compared, where the index had an entry before.
 
@@ -242,17 +242,18 @@ def _resolved_entry(
         return with_incarnation(entry, stored)
     if state is InsertState.REPLAYED:
         return structs.replace(entry, time_ms=stored.time_ms, content=stored.content)
-    return stored if _is_compared_again(document, state, stored, always) else entry
+    return stored if _is_compared_again(document, state, stored, compares) else entry
 
 
-def _is_compared_again(document: Document, state: InsertState, stored: IndexEntry | None, always: bool) -> bool:
+def _is_compared_again(document: Document, state: InsertState, stored: IndexEntry | None, compares: bool) -> bool:
     """Tell whether a redelivered document is looked up and compared all the same.
 
     - It was inserted elsewhere: the index may have been lost during the first attempt at this position, and the other
       partition may have inserted the document silently since, below its high-water mark.
-    - ``always``: the call that stored the entry may have ended before the buckets (``repeats_have_new_positions``).
+    - ``compares`` (``DetectorOptions.compares_redeliveries``): the call that stored the entry may have ended before the
+      buckets.
     """
-    if always and state is InsertState.REDELIVERED and stored is not None:
+    if compares and state is InsertState.REDELIVERED and stored is not None:
         return True
     return _is_inserted_elsewhere(document, state, stored)
 

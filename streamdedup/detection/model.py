@@ -67,8 +67,9 @@ class DetectorOptions:
         label_bytes: Most UTF-8 bytes in a label; 0 for no captions (``captions``).
         scope_field: Field with the scope; None where all documents are compared (``scope``).
         default_scope: Scope for documents without one; None where each needs one.
-        repeats_have_new_positions: Whether the documents of a killed call may come again from the same partition at
-            other positions, so that a redelivery is looked up too; not where Kafka has the documents.
+        compares_redeliveries: Whether a document that the index has with the same text is compared again. In an index
+            of a program, a call that ended half-way may have left the document in no bucket, and is repeated at new
+            positions. Records of Kafka come again at their earlier positions, which need no second comparison.
     """
 
     profile: str
@@ -90,7 +91,7 @@ class DetectorOptions:
     label_bytes: int = 0
     scope_field: str | None = None
     default_scope: str | None = None
-    repeats_have_new_positions: bool = False
+    compares_redeliveries: bool = False
 
     def recall(self, similarity: float) -> float:
         """Return the least probability that a pair with this similarity (by ``measure``) is found."""

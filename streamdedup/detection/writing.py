@@ -7,6 +7,8 @@ import time
 from collections.abc import Collection, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import replace
+from hashlib import blake2b
+from typing import NamedTuple
 
 from streamdedup import clock
 from streamdedup.detection.chunks import CHUNK_CHARACTERS, CHUNK_DOCUMENTS, split_documents
@@ -37,6 +39,16 @@ _TAKEN_OVER = (
 Added = tuple[str, str, str | None, str | None]
 
 
+class _UnfinishedCall(NamedTuple):
+    """A call of ``add`` that has failed: the ids of its documents, and their positions.
+
+    The position of an id is greater than all at which other calls have written the id since (``_place_behind``).
+    """
+
+    ids: list[str]
+    positions: list[Position]
+
+
 class IndexWriter:
     """Writes an index as the owner of its only partition.
 
@@ -45,38 +57,37 @@ class IndexWriter:
     the index the pending matches: a repeated call has the same positions, and returns the same pairs.
 
     A call that is repeated by another program, or is forgotten, has other positions. Its documents are looked up again
-    (``repeats_have_new_positions``), because their first insertion may have ended between entry and buckets.
+    (``compares_redeliveries``), because their first insertion may have ended between entry and buckets.
     """
 
     def __init__(self, options: DetectorOptions, store: Index, fingerprint: Fingerprint) -> None:
         self._store = store
         self._fingerprint = fingerprint
-        self._detector = Detector(replace(options, repeats_have_new_positions=True), store)
+        self._detector = Detector(replace(options, compares_redeliveries=True), store)
         #: Fence of the first write, also for all later ones (``_ensured_fence``); None before it.
         self._fence: Fence | None = None
         self._fenced_at_s = 0.0  # monotonic time of the last renewal
         self._next_offset = 0  # of the next document; begins at the high-water mark of the first fence
         self._is_refused = False
-        #: Positions of the failed calls of ``add`` by their documents. Those of an id are greater than all
-        #: positions at which other calls wrote the id since (``_place_behind``).
-        self._unfinished: dict[tuple[Added, ...], list[Position]] = {}
+        #: The failed calls of ``add``, by a digest of their documents.
+        self._unfinished: dict[bytes, _UnfinishedCall] = {}
 
     def add(self, added: Sequence[Added]) -> list[Matches]:
         """Insert documents with valid fields; return the matches of each, also when a failed call is repeated."""
         if not added:
             return []
         fence = self._ensured_fence()
-        call = tuple(added)
-        # The same positions for a repeated call.
-        positions = self._unfinished.get(call) or self._reserve_positions(len(call), fence)
-        self._place_behind({document_id for document_id, *_ in call}, fence, repeated=call)
-        self._unfinished[call] = positions
-        if len(self._unfinished) > _MOST_UNFINISHED:
+        ids, digest = [document_id for document_id, *_ in added], _digest(added)
+        # A repeated call has the same positions.
+        call = self._unfinished.get(digest) or _UnfinishedCall(ids, self._reserve_positions(len(ids), fence))
+        self._place_behind(set(ids), fence, repeated=call)
+        self._unfinished[digest] = call
+        if len(self._unfinished) > _MOST_UNFINISHED + 1:  # with this one, which has not failed
             del self._unfinished[next(iter(self._unfinished))]
         now_ms = clock.now_ms()
         documents = [
             Document(document_id, text, position, now_ms, source=source, scope=scope)
-            for (document_id, text, source, scope), position in zip(call, positions, strict=True)
+            for (document_id, text, source, scope), position in zip(added, call.positions, strict=True)
         ]
         result = DetectionResult()
         with self._refusals():
@@ -84,7 +95,7 @@ class IndexWriter:
                 result += self._detector.index(self._detector.prepare(chunk), {_PARTITION: fence})
             # Deletes pending matches; the high-water mark was raised before (``_reserve_positions``).
             self._store.finish({}, result.pending_positions, [fence])
-        del self._unfinished[call]
+        del self._unfinished[digest]
         if result.refused:
             # A document number that belongs to another id, which is rare. The other documents are indexed; their pairs
             # are claimed, and no later call returns them.
@@ -113,13 +124,13 @@ class IndexWriter:
                 result = self._detector.delete(chunk, {_PARTITION: fence})
                 self._store.finish({}, result.pending_positions, [fence])
 
-    def _place_behind(self, ids: Collection[str], fence: Fence, repeated: tuple[Added, ...] = ()) -> None:
+    def _place_behind(self, ids: Collection[str], fence: Fence, repeated: "_UnfinishedCall | None" = None) -> None:
         """Give documents of failed calls new positions, at which a later repetition replaces what this call writes."""
-        for call, positions in self._unfinished.items():
-            rows = [row for row, (document_id, *_) in enumerate(call) if document_id in ids]
-            if rows and call != repeated:
+        for call in self._unfinished.values():
+            rows = [row for row, document_id in enumerate(call.ids) if document_id in ids]
+            if rows and call is not repeated:
                 for row, position in zip(rows, self._reserve_positions(len(rows), fence), strict=True):
-                    positions[row] = position
+                    call.positions[row] = position
 
     def _ensured_fence(self) -> Fence:
         """Set the fence in the index before the first write, and again once a day; return the first one."""
@@ -164,3 +175,10 @@ class IndexWriter:
         except BatchRefused as error:
             self._is_refused = True
             raise IndexNotWritable(_TAKEN_OVER) from error
+
+
+def _digest(added: Sequence[Added]) -> bytes:
+    digest = blake2b(digest_size=16)
+    for fields in added:
+        digest.update(repr(fields).encode())
+    return digest.digest()

@@ -175,7 +175,7 @@ def force_close(producer: Any) -> None:
 # Record batches that the client cannot parse
 
 
-def step_past_unreadable(consumer: Any, max_offsets: int) -> list[UnreadableRange]:
+def step_past_unreadable(consumer: Any, max_offsets: int, *, keeps_rests: bool = True) -> list[UnreadableRange]:
     """Make a consumer return unreadable offsets as ``UnreadableRange`` in place of records; limit a poll's bytes.
 
     Returns the list of the present poll's ranges: the caller empties it before each poll, and need not search records
@@ -186,11 +186,12 @@ def step_past_unreadable(consumer: Any, max_offsets: int) -> list[UnreadableRang
     raises an error that names no offset and keeps the exhausted parser, so that no later poll returns, even with a
     timeout.
 
-    One poll returns at most ``max_offsets`` unreadable offsets; later polls return the following ones.
+    One poll returns at most ``max_offsets`` unreadable offsets; later polls return the following ones. For
+    ``keeps_rests`` see ``UnreadableOffsets``.
 
     Test: ``TestT8T9RecordsThatTheClientCannotParse``.
     """
-    unreadable = UnreadableOffsets(max_offsets)
+    unreadable = UnreadableOffsets(max_offsets, keeps_rests)
     budget = PollBudget()
     consumer._fetcher.PartitionRecords = partial(_PartitionRecords, unreadable, budget)
     _keep_unparsed(consumer._fetcher, budget)
@@ -219,7 +220,8 @@ def _keep_unparsed(fetcher: Any, budget: PollBudget) -> None:
         budget.renew()
         try:
             records, is_partial = fetched_records(*arguments, **options)
-            return records, is_partial or bool(kept)  # else the client asks for more, up to a fetch of each partition
+            # If true, the client fetches no more: else fetches would wait here for each partition, up to all.
+            return records, is_partial or bool(kept)
         finally:
             fetcher._completed_fetches.extendleft(reversed(kept))
             kept.clear()

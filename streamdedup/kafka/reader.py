@@ -61,13 +61,15 @@ class _Reader:
     ``changes`` override the configuration of the client.
     """
 
-    def __init__(self, options: KafkaOptions, **changes: Any) -> None:
+    def __init__(self, options: KafkaOptions, *, keeps_rests: bool = True, **changes: Any) -> None:
         cap_client_logging()
         self._options = options
         config = options.reader() | changes
         self._consumer = compat.build(KafkaConsumer, config, options)
         # A list that the client fills during a poll; empty it before each poll.
-        self._unreadable = compat.step_past_unreadable(self._consumer, max_offsets=config["max_poll_records"])
+        self._unreadable = compat.step_past_unreadable(
+            self._consumer, config["max_poll_records"], keeps_rests=keeps_rests
+        )
 
     def close(self) -> None:
         """Close the client; takes at most ``close_timeout_s``, never raises, may be called twice."""
@@ -408,6 +410,7 @@ class RecordFetcher(_Reader):
     def __init__(self, options: KafkaOptions) -> None:
         super().__init__(
             options,
+            keeps_rests=False,
             # Not "earliest": an expired record is reported as gone, and not replaced by another record.
             auto_offset_reset="none",
             fetch_max_wait_ms=FETCH_ONE_WAIT_MS,

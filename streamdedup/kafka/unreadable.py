@@ -30,13 +30,14 @@ class UnreadableOffsets:
 
     Attributes:
         ranges: Those of the present poll.
-        rests: By partition, the range that the limit has left for the next fetch, which must begin with the same record
-            batch. Without it each fetch would decompress the record batch again, and step over earlier records (6
-            million in 15 seconds), for ``max_offsets`` offsets. A reader of single positions (``max_offsets`` 1) has
-            none: the next position may be readable.
+        rests: By partition, the rest of a range that has more than ``max_offsets`` offsets. The next fetch reports it
+            without parsing, if it begins with the same record batch: parsing takes up to 15 seconds (6 million records)
+            for each ``max_offsets`` offsets.
+        keeps_rests: False for a reader of single positions: a record behind an unreadable one may be readable.
     """
 
     max_offsets: int
+    keeps_rests: bool = True
     ranges: list[UnreadableRange] = field(default_factory=list)
     rests: dict[Any, UnreadableRange] = field(default_factory=dict)
 
@@ -44,7 +45,7 @@ class UnreadableOffsets:
         """Add a range to those of the poll, up to ``max_offsets`` offsets in all; return the part that fits, if any."""
         left_count = self.max_offsets - sum(part.last + 1 - part.offset for part in self.ranges)
         end = unreadable.offset + left_count
-        if end <= unreadable.last and self.max_offsets > 1:
+        if end <= unreadable.last and self.keeps_rests:
             self.rests[partition] = replace(unreadable, offset=end)
         parts = [replace(unreadable, last=min(unreadable.last, end - 1))] if left_count > 0 else []
         self.ranges += parts

@@ -338,6 +338,15 @@ class TestFailedCalls:
                 ["a"] * (documents is each) for each in (first, second)
             ]
 
+    @pytest.mark.parametrize(("others_count", "matches"), [(15, ["old"]), (16, [])])
+    def test_the_matches_of_the_last_sixteen_are_kept(self, opened, others_count, matches):
+        others = [[(f"other {number}", f"text {number} of others alone")] for number in range(others_count)]
+        self.fail(opened, "set_clusters", self.NEW)
+        self.fail(opened, "insert_entries", *others)
+        opened.add(self.OTHER)
+        assert ids(opened.add(self.NEW)) == [matches]
+        assert ids(opened.lookup([TEXT])) == [["old", "new"]]
+
     def test_a_call_that_failed_long_ago_adds_documents_of_the_present(self, opened, monkeypatch):
         self.fail(opened, "insert_entries", self.NEW)
         opened.add(self.OTHER)

@@ -22,7 +22,16 @@ from greenlet import getcurrent, greenlet
 
 from streamdedup import clock
 from streamdedup.cli import index as commands
-from streamdedup.daemon import attempts, health, partitions, read_ahead, rebuild, rebuild_run, statistics
+from streamdedup.daemon import (
+    attempts,
+    health,
+    partitions,
+    read_ahead,
+    rebuild,
+    rebuild_run,
+    rebuild_seeds,
+    statistics,
+)
 from streamdedup.daemon.batch import Pipeline
 from streamdedup.daemon.breaker import BreakerOptions
 from streamdedup.daemon.metrics import Awaited
@@ -119,8 +128,8 @@ def simulated() -> Iterator[None]:
     """Replace clock, threads, logs and the servers of the commands while the context is open."""
     patches = [(module, "time", Time()) for module in _TIMED] + [(commands, *patch) for patch in PATCHES.items()]
     patches += [(read_ahead, "ThreadPoolExecutor", AtOnce), (health, "random", _JITTER)]
-    # Most records behind a committed offset for which a gap looks for pending matches; no history has as many.
-    patches += [(rebuild_run, "_PENDING_RECORDS", 200)]
+    # No history has as many records behind a committed offset.
+    patches += [(module, "UNREAD_OFFSETS", 200) for module in (rebuild_run, rebuild_seeds)]
     logging = structlog.get_config()
     structlog.configure(wrapper_class=structlog.make_filtering_bound_logger(50))
     with pytest.MonkeyPatch.context() as patch:

@@ -1202,7 +1202,7 @@ def test_fences_progress_and_incarnations_are_steps_of_a_rebuild(monkeypatch):
     assert count_of(run._fence_committed) == partitions
     assert count_of(lambda: run._window(now_ms=2_000)) == partitions
     assert count_of(lambda: run._fence_uncommitted({})) == 2 * partitions
-    assert count_of(lambda: seeds.restore_incarnations(run._tick)) == 3
+    assert count_of(lambda: seeds.restore_incarnations(run._tick)) == 3 + partitions
 
 
 def test_a_rebuild_announces_its_lineage_also_where_an_operator_has_set_the_offset():

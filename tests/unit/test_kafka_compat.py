@@ -130,10 +130,10 @@ def of_fetch(unreadable, budget, content, offset):
     return compat._PartitionRecords(unreadable, budget, offset, TopicPartition("articles", 2), MemoryRecords(content))
 
 
-def read(content, offset=0, max_offsets=100):
+def read(content, offset=0, max_offsets=100, **options):
     """Offsets that polls return for a partition that holds one batch; a range as its first and last offset."""
     found, end = [], MemoryRecords(content).next_batch().next_offset
-    unreadable, budget = UnreadableOffsets(max_offsets), PollBudget(batch_limits.POLL_BYTES)
+    unreadable, budget = UnreadableOffsets(max_offsets, **options), PollBudget(batch_limits.POLL_BYTES)
     while offset < end:
         parser = of_fetch(unreadable, budget, content, offset)
         unreadable.ranges.clear()
@@ -216,7 +216,9 @@ def test_the_rest_of_a_range_ends_with_its_record_batch():
 
 @pytest.mark.usefixtures("network")
 def test_a_reader_of_single_positions_reads_the_records_behind_an_unreadable_one():
-    assert read(record_batch([BAD, *RECORDS]), max_offsets=1) == [(0, 0), 1, 2, 3]
+    batch = record_batch([BAD, *RECORDS])
+    assert read(batch, max_offsets=1, keeps_rests=False) == [(0, 0), 1, 2, 3]
+    assert read(batch, max_offsets=1) == [(offset, offset) for offset in range(4)]
 
 
 def test_the_ranges_of_one_poll_have_no_more_offsets_together_than_asked_for():

@@ -1,6 +1,7 @@
 """What a daemon shows while it waits: its lag, the end offset less the committed offset, and why it waits."""
 
 import itertools
+from collections.abc import Callable
 
 import pytest
 from structlog.testing import capture_logs
@@ -11,7 +12,7 @@ from streamdedup.daemon.breaker import BreakerOptions
 from streamdedup.daemon.lags import REFRESH_S
 from streamdedup.daemon.metrics import Awaited
 from streamdedup.daemon.read_ahead import JOINING_POLL_S
-from streamdedup.errors import BrokerMisconfigured, Rejoin, StoreUnavailable
+from streamdedup.errors import BrokerMisconfigured, Rejoin, StoreMisconfigured, StoreUnavailable
 from streamdedup.kafka.protocols import Batch, Message, SourceStats
 from streamdedup.position import Partition
 from tests.simulation.server import NUMBERED
@@ -201,10 +202,15 @@ def test_a_halted_daemon_shows_its_partitions_and_the_size_of_the_index(world, d
     world.turn(world.start("b"))
     (index,) = daemon.loop._statistics._indexes.values()
 
-    def store_away() -> int:
-        raise StoreUnavailable("made to fail")
+    def failing(error: Exception) -> Callable[[], int]:
+        def count_documents() -> int:
+            raise error
 
-    for count_documents in (lambda: 42, store_away):
+        return count_documents
+
+    # A daemon that ended would publish further dead letters when it is started again.
+    errors = StoreUnavailable("made to fail"), StoreMisconfigured("made to fail")
+    for count_documents in (lambda: 42, *map(failing, errors)):
         index.count_documents = count_documents
         CLOCK.now_s += 10
         world.turn(daemon)
