@@ -899,14 +899,16 @@ def test_losses_that_another_daemon_makes_good_before_the_lease_is_taken_need_no
     assert list(found) == []
 
 
-def test_after_a_failed_rebuild_the_others_that_have_begun_begin_again_because_their_losses_may_have_grown():
+def test_a_rebuild_keeps_the_membership_and_after_it_failed_the_others_that_have_begun_begin_again(monkeypatch):
+    """Their losses may have grown."""
     begun = set()
 
     def begin(name, *_):
         begun.add(name)
         return True
 
-    def rebuild_one(*_, **__):
+    def rebuild_one(_name, _offsets, _generation, step, **_):
+        step()
         raise StoreUnavailable("made to fail")
 
     rebuilder = SimpleNamespace(
@@ -915,7 +917,12 @@ def test_after_a_failed_rebuild_the_others_that_have_begun_begin_again_because_t
     index = SimpleNamespace(count_connections=lambda: 0, open=lambda *_, **__: None)
     pipelines = {name: SimpleNamespace(name=name, index=index, fingerprint={}) for name in "ab"}
     losses = [Loss(Partition(name, 0), CommittedOffset(1), "lost") for name in "ab"]
-    source = SimpleNamespace(generation=lambda: 1, committed_offsets=dict, missing_topics=frozenset)
+    # By this clock each step is due to keep the membership.
+    monkeypatch.setattr(rebuild, "time", SimpleNamespace(monotonic=itertools.count(step=1_000).__next__))
+    kept = []
+    source = SimpleNamespace(
+        generation=lambda: 1, committed_offsets=dict, missing_topics=frozenset, keep_membership=kept.append
+    )
     recovery = Recovery(
         pipelines, SimpleNamespace(is_check_due=always, check_for_losses=lambda _: losses), "rebuild", rebuilder
     )
@@ -925,6 +932,7 @@ def test_after_a_failed_rebuild_the_others_that_have_begun_begin_again_because_t
     with pytest.raises(StoreUnavailable):
         recovery.recover_if_lost(source)
     assert not begun
+    assert len(kept) == 1
 
 
 def test_an_index_whose_rebuild_another_daemon_has_completed_is_used():
@@ -1358,3 +1366,4 @@ def test_entries_of_long_documents_are_not_held_at_once(monkeypatch):
     assert counts == [1] * 5
     stored = read(numbers[1:2], 1)[numbers[1]]
     assert (stored.content.incarnation, stored.content.sketch.count) == (b"\xab" * 8, content.sketch.count)
+    assert stored.cluster == numbers[0]
