@@ -155,7 +155,7 @@ class PartitionState:
         return all(attempt.knows(committed_id) for attempt in self.attempts)
 
     def gap_start(self, committed_id: str) -> int:
-        """Return where the missing records begin, if a slot does not know a committed attempt, as at least one must."""
+        """Return where the missing records begin, where at least one slot does not know a committed attempt."""
         return min(attempt.start or 0 for attempt in self.attempts if not attempt.knows(committed_id))
 
 
