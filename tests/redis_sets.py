@@ -38,6 +38,8 @@ class ClusterNode(RedisServer):
             "cluster-node-timeout": str(DEAD_AFTER_MS),
             # Five seconds of waiting for further replicas would be waited for in vain.
             "repl-diskless-sync-delay": "0",
+            # A replica takes over however long ago its master was killed.
+            "cluster-replica-validity-factor": "0",
         }
         super().__init__(program, options={**common, **options})
         self.bus_port = 0
@@ -96,8 +98,9 @@ class Cluster:
         self._take_for_dead_after(DEAD_AFTER_MS)
 
     def _take_for_dead_after(self, silence_ms: int) -> None:
-        for client in self.clients:
-            client.config_set("cluster-node-timeout", silence_ms)
+        for node, client in zip(self.nodes, self.clients, strict=True):
+            if node.is_running():
+                client.config_set("cluster-node-timeout", silence_ms)
 
     def replicas_are_known(self) -> bool:
         """Tell whether every node names a replica for each range of slots; clients read the map once."""

@@ -14,6 +14,8 @@ from tests.made_corpus import a_corpus, the_expected
 
 #: Documents of a run, and how many are sent at once; a chunk follows as soon as the one before is half done.
 DOCUMENTS, CHUNK = 900, 30
+#: Documents of a part, which a test lets go: each fault has documents that come after it, however fast the others were.
+PART = 150
 #: Partitions of the input topic, and daemons that share them.
 PARTITIONS, DAEMONS = 4, "ab"
 ASSIGNED = "streamdedup_partitions_assigned"
@@ -22,13 +24,14 @@ IMPATIENT = {"redis.timeout": "500ms"}
 
 
 class Load:
-    """Documents that flow, from the beginning of a ``with`` block on, at the pace at which they are committed."""
+    """Documents that flow part by part, within a ``with`` block, at the pace at which they are committed."""
 
     def __init__(self, installation, corpus):
         self._installation, self._corpus = installation, corpus
         self._thread = threading.Thread(target=self._send)
         self._stopped = threading.Event()
-        self.sent_count = 0
+        self._parts = threading.Semaphore(0)
+        self._released_count = 0
 
     def __enter__(self):
         self._thread.start()
@@ -36,22 +39,34 @@ class Load:
 
     def __exit__(self, *_error):
         self._stopped.set()
+        self._parts.release()
         self._thread.join()
 
     def _send(self):
         for start in range(0, len(self._corpus), CHUNK):
+            if start % PART == 0:
+                self._parts.acquire()
             chunk = self._corpus[start : start + CHUNK]
             produce_keyed(self._installation.kafka, self._installation.topic, values_of(chunk))
-            self.sent_count += len(chunk)
-            while self._installation.committed_count() < self.sent_count - CHUNK // 2:
+            while self._installation.committed_count() < start + CHUNK // 2:
                 if self._stopped.wait(0.01):
                     return
 
-    def wait_flowing(self, further=2 * CHUNK):
-        """Wait until so many further documents are committed, and check that not all have been."""
-        start = self._installation.committed_count()
-        self._installation.wait_committed(start + further)
-        assert self._installation.committed_count() < len(self._corpus), "too fast for the fault to hit anything"
+    def go_on(self):
+        """Let the next part flow."""
+        assert self._released_count < len(self._corpus), "no documents are left"
+        self._released_count += PART
+        self._parts.release()
+
+    def wait_flowing(self):
+        """Wait until half of the part that was let go last is committed."""
+        self._installation.wait_committed(self._released_count - PART // 2)
+
+    def finish(self):
+        """Let all parts flow, and wait until all documents are committed."""
+        while self._released_count < len(self._corpus):
+            self.go_on()
+        self._installation.wait_committed(len(self._corpus))
 
 
 @contextlib.contextmanager
@@ -63,9 +78,10 @@ def running(installation):
         for daemon in daemons:
             daemon.wait_ready()
         load = stack.enter_context(Load(installation, corpus))
+        load.go_on()
         load.wait_flowing()
         yield daemons, load
-        installation.wait_committed(len(corpus))
+        load.finish()
         assert [daemon.stop() for daemon in daemons] == [0] * len(daemons)
     expected = the_expected(corpus)
     assert len(expected) > 200
@@ -129,9 +145,10 @@ def test_sentinel_fails_over_while_documents_flow(install, redis_program):
             before = at_work(daemons)
             with redis.Redis(port=watched.master.port) as master:
                 copied(master, replica)
-            watched.be_quick()
             watched.master.kill()
+            load.go_on()
             wait_noticed(daemons, before)
+            watched.be_quick()
             servers.wait_until(lambda: replica.info("replication")["role"] == "master", what="the failover")
             # Back before the Sentinel is done, and empty, the old master would be taken for the master again.
             servers.wait_until(watched.has_failed_over, what="the end of the failover")
@@ -150,24 +167,33 @@ def test_a_cluster_moves_slots_and_fails_over_while_documents_flow(install, redi
             keys = Keys(f"{installation.group}:articles", 9)
             slots = [cluster.slot(keys.buckets_prefix(band)) for band in (0, 1)]
             for slot in slots:
-                move(cluster, slot, daemons)
+                move(cluster, slot, daemons, load)
                 load.wait_flowing()
             victim = cluster.owner(slots[0])
             before = at_work(daemons)
-            cluster.be_quick()
             cluster.nodes[victim].kill()
+            load.go_on()
             wait_noticed(daemons, before)
-            load.wait_flowing()
+            cluster.be_quick()
             other = cluster.clients[(victim + 1) % 3]
-            roles = other.cluster("NODES")
-            assert sum("master" in node["flags"] and "fail" not in node["flags"] for node in roles.values()) == 3
+            servers.wait_until(lambda: has_replaced(other, cluster.nodes[victim]), what="the failover")
+            cluster.be_patient()
+            load.wait_flowing()
 
 
-def move(cluster, slot, daemons):
+def has_replaced(client, victim):
+    """Whether the node of a client takes the victim for dead and knows three masters without it."""
+    flags = {address: node["flags"].split(",") for address, node in client.cluster("NODES").items()}
+    masters = [one for one in flags.values() if "master" in one and "fail" not in one]
+    return "fail" in flags[f"{LOOPBACK}:{victim.port}"] and len(masters) == 3
+
+
+def move(cluster, slot, daemons, load):
     """Move a slot key by key to the next master, as a resharding does, and make sure that it is missed meanwhile."""
     target = (cluster.owner(slot) + 1) % 3
     waited = sum(len(daemon.events("waiting")) for daemon in daemons)
     cluster.begin_move(slot, target)
+    load.go_on()
     servers.wait_until(
         lambda: sum(len(daemon.events("waiting")) for daemon in daemons) > waited, what="a daemon that waits"
     )

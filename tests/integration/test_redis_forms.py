@@ -397,10 +397,10 @@ class TestSentinel:
             exercise(store, [1, 2])
             with redis.Redis(port=watched.master.port) as client:
                 assert client.wait(1, 5000) == 1
-            watched.be_quick()
             watched.master.kill()
             with pytest.raises(StoreUnavailable):
                 exercise(store, [3])
+            watched.be_quick()
             wait_until(lambda: serves(store), what="the new master")
             assert exercise(store, [3]) == [{1: BANDS}]
             assert servers.ask_masters("PING") == {f"{LOOPBACK}:{watched.replica.port}": True}
