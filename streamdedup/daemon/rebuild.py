@@ -29,6 +29,7 @@ from typing import NamedTuple
 from streamdedup import clock
 from streamdedup.daemon.losses import Gap, Loss, gap_by_partition, is_lost_as_a_whole
 from streamdedup.daemon.rebuild_run import Progress, RebuildRun, RebuildTarget
+from streamdedup.errors import StoreUnavailable
 from streamdedup.index.staging import StagingIndex
 from streamdedup.kafka.protocols import CommittedOffset, History, Source
 from streamdedup.position import Partition
@@ -43,12 +44,20 @@ _LEASES_EVERY_S = 10.0
 class _Begun:
     """A rebuild that has begun: its target, and the gaps to fill by partition, None to rebuild the whole index.
 
-    ``kind`` is one of ``metrics.REBUILD_KINDS``.
+    ``connections_count`` is that before the index was deleted. ``kind`` is one of ``metrics.REBUILD_KINDS``.
     """
 
     target: RebuildTarget
     gaps: Mapping[Partition, Gap] | None
+    connections_count: int
     kind: str
+
+    def check_connections(self) -> None:
+        """Raise ``StoreUnavailable`` if a server may have forgotten a part of the deletion."""
+        if self.target.pipeline.index.count_connections() != self.connections_count:
+            raise StoreUnavailable(
+                "a connection to the store was lost since the rebuild began; a part of the deletion may be undone"
+            )
 
 
 class Rebuilt(NamedTuple):
@@ -95,6 +104,8 @@ class Rebuilder:
         target.alerts.ping()  # now, because alerts are read last
         target.staging.take_lease()
         try:
+            target.pipeline.index.ping()  # opens the connections to all servers
+            connections_count = target.pipeline.index.count_connections()
             losses = None if find_losses is None else find_losses()
             if losses is not None and not losses:  # another process has completed a rebuild meanwhile
                 target.staging.abandon()
@@ -107,7 +118,7 @@ class Rebuilder:
             raise
         # A switch: the index is new, made by `index prepare`.
         gap_kind = "switch" if all(loss.is_switch for loss in losses or ()) else "gap"
-        self._begun[name] = _Begun(target, gaps, "lost" if gaps is None else gap_kind)
+        self._begun[name] = _Begun(target, gaps, connections_count, "lost" if gaps is None else gap_kind)
         return True
 
     def kind_of(self, name: str) -> str:
@@ -139,6 +150,7 @@ class Rebuilder:
         target = replace(begun.target, topics=[topic for topic in begun.target.topics if topic not in missing_topics])
         step = self._extending_leases(tick, target.staging)
         try:
+            begun.check_connections()
             run = RebuildRun(target, begun.gaps, self._history, committed_offsets, generation, step, progress)
             count = run.run(self._duplicates_topic, self._now_ms())
         except BaseException:

@@ -119,7 +119,7 @@ class RebuildRun:
         if fences:  # otherwise nothing is committed, and nothing is to be replayed
             if self._gaps is None:
                 count = self._replay_window(fences, now_ms)
-            elif (filled_count := self._fill_gaps(fences)) is not None:
+            elif (filled_count := self._fill_gaps(fences, now_ms)) is not None:
                 count = filled_count
             else:
                 fences = self._give_up_gaps()
@@ -230,13 +230,13 @@ class RebuildRun:
         ends = {partition: committed_offset.offset for partition, committed_offset in self._committed_offsets.items()}
         return self._replay(map(window_filter.filtered, self._batches(self._target.topics, since, ends)), fences)
 
-    def _fill_gaps(self, fences: Mapping[Partition, Fence]) -> int | None:
+    def _fill_gaps(self, fences: Mapping[Partition, Fence], now_ms: int) -> int | None:
         """Replay the gaps, and return the number of records; None where the index is not whole afterwards.
 
         Kafka may delete records of a gap, the deletion of a document among them, before the replay and during it.
         Missing records alone do not show this (``keeps_all`` does), because markers of transactions take offsets too.
         """
-        if not self._is_fillable(fences):
+        if not self._is_fillable(fences, now_ms):
             return None
         count = self._replay(self._gap_batches(), fences)
         offsets_count = sum(
@@ -244,11 +244,13 @@ class RebuildRun:
         )
         return count if count == offsets_count or self._history.keeps_all(self._starts) else None
 
-    def _is_fillable(self, fences: Mapping[Partition, Fence]) -> bool:
+    def _is_fillable(self, fences: Mapping[Partition, Fence], now_ms: int) -> bool:
         """Tell whether the index takes a replay of the gaps.
 
-        False in two cases. A batch in progress is one that was uncommitted when the store went back.
+        False in three cases. A batch in progress is one that was uncommitted when the store went back.
 
+        * A gap from offset 0 has a record that is older than one lifetime. The index may never have seen the partition,
+          and daemons have skipped its old records, which a rebuild of the whole index does too.
         * A document of a gap has an entry from a batch in progress. The batch may have appended to an older version,
           or missed a deletion, and an entry is only replaced by a version from a later position.
         * A batch in progress has matched a version that a gap replaces. All partitions are fenced before this is read.
@@ -256,8 +258,15 @@ class RebuildRun:
         index = self._pipeline.index
         incarnations = {partition: fence.incarnation for partition, fence in fences.items()}
         replaced: set[int] = set()
+        lifetime_ms = self._target.lifetime_ms
+        too_old = range(0 if lifetime_ms is None else now_ms - lifetime_ms)
         for batch in self._gap_batches():
             times_ms = [record.timestamp_ms for record in batch.records if record.timestamp_ms >= 0]
+            if any(
+                record.timestamp_ms in too_old and self._starts[record.position.topic_partition] == 0
+                for record in batch.records
+            ):
+                return False
             self._alerts_ms = min([self._alerts_ms, *times_ms])
             positions: dict[int, Position] = {}
             for part in _in_parts(batch.in_incarnations(incarnations), self._positions):

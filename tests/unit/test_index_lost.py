@@ -67,6 +67,7 @@ from tests.turns import (
 
 TEXT = "amber birch cedar delta ember"
 OTHER_TEXT = "knoll lagoon amber jetty inlet"
+HOUR_MS = 3_600_000
 BEFORE = [Sent("a", TEXT, 0), Sent("b", TEXT, 1), Sent("c", OTHER_TEXT, 0)]
 
 
@@ -299,9 +300,10 @@ def test_a_loss_that_is_made_good_leaves_its_kind_in_a_counter(kind):
 def test_a_gap_that_begins_more_than_half_a_lifetime_ago_counts_as_a_loss():
     counted = []
     for age_ms in (500, 501):
-        world = World(IN_TWO_BATCHES, on_index_lost="rebuild", batch_size=2, kept_ms=1_000).run()
+        before = [replace(sent, time_ms=clock.now_ms()) for sent in IN_TWO_BATCHES]
+        world = World(before, on_index_lost="rebuild", batch_size=2, kept_ms=1_000).run()
         world.server.save("copy")
-        world.send(Sent("d", OTHER_TEXT, 1)).run()
+        world.send(Sent("d", OTHER_TEXT, 1, time_ms=clock.now_ms())).run()
         world.server.go_back("copy")
         committed_offsets = {partition: world.broker.committed_offset(GROUP, partition) for partition in world.ends}
         world.now_ms = find_losses(world.index, committed_offsets)[0].gap.since_ms + age_ms
@@ -869,7 +871,8 @@ def test_all_partitions_of_all_topics_are_unfenced(monkeypatch):
 def test_a_rebuild_of_an_index_without_losses_gives_up_the_lease_and_deletes_nothing():
     calls = []
     staging = SimpleNamespace(take_lease=lambda: calls.append("take"), abandon=lambda: calls.append("abandon"))
-    target = SimpleNamespace(staging=staging, alerts=SimpleNamespace(ping=lambda: None), lifetime_ms=None)
+    alerts, pipeline = SimpleNamespace(ping=lambda: None), SimpleNamespace(index=MemoryIndex())
+    target = SimpleNamespace(staging=staging, pipeline=pipeline, alerts=alerts, lifetime_ms=None)
     rebuilder = rebuild.Rebuilder(lambda _name: target, None, "duplicates")
     assert not rebuilder.begin("articles", list)
     assert (calls, rebuilder.has_begun("articles")) == (["take", "abandon"], False)
@@ -888,7 +891,8 @@ def test_a_registry_that_is_away_ends_a_rebuild_before_anything_is_deleted():
 
 def test_losses_that_another_daemon_makes_good_before_the_lease_is_taken_need_no_rebuild():
     staging = SimpleNamespace(take_lease=lambda: None, abandon=lambda: None)
-    target = SimpleNamespace(staging=staging, alerts=SimpleNamespace(ping=lambda: None), lifetime_ms=None)
+    alerts, pipeline = SimpleNamespace(ping=lambda: None), SimpleNamespace(index=MemoryIndex())
+    target = SimpleNamespace(staging=staging, pipeline=pipeline, alerts=alerts, lifetime_ms=None)
     rebuilder = rebuild.Rebuilder(lambda _name: target, None, "duplicates")
     found = iter([[Loss(Partition("a", 0), CommittedOffset(1), "lost")], []])
     ownership = SimpleNamespace(is_check_due=always, check_for_losses=lambda _source: next(found))
@@ -962,6 +966,30 @@ def test_a_rebuild_ends_as_soon_as_a_connection_to_the_store_was_lost(monkeypatc
     with pytest.raises(StoreUnavailable, match="was lost"):
         several.rebuilder.rebuild("a", several.committed_offsets, 1, several.step, lose)
     assert progress == [0]
+
+
+def test_a_rebuild_is_refused_if_a_connection_was_lost_since_the_deletion_of_the_index_began(monkeypatch):
+    """A part of the deletion may be undone."""
+    several = StagingOfSeveral(monkeypatch)
+
+    def lose():
+        several.link.count += 1
+
+    several.rebuilder.begin("a", tick=lose)
+    with pytest.raises(StoreUnavailable, match="was lost"):
+        several.rebuilder.rebuild("a", several.committed_offsets, 1, several.step)
+    assert not several.world.server.index("a")._high_water_marks
+
+
+def test_the_deletion_may_be_the_first_to_need_a_connection_to_each_server(monkeypatch):
+    several = StagingOfSeveral(monkeypatch)
+
+    def connect(*_):
+        several.link.count = 3
+
+    monkeypatch.setattr(Connection, "ping", connect, raising=False)
+    several.rebuilder.begin("a", tick=connect)
+    assert several.rebuilder.rebuild("a", several.committed_offsets, 1, several.step).kind == "lost"
 
 
 def test_a_connection_that_is_lost_behind_the_last_record_is_noticed_before_the_attempts_are_announced(monkeypatch):
@@ -1095,6 +1123,22 @@ def test_a_gap_without_some_of_its_records_is_rebuilt_as_a_whole(loses, is_gap):
     assert [log["event"] for log in logs].count("index_rebuild_begun") == 1
     assert [log["kind"] for log in logs if log["event"] == "index_rebuilt"] == ["gap" if is_gap else "lost"]
     assert all("x" not in pair for pair in world.pairs())
+
+
+@pytest.mark.parametrize(("age_h", "partition", "kind"), [(1, 1, "gap"), (2, 1, "lost"), (2, 0, "gap")])
+def test_a_partition_whose_reading_began_after_the_copy_is_replayed_from_its_start_unless_it_reaches_too_far_back(
+    age_h, partition, kind
+):
+    """Daemons may have skipped its old records (`auto_offset_reset = "window"`)."""
+    now_ms = clock.now_ms()
+    before = [Sent("a", TEXT, 0, time_ms=now_ms), Sent("b", OTHER_TEXT, 0, time_ms=now_ms)]
+    world = World(before, on_index_lost="rebuild", batch_size=1, kept_ms=3 * HOUR_MS // 2, now_ms=now_ms).run()
+    world.server.save("copy")
+    world.send(Sent("c", TEXT, partition, time_ms=now_ms - age_h * HOUR_MS), Sent("d", TEXT, 1, time_ms=now_ms)).run()
+    world.server.go_back("copy")
+    later = world.start_later()
+    world.send(Sent("e", TEXT, 0, time_ms=now_ms)).run()
+    assert kinds(later) == {kind: 1}
 
 
 @pytest.mark.parametrize("kind", ["lost", "gap"])
