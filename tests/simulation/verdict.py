@@ -215,7 +215,7 @@ class Verdict:
                 yield f"mislabelled {version.id}"
         if alert.cluster_id != document.id and not any(
             self._is_in_scope(a, b) and alike(a.text, b.text, options)
-            for a in self._states[document.id]
+            for a in self._states.get(document.id, ())
             for b in self._states.get(alert.cluster_id, ())
             for options in self._options.values()
         ):
@@ -246,10 +246,10 @@ class Verdict:
         first = {document.id: not document.incarnation, match.id: not match.incarnation}
         # Record and text of the alert tell the incarnation of its document. Records of a topic and of the one that was
         # created in its place may have the same offset; their times differ.
-        side = self._side_of[document.id, document.digest]
+        side = self._side_of.get((document.id, document.digest))
         records = [
             (state.incarnation, record.time_ms)
-            for state in self._states[document.id]
+            for state in self._states.get(document.id, ())
             if state.side == side
             for record in state.records
             if (record.partition.partition, record.offset) == (document.partition, document.offset)
