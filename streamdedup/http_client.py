@@ -84,8 +84,10 @@ class HttpSession:
         return response.status, content
 
     def _new_connection(self) -> HTTPConnection:
-        host, port = self._parts.hostname or "", self._parts.port
-        if self._parts.scheme == "http":
+        host, is_plain = self._parts.hostname or "", self._parts.scheme == "http"
+        # Without a port ``http.client`` takes the last part of an IPv6 address for one.
+        port = self._parts.port or (80 if is_plain else 443)
+        if is_plain:
             return HTTPConnection(host, port, timeout=self._timeout_s)
         return HTTPSConnection(host, port, timeout=self._timeout_s, context=self._tls())
 

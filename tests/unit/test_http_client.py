@@ -157,6 +157,20 @@ def test_the_path_of_a_request_may_have_any_characters():
     assert heads[0].startswith(b"GET /a%20b/%C3%A9%2F HTTP/1.1\r\n")
 
 
+@pytest.mark.parametrize(("scheme", "port"), [("http", 80), ("https", 443)])
+def test_an_ipv6_address_without_a_port_is_called_at_the_port_of_its_scheme(monkeypatch, scheme, port):
+    addresses = []
+
+    def refuse(address, *_options):
+        addresses.append(address)
+        raise ConnectionRefusedError
+
+    monkeypatch.setattr("socket.create_connection", refuse)
+    with session(f"{scheme}://[fd00::10]/x") as http, pytest.raises(ConnectionRefusedError):
+        http.request("GET", "/x", {})
+    assert addresses == [("fd00::10", port)]
+
+
 def test_the_end_of_a_session_closes_its_connection():
     with served(OK + b"Content-Length: 0\r\n\r\n") as (url, _):
         with session(url) as http:
