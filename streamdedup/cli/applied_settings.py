@@ -25,6 +25,8 @@ def check_target(path: Path, profile: str, config: Path | None) -> None:
 
     A profile that the file already has must come from this file, named by ``config``, and be below one heading.
     """
+    if path.is_symlink():  # a new file would replace the link
+        raise SettingsError(f"--apply {path}: is a symbolic link; name the file behind it, {path.resolve()}")
     try:
         text = _text_of(path)
         profiles = tomllib.loads(text).get("profiles")

@@ -59,6 +59,15 @@ def test_a_file_to_which_nothing_can_be_applied_is_refused(tmp_path, text, is_co
     assert files_in(tmp_path) == ["streamdedup.toml"]
 
 
+def test_a_link_is_not_replaced_by_a_file(tmp_path):
+    path, link = tmp_path / "shared.toml", tmp_path / "streamdedup.toml"
+    path.write_text(f"{SERVERS}\n{OLD}", encoding="utf-8")
+    link.symlink_to(path)
+    with pytest.raises(SettingsError, match=f"name the file behind it, {path}$"):
+        check_target(link, "articles", link)
+    check_target(path, "articles", link)
+
+
 def test_files_to_which_a_section_can_be_applied_stay_as_they_are(tmp_path, monkeypatch):
     monkeypatch.setenv("STREAMDEDUP_PROFILES__ARTICLES__THRESHOLD", "of the shell, not of the file")
     path = tmp_path / "streamdedup.toml"
