@@ -219,6 +219,11 @@ def test_the_error_of_a_server_that_does_not_answer_has_its_address(reply, timeo
         assert str(caught.value).startswith(said.format(address=address))
 
 
+def test_a_server_without_a_port_in_its_url_is_named_with_the_default():
+    with connect("redis://store-1") as servers:
+        assert servers._address() == "store-1:6379"
+
+
 def test_an_address_is_named_once():
     error = exceptions.ConnectionError("Error 111 connecting to store-1:6379. Connection refused.")
     with pytest.raises(StoreUnavailable) as caught, translated(lambda: "store-1:6379"):

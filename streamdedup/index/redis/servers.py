@@ -160,7 +160,7 @@ class OneServer(Servers):
                 return f"the master of {pool.service_name}"
             return "{}:{}".format(*pool.master_address)
         options = pool.connection_kwargs
-        return str(options["path"]) if "path" in options else f"{options.get('host')}:{options.get('port')}"
+        return str(options["path"]) if "path" in options else f"{options.get('host')}:{options.get('port', 6379)}"
 
 
 #: A node of a cluster, and name and arguments of a command for the node.
