@@ -101,7 +101,7 @@ def _report_mistakes(sources: Sources, path: KeyPath, model: type[Section], fail
     for error in failed.errors(include_url=False):
         key, *inside = map(str, error["loc"])
         is_default_of_wrong_value = error["type"] == "default_factory_not_called"
-        if error["type"] == "missing":
+        if error["type"] == "missing" and not inside:  # the second source of a pair is missing inside
             sources.report_missing((*path, key), describe_allowed(fields[key]))
         elif key not in fields:
             sources.report((*path, key), describe_unknown((*path, key)))

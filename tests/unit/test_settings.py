@@ -278,6 +278,7 @@ def test_without_settings_the_message_explains_how_to_name_a_file():
         ("profiles.a.ignore_same_source", "maybe", "allowed: true or false"),
         ("profiles.a.ignore_sources", "a,b", '"a,b" is not valid; allowed: a list of pairs of sources'),
         ("profiles.a.ignore_sources", ["a"], '"a" is not valid; allowed: a list of pairs'),
+        ("profiles.a.ignore_sources", [["a"]], "a list is not valid; allowed: a list of pairs"),
         ("profiles.a.ignore_sources", [["a", "b", "c"]], 'such as [["a", "b"], ["a", "c"]]'),
         ("profiles.a.ignore_sources", [["a", ""]], '"" is not valid'),
         ("profiles.a.min_shingles", -1, "a whole number from 0"),
