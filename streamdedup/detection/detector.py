@@ -115,11 +115,13 @@ class Detector:
         with_matches = {row for row, saved in pending.items() if saved.matches}
         band_count = batch.band_keys.shape[1]
         hidden = {row for row, hit in emitting_hits.items() if hit.full_count == band_count} - with_matches
+        over = [row for row, found in verified.items() if not (found.complete or hits[row].full_count)]
         counts = bucket_counts + emission_counts + verified_counts
         return counts + DetectionResult(
             detections=detections,
             refused=tuple(batch.refused),
             pending_positions=(*batch.missing_positions, *(batch.documents[row].position for row in with_matches)),
+            over_candidates_positions=tuple(batch.documents[row].position for row in over),
             hidden=tuple(batch.documents[row] for row in sorted(hidden)),
         )
 

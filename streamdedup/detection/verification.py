@@ -90,9 +90,6 @@ class Verifier:
             accepted_count=len(near),
             suppressed=Counter(rules.values()),
             rejected_count=sum(map(len, candidates.values())) - len(near),
-            over_candidates_positions=tuple(
-                entries[row].position for row, count in dropped_counts.items() if count and not hits[row].full_count
-            ),
         )
 
     def _compare(

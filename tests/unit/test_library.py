@@ -120,6 +120,8 @@ class TestAdd:
             added = index.add([(f"d{at}", TEXT) for at in range(4)])
             assert [matches.complete for matches in added] == [True, True, True, False]
             assert not index.lookup([TEXT])[0].complete
+            again = index.add([(f"d{at}", TEXT) for at in range(4)])
+            assert [matches.complete for matches in again] == [False] * 4
 
     def test_an_index_without_documents_answers_completely(self, index):
         assert [matches.complete for matches in index.lookup([TEXT])] == [True]
