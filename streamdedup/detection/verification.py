@@ -67,29 +67,33 @@ class Verifier:
             known_rows: Rows whose documents may have had an index entry, and so claims, before this attempt.
             threshold: A lower similarity from which pairs are matches, too; None for the profile's rules alone.
         """
-        promising = {row: promising_candidates(hit, self._options.max_candidates) for row, hit in hits.items()}
+        limit = self._options.max_candidates
         candidates = {
-            row: with_copies(numbers, copies.numbers.get(row, ()), hits[row]) for row, numbers in promising.items()
+            row: with_copies(promising_candidates(hit, limit), copies.numbers.get(row, ()), hit)
+            for row, hit in hits.items()
         }
         comparer = Comparer(self._options, self._sketcher, entries, band_keys, threshold)
         known_keys: dict[int, set[bytes]] = {row: set() for row in candidates if row in known_rows}
         near, rules = self._compare(comparer, entries, rows_by_candidate(candidates), copies.entries, known_keys)
         verified: dict[int, RowMatches] = {}
-        dropped_counts: dict[int, int] = {}
+        dropped_count = 0
         for row, hit in hits.items():
             # In the order of the candidates, not of the chunks.
             pairs = [(row, number) for number in candidates[row] if (row, number) in near]
             matches = dict(near[pair] for pair in pairs if pair not in rules)
             suppressed = [(rules[pair], near[pair][1]) for pair in pairs if pair in rules] if rules else ()
-            dropped_counts[row] = len(hit.candidates) - len(promising[row])
-            is_complete = not (dropped_counts[row] or hit.full_count)
+            # Exact copies are compared too, whether they are among the candidates or take the place of some.
+            dropped = len(hit.candidates) - sum(number in hit.candidates for number in candidates[row])
+            dropped_count += dropped
+            is_complete = not (dropped or hit.full_count)
             verified[row] = RowMatches(matches, suppressed, is_complete, known_keys.get(row, set()) - matches.keys())
+        compared_count = sum(map(len, candidates.values()))
         return verified, DetectionResult(
-            candidates_count=sum(len(hit.candidates) for hit in hits.values()),
-            dropped_candidates_count=sum(dropped_counts.values()),
+            candidates_count=compared_count + dropped_count,
+            dropped_candidates_count=dropped_count,
             accepted_count=len(near),
             suppressed=Counter(rules.values()),
-            rejected_count=sum(map(len, candidates.values())) - len(near),
+            rejected_count=compared_count - len(near),
         )
 
     def _compare(

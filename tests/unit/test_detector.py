@@ -748,6 +748,18 @@ def test_candidates_hidden_by_a_storm_are_counted_as_dropped_or_full():
     assert result.accepted_count <= STORM_CANDIDATES
 
 
+@pytest.mark.parametrize("max_candidates", [None, 2])
+@pytest.mark.parametrize("bucket_cap", [4, 20])
+def test_each_candidate_is_accepted_rejected_or_dropped_once(bucket_cap, max_candidates):
+    stream = Stream(replace(OPTIONS, max_candidates=max_candidates), MemoryIndex(bucket_cap=bucket_cap))
+    for at in range(15):
+        result = stream.index(a_document(f"d{at}", TEXT, at))
+        compared_count = result.accepted_count + result.rejected_count
+        assert compared_count + result.dropped_candidates_count == result.candidates_count
+        # Of a full bucket the index returns some members.
+        assert result.candidates_count == at or (result.full_buckets_count and result.candidates_count < at)
+
+
 def test_a_document_with_a_full_bucket_is_not_counted_again_for_its_dropped_candidates():
     stream = Stream(OPTIONS, MemoryIndex(bucket_cap=20))
     storm, calm = "amber birch cedar delta ember fjord", "grove heath inlet jetty knoll lagoon"
