@@ -245,8 +245,10 @@ class IndexLookup:
             members += [
                 ClusterMember(member.id, member.time_ms, read_caption(member.content.caption, label_bytes))
                 for member in chunk.values()
-                # A member may have left since the set was read.
-                if member.cluster == entry.cluster and not member.deleted and member.content.scope == scope
+                # A member may have left since the set was read. The first document counts also in another cluster.
+                if entry.cluster in {member.cluster, member.number}
+                and not member.deleted
+                and member.content.scope == scope
             ]
         # A daemon may have died between the append to a member and the renewal of the set, so that the set has expired.
         # Then more members were read than the set accounts for.

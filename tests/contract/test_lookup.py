@@ -175,7 +175,7 @@ def test_a_detection_and_a_lookup_count_the_sources_of_the_documents_in_the_clus
             cluster = lookup.cluster_of(after)
             assert (detection.cluster_size, detection.spread) == (cluster.size, cluster.spread)
             if detection.cluster_id not in {member.id for member in cluster.members}:
-                continue  # the first document has joined another cluster, or has left the index
+                continue  # the first document has left the index
             assert (0 if cluster.spread is None else cluster.spread.sources) == len(
                 {sources[member.id] for member in cluster.members} - {None}
             )
@@ -462,7 +462,7 @@ class TestDocuments:
         daemon.delete(daemon.document("late", "", op="delete"))
         assert world.reader.read_cluster(document_number("articles", "first")) == (ClusterCounts(1), [])
 
-    def test_a_first_document_that_was_continued_and_joined_another_cluster_leaves_both(self, world):
+    def test_a_first_document_that_was_continued_and_joined_another_cluster_is_in_both_and_leaves_both(self, world):
         daemon, lookup = Daemon(world), IndexLookup(OPTIONS, world.reader)
         more = " ".join(f"more{number}" for number in range(40))
         daemon.index(daemon.document("long", f"{TEXT} {more}", 100, source="Hill"))
@@ -470,6 +470,9 @@ class TestDocuments:
         daemon.index(daemon.document("second", TEXT, 600, source="Coast"))
         (detection,) = daemon.index(daemon.document("first", more, 700, op="append")).detections
         assert detection.cluster_id == "long"
+        for name, other in (("second", "second"), ("first", "long")):
+            members, size, _ = lookup.cluster_of(lookup.document(name)[0])
+            assert ({member.id for member in members}, size) == ({"first", other}, 2)
         daemon.delete(daemon.document("first", "", op="delete"))
         spreads = [lookup.cluster_of(lookup.document(name)[0]).spread for name in ("second", "long")]
         assert spreads == [Spread(1, 600, 600, "second", "Coast"), Spread(1, 100, 100, "long", "Hill")]
