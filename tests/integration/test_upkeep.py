@@ -9,7 +9,9 @@ from streamdedup.index.documents import IndexEntry, deletion_marker
 from streamdedup.index.redis.admin import RedisUpkeep
 from streamdedup.index.redis.base import RedisIndexOptions
 from streamdedup.index.redis.connection import connect
+from streamdedup.index.redis.staging import RedisStagingIndex
 from streamdedup.index.redis.store import RedisIndex
+from streamdedup.index.staging import delete_index
 from streamdedup.position import Partition, Position
 from tests.entries import content_of, pending_of
 
@@ -148,6 +150,18 @@ class TestDeleting:
         assert deleted[0].endswith(b"fingerprint")
         assert kinds[:BANDS] == [b"f"] * BANDS
         assert b"f" not in kinds[BANDS:]
+
+    def test_an_index_is_deleted_that_fills_the_memory(self, servers):
+        connection, all_keys = servers
+        store, _ = fill(connection)
+        staging = RedisStagingIndex(connection, RedisIndex(connection, store.options, in_staging=True))
+        connection.ask_masters("SCRIPT", "FLUSH")
+        connection.ask_masters("CONFIG", "SET", "maxmemory", 1)
+        try:
+            assert delete_index(staging) > 0
+        finally:
+            connection.ask_masters("CONFIG", "SET", "maxmemory", 0)
+        assert all_keys() == []
 
     def test_there_is_none_afterwards_and_a_new_one_can_be_begun(self, servers):
         connection, _ = servers

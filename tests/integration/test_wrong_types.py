@@ -41,6 +41,16 @@ def test_the_key_that_a_script_meets_is_named_with_prefix_and_cure(opened):
     assert "streamdedup index rebuild" in text
 
 
+def test_a_script_with_flags_names_the_key(opened):
+    client, backend, _, keys = opened
+    staging = backend.staging("articles")
+    staging.take_lease()
+    client.delete(keys.staging)
+    client.rpush(keys.staging, "of somebody else")
+    with pytest.raises(StoreMisconfigured, match=r"the key \{sd:articles:0\}staging holds a value of another type"):
+        staging.clear()
+
+
 def test_a_look_up_names_the_slot_and_no_key_that_does_not_exist(opened):
     client, backend, _, keys = opened
     client.rpush(keys.buckets_prefix(3) + bytes(4), "of somebody else")

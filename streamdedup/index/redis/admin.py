@@ -13,6 +13,7 @@ from streamdedup.index.documents import MARKER_DIGEST
 from streamdedup.index.entries import DIGEST_RANGE, decode_generation, decode_high_water_mark
 from streamdedup.index.fingerprints import decode_fingerprint
 from streamdedup.index.redis.keys import Keys
+from streamdedup.index.redis.scripts import Call, ScriptRunner
 from streamdedup.index.redis.servers import Command, Servers
 from streamdedup.index.values import Fingerprint
 from streamdedup.position import Partition
@@ -57,6 +58,7 @@ class RedisUpkeep:
         self._namespace = namespace
         # One band is enough: all keys that are read by name are in the first slot, which every index has.
         self._keys = Keys(namespace, 1)
+        self._runner = ScriptRunner(servers, self._keys.fingerprint)
 
     def fingerprint(self) -> Fingerprint | None:
         """Return the stored fingerprint; raise ``StoreMisconfigured`` for a value that is no fingerprint."""
@@ -163,10 +165,12 @@ class RedisUpkeep:
     def delete(self, keys: Sequence[bytes], is_last: bool) -> int:
         """Delete keys under the marker, which the last call removes; return how many keys existed."""
         marker = self._keys.dropping
-        # First, and so before the deletion of the fingerprint: both are in slot 0, whose commands are run in order.
-        mark = Command(marker, ("UNLINK", marker) if is_last else ("SET", marker, b"1"))
-        _, *replies = self._servers.ask_many([mark, *(Command(key, ("UNLINK", key)) for key in keys)])
-        return sum(replies)
+        # First, and so before the deletion of the fingerprint.
+        if is_last:
+            self._servers.ask(marker, "UNLINK", marker)
+        else:
+            self._runner.run([Call("set_in_full_memory", [self._keys.guard(0), marker], ["1"])])
+        return sum(self._servers.ask_many([Command(key, ("UNLINK", key)) for key in keys]))
 
     def _scan(self) -> Iterator[list[bytes]]:
         """Yield all keys in chunks; if servers or hash slots change meanwhile, a key may occur twice or be missed."""

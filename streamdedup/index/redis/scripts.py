@@ -157,7 +157,8 @@ class ScriptRunner:
         if not str(reply).startswith(_WRONG_TYPE):
             return
         name, keys, arguments, _ = call
-        script = _script(_read("_key_in_error") + self._scripts[name].source)
+        source = self._scripts[name].source.replace(b"#!", b"--", 1)  # flags are allowed in the first line only
+        script = _script(_read("_key_in_error") + source)
         self._servers.ask_masters("SCRIPT LOAD", script.source)
         replies = self._servers.send_raw([Command(keys[0], ("EVALSHA", script.sha, len(keys), *keys, *arguments))])
         reply_with_key = _NAMED_KEY.match(str(replies[0]))

@@ -1,7 +1,7 @@
 """The staging index in Redis: it has the keys of the index, and a lease instead of the fingerprint.
 
-``RedisBackend.staging`` makes it for ``daemon.rebuild``. Scripts: ``extend_staging_lease``, ``delete_in_staging``.
-Read ``index.staging`` first, its contract.
+``RedisBackend.staging`` makes it for ``daemon.rebuild``. Scripts: ``set_in_full_memory``, ``extend_staging_lease``,
+``delete_in_staging``. Read ``index.staging`` first, its contract.
 """
 
 import logging
@@ -45,8 +45,9 @@ class RedisStagingIndex:
 
     def take_lease(self) -> None:
         key = self._keys.staging
+        call = Call("set_in_full_memory", [self._keys.guard(0), key], [self._name, "NX", "PX", LEASE_MS])
         # An existing key may be the lease of this process, which is then extended.
-        if not (self._servers.ask(key, "SET", key, self._name, "NX", "PX", LEASE_MS) or self._extend_or_complete()):
+        if not (self._runner.run([call])[0] or self._extend_or_complete()):
             raise IndexBusy(f"the index of {self._namespace} is being rebuilt or deleted by another process")
 
     def clear(self, tick: Callable[[], None] = lambda: None) -> int:

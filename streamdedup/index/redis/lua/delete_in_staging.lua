@@ -1,3 +1,4 @@
+#!lua flags=allow-oom
 -- Delete keys of an index that is to be rebuilt or dropped, while this process has the lease on the staging index.
 --
 -- KEYS[1]   guard of the slot: a key that never exists (index/redis/keys.py)

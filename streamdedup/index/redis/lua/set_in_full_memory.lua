@@ -1,0 +1,8 @@
+#!lua flags=allow-oom
+-- Set a key for the deletion of an index. Other scripts are refused while the memory is full, which the deletion may cure.
+--
+-- KEYS[1]  guard of the slot: a key that never exists (index/redis/keys.py)
+-- KEYS[2]  the key
+-- ARGV     value and options of SET
+-- Returns the reply of SET.
+return redis.call('SET', KEYS[2], unpack(ARGV))
