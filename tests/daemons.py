@@ -226,9 +226,11 @@ class Daemon:
         lines = self.get("/metrics")[1].splitlines()
         return sum(float(line.rpartition(" ")[2]) for line in lines if line.split("{")[0].split(" ")[0] == name)
 
-    def wait_growth(self, name: str) -> None:
-        """Wait until a metric is greater than now."""
+    @contextlib.contextmanager
+    def growing(self, name: str) -> Iterator[None]:
+        """Wait at the end of the context until a metric is greater than at its beginning."""
         before = self.metric(name)
+        yield
         wait_until(lambda: self.alive_or_fail() and self.metric(name) > before, DEADLINE_S, f"more {name}")
 
     def signal(self, number: signal.Signals) -> None:

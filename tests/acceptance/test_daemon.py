@@ -233,7 +233,7 @@ class TestServersAway:
             daemon.wait_event("connected")
             stopped(daemon)  # while it joins the group
             daemon.start()
-            daemon.wait_growth("streamdedup_records_total")
+            servers.wait_until(lambda: daemon.metric("streamdedup_records_total"), what="work")
             stopped(daemon)  # in the middle of its work
             daemon.start()
             daemon.wait_ready()

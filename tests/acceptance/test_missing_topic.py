@@ -124,9 +124,8 @@ def test_a_deletion_in_the_middle_of_a_batch_harms_no_other_topic(topics):
     topics.create(topics.other)
     with topics.daemon(**{"kafka.transaction_timeout": "9s"}) as daemon:
         daemon.wait_ready()
-        for number in range(20):
-            topics.send(topics.other, f"other{number}")
-        daemon.wait_growth("streamdedup_records_total")
+        with daemon.growing("streamdedup_records_total"):
+            produce_keyed(topics.kafka, topics.other, values_of(twins("other", 20 * PAIRS)))
         topics.delete(topics.other)
         servers.wait_until(lambda: topics.other in daemon.get("/readyz")[1], DEADLINE_S, "a report of the topic")
         topics.send(topics.topic, "first")

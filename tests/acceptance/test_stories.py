@@ -230,8 +230,11 @@ class World:
         self._changes.make(100)
         self.sent.flush(self.installation)
 
-    def wait_progress(self, topic: str) -> None:
+    @contextlib.contextmanager
+    def progress(self, topic: str) -> Iterator[None]:
+        """Wait at the end of the context until more of a topic is stored than at its beginning."""
         before = next_offset(self.database, topic)
+        yield
         wait_until(lambda: self.subscriber.runs() and next_offset(self.database, topic) > before, what="progress")
 
     def wait_stored(self) -> None:
@@ -262,8 +265,8 @@ def world(install, postgres):
 
 def test_the_table_is_an_exact_join_after_kills_deletions_and_updates(world):
     for topic in (world.installation.topic, world.installation.duplicates):
-        world.send()
-        world.wait_progress(topic)
+        with world.progress(topic):
+            world.send()
         world.subscriber.kill()
         world.subscriber.start()
     for victims in ([world.daemon], [world.daemon, world.subscriber]):
