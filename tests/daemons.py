@@ -189,15 +189,15 @@ class Daemon:
                 env={**os.environ, **self._environ, **environ},
             )
 
-    def events(self, name: str | None = None) -> list[dict[str, Any]]:
-        """What it has logged so far."""
+    def events(self, name: str | None = None, **fields: Any) -> list[dict[str, Any]]:
+        """What it has logged so far, with these fields."""
         lines = self.log.read_text(encoding="utf-8", errors="replace").splitlines()
         found = [json.loads(line) for line in lines if line.startswith("{")]
-        return [event for event in found if name in (None, event["event"])]
+        return [event for event in found if name in (None, event["event"]) and fields.items() <= event.items()]
 
-    def wait_event(self, name: str, timeout_s: float = DEADLINE_S) -> dict[str, Any]:
-        """Wait until it has logged ``name``; return the last such event."""
-        return wait_until(lambda: self.alive_or_fail() and self.events(name), timeout_s, f"event {name}")[-1]
+    def wait_event(self, name: str, timeout_s: float = DEADLINE_S, **fields: Any) -> dict[str, Any]:
+        """Wait until it has logged ``name`` with these fields; return the last such event."""
+        return wait_until(lambda: self.alive_or_fail() and self.events(name, **fields), timeout_s, f"event {name}")[-1]
 
     def alive_or_fail(self) -> bool:
         """Return True; fail with the log when the process has ended."""

@@ -123,7 +123,7 @@ class TestServersAway:
             daemon.wait_ready()
             installation.wait_committed(100)
             redis.kill()
-            assert daemon.wait_event("waiting")["what"] == "the store"
+            daemon.wait_event("waiting", what="the store")
             wait_not_ready(daemon, "the store")
             assert daemon.get("/livez")[0] == 200
             rebalances = daemon.metric("streamdedup_rebalances_total")
