@@ -5,7 +5,6 @@ import json
 import os
 import signal
 import subprocess
-import sys
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -16,6 +15,7 @@ from streamdedup.detection.detector import Detector
 from streamdedup.position import Partition, Position
 from streamdedup.settings import Settings
 from streamdedup.wire import Document
+from tests.daemons import PROGRAM
 from tests.servers import wait_until
 
 #: Seconds that the process may take to start.
@@ -57,7 +57,7 @@ class ServeProcess:
         self.log = folder / "serve.log"
         given = {"api.port": 0, **settings}
         sets = [part for key, value in given.items() for part in ("--set", f"{key}={value}")]
-        self._command = [sys.executable, "-m", "streamdedup", "serve", "--config", str(config), *sets]
+        self._command = [*PROGRAM, "serve", "--config", str(config), *sets]
         self._process: subprocess.Popen[bytes] | None = None
 
     def __enter__(self) -> Self:

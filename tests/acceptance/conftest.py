@@ -12,7 +12,7 @@ from streamdedup.cli import assembly
 from streamdedup.cli import main as cli
 from streamdedup.kafka.options import KafkaOptions
 from tests import canaries, servers
-from tests.daemons import Installation
+from tests.daemons import Daemon, Installation
 from tests.guarded import guarded
 
 
@@ -27,6 +27,12 @@ def install(tmp_path, kafka, redis_client, redis_url, new_topic, new_group):
         )
 
     return make
+
+
+@pytest.fixture
+def stop_limit(monkeypatch):
+    """Start daemons with the time limit of a stop that they have in service."""
+    monkeypatch.setattr(Daemon, "program", lambda self: [sys.executable, "-m", "streamdedup"])
 
 
 @pytest.fixture

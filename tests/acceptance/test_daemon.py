@@ -57,7 +57,7 @@ def test_killed_in_the_middle_and_started_again_it_loses_and_doubles_nothing(ins
     assert letter.headers[:3] == [("own", b"1"), ("traceparent", b"00-bad"), ("tracestate", b"a=bad")]
 
 
-def test_sigterm_under_load_ends_it_within_ten_seconds_and_the_next_run_goes_on(install):
+def test_sigterm_under_load_ends_it_within_ten_seconds_and_the_next_run_goes_on(install, stop_limit):
     installation = install(2, batch_records=10)
     corpus = a_corpus(9, 800)
     installation.send(corpus)
@@ -272,7 +272,9 @@ class TestServersAway:
             installation.wait_committed(len(corpus))
         assert installation.pairs() == the_expected(corpus)
 
-    def test_asked_to_stop_while_kafka_is_frozen_it_ends_in_time_and_nothing_is_lost(self, install_on, start_kafka):
+    def test_asked_to_stop_while_kafka_is_frozen_it_ends_in_time_and_nothing_is_lost(
+        self, install_on, start_kafka, stop_limit
+    ):
         kafka = start_kafka()
         installation = install_on(kafka)
         corpus = a_corpus(16, 600)

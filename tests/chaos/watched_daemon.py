@@ -18,6 +18,7 @@ from pathlib import Path
 
 from streamdedup.cli import assembly
 from streamdedup.cli import main as cli
+from streamdedup.daemon import shutdown
 from streamdedup.daemon.crash_points import StepObserver
 from streamdedup.daemon.slow_start import SlowStart
 from tests.chaos.broken import BREAKS
@@ -76,6 +77,7 @@ def main() -> None:
     parser.add_argument("--break", dest="broken", choices=sorted(BREAKS))
     parser.add_argument("--full-batches", action="store_true")
     arguments = parser.parse_args(sys.argv[1:at])
+    shutdown.STOP_TIMEOUT_S = 120.0  # more than a busy machine needs
     trace = Trace(arguments.trace)
     assembly.crash_observer = lambda: StepObserver(trace)
     if arguments.full_batches:
