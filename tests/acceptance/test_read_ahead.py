@@ -28,18 +28,17 @@ def state_of_group(installation: Installation) -> str:
 def test_a_rebalance_during_a_backlog_puts_the_batch_ahead_back(install):
     installation = install(4, batch_records=10)
     corpus = a_corpus(21, 1_500)
-    installation.send(corpus)
+    installation.send(corpus[:1_000])
     # Sessions and transactions that outlast the start of the second daemon.
     with installation.daemon("a", **PATIENT) as first:
         wait_until(lambda: first.alive_or_fail() and ahead_count(first) > 3, DEADLINE_S, "batches ahead")
         # Frozen while the second daemon joins, so that the rebalance meets the first one in the middle of the backlog.
         first.signal(signal.SIGSTOP)
+        installation.send(corpus[1_000:])
         with installation.daemon("b", **PATIENT) as second:
             second.wait_event("connected", DEADLINE_S)
             wait_until(lambda: state_of_group(installation) == "PreparingRebalance", DEADLINE_S, "a rebalance")
-            left = len(corpus) - installation.committed_count()
             first.signal(signal.SIGCONT)
-            assert left > 100
             installation.wait_committed(len(corpus), DEADLINE_S)
             # The batches of the old generation were put back: none was published in vain, which would cost new clients.
             assert first.metric("streamdedup_broker_errors_total") == 0
