@@ -3,7 +3,7 @@
 from pathlib import Path
 
 from streamdedup.embedded.process import LOOPBACK, ManagedProcess, accepts_connections
-from tests.support.kafka import FAST_START, HEAP, KAFKA_VERSION, SLF4J, fetch_jars
+from tests.support.kafka import FAST_START, HEAP, KAFKA_VERSION, SLF4J, START_DEADLINE_S, fetch_jars
 from tests.support.ports import free_ports
 from tests.support.processes import find_tool
 from tests.support.registry import RegistryServer
@@ -52,6 +52,10 @@ class ConnectWorker(ManagedProcess):
             "file": str(self.file),
             **sink,
         }
+
+    def start(self, deadline_s: float = START_DEADLINE_S) -> None:
+        """Start the worker, with as much time as Kafka has, which starts faster."""
+        super().start(deadline_s)
 
     def choose_ports(self) -> None:
         """Choose a free port."""

@@ -7,7 +7,7 @@ from pathlib import Path
 from urllib.error import URLError
 
 from streamdedup.embedded.process import LOOPBACK, ManagedProcess, ServerError
-from tests.support.kafka import FAST_START, HEAP, locked
+from tests.support.kafka import FAST_START, HEAP, START_DEADLINE_S, locked
 from tests.support.ports import free_ports
 from tests.support.processes import find_tool
 
@@ -68,6 +68,10 @@ class RegistryServer(ManagedProcess):
     def url(self) -> str:
         """Address of the API."""
         return f"http://{LOOPBACK}:{self.port}/apis/ccompat/v7"
+
+    def start(self, deadline_s: float = START_DEADLINE_S) -> None:
+        """Start the registry, with as much time as Kafka has, which starts faster."""
+        super().start(deadline_s)
 
     def choose_ports(self) -> None:
         """Choose a free port."""
