@@ -22,7 +22,8 @@ class TokenEndpoint:
     """The endpoint, while the context is open.
 
     Attributes:
-        lifetime_s: Lifetime of the tokens.
+        lifetime_s: Lifetime of the tokens by the answer. Brokers accept them for twice as long, because a busy machine
+            may use one late.
         error: Error of OAuth to answer with; None for tokens.
         is_away: Whether to answer with status 503.
         raw: Status and body to answer with instead; None for none.
@@ -66,7 +67,7 @@ class TokenEndpoint:
     def make(self, lifetime_s: float | None = None) -> str:
         """Return a new token."""
         now = time.time()
-        claims = {"sub": CLIENT, "aud": self.audience, "iat": now, "exp": now + (lifetime_s or self.lifetime_s)}
+        claims = {"sub": CLIENT, "aud": self.audience, "iat": now, "exp": now + (lifetime_s or 2 * self.lifetime_s)}
         self.tokens.append(jwt.encode({"alg": "RS256", "kid": "1"}, claims, self._key))
         return self.tokens[-1]
 

@@ -1,4 +1,4 @@
-"""The daemon with tokens of an endpoint on a real Kafka that verifies their signatures and ends sessions with them."""
+"""The daemon with tokens of an endpoint on a real Kafka that verifies their signatures and ends sessions."""
 
 import pytest
 
@@ -11,7 +11,7 @@ from tests.servers import fresh_name, wait_until
 from tests.support.kafka import KafkaServer
 from tests.token_endpoint import AUDIENCE, CLIENT, SECRET, TokenEndpoint
 
-#: Lifetime of tokens, and so of sessions, in seconds.
+#: Lifetime of tokens by the answer of their endpoint, and of sessions, in seconds.
 LIFETIME_S = 5.0
 #: For daemons whose tokens end: the broker keeps the earlier membership until its session ends.
 FORGOTTEN_SOON = {"kafka.session_timeout": "15s"}
