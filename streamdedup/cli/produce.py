@@ -5,10 +5,11 @@ Reads files with ``streamdedup.corpora``, or the topic with ``ReaderToEnds``; wr
 """
 
 import json
+import signal
 import time
 from collections import defaultdict
 from collections.abc import Callable, Iterable, Iterator, Mapping
-from contextlib import suppress
+from contextlib import ExitStack, suppress
 from functools import cache
 from typing import Annotated, Any, NamedTuple, TypeVar
 
@@ -138,12 +139,28 @@ def _send(
     Returns the count of records stored, the count of those too large, and whether Ctrl-C ended the work.
     """
     require_topics(options, {topic: ("WRITE",)})
-    is_interrupted, too_large = False, Reports("too large")
-    with Feeder(options, on_too_large=too_large.report) as feeder:
+    is_sending, is_interrupted, too_large = False, False, Reports("too large")
+
+    def interrupt(*_: object) -> None:
+        nonlocal is_interrupted
+        # The first waits for the end of `send`, which may have given the client a record that it does not count yet.
+        if is_interrupted or not is_sending:
+            raise KeyboardInterrupt
+        is_interrupted = True
+
+    with Feeder(options, on_too_large=too_large.report) as feeder, ExitStack() as stack:
+        # Not callable where it is ignored, as in the background of a script.
+        if callable(earlier_handler := signal.getsignal(signal.SIGINT)):
+            stack.callback(signal.signal, signal.SIGINT, earlier_handler)
+            signal.signal(signal.SIGINT, interrupt)
         try:
             for name, key, value in records:
                 pace.wait()
+                is_sending = True
                 feeder.send(topic, key, value, name=name)
+                is_sending = False
+                if is_interrupted:
+                    break
         except KeyboardInterrupt:
             is_interrupted = True  # not raised: the feeder flushes at its end, and `produce` reports before it raises
     return feeder.delivered_count, too_large.count, is_interrupted
