@@ -133,8 +133,8 @@ def test_a_rebuild_right_after_a_static_member_has_ended_waits_for_its_session_a
     installation = install()
     config = ("--config", installation.config)
     # Longer than a busy machine needs to end the daemon and to ask twice.
-    session = ("--set", "kafka.session_timeout=20s")
-    with installation.running(**{"kafka.group_instance_id": "member-a", "kafka.session_timeout": "20s"}):
+    session = ("--set", "kafka.session_timeout=60s")
+    with installation.running(**{"kafka.group_instance_id": "member-a", "kafka.session_timeout": "60s"}):
         feed(installation, FIRST)
     redis_client.flushdb()
     refused = index("rebuild", "--no-wait", *config)
@@ -143,7 +143,7 @@ def test_a_rebuild_right_after_a_static_member_has_ended_waits_for_its_session_a
     done = index("rebuild", *config, *session)
     assert done.returncode == 0, done.stderr
     assert done.stdout == f"articles: rebuilt from {len(FIRST)} records\n"
-    assert "group_instance_id member-a, at /127.0.0.1; waiting at most 35 s" in done.stderr
+    assert "group_instance_id member-a, at /127.0.0.1; waiting at most 75 s" in done.stderr
 
 
 @pytest.mark.long
