@@ -12,7 +12,6 @@ from streamdedup.wire import decode_alert
 from tests.daemons import Installation, streamdedup
 from tests.made_corpus import WORDS
 from tests.reference_pairs import expected_pairs
-from tests.servers import read_topic
 
 RULE = ContainmentRule(0.9, 20)
 #: Bands that find all pairs of the corpus.
@@ -38,7 +37,7 @@ def a_corpus(seed: int) -> list[tuple[str, str]]:
 def alerted(installation: Installation) -> dict[tuple[str, str], dict[str, object]]:
     """Each alerted pair, with the fields of its match as they are in the message, and those of the alert."""
     found = {}
-    for record in read_topic(installation.kafka, installation.duplicates):
+    for record in installation.published(installation.duplicates):
         decode_alert(record.value)
         message = json.loads(record.value)
         for match in message["matches"]:

@@ -19,7 +19,7 @@ from tests.fuzz.memory import growth, peak_bytes, rss_bytes
 from tests.fuzz.messages import fuzzed_messages
 from tests.fuzz.schemas import WHOLE, fuzzed_values, register
 from tests.raw_batches import RawRecord, record_batch, send_batch
-from tests.servers import create_topics, fresh_name, read_topic, wait_until
+from tests.servers import create_topics, fresh_name, read_topic, wait_no_transaction, wait_until
 
 #: Into so many parts the messages are cut; after each the memory is looked at.
 _PARTS = 16
@@ -204,6 +204,7 @@ def _look(kafka: str, topic: str, placed: dict[Place, Fuzzed], report: Report) -
     """Compare the dead-letter topic with what was sent and with what the daemon has counted."""
     seen: Counter[Place] = Counter()
     expected = {place: BOMBS[sent.made_by].outcome for place, sent in placed.items() if sent.made_by in BOMBS}
+    wait_no_transaction(kafka, [topic])
     for record in read_topic(kafka, topic, timeout_s=DEADLINE_S):
         letter = Message(topic, record.key, record.value, tuple(record.headers))
         facts = read_headers(letter.headers)
