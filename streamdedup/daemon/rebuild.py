@@ -30,7 +30,6 @@ from streamdedup import clock
 from streamdedup.daemon.losses import Gap, Loss, gap_by_partition, is_lost_as_a_whole
 from streamdedup.daemon.rebuild_run import Progress, RebuildRun, RebuildTarget
 from streamdedup.errors import StoreUnavailable
-from streamdedup.index.staging import StagingIndex
 from streamdedup.kafka.protocols import CommittedOffset, History, Source
 from streamdedup.position import Partition
 
@@ -44,7 +43,7 @@ _LEASES_EVERY_S = 10.0
 class _Begun:
     """A rebuild that has begun: its target, and the gaps to fill by partition, None to rebuild the whole index.
 
-    ``connections_count`` is that before the index was deleted. ``kind`` is one of ``metrics.REBUILD_KINDS``.
+    ``connections_count`` is that when it began. ``kind`` is one of ``metrics.REBUILD_KINDS``.
     """
 
     target: RebuildTarget
@@ -53,10 +52,10 @@ class _Begun:
     kind: str
 
     def check_connections(self) -> None:
-        """Raise ``StoreUnavailable`` if a server may have forgotten a part of the deletion."""
+        """Raise ``StoreUnavailable`` if a server may have gone back since: a part of the deletion may be undone."""
         if self.target.pipeline.index.count_connections() != self.connections_count:
             raise StoreUnavailable(
-                "a connection to the store was lost since the rebuild began; a part of the deletion may be undone"
+                "a connection to the store was lost since the rebuild began; acknowledged writes may be lost with it"
             )
 
 
@@ -112,7 +111,7 @@ class Rebuilder:
                 return False
             gaps = None if losses is None else fillable_gaps(losses, target.lifetime_ms, self._now_ms())
             if gaps is None:
-                target.staging.clear(self._extending_leases(tick, target.staging))
+                target.staging.clear(self._extending_leases(tick, target))
         except BaseException:
             target.staging.abandon()
             raise
@@ -148,7 +147,7 @@ class Rebuilder:
         """
         begun = self._begun.pop(name)
         target = replace(begun.target, topics=[topic for topic in begun.target.topics if topic not in missing_topics])
-        step = self._extending_leases(tick, target.staging)
+        step = self._extending_leases(tick, target)
         try:
             begun.check_connections()
             run = RebuildRun(target, begun.gaps, self._history, committed_offsets, generation, step, progress)
@@ -158,11 +157,15 @@ class Rebuilder:
             raise
         return Rebuilt(count, "lost" if run.is_whole else begun.kind)
 
-    def _extending_leases(self, tick: Callable[[], None], running: StagingIndex) -> Callable[[], None]:
-        """Return a tick that also extends the leases of the running rebuild, and of those that wait for their turn."""
+    def _extending_leases(self, tick: Callable[[], None], running: RebuildTarget) -> Callable[[], None]:
+        """Return a tick that also extends the leases of the running rebuild, and of those that wait for their turn.
+
+        It asks all servers too: a server closes connections without requests, and a closed one counts as lost.
+        """
 
         def extend() -> None:
-            running.extend_lease()
+            running.pipeline.index.ping()
+            running.staging.extend_lease()
             for begun in self._begun.values():
                 begun.target.staging.extend_lease()
 

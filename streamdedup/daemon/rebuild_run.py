@@ -250,7 +250,7 @@ class RebuildRun:
         False in three cases. A batch in progress is one that was uncommitted when the store went back.
 
         * A gap from offset 0 has a record that is older than one lifetime. The index may never have seen the partition,
-          and daemons have skipped its old records, which a rebuild of the whole index does too.
+          and with ``auto_offset_reset = "window"`` daemons have skipped the old records, as a whole rebuild does.
         * A document of a gap has an entry from a batch in progress. The batch may have appended to an older version,
           or missed a deletion, and an entry is only replaced by a version from a later position.
         * A batch in progress has matched a version that a gap replaces. All partitions are fenced before this is read.
@@ -258,8 +258,8 @@ class RebuildRun:
         index = self._pipeline.index
         incarnations = {partition: fence.incarnation for partition, fence in fences.items()}
         replaced: set[int] = set()
-        lifetime_ms = self._target.lifetime_ms
-        too_old = range(0 if lifetime_ms is None else now_ms - lifetime_ms)
+        max_age_ms = self._pipeline.max_start_age_ms
+        too_old = range(0 if max_age_ms is None else now_ms - max_age_ms)
         for batch in self._gap_batches():
             times_ms = [record.timestamp_ms for record in batch.records if record.timestamp_ms >= 0]
             if any(

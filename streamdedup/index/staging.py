@@ -24,8 +24,11 @@ class StagingIndex(Protocol):
     def store(self) -> Index:
         """The index that is built; only for the process that has the lease, and never opened."""
 
-    def take_lease(self) -> None:
-        """Take or extend the lease; raise ``IndexBusy`` if another process had it during the last minute."""
+    def take_lease(self, *, only_to_delete: bool = False) -> None:
+        """Take or extend the lease; raise ``IndexBusy`` if another process had it during the last minute.
+
+        ``only_to_delete``: also while the memory is full, which a rebuild waits for.
+        """
 
     def clear(self, tick: Callable[[], None] = lambda: None) -> int:
         """Delete the index, fences first; ``tick`` is called at every step. Return the number of deleted keys.
@@ -48,7 +51,7 @@ class StagingIndex(Protocol):
 
 def delete_index(staging: StagingIndex) -> int:
     """Delete an index under the lease, so that its writers wait; return the number of deleted keys."""
-    staging.take_lease()
+    staging.take_lease(only_to_delete=True)
     try:
         return staging.clear()
     finally:

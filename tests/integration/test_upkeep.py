@@ -3,7 +3,7 @@
 import numpy as np
 import pytest
 
-from streamdedup.errors import IndexLost, IndexMismatch, StoreMisconfigured
+from streamdedup.errors import IndexLost, IndexMismatch, StoreMisconfigured, StoreUnavailable
 from streamdedup.index.backend import PartitionFacts
 from streamdedup.index.documents import IndexEntry, deletion_marker
 from streamdedup.index.redis.admin import RedisUpkeep
@@ -158,6 +158,8 @@ class TestDeleting:
         connection.ask_masters("SCRIPT", "FLUSH")
         connection.ask_masters("CONFIG", "SET", "maxmemory", 1)
         try:
+            with pytest.raises(StoreUnavailable, match="memory is full"):  # a rebuild, which would need memory
+                staging.take_lease()
             assert delete_index(staging) > 0
         finally:
             connection.ask_masters("CONFIG", "SET", "maxmemory", 0)

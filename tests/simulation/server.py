@@ -287,7 +287,7 @@ class Staging:
         self._data = connection._data
         self._name = connection._writer
 
-    def take_lease(self) -> None:
+    def take_lease(self, *, only_to_delete: bool = False) -> None:
         self.store.ask("take_lease", self._take_lease)
 
     def _take_lease(self) -> None:

@@ -43,11 +43,14 @@ class RedisStagingIndex:
         self._runner = ScriptRunner(servers, self._keys.staging)
         self._upkeep = RedisUpkeep(servers, self._namespace)
 
-    def take_lease(self) -> None:
-        key = self._keys.staging
-        call = Call("set_in_full_memory", [self._keys.guard(0), key], [self._name, "NX", "PX", LEASE_MS])
+    def take_lease(self, *, only_to_delete: bool = False) -> None:
+        key, arguments = self._keys.staging, [self._name, "NX", "PX", LEASE_MS]
+        if only_to_delete:
+            (is_taken,) = self._runner.run([Call("set_in_full_memory", [self._keys.guard(0), key], arguments)])
+        else:
+            is_taken = self._servers.ask(key, "SET", key, *arguments)
         # An existing key may be the lease of this process, which is then extended.
-        if not (self._runner.run([call])[0] or self._extend_or_complete()):
+        if not (is_taken or self._extend_or_complete()):
             raise IndexBusy(f"the index of {self._namespace} is being rebuilt or deleted by another process")
 
     def clear(self, tick: Callable[[], None] = lambda: None) -> int:

@@ -1,5 +1,5 @@
 #!lua flags=allow-oom
--- Set a key for the deletion of an index. Other scripts are refused while the memory is full, which the deletion may cure.
+-- Set a key for the deletion of an index. Without the flag SET is refused while the memory is full; the deletion may cure this.
 --
 -- KEYS[1]  guard of the slot: a key that never exists (index/redis/keys.py)
 -- KEYS[2]  the key
