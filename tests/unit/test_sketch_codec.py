@@ -39,6 +39,7 @@ def stored(batch):
 
 @settings(max_examples=examples(200))
 @given(st.lists(sketches, max_size=6))
+@example([by_hashes([]), by_hashes([7])])
 @example([by_hashes(EACH_HIGH_PART), by_hashes([]), by_hashes(range(64)), by_hashes(range(2**32 - 64, 2**32))])
 def test_all_sketches_of_a_batch_come_back(batch):
     decoded = decode_sketches(stored(batch))
