@@ -233,7 +233,7 @@ def test_produce_stores_and_counts_the_records_that_it_has_read_until_ctrl_c(ins
     assert process.returncode == cli.EXIT_INTERRUPTED
     (last,) = [line for line in errors.splitlines() if "sent to" in line]
     assert last.startswith(f"{stored_count:,} records sent to {installation.topic} in ")
-    assert last.endswith(" s, until the interruption")
+    assert " s, until the interruption" in last  # then malformed lines, if it came to any
 
 
 def test_after_the_group_was_deleted_unfence_lets_it_write_again(installation):
