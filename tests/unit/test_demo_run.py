@@ -1,8 +1,8 @@
 """The demo without servers: its loop, with a daemon that consumes each record at once, or none; its end."""
 
 import sys
-import time
 from contextlib import ExitStack, nullcontext
+from functools import partial
 from types import SimpleNamespace
 
 import pytest
@@ -13,7 +13,9 @@ from streamdedup.cli import demo, demo_run
 from streamdedup.cli.demo_run import DemoOptions, DemoRun
 from streamdedup.corpora import Entry
 from streamdedup.errors import StreamdedupError
+from streamdedup.kafka.pace import Pace
 from streamdedup.kafka.protocols import Batch
+from tests.support.clock import ManualClock
 
 #: Time without progress after which the demo fails, and the time between two records, in seconds.
 STALL_S, INTERVAL_S = 0.2, 0.5
@@ -26,10 +28,12 @@ def run_demo(tmp_path, monkeypatch):
     config.write_text('kafka.bootstrap_servers = "h:1"\nredis.url = "redis://h:1"\nprofiles.p.topics = ["p"]\n')
     records = [("articles", Entry(str(number), "a text", "sample", number)) for number in range(3)]
     monkeypatch.setattr(demo_run, "sample_records", lambda: records)
-    sent = []
+    sent, clock = [], ManualClock()
+    monkeypatch.setattr(demo_run, "time", SimpleNamespace(monotonic=clock))
+    monkeypatch.setattr(demo_run, "Pace", partial(Pace, clock=clock, sleep=clock.sleep))
 
     def poll(timeout_s):
-        time.sleep(timeout_s)
+        clock.sleep(max(timeout_s, 0.001))
         return Batch()
 
     feeder = SimpleNamespace(send=lambda *record: sent.append(record), flush=lambda: None)
