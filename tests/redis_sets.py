@@ -224,10 +224,14 @@ class SentinelSet:
             wait_until(lambda: client.sentinel_master(SERVICE)["num-slaves"] == 1, what="the replica at the Sentinel")
         with redis.Redis(port=self.replica.port) as client:
             wait_until(lambda: client.info("replication")["master_link_status"] == "up", what="the first copy")
+        self.be_patient()
+
+    def be_patient(self) -> None:
+        """Let the Sentinel take no server for dead because the machine is busy."""
         self._take_for_dead_after(PATIENT_MS)
 
     def be_quick(self) -> None:
-        """Let the Sentinel take a server for dead soon; until then, none because the machine is busy."""
+        """Let the Sentinel take a server for dead soon."""
         self._take_for_dead_after(DEAD_AFTER_MS)
 
     def _take_for_dead_after(self, silence_ms: int) -> None:

@@ -138,6 +138,7 @@ class TestCluster:
                 store.ping()
             resume(own_cluster.nodes[1])
             wait_until(own_cluster.is_settled, what="the cluster")
+            own_cluster.be_patient()
             exercise(store, [1, 2, 3, 4, 5, 6])
 
     def test_a_time_out_names_the_master(self, own_cluster):
@@ -412,9 +413,10 @@ class TestSentinel:
             exercise(store, [1])
             with redis.Redis(port=watched.master.port) as client:
                 assert client.wait(1, 5000) == 1
-            watched.be_quick()
             pause(watched.master)
+            watched.be_quick()
             wait_until(lambda: serves(store), what="the new master")
+            watched.be_patient()
             resume(watched.master)
             with redis.Redis(port=watched.master.port) as client:
                 wait_until(lambda: client.role()[0] in (b"slave", "slave"), what="the old master's new role")
