@@ -147,9 +147,8 @@ def test_a_process_that_was_frozen_as_a_whole_is_not_taken_for_stalled():
     ended = run_script("""
         import subprocess
         with Watchdog(3.0, ending(70)) as watchdog:
-            thaw = f"sleep 4; kill -CONT {os.getpid()}"
-            subprocess.Popen(["sh", "-c", thaw])
-            os.kill(os.getpid(), signal.SIGSTOP)
+            freeze = f"kill -STOP {os.getpid()}; sleep 4; kill -CONT {os.getpid()}"
+            subprocess.run(["sh", "-c", freeze])
             threading.Event().wait(0.3)
             print("alive")
     """)
