@@ -619,7 +619,7 @@ class TestAccess:
     async def test_a_look_up_that_computes_for_long_is_no_silence_of_redis(self, make_service, monkeypatch):
         made = make_service(timeout_s=0.5)
         monkeypatch.setattr(engine, "_CHECK_INTERVAL_S", 0.01)
-        monkeypatch.setattr(engine, "AWAY_S", 0.1)
+        monkeypatch.setattr(engine, "AWAY_S", 0.3)
         released, prepare = threading.Event(), Preparer.prepare
         monkeypatch.setattr(Preparer, "prepare", lambda *given: released.wait(60) and prepare(*given))
         start, body = await call(made.app)
