@@ -4,7 +4,7 @@ from collections.abc import Callable
 
 import pytest
 
-from streamdedup.kafka import fresh_poll
+from streamdedup.kafka import fresh_poll, options
 from streamdedup.kafka.consumer import KafkaSource
 from streamdedup.kafka.producer import KafkaTransport
 from tests import servers
@@ -22,7 +22,10 @@ def topic(new_topic) -> str:
 def source(kafka, topic, open_ends, monkeypatch) -> KafkaSource:
     # Longer than a busy machine needs to answer a fetch.
     monkeypatch.setattr(fresh_poll, "SECOND_POLL_S", servers.DEADLINE_S)
-    return open_ends(KafkaTransport(servers.kafka_options(kafka, topic)))[0]
+    # Nothing but a poll sends another fetch after an empty answer.
+    monkeypatch.setattr(options, "FETCH_MAX_WAIT_MS", round(servers.DEADLINE_S * 1000))
+    made = servers.kafka_options(kafka, topic, fetch_timeout_s=2 * servers.DEADLINE_S)
+    return open_ends(KafkaTransport(made))[0]
 
 
 @pytest.fixture
