@@ -138,7 +138,6 @@ class RealSystem:
     output: str
     group: str
     server: KafkaServer | None = None
-    session_timeout_s: float = 6.0
 
     def transport(
         self,
@@ -157,7 +156,9 @@ class RealSystem:
                 transactional_id=f"{self.group}-{member}",
                 max_poll_records=max_poll_records,
                 heartbeat_interval_s=0.2,
-                session_timeout_s=self.session_timeout_s,
+                # Longer than a busy machine needs to open a transport, and than the silence of a broker: a broker that
+                # was frozen beyond a session ends it as soon as it wakes up.
+                session_timeout_s=45.0,
                 group_instance_id=instance_id,
             )
         )
@@ -176,6 +177,8 @@ class RealSystem:
             producer.flush()
             yield
             (producer.abort_transaction if is_aborted else producer.commit_transaction)()
+        # The marker comes after the answer.
+        servers.wait_no_transaction(self.bootstrap, [self.input])
 
     def history(self) -> History:
         return KafkaHistory(servers.kafka_options(self.bootstrap, self.input))
@@ -272,8 +275,7 @@ def own_system(request) -> System:
     server = request.getfixturevalue("start_kafka")()
     servers.create_topics(server.bootstrap_servers, ["input"], PARTITIONS)
     servers.create_topics(server.bootstrap_servers, ["output"])
-    # Longer than the silence: a broker that was frozen beyond a session ends it as soon as it wakes up.
-    return RealSystem(server.bootstrap_servers, "input", "output", "group", server, session_timeout_s=45.0)
+    return RealSystem(server.bootstrap_servers, "input", "output", "group", server)
 
 
 def next_batch(source: Source, limit: int | None = None) -> Batch:
@@ -442,7 +444,8 @@ def test_publishing_commits_and_a_new_source_goes_on_behind(system, open_ends, e
     source, sink = open_ends(system.transport(exactly_once=exactly_once))
     batch = next_batch(source)
     sink.publish([Message(system.output, b"k", b"alert", (("h", b"v"),), 7)], batch)
-    assert system.published() == [b"alert"]
+    # The marker of the commit comes after the answer.
+    servers.wait_until(lambda: system.published() == [b"alert"], what="the committed message")
     assert source.committed_offset(Partition(system.input, 0)).offset == 1
     source.close()
     sink.close()
