@@ -5,7 +5,8 @@ import json
 import os
 import signal
 import subprocess
-from collections.abc import Iterator
+import sys
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any, Self
@@ -20,6 +21,20 @@ from tests.servers import wait_until
 
 #: Seconds that the process may take to start.
 DEADLINE_S = 180.0
+#: ``daemons.PROGRAM`` whose ``serve`` gives a busy machine time to open the reader of a stream as well.
+STREAMING = (
+    sys.executable,
+    "-c",
+    f"""
+from streamdedup.__main__ import main
+from streamdedup.cli import serve
+from streamdedup.serve import access, feed
+
+serve.STOP_TIMEOUT_S = serve._OPENING_S = feed._OPEN_S = {DEADLINE_S}
+access.Limits.of_texts = lambda _bytes: access.Limits(timeout_s={DEADLINE_S})
+main()
+""",
+)
 
 
 def settings_file(folder: Path, redis_url: str, kafka: str = "localhost:9") -> Path:
@@ -51,13 +66,16 @@ class ServeProcess:
 
     Attributes:
         log: Its output.
+
+    Args:
+        program: ``streamdedup`` on the command line.
     """
 
-    def __init__(self, config: Path, folder: Path, **settings: Any) -> None:
+    def __init__(self, config: Path, folder: Path, *, program: Sequence[str] = PROGRAM, **settings: Any) -> None:
         self.log = folder / "serve.log"
         given = {"api.port": 0, **settings}
         sets = [part for key, value in given.items() for part in ("--set", f"{key}={value}")]
-        self._command = [*PROGRAM, "serve", "--config", str(config), *sets]
+        self._command = [*program, "serve", "--config", str(config), *sets]
         self._process: subprocess.Popen[bytes] | None = None
 
     def __enter__(self) -> Self:

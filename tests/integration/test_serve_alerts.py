@@ -1,4 +1,4 @@
-"""The stream of alerts on a real Kafka, by the installed command: committed alerts once, aborted ones never."""
+"""The stream of alerts on a real Kafka, by a process of the service: committed alerts once, aborted ones never."""
 
 import contextlib
 import json
@@ -16,10 +16,11 @@ from streamdedup.kafka.protocols import Record
 from streamdedup.kafka.reader import ReaderToEnds
 from streamdedup.position import Partition, Position
 from streamdedup.wire.dead_letters import DaemonInfo, Failure, Stage, dead_letter
+from tests.daemons import PROGRAM
 from tests.event_stream import an_alert
 from tests.guarded_kafka import GuardedKafka
 from tests.servers import DEADLINE_S, fresh_name, wait_until
-from tests.serving import ServeProcess, settings_file
+from tests.serving import STREAMING, ServeProcess, settings_file
 
 TRANSACTIONS = 60
 #: Alerts after which the client hangs up.
@@ -37,17 +38,18 @@ def start(kafka, topic, tmp_path):
     # Alerts need no Redis.
     config = settings_file(tmp_path, "redis://127.0.0.1:9", kafka)
 
-    def started(number: int = 0, **settings) -> ServeProcess:
+    def started(number: int = 0, *, program=STREAMING, **settings) -> ServeProcess:
         folder = tmp_path / str(number)
         folder.mkdir()
-        return ServeProcess(config, folder, **{"kafka.duplicates_topic": topic, **settings})
+        return ServeProcess(config, folder, program=program, **{"kafka.duplicates_topic": topic, **settings})
 
     return started
 
 
 @pytest.fixture
 def producer(kafka):
-    options = {"transactional_id": fresh_name("alerts"), "retry_backoff_ms": 20}
+    # A transaction may be open while a process starts.
+    options = {"transactional_id": fresh_name("alerts"), "retry_backoff_ms": 20, "transaction_timeout_ms": 600_000}
     with contextlib.closing(KafkaProducer(bootstrap_servers=kafka, **options)) as made:
         made.init_transactions()
         yield made
@@ -174,7 +176,11 @@ def test_dead_letters_come_after_the_commit_without_any_part_of_the_record(start
 
 
 def test_without_the_topic_or_kafka_there_is_a_problem_and_other_requests_are_answered(start):
-    wrong = [{"kafka.duplicates_topic": "nowhere"}, {"kafka.bootstrap_servers": "127.0.0.1:9"}]
+    wrong = [
+        {"kafka.duplicates_topic": "nowhere"},
+        # With the usual time limits, because nothing will answer.
+        {"kafka.bootstrap_servers": "127.0.0.1:9", "program": PROGRAM},
+    ]
     for number, settings in enumerate(wrong):
         with start(number, **settings) as service:
             status, headers, problem = service.request("GET", "/v1/alerts")
