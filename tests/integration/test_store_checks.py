@@ -188,10 +188,15 @@ class TestServer:
 
 
 class TestTls:
-    def test_tls_to_a_server_without_it_is_told_as_such(self, own_redis):
-        server, _ = own_redis
+    @pytest.mark.parametrize("password", ["", "secret"])
+    def test_tls_to_a_server_without_it_is_told_as_such(self, own_redis, password):
+        server, client = own_redis
         settings = settings_for(f"rediss://{LOOPBACK}:{server.port}/0", redis__timeout="500ms")
-        failed = checked(settings)["redis"]
+        client.config_set("requirepass", password)  # asks connections to come
+        try:
+            failed = checked(settings)["redis"]
+        finally:
+            client.config_set("requirepass", "")
         assert failed.error is StoreMisconfigured
         assert "TLS handshake against a server without TLS" in failed.text
         assert "write redis:// in redis.url" in failed.text
