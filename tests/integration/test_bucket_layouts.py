@@ -390,6 +390,7 @@ class TestGenerations:
         reader = RedisIndexReader(packed.server, packed.store.options)
         assert reader.look_up([3], rows_of([7])).candidates == [{1: BANDS}]
         assert packed.insert([3], [7]).candidates == [{1: BANDS}]
+        assert reader.look_up([4], rows_of([7])).candidates == [{1: BANDS, 3: BANDS}]
         packed.shift(-1)
         assert packed.insert([4, 5], [7, 8]).candidates == [{3: BANDS}, {}]
 

@@ -438,6 +438,14 @@ class TestSentinel:
         check_refused(connect(f"redis://{LOOPBACK}:{watched.sentinel.port}/0"), r"redis\.nodes")
         check_refused(connect(watched.replica.url), "is a replica")
 
+    def test_a_master_that_has_become_a_replica_is_waited_for(self, watched):
+        nodes = [(LOOPBACK, watched.sentinel.port)]
+        with (
+            connect_sentinel(nodes, redis_sets.SERVICE, from_replicas=True) as servers,
+            pytest.raises(StoreUnavailable, match="a failover is under way"),
+        ):
+            require_usable(servers)
+
     def test_a_sentinel_that_refuses_us_is_told_from_one_that_is_away(self, watched):
         with redis.Redis(port=watched.sentinel.port) as client:
             client.execute_command("ACL", "SETUSER", "default", "resetpass", ">secret")

@@ -27,6 +27,7 @@ from streamdedup.detection.detector import Detector
 from streamdedup.detection.model import document_number, pair_key, pair_side
 from streamdedup.errors import (
     BatchRefused,
+    IndexBusy,
     IndexLost,
     IndexMismatch,
     RegistryUnavailable,
@@ -458,9 +459,10 @@ def test_a_loss_is_shown_although_nothing_is_committed_yet():
     assert all(shown)
 
 
-def test_an_index_that_is_new_after_the_loss_of_another_one_is_not_shown_as_lost():
+@pytest.mark.parametrize("is_committed", [True, False])
+def test_an_index_that_is_new_after_the_loss_of_another_one_is_not_shown_as_lost(is_committed):
     """A write has noticed the loss of the index ``a``; partitions of ``b`` are assigned after the loss was accepted."""
-    losses = [Loss(Partition("a", 0), CommittedOffset(1), "lost")]
+    losses = [Loss(Partition("a", 0), CommittedOffset(1), "lost")] if is_committed else []
     shown, assigned = [], {Partition("a", 0)}
 
     def open_index(_fingerprint, *, create):
@@ -475,7 +477,7 @@ def test_an_index_that_is_new_after_the_loss_of_another_one_is_not_shown_as_lost
     rebuilder = rebuild.Rebuilder(pipelines.get, None, DUPLICATES)
     recovery = Recovery(pipelines, ownership, "continue", rebuilder, lambda name, lost: shown.append((name, lost)))
     recovery.report_loss(IndexLost("gone"))
-    assert recovery.recover_if_lost(source)
+    assert recovery.recover_if_lost(source) == is_committed
     assert set(shown) == {("a", True)}
     shown.clear()
     assigned.add(Partition("b", 0))
@@ -677,6 +679,19 @@ def test_of_two_rebuilds_of_which_one_could_not_begin_none_runs_before_the_group
         recovery.recover_if_lost(source)
     with pytest.raises(Rejoin):
         recovery.recover_if_lost(source)
+
+
+def test_an_index_that_another_process_rebuilds_is_waited_for_also_with_the_policy_fail():
+    def open_index(*_, **__):
+        raise IndexBusy("being rebuilt")
+
+    index = SimpleNamespace(open=open_index, count_connections=lambda: 0)
+    pipelines = {"a": SimpleNamespace(name="a", index=index, fingerprint={})}
+    losses = [Loss(Partition("a", 0), CommittedOffset(1), "lost")]
+    ownership = SimpleNamespace(is_check_due=always, check_for_losses=lambda _source: losses)
+    recovery = Recovery(pipelines, ownership, "fail", SimpleNamespace(has_begun=lambda _name: False))
+    with pytest.raises(IndexBusy):
+        recovery.recover_if_lost(SimpleNamespace(generation=lambda: 1))
 
 
 def test_a_batch_with_a_partition_whose_index_is_not_open_is_refused():
@@ -1011,6 +1026,21 @@ def test_a_connection_that_is_lost_behind_the_last_record_is_noticed_before_the_
         several.rebuilder.rebuild("a", committed_offsets, 1, several.step, lose_at_the_end)
     assert steps[-2:] == [DUPLICATES] * 2
     assert not several.world.server.index("a")._announced
+
+
+def test_a_connection_that_is_lost_while_the_last_claims_are_seeded_is_noticed_also_without_commits(monkeypatch):
+    several = StagingOfSeveral(monkeypatch)
+    several.rebuilder.begin("a")
+    steps = []
+
+    def lose_at_the_end(what, _done, _total):
+        steps.append(what)
+        several.link.count += steps.count(DUPLICATES) == 2
+
+    with pytest.raises(StoreUnavailable, match="was lost"):
+        several.rebuilder.rebuild("a", {}, 1, several.step, lose_at_the_end)
+    assert steps == [DUPLICATES] * 2
+    assert several.world.server.index("a")._fingerprint is None
 
 
 def test_losses_are_looked_for_under_the_lease(monkeypatch):

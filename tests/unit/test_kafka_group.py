@@ -15,7 +15,7 @@ from kafka.structs import OffsetAndMetadata, TopicPartition
 from streamdedup.cli import guards
 from streamdedup.cli import index as index_commands
 from streamdedup.errors import BrokerUnavailable, SettingsError, StreamdedupError
-from streamdedup.kafka import admin, group_admin
+from streamdedup.kafka import admin, compat, group_admin
 from streamdedup.kafka.consumer import _await_metadata
 from streamdedup.kafka.group_admin import GroupState, _member_text, read_committed_offsets_if_listed
 from streamdedup.kafka.offsets import fetch_committed, partitions_of
@@ -80,6 +80,26 @@ def test_a_broker_before_kafka_2_8_returns_no_topic_ids(monkeypatch):
     assert group_admin.read_committed_offsets(OPTIONS) == {Partition("a", 0): CommittedOffset(5)}
     assert group_admin.describe_group(OPTIONS).topic_ids == {}
     assert admin.topic_ids(OPTIONS) == {"a": ""}
+
+
+def test_ends_are_asked_of_partitions_with_a_leader_which_may_be_broker_0(monkeypatch):
+    partitions = [{"partition_index": number, "leader_id": leader} for number, leader in enumerate((-1, 0, 5))]
+    admin = SimpleNamespace(
+        describe_groups=lambda asked: {group: {"error": None, "members": []} for group in asked},
+        list_group_offsets=lambda asked: {group: {} for group in asked},
+        describe_topics=lambda _names: [{"name": "a", "error_code": 0, "topic_id": None, "partitions": partitions}],
+        list_partition_offsets=lambda asked: {place: SimpleNamespace(offset=9) for place in asked},
+    )
+    monkeypatch.setattr(group_admin, "admin_client", lambda _options: nullcontext(admin))
+    assert group_admin.describe_group(OPTIONS).ends == {Partition("a", 1): 9, Partition("a", 2): 9}
+
+
+def test_the_progress_of_a_replay_is_written_with_its_metadata(monkeypatch):
+    written = {}
+    admin = SimpleNamespace(alter_group_offsets=lambda _group, offsets: written.update(offsets) or {})
+    monkeypatch.setattr(compat, "build", lambda *_: admin)
+    group_admin.GroupOffsets(OPTIONS, "g.dlq-replay").write({Partition("a", 1): CommittedOffset(7, "note")})
+    assert written == {TopicPartition("a", 1): OffsetAndMetadata(7, "note", -1)}
 
 
 def test_offsets_of_a_topic_that_is_gone_or_of_an_earlier_topic_of_its_name_are_no_offsets_for_a_command(monkeypatch):

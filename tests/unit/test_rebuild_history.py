@@ -129,6 +129,18 @@ def test_a_document_keeps_its_incarnation_when_its_deletion_is_older_than_all_th
     assert months.alerted() == [1]
 
 
+#: The end of "a", and a pair of it with an earlier version of "b".
+END, EARLIER = Sent("a", "", 0, op="delete"), (Sent("a", TEXT, 0), Sent("b", f"{TEXT} jetty", 0))
+
+
+def test_a_document_that_was_inserted_again_without_an_alert_keeps_its_incarnation_in_a_rebuild(months):
+    for day, records in enumerate(([Sent("a", TEXT, 0)], [END], toggled(0), [END], [Sent("a", UNLIKE, 0)])):
+        months.send(day, *records)
+    months.lose_index()
+    months.send(10, Sent("a", TEXT, 0))
+    assert months.alerted() == [2]
+
+
 def test_an_append_after_a_rebuild_alerts_no_pair_of_a_document_that_was_deleted_and_inserted_again(months):
     months.send(0, Sent("a", TEXT, 0))
     months.send(1, Sent("a", "", 0, op="delete"))
@@ -138,10 +150,6 @@ def test_an_append_after_a_rebuild_alerts_no_pair_of_a_document_that_was_deleted
     months.lose_index()
     months.send(32.4, Sent("a", "zinc", 0, op="append"))
     assert months.alerted() == [1]
-
-
-#: The end of "a", and a pair of it with an earlier version of "b".
-END, EARLIER = Sent("a", "", 0, op="delete"), (Sent("a", TEXT, 0), Sent("b", f"{TEXT} jetty", 0))
 
 
 @pytest.mark.parametrize("is_recreated", [False, True])
