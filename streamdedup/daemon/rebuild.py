@@ -35,7 +35,7 @@ from streamdedup.position import Partition
 
 #: Interval and duration of the calls that keep the group membership, in seconds.
 _MEMBERSHIP_EVERY_S, _MEMBERSHIP_S = 1.0, 0.01
-#: Interval at which the leases on staging indexes are extended, in seconds. A lease lasts 60.
+#: Interval at which leases on staging indexes are extended and all servers asked, in seconds. A lease lasts 60.
 _LEASES_EVERY_S = 10.0
 
 
@@ -43,7 +43,8 @@ _LEASES_EVERY_S = 10.0
 class _Begun:
     """A rebuild that has begun: its target, and the gaps to fill by partition, None to rebuild the whole index.
 
-    ``connections_count`` is that when it began. ``kind`` is one of ``metrics.REBUILD_KINDS``.
+    ``connections_count``: connections to the store that were opened before the deletion. ``kind`` is one of
+    ``metrics.REBUILD_KINDS``.
     """
 
     target: RebuildTarget
@@ -160,7 +161,7 @@ class Rebuilder:
     def _extending_leases(self, tick: Callable[[], None], running: RebuildTarget) -> Callable[[], None]:
         """Return a tick that also extends the leases of the running rebuild, and of those that wait for their turn.
 
-        It asks all servers too: a server closes connections without requests, and a closed one counts as lost.
+        The tick asks all servers too: a server may close idle connections, and a closed connection counts as lost.
         """
 
         def extend() -> None:

@@ -249,8 +249,8 @@ class RebuildRun:
 
         False in three cases. A batch in progress is one that was uncommitted when the store went back.
 
-        * A gap from offset 0 has a record that is older than one lifetime. The index may never have seen the partition,
-          and with ``auto_offset_reset = "window"`` daemons have skipped the old records, as a whole rebuild does.
+        * With ``auto_offset_reset = "window"``, a gap from offset 0 has a record that is older than one lifetime. The
+          index may never have seen the partition, and daemons have skipped its old records, as a whole rebuild does.
         * A document of a gap has an entry from a batch in progress. The batch may have appended to an older version,
           or missed a deletion, and an entry is only replaced by a version from a later position.
         * A batch in progress has matched a version that a gap replaces. All partitions are fenced before this is read.

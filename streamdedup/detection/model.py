@@ -250,8 +250,8 @@ class DetectionResult:
             has lost the offset. An operator who sets an offset back commits one.
         deleted_count: Requests to delete a document, in the index or not, that are not refused.
         deleted_unknown_count: Of the deleted_count, requests for a document without an entry or marker in the index.
-        candidates_count: Candidates that documents at or above the high-water mark have in buckets, with exact copies
-            that are compared.
+        candidates_count: Candidates that documents at or above the high-water mark have in buckets, and the exact
+            copies that are compared besides.
         dropped_candidates_count: Of these candidates, those that are not compared: beyond ``max_candidates``, or beyond
             the lower limit for documents with a full bucket (``candidates.STORM_CANDIDATES``).
         accepted_count: Candidates compared and found near-duplicates, suppressed ones included.

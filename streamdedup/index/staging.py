@@ -27,7 +27,7 @@ class StagingIndex(Protocol):
     def take_lease(self, *, only_to_delete: bool = False) -> None:
         """Take or extend the lease; raise ``IndexBusy`` if another process had it during the last minute.
 
-        ``only_to_delete``: also while the memory is full, which a rebuild waits for.
+        With ``only_to_delete`` also while the memory is full; a rebuild, which needs memory, gets ``StoreUnavailable``.
         """
 
     def clear(self, tick: Callable[[], None] = lambda: None) -> int:

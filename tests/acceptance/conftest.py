@@ -30,9 +30,10 @@ def install(tmp_path, kafka, redis_client, redis_url, new_topic, new_group):
 
 
 @pytest.fixture
-def stop_limit(monkeypatch):
-    """Start daemons with the time limit of a stop that they have in service."""
+def lift_stop_limit(monkeypatch):
+    """Start daemons with the time limit of a stop that they have in service, until the test calls this function."""
     monkeypatch.setattr(Daemon, "program", lambda self: [sys.executable, "-m", "streamdedup"])
+    return monkeypatch.undo
 
 
 @pytest.fixture

@@ -56,13 +56,14 @@ def test_killed_in_the_middle_and_started_again_it_loses_and_doubles_nothing(ins
     assert letter.headers[:3] == [("own", b"1"), ("traceparent", b"00-bad"), ("tracestate", b"a=bad")]
 
 
-def test_sigterm_under_load_ends_it_within_ten_seconds_and_the_next_run_goes_on(install, stop_limit):
+def test_sigterm_under_load_ends_it_within_ten_seconds_and_the_next_run_goes_on(install, lift_stop_limit):
     installation = install(2, batch_records=10)
     corpus = a_corpus(9, 800)
     installation.send(corpus)
     with installation.running() as daemon:
         installation.wait_committed(30)
         assert daemon.stop() == 0
+        lift_stop_limit()
         daemon.start()
         installation.wait_committed(len(corpus))
     assert installation.pairs() == the_expected(corpus)
@@ -273,7 +274,7 @@ class TestServersAway:
         assert installation.pairs() == the_expected(corpus)
 
     def test_asked_to_stop_while_kafka_is_frozen_it_ends_in_time_and_nothing_is_lost(
-        self, install_on, start_kafka, stop_limit
+        self, install_on, start_kafka, lift_stop_limit
     ):
         kafka = start_kafka()
         installation = install_on(kafka)
@@ -286,6 +287,7 @@ class TestServersAway:
             assert daemon.stop() in (0, 75)
             for broker in kafka.brokers:
                 resume(broker)
+            lift_stop_limit()
             daemon.start()
             installation.wait_committed(len(corpus))
         assert installation.pairs() == the_expected(corpus)

@@ -61,7 +61,7 @@ def stuck(install, start_redis):
 
 
 @pytest.mark.long
-def test_a_daemon_that_is_stuck_ends_with_the_code_of_what_ended_it(stuck, stop_limit):
+def test_a_daemon_that_is_stuck_ends_with_the_code_of_what_ended_it(stuck, lift_stop_limit):
     with stuck() as daemon:
         assert daemon.stop() == EXIT_FORCED
         assert "stopping took longer than 8 s" in daemon.log.read_text()

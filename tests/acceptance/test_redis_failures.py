@@ -46,6 +46,8 @@ class Load:
         for start in range(0, len(self._corpus), CHUNK):
             if start % PART == 0:
                 self._parts.acquire()
+                if self._stopped.is_set():
+                    return
             chunk = self._corpus[start : start + CHUNK]
             produce_keyed(self._installation.kafka, self._installation.topic, values_of(chunk))
             while self._installation.committed_count() < start + CHUNK // 2:

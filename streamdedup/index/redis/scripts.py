@@ -1,7 +1,7 @@
 """The Lua scripts of an index: one file for each operation in ``lua/``. ``ScriptRunner`` calls many at a time.
 
-``redis.base`` makes the calls of the parts; ``redis.staging`` runs its own scripts, ``redis.reader`` and
-``redis.checks`` only load them here; ``redis.pairs`` uses ``fields_of``.
+``redis.base`` makes the calls of the parts; ``redis.staging`` and ``redis.admin`` run scripts of their own,
+``redis.reader`` and ``redis.checks`` only load them here; ``redis.pairs`` uses ``fields_of``.
 
 To add a script, write ``lua/NAME.lua``. A line ``-- include: _fence _pages`` in it names the files to put in front of
 the script. A script that writes for a partition includes ``_fence``: ``RedisPart._fenced_call`` makes its calls, which
