@@ -47,6 +47,7 @@ def test_killed_in_the_middle_and_started_again_it_loses_and_doubles_nothing(ins
         for committed in (60, 200, 400):
             installation.wait_committed(committed)
             daemon.kill()
+            assert installation.committed_count() < len(corpus)
             daemon.start()
         installation.wait_committed(len(corpus) + 1)
     assert installation.pairs() == the_expected(corpus)

@@ -1009,7 +1009,10 @@ def test_the_deletion_may_be_the_first_to_need_a_connection_to_each_server(monke
     assert several.rebuilder.rebuild("a", several.committed_offsets, 1, several.step).kind == "lost"
 
 
-def test_a_connection_that_is_lost_behind_the_last_record_is_noticed_before_the_attempts_are_announced(monkeypatch):
+@pytest.mark.parametrize("is_committed", [True, False])
+def test_a_connection_that_is_lost_behind_the_last_record_is_noticed_before_anything_is_announced_or_completed(
+    monkeypatch, is_committed
+):
     several = StagingOfSeveral(monkeypatch)
     several.rebuilder.begin("a")
     attempt_id = f"{0:013d}.{1:010d}.{1:017d}"
@@ -1023,24 +1026,11 @@ def test_a_connection_that_is_lost_behind_the_last_record_is_noticed_before_the_
         several.link.count += steps.count(DUPLICATES) == 2
 
     with pytest.raises(StoreUnavailable, match="was lost"):
-        several.rebuilder.rebuild("a", committed_offsets, 1, several.step, lose_at_the_end)
+        several.rebuilder.rebuild("a", committed_offsets if is_committed else {}, 1, several.step, lose_at_the_end)
     assert steps[-2:] == [DUPLICATES] * 2
-    assert not several.world.server.index("a")._announced
-
-
-def test_a_connection_that_is_lost_while_the_last_claims_are_seeded_is_noticed_also_without_commits(monkeypatch):
-    several = StagingOfSeveral(monkeypatch)
-    several.rebuilder.begin("a")
-    steps = []
-
-    def lose_at_the_end(what, _done, _total):
-        steps.append(what)
-        several.link.count += steps.count(DUPLICATES) == 2
-
-    with pytest.raises(StoreUnavailable, match="was lost"):
-        several.rebuilder.rebuild("a", {}, 1, several.step, lose_at_the_end)
-    assert steps == [DUPLICATES] * 2
-    assert several.world.server.index("a")._fingerprint is None
+    index = several.world.server.index("a")
+    assert not index._announced
+    assert index._fingerprint is None
 
 
 def test_losses_are_looked_for_under_the_lease(monkeypatch):
