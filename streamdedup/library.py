@@ -275,14 +275,17 @@ class LibraryIndex:
         items = enumerate(converted_items("texts", texts, str))
         valid = [self._valid_text(f"number {number}", text) for number, text in items]
         columns = valid, optional_column("source", sources, valid), optional_column("scope", scopes, valid)
-        queries = [LookupQuery(text, source=source, scope=scope) for text, source, scope in zip(*columns, strict=True)]
+        queries = [
+            LookupQuery(text, source=source, scope=query_scope(self._options, scope))
+            for text, source, scope in zip(*columns, strict=True)
+        ]
         with self._lock:
             if not self._check_index():
                 return [Matches()] * len(queries)  # no document was added yet
             now_ms, matches = clock.now_ms(), []
             for first in range(0, len(queries), CHUNK_DOCUMENTS):
                 for result in self._lookup.look_up(queries[first : first + CHUNK_DOCUMENTS], now_ms):
-                    if isinstance(result, Exception):  # the scope is missing, or the profile has no scopes
+                    if isinstance(result, Exception):  # only of a text with an id
                         raise result
                     matches.append(Matches(result.matches, complete=result.complete))
             return matches

@@ -134,7 +134,10 @@ class MemoryIndex(MemoryPartitions):
         self._check_fences(fences)
         for number, keys in zip(numbers, band_keys.tolist(), strict=True):
             for band_and_key in enumerate(keys):
-                self._members(band_and_key).pop(number, None)
+                members = self._members(band_and_key)
+                members.pop(number, None)
+                if not members:
+                    self._buckets.drop(band_and_key)
 
     def _members(self, band_and_key: tuple[int, int]) -> dict[int, float]:
         """Return the members of a bucket that have not expired; a change of the dictionary changes the bucket."""
@@ -148,7 +151,10 @@ class MemoryIndex(MemoryPartitions):
     def remove_copies(self, documents: Sequence[tuple[int, bytes]], fences: Sequence[Fence]) -> None:
         self._check_fences(fences)
         for number, digest in documents:
-            (self._copies.get(digest) or {}).pop(number, None)
+            copies = self._copies.get(digest) or {}
+            copies.pop(number, None)
+            if not copies:
+                self._copies.drop(digest)
             self._removals_count += 1
             self._last_removals[_cell(digest)] = self._removals_count
 

@@ -724,6 +724,13 @@ def test_a_document_deleted_while_others_are_inserted_in_its_buckets_near_capaci
     assert near_capacity, "without the deletion in between the document would be in these buckets"
 
 
+def test_changed_and_deleted_documents_leave_no_empty_buckets(stream):
+    stream.index(a_document("d0", TEXT, 0), a_document("d1", TEXT, 1))
+    stream.index(a_document("d0", OTHER_TEXT, 2))
+    stream.delete([a_document("d0", "", 3), a_document("d1", "", 4)])
+    assert (len(stream.store._buckets), len(stream.store._copies)) == (0, 0)
+
+
 def test_in_a_storm_a_document_is_compared_with_few_of_any_number_of_earlier_ones():
     stream = Stream(store=MemoryIndex(bucket_cap=20))
     empty = a_document("empty", "", 400)  # in no bucket

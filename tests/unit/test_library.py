@@ -295,6 +295,8 @@ class TestLookup:
 
     def test_a_scope_is_needed_and_compared_where_the_profile_has_a_scope_field(self):
         with Index.in_memory(Profile(threshold=0.5, shingle_size=2, scope_field="tenant")) as index:
+            with pytest.raises(MessageError, match="field `tenant`"):
+                index.lookup([TEXT])  # also before the first document
             added = [("a", TEXT, None, "x"), ("b", TEXT, "daily", "y"), ("c", TEXT, None, "x")]
             assert ids(index.add(added)) == [[], [], ["a"]]
             assert ids(index.add(added)) == [[], [], []]
