@@ -94,8 +94,7 @@ def run_daemon(settings: Settings) -> None:
             metrics=metrics,
             stop=stop,
             tick=pulse.tick,
-            # Deleting the keys of a lost index may take longer than the watchdog allows.
-            rebuilder=assembly.rebuilder(settings, backend, on_keys=lambda _count: pulse.tick()),
+            rebuilder=assembly.rebuilder(settings, backend),
         )
         metrics.loop_age_seconds.set_function(pulse.age_s)
         health = _serve_health(settings, metrics, loop, pulse)

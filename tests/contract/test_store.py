@@ -1296,6 +1296,14 @@ class TestStaging:
         state = store.partition_states([PARTITION])[PARTITION]
         assert state.attempts == (AnnouncedAttempt(LATER, 9, LATER),)
 
+    def test_the_deleted_keys_are_told_during_the_deletion(self, store, staging):
+        told_counts = []
+        staging = RedisStagingIndex(staging.store._servers, staging.store, told_counts.append)
+        store.insert_entries([an_entry()], [store.fence(PARTITION, 1, 0)])
+        staging.take_lease()
+        staging.clear()
+        assert sum(told_counts) > 0
+
     def test_an_index_in_which_a_gap_was_being_filled_can_be_cleared(self, staging):
         staging.take_lease()
         staging.store.fence(PARTITION, 1, 0)

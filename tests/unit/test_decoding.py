@@ -16,6 +16,7 @@ from streamdedup.errors import RegistryMisconfigured, RegistryUnavailable
 from streamdedup.kafka.protocols import Batch, Record
 from streamdedup.position import Position
 from streamdedup.wire import Decoder, Document, ErrorCode
+from streamdedup.wire.dead_letters import Stage
 
 NOW_MS = 1_777_618_931_480
 
@@ -56,6 +57,15 @@ def test_an_error_of_a_server_is_no_failure_of_the_record(monkeypatch, error):
     monkeypatch.setattr(Decoder, "decode", decode)
     with pytest.raises(type(error)):
         decoded_batch(NOW_MS)
+
+
+def test_an_unexpected_error_is_a_failure_of_its_record(monkeypatch):
+    def decode(*_arguments):
+        raise KeyError("made to fail")
+
+    monkeypatch.setattr(Decoder, "decode", decode)
+    ((_, failure),) = decoded_batch(NOW_MS).failures
+    assert (failure.stage, failure.code) == (Stage.DECODE, ErrorCode.INTERNAL)
 
 
 @pytest.mark.parametrize(

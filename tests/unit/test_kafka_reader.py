@@ -189,6 +189,11 @@ def test_the_progress_of_a_group_is_the_time_of_its_first_unread_record_or_of_th
     assert reader.KafkaHistory(OPTIONS).progress(["t"], {PARTITION: read}, now_ms=9) == {PARTITION: progress}
 
 
+def test_an_empty_partition_has_no_progress(log):
+    log.end = 0
+    assert reader.KafkaHistory(OPTIONS).progress(["t"], {}, now_ms=9) == {}
+
+
 @pytest.mark.parametrize(("start", "keeps"), [(4, False), (5, True), (6, True)])
 def test_a_gap_is_kept_if_each_partition_has_its_first_record(log, monkeypatch, start, keeps):
     other = TopicPartition("t", 1)
