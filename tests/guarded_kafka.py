@@ -74,15 +74,17 @@ class GuardedKafka:
 
     def grant(self, user: str, rights: list[Right]) -> None:
         """Grant rights to a user."""
-        acls = [
-            ACL(f"User:{user}", "*", operation, ACLPermissionType.ALLOW, ResourcePattern(kind, name))
-            for kind, name, operation in rights
-        ]
+        acls = _acls_of(user, rights)
         with self.admin() as admin:
             admin.create_acls(acls)
             # The controller has answered; the broker learns of it a moment later.
             for acl in acls:
                 servers.wait_until(lambda acl=acl: admin.describe_acls(acl)[0], what=f"{acl}")
+
+    def withdraw(self, user: str, rights: list[Right]) -> None:
+        """Withdraw rights that were granted."""
+        with self.admin() as admin:
+            admin.delete_acls(_acls_of(user, rights))
 
     def let_in_by_scram(self, user: str) -> None:
         """Let a user log in by ``SCRAM-SHA-512``, with the password given for it."""
@@ -127,3 +129,10 @@ class GuardedKafka:
                 return len(admin.describe_cluster()["brokers"])
         except (KafkaError, OSError):
             return 0
+
+
+def _acls_of(user: str, rights: list[Right]) -> list[ACL]:
+    return [
+        ACL(f"User:{user}", "*", operation, ACLPermissionType.ALLOW, ResourcePattern(kind, name))
+        for kind, name, operation in rights
+    ]

@@ -1,8 +1,8 @@
 """Four watches over the membership of ``consumer.KafkaSource``, which constructs them and calls their methods.
 
 They detect that Kafka does not answer (``SilenceWatch``), that another process took over the static membership
-(``StaticMembershipWatch``), that topics are missing or were created again (``TopicWatch``), and that other members use
-other indexes (``OtherIndexWatch``). A new watch: constructed in ``KafkaSource.__init__``, checked in its ``poll``.
+(``StaticMembershipWatch``), that topics are missing, refused or created again (``TopicWatch``), and that other members
+use other indexes (``OtherIndexWatch``). A new watch: constructed in ``KafkaSource.__init__``, checked in its ``poll``.
 """
 
 import logging
@@ -133,12 +133,13 @@ class StaticMembershipWatch:
 
 
 class TopicWatch:
-    """Detects input topics that do not exist, and topics that are created again.
+    """Detects input topics that do not exist, that the user may not read, and that are created again.
 
     kafka-python 3.0.12 fetches by name: after a topic was created again a consumer goes on at its old offset, or at the
     oldest record when that offset does not exist, and returns records of either topic from its buffers. A topic that is
     created again has another id, and new clients know the new id before they fetch anything. The client revokes the
-    partitions of a deleted topic and does not tell that the topic is gone.
+    partitions of a deleted topic and does not tell that the topic is gone. Of a topic that the user may no longer read
+    only a fetch raises, and the client stops fetching the topic once it is refused in the metadata.
 
     Constructed before the consumer subscribes, so that the watch sees the first metadata of the topics.
     """
@@ -147,6 +148,7 @@ class TopicWatch:
         self._options = options
         self._ids: dict[str, str] = {}
         self._missing: frozenset[str] = frozenset()
+        self._refused: frozenset[str] = frozenset()
         self._recreated: str | None = None
         compat.watch_topics(consumer, self._observe)
 
@@ -164,6 +166,10 @@ class TopicWatch:
             return
         if topic_id and self._ids.setdefault(name, topic_id) != topic_id:
             self._recreated = name
+        if topic.error_code == kafka_errors.TopicAuthorizationFailedError.errno:
+            self._refused |= {name}
+        else:
+            self._refused -= {name}
         if is_topic_missing(topic.error_code):
             if name not in self._missing:
                 event = {"event": "topic_missing", "topic": name}
@@ -174,6 +180,10 @@ class TopicWatch:
             self._missing -= {name}
 
     def check(self) -> None:
+        """Raise ``BrokerMisconfigured`` (by ``translated``) for refused topics, ``Rejoin`` for one created again."""
+        if refused := self._refused:
+            doing = f"read {', '.join(sorted(refused))}"
+            raise translated(kafka_errors.TopicAuthorizationFailedError(), doing, self._options.secrets())
         if self._recreated is not None:
             raise Rejoin(f"topic {self._recreated} was deleted and created again: the group is joined anew")
 

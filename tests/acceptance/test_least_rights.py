@@ -6,8 +6,12 @@ import json
 import pytest
 import redis
 from kafka import KafkaProducer
+from kafka.admin import ACLOperation, ResourceType
 
 from streamdedup.embedded.process import LOOPBACK
+from streamdedup.errors import BrokerMisconfigured
+from streamdedup.kafka.consumer import KafkaSource
+from streamdedup.kafka.options import KafkaOptions
 from streamdedup.wire import decode_alert
 from tests import canaries, redis_sets, servers
 from tests.canaries import TLS
@@ -123,3 +127,26 @@ def test_the_whole_life_of_an_index_needs_no_more_rights_than_the_pages_name(gua
     assert dropped.code == 0, dropped.text
     assert client.dbsize() == 0
     assert {entry["object"] for entry in client.acl_log()} <= {"client|setinfo"}
+
+
+def test_a_member_that_fetches_nothing_of_a_topic_ends_when_the_right_to_it_is_withdrawn(guarded_servers):
+    kafka, topic = guarded_servers.kafka, "withdrawn"
+    kafka.create_topics(topic)
+    rights = [(ResourceType.TOPIC, topic, ACLOperation.READ), (ResourceType.GROUP, topic, ACLOperation.READ)]
+    kafka.grant("least", rights)
+    login = kafka.login("least")
+    options = KafkaOptions(
+        bootstrap_servers=kafka.bootstrap_servers,
+        group_id=topic,
+        topics=(topic,),
+        delivery="at-least-once",
+        sasl_username=login.pop("sasl_plain_username"),
+        sasl_password=login.pop("sasl_plain_password"),
+        **login,
+    )
+    with contextlib.closing(KafkaSource.open(options)) as source:
+        servers.wait_until(lambda: source.poll(0.1) or source.stats().lags, what="a fetch")
+        kafka.withdraw("least", rights[:1])
+        servers.wait_until(lambda: source.keep_membership(0.1) or not source.partitions(), what="new metadata")
+        with pytest.raises(BrokerMisconfigured, match=r"cannot read withdrawn: .* grant READ on the topics"):
+            source.poll(0.1)

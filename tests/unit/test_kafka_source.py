@@ -8,7 +8,7 @@ from kafka.errors import KafkaTimeoutError
 from kafka.protocol.consumer import IsolationLevel
 from kafka.structs import ConsumerGroupMetadata, MemberState, OffsetAndMetadata, TopicPartition
 
-from streamdedup.errors import BrokerUnavailable, MembershipEnded, Rejoin
+from streamdedup.errors import BrokerMisconfigured, BrokerUnavailable, MembershipEnded, Rejoin
 from streamdedup.kafka import watches
 from streamdedup.kafka.consumer import KafkaSource, RebalanceListener
 from streamdedup.kafka.offsets import fetch_committed, offsets_to_commit
@@ -20,8 +20,8 @@ OPTIONS = KafkaOptions(
     bootstrap_servers="h:1", group_id="g", topics=("deleted", "healthy"), transactional_id="x", create_command="create"
 )
 DELETED, HEALTHY = TopicPartition("deleted", 0), TopicPartition("healthy", 0)
-#: Error codes of Kafka: no error, a topic that does not exist, a partition without a leader.
-NO_ERROR, UNKNOWN_TOPIC, NO_LEADER = 0, 3, 5
+#: Error codes of Kafka: no error, a topic that does not exist, a partition without a leader, no right to the topic.
+NO_ERROR, UNKNOWN_TOPIC, NO_LEADER, REFUSED = 0, 3, 5, 29
 #: Topic ids: of the deleted topic before and now, and of the other topic.
 BEFORE, PRESENT, OTHER = (UUID(int=number) for number in (1, 2, 3))
 
@@ -285,6 +285,18 @@ class TestMissingTopics:
         answer.topics[0].error_code = NO_LEADER
         consumer._cluster.update_metadata(answer)
         assert source.missing_topics() == {"deleted"}
+
+    def test_a_topic_that_may_no_longer_be_read_ends_the_source_until_it_is_granted_again(self, source, consumer):
+        answer = metadata_of(deleted=None, healthy=OTHER, foreign=None)
+        for topic in (answer.topics[0], answer.topics[2]):
+            topic.error_code = REFUSED
+        consumer._cluster.update_metadata(answer)
+        assert source.missing_topics() == set()
+        with pytest.raises(BrokerMisconfigured, match=r"cannot read deleted: .* grant READ on the topics"):
+            source.poll(0.0)
+        assert consumer.offsets == {DELETED: 7, HEALTHY: 40}
+        consumer._cluster.update_metadata(metadata_of(deleted=PRESENT, healthy=OTHER))
+        source.poll(0.0)
 
     def test_an_answer_about_other_topics_ends_nothing(self, source, consumer):
         consumer._cluster.update_metadata(metadata_of(deleted=None, healthy=OTHER, foreign=None))
