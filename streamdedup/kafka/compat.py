@@ -411,6 +411,17 @@ def fetch_committed_offsets(
     return offsets
 
 
+def drop_offset_answers(consumer: Any) -> None:
+    """Drop the answers, also those to come, to requests for committed offsets whose poll ended before the answer.
+
+    The client keeps such an answer and returns it to a later request for the same partitions, also after other members
+    have owned them. Their records would be read again, and the group's offsets would go back.
+
+    Test: ``test_an_answer_from_before_a_partition_was_assigned_again_is_not_its_committed_offset``.
+    """
+    consumer._coordinator._offset_fetch_futures.clear()
+
+
 def finish_rebalance(consumer: Any) -> None:
     """Join the group again where the client has forgotten a rebalance.
 

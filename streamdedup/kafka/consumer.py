@@ -73,7 +73,7 @@ class KafkaSource:
         """Connect and subscribe; partitions arrive during the first polls."""
         consumer = compat.build(KafkaConsumer, options.consumer(), options)
         try:
-            listener = RebalanceListener()
+            listener = RebalanceListener(consumer)
             source = cls(consumer, options, listener)
             consumer.subscribe(topics=list(options.topics), listener=listener)
             _await_metadata(consumer, options)
@@ -326,14 +326,15 @@ class KafkaSource:
 
 
 class RebalanceListener(ConsumerRebalanceListener):  # type: ignore[misc]  # the client is untyped
-    """Counts and logs rebalances, and does nothing else.
+    """Counts and logs rebalances, and drops answers from before them.
 
-    The client calls the methods on its network thread, where a blocking call would stop the heartbeats. An exception
-    would be raised by the poll.
+    The client calls the methods on its network thread, where a blocking call would stop the heartbeats, before it asks
+    for the committed offsets of new partitions. An exception would be raised by the poll.
     """
 
-    def __init__(self) -> None:
+    def __init__(self, consumer: Any) -> None:
         self.rebalances_count = 0
+        self._consumer = consumer
 
     def on_partitions_assigned(self, assigned: Iterable[Any]) -> None:
         self._rebalanced("partitions_assigned", assigned)
@@ -345,6 +346,7 @@ class RebalanceListener(ConsumerRebalanceListener):  # type: ignore[misc]  # the
         self._rebalanced("partitions_lost", lost)
 
     def _rebalanced(self, event: str, partitions: Iterable[Any]) -> None:
+        compat.drop_offset_answers(self._consumer)
         self.rebalances_count += 1
         names = sorted(str(Partition(*partition)) for partition in partitions)
         logger.info("The group rebalanced", extra={"event": event, "partitions": names})

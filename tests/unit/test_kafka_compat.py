@@ -20,12 +20,15 @@ from hypothesis import strategies as st
 from kafka import codec
 from kafka.consumer.fetcher import CompletedFetch, Fetcher
 from kafka.consumer.subscription_state import SubscriptionState
+from kafka.coordinator.assignors.cooperative_sticky import CooperativeStickyAssignor
+from kafka.coordinator.consumer import ConsumerCoordinator
 from kafka.errors import CorruptRecordError, KafkaError, UnsupportedCodecError
 from kafka.future import Future
 from kafka.net.transport import KafkaSSLTransport
 from kafka.protocol.consumer import FetchResponse
+from kafka.protocol.consumer.metadata import ConsumerProtocolAssignment
 from kafka.record import MemoryRecords, default_records, legacy_records
-from kafka.structs import OffsetAndTimestamp, TopicPartition
+from kafka.structs import OffsetAndMetadata, OffsetAndTimestamp, TopicPartition
 
 from streamdedup.errors import BrokerUnavailable, CodecMissing
 from streamdedup.kafka import batch_limits, compat
@@ -38,6 +41,7 @@ from streamdedup.kafka.batch_limits import (
     unsnappy,
     unzstd,
 )
+from streamdedup.kafka.consumer import RebalanceListener
 from streamdedup.kafka.errors import codec_missing, described, translated
 from streamdedup.kafka.options import KafkaOptions
 from streamdedup.kafka.unreadable import UnreadableOffsets
@@ -498,3 +502,34 @@ def test_offsets_are_asked_for_until_all_partitions_have_a_leader(network, leade
     cluster.request_update = elect_a_leader
     assert None not in ask(fetcher, {led: 1_000, leaderless: 1_000}).values()
     assert asked == [{led}, {led, leaderless}]
+
+
+# Committed offsets
+
+
+def test_an_answer_from_before_a_partition_was_assigned_again_is_not_its_committed_offset(network, monkeypatch):
+    subscription, answer, partition = SubscriptionState(), Future(), TopicPartition("articles", 0)
+    coordinator = ConsumerCoordinator(network, subscription, group_id="g", assignors=[CooperativeStickyAssignor])
+    subscription.subscribe(["articles"], listener=RebalanceListener(SimpleNamespace(_coordinator=coordinator)))
+
+    async def is_ready(timeout_ms):
+        return True
+
+    async def fetch(_partitions):
+        return await answer
+
+    monkeypatch.setattr(coordinator, "ensure_coordinator_ready_async", is_ready)
+    monkeypatch.setattr(coordinator, "_send_offset_fetch_request", fetch)
+
+    def assign(*numbers):
+        assignment = ConsumerProtocolAssignment(assigned_partitions=[("articles", list(numbers))]).encode(version=1)
+        network._net.run(coordinator._on_join_complete_async, 1, "member", "cooperative-sticky", assignment)
+
+    assign(0)
+    assert not coordinator.refresh_committed_offsets_if_needed(timeout_ms=1)  # the poll ends before the answer
+    assign()
+    answer.success({partition: OffsetAndMetadata(1_000, "", -1)})
+    answer = Future().success({partition: OffsetAndMetadata(500_000, "", -1)})  # of the owner in between
+    assign(0)
+    assert coordinator.refresh_committed_offsets_if_needed(timeout_ms=5_000)
+    assert subscription.assignment[partition].position.offset == 500_000

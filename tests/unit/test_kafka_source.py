@@ -130,7 +130,7 @@ def metadata_of(**topics):
 
 @pytest.fixture
 def source(consumer):
-    source = KafkaSource(consumer, OPTIONS, RebalanceListener())
+    source = KafkaSource(consumer, OPTIONS, RebalanceListener(consumer))
     consumer._cluster.update_metadata(metadata_of(deleted=PRESENT, healthy=OTHER))
     return source
 

@@ -266,7 +266,8 @@ def test_a_poll_that_is_repeated_again_and_again_takes_five_lines_and_a_count(mo
     for watch in ("SilenceWatch", "StaticMembershipWatch", "OtherIndexWatch"):
         monkeypatch.setattr(source_module, watch, lambda *_: SimpleNamespace(check=lambda: None))
     options = KafkaOptions(bootstrap_servers="localhost:9092", group_id="g", topics=("t",), transactional_id="x")
-    source = KafkaSource(never_polls(), options, RebalanceListener())
+    consumer = never_polls()
+    source = KafkaSource(consumer, options, RebalanceListener(consumer))
     with capture_logs() as logs:
         for _ in range(40):
             assert not source.poll(0.0)
