@@ -49,6 +49,7 @@ def limit_batches(max_bytes: int) -> None:
     Test: ``test_the_clients_parsers_use_them``.
     """
     memory_records.DefaultRecordBatch = BoundedBatch
+    BoundedBatch.max_bytes = max_bytes
     decoders: dict[str, Callable[..., bytes]] = {
         "gzip_decode": ungzip,
         "lz4_decode": unlz4,
@@ -65,7 +66,8 @@ class BoundedBatch(default_records.DefaultRecordBatch):  # type: ignore[misc]  #
     """The client's record batch; refuses the record that exceeds ``MAX_HEADERS``.
 
     If it is the first record of its fetch, it and all later records of the batch are unreadable; else the next fetch
-    begins with it (``compat``). ``headers_count`` is the number of headers parsed so far.
+    begins with it (``compat``). ``headers_count`` is the number of headers parsed so far. A
+    batch above ``max_bytes`` is refused as a whole, whether it is compressed or not.
 
     A broker sends whole record batches, and the client parses and drops the records before ``first_offset``, where the
     fetch begins. Here they are stepped over: a batch of some kilobytes may have 134 records of 250,000 headers and need
@@ -76,7 +78,13 @@ class BoundedBatch(default_records.DefaultRecordBatch):  # type: ignore[misc]  #
 
     headers_count = 0
     first_offset = 0
+    max_bytes: int
     _pos: int
+
+    def _maybe_uncompress(self) -> None:
+        if len(self._buffer) > self.max_bytes:
+            raise _too_large(self.max_bytes)
+        super()._maybe_uncompress()
 
     def _read_msg(self) -> Any:
         if self.first_offset:
@@ -242,4 +250,4 @@ def _join_within_limit(chunks: Iterator[bytes], max_bytes: int) -> bytes:
 
 
 def _too_large(max_bytes: int) -> DecompressedTooLarge:
-    return DecompressedTooLarge(f"the record batch decompresses to more than {max_bytes:,} bytes")
+    return DecompressedTooLarge(f"decompressed, the record batch has more than {max_bytes:,} bytes")

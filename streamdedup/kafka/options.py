@@ -28,6 +28,10 @@ FETCH_MAX_WAIT_MS = 500
 #: Largest number of bytes of one fetch from one broker, and of one partition in this fetch.
 FETCH_MAX_BYTES, PARTITION_FETCH_MAX_BYTES = 16 * 1_048_576, 2 * 1_048_576
 
+#: Largest answer of a broker, in bytes. A fetch returns at least one record batch, however large; by default brokers
+#: take 100 MiB at most (``socket.request.max.bytes``). Below 336 MiB, which is what a TLS alert reads as (``errors``).
+RECEIVE_MAX_BYTES = 128 * 1_048_576
+
 #: Age at which a consumer renews its metadata, in milliseconds: the longest delay until it detects that a topic was
 #: deleted and created again, or has new partitions.
 METADATA_MAX_AGE_MS = 5_000
@@ -161,6 +165,7 @@ class KafkaOptions:
             "max_poll_records": self.max_poll_records,
             "fetch_max_bytes": FETCH_MAX_BYTES,
             "max_partition_fetch_bytes": PARTITION_FETCH_MAX_BYTES,
+            "receive_message_max_bytes": RECEIVE_MAX_BYTES,
             "fetch_max_wait_ms": FETCH_MAX_WAIT_MS,
             "metadata_max_age_ms": METADATA_MAX_AGE_MS,
             "request_timeout_ms": _ms(self.fetch_timeout_s),

@@ -9,7 +9,7 @@ import struct
 import subprocess
 import sys
 import tracemalloc
-from contextlib import closing
+from contextlib import closing, nullcontext
 from pathlib import Path
 from types import SimpleNamespace
 
@@ -22,11 +22,12 @@ from kafka.consumer.fetcher import CompletedFetch, Fetcher
 from kafka.consumer.subscription_state import SubscriptionState
 from kafka.coordinator.assignors.cooperative_sticky import CooperativeStickyAssignor
 from kafka.coordinator.consumer import ConsumerCoordinator
-from kafka.errors import CorruptRecordError, KafkaError, UnsupportedCodecError
+from kafka.errors import CorruptRecordError, InvalidReceiveError, KafkaError, UnsupportedCodecError
 from kafka.future import Future
 from kafka.net.transport import KafkaSSLTransport
 from kafka.protocol.consumer import FetchResponse
 from kafka.protocol.consumer.metadata import ConsumerProtocolAssignment
+from kafka.protocol.parser import KafkaProtocol
 from kafka.record import MemoryRecords, default_records, legacy_records
 from kafka.structs import OffsetAndMetadata, OffsetAndTimestamp, TopicPartition
 
@@ -464,6 +465,7 @@ def test_snappy_is_measured_before_anything_is_decompressed(monkeypatch):
 
 
 def test_the_clients_parsers_use_them(monkeypatch):
+    monkeypatch.setattr(batch_limits.BoundedBatch, "max_bytes", 0, raising=False)
     for module in (default_records, legacy_records):
         for name in ("gzip_decode", "lz4_decode", "snappy_decode", "zstd_decode"):
             if hasattr(module, name):
@@ -473,6 +475,16 @@ def test_the_clients_parsers_use_them(monkeypatch):
     for name in CODECS:
         with pytest.raises(DecompressedTooLarge):
             getattr(default_records, f"{name}_decode")(CODECS[name][0](b"x" * 1001))
+    assert read(record_batch([RawRecord(bytes(900))])) == [0]
+    assert read(record_batch([RawRecord(bytes(900)), RawRecord(bytes(100))])) == [(0, 1)]
+
+
+def test_the_largest_batch_that_a_broker_takes_is_received_and_an_alert_of_tls_is_no_answer():
+    options = KafkaOptions(bootstrap_servers="h:1", group_id="g", topics=("t",), transactional_id="x")
+    for size, is_read in ((100 * 2**20 + 1_000, True), (int.from_bytes(b"\x15\x03\x00\x00"), False)):
+        parser = KafkaProtocol(receive_message_max_bytes=options.reader()["receive_message_max_bytes"])
+        with nullcontext() if is_read else pytest.raises(InvalidReceiveError):
+            parser.receive_bytes(struct.pack(">i", size))
 
 
 # Partitions without a leader
