@@ -66,8 +66,8 @@ class BoundedBatch(default_records.DefaultRecordBatch):  # type: ignore[misc]  #
     """The client's record batch; refuses the record that exceeds ``MAX_HEADERS``.
 
     If it is the first record of its fetch, it and all later records of the batch are unreadable; else the next fetch
-    begins with it (``compat``). ``headers_count`` is the number of headers parsed so far. A
-    batch above ``max_bytes`` is refused as a whole, whether it is compressed or not.
+    begins with it (``compat``). ``headers_count`` is the number of headers parsed so far. A batch above ``max_bytes``
+    is refused as a whole, whether it is compressed or not.
 
     A broker sends whole record batches, and the client parses and drops the records before ``first_offset``, where the
     fetch begins. Here they are stepped over: a batch of some kilobytes may have 134 records of 250,000 headers and need
