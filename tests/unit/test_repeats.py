@@ -16,6 +16,7 @@ from streamdedup.errors import FatalError
 from streamdedup.kafka import consumer as source_module
 from streamdedup.kafka.consumer import KafkaSource, RebalanceListener
 from streamdedup.kafka.options import KafkaOptions
+from streamdedup.kafka.protocols import Batch
 from streamdedup.repeats import FIRST_LINES, PERIOD_S, REPEATS_EVENT, RepeatLimit
 from streamdedup.wire import ErrorCode
 from tests.support.clock import ManualClock
@@ -261,16 +262,22 @@ def never_polls() -> SimpleNamespace:
     )
 
 
-def test_a_poll_that_is_repeated_again_and_again_takes_five_lines_and_a_count(monkeypatch):
+def test_a_poll_that_is_repeated_again_and_again_takes_five_lines_and_a_count(monkeypatch, clock):
     monkeypatch.setattr(source_module, "RETRY_PAUSE_S", 0.0)
     for watch in ("SilenceWatch", "StaticMembershipWatch", "OtherIndexWatch"):
         monkeypatch.setattr(source_module, watch, lambda *_: SimpleNamespace(check=lambda: None))
     options = KafkaOptions(bootstrap_servers="localhost:9092", group_id="g", topics=("t",), transactional_id="x")
     consumer = never_polls()
+    monkeypatch.setattr(source_module, "RepeatLimit", lambda logger: RepeatLimit(logger, clock))
     source = KafkaSource(consumer, options, RebalanceListener(consumer))
     with capture_logs() as logs:
         for _ in range(40):
             assert not source.poll(0.0)
+        clock.now_s += PERIOD_S
+        monkeypatch.setattr(source, "_poll", lambda *_: Batch())
+        monkeypatch.setattr(source, "_checked", lambda fetched: fetched)
+        source.poll(0.0)
+        assert counted(logs) == {("poll_retried", None): 40}
+        assert len(logs) == FIRST_LINES + 1
         source.close()
-    assert counted(logs) == {("poll_retried", None): 40}
     assert len(logs) == FIRST_LINES + 1
