@@ -12,6 +12,8 @@ heads and trailers) calls the gate for each request, and the gate goes through t
     6. Bodies: 429 where the bodies of all requests in progress have too many bytes together.
     7. Deadline, from the call of the application on, which reads the body (6): 408 where the body has not arrived in
        time, 503 where no answer has begun; an answer that has begun is cut off, unless it is a stream.
+    8. Answers of several parts: 429 where those that clients have not yet taken have too many bytes together. They have
+       a deadline of their own, from their beginning on.
 
 The gate adds security headers to each response, and counts route, status and time. A new probe is added to ``PROBES``,
 a new stream to ``_STREAMS``.
@@ -59,6 +61,9 @@ _ORIGIN: Final = re.compile(rb"^https?://[^/?]*", re.IGNORECASE)
 _LOCAL_HOSTS: Final = frozenset({"localhost", "127.0.0.1", "::1"})
 #: A Host header: an IPv6 address in brackets, or a name or an IPv4 address; then a port.
 _HOST: Final = re.compile(r"(?:\[([0-9A-Fa-f:.]+)\]|([^\[\]:]+))(?::[0-9]*)?")
+#: Longest part of an answer, in bytes. uvicorn 0.54 waits before each part until the client has taken most of the
+#: earlier ones. A long answer in one part would wait in the buffer of the connection, where no limit counts it.
+_PART_BYTES: Final = 65_536
 #: Headers of every response that does not set them itself.
 _SECURITY_HEADERS: Final = {
     b"cache-control": b"no-store",
@@ -178,6 +183,9 @@ class Limits:
         max_connections: Most open connections; well below the usual limit of open files, 1,024.
         timeout_s: Time for the head of a request, and the same time for its body and the whole answer, in seconds: far
             above the time of the largest batch, and below the time after which proxies give up, 30 s or more.
+        max_answers_bytes: Limit for the bytes of all answers of several parts that clients have not yet taken; a single
+            one may be longer.
+        sending_s: Time in which a client must take an answer of several parts, in seconds.
     """
 
     max_body_bytes: int = 8_388_608
@@ -185,6 +193,8 @@ class Limits:
     max_requests: int = 256
     max_connections: int = 512
     timeout_s: float = 10.0
+    max_answers_bytes: int = 134_217_728
+    sending_s: float = 60.0
 
     @classmethod
     def of_texts(cls, max_text_bytes: int) -> "Limits":
@@ -207,13 +217,14 @@ class Gate:
         self._hosts = hosts or AllowedHosts()
         self._in_progress = 0
         self._bodies_bytes = 0
+        self._answers_bytes = 0
 
     async def __call__(self, scope: AsgiScope, receive: Receive, send: Send) -> None:
         """Answer one request; pass the messages of the lifespan on."""
         if scope["type"] == "lifespan":
             await self._app(scope, receive, send)
         elif scope["type"] == "http":
-            await self._answer(scope, receive, _Response(send))
+            await self._answer(scope, receive, _Response(send, self._reserve, self._limits.sending_s))
         # A web socket is never accepted: returning closes it.
 
     async def _answer(self, scope: AsgiScope, receive: Receive, response: "_Response") -> None:
@@ -278,9 +289,8 @@ class Gate:
         if any(name == b"transfer-encoding" for name, _ in scope["headers"]):
             response.chunked_request = body
         try:
-            async with asyncio.timeout(self._limits.timeout_s) as deadline:
-                if scope["path"] in _STREAMS:
-                    response.deadline = deadline
+            async with asyncio.timeout(self._limits.timeout_s) as response.deadline:
+                response.is_stream = scope["path"] in _STREAMS
                 await self._app(scope, body.receive, response.send)
         except TimeoutError:
             # The server cuts off an answer that has begun, because its end is missing.
@@ -294,6 +304,7 @@ class Gate:
             if body.is_abandoned:
                 response.status = 0  # the framework answers all the same, but no client receives the answer
             self._bodies_bytes -= body.size_bytes
+            self._answers_bytes -= response.reserved_bytes
 
     def _count_bytes(self, received_bytes: int) -> None:
         """Count received bytes; above ``max_bodies_bytes`` raise ``RequestProblem`` in the ``receive`` of ``app``."""
@@ -301,6 +312,13 @@ class Gate:
         if self._bodies_bytes > self._limits.max_bodies_bytes:
             detail = f"the bodies of all requests in progress exceed {self._limits.max_bodies_bytes:,} bytes"
             raise RequestProblem("too-many-requests", detail, retry_after_s=1)
+
+    def _reserve(self, answer_bytes: int) -> bool:
+        """Count the bytes of an answer of several parts; False if those of all answers would be too many."""
+        if self._answers_bytes and self._answers_bytes + answer_bytes > self._limits.max_answers_bytes:
+            return False
+        self._answers_bytes += answer_bytes
+        return True
 
     def _timeout_problem(self, body: "_Body") -> RequestProblem:
         if body.is_awaited:
@@ -342,15 +360,20 @@ class _Response:
 
     ``chunked_request`` is a request body in chunks, else None. A response before the end of this body closes the
     connection: h11 would still parse the rest, which takes a second for a megabyte of small chunks.
-    ``deadline`` is set for streams alone; the beginning of a stream (status 200) removes it, and sets
-    ``stream_began_at``.
+    The beginning of a stream (status 200) removes the ``deadline``, and sets ``stream_began_at``; that of an answer of
+    several parts moves it.
     """
 
-    def __init__(self, send: Send) -> None:
+    def __init__(self, send: Send, reserve: Callable[[int], bool], sending_s: float) -> None:
         self._send = send
+        self._reserve = reserve
+        self._sending_s = sending_s
+        self._is_refused = False
         self.status = 0
+        self.reserved_bytes = 0
         self.chunked_request: _Body | None = None
         self.deadline: asyncio.Timeout | None = None
+        self.is_stream = False
         self.stream_began_at: float | None = None
 
     @property
@@ -358,19 +381,36 @@ class _Response:
         return self.status != 0
 
     async def send(self, message: AsgiMessage) -> None:
-        """Send a message of the application; the first one gets the security headers."""
+        """Send a message of the application; the first one gets the security headers, a long body is sent in parts."""
         if message["type"] == "http.response.start":
-            self.status = message["status"]
-            if self.deadline is not None and self.status == HTTPStatus.OK:
-                self.deadline.reschedule(None)
-                self.stream_began_at = time.monotonic()
-            headers = list(message.get("headers", ()))
-            names = {bytes(name).lower() for name, _ in headers}
-            headers += [(name, value) for name, value in _SECURITY_HEADERS.items() if name not in names]
-            if self.chunked_request is not None and not self.chunked_request.is_complete and b"connection" not in names:
-                headers.append((b"connection", b"close"))
-            message = {**message, "headers": headers}
-        await self._send(message)
+            await self._begin(message)
+        elif not self._is_refused:
+            body = message.get("body", b"")
+            last = max(len(body) - 1, 0) // _PART_BYTES * _PART_BYTES
+            for begin in range(0, last, _PART_BYTES):
+                await self._send({**message, "body": body[begin : begin + _PART_BYTES], "more_body": True})
+            await self._send({**message, "body": body[last:]})
+
+    async def _begin(self, message: AsgiMessage) -> None:
+        headers = list(message.get("headers", ()))
+        length = int(dict(headers).get(b"content-length", 0))
+        if self.deadline is not None and length > _PART_BYTES:
+            if not self._reserve(length):
+                detail = "the answers that clients have not yet taken are too long together"
+                await self.send_problem(RequestProblem("too-many-requests", detail, retry_after_s=1))
+                self._is_refused = True
+                return
+            self.reserved_bytes = length
+            self.deadline.reschedule(asyncio.get_running_loop().time() + self._sending_s)
+        self.status = message["status"]
+        if self.deadline is not None and self.is_stream and self.status == HTTPStatus.OK:
+            self.deadline.reschedule(None)
+            self.stream_began_at = time.monotonic()
+        names = {bytes(name).lower() for name, _ in headers}
+        headers += [(name, value) for name, value in _SECURITY_HEADERS.items() if name not in names]
+        if self.chunked_request is not None and not self.chunked_request.is_complete and b"connection" not in names:
+            headers.append((b"connection", b"close"))
+        await self._send({**message, "headers": headers})
 
     async def send_problem(self, problem: RequestProblem) -> None:
         status, headers, body = problem_response(problem)

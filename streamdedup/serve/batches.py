@@ -6,6 +6,8 @@ answers:
 - The sum of the fields ``limit`` of all texts in a request is at most ``MAX_BATCH_MATCHES``.
 - Texts are looked up in groups. The matches beyond the ``limit`` of a text are dropped before the next group.
 - At most ``BATCHES`` requests are looked up at the same time; further ones wait.
+
+``access.Limits.max_answers_bytes`` bounds the answers that are being sent.
 """
 
 import asyncio

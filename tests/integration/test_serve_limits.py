@@ -16,7 +16,8 @@ import structlog
 
 from streamdedup.cli import serve as cli_serve
 from streamdedup.daemon import logs
-from streamdedup.serve.access import Limits
+from streamdedup.serve.access import Gate, Limits
+from streamdedup.serve.metrics import ServeMetrics
 from streamdedup.serve.problems import TYPE_PREFIX
 from streamdedup.serve.server import MAX_HEAD_BYTES, create_server
 from tests.served import LOOKUP, TEXT, Service
@@ -467,3 +468,58 @@ def test_a_client_that_takes_no_answer_is_disconnected(monkeypatch):
         client.sendall(LIVE)
         assert sending.wait(PATIENCE_S)
         wait_until(lambda: running.connections_count() == 0, what="the end of the connection")
+
+
+class LongAnswers:
+    """A service that answers with ``ANSWER``, which no buffer of a connection holds, or at ``/short`` with a few bytes.
+
+    Together, clients may have one such answer and a part of another.
+    """
+
+    ANSWER = b"a" * 50_000_000
+
+    def __init__(self, sending_s: float) -> None:
+        limits = {"max_connections": 8, "max_answers_bytes": len(self.ANSWER) + 1_000_000, "sending_s": sending_s}
+        self._metrics = ServeMetrics()
+        self.running = Running(Gate(self._app, None, Limits(**limits), self._metrics), **limits)
+
+    async def _app(self, scope, _receive, send):
+        body = b"short" if scope["path"] == "/short" else self.ANSWER
+        headers = [(b"content-length", b"%d" % len(body))]
+        await send({"type": "http.response.start", "status": 200, "headers": headers})
+        await send({"type": "http.response.body", "body": body})
+
+    def value(self, name: str, **labels: str) -> float | None:
+        return self._metrics.registry.get_sample_value(f"streamdedup_serve_{name}", labels)
+
+    def bytes_held(self) -> int:
+        """Bytes in the buffers of all connections."""
+        return sum(each.transport.get_write_buffer_size() for each in self.running.server.server_state.connections)
+
+    def get(self, path: bytes) -> tuple[int, bytes]:
+        with self.running.client() as client:
+            client.sendall(LIVE.replace(b"/livez", path))
+            return an_answer(client)
+
+
+def test_answers_that_clients_do_not_take_are_bounded_together():
+    service = LongAnswers(LONG_S)
+    with service.running:
+        with service.running.client() as client:
+            client.sendall(LIVE.replace(b"livez", b"long"))
+            wait_until(lambda: service.bytes_held() > 0, what="a client that is behind")
+            assert service.bytes_held() < 1_000_000
+            assert service.value("in_flight") == 1
+            status, problem = service.get(b"/long")
+            assert (status, json.loads(problem)["type"]) == (429, TYPE_PREFIX + "too-many-requests")
+            assert service.get(b"/short") == (200, b"short")
+        wait_until(lambda: service.value("in_flight") == 0, what="the end of the answer that nobody reads")
+        assert service.get(b"/long") == (200, service.ANSWER)
+
+
+def test_an_answer_that_a_client_does_not_take_in_time_is_cut_off():
+    service = LongAnswers(SHORT_S)
+    with service.running, service.running.client() as client:
+        client.sendall(LIVE.replace(b"livez", b"long").replace(b"\r\n\r\n", b"\r\nconnection: close\r\n\r\n"))
+        wait_until(lambda: service.value("requests_total", route="none", status="200"), what="the end of the answer")
+        assert len(rest_of(client)) < len(service.ANSWER)
