@@ -6,6 +6,7 @@ alone, with ``cli.options``.
 
 import shlex
 import time
+from collections.abc import Mapping
 from contextvars import ContextVar
 from datetime import datetime
 from pathlib import Path
@@ -53,11 +54,14 @@ SetOption = Annotated[
 ]
 
 
-def load_settings(config: Path | None, assignments: list[str] | None = None) -> Settings:
+def load_settings(
+    config: Path | None, assignments: list[str] | None = None, overrides: Mapping[str, str] | None = None
+) -> Settings:
+    """Load settings; ``overrides``, by dotted key, are those of the command itself: no proposed command has them."""
     parsed, mistakes = parse_assignments(assignments or [])
     settings = None
     try:
-        settings = Settings.load(config, parsed)
+        settings = Settings.load(config, parsed | dict(overrides or {}))
     except SettingsError as error:
         mistakes.append(str(error))
     if mistakes or settings is None:

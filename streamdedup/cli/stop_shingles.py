@@ -105,7 +105,10 @@ def _documents(
         raise SettingsError(f"--from-topic reads no files: {', '.join(options.files)}")
     if options.config is None:
         raise SettingsError("--from-topic needs --config, with brokers and a profile")
-    settings, since_s = load_settings(Path(options.config)), parse_since(topic_options.since)
+    since_s = parse_since(topic_options.since)
+    # As for the profile itself: the file may not exist yet, or be that of other settings.
+    no_stops = {f"profiles.{options.profile_name}.stop_shingles": "none"}
+    settings = load_settings(Path(options.config), overrides=no_stops)
     documents = newest_documents(settings, profile, since_s, topic_options.limit)
     return ((document.text, document.source) for document in first_versions(documents))
 

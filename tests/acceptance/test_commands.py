@@ -281,6 +281,8 @@ class TestStopShinglesOfTopics:
     def test_the_boilerplate_of_a_topic_is_that_of_a_file_with_the_same_documents(self, topic, tmp_path):
         garbage = [b"{}", b"not json", json.dumps({"id": "d0", "op": "delete"}).encode()]
         servers.produce(topic.kafka, topic.topic, garbage, partition=0)
+        with topic.config.open("a", encoding="utf-8") as file:
+            file.write('stop_shingles = "boilerplate.txt"\n')  # the output, which does not exist yet
         done, output = self.learn(topic)
         assert done.returncode == 0, done.stderr
         assert "passed over: 3 records that are no whole documents" in done.stderr
