@@ -67,12 +67,12 @@ Servers = Annotated[
 #: A comma separates names in an environment variable, so no name has one. ``streamdedup.dlq.`` begins the names of the
 #: headers that dead letters have anyway.
 HeaderNames = Annotated[
-    tuple[Annotated[str, Field(pattern=re.compile(r"^(?!streamdedup\.dlq\.)[^,\x00-\x1f]{1,256}$"))], ...],
+    tuple[Annotated[str, Field(pattern=re.compile(r"^(?!streamdedup\.dlq\.)[^,\x00-\x1f]{1,256}\Z"))], ...],
     BeforeValidator(parse_list),
     Kind(f"at most 32 names of headers, not beginning with streamdedup.dlq., {LISTED}", write_list),
 ]
 #: Part of a transactional.id or of a member's id.
-_INSTANCE = re.compile(r"^[A-Za-z0-9._-]{1,64}$")
+_INSTANCE = r"^[A-Za-z0-9._-]{1,64}$"
 _INSTANCE_KIND = Kind("1 to 64 letters, digits, dots, underscores and hyphens")
 #: Keys of a login with user and password.
 _PASSWORD = ("sasl_username", "sasl_password")
