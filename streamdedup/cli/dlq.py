@@ -113,7 +113,7 @@ def replay(
     the last replay that stored it. A replay that finds none says so, unless it has --since. Without conditions, --yes
     then needs --from-beginning.
 
-    Example:  streamdedup dlq replay --config streamdedup.toml --code too_large --dry-run
+    Example:  streamdedup dlq replay --config streamdedup.toml --code missing_text --dry-run
     """
     settings = load_settings(config, assignments)
     letter_filter = conditions.filter()
