@@ -5,6 +5,8 @@ from collections.abc import Callable
 
 #: Waits shorter than this are skipped, in seconds: a sleep is not more precise.
 _MIN_WAIT_S = 0.005
+#: Longest sleep, in seconds: ``time.sleep`` refuses some 300 years, which a tiny rate asks for.
+_MAX_SLEEP_S = 86_400.0
 #: Longest delay that a sender makes up for, in seconds. To make up for a longer delay would be a burst.
 _MAX_DELAY_S = 1.0
 
@@ -26,9 +28,8 @@ class Pace:
 
     def wait(self) -> None:
         """Wait until the next record is due, and count it as sent."""
-        until_due_s = self.until_due_s()
-        if until_due_s > _MIN_WAIT_S:
-            self._sleep(until_due_s)
+        while (until_due_s := self.until_due_s()) > _MIN_WAIT_S:
+            self._sleep(min(until_due_s, _MAX_SLEEP_S))
         self._count += 1
 
     def until_due_s(self) -> float:

@@ -477,6 +477,22 @@ def test_after_a_long_hold_up_a_pace_makes_up_for_one_second():
     assert clock.now_s - 160.0 == pytest.approx(2.0, abs=0.11)
 
 
+@pytest.mark.parametrize("rate", [1e-10, 5e-324])
+def test_a_tiny_rate_waits_by_sleeps_of_at_most_a_day(rate):
+    durations_s = []
+
+    def sleep(duration_s):
+        durations_s.append(duration_s)
+        if len(durations_s) == 3:
+            raise KeyboardInterrupt
+
+    pace = Pace(rate, lambda: 0.0, sleep)
+    pace.wait()
+    with pytest.raises(KeyboardInterrupt):
+        pace.wait()
+    assert durations_s == [86_400.0] * 3
+
+
 def test_without_a_rate_nothing_waits():
     clock = ManualClock(late_s=0.0007)
     pace = Pace(0, clock, clock.sleep)
