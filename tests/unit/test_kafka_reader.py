@@ -30,6 +30,7 @@ class Log:
         self.seen_end = None
         self.positions_asked = 0
         self.known = {0}  # partitions in the metadata
+        self.is_closed = False
 
     def poll(self, timeout_ms):
         if self.is_slow:
@@ -42,6 +43,7 @@ class Log:
         return {T: [SimpleNamespace(offset=offset, timestamp=offset, **place) for offset in unread]}
 
     def seek(self, _partition, offset):
+        assert offset >= 0  # as in the client
         self.next = offset
 
     def position(self, _partition, timeout_ms=None):
@@ -71,10 +73,13 @@ class Log:
     def highwater(self, _partition):
         return self.seen_end
 
+    def close(self, **_limits):
+        self.is_closed = True
+
     def ignore(self, *_):
         pass
 
-    assign = seek_to_beginning = pause = resume = close = ignore
+    assign = seek_to_beginning = seek_to_end = pause = resume = ignore
 
 
 @pytest.fixture
@@ -96,6 +101,13 @@ def test_a_record_at_the_end_is_not_read(log):
         assert offsets(read.batches()) == [0, 1, 2]
     with reader.KafkaHistory(OPTIONS).open(["t"], None, {Partition("t", 0): 2}) as span:
         assert offsets(span.batches()) == [0, 1]
+
+
+def test_a_reader_that_cannot_be_opened_is_closed(log, monkeypatch):
+    monkeypatch.setattr(log, "position", lambda _partition, timeout_ms: None)
+    with pytest.raises(BrokerUnavailable, match="may have no leader"):
+        reader.TopicReader(OPTIONS)
+    assert log.is_closed
 
 
 def test_each_step_of_opening_has_its_own_limit_and_a_fetch_that_of_requests(log, monkeypatch):
