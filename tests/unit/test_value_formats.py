@@ -331,6 +331,17 @@ def test_a_schema_may_refer_to_others_and_be_a_union_of_them(answers, decode):
     assert (code, "refers to s/body, version 3" in text) == (ErrorCode.UNKNOWN_SCHEMA, True)
 
 
+def test_a_bare_name_is_that_of_a_type_in_the_enclosing_namespace_or_of_one_without_a_namespace(answers, decode):
+    answers["/api/subjects/author/versions/1"] = (200, {"schema": json.dumps(record("Author", pen="string"))})
+    references = [{"name": "Author", "subject": "author", "version": 1}]
+    answers.add(7, record("com.acme.Article", author="Author", text="string"), references=references)
+    author = record("Author", pen="string") | {"namespace": ""}
+    answers.add(8, record("com.acme.Article", author=author, editor="Author", text="string"))
+    answers.add(9, record("com.acme.Article", a=record("Author"), b="Author", text="string"), references=references)
+    for framed_value in (b"\7\2x\2a", b"\x08\2x\2y\2a", b"\x09\2a"):
+        assert decode(b"\0\0\0\0" + framed_value).text == "a"
+
+
 def refer(answers, schema_id, count, size=0, path=lambda number: number + 1):
     """Add a schema that refers to the first of ``count`` schemas, each of which refers to the one of ``path``."""
 

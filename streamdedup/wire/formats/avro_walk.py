@@ -71,7 +71,8 @@ class Walk:
             if kind in ("array", "map", "int", "long", "bytes", "string", *_SIZES):
                 return Type(kind, {} if kind is node else node, namespace)
             if isinstance(node, str):
-                return self._named[f"{namespace}.{node}" if namespace and "." not in node else node]
+                # As in Java, beyond the specification: a bare name may also be that of a type without a namespace.
+                return self._named.get(f"{namespace}.{node}" if "." not in node else node) or self._named[node]
             if not isinstance(kind, str | list | dict):
                 raise TypeError("a type is neither a name nor an object")
             node = kind
