@@ -203,10 +203,11 @@ def split_frame(value: bytes, headers: Headers, id_header: str) -> tuple[int | U
     it is returned in front of the value, also where it was in the header.
     """
     # Of several such headers the last counts, as for Confluent's deserializers: serializers append theirs to the
-    # headers that a job forwards. A last header that is null means a frame in front of the value.
+    # headers that a job forwards. A last header that is null means a frame in front of the value, and so does an empty
+    # one, because dead letters and replayed records have an empty one for it.
     for name, content in reversed(headers):
         if name == id_header:
-            if content is None:
+            if not content:
                 break
             schema_id, path = _split_id(content, id_header)
             return schema_id, path + value
