@@ -8,7 +8,7 @@ import sys
 import time
 import tracemalloc
 from base64 import b64encode
-from contextlib import contextmanager, nullcontext
+from contextlib import contextmanager, nullcontext, suppress
 from datetime import UTC, datetime
 from decimal import Decimal
 from functools import partial
@@ -38,9 +38,11 @@ from streamdedup.position import Position
 from streamdedup.settings import Settings
 from streamdedup.wire import Decoder, Document, ErrorCode, Registry, schema_registry
 from streamdedup.wire.dead_letters import PREFIX, DeadLetter
+from streamdedup.wire.formats import avro, protobuf
 from streamdedup.wire.formats import registry as registry_module
 from streamdedup.wire.formats.avro_walk import MAX_DEPTH
-from streamdedup.wire.schema_registry import MAX_ANSWER_BYTES, RegistrySession
+from streamdedup.wire.formats.fields import Schema
+from streamdedup.wire.schema_registry import MAX_ANSWER_BYTES, RegisteredSchema, RegistrySession
 
 AT = Position("articles", 3, 1042)
 TLS = Path(__file__).parents[1] / "tls"
@@ -1275,6 +1277,43 @@ def test_what_is_written_is_read_or_refused(answers, url, form, kind, schema):
         for wrong in ({"id": "a", "text": ["secret text"]}, {"id": "a", "text": {"secret text": 1}}):
             with pytest.raises(DecodeError, match=r"does not fit the schema: [\w.]*text$"):
                 write(wrong)
+
+
+AVRO_TYPES = [
+    *("null", "boolean", "int", "long", "float", "double", "bytes", "string", ["null", "long"], record("R", a="int")),
+    *({"type": "array", "items": "int"}, {"type": "map", "values": "int"}),
+    {"type": "record", "name": "R", "fields": [{"name": "a", "type": "int", "default": 0}]},
+    *({"type": "enum", "name": "E", "symbols": []}, {"type": "fixed", "name": "F", "size": 2}),
+    *(MILLIS, {"type": "int", "logicalType": "date"}, {"type": "string", "logicalType": "uuid"}),
+    {"type": "bytes", "logicalType": "decimal", "precision": 4},
+]
+PROTO_TYPES = [
+    *("double", "int32", "uint64", "bool", "string", "bytes", "Kind", "Part"),
+    *(f"google.protobuf.{name}" for name in ("Any", "Duration", "NullValue", "Struct", "Timestamp", "Value")),
+]
+
+
+def test_what_fits_no_type_is_refused_and_ends_no_command():
+    schema = Schema(texts=("text",))
+    writers = []
+    for type_ in AVRO_TYPES:
+        registered = RegisteredSchema("AVRO", json.dumps(record("A", text="string", x=type_)), {})
+        writers.append((avro.compile_writer(registered, schema), "x"))
+    types = [form % type_ for type_ in PROTO_TYPES for form in ("optional %s", "repeated %s", "map<string, %s>")]
+    lines = [
+        'syntax = "proto2"; enum Kind { NONE = 0; } message Part { required int32 a = 1; }',
+        *(f'import "google/protobuf/{name}.proto";' for name in ("any", "duration", "struct", "timestamp")),
+        "message A { required string text = 1; optional Part part = 2;",
+        *(f"{type_} x{number} = {number};" for number, type_ in enumerate(types, 3)),
+    ]
+    write_proto = protobuf.compile_writer(RegisteredSchema("PROTOBUF", "\n".join([*lines, "}"]), {}), schema)
+    writers += [(write_proto, f"x{number}") for number in range(3, 3 + len(types))]
+    for content in (None, True, 1.5, 10**400, float("inf"), "", "a", [], ["a"], [None], {}, {"a": "a"}, {"@type": 5}):
+        for write, name in writers:
+            with suppress(DecodeError):
+                write({"text": "one", name: content})
+    with pytest.raises(DecodeError, match=r"does not fit the schema: text,part\.a$"):
+        write_proto({"part": {}})
 
 
 KEYS = {

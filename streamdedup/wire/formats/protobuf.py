@@ -29,6 +29,7 @@ from google.protobuf.descriptor_pb2 import DescriptorProto, FileDescriptorProto,
 from google.protobuf.descriptor_pool import DescriptorPool
 from google.protobuf.json_format import ParseDict, ParseError
 from google.protobuf.message import DecodeError as DamagedError
+from google.protobuf.message import EncodeError
 from google.protobuf.message_factory import GetMessageClass
 
 from streamdedup.errors import DecodeError, RegistryMisconfigured, RegistryUnavailable
@@ -62,7 +63,7 @@ _MAX_LEVELS = 32  # of nested messages: the limit of protoc
 # Name for the file of the schema itself, which the registry does not name.
 _MAIN_FILE = "streamdedup_value.proto"
 _MAX_VARINT_BITS = 35  # five groups of seven bits hold a number of 32 bits
-_UNPARSED = re.compile(r"Failed to parse (\w+) field: ")
+_MISFITS = re.compile(r"(?:Failed to parse (?=\w+ field: )|missing required fields: )([\w.,]+)")
 # Files that protoc has: the types of google.protobuf.
 _INCLUDED = Path(grpc_tools.__file__).parent / "_proto"
 _INCLUDED_NAME = re.compile(r"google/protobuf/[a-z_]+\.proto")
@@ -113,12 +114,12 @@ def compile_writer(registered: RegisteredSchema, schema: Schema) -> Write:
     def write(fields: Mapping[str, Any]) -> bytes:
         try:
             message = ParseDict(nested(fields), message_class(), ignore_unknown_fields=True)
-        except ParseError as error:
+            return message_path + bytes(message.SerializeToString())
+        except (ParseError, EncodeError, AttributeError, ArithmeticError) as error:
             # The text also quotes the value.
-            names = ".".join(_UNPARSED.findall(str(error)))
+            names = ".".join(_MISFITS.findall(str(error)))
             reason = f"it does not fit the schema: {names or type(error).__name__}"
             raise DecodeError(ErrorCode.SCHEMA_MISMATCH, reason) from None
-        return message_path + bytes(message.SerializeToString())
 
     return write
 
