@@ -1371,6 +1371,21 @@ def test_a_value_that_is_cut_within_its_time_or_followed_by_bytes_is_no_document
         assert refused(decode, damaged)[0] == ErrorCode.SCHEMA_MISMATCH
 
 
+def test_a_time_without_a_zone_is_written_as_one_of_utc(monkeypatch):
+    monkeypatch.setenv("TZ", "America/New_York")
+    time.tzset()
+    registered = RegisteredSchema("AVRO", json.dumps(record("A", text="string", published_at=MILLIS)), {})
+    schema = Schema(texts=("text",), published_at="published_at")
+    read, write = avro.compile_schema(registered, schema).read, avro.compile_writer(registered, schema)
+    times = {"2026-03-02": "00:00", "2026-03-02T08:20:00": "08:20", "2026-03-02T08:20:00+02:00": "06:20"}
+    try:
+        for text, utc in times.items():
+            assert read(write({"text": "a", "published_at": text})).published_at == f"2026-03-02T{utc}:00Z"
+    finally:
+        monkeypatch.undo()
+        time.tzset()
+
+
 def test_a_schema_without_texts_may_be_one_of_deletions_by_a_flag(answers, decode):
     schema = record("Gone", id="string", gone="boolean")
     answers.add(7, schema)

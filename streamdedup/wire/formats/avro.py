@@ -8,7 +8,7 @@ length (1 MB: 2 minutes), so ``MAX_DECIMAL_BYTES`` bounds decimals.
 
 from collections.abc import Callable, Mapping
 from contextlib import suppress
-from datetime import date, datetime, time
+from datetime import UTC, date, datetime, time
 from decimal import Decimal
 from io import BytesIO
 from typing import Any, Final
@@ -124,7 +124,9 @@ def compile_writer(registered: RegisteredSchema, schema: Schema) -> Write:
         stream, time_text = BytesIO(), fields.get(time_name)
         if has_time and isinstance(time_text, str):
             with suppress(ValueError):  # a text that is no time does not fit the schema
-                fields = {**fields, time_name: datetime.fromisoformat(time_text)}
+                time_at = datetime.fromisoformat(time_text)
+                # For fastavro a time without a zone is one of the zone of this machine.
+                fields = {**fields, time_name: time_at if time_at.tzinfo else time_at.replace(tzinfo=UTC)}
         whole = nested(fields)
         try:
             fastavro.schemaless_writer(stream, parsed, {_WHOLE: whole})
