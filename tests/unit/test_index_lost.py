@@ -1061,9 +1061,10 @@ def test_a_gap_reaches_back_to_the_last_known_commit_and_not_to_an_announcement(
     ids = [f"{1:013d}.{at:010d}.{at * 1_000_000:017d}" for at in range(5)]
     lost, other = Partition("articles", 0), Partition("articles", 1)
     index.announce(ids[1], [index.fence(lost, 1, 0)], {lost: 0})
+    committed_offsets = {lost: CommittedOffset(9, ids[3])}
+    assert [loss.gap for loss in find_losses(index, committed_offsets)] == [None]  # the index knows of no commit
     index.announce(ids[2], [replace(index.fence(lost, 1, 3), committed_id=ids[1])], {lost: 3})
     index.announce(ids[0], [index.fence(other, 1, 0)], {other: 0}, committed_id=ids[0])
-    committed_offsets = {lost: CommittedOffset(9, ids[3])}
     gap = Gap(3, 1_000)
     assert [loss.gap for loss in find_losses(index, committed_offsets)] == [gap]
     # A batch in progress of another partition, which is written after the index has gone back.

@@ -115,7 +115,7 @@ def test_silence_is_unexplained_where_the_committed_offset_is_gone_and_was_not_s
     assert world.total("documents_silent_unexplained_total") == (len(BEFORE) if deleted else 0)
 
 
-@pytest.mark.parametrize(("end", "has_commit"), [(8, False), (9, True)])
+@pytest.mark.parametrize(("end", "has_commit"), [(8, False), (9, True), (None, True)])
 def test_without_ids_only_a_committed_offset_beyond_the_end_is_of_the_old_topic(end, has_commit):
     """An offset at the end is of this topic, also where a rewind has moved the position of this process below it."""
     index, partition = MemoryIndex(), Partition(INPUT, 0)
