@@ -130,8 +130,8 @@ class PendingMatches(msgspec.Struct, frozen=True):
 
     Attributes:
         matches: Matches by pair key.
-        digest: Digest of the document at the time of the record, 16 bytes, where the record is an append: the next
-            append changes the digest in the index entry. None otherwise.
+        digest: Digest of the document at the time of the record, 16 bytes, where the record is an append with matches:
+            the next append changes the digest in the index entry. None otherwise.
         document_missing: Whether the record is an append to, or a deletion of, a document that the index lacks. A later
             record in the batch may insert the document; a replay of this record must still miss it.
     """
@@ -142,7 +142,7 @@ class PendingMatches(msgspec.Struct, frozen=True):
 
     def __bool__(self) -> bool:
         """Tell whether there is anything to save."""
-        return bool(self.matches) or self.digest is not None or self.document_missing
+        return bool(self.matches) or self.document_missing
 
 
 def deletion_marker(number: int, position: Position, time_ms: int) -> IndexEntry:
