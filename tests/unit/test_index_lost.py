@@ -1286,6 +1286,7 @@ def test_fences_progress_and_incarnations_are_steps_of_a_rebuild(monkeypatch):
     partitions = len(committed_offsets)
     assert count_of(run._fence_committed) == partitions
     assert count_of(lambda: run._window(now_ms=2_000)) == partitions
+    assert count_of(lambda: run._are_matched({1}, list(fences.values()))) == partitions
     assert count_of(lambda: run._fence_uncommitted({})) == 2 * partitions
     assert count_of(lambda: seeds.restore_incarnations(run._tick)) == 3 + partitions
 
@@ -1297,6 +1298,16 @@ def test_a_rebuild_announces_its_lineage_also_where_an_operator_has_set_the_offs
     run = RebuildRun(target, None, None, {partition: CommittedOffset(9)}, 2, lambda: None, lambda *_: None)
     run._announce(run._fence_committed(), 6_000)
     assert lineage_of(index.partition_states([partition])[partition].announced) == 6_000
+
+
+def test_a_commit_of_another_program_in_an_unused_index_is_no_switch():
+    """The index is as ``index prepare`` leaves it; it has never seen the second partition."""
+    renewed, known, later = (f"{lineage:013d}.{at:010d}.{at * 1_000_000:017d}" for lineage, at in ((5, 1), (4, 1), (4, 2)))
+    first, second = Partition(INPUT, 0), Partition(INPUT, 1)
+    states = {first: PartitionState(9, attempts=(AnnouncedAttempt(renewed, 3, known),)), second: PartitionState(None)}
+    for metadata, is_switch in ((later, True), ("", False)):
+        committed_offsets = {first: CommittedOffset(9, later), second: CommittedOffset(9, metadata)}
+        assert [loss.is_switch for loss in losses_between(committed_offsets, states)] == [True, is_switch]
 
 
 @pytest.mark.parametrize("gap", [None, Gap(3, 1)])
