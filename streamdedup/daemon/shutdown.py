@@ -31,6 +31,8 @@ WATCHDOG_CHECKS = 10
 #: Signals within this time after the first one are the same request, in seconds: a wrapper may signal the process and
 #: its group.
 SAME_REQUEST_S = 0.5
+#: Time to write the last line, in seconds; with ``STOP_TIMEOUT_S`` below the limits of supervisors.
+_LAST_LINE_S = 1.0
 #: Largest number of calls that are shown of a thread.
 MAX_CALLS = 40
 
@@ -172,10 +174,21 @@ class StopTimer:
 
 
 def exit_at_once(line: str, code: int) -> NoReturn:
-    """Write one line to standard error and end the process without cleanup, because the cleanup may be stuck."""
-    with contextlib.suppress(OSError):
-        os.write(2, f"{line}\n".encode(errors="replace"))  # not `sys.stderr`, whose lock may be held
-    os._exit(code)
+    """Write one line to standard error and end the process without cleanup, because the cleanup may be stuck.
+
+    Not for signal handlers, because it starts a thread: a full pipe that nobody reads blocks a write for ever.
+    """
+
+    def write() -> None:
+        with contextlib.suppress(OSError):
+            os.write(2, f"{line}\n".encode(errors="replace"))  # not `sys.stderr`, whose lock may be held
+
+    try:
+        writer = threading.Thread(target=write, name="last line", daemon=True)
+        writer.start()
+        writer.join(_LAST_LINE_S)
+    finally:
+        os._exit(code)
 
 
 def thread_stacks() -> dict[str, list[str]]:

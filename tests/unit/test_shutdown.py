@@ -143,6 +143,17 @@ def test_a_stalled_process_ends_with_its_own_code_and_one_line():
     assert "no progress for 0.2 s" in ended.stderr
 
 
+def test_a_process_that_a_full_pipe_stalls_is_ended_without_the_line():
+    ended = run_script("""
+        _unread, full = os.pipe()
+        os.dup2(full, 2)
+        with Watchdog(0.2, ending(70)):
+            while True:
+                os.write(2, bytes(2**20))
+    """)
+    assert ended.returncode == EXIT_STALLED
+
+
 def test_a_process_that_was_frozen_as_a_whole_is_not_taken_for_stalled():
     ended = run_script("""
         import subprocess
