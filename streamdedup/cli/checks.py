@@ -10,9 +10,12 @@ from contextlib import suppress
 from dataclasses import dataclass, field, replace
 from itertools import chain
 
+from streamdedup import clock
 from streamdedup.cli.assembly import alert_writer, kafka_options, topic_decoder
 from streamdedup.counts import counted
+from streamdedup.daemon.losses import Loss, find_losses
 from streamdedup.daemon.metrics import Awaited
+from streamdedup.daemon.rebuild import fillable_gaps
 from streamdedup.errors import (
     BrokerMisconfigured,
     BrokerUnavailable,
@@ -48,6 +51,7 @@ _LOSS_CURES = {
     "rebuild": "the first daemon rebuilds it from the topics",
     "continue": "the first daemon goes on without the lost documents",
 }
+_GAP_CURE = "the first daemon reads the missing records again, or rebuilds it if these are not enough"
 
 
 @dataclass(slots=True)
@@ -220,36 +224,40 @@ def _index_finding(
     settings: Settings, name: str, backend: Backend, committed_offsets: Mapping[Partition, CommittedOffset] | None
 ) -> Finding:
     """Return the finding about the index of a profile; raises the error with which the daemon would end."""
-    topics = settings.profiles[name].topics
-    upkeep = backend.upkeep(name)
+    upkeep, profile = backend.upkeep(name), settings.profiles[name]
     if upkeep.is_staging():
         text = f"index of {name}: being rebuilt or deleted; a daemon that is started now waits for the end"
         return Finding.warning("index", text)
-    if upkeep.is_half_dropped():
-        raise IndexMismatch("half deleted; call streamdedup index drop again")  # the daemon raises the same
     stored = upkeep.fingerprint()
-    if stored is not None:
-        opening = compare_fingerprints(stored, backend.configured_fingerprint(name))  # raises `IndexMismatch`
-        if opening.advisories:
-            return Finding.warning("index", f"index of {name}: fits, but {'; '.join(opening.advisories)}")
-        return Finding.ok("index", f"index of {name}: fits the settings")
-    # Offset 0 was set by an operator: no record was read, so nothing is lost.
-    lost = sorted(
-        partition
-        for partition, committed_offset in (committed_offsets or {}).items()
-        if committed_offset.offset and partition.topic in topics
-    )
-    if lost:
-        text = (
-            f"lost: the group {settings.kafka.group_id} has committed offsets of {', '.join(map(str, lost[:3]))}"
-            f"{' ...' if len(lost) > 3 else ''}, and there is no index at {backend.where(name)}; restore "
-            f"these settings if they have changed, else {_LOSS_CURES[settings.service.on_index_lost]}"
-        )
-        if settings.service.on_index_lost == "fail":
-            raise IndexLost(text)
-        return Finding.warning("index", f"index of {name}: {text}")
-    unknown = "" if committed_offsets is not None else " (whether one was lost is not known without Kafka)"
-    return Finding.ok("index", f"index of {name}: none yet; the first daemon begins one{unknown}")
+    # Raises `IndexMismatch`.
+    opening = None if stored is None else compare_fingerprints(stored, backend.configured_fingerprint(name))
+    offsets = {p: offset for p, offset in (committed_offsets or {}).items() if p.topic in profile.topics}
+    losses = find_losses(backend.index(name), offsets)
+    unknown = "" if committed_offsets is not None else " (whether data was lost is not known without Kafka)"
+    if upkeep.is_half_dropped() and (not losses or settings.service.on_index_lost == "continue"):
+        # The daemon raises the same where it creates an index.
+        raise IndexMismatch(f"half deleted; call streamdedup index drop again{unknown}")
+    if losses:
+        return _loss_finding(settings, name, losses, backend.where(name))
+    if opening is None:
+        return Finding.ok("index", f"index of {name}: none yet; the first daemon begins one{unknown}")
+    if opening.advisories:
+        return Finding.warning("index", f"index of {name}: fits, but {'; '.join(opening.advisories)}{unknown}")
+    return Finding.ok("index", f"index of {name}: fits the settings{unknown}")
+
+
+def _loss_finding(settings: Settings, name: str, losses: Sequence[Loss], where: str) -> Finding:
+    """Return what a daemon would do about the losses of an index (``recovery``); raise the error that would end it."""
+    policy, lifetime = settings.service.on_index_lost, lifetime_ms(settings.profiles[name])
+    is_gap = fillable_gaps(losses, lifetime, clock.now_ms()) is not None
+    if policy == "rebuild" and is_gap and all(loss.is_switch for loss in losses):
+        text = "new, as index prepare leaves it; the first daemon reads the records that were committed since"
+        return Finding.ok("index", f"index of {name}: {text}")
+    cure = _GAP_CURE if policy == "rebuild" and is_gap else _LOSS_CURES[policy]
+    text = f"lost: {losses[0].reason}; restore the settings of {where} if they have changed, else {cure}"
+    if policy == "fail":
+        raise IndexLost(text)
+    return Finding.warning("index", f"index of {name}: {text}")
 
 
 def _committed_offsets(check_run: CheckRun) -> dict[Partition, CommittedOffset] | None:

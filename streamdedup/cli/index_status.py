@@ -70,7 +70,7 @@ def _profile(
         {} if group is None else {p: offset for p, offset in group.committed_offsets.items() if p.topic in topics}
     )
     # An index with other parameters may have other slots.
-    losses = [] if fingerprint is None or blocking else find_losses(index, committed_offsets)
+    losses = [] if blocking else find_losses(index, committed_offsets)
     lost = {loss.partition for loss in losses if not loss.is_switch}
     return {
         "name": name,
@@ -139,7 +139,11 @@ def _partition_state(facts: PartitionFacts, offset: int | None, topic_id: str, *
 
 
 def is_lost(status: Mapping[str, Any]) -> bool:
-    return any(row["state"] == "lost" for profile in status["profiles"] for row in profile["partitions"])
+    return any(map(_is_lost, status["profiles"]))
+
+
+def _is_lost(profile: Mapping[str, Any]) -> bool:
+    return any(row["state"] == "lost" for row in profile["partitions"])
 
 
 def render_status(status: Mapping[str, Any], create_command: str) -> Iterator[str]:
@@ -180,7 +184,8 @@ def _size(size_bytes: float) -> str:
 def _profile_lines(profile: Mapping[str, Any], *, offsets_are_known: bool) -> Iterator[str]:
     yield f"profile  {profile['name']}"
     if profile["half_dropped"]:
-        yield "  index      half deleted: call streamdedup index drop again"
+        # The text of the state ``lost`` has the cure, where a daemon finds a loss before it creates an index.
+        yield f"  index      half deleted{'' if _is_lost(profile) else ': call streamdedup index drop again'}"
     elif not profile["exists"]:
         yield f"  index      {'being rebuilt or deleted' if profile['staging'] else 'none'}"
     elif profile["differences"]:

@@ -1,8 +1,8 @@
 """Losses: committed offsets that an index does not know, and the gap that such an offset leaves (rule 11).
 
-Called by ``partitions`` and ``cli.index``, which compare the committed offsets of a group with the partition states of
-an index; ``recovery`` and ``rebuild`` react to the ``Loss`` values. The committed offsets must be read first: attempts
-are announced before they are committed. A change must pass ``tests/simulation``.
+Called by ``partitions``, ``cli.index``, ``cli.index_status`` and ``cli.checks``, which compare the committed offsets of
+a group with the partition states of an index; ``recovery`` and ``rebuild`` react to the ``Loss`` values. The committed
+offsets must be read first: attempts are announced before they are committed. A change must pass ``tests/simulation``.
 """
 
 from collections.abc import Iterable, Mapping

@@ -1,13 +1,14 @@
 """The checks of the store on real servers: rights one by one, clocks, settings, TLS."""
 
 import shutil
+import time
 
 import numpy as np
 import pytest
 import redis
 
 from streamdedup.cli import checks as server_checks
-from streamdedup.cli.checks import STORE, CheckRun, index_findings
+from streamdedup.cli.checks import KAFKA, STORE, CheckRun, index_findings
 from streamdedup.embedded.process import LOOPBACK
 from streamdedup.errors import IndexLost, IndexMismatch, StoreMisconfigured, StoreUnavailable
 from streamdedup.findings import Level
@@ -24,6 +25,7 @@ from tests.support.ports import free_ports
 from tests.support.processes import pause, resume
 
 PARTITION = Partition("articles", 0)
+STARTED_S = int(time.time())
 
 
 def settings_for(url, **changes):
@@ -223,6 +225,19 @@ class TestTls:
             resume(server)
 
 
+def attempt_id(number, lineage=1, age_s=60):
+    return f"{lineage:013d}.{number:010d}.{(STARTED_S - age_s) * 10**6 + number:017d}"
+
+
+def use_index(settings, announced=None, committed=""):
+    """Open the index as a daemon does; with ``announced``, announce this attempt when ``committed`` is committed."""
+    with connect_backend(settings) as backend:
+        store = backend.index("articles")
+        store.open(settings.profiles["articles"].fingerprint())
+        if announced is not None:
+            store.announce(announced, [store.fence(PARTITION, 1, 3)], {PARTITION: 0}, committed_id=committed)
+
+
 class TestIndex:
     @pytest.fixture
     def settings(self, redis_client, redis_url):
@@ -231,10 +246,14 @@ class TestIndex:
     @pytest.fixture
     def look(self, monkeypatch):
         def found(settings, offsets=()):
-            committed_offsets = {partition: CommittedOffset(offset) for partition, offset in dict(offsets).items()}
+            committed_offsets = {
+                partition: CommittedOffset(offset) if isinstance(offset, int) else offset
+                for partition, offset in dict(offsets or ()).items()
+            }
             monkeypatch.setattr(server_checks, "read_committed_offsets_if_listed", lambda _options: committed_offsets)
             with connect_backend(settings) as backend:
-                (finding,) = index_findings(CheckRun(settings, backend))
+                failed = {KAFKA} if offsets is None else set()
+                (finding,) = index_findings(CheckRun(settings, backend, failed))
             return finding
 
         return found
@@ -262,21 +281,65 @@ class TestIndex:
         assert look(settings, {Partition("of-others", 0): 7, PARTITION: 0}).level is Level.OK
 
     def test_one_that_fits_and_one_that_differs_are_told_by_parameter(self, look, settings, redis_url):
-        with connect_backend(settings) as backend:
-            backend.index("articles").open(settings.profiles["articles"].fingerprint())
-        assert look(settings, {PARTITION: 7}).level is Level.OK
+        use_index(settings, attempt_id(2), attempt_id(1))
+        assert look(settings, {PARTITION: CommittedOffset(7, attempt_id(2))}).level is Level.OK
         other = settings_for(redis_url, profiles__articles__shingle_size=4)
         differs = look(other)
         assert differs.error is IndexMismatch
         assert "shingle_size is 3 in the index and 4 in the settings" in differs.text
 
-    def test_one_that_is_half_deleted_or_being_rebuilt_is_told(self, look, settings, redis_client):
+    @pytest.mark.parametrize(
+        ("announced", "committed", "reason", "level", "reaction"),
+        [
+            (None, "", "never seen this partition", Level.WARNING, "rebuilds it from the topics"),
+            (attempt_id(1), attempt_id(0), "gone back", Level.WARNING, "reads the missing records"),
+            (attempt_id(1, 1, 10**7), attempt_id(0, 1, 10**7), "gone back", Level.WARNING, "rebuilds it"),
+            (attempt_id(1, 2), attempt_id(1), "another index was used", Level.OK, "reads the records"),
+        ],
+        ids=["never seen", "gap", "old gap", "switch"],
+    )
+    def test_one_without_a_commit_is_told_with_the_reaction_of_a_daemon(
+        self, look, redis_url, redis_client, announced, committed, reason, level, reaction
+    ):
+        def found(on_index_lost):
+            settings = settings_for(redis_url, service__on_index_lost=on_index_lost)
+            return look(settings, {PARTITION: CommittedOffset(7, attempt_id(2))})
+
+        use_index(settings_for(redis_url), announced, committed)
+        rebuilt, failed, continued = found("rebuild"), found("fail"), found("continue")
+        assert (rebuilt.level, failed.error, continued.level) == (level, IndexLost, Level.WARNING)
+        assert reaction in rebuilt.text
+        assert "index of articles: lost: offset 7 of articles:0 is committed, but the index " in failed.text
+        assert reason in failed.text
+        assert "goes on without the lost documents" in continued.text
+
+    def test_without_kafka_a_loss_is_not_known(self, look, settings):
+        use_index(settings)
+        found = look(settings, None)
+        assert found.level is Level.OK
+        assert "not known without Kafka" in found.text
+
+    def test_one_that_is_being_rebuilt_is_told(self, look, settings, redis_client):
         keys = Keys("sd:articles", 1)
         redis_client.set(keys.staging, b"somebody")
         assert look(settings).level is Level.WARNING
         redis_client.set(keys.dropping, b"1")
         assert look(settings).level is Level.WARNING
-        redis_client.delete(keys.staging)
-        dropped = look(settings)
-        assert dropped.error is IndexMismatch
-        assert "streamdedup index drop" in dropped.text
+
+    @pytest.mark.parametrize(
+        ("on_index_lost", "offset", "error", "cure"),
+        [
+            ("fail", 0, IndexMismatch, "streamdedup index drop"),
+            ("fail", 7, IndexLost, "streamdedup index rebuild"),
+            ("rebuild", 0, IndexMismatch, "streamdedup index drop"),
+            ("rebuild", 7, None, "the first daemon rebuilds it"),
+            ("continue", 7, IndexMismatch, "streamdedup index drop"),
+        ],
+    )
+    def test_one_that_is_half_deleted_is_a_failure_unless_a_daemon_rebuilds_it(
+        self, look, redis_url, redis_client, on_index_lost, offset, error, cure
+    ):
+        redis_client.set(Keys("sd:articles", 1).dropping, b"1")
+        found = look(settings_for(redis_url, service__on_index_lost=on_index_lost), {PARTITION: offset})
+        assert (found.level, found.error) == (Level.FAILED if error else Level.WARNING, error)
+        assert cure in found.text

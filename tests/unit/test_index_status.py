@@ -84,6 +84,10 @@ class TestProfile:
             ({"exists": False}, "  index      none"),
             ({"exists": False, "staging": True}, "  index      being rebuilt or deleted"),
             ({"half_dropped": True, "exists": False}, "  index      half deleted: call streamdedup index drop again"),
+            (
+                {"half_dropped": True, "exists": False, "partitions": [a_partition(state="lost")]},
+                "  index      half deleted",
+            ),
             ({"differences": ["rows is 4 ..."]}, "             rows is 4 ..."),
             ({"advisories": ["unicode is ..."]}, "             unicode is ..."),
             ({}, "  documents  about 1,234,567"),
@@ -219,6 +223,18 @@ def test_an_index_that_has_gone_back_is_lost(announced, known, lineage, bands, s
     group = GroupState(committed_offsets={partition: CommittedOffset(10, attempt_id(2)), Partition("foreign", 0): 7})
     (row,) = index_status._profile(settings, "articles", backend, group, None)["partitions"]
     assert row["state"] == state
+
+
+def test_an_index_that_is_half_deleted_is_lost_also_where_high_water_marks_remain():
+    partition = Partition("articles", 0)
+    backend = SimpleNamespace(
+        upkeep=lambda _: SimpleNamespace(**vars(UPKEEP) | {"partitions": lambda *_: {partition: FACTS}}),
+        index=lambda _: MemoryIndex(),
+    )
+    settings = SimpleNamespace(profiles={"articles": SimpleNamespace(topics=["articles"])})
+    group = GroupState(committed_offsets={partition: CommittedOffset(10)})
+    (row,) = index_status._profile(settings, "articles", backend, group, None)["partitions"]
+    assert row["state"] == "lost"
 
 
 @pytest.mark.parametrize(("state", "lost"), [("lost", True), ("behind", False), ("ahead", False), (None, False)])
