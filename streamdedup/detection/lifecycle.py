@@ -128,9 +128,6 @@ class Lifecycle:
     ) -> list[InsertResult]:
         """Insert each document's last version in the chunk; return a result for each entry."""
         results = _results_within_chunk(entries)
-        if entries and not results:
-            # The usual case: no document occurs twice.
-            return self._store.insert_entries(entries, fences, encoded)
         rows = [row for row in range(len(entries)) if row not in results]
         if rows:
             encoded = None if encoded is None else [encoded[row] for row in rows]
@@ -290,8 +287,6 @@ def with_incarnation(entry: IndexEntry, stored: IndexEntry) -> IndexEntry:
 def _results_within_chunk(entries: Sequence[IndexEntry]) -> dict[int, InsertResult]:
     """Return by row the results that others of the chunk decide: of a document's offsets 1, 3, 2, rows 0 and 2."""
     results: dict[int, InsertResult] = {}
-    if len({entry.number for entry in entries}) == len(entries):
-        return results
     winners: dict[int, int] = {}
     for row, entry in enumerate(entries):
         winner = winners.setdefault(entry.number, row)
