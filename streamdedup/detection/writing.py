@@ -143,11 +143,12 @@ class IndexWriter:
                 self._next_offset = self._fence.high_water_mark
                 self._fenced_at_s = time.monotonic()
             elif time.monotonic() - self._fenced_at_s > _RENEWAL_S:
-                # Refused where another program has taken the fence; otherwise nothing changes: the mark has this value.
+                # Refused where another program has taken the fence; otherwise nothing changes.
                 self._store.finish({_PARTITION: self._next_offset}, [], [self._fence])
                 # The first fence stays in use. The new one has the raised high-water mark, below which a repeated
-                # ``add`` would emit no pairs.
-                self._set_fence()
+                # ``add`` would emit no pairs. A program that has taken the fence since the last call loses it again;
+                # its positions are below that mark.
+                self._next_offset = max(self._next_offset, self._set_fence().high_water_mark)
                 self._fenced_at_s = time.monotonic()
         return self._fence
 

@@ -220,6 +220,21 @@ class TestRights:
 
 
 class TestWriters:
+    @staticmethod
+    def die_in_add(index, *documents):
+        """End a call of ``add`` when its matches are stored as pending, and not yet returned."""
+
+        class Died(Exception):
+            pass
+
+        def dies(*_arguments):
+            raise Died
+
+        with pytest.MonkeyPatch.context() as patch:
+            patch.setattr("streamdedup.index.redis.entries.RedisEntries.set_clusters", dies)
+            with pytest.raises(Died):
+                index.add(documents)
+
     def test_the_later_writer_takes_over_and_the_earlier_one_is_refused_and_may_look_up(self, connect):
         first, second = connect(), connect()
         first.add([("a", TEXT)])
@@ -245,21 +260,28 @@ class TestWriters:
             first.add([("d", TEXT)])
         assert ids(second.add([("e", TEXT)])) == [["a", "b", "c"]]
 
-    def test_the_writer_after_one_that_died_in_a_call_has_none_of_its_matches(self, connect, monkeypatch):
+    def test_the_writer_after_one_that_died_in_a_call_has_none_of_its_matches(self, connect):
         first, second = connect(), connect()
         first.add([("a", TEXT)])
-
-        class Died(Exception):
-            pass
-
-        def dies(*_arguments):
-            raise Died
-
-        with monkeypatch.context() as patch:
-            patch.setattr("streamdedup.index.redis.entries.RedisEntries.set_clusters", dies)
-            with pytest.raises(Died):
-                first.add([("b", TEXT)])
+        self.die_in_add(first, ("b", TEXT))
         assert ids(second.add([("other", "something else entirely here"), ("c", TEXT)])) == [[], ["a", "b"]]
+
+    def test_a_writer_that_renews_its_fence_as_another_takes_over_gives_none_of_its_positions_again(
+        self, connect, monkeypatch
+    ):
+        first, second = connect(), connect()
+        first.add([("a", TEXT), ("other", "something else entirely here")])
+        monkeypatch.setattr(writing, "_RENEWAL_S", 0.0)
+        fence = first._writer._store.fence
+
+        def taken_over_before(*arguments, **options):
+            self.die_in_add(second, ("b", TEXT))
+            return fence(*arguments, **options)
+
+        monkeypatch.setattr(first._writer._store, "fence", taken_over_before)
+        assert ids(first.add([("c", "something else entirely here")])) == [["other"]]
+        with pytest.raises(IndexNotWritable):
+            second.add([("b", TEXT)])
 
     def test_a_writer_suspended_before_its_fence_does_not_write_an_index_of_another_profile(
         self, connect, redis_url, monkeypatch
