@@ -41,6 +41,7 @@ PASSING = [
     exceptions.ResponseError("MISCONF Errors writing to the AOF file"),
     exceptions.ResponseError("NOREPLICAS Not enough good replicas to write."),
     exceptions.ResponseError("BUSY Redis is busy running a script."),
+    exceptions.ResponseError("max number of clients + cluster connections reached"),
     wrapped(exceptions.ConnectionError("Connection refused")),
     wrapped(exceptions.BusyLoadingError("Redis is loading the dataset in memory")),
 ]

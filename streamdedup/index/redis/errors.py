@@ -40,6 +40,7 @@ _TEMPORARY_REPLIES = (
     "CLUSTERDOWN",
     "MASTERDOWN",
     "TRYAGAIN",
+    "max number of clients",  # of a cluster node; that of a single server is a ``ConnectionError`` in redis-py 8.1
 )
 #: Texts of newer and older servers when a script may not call a command or use a key.
 _SCRIPT_REFUSALS = ("ACL failure in script", "The user executing the script can't")
