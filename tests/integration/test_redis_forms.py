@@ -335,6 +335,10 @@ class TestTls:
         refused = pytest.raises(StoreMisconfigured, match=r"redis\.ssl_ca_file")
         with connect(elsewhere, security=OURS) as servers, refused:
             servers.ask_masters("PING")
+        # Any server with this certificate does as a Sentinel; another one is away.
+        sentinels = [(redis_sets.OTHER_LOOPBACK, tls_server.port), (LOOPBACK, free_ports()[0])]
+        servers = connect_sentinel(sentinels, "index", sentinel_security={"ssl": True, **OURS})
+        check_refused(servers, r"redis\.ssl_ca_file")
         with connect(elsewhere, security={**OURS, "ssl_check_hostname": False}) as servers:
             servers.ask_masters("PING")
 

@@ -138,6 +138,14 @@ def test_a_master_that_no_sentinel_has_named_yet_is_named_by_its_service(monkeyp
         servers.ask_masters("PING")
 
 
+def test_sentinels_that_are_away_are_named_without_the_options_of_their_clients():
+    with connect_sentinel([("127.0.0.1", 1), ("localhost", 1)], "articles") as servers:
+        with pytest.raises(StoreUnavailable) as caught:
+            servers.ask_masters("PING")
+        reason = "127.0.0.1:1 - network:ConnectionError, localhost:1 - network:ConnectionError"
+        assert str(caught.value).endswith(f" does not serve us now: No master found for 'articles' : {reason}")
+
+
 NO_RIGHT = "User u has no permissions to run the 'time' command"
 
 

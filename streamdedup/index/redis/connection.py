@@ -16,6 +16,7 @@ from redis.sentinel import Sentinel, SentinelConnectionPool
 
 from streamdedup.errors import StoreMisconfigured, StoreUnavailable
 from streamdedup.index.redis.credentials import RenewedLogin
+from streamdedup.index.redis.errors import is_untrusted, translated
 from streamdedup.index.redis.servers import (
     NO_EVICTION,
     POLICY_ADVICE,
@@ -202,6 +203,7 @@ def _check_sentinels(pool: SentinelConnectionPool) -> None:
     """Raise unless the Sentinels know the master; a master that is away at the moment passes."""
     masters: set[str] = set()
     answers_count = 0
+    untrusted: exceptions.RedisError | None = None
     for sentinel in pool.sentinel_manager.sentinels:
         try:
             masters |= set(sentinel.sentinel_masters())
@@ -214,8 +216,13 @@ def _check_sentinels(pool: SentinelConnectionPool) -> None:
             # All other error replies say nothing about the master: the next Sentinel is asked.
             if "unknown command" in str(error).lower():
                 raise StoreMisconfigured("redis.nodes names a server that is no Sentinel") from error
-        except (exceptions.ConnectionError, exceptions.TimeoutError):
+        except (exceptions.ConnectionError, exceptions.TimeoutError) as error:
+            if is_untrusted(error):
+                untrusted = error
             continue  # the next Sentinel is asked
+    if untrusted is not None and not answers_count:
+        with translated():
+            raise untrusted
     if answers_count and pool.service_name not in masters:
         names = ", ".join(sorted(masters)) or "none"
         raise StoreMisconfigured(f"redis.sentinel_service: no Sentinel knows {pool.service_name}; they know: {names}")

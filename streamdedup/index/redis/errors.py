@@ -48,6 +48,8 @@ _SCRIPT_REFUSALS = ("ACL failure in script", "The user executing the script can'
 _KEYS_REFUSED = re.compile(r"\baccess (a|the|one of the|at least one of the) (\S+ )?keys?\b")
 #: Additions of a server to an error within a script.
 _SCRIPT_NOISE = re.compile(r"ACL failure in script: |\.? script: .*?on @user_script:[0-9]+\.?$")
+#: A client in redis-py's error about Sentinels of which none names the master; the groups are host and port.
+_CLIENT = re.compile(r"<redis\.client\.Redis\(.*?\bhost=([^,]*),port=(\d+),.*?\)>\)>\)>")
 #: Advice for a user without the rights that docs/redis.md lists.
 GRANT = "grant what docs/redis.md lists under User and rights"
 #: The texts (for a command, for a script) of a server that cannot write its append-only file; the group is the error of
@@ -188,7 +190,7 @@ def _wrong_server(error: BaseException, store: str) -> StoreMisconfigured | None
     """Return the error for a server of another kind than the settings say, or an untrusted one; else None."""
     if isinstance(error, exceptions.InvalidResponse):
         return StoreMisconfigured(f"{store} does not answer as Redis does; check redis.url or redis.nodes: {error}")
-    if "CERTIFICATE_VERIFY_FAILED" in str(error):
+    if is_untrusted(error):
         return StoreMisconfigured(
             "the store's certificate is not trusted; check redis.ssl_ca_file, and whether the servers are named as in "
             f"their certificates: {error}"
@@ -196,6 +198,10 @@ def _wrong_server(error: BaseException, store: str) -> StoreMisconfigured | None
     if "cluster support disabled" in str(error):
         return StoreMisconfigured('redis.mode is "cluster", but the server runs by itself; set it to "single"')
     return None
+
+
+def is_untrusted(error: BaseException) -> bool:
+    return "CERTIFICATE_VERIFY_FAILED" in str(error)
 
 
 def _condition(error: BaseException) -> str:
@@ -208,7 +214,7 @@ def _condition(error: BaseException) -> str:
         return f"its append-only file cannot be written (MISCONF: {reason}); make room on the disk that holds the file"
     if _NO_SNAPSHOTS.match(text):
         return "its snapshots cannot be written (MISCONF); its log names the reason, often a full disk"
-    return text or type(error).__name__
+    return _CLIENT.sub(r"\1:\2", text) or type(error).__name__
 
 
 def _text_without_script(error: BaseException) -> str:
