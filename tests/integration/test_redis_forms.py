@@ -403,6 +403,20 @@ def serves(store):
 
 
 class TestSentinel:
+    def test_a_call_that_is_interrupted_leaves_no_reply_to_the_next(self, watched, monkeypatch):
+        def interrupted(**_options):
+            raise KeyboardInterrupt
+
+        with connect_sentinel([(LOOPBACK, watched.sentinel.port)], redis_sets.SERVICE) as servers:
+            servers.ask(b"k", "SET", b"k", b"v")
+            for ask in (lambda: servers.ask(b"o", "GET", b"o"), lambda: servers.ask_masters("DBSIZE")):
+                (connection,) = servers.client.connection_pool._available_connections
+                with monkeypatch.context() as patch:
+                    patch.setattr(connection._parser, "read_response", interrupted)
+                    with pytest.raises(KeyboardInterrupt):
+                        ask()
+                assert servers.ask(b"k", "GET", b"k") == b"v"
+
     def test_after_a_failover_the_index_goes_on_at_the_new_master(self, watched):
         # The first Sentinel is away.
         sentinels = [(LOOPBACK, free_ports()[0]), (LOOPBACK, watched.sentinel.port)]

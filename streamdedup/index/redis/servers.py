@@ -8,7 +8,8 @@ touches also ``redis.connection``, ``indexes`` and ``settings.redis``.
 """
 
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from typing import Any, Literal, NamedTuple, Self
 
 import redis
@@ -136,18 +137,31 @@ class OneServer(Servers):
         pipeline: Any = self.client.pipeline(transaction=False)
         for command in commands:
             pipeline.execute_command(*command.parts)
-        with translated(self._address, self.connections.new_login_setting):
+        with self._requesting():
             replies: list[Any] = pipeline.execute(raise_on_error=False)
         return replies
 
     def ask_masters(self, *parts: Any) -> dict[str, Any]:
-        with translated(self._address, self.connections.new_login_setting):
+        with self._requesting():
             reply = self.client.execute_command(*parts)
         return {self._address(): reply}
 
     def ask_master(self, address: str, *parts: Any) -> Any:  # noqa: ARG002  there is only one
-        with translated(self._address, self.connections.new_login_setting):
+        with self._requesting():
             return self.client.execute_command(*parts)
+
+    @contextmanager
+    def _requesting(self) -> Iterator[None]:
+        """Translate errors; close the connection when a signal handler interrupts the request, as by Ctrl-C."""
+        with translated(self._address, self.connections.new_login_setting):
+            try:
+                yield
+            except exceptions.RedisError:
+                raise
+            except BaseException:
+                # With Sentinels redis-py 8.1 keeps the connection, and each later call would get an earlier reply.
+                self.client.connection_pool.disconnect()
+                raise
 
     def close(self) -> None:
         self.client.close()
