@@ -294,7 +294,7 @@ class StoreHealth(Protocol):
         """
 
     def ping(self) -> None:
-        """Wait until every server answers."""
+        """Raise ``StoreUnavailable`` unless every server answers and accepts writes of the index."""
 
     def stats(self) -> StoreStats:
         """Return used memory and memory limit of the fullest server."""

@@ -402,6 +402,27 @@ def serves(store):
     return True
 
 
+def test_a_single_server_that_became_a_replica_is_left_for_the_master_that_its_address_now_leads_to(start_redis):
+    old = start_redis(options={"repl-diskless-sync-delay": "0"})
+    new = start_redis(options={"replicaof": f"{LOOPBACK} {old.port}"})
+    with connect(old.url) as servers, redis.Redis(port=old.port) as old_client, redis.Redis(port=new.port) as client:
+        wait_until(lambda: client.info("replication")["master_link_status"] == "up", what="the first copy")
+        store = open_store(servers)
+        exercise(store, [1, 2])
+        assert old_client.wait(1, 5000) == 1
+        count = store.count_connections()
+        old_client.replicaof(LOOPBACK, new.port)
+        for ask in (lambda: exercise(store, [3]), store.ping):
+            with pytest.raises(StoreUnavailable, match=r"read ?only replica"):
+                ask()
+        client.replicaof("NO", "ONE")
+        (connection,) = servers.client.connection_pool._available_connections
+        connection.port = new.port  # as the address of a host name changes
+        store.ping()
+        assert store.count_connections() > count
+        assert exercise(store, [3]) == [{1: BANDS}]
+
+
 class TestSentinel:
     def test_a_call_that_is_interrupted_leaves_no_reply_to_the_next(self, watched, monkeypatch):
         def interrupted(**_options):

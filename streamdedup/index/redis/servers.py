@@ -139,6 +139,9 @@ class OneServer(Servers):
             pipeline.execute_command(*command.parts)
         with self._requesting():
             replies: list[Any] = pipeline.execute(raise_on_error=False)
+        if any(isinstance(reply, exceptions.ReadOnlyError) for reply in replies):
+            # The master has become a replica, which keeps its connections: the next call looks up the address again.
+            self.client.connection_pool.disconnect()
         return replies
 
     def ask_masters(self, *parts: Any) -> dict[str, Any]:

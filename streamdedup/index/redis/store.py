@@ -18,7 +18,7 @@ from streamdedup.index.redis.buckets import RedisBuckets
 from streamdedup.index.redis.entries import RedisEntries
 from streamdedup.index.redis.pairs import RedisPairs
 from streamdedup.index.redis.partitions import RedisPartitions
-from streamdedup.index.redis.servers import refuse_eviction
+from streamdedup.index.redis.servers import Command, refuse_eviction
 from streamdedup.index.values import Fingerprint, Opening, StoreStats
 
 
@@ -52,6 +52,9 @@ class RedisIndex(RedisPartitions, RedisEntries, RedisBuckets, RedisPairs):
 
     def ping(self) -> None:
         self._servers.ask_masters("PING")
+        # A replica answers PING too, but refuses to delete keys, also those that do not exist.
+        guards = [self._keys.guard(slot) for slot in self._slots]
+        self._servers.ask_many([Command(guard, ("UNLINK", guard)) for guard in guards])
 
     def stats(self) -> StoreStats:
         masters = self._servers.ask_masters("INFO", "memory")
