@@ -1302,7 +1302,8 @@ def test_a_rebuild_announces_its_lineage_also_where_an_operator_has_set_the_offs
 
 def test_a_commit_of_another_program_in_an_unused_index_is_no_switch():
     """The index is as ``index prepare`` leaves it; it has never seen the second partition."""
-    renewed, known, later = (f"{lineage:013d}.{at:010d}.{at * 1_000_000:017d}" for lineage, at in ((5, 1), (4, 1), (4, 2)))
+    ids = (f"{lineage:013d}.{at:010d}.{at * 1_000_000:017d}" for lineage, at in ((5, 1), (4, 1), (4, 2)))
+    renewed, known, later = ids
     first, second = Partition(INPUT, 0), Partition(INPUT, 1)
     states = {first: PartitionState(9, attempts=(AnnouncedAttempt(renewed, 3, known),)), second: PartitionState(None)}
     for metadata, is_switch in ((later, True), ("", False)):
