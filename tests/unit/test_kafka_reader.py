@@ -7,10 +7,10 @@ import pytest
 from kafka.errors import NodeNotReadyError, TopicAuthorizationFailedError
 from kafka.structs import OffsetAndTimestamp, TopicPartition
 
-from streamdedup.errors import BrokerMisconfigured, BrokerUnavailable
+from streamdedup.errors import BrokerMisconfigured, BrokerUnavailable, DecodeError
 from streamdedup.kafka import reader
 from streamdedup.kafka.options import KafkaOptions
-from streamdedup.kafka.protocols import Batch, ReadProgress
+from streamdedup.kafka.protocols import Batch, ReadProgress, Unreadable
 from streamdedup.position import Partition, Position
 
 OPTIONS = KafkaOptions(bootstrap_servers="h:1", group_id="g", topics=("t",), transactional_id="x")
@@ -227,3 +227,12 @@ def test_a_record_that_came_since_the_last_fetch_is_fetched_from_a_slow_broker(l
         assert fetcher.fetch(Position("t", 0, 2)).position.offset == 2
         log.offsets, log.end, log.is_slow = [0, 1, 2, 4, 5, 6], 7, True
         assert fetcher.fetch(Position("t", 0, 6)).position.offset == 6
+
+
+def test_an_unreadable_record_behind_the_wanted_one_shows_that_it_is_gone(log, monkeypatch):
+    unreadable = Unreadable(Position("t", 0, 5), "damaged")
+    monkeypatch.setattr(reader, "unpack", lambda *_, **__: ((), (unreadable,)))
+    with reader.RecordFetcher(OPTIONS) as fetcher:
+        assert fetcher.fetch(Position("t", 0, 3)) is None
+        with pytest.raises(DecodeError, match="damaged"):
+            fetcher.fetch(Position("t", 0, 5))
