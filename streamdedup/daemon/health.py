@@ -2,7 +2,7 @@
 
 ``loop`` and, until the loop runs, ``cli.run`` set ``Readiness``; ``cli.run`` starts a ``HealthServer`` with the checks
 of both probes. Liveness shows whether the loop makes progress, also while a server is away, so that no supervisor
-restarts the daemon for that. Readiness shows whether the daemon is at work for all of its topics: it has joined the
+restarts the daemon for that. Readiness shows whether the daemon is at work for all of its topics: it is a member of the
 group and awaits no server. The HTTP server runs in threads of its own. A new wait is added to ``metrics.Awaited``.
 """
 
@@ -26,7 +26,8 @@ from streamdedup.daemon.metrics import Awaited, Metrics
 #: Time after which Kafka counts as away during a request, in seconds. The same as for an idle consumer
 #: (``kafka.watches.SilenceWatch``), and less than the 10 s within which readiness must show an outage.
 OVERDUE_S = 5.0
-#: Time without partitions after which the reason is logged, in seconds.
+#: Time without membership after which the reason is logged, in seconds, and after which a daemon that was at work
+#: counts as waiting. An ordinary rebalance takes a second.
 JOINING_S = 3.0
 _JOINING_REASON = (
     "the group assigns partitions once all its members have answered; one that was killed counts as a member for "
@@ -82,7 +83,7 @@ class Readiness:
         #: The wait that was logged last.
         self._logged: Awaited | None = None
         self._logged_request_s: float | None = None  # the beginning of the overdue request that was logged last
-        self._awaited_since_s = clock()
+        self._awaited_since_s = clock()  # of a daemon at work: its last turn as a member
         metrics.connect_readiness(self.waiting_for, lambda: self.problem() is None)
 
     @contextmanager
@@ -100,15 +101,24 @@ class Readiness:
             self._awaited_since_s = self._clock()
         self.awaited = awaited
 
-    def log_joining(self) -> None:
-        """Log once why the daemon has no partitions yet, ``JOINING_S`` after it began to wait for them."""
-        if self._logged is not Awaited.PARTITIONS and self._clock() - self._awaited_since_s >= JOINING_S:
+    def record_joining(self) -> None:
+        """Record a turn without membership: a wait for partitions, of a daemon at work after ``JOINING_S``.
+
+        The reason is logged once, after ``JOINING_S``.
+        """
+        if self.awaited is not None:
+            self.set_awaited(Awaited.PARTITIONS)
+        if self._clock() - self._awaited_since_s < JOINING_S:
+            return
+        self.set_awaited(Awaited.PARTITIONS)
+        if self._logged is not Awaited.PARTITIONS:
             self._logged = Awaited.PARTITIONS
             log.info("waiting", what=Awaited.PARTITIONS.value, reason=_JOINING_REASON)
 
     def end_wait(self) -> None:
-        """End the wait: the daemon has partitions, or has seen an assignment without any for it."""
+        """Record a turn at work: the daemon has partitions, or has seen an assignment without any for it."""
         self.awaited = self._logged = None
+        self._awaited_since_s = self._clock()
 
     def record_failure(self, awaited: Awaited, error: Exception) -> float:
         """Record a failure and the wait that follows, log the first failure of each wait, and return the retry delay.

@@ -144,7 +144,7 @@ class Loop:
             elif batch:
                 self._recovery.refuse_revoked(batch)
                 self._process(batch, source, sink)
-            self._record_success(source)
+            self._record_success(source, batch)
         except StoreUnavailable as error:
             self._undo(batch)
             self._await_indexes(error)
@@ -270,19 +270,20 @@ class Loop:
         if batch:
             self._slow_start.restart(len(batch.records))
 
-    def _record_success(self, source: Source) -> None:
-        """Reset the retry delay after a turn without an error; end the wait once partitions were assigned."""
+    def _record_success(self, source: Source, batch: Batch) -> None:
+        """Reset the retry delay after a turn without an error; end the wait of a member, else wait for partitions."""
         self.readiness.forget_failures()
-        if self.readiness.awaited is None:
-            return
+        is_member = bool(batch) or source.generation() is not None  # during a rebalance polls return nothing
         # A daemon without partitions is also at work once it has seen an assignment: a group may have more members than
         # partitions.
-        if source.assigned() or source.stats().rebalances_count:
-            log.info("at_work", partitions=sorted(str(partition) for partition in source.assigned()))
+        if is_member and (source.assigned() or source.stats().rebalances_count):
+            if self.readiness.awaited is not None:
+                log.info("at_work", partitions=sorted(str(partition) for partition in source.assigned()))
             self.readiness.end_wait()
-        else:
-            self.readiness.set_awaited(Awaited.PARTITIONS)
-            self.readiness.log_joining()
+            return
+        self.readiness.record_joining()
+        if self.readiness.awaited is not None:
+            self._statistics.lags.refresh(source)
 
     # Kafka clients
 

@@ -57,6 +57,26 @@ def test_killed_in_the_middle_and_started_again_it_loses_and_doubles_nothing(ins
     assert letter.headers[:3] == [("own", b"1"), ("traceparent", b"00-bad"), ("tracestate", b"a=bad")]
 
 
+def test_while_the_group_awaits_the_end_of_a_session_the_other_daemon_is_not_ready_and_its_lag_grows(install):
+    installation = install(2)
+
+    def assigned_count(daemon: Daemon) -> float:
+        return daemon.metric("streamdedup_partitions_assigned")
+
+    with installation.all_running("ab", **{"kafka.session_timeout": "20s"}) as daemons:
+        servers.wait_until(lambda: sorted(map(assigned_count, daemons)) == [1, 1], what="a partition for each")
+        other, killed = daemons
+        killed.kill()
+        killed.start()
+        wait_not_ready(other, "partitions")
+        installation.send(a_corpus(26, 40))
+        servers.wait_until(lambda: other.metric("streamdedup_lag_records"), what="a lag")
+        assert installation.committed_count() == 0
+        installation.wait_committed(40)
+        for daemon in daemons:
+            daemon.wait_ready()
+
+
 def test_sigterm_under_load_ends_it_within_ten_seconds_and_the_next_run_goes_on(install, lift_stop_limit):
     installation = install(2, batch_records=10)
     corpus = a_corpus(9, 800)

@@ -9,14 +9,15 @@ from structlog.testing import capture_logs
 from streamdedup import clock as wall_clock
 from streamdedup.daemon import statistics as statistics_module
 from streamdedup.daemon.breaker import BreakerOptions
+from streamdedup.daemon.health import JOINING_S
 from streamdedup.daemon.lags import REFRESH_S
 from streamdedup.daemon.metrics import Awaited
-from streamdedup.daemon.read_ahead import JOINING_POLL_S
+from streamdedup.daemon.read_ahead import JOINING_POLL_S, POLL_S
 from streamdedup.errors import BrokerMisconfigured, Rejoin, StoreMisconfigured, StoreUnavailable
 from streamdedup.kafka.protocols import Batch, Message, SourceStats
 from streamdedup.position import Partition
 from tests.simulation.server import NUMBERED
-from tests.turns import CLOCK, GROUP, INPUT, Daemon, Moment, Sent, World, killed, store_fails
+from tests.turns import CLOCK, GROUP, INPUT, Daemon, Moment, Sent, World, batch_refused, killed, once, store_fails
 
 TEXT = "amber birch cedar delta ember fjord grove"
 
@@ -332,6 +333,74 @@ def test_a_daemon_whose_group_assigns_nothing_says_so(world, daemon):
     source.inner.assigned, source.inner.stats = frozenset, SourceStats
     with capture_logs() as logged:
         for _ in range(10):
-            daemon.loop._record_success(source)
+            daemon.loop._record_success(source, Batch())
             CLOCK.now_s += 1
     assert [(line["event"], line["what"]) for line in logged] == [("waiting", "partitions")]
+
+
+# A rebalance that takes long, because the broker waits for a member
+
+
+def hold_join(world: World, daemon: Daemon) -> Callable[[], None]:
+    """Hold the answer to the join of a daemon, as the broker does until all members have joined; return the release."""
+    source = daemon.source
+
+    def poll(timeout_s: float, *_limit: int) -> Batch:
+        world.time_passes(timeout_s)
+        return Batch()
+
+    source.poll, source.generation = poll, lambda: None
+
+    def release() -> None:
+        del source.poll, source.generation
+
+    return release
+
+
+def test_a_daemon_at_work_waits_for_partitions_while_a_rebalance_lasts_and_its_lag_follows_the_ends(world, daemon):
+    release = hold_join(world, daemon)
+    began_at_s, seen = CLOCK.now_s, []
+    with capture_logs() as logged:
+        while CLOCK.now_s < began_at_s + JOINING_S + 2 * REFRESH_S:
+            seen.append((CLOCK.now_s - began_at_s >= JOINING_S, daemon.loop.readiness.problem()))
+            world.send(*documents(1, first=3 + len(seen)))
+            world.turn(daemon)
+        assert set(seen) == {(False, None), (True, "waiting for partitions")}
+        assert (daemon.metric("ready"), daemon.metric("waiting", what="partitions")) == (0, 1)
+        assert len(seen) - REFRESH_S / POLL_S <= lags(daemon)["0"] <= len(seen)
+        release()
+        world.run()
+    assert daemon.loop.readiness.problem() is None
+    assert [line["event"] for line in logged if line["event"] in {"waiting", "at_work"}] == ["waiting", "at_work"]
+
+
+def test_ordinary_rebalances_after_long_batches_begin_no_wait(world, daemon):
+    releases, seen = [], []
+
+    def rebalance_at_last(_world, _moment) -> None:
+        CLOCK.now_s += 2 * JOINING_S
+        releases.append(hold_join(world, daemon))
+
+    for number in range(5):
+        world.send(*documents(1, first=3 + number))
+        world.plan = once("finish", rebalance_at_last)
+        for _ in range(4):
+            world.turn(daemon)
+            seen.append(daemon.metric("ready"))
+        releases.pop()()
+    assert set(seen) == {1}
+
+
+def test_a_daemon_whose_batch_was_refused_waits_until_the_group_has_rebalanced(world, daemon):
+    world.send(*documents(2, first=3))
+    world.plan = once("claim_pairs", batch_refused)
+    with capture_logs() as logged:
+        world.turn(daemon)
+        release = hold_join(world, daemon)
+        for _ in range(20):
+            world.turn(daemon)
+        assert daemon.loop.readiness.awaited is Awaited.PARTITIONS
+        assert "at_work" not in [line["event"] for line in logged]
+        release()
+        world.run()
+    assert daemon.loop.readiness.awaited is None
