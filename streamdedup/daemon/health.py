@@ -29,6 +29,9 @@ OVERDUE_S = 5.0
 #: Time without membership after which the reason is logged, in seconds, and after which a daemon that was at work
 #: counts as waiting. An ordinary rebalance takes a second.
 JOINING_S = 3.0
+#: Time after which a new member without partitions counts as a spare, in seconds: others that give partitions away, and
+#: then the new member, join again after a heartbeat of 3 s.
+SPARE_S = 10.0
 _JOINING_REASON = (
     "the group assigns partitions once all its members have answered; one that was killed counts as a member for "
     "kafka.session_timeout. To list the members: streamdedup index status"
@@ -102,9 +105,9 @@ class Readiness:
         self.awaited = awaited
 
     def record_joining(self) -> None:
-        """Record a turn without membership: a wait for partitions, of a daemon at work after ``JOINING_S``.
+        """Record a turn without membership, or as a new member without partitions: a wait for partitions.
 
-        The reason is logged once, after ``JOINING_S``.
+        After ``JOINING_S`` a daemon that was at work begins to wait, and the reason is logged once.
         """
         if self.awaited is not None:
             self.set_awaited(Awaited.PARTITIONS)
@@ -115,8 +118,12 @@ class Readiness:
             self._logged = Awaited.PARTITIONS
             log.info("waiting", what=Awaited.PARTITIONS.value, reason=_JOINING_REASON)
 
+    def is_spare(self) -> bool:
+        """Tell whether a member that still has no partitions is at work, as a spare."""
+        return self.awaited is None or self._clock() - self._awaited_since_s >= SPARE_S
+
     def end_wait(self) -> None:
-        """Record a turn at work: the daemon has partitions, or has seen an assignment without any for it."""
+        """Record a turn at work: the daemon has partitions, or is a spare."""
         self.awaited = self._logged = None
         self._awaited_since_s = self._clock()
 

@@ -274,9 +274,9 @@ class Loop:
         """Reset the retry delay after a turn without an error; end the wait of a member, else wait for partitions."""
         self.readiness.forget_failures()
         is_member = bool(batch) or source.generation() is not None  # during a rebalance polls return nothing
-        # A daemon without partitions is also at work once it has seen an assignment: a group may have more members than
-        # partitions.
-        if is_member and (source.assigned() or source.stats().rebalances_count):
+        # A group may have more members than partitions. Their client tells nothing of an empty assignment, and a new
+        # member has one until others have given partitions away.
+        if is_member and (source.assigned() or source.stats().rebalances_count or self.readiness.is_spare()):
             if self.readiness.awaited is not None:
                 log.info("at_work", partitions=sorted(str(partition) for partition in source.assigned()))
             self.readiness.end_wait()

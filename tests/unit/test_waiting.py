@@ -9,7 +9,7 @@ from structlog.testing import capture_logs
 from streamdedup import clock as wall_clock
 from streamdedup.daemon import statistics as statistics_module
 from streamdedup.daemon.breaker import BreakerOptions
-from streamdedup.daemon.health import JOINING_S
+from streamdedup.daemon.health import JOINING_S, SPARE_S
 from streamdedup.daemon.lags import REFRESH_S
 from streamdedup.daemon.metrics import Awaited
 from streamdedup.daemon.read_ahead import JOINING_POLL_S, POLL_S
@@ -404,3 +404,15 @@ def test_a_daemon_whose_batch_was_refused_waits_until_the_group_has_rebalanced(w
         release()
         world.run()
     assert daemon.loop.readiness.awaited is None
+
+
+def test_a_member_that_is_assigned_nothing_becomes_ready_as_a_spare_without_a_rebalance_that_it_hears_of(world, daemon):
+    daemon.loop._close_clients()
+    daemon.loop.readiness.set_awaited(Awaited.KAFKA)
+    source, _ = daemon.loop._open_clients()
+    source.inner.assigned, source.inner.stats, source.inner.generation = frozenset, SourceStats, lambda: 1
+    began_at_s = CLOCK.now_s
+    for _ in range(20):
+        daemon.loop._record_success(source, Batch())
+        assert daemon.metric("ready") == (CLOCK.now_s - began_at_s >= SPARE_S)
+        CLOCK.now_s += 1
