@@ -116,7 +116,7 @@ class Metrics(MetricSet):
     )
     documents_replayed = DeclaredMetric(
         Counter,
-        "Documents that an earlier attempt had already inserted.",
+        "Documents that an earlier attempt, which was not committed, had already inserted.",
         "Rises: find the failures in the log; no pair is lost or doubled.",
         "profile",
     )

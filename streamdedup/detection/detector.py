@@ -163,11 +163,12 @@ class Detector:
                 skipped.append((document, skip))
             else:
                 indexed_count += 1
-                replayed_count += state is InsertState.REPLAYED
             # A skipped document may emit, too: an earlier attempt at its position may have claimed pairs.
             fence = fence_of[document.position.topic, document.position.partition]
             if document.position.offset >= fence.high_water_mark:
                 emitting.append(row)
+                # Below the high-water mark an earlier attempt was committed, and an operator has set the offset back.
+                replayed_count += skip is None and state is InsertState.REPLAYED
                 # A warm-up document counts as silent and may emit: ``times_allow_pair`` leaves out only pairs of two
                 # warm-up documents.
                 is_warm_up = silent_until is not None and document.time_ms < silent_until

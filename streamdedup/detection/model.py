@@ -243,7 +243,7 @@ class DetectionResult:
         refused: Documents that can never be processed, with the reason.
         pending_positions: Positions whose pending matches in the index are to be deleted after the commit.
         indexed_count: Documents neither skipped nor refused: their version is in the index.
-        replayed_count: Indexed documents that an earlier attempt inserted.
+        replayed_count: Indexed documents at or above the high-water mark that an earlier attempt inserted.
         silent_count: Indexed documents below the high-water mark, which emit nothing, and warm-up documents (record
             time before ``silent_until_ms``), which form no pairs among themselves.
         unexplained_count: Indexed documents below the high-water mark in partitions without a committed offset: Kafka

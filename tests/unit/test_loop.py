@@ -605,6 +605,17 @@ def test_the_slow_start_learns_of_documents_that_a_killed_process_had_inserted(m
     assert world.pairs() == []
 
 
+def test_documents_whose_offsets_were_set_back_are_not_those_of_an_attempt_that_was_not_committed():
+    world = World(documents(6), partitions=1, grown=False).run()
+    world.stop_all()
+    world.broker.commit(GROUP, {Partition(INPUT, 0): 0})
+    daemon = world.start("later")
+    with structlog.testing.capture_logs() as logs:
+        world.turn_until(daemon, lambda: world.done)
+    assert (daemon.metric("documents_indexed_total"), daemon.metric("documents_replayed_total")) == (6, 0)
+    assert "batch_repeated" not in [entry["event"] for entry in logs]
+
+
 @pytest.mark.parametrize("exactly_once", [True, False])
 @pytest.mark.parametrize("most", [1, 2, 7])
 def test_a_batch_that_outlasts_its_membership_is_read_again_in_smaller_batches(most, exactly_once):
