@@ -334,6 +334,7 @@ class Loop:
             try:
                 self._recovery.ping()
             except StoreUnavailable as still_away:
+                self._metrics.store_errors.inc()
                 self._wait(Awaited.STORE, still_away)
             else:
                 return
@@ -356,8 +357,8 @@ class Loop:
         self.readiness.set_awaited(Awaited.INDEX)
         self._statistics.observe_wait(self._clients.source)
         if self._stop.stopping:
-            # Undoes the turn without a fatal error; `run` then sees the request to stop.
-            raise StoreUnavailable("the rebuild of the index was interrupted; the next start begins it again")
+            # Undoes the turn without a fatal error, a ping or a count; `run` then sees the request to stop.
+            raise IndexBusy("the rebuild of the index was interrupted; the next start begins it again")
 
     def _wait(self, awaited: Awaited, error: Exception) -> None:
         """Wait before the next try, longer after each failure; keep the group membership if there is one."""

@@ -579,6 +579,7 @@ def test_a_daemon_that_is_asked_to_stop_gives_up_the_index_that_it_begins():
     world.turn_until(daemon, lambda: daemon.stop.stopping)
     assert world.index.held_by() is None
     assert not daemon.rebuilder.has_begun("articles")
+    assert (daemon.metric("store_errors_total"), daemon.loop.readiness.problem()) == (0, "waiting for the index")
 
 
 def test_a_daemon_ends_when_its_index_was_built_anew_with_other_parameters_and_goes_on_with_the_same():
