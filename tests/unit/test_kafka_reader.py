@@ -27,13 +27,14 @@ class Log:
         self.end = end
         self.next = 0
         self.is_slow = False  # answers after the next poll
+        self.is_paused = False
         self.seen_end = None
         self.positions_asked = 0
         self.known = {0}  # partitions in the metadata
         self.is_closed = False
 
     def poll(self, timeout_ms):
-        if self.is_slow:
+        if self.is_slow or self.is_paused:
             self.is_slow = False
             return {}
         self.seen_end = self.end
@@ -73,13 +74,19 @@ class Log:
     def highwater(self, _partition):
         return self.seen_end
 
+    def pause(self, _partition):
+        self.is_paused = True
+
+    def resume(self, _partition):
+        self.is_paused = False
+
     def close(self, **_limits):
         self.is_closed = True
 
     def ignore(self, *_):
         pass
 
-    assign = seek_to_beginning = seek_to_end = pause = resume = ignore
+    assign = seek_to_beginning = seek_to_end = ignore
 
 
 @pytest.fixture
@@ -213,6 +220,11 @@ def test_a_gap_is_kept_if_each_partition_has_its_first_record(log, monkeypatch, 
     monkeypatch.setattr(log, "assignment", lambda: {T, other})
     monkeypatch.setattr(log, "beginning_offsets", lambda *_: {T: 0, other: 5})
     assert reader.KafkaHistory(OPTIONS).keeps_all({PARTITION: 0, Partition(*other): start}) is keeps
+
+
+def test_a_second_record_of_a_partition_is_fetched(log):
+    with reader.RecordFetcher(replace(OPTIONS, fetch_timeout_s=0)) as fetcher:
+        assert [fetcher.fetch(Position("t", 0, offset)).position.offset for offset in (2, 1)] == [2, 1]
 
 
 @pytest.mark.parametrize(("offset", "fetched"), [(2, [2]), (3, []), (6, [])])

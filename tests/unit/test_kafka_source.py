@@ -60,8 +60,13 @@ class GroupConsumer:
         }
         self.revoked_by_poll: set[TopicPartition] = set()
         self._fetcher = SimpleNamespace(
-            _completed_fetches=[], _next_partition_records=None, fetched_records=None, _parse_fetched_data=None
+            _completed_fetches=[],
+            _next_partition_records=None,
+            _paused_partition_records={},
+            fetched_records=None,
+            _parse_fetched_data=None,
         )
+        self.paused_partitions: set[TopicPartition] = set()
         self._cluster = SimpleNamespace(update_metadata=lambda _metadata: None)
         self._coordinator = SimpleNamespace(
             state=MemberState.STABLE,
@@ -101,10 +106,10 @@ class GroupConsumer:
         return self.owned
 
     def paused(self):
-        return set()
+        return set(self.paused_partitions)
 
-    def resume(self, *_partitions):
-        pass
+    def resume(self, *partitions):
+        self.paused_partitions -= set(partitions)
 
     def group_metadata(self):
         return ConsumerGroupMetadata("g", 3, self.member_id, None, self._coordinator.state)
@@ -334,6 +339,14 @@ class TestMissingTopics:
         consumer._cluster.update_metadata(metadata_of(deleted=BEFORE, healthy=OTHER))
         with pytest.raises(Rejoin, match="topic deleted was deleted and created again"):
             source.poll(0.0)
+
+
+def test_after_a_hold_all_partitions_are_read_and_parked_records_are_fetched_again(source, consumer):
+    consumer.paused_partitions = {DELETED, HEALTHY}
+    consumer._fetcher._paused_partition_records[HEALTHY] = "parked"
+    source.poll(0.0)
+    assert not consumer.paused_partitions
+    assert not consumer._fetcher._paused_partition_records
 
 
 def test_a_batch_with_records_of_a_partition_that_was_taken_away_is_polled_again(source, consumer):
