@@ -1056,6 +1056,14 @@ def test_a_rebuild_that_another_process_has_taken_over_is_left_alone(monkeypatch
     assert not several.world.server.index("a")._high_water_marks
 
 
+def test_all_rebuilds_that_have_begun_are_given_up(monkeypatch):
+    several = StagingOfSeveral(monkeypatch)
+    for name in ("a", "b"):
+        several.rebuilder.begin(name)
+    several.rebuilder.abandon()
+    assert not any(several.rebuilder.has_begun(name) for name in ("a", "b"))
+
+
 def test_a_gap_reaches_back_to_the_last_known_commit_and_not_to_an_announcement():
     index = MemoryIndex()
     index.open({})
