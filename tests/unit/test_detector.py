@@ -21,6 +21,7 @@ from streamdedup.detection.suppression import Suppression
 from streamdedup.index.documents import InsertResult, InsertState
 from streamdedup.index.entries import decode_entries, encode_entries
 from streamdedup.index.memory import MemoryIndex
+from streamdedup.index.reading import hits_of_members
 from streamdedup.position import Position
 from streamdedup.similarity.containment import ContainmentRule, sampled_overlaps
 from streamdedup.similarity.lsh import Banding
@@ -722,6 +723,11 @@ def test_a_document_deleted_while_others_are_inserted_in_its_buckets_near_capaci
         near_capacity += any(len(members) > 4 for members in copies)
     assert at > 5
     assert near_capacity, "without the deletion in between the document would be in these buckets"
+
+
+@pytest.mark.parametrize(("members", "is_near"), [(1, False), (2, True), (3, True)])
+def test_a_bucket_with_half_of_its_cap_is_near_capacity(members, is_near):
+    assert bool(hits_of_members([99], [[range(members)]], bucket_cap=4).near_capacity) is is_near
 
 
 def test_changed_and_deleted_documents_leave_no_empty_buckets(stream):

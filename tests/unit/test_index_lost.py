@@ -39,7 +39,7 @@ from streamdedup.errors import (
 from streamdedup.index.documents import IndexEntry
 from streamdedup.index.memory import MemoryIndex
 from streamdedup.index.staging import delete_index
-from streamdedup.index.values import AnnouncedAttempt, Opening, PartitionState
+from streamdedup.index.values import AnnouncedAttempt, Fence, Opening, PartitionState
 from streamdedup.kafka.protocols import Batch, CommittedOffset, Message, Record
 from streamdedup.position import Partition, Position
 from streamdedup.settings.validation import read_profile
@@ -1332,6 +1332,23 @@ def test_attempts_after_an_accepted_loss_are_later_than_the_committed_one(gap):
     # Of an index that is lost as a whole another copy may be in use.
     assert (lineage_of(state.announced) > lineage_of(committed_offset.metadata)) is (gap is None)
     assert find_losses(index, {partition: committed_offset}) == []
+
+
+def test_attempts_after_a_filled_gap_are_later_than_those_of_all_slots():
+    known, committed, latest = (f"{1:013d}.{at:010d}.{at * 1_000_000:017d}" for at in (1, 2, 5))
+    partition, announced = Partition(INPUT, 0), []
+    attempts = (AnnouncedAttempt(known, 3, known), AnnouncedAttempt(latest, 5, known))
+    index = SimpleNamespace(
+        count_connections=lambda: 1,
+        partition_states=lambda _: {partition: PartitionState(9, attempts=attempts)},
+        fence=lambda partition, generation, start, *_: Fence(partition, generation, start),
+        announce=lambda attempt_id, *_, **__: announced.append(attempt_id),
+    )
+    target = RebuildTarget(None, SimpleNamespace(name="articles", index=index), [INPUT], None, None)
+    committed_offsets = {partition: CommittedOffset(9, committed)}
+    run = RebuildRun(target, {partition: Gap(3, 1)}, None, committed_offsets, 2, lambda: None, lambda *_: None)
+    run._announce(run._fence_committed(), 6_000)
+    assert announced[0] > latest
 
 
 def test_an_index_that_goes_back_again_while_a_gap_is_filled_does_not_count_as_filled():
