@@ -69,8 +69,9 @@ def _profile(
     committed_offsets = (
         {} if group is None else {p: offset for p, offset in group.committed_offsets.items() if p.topic in topics}
     )
-    # An index with other parameters may have other slots.
-    losses = [] if blocking else find_losses(index, committed_offsets)
+    # An index with other parameters may have other slots. One that is being built knows of no partition before its end.
+    is_comparable = not blocking and not (fingerprint is None and is_staging)
+    losses = find_losses(index, committed_offsets) if is_comparable else []
     lost = {loss.partition for loss in losses if not loss.is_switch}
     return {
         "name": name,
@@ -184,8 +185,8 @@ def _size(size_bytes: float) -> str:
 def _profile_lines(profile: Mapping[str, Any], *, offsets_are_known: bool) -> Iterator[str]:
     yield f"profile  {profile['name']}"
     if profile["half_dropped"]:
-        # The text of the state ``lost`` has the cure, where a daemon finds a loss before it creates an index.
-        yield f"  index      half deleted{'' if _is_lost(profile) else ': call streamdedup index drop again'}"
+        rebuild = ", or streamdedup index rebuild" if _is_lost(profile) else ""
+        yield f"  index      half deleted: call streamdedup index drop again{rebuild}"
     elif not profile["exists"]:
         yield f"  index      {'being rebuilt or deleted' if profile['staging'] else 'none'}"
     elif profile["differences"]:

@@ -187,6 +187,8 @@ def exit_at_once(line: str, code: int) -> NoReturn:
         writer = threading.Thread(target=write, name="last line", daemon=True)
         writer.start()
         writer.join(_LAST_LINE_S)
+    except RuntimeError:  # the process may have no more threads
+        write()
     finally:
         os._exit(code)
 

@@ -166,7 +166,8 @@ class TopicWatch:
             return
         if topic_id and self._ids.setdefault(name, topic_id) != topic_id:
             self._recreated = name
-        if topic.error_code == kafka_errors.TopicAuthorizationFailedError.errno:
+        # The rights of a topic that is gone may go, too: the other topics are read all the same.
+        if topic.error_code == kafka_errors.TopicAuthorizationFailedError.errno and name not in self._missing:
             self._refused |= {name}
         else:
             self._refused -= {name}

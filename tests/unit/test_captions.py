@@ -8,6 +8,7 @@ from hypothesis import example, given, settings
 from hypothesis import strategies as st
 from msgspec import structs
 
+from streamdedup import clock
 from streamdedup.daemon.options import LoopOptions
 from streamdedup.daemon.publisher import Publisher
 from streamdedup.detection.captions import PART_BYTES, Caption, caption_of, label_of, read_caption
@@ -142,7 +143,8 @@ def test_a_detection_names_sources_times_and_the_earliest_document_of_its_cluste
     assert [detection.spread for detection in unlabelled.index(*documents).detections] == [None]
 
 
-def test_an_alert_has_the_sources_times_and_the_earliest_document_of_its_detection(stream):
+def test_an_alert_has_the_sources_times_and_the_earliest_document_of_its_detection(stream, monkeypatch):
+    monkeypatch.setattr(clock, "now_ms", lambda: 86_400_000)
     stream.index(a_document("first", TEXT, 0, source="a", time_ms=7))
     (detection,) = stream.index(a_document("second", TEXT, 1, source="b", time_ms=3)).detections
     publisher = Publisher(LoopOptions("duplicates", "dead", 900_000, DaemonInfo("group", "a", "1")), {})
@@ -151,6 +153,7 @@ def test_an_alert_has_the_sources_times_and_the_earliest_document_of_its_detecti
     alert = decode_alert(message.value)
     assert (alert.cluster_sources, alert.cluster_times_ms) == (2, (3, 7))
     assert (alert.cluster_earliest_id, alert.cluster_earliest_source) == ("second", "b")
+    assert alert.detected_at == "1970-01-02T00:00:00.000Z"
     (message,) = publisher._alert_messages(pipeline, replace(detection, spread=None), ())
     assert b"cluster_s" not in message.value.replace(b"cluster_size", b"")
 

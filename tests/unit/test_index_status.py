@@ -86,7 +86,7 @@ class TestProfile:
             ({"half_dropped": True, "exists": False}, "  index      half deleted: call streamdedup index drop again"),
             (
                 {"half_dropped": True, "exists": False, "partitions": [a_partition(state="lost")]},
-                "  index      half deleted",
+                "  index      half deleted: call streamdedup index drop again, or streamdedup index rebuild",
             ),
             ({"differences": ["rows is 4 ..."]}, "             rows is 4 ..."),
             ({"advisories": ["unicode is ..."]}, "             unicode is ..."),
@@ -225,16 +225,15 @@ def test_an_index_that_has_gone_back_is_lost(announced, known, lineage, bands, s
     assert row["state"] == state
 
 
-def test_an_index_that_is_half_deleted_is_lost_also_where_high_water_marks_remain():
+@pytest.mark.parametrize(("is_staging", "state"), [(False, "lost"), (True, None)])
+def test_a_half_deleted_index_is_lost_also_where_high_water_marks_remain_unless_it_is_being_built(is_staging, state):
     partition = Partition("articles", 0)
-    backend = SimpleNamespace(
-        upkeep=lambda _: SimpleNamespace(**vars(UPKEEP) | {"partitions": lambda *_: {partition: FACTS}}),
-        index=lambda _: MemoryIndex(),
-    )
+    changes = {"partitions": lambda *_: {partition: FACTS}, "is_staging": lambda: is_staging}
+    backend = SimpleNamespace(upkeep=lambda _: SimpleNamespace(**vars(UPKEEP) | changes), index=lambda _: MemoryIndex())
     settings = SimpleNamespace(profiles={"articles": SimpleNamespace(topics=["articles"])})
     group = GroupState(committed_offsets={partition: CommittedOffset(10)})
     (row,) = index_status._profile(settings, "articles", backend, group, None)["partitions"]
-    assert row["state"] == "lost"
+    assert row["state"] == state
 
 
 @pytest.mark.parametrize(("state", "lost"), [("lost", True), ("behind", False), ("ahead", False), (None, False)])

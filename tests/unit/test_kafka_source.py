@@ -303,6 +303,14 @@ class TestMissingTopics:
         consumer._cluster.update_metadata(metadata_of(deleted=PRESENT, healthy=OTHER))
         source.poll(0.0)
 
+    def test_a_missing_topic_whose_rights_go_too_stays_a_missing_one(self, source, consumer):
+        for error_code in (UNKNOWN_TOPIC, REFUSED):
+            answer = metadata_of(deleted=None, healthy=OTHER)
+            answer.topics[0].error_code = error_code
+            consumer._cluster.update_metadata(answer)
+            source.poll(0.0)
+        assert source.missing_topics() == {"deleted"}
+
     def test_an_answer_about_other_topics_ends_nothing(self, source, consumer):
         consumer._cluster.update_metadata(metadata_of(deleted=None, healthy=OTHER, foreign=None))
         consumer._cluster.update_metadata(metadata_of(healthy=OTHER))

@@ -228,6 +228,11 @@ def test_beside_a_batch_of_large_records_nothing_is_polled_ahead(monkeypatch):
     assert seen.stages == ["poll"]
 
 
+def test_headers_count_as_bytes_of_a_batch():
+    record = Record(Position(INPUT, 0, 0), 0, None, b"12345", headers=(("h", b""),) * 3)
+    assert read_ahead._bytes_of(Batch((record,))) == 5 + 3 * read_ahead.HEADER_BYTES
+
+
 def test_a_batch_ahead_of_large_records_is_prepared_when_memory_holds_it_alone(monkeypatch):
     monkeypatch.setattr(read_ahead, "MOST_BYTES", 100)
     for count, stages_of in ((101, ["poll"]), (100, ["ahead", "poll", "prepare"])):

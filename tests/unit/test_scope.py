@@ -192,7 +192,10 @@ def test_the_same_text_in_the_same_scope_is_a_redelivery():
 def test_an_append_keeps_the_scope_and_a_deletion_needs_none():
     stream = Stream()
     stream.index(("a", "x", "amber birch cedar delta"), ("b", "x", TEXT), ("c", "y", TEXT))
+    (first,) = stream.store.get_entries([document_number("articles", "a")]).values()
     stream.index(("a", None, "ember fjord grove heath"), op="append")
+    (continued,) = stream.store.get_entries([first.number]).values()
+    assert continued.pair_digest == first.pair_digest  # the key of its published pairs
     assert stream.pairs == Counter({("a", "b"): 1})
     stream.index(("b", None, ""), op="delete")
     stream.index(("d", "x", TEXT))

@@ -2,6 +2,7 @@
 
 import itertools
 from collections.abc import Callable
+from types import SimpleNamespace
 
 import pytest
 from structlog.testing import capture_logs
@@ -10,8 +11,8 @@ from streamdedup import clock as wall_clock
 from streamdedup.daemon import statistics as statistics_module
 from streamdedup.daemon.breaker import BreakerOptions
 from streamdedup.daemon.health import JOINING_S, SPARE_S
-from streamdedup.daemon.lags import REFRESH_S
-from streamdedup.daemon.metrics import Awaited
+from streamdedup.daemon.lags import REFRESH_S, Lags
+from streamdedup.daemon.metrics import Awaited, Metrics
 from streamdedup.daemon.read_ahead import JOINING_POLL_S, POLL_S
 from streamdedup.errors import BrokerMisconfigured, Rejoin, StoreMisconfigured, StoreUnavailable
 from streamdedup.kafka.protocols import Batch, Message, SourceStats
@@ -310,12 +311,32 @@ def test_a_refused_request_for_ends_does_not_end_a_daemon_that_waits(world, daem
     assert lags(daemon) == {"0": 0, "1": 0}
 
 
+def test_each_try_of_a_wait_for_the_store_is_a_step_for_the_watchdog(world, daemon):
+    steps = []
+    daemon.loop._tick = lambda: steps.append(CLOCK.now_s)
+    away(world, daemon, documents(1, first=3), [], [], [])
+    assert len(set(steps)) == 4
+
+
+def test_the_lag_of_a_partition_begins_with_the_batch_in_progress_of_this_partition():
+    shown, first, second, other = Lags(Metrics(), CLOCK), *(Partition(INPUT, number) for number in range(3))
+    source = SimpleNamespace(
+        stats=lambda: SourceStats(1, {first: 80, second: 0, other: 1}),
+        assigned=lambda: {first, second, other},
+        end=lambda _: 100,
+    )
+    shown.observe(source, SimpleNamespace(starts={first: 5, second: 90}))
+    assert shown.shown == {first: 95, second: 10, other: 1}
+
+
 def test_the_summary_has_the_lag_also_while_the_daemon_waits(world, daemon, monkeypatch):
     monkeypatch.setattr(statistics_module, "_SUMMARY_S", 0.0)
     with capture_logs() as logged:
         away(world, daemon, documents(1, first=3), documents(8, first=4), [])
-    summaries = [line["lag"] for line in logged if line["event"] == "summary"]
-    assert 9 in summaries
+        world.run()
+    summaries = [line for line in logged if line["event"] == "summary"]
+    assert 9 in [line["lag"] for line in summaries]
+    assert sum(line.get("records", 0) for line in summaries) == 12  # each since the last summary
 
 
 def test_a_killed_daemon_leaves_its_lag_to_the_next(world):

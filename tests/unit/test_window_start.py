@@ -175,6 +175,14 @@ def test_a_topic_that_was_created_again_is_read_from_its_oldest_record(offsets_d
     assert {name for pair in world.pairs() for name in pair} == {"a", "b", "c", "x0", "x1", "y0", "y1"}
 
 
+def test_a_topic_was_created_again_also_where_its_first_partition_was_never_read():
+    world = World([days_ago("a", 1, 1), days_ago("b", 1, 1)], partitions=2).run()
+    world.stop_all()
+    world.recreate(days_ago("x", 300, 1), days_ago("y", 300, 1), partitions=2)
+    world.start("later")
+    assert {name for pair in world.run().pairs() for name in pair} == {"a", "b", "x", "y"}
+
+
 def test_a_partition_of_such_a_topic_that_gets_its_first_record_later_is_read_from_there():
     world = World([days_ago("a", 1), days_ago("b", 1)], partitions=1).run()
     world.stop_all()
