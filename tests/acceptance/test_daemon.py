@@ -63,7 +63,7 @@ def test_while_the_group_awaits_the_end_of_a_session_the_other_daemon_is_not_rea
     def assigned_count(daemon: Daemon) -> float:
         return daemon.metric("streamdedup_partitions_assigned")
 
-    with installation.all_running("abc", **{"kafka.session_timeout": "20s"}) as daemons:  # one is a spare
+    with installation.all_running("abc", **{"kafka.session_timeout": "40s"}) as daemons:  # one is a spare
         servers.wait_until(lambda: sorted(map(assigned_count, daemons)) == [0, 1, 1], what="all partitions")
         _, other, killed = sorted(daemons, key=assigned_count)
         killed.kill()
