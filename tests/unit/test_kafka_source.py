@@ -1,20 +1,32 @@
 """The source over a consumer without a broker: offsets of deleted topics, and partitions that were taken away."""
 
+from dataclasses import replace
 from types import SimpleNamespace
 from uuid import UUID
 
 import pytest
-from kafka.errors import KafkaTimeoutError
+from kafka.errors import KafkaTimeoutError, NodeNotReadyError, TopicAuthorizationFailedError
 from kafka.protocol.consumer import IsolationLevel
 from kafka.structs import ConsumerGroupMetadata, MemberState, OffsetAndMetadata, TopicPartition
+from structlog.testing import capture_logs
 
-from streamdedup.errors import BrokerMisconfigured, BrokerUnavailable, MembershipEnded, Rejoin
+from streamdedup.errors import (
+    BrokerMisconfigured,
+    BrokerUnavailable,
+    CodecMissing,
+    FatalError,
+    MembershipEnded,
+    Rejoin,
+)
+from streamdedup.kafka import consumer as source_module
 from streamdedup.kafka import watches
-from streamdedup.kafka.consumer import KafkaSource, RebalanceListener
+from streamdedup.kafka.consumer import KEEP_STEP_S, RETRY_PAUSE_S, KafkaSource, RebalanceListener
 from streamdedup.kafka.offsets import fetch_committed, offsets_to_commit
 from streamdedup.kafka.options import KafkaOptions
 from streamdedup.kafka.protocols import Batch, CommittedOffset, Record
+from streamdedup.kafka.unreadable import UnreadableRange
 from streamdedup.position import Partition, Position
+from tests.support.clock import ManualClock
 
 OPTIONS = KafkaOptions(
     bootstrap_servers="h:1", group_id="g", topics=("deleted", "healthy"), transactional_id="x", create_command="create"
@@ -72,6 +84,7 @@ class GroupConsumer:
             state=MemberState.STABLE,
             heartbeat=SimpleNamespace(last_receive=float("inf"), last_reset=0.0),
             fetch_committed_offsets=self._fetch_committed_offsets,
+            _offset_fetch_futures={},
         )
 
     @property
@@ -107,6 +120,9 @@ class GroupConsumer:
 
     def paused(self):
         return set(self.paused_partitions)
+
+    def pause(self, *partitions):
+        self.paused_partitions |= set(partitions)
 
     def resume(self, *partitions):
         self.paused_partitions -= set(partitions)
@@ -434,3 +450,169 @@ def test_ends_that_kafka_does_not_tell_are_an_outage(consumer, source):
     consumer.end_offsets = end_offsets
     with pytest.raises(BrokerUnavailable, match="look up the ends of the topics"):
         source.request_ends()
+
+
+class TestKeptMembership:
+    """A source whose caller waits for another server, and polls only to stay in the group."""
+
+    @pytest.fixture
+    def clock(self, monkeypatch):
+        clock = ManualClock()
+        monkeypatch.setattr(source_module, "time", SimpleNamespace(monotonic=clock, sleep=clock.sleep))
+        return clock
+
+    @pytest.fixture
+    def polls(self, consumer, clock):
+        """The time limits of the polls, the errors that they raise, and the records that they return."""
+        polls = SimpleNamespace(limits_ms=[], errors=[], records={})
+
+        def poll(timeout_ms, max_records=None):
+            polls.limits_ms.append(timeout_ms)
+            clock.now_s += timeout_ms / 1000
+            if polls.errors:
+                raise polls.errors.pop()
+            returned, polls.records = polls.records, {}
+            return returned
+
+        consumer.poll = poll
+        return polls
+
+    def test_it_is_polled_in_steps_until_the_time_is_over_with_all_partitions_paused(self, source, consumer, polls):
+        source.keep_membership(2.5 * KEEP_STEP_S)
+        assert polls.limits_ms == [1000 * KEEP_STEP_S, 1000 * KEEP_STEP_S, 500 * KEEP_STEP_S]
+        assert consumer.paused_partitions == {DELETED, HEALTHY}
+
+    def test_records_of_a_partition_that_was_assigned_in_a_step_are_read_later(self, source, consumer, polls):
+        polls.records = {HEALTHY: [a_record(HEALTHY, 33), a_record(HEALTHY, 34)], DELETED: []}
+        source.keep_membership(KEEP_STEP_S)
+        assert consumer.offsets == {DELETED: 7, HEALTHY: 33}
+
+    def test_a_failure_that_passes_is_repeated_after_a_pause(self, source, polls):
+        polls.errors = [NodeNotReadyError()]
+        source.keep_membership(2 * KEEP_STEP_S)
+        assert polls.limits_ms == [1000 * KEEP_STEP_S, 1000 * (KEEP_STEP_S - RETRY_PAUSE_S)]
+
+    @pytest.mark.parametrize(
+        ("error", "raised"),
+        [
+            (TopicAuthorizationFailedError("t"), BrokerMisconfigured),
+            (CodecMissing("made to fail"), CodecMissing),
+            (MemoryError(), MemoryError),
+        ],
+    )
+    @pytest.mark.parametrize("keeps", [True, False])
+    def test_after_any_other_failure_the_source_is_used_no_more(self, source, polls, error, raised, keeps):
+        polls.errors = [error]
+        poll, keep = lambda: source.poll(0.0), lambda: source.keep_membership(1.0)
+        with pytest.raises(raised):
+            (keep if keeps else poll)()
+        for refused in (poll, keep):
+            with pytest.raises(BrokerUnavailable, match=r"unusable \(a poll failed\); open a new one"):
+                refused()
+
+    def test_a_membership_that_another_process_took_over_ends_the_wait(self, source, polls, monkeypatch):
+        def taken(_watch):
+            raise MembershipEnded("made to fail")
+
+        monkeypatch.setattr(watches.StaticMembershipWatch, "check", taken)
+        with pytest.raises(MembershipEnded):
+            source.keep_membership(1.0)
+        assert not polls.limits_ms
+
+
+class TestUnreadableRecords:
+    RANGE = UnreadableRange("healthy", 0, 40, 42, reason="damaged")
+
+    @pytest.fixture
+    def polled(self, consumer, monkeypatch):
+        """Let a poll return an unreadable range, as the parser of the client does."""
+
+        def opened(on_unreadable):
+            noted: list[UnreadableRange] = []
+            monkeypatch.setattr(source_module.compat, "step_past_unreadable", lambda *_, **__: noted)
+            options = replace(OPTIONS, on_unreadable=on_unreadable)
+            source = KafkaSource(consumer, options, RebalanceListener(consumer))
+            consumer._cluster.update_metadata(metadata_of(deleted=BEFORE, healthy=OTHER))
+
+            def poll(timeout_ms, max_records):
+                noted.append(self.RANGE)
+                return {HEALTHY: [self.RANGE]}
+
+            consumer.poll = poll
+            return source
+
+        return opened
+
+    def test_they_are_skipped_and_reported(self, polled):
+        with capture_logs() as logs:
+            batch = polled("skip").poll(0.0)
+        assert [record.position.offset for record in batch.unreadable] == [40, 41, 42]
+        (line,) = logs
+        assert (line["event"], line["starts"], line["ends"]) == (
+            "unreadable_skipped",
+            {"healthy:0": 40},
+            {"healthy:0": 43},
+        )
+
+    def test_they_end_a_source_that_is_to_halt(self, polled):
+        source = polled("halt")
+        with pytest.raises(FatalError, match=r"healthy:0:40 to 42: damaged\. Set kafka\.on_unreadable"):
+            source.poll(0.0)
+        with pytest.raises(BrokerUnavailable, match="a record is unreadable"):
+            source.poll(0.0)
+
+
+def test_after_a_failed_commit_the_source_is_used_no_more(source, consumer):
+    def commit(offsets, timeout_ms):
+        committed.append({partition: at.offset for partition, at in offsets.items()})
+        if len(committed) > 1:
+            raise KafkaTimeoutError
+
+    committed, consumer.commit = [], commit
+    source.poll(0.0)  # reads the topic that was created again from its beginning
+    batch = source.poll(0.0)
+    source.commit(batch)
+    with pytest.raises(BrokerUnavailable, match="commit offsets"):
+        source.commit(batch)
+    assert committed == [{DELETED: 1, HEALTHY: 41}] * 2
+    with pytest.raises(BrokerUnavailable, match=r"unusable \(a commit failed\)"):
+        source.poll(0.0)
+
+
+def test_a_generation_is_that_of_a_member(source, consumer):
+    assert source.generation() == 3
+    consumer._coordinator.state = MemberState.UNJOINED
+    assert source.generation() is None
+
+
+def test_a_source_subscribes_and_is_closed_where_it_cannot_be_opened(consumer, monkeypatch):
+    calls = []
+    consumer.subscribe = lambda topics, listener: calls.append((topics, type(listener)))
+    consumer.close = lambda **_: calls.append("close")
+    monkeypatch.setattr(source_module.compat, "build", lambda *_: consumer)
+    monkeypatch.setattr(source_module, "_await_metadata", lambda *_: None)
+    KafkaSource.open(OPTIONS)
+    subscribed = (["deleted", "healthy"], RebalanceListener)
+    assert calls == [subscribed]
+
+    def fail(*_):
+        raise BrokerUnavailable("made to fail")
+
+    monkeypatch.setattr(source_module, "_await_metadata", fail)
+    with pytest.raises(BrokerUnavailable):
+        KafkaSource.open(OPTIONS)
+    assert calls == [subscribed, subscribed, "close"]
+
+
+def test_each_rebalance_is_counted_and_logged(source, consumer, caplog):
+    caplog.set_level("INFO", logger=source_module.logger.name)
+    listener = source._listener
+    listener.on_partitions_assigned([HEALTHY, DELETED])
+    listener.on_partitions_revoked([HEALTHY])
+    listener.on_partitions_lost([])
+    assert [(line.event, line.partitions) for line in caplog.records] == [
+        ("partitions_assigned", ["deleted:0", "healthy:0"]),
+        ("partitions_revoked", ["healthy:0"]),
+        ("partitions_lost", []),
+    ]
+    assert listener.rebalances_count == 3
