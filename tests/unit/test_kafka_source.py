@@ -7,7 +7,13 @@ from uuid import UUID
 import pytest
 from kafka.errors import KafkaTimeoutError, NodeNotReadyError, TopicAuthorizationFailedError
 from kafka.protocol.consumer import IsolationLevel
-from kafka.structs import ConsumerGroupMetadata, MemberState, OffsetAndMetadata, TopicPartition
+from kafka.structs import (
+    ConsumerGroupMetadata,
+    MemberState,
+    OffsetAndMetadata,
+    OffsetAndTimestamp,
+    TopicPartition,
+)
 from structlog.testing import capture_logs
 
 from streamdedup.errors import (
@@ -365,6 +371,37 @@ class TestMissingTopics:
             source.poll(0.0)
 
 
+def test_a_batch_that_came_without_membership_is_polled_again(source, consumer, monkeypatch):
+    monkeypatch.setattr(source_module.compat, "finish_rebalance", lambda _: None)
+    monkeypatch.setattr(watches.SilenceWatch, "check", lambda _: None)
+    consumer.committed_offsets.clear()
+    consumer._coordinator.state = MemberState.UNJOINED
+    assert not source.poll(0.0)
+    assert consumer.offsets == {DELETED: 7, HEALTHY: 40}
+
+
+@pytest.mark.parametrize("watch", [watches.SilenceWatch, watches.StaticMembershipWatch])
+def test_a_poll_that_returns_nothing_asks_the_watches(source, consumer, watch, monkeypatch):
+    def fail(_watch):
+        raise BrokerUnavailable("made to fail")
+
+    source.poll(0.0)
+    monkeypatch.setattr(watch, "check", fail)
+    source.poll(0.0)
+    consumer.poll = lambda **_: {}
+    with pytest.raises(BrokerUnavailable, match="made to fail"):
+        source.poll(0.0)
+
+
+def test_a_closed_source_has_left_the_group_without_a_commit_and_is_used_no_more(source, consumer):
+    closed = []
+    consumer.close = lambda **how: closed.append(how)
+    source.close()
+    assert closed == [{"autocommit": False, "timeout_ms": round(OPTIONS.close_timeout_s * 500)}]
+    with pytest.raises(BrokerUnavailable, match="closed"):
+        source.poll(0.0)
+
+
 def test_after_a_hold_all_partitions_are_read_and_parked_records_are_fetched_again(source, consumer):
     consumer.paused_partitions = {DELETED, HEALTHY}
     consumer._fetcher._paused_partition_records[HEALTHY] = "parked"
@@ -407,6 +444,8 @@ def test_a_record_that_arrives_while_a_time_is_looked_up_is_not_skipped(source, 
 
     consumer.end_offsets, consumer.offsets_for_times = end_offsets, offsets_for_times
     assert source.first_since({Partition("healthy", 0): 5}) == {Partition("healthy", 0): 41}
+    consumer.offsets_for_times = lambda times, timeout_ms: dict.fromkeys(times, OffsetAndTimestamp(12, 5, -1))
+    assert source.first_since({Partition("healthy", 0): 5}) == {Partition("healthy", 0): 12}
 
 
 def test_a_time_that_cannot_be_looked_up_asks_for_new_clients(source, consumer):
