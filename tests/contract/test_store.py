@@ -413,9 +413,10 @@ class TestCopies:
         assert store.insert_copies([(1, b"a" * 16)] * 3, [fence]) == [[], [], []]
 
     def test_of_many_copies_the_latest_are_kept_and_come_first(self, store, fence):
-        for number in (*range(50, 100), *range(50)):
+        numbers = [37 * at % 101 for at in range(101)]
+        for number in numbers:
             (copies,) = store.insert_copies([(number, b"a" * 16)], [fence])
-        assert copies == list(range(48, 48 - COPIES_CAP, -1))
+        assert copies == numbers[-2 : -2 - COPIES_CAP : -1]
 
     def test_a_bucket_of_copies_lives_for_a_lifetime(self, redis_client):
         store, fence = fenced(redis_store(redis_client, lifetime_ms=LONG_MS))
@@ -1264,6 +1265,15 @@ class TestStaging:
             staging.clear()
         assert store.open(FINGERPRINT) == Opening(is_created=False)
         assert list(store.get_entries([an_entry(8).number])) == [an_entry(8).number]
+
+    def test_each_deletion_is_refused_once_another_process_has_the_lease(self, staging_indexes, redis_client):
+        staging, other = staging_indexes
+        redis_client.set(staging._keys.guard(0) + b"x", b"")
+        other.take_lease()
+        for is_last in (False, True):
+            with pytest.raises(BatchRefused, match="taken over"):
+                staging._delete([staging._keys.guard(0) + b"x"], is_last)
+        assert redis_client.exists(staging._keys.guard(0) + b"x")
 
     def test_on_a_cluster_a_process_that_has_lost_its_lease_deletes_nothing(self, cluster_servers):
         RedisIndex(cluster_servers, self.PLACE).open(FINGERPRINT)
