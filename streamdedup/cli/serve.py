@@ -88,7 +88,12 @@ def run_service(settings: Settings) -> None:
         gate = Gate(create_app(engine, aligner, feeds, metrics, limits.max_body_bytes), tokens, limits, metrics, hosts)
         timer = StopTimer(STOP_TIMEOUT_S, ending_at_once("stop_forced", EXIT_FORCED, _LOGGER))
         timer.start()  # never closed: at its end the interpreter waits for threads whose servers may be silent
-        server = create_server(gate, feeds.end, limits, _server_options(settings), timer.begin)
+
+        def on_signal() -> None:
+            timer.begin()
+            logs.ClientRepeats.is_stopping = True  # drops errors of uvicorn about clients that it does not wait for
+
+        server = create_server(gate, feeds.end, limits, _server_options(settings), on_signal)
         # From here on a signal lets the server end as soon as it runs. uvicorn 0.54 has these handlers while it runs,
         # and raises the signals again when it has ended.
         for signal_number in (signal.SIGTERM, signal.SIGINT):

@@ -2,6 +2,7 @@
 
 import contextlib
 import http.client
+import socket
 import ssl
 import time
 
@@ -17,7 +18,7 @@ from streamdedup.settings import Settings
 from tests import redis_sets
 from tests.canaries import TLS
 from tests.servers import PERSISTENT, make_redis, wait_until
-from tests.serving import ServeProcess, fill, settings_file
+from tests.serving import STREAMING, ServeProcess, fill, settings_file
 
 TEXT = "amber birch cedar delta ember fjord grove heath"
 RIGHTS = redis_sets.acl_line("serve")
@@ -200,6 +201,15 @@ class TestCommand:
             assert service.stop() == 0
         assert service.names() == ["serving", "index_unavailable", "index_available", "stopped"]
         assert "amber" not in service.log.read_text(encoding="utf-8")
+
+    def test_a_client_that_is_slow_at_the_stop_logs_nothing(self, config, tmp_path, redis_client):
+        head = b"POST /v1/profiles/articles/lookup HTTP/1.1\r\nhost: localhost\r\ncontent-length: 9\r\n"
+        with ServeProcess(config, tmp_path, program=STREAMING) as service:
+            with socket.create_connection((LOOPBACK, service.port()), timeout=60) as client:
+                client.sendall(head + b"content-type: application/json\r\nexpect: 100-continue\r\n\r\n")
+                assert client.recv(100).startswith(b"HTTP/1.1 100")
+                assert service.stop() == 0
+            assert service.events("library_message") == []
 
     @pytest.mark.long
     def test_a_redis_that_is_away_is_unavailable_and_its_return_is_noticed(self, tmp_path, redis_program):
