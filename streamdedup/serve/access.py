@@ -12,8 +12,8 @@ heads and trailers) calls the gate for each request, and the gate goes through t
     6. Bodies: 429 where the bodies of all requests in progress have too many bytes together.
     7. Deadline, from the call of the application on, which reads the body (6): 408 where the body has not arrived in
        time, 503 where no answer has begun; an answer that has begun is cut off, unless it is a stream.
-    8. Answers of several parts: 429 where those that clients have not yet taken have too many bytes together. They have
-       a deadline of their own, from their beginning on.
+    8. Answers of several parts: 429 where those that clients have not yet taken have too many bytes together. They are
+       sent when the request counts no longer (5, 6, metrics), and the server cuts off those that take too long.
 
 The gate adds security headers to each response, and counts route, status and time. A new probe is added to ``PROBES``,
 a new stream to ``_STREAMS``.
@@ -220,11 +220,22 @@ class Gate:
         self._answers_bytes = 0
 
     async def __call__(self, scope: AsgiScope, receive: Receive, send: Send) -> None:
-        """Answer one request; pass the messages of the lifespan on."""
+        """Answer one request; pass the messages of the lifespan on.
+
+        Raises:
+            TimeoutError: The client has not taken an answer of several parts in time.
+        """
         if scope["type"] == "lifespan":
             await self._app(scope, receive, send)
         elif scope["type"] == "http":
-            await self._answer(scope, receive, _Response(send, self._reserve, self._limits.sending_s))
+            response = _Response(send, self._reserve)
+            try:
+                await self._answer(scope, receive, response)
+                scope.pop("state", None)  # Litestar 2.25 keeps the body of the request there
+                async with asyncio.timeout(self._limits.sending_s):
+                    await response.send_rest()
+            finally:
+                self._answers_bytes -= response.reserved_bytes
         # A web socket is never accepted: returning closes it.
 
     async def _answer(self, scope: AsgiScope, receive: Receive, response: "_Response") -> None:
@@ -289,8 +300,9 @@ class Gate:
         if any(name == b"transfer-encoding" for name, _ in scope["headers"]):
             response.chunked_request = body
         try:
-            async with asyncio.timeout(self._limits.timeout_s) as response.deadline:
-                response.is_stream = scope["path"] in _STREAMS
+            async with asyncio.timeout(self._limits.timeout_s) as deadline:
+                if scope["path"] in _STREAMS:
+                    response.deadline = deadline
                 await self._app(scope, body.receive, response.send)
         except TimeoutError:
             # The server cuts off an answer that has begun, because its end is missing.
@@ -304,7 +316,6 @@ class Gate:
             if body.is_abandoned:
                 response.status = 0  # the framework answers all the same, but no client receives the answer
             self._bodies_bytes -= body.size_bytes
-            self._answers_bytes -= response.reserved_bytes
 
     def _count_bytes(self, received_bytes: int) -> None:
         """Count received bytes; above ``max_bodies_bytes`` raise ``RequestProblem`` in the ``receive`` of ``app``."""
@@ -360,20 +371,19 @@ class _Response:
 
     ``chunked_request`` is a request body in chunks, else None. A response before the end of this body closes the
     connection: h11 would still parse the rest, which takes a second for a megabyte of small chunks.
-    The beginning of a stream (status 200) removes the ``deadline``, and sets ``stream_began_at``; that of an answer of
-    several parts moves it.
+    ``deadline`` is set for streams alone; the beginning of a stream (status 200) removes it, and sets
+    ``stream_began_at``. The body of an answer of several parts waits for ``send_rest``.
     """
 
-    def __init__(self, send: Send, reserve: Callable[[int], bool], sending_s: float) -> None:
+    def __init__(self, send: Send, reserve: Callable[[int], bool]) -> None:
         self._send = send
         self._reserve = reserve
-        self._sending_s = sending_s
         self._is_refused = False
+        self._rest: AsgiMessage | None = None
         self.status = 0
         self.reserved_bytes = 0
         self.chunked_request: _Body | None = None
         self.deadline: asyncio.Timeout | None = None
-        self.is_stream = False
         self.stream_began_at: float | None = None
 
     @property
@@ -381,29 +391,38 @@ class _Response:
         return self.status != 0
 
     async def send(self, message: AsgiMessage) -> None:
-        """Send a message of the application; the first one gets the security headers, a long body is sent in parts."""
+        """Send a message of the application; the first one gets the security headers."""
         if message["type"] == "http.response.start":
             await self._begin(message)
+        elif self.reserved_bytes and not message.get("more_body", False):
+            self._rest = message
         elif not self._is_refused:
-            body = message.get("body", b"")
-            last = max(len(body) - 1, 0) // _PART_BYTES * _PART_BYTES
-            for begin in range(0, last, _PART_BYTES):
-                await self._send({**message, "body": body[begin : begin + _PART_BYTES], "more_body": True})
-            await self._send({**message, "body": body[last:]})
+            await self._send_in_parts(message)
+
+    async def send_rest(self) -> None:
+        """Send the body of an answer of several parts."""
+        if self._rest is not None:
+            await self._send_in_parts(self._rest)
+
+    async def _send_in_parts(self, message: AsgiMessage) -> None:
+        body = message.get("body", b"")
+        last = max(len(body) - 1, 0) // _PART_BYTES * _PART_BYTES
+        for begin in range(0, last, _PART_BYTES):
+            await self._send({**message, "body": body[begin : begin + _PART_BYTES], "more_body": True})
+        await self._send({**message, "body": body[last:]})
 
     async def _begin(self, message: AsgiMessage) -> None:
         headers = list(message.get("headers", ()))
         length = int(dict(headers).get(b"content-length", 0))
-        if self.deadline is not None and length > _PART_BYTES:
+        if length > _PART_BYTES:
             if not self._reserve(length):
                 detail = "the answers that clients have not yet taken are too long together"
                 await self.send_problem(RequestProblem("too-many-requests", detail, retry_after_s=1))
                 self._is_refused = True
                 return
             self.reserved_bytes = length
-            self.deadline.reschedule(asyncio.get_running_loop().time() + self._sending_s)
         self.status = message["status"]
-        if self.deadline is not None and self.is_stream and self.status == HTTPStatus.OK:
+        if self.deadline is not None and self.status == HTTPStatus.OK:
             self.deadline.reschedule(None)
             self.stream_began_at = time.monotonic()
         names = {bytes(name).lower() for name, _ in headers}

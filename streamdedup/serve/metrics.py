@@ -26,7 +26,7 @@ class ServeMetrics(MetricSet):
     )
     request_seconds = DeclaredMetric(
         Histogram,
-        "Time from the headers of a request to the end of the answer; of a stream, to its beginning.",
+        "Time from the headers of a request until its answer is ready; of a stream, to its beginning.",
         "Rises with `pass_seconds`: Redis is slow. Rises alone: more processes.",
         "route",
         buckets=_SECONDS,

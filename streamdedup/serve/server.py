@@ -74,9 +74,11 @@ class LimitedProtocol(H11Protocol):
         try:
             if not self.transport.is_closing():
                 await app(scope, receive, send)
-            else:  # uvicorn has refused the bytes of the body that came with the head, and is closing: await the end
-                while (await receive())["type"] != "http.disconnect":
-                    pass
+            else:  # uvicorn has refused the bytes of the body that came with the head, and is closing
+                await _wait_for_end(receive)
+        except TimeoutError:  # the client does not take its answer; `close` would wait for it
+            self.transport.abort()
+            await _wait_for_end(receive)
         finally:
             self._requests_count -= 1
 
@@ -112,6 +114,12 @@ class LimitedProtocol(H11Protocol):
     def _refuse(self, problem: RequestProblem) -> None:
         self.transport.write(_message(problem))
         self.transport.close()
+
+
+async def _wait_for_end(receive: Receive) -> None:
+    """Wait for the end of a closing connection; uvicorn would report an answer without an end before."""
+    while (await receive())["type"] != "http.disconnect":
+        pass
 
 
 def _message(problem: RequestProblem) -> bytes:

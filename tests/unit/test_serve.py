@@ -10,6 +10,7 @@ import subprocess
 import sys
 import threading
 import time
+import tracemalloc
 import weakref
 from contextlib import ExitStack, closing
 from dataclasses import replace
@@ -36,7 +37,7 @@ from streamdedup.serve.problems import PROBLEMS, TYPE_PREFIX
 from streamdedup.serve.schemas import MAX_BATCH_MATCHES, MAX_BATCH_TEXTS, MAX_MATCHES
 from streamdedup.settings import Settings
 from streamdedup.wire import Match, schema
-from tests.served import LOOKUP, NEAR, OPTIONS, TEXT, Service, a_receive, call
+from tests.served import LOOKUP, NEAR, OPTIONS, TEXT, Service, a_receive, a_scope, call
 
 #: A word that no log may contain.
 SECRET = "xylophone"
@@ -663,6 +664,35 @@ class TestAccess:
         assert (refused[0]["status"], dict(refused[0]["headers"])[b"retry-after"]) == (429, b"1")
         assert json.loads(refused[1]["body"])["type"] == TYPE_PREFIX + "too-many-requests"
         assert [messages[0]["status"] for messages in answered] == [200, 200, 200]
+
+    async def test_while_a_client_takes_a_long_answer_only_the_answer_is_kept(self, make_service):
+        made = make_service(max_requests=1, max_bodies_bytes=6_000_000, max_body_bytes=6_000_000)
+        made.add(("d0", TEXT))
+        is_sending, released = asyncio.Event(), asyncio.Event()
+
+        async def receive():
+            body = json.dumps({"texts": [{"text": TEXT}] * 500}).encode()
+            return {"type": "http.request", "body": body + b" " * 5_000_000, "more_body": False}
+
+        async def send(message):
+            if message["type"] == "http.response.body":
+                is_sending.set()
+                await released.wait()
+
+        async def ask(send):
+            await made.app(a_scope("POST", LOOKUP + ":batch"), receive, send)
+
+        tracemalloc.start()
+        try:
+            slow = asyncio.create_task(ask(send))
+            await asyncio.wait_for(is_sending.wait(), 60)
+            assert tracemalloc.get_traced_memory()[0] < 4_000_000
+        finally:
+            tracemalloc.stop()
+        assert value(made, "in_flight") == 0
+        assert (await call(made.app, path=LOOKUP + ":batch", receive=receive))[0]["status"] == 200
+        released.set()
+        await slow
 
     async def test_a_client_that_leaves_after_its_body_has_had_an_answer(self):
         messages = iter([{"type": "http.request", "body": b"", "more_body": False}, {"type": "http.disconnect"}])
