@@ -69,10 +69,12 @@ def _profile(
     committed_offsets = (
         {} if group is None else {p: offset for p, offset in group.committed_offsets.items() if p.topic in topics}
     )
-    # An index with other parameters may have other slots. One that is being built knows of no partition before its end.
-    is_comparable = not blocking and not (fingerprint is None and is_staging)
-    losses = find_losses(index, committed_offsets) if is_comparable else []
+    # An index with other parameters may have other slots.
+    losses = [] if blocking else find_losses(index, committed_offsets)
     lost = {loss.partition for loss in losses if not loss.is_switch}
+    partitions = list(_partitions(topics, committed_offsets, upkeep, group, lost))
+    if fingerprint is None and is_staging:  # it is being built, and knows of no partition before the end
+        partitions = [{**partition, "state": None} for partition in partitions]
     return {
         "name": name,
         "exists": fingerprint is not None,
@@ -84,7 +86,7 @@ def _profile(
         "claims": index.count_claims(),
         "exact_documents": None if survey is None else survey.documents_count,
         "missing_topics": missing,
-        "partitions": list(_partitions(topics, committed_offsets, upkeep, group, lost)),
+        "partitions": partitions,
         "keys": None
         if survey is None
         else {kind: {"count": keys.count, "bytes": keys.used_bytes} for kind, keys in survey.kinds.items()},

@@ -27,8 +27,8 @@ from streamdedup.daemon.metrics import Awaited, Metrics
 #: (``kafka.watches.SilenceWatch``), and less than the 10 s within which readiness must show an outage.
 OVERDUE_S = 5.0
 #: Time without membership after which the reason is logged, in seconds, and after which a daemon that was at work
-#: counts as waiting. An ordinary rebalance takes a second.
-JOINING_S = 3.0
+#: counts as waiting. An ordinary rebalance takes up to 3 s: members learn of it by their heartbeats.
+JOINING_S = 5.0
 #: Time after which a new member without partitions counts as a spare, in seconds: others that give partitions away, and
 #: then the new member, join again after a heartbeat of 3 s.
 SPARE_S = 10.0
@@ -87,6 +87,7 @@ class Readiness:
         self._logged: Awaited | None = None
         self._logged_request_s: float | None = None  # the beginning of the overdue request that was logged last
         self._awaited_since_s = clock()  # of a daemon at work: its last turn as a member
+        self._outside_at_s = clock()  # the last turn without membership
         metrics.connect_readiness(self.waiting_for, lambda: self.problem() is None)
 
     @contextmanager
@@ -104,11 +105,13 @@ class Readiness:
             self._awaited_since_s = self._clock()
         self.awaited = awaited
 
-    def record_joining(self) -> None:
+    def record_joining(self, *, is_member: bool) -> None:
         """Record a turn without membership, or as a new member without partitions: a wait for partitions.
 
         After ``JOINING_S`` a daemon that was at work begins to wait, and the reason is logged once.
         """
+        if not is_member:
+            self._outside_at_s = self._clock()
         if self.awaited is not None:
             self.set_awaited(Awaited.PARTITIONS)
         if self._clock() - self._awaited_since_s < JOINING_S:
@@ -120,7 +123,8 @@ class Readiness:
 
     def is_spare(self) -> bool:
         """Tell whether a member that still has no partitions is at work, as a spare."""
-        return self.awaited is None or self._clock() - self._awaited_since_s >= SPARE_S
+        since_s = max(self._awaited_since_s, self._outside_at_s)
+        return self.awaited is None or self._clock() - since_s >= SPARE_S
 
     def end_wait(self) -> None:
         """Record a turn at work: the daemon has partitions, or is a spare."""

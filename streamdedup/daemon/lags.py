@@ -35,9 +35,13 @@ class Lags:
         self._asked_at_s = -math.inf
 
     def observe(self, source: Source, in_progress: Batch | None) -> None:
-        """Show the lags; ``in_progress`` is the batch that is polled and not committed. Sends no request."""
+        """Show the lags; ``in_progress`` is the batch that is polled and not committed.
+
+        Sends no request: an answer to a join that comes between two polls is forgotten by kafka-python 3.0.12, which
+        joins again. While the group rebalances, polls bring no ends, so the time of the lags stays.
+        """
         self._starts = {} if in_progress is None else in_progress.starts
-        self._show(source)
+        self._show(source, is_current=source.generation() is not None)
 
     def forget_batch(self) -> None:
         """Forget the batch in progress, which the source will return again."""
@@ -55,9 +59,9 @@ class Lags:
             with contextlib.suppress(StreamdedupError):  # the next poll raises an error that waiting does not cure
                 source.request_ends()
                 self._requested_ends = {partition: source.end(partition) for partition in source.assigned()}
-                self._show(source)
+                self._show(source, is_current=True)
 
-    def _show(self, source: Source) -> None:
+    def _show(self, source: Source, *, is_current: bool) -> None:
         stats, assigned = source.stats(), source.assigned()
         if not assigned and not stats.rebalances_count:
             return  # new clients that have not joined the group yet
@@ -71,4 +75,5 @@ class Lags:
             if self.shown.get(partition) != lag:
                 self._metrics.lag_records.labels(partition.topic, str(partition.partition)).set(lag)
                 self.shown[partition] = int(lag)
-        self._metrics.lag_timestamp_seconds.set(clock.now_ms() / 1000)
+        if is_current:
+            self._metrics.lag_timestamp_seconds.set(clock.now_ms() / 1000)

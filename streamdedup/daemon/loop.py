@@ -280,10 +280,8 @@ class Loop:
             if self.readiness.awaited is not None:
                 log.info("at_work", partitions=sorted(str(partition) for partition in source.assigned()))
             self.readiness.end_wait()
-            return
-        self.readiness.record_joining()
-        if self.readiness.awaited is not None:
-            self._statistics.lags.refresh(source)
+        else:
+            self.readiness.record_joining(is_member=is_member)
 
     # Kafka clients
 

@@ -280,7 +280,7 @@ class Metrics(MetricSet):
     lag_timestamp_seconds = DeclaredMetric(
         Gauge,
         "Time of the last lags, seconds since the epoch.",
-        "A minute ago or more: the lags are old; [Kafka is away](operating.md#kafka-is-away).",
+        "A minute ago or more: the lags are old; [Kafka is away](operating.md#kafka-is-away), or the group rebalances.",
     )
     partitions_assigned = DeclaredMetric(
         Gauge,

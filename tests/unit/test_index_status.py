@@ -225,10 +225,12 @@ def test_an_index_that_has_gone_back_is_lost(announced, known, lineage, bands, s
     assert row["state"] == state
 
 
+@pytest.mark.parametrize("has_marks", [True, False])
 @pytest.mark.parametrize(("is_staging", "state"), [(False, "lost"), (True, None)])
-def test_a_half_deleted_index_is_lost_also_where_high_water_marks_remain_unless_it_is_being_built(is_staging, state):
+def test_a_half_deleted_index_is_lost_unless_it_is_being_built(is_staging, state, has_marks):
     partition = Partition("articles", 0)
-    changes = {"partitions": lambda *_: {partition: FACTS}, "is_staging": lambda: is_staging}
+    facts = {partition: FACTS} if has_marks else {}
+    changes = {"partitions": lambda *_: facts, "is_staging": lambda: is_staging}
     backend = SimpleNamespace(upkeep=lambda _: SimpleNamespace(**vars(UPKEEP) | changes), index=lambda _: MemoryIndex())
     settings = SimpleNamespace(profiles={"articles": SimpleNamespace(topics=["articles"])})
     group = GroupState(committed_offsets={partition: CommittedOffset(10)})

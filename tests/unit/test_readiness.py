@@ -83,13 +83,13 @@ def test_an_overdue_request_is_logged_once_when_readiness_turns(readiness, clock
 
 
 @pytest.mark.parametrize("awaited", [None, Awaited.KAFKA])
-def test_a_wait_for_partitions_is_explained_once_after_three_seconds(readiness, clock, awaited):
+def test_a_wait_for_partitions_is_explained_once_after_five_seconds(readiness, clock, awaited):
     readiness.awaited = awaited
     clock.now_s += 10 * JOINING_S * (awaited is not None)
     began_at_s = clock.now_s
     with capture_logs() as logged:
-        for _ in range(10):
-            readiness.record_joining()
+        for _ in range(20):
+            readiness.record_joining(is_member=False)
             is_long = clock.now_s - began_at_s >= JOINING_S
             assert readiness.awaited == (Awaited.PARTITIONS if is_long or awaited else None)
             assert len(logged) == is_long
@@ -98,7 +98,7 @@ def test_a_wait_for_partitions_is_explained_once_after_three_seconds(readiness, 
         assert (line["event"], line["what"], line["log_level"]) == ("waiting", "partitions", "info")
         assert "kafka.session_timeout" in line["reason"]
         readiness.end_wait()
-        readiness.record_joining()
+        readiness.record_joining(is_member=False)
     assert len(logged) == 1
 
 
@@ -106,7 +106,7 @@ def test_a_wait_for_partitions_that_was_logged_with_its_reason_is_not_explained(
     with capture_logs() as logged:
         readiness.record_failure(Awaited.PARTITIONS, OSError("joined anew"))
         clock.now_s += 10 * JOINING_S
-        readiness.record_joining()
+        readiness.record_joining(is_member=False)
     assert [line["reason"] for line in logged] == ["joined anew"]
 
 

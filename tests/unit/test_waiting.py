@@ -13,7 +13,7 @@ from streamdedup.daemon.breaker import BreakerOptions
 from streamdedup.daemon.health import JOINING_S, SPARE_S
 from streamdedup.daemon.lags import REFRESH_S, Lags
 from streamdedup.daemon.metrics import Awaited, Metrics
-from streamdedup.daemon.read_ahead import JOINING_POLL_S, POLL_S
+from streamdedup.daemon.read_ahead import JOINING_POLL_S
 from streamdedup.errors import BrokerMisconfigured, Rejoin, StoreMisconfigured, StoreUnavailable
 from streamdedup.kafka.protocols import Batch, Message, SourceStats
 from streamdedup.position import Partition
@@ -324,6 +324,7 @@ def test_the_lag_of_a_partition_begins_with_the_batch_in_progress_of_this_partit
         stats=lambda: SourceStats(1, {first: 80, second: 0, other: 1}),
         assigned=lambda: {first, second, other},
         end=lambda _: 100,
+        generation=lambda: 1,
     )
     shown.observe(source, SimpleNamespace(starts={first: 5, second: 90}))
     assert shown.shown == {first: 95, second: 10, other: 1}
@@ -378,8 +379,12 @@ def hold_join(world: World, daemon: Daemon) -> Callable[[], None]:
     return release
 
 
-def test_a_daemon_at_work_waits_for_partitions_while_a_rebalance_lasts_and_its_lag_follows_the_ends(world, daemon):
-    release = hold_join(world, daemon)
+def test_a_daemon_at_work_waits_for_partitions_while_a_rebalance_lasts_and_its_lag_grows_old(
+    world, daemon, monkeypatch
+):
+    monkeypatch.setattr(wall_clock, "now_ms", lambda: round(1000 * CLOCK.now_s))
+    world.turn(daemon)
+    release, lags_at_s = hold_join(world, daemon), daemon.metric("lag_timestamp_seconds")
     began_at_s, seen = CLOCK.now_s, []
     with capture_logs() as logged:
         while CLOCK.now_s < began_at_s + JOINING_S + 2 * REFRESH_S:
@@ -388,9 +393,10 @@ def test_a_daemon_at_work_waits_for_partitions_while_a_rebalance_lasts_and_its_l
             world.turn(daemon)
         assert set(seen) == {(False, None), (True, "waiting for partitions")}
         assert (daemon.metric("ready"), daemon.metric("waiting", what="partitions")) == (0, 1)
-        assert len(seen) - REFRESH_S / POLL_S <= lags(daemon)["0"] <= len(seen)
+        assert (lags(daemon)["0"], daemon.metric("lag_timestamp_seconds")) == (0, lags_at_s)
         release()
         world.run()
+        assert daemon.metric("lag_timestamp_seconds") > began_at_s
     assert daemon.loop.readiness.problem() is None
     assert [line["event"] for line in logged if line["event"] in {"waiting", "at_work"}] == ["waiting", "at_work"]
 
@@ -431,8 +437,13 @@ def test_a_member_that_is_assigned_nothing_becomes_ready_as_a_spare_without_a_re
     daemon.loop._close_clients()
     daemon.loop.readiness.set_awaited(Awaited.KAFKA)
     source, _ = daemon.loop._open_clients()
-    source.inner.assigned, source.inner.stats, source.inner.generation = frozenset, SourceStats, lambda: 1
-    began_at_s = CLOCK.now_s
+    source.inner.assigned, source.inner.stats, source.inner.generation = frozenset, SourceStats, lambda: None
+    for _ in range(20):  # beside a daemon in a long batch
+        daemon.loop._record_success(source, Batch())
+        assert daemon.metric("ready") == 0
+        began_at_s = CLOCK.now_s
+        CLOCK.now_s += 1
+    source.inner.generation = lambda: 1
     for _ in range(20):
         daemon.loop._record_success(source, Batch())
         assert daemon.metric("ready") == (CLOCK.now_s - began_at_s >= SPARE_S)
