@@ -37,8 +37,7 @@ class Lags:
     def observe(self, source: Source, in_progress: Batch | None) -> None:
         """Show the lags; ``in_progress`` is the batch that is polled and not committed.
 
-        Sends no request: an answer to a join that comes between two polls is forgotten by kafka-python 3.0.12, which
-        joins again. While the group rebalances, polls bring no ends, so the time of the lags stays.
+        Sends no request. While the group rebalances, polls bring no ends, so the time of the lags stays.
         """
         self._starts = {} if in_progress is None else in_progress.starts
         self._show(source, is_current=source.generation() is not None)

@@ -436,6 +436,29 @@ def finish_rebalance(consumer: Any) -> None:
         coordinator.request_rejoin()
 
 
+class _JoinAnswer:
+    """The answer to a join, which the next poll takes as one that comes during this poll."""
+
+    is_done = False
+
+    def __init__(self, join: Any) -> None:
+        self.add_callback, self.add_errback = join.add_callback, join.add_errback
+
+
+def keep_join_answer(consumer: Any) -> None:
+    """Let the next poll take the answer to a join that has come since the last poll.
+
+    The client would drop the answer and join again: the group would rebalance once more, and all members would wait for
+    one that is in a long batch.
+
+    Test: ``test_an_answer_to_a_join_that_comes_between_two_polls_is_taken``.
+    """
+    coordinator = consumer._coordinator
+    join = coordinator._join_task
+    if join is not None and join.is_done and join.succeeded():
+        coordinator._join_task = _JoinAnswer(join)
+
+
 def heartbeat_answered_at(consumer: Any) -> float:
     """Return the monotonic time of the last answer to a heartbeat; the public interface has only the times of sending.
 

@@ -115,6 +115,7 @@ class KafkaSource:
         configured = self._options.max_poll_records
         limit = configured if max_records is None else min(max_records, configured)
         self._unreadable.clear()
+        compat.keep_join_answer(self._consumer)
         try:
             polled = self._fresh.poll(timeout_s, limit)
         except Exception as error:  # noqa: BLE001  sorted below
@@ -238,6 +239,7 @@ class KafkaSource:
 
     def _keep_step(self, timeout_s: float) -> None:
         """Poll once, which keeps the membership; rewind partitions that were not paused yet."""
+        compat.keep_join_answer(self._consumer)
         try:
             polled = self._consumer.poll(timeout_ms=round(timeout_s * 1000))
         except Exception as error:  # noqa: BLE001  sorted below

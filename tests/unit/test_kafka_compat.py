@@ -545,3 +545,35 @@ def test_an_answer_from_before_a_partition_was_assigned_again_is_not_its_committ
     assign(0)
     assert coordinator.refresh_committed_offsets_if_needed(timeout_ms=5_000)
     assert subscription.assignment[partition].position.offset == 500_000
+
+
+def test_an_answer_to_a_join_that_comes_between_two_polls_is_taken(network, monkeypatch):
+    coordinator = ConsumerCoordinator(network, SubscriptionState(), group_id="g", assignors=[CooperativeStickyAssignor])
+    answer, steps = Future(), []
+
+    def step(name, returned=None):
+        async def take(*arguments, timeout_ms=None):
+            steps.append((name, *arguments[3:]))
+            return returned
+
+        return take
+
+    async def join():
+        steps.append(("join",))
+        return await answer
+
+    for name, take in {
+        "ensure_coordinator_ready_async": step("find", True),
+        "_on_join_prepare_async": step("prepare"),
+        "_do_join_and_sync_async": join,
+        "_on_join_complete_async": step("complete"),
+    }.items():
+        monkeypatch.setattr(coordinator, name, take)
+    for method in ("need_rejoin", "_maybe_start_heartbeat_loop", "_enable_heartbeat", "_disable_heartbeat"):
+        monkeypatch.setattr(coordinator, method, lambda method=method: method == "need_rejoin")
+    assert not coordinator.ensure_active_group(timeout_ms=1)
+    answer.success(b"assigned")
+    servers.wait_until(lambda: network.poll(timeout_ms=0) or coordinator._join_task.is_done, what="the answer")
+    compat.keep_join_answer(SimpleNamespace(_coordinator=coordinator))
+    assert coordinator.ensure_active_group(timeout_ms=10_000)
+    assert [each for each in steps if each != ("find",)] == [("prepare",), ("join",), ("complete", b"assigned")]

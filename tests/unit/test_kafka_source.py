@@ -91,6 +91,7 @@ class GroupConsumer:
             heartbeat=SimpleNamespace(last_receive=float("inf"), last_reset=0.0),
             fetch_committed_offsets=self._fetch_committed_offsets,
             _offset_fetch_futures={},
+            _join_task=None,
         )
 
     @property

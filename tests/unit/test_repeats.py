@@ -248,6 +248,7 @@ def never_polls() -> SimpleNamespace:
     return SimpleNamespace(
         _cluster=SimpleNamespace(update_metadata=lambda _metadata: None),
         _subscription=SimpleNamespace(assignment={}),
+        _coordinator=SimpleNamespace(_join_task=None),
         _fetcher=SimpleNamespace(
             _completed_fetches=[],
             _next_partition_records=None,
