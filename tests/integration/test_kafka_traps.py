@@ -201,7 +201,7 @@ class TestT3T4MembershipIsTakenWithTheBatch:
             group_metadata=lambda: ConsumerGroupMetadata("g", generation, "", None, state),
             assignment=lambda: {partition},
             seek=lambda partition, offset: sought.append((partition, offset)),
-            _coordinator=SimpleNamespace(state=state, need_rejoin=lambda: True),
+            _coordinator=SimpleNamespace(state=state, need_rejoin=lambda: True, _join_task=None),
             _fetcher=SimpleNamespace(
                 _completed_fetches=[], _next_partition_records=None, fetched_records=None, _parse_fetched_data=None
             ),
