@@ -214,6 +214,9 @@ class Stats:
     def end(self, _partition: Partition) -> int:
         return 10
 
+    def generation(self) -> int:
+        return 1
+
     def count_documents(self) -> int:
         return 42
 
