@@ -455,7 +455,8 @@ def keep_join_answer(consumer: Any) -> None:
     """
     coordinator = consumer._coordinator
     join = coordinator._join_task
-    if join is not None and join.is_done and join.succeeded():
+    # In another state the client has lost its membership since.
+    if join is not None and join.is_done and join.succeeded() and coordinator.state == MemberState.REBALANCING:
         coordinator._join_task = _JoinAnswer(join)
 
 

@@ -181,8 +181,9 @@ class Limits:
         max_requests: Limit of requests in progress: with one text each they fill two passes (``engine.PASS_LIMITS``),
             one running and one waiting. More requests would only wait longer.
         max_connections: Most open connections; well below the usual limit of open files, 1,024.
-        timeout_s: Time for the head of a request, and the same time for its body and the whole answer, in seconds: far
-            above the time of the largest batch, and below the time after which proxies give up, 30 s or more.
+        timeout_s: Time for the head of a request, and the same time for its body and until the answer is ready, in
+            seconds: far above the time of the largest batch, and below the time after which proxies give up, 30 s or
+            more.
         max_answers_bytes: Limit for the bytes of all answers of several parts that clients have not yet taken; a single
             one may be longer.
         sending_s: Time in which a client must take an answer of several parts, in seconds.
