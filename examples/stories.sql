@@ -43,10 +43,11 @@ SELECT profile, cluster, count(*) AS size, min(time) AS first,
   array_agg(DISTINCT source) FILTER (WHERE source IS NOT NULL) AS sources
 FROM members GROUP BY profile, cluster HAVING count(*) > 1;
 
--- The same text again is the same version: it keeps its time. A time in the future is set to the clock.
+-- The same text again is the same version: it keeps its time. No time, or one in the future: the clock.
 CREATE OR REPLACE FUNCTION store_document(text, text, text, text, time_ms bigint) RETURNS void LANGUAGE sql AS $$
   INSERT INTO documents
-  VALUES ($1, $2, ARRAY[$3], $4, to_timestamp(greatest(0, least(time_ms / 1000.0, extract(epoch FROM now())))))
+  VALUES ($1, $2, ARRAY[$3], $4, CASE WHEN time_ms < 0 THEN now()
+    ELSE to_timestamp(least(time_ms / 1000.0, extract(epoch FROM now()))) END)
   ON CONFLICT (profile, id) DO UPDATE SET digests = excluded.digests, source = excluded.source,
     time = CASE documents.digests WHEN excluded.digests THEN documents.time ELSE excluded.time END;
 $$;

@@ -323,8 +323,8 @@ class Metrics(MetricSet):
     index_documents = DeclaredMetric(
         Gauge,
         "Documents in the index: an estimate, within about 1 %; deleted ones count until they would have expired.",
-        "Far from the documents of one retention period: check `retention`. After a change of it the "
-        "count begins at 0, and is right again a lifetime later.",
+        "Far from the documents of one retention period: check `retention`. After a change of it or of "
+        "`retention_slack` the count begins at 0, and is right again a lifetime later.",
         "profile",
     )
     index_lost_timestamp_seconds = DeclaredMetric(

@@ -15,6 +15,8 @@ from streamdedup.index.values import Fingerprint, Opening
 ADVISORY_PARAMETERS = frozenset({"unicode"})
 #: Parameters that the version of the program decides, not the settings.
 VERSION_PARAMETERS = frozenset({"shingle_algorithm", "signature_algorithm", "layout"})
+#: Names of settings for a parameter that has another name.
+_SETTINGS = {"page_generation_ms": "retention plus retention_slack, in milliseconds,"}
 #: Seconds that the last rebuild of the index took: stored with the parameters, but not compared.
 REBUILT_S = "rebuilt_s"
 #: The parameter, with its value, that an index has if programs write it with ``library``; an index of daemons lacks it.
@@ -40,7 +42,8 @@ def mismatches(stored: Fingerprint, expected: Fingerprint) -> list[str]:
 def _difference(name: str, stored: Fingerprint, expected: Fingerprint) -> str:
     if name in VERSION_PARAMETERS:
         return f"{name} is {stored.get(name)} in the index and {expected.get(name)} in this version"
-    return f"{name} is {stored.get(name)!r} in the index and {expected.get(name)!r} in the settings"
+    setting = _SETTINGS.get(name, name)
+    return f"{setting} is {stored.get(name)!r} in the index and {expected.get(name)!r} in the settings"
 
 
 def compare_fingerprints(stored: Fingerprint, expected: Fingerprint) -> Opening:

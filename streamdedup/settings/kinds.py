@@ -16,6 +16,7 @@ import contextlib
 import json
 import math
 import re
+import tomllib
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
@@ -146,11 +147,11 @@ def parse_list(value: object) -> object:
 
 
 def parse_pairs(value: object) -> object:
-    """Parse JSON text; turn the table of ``op_values`` into pairs, ``{c = "upsert"}`` into ``[("c", "upsert")]``."""
+    """Parse TOML text; turn the table of ``op_values`` into pairs, ``{c = "upsert"}`` into ``[("c", "upsert")]``."""
     if isinstance(value, str):
         try:
-            value = json.loads(value)
-        except (ValueError, RecursionError):
+            value = tomllib.loads(f"pairs = {value.strip()}")["pairs"]
+        except (tomllib.TOMLDecodeError, RecursionError):
             raise ValueError("not a list of pairs") from None
     return list(value.items()) if isinstance(value, Mapping) else value
 

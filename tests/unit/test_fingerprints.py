@@ -62,6 +62,9 @@ def test_the_length_of_a_page_generation_belongs_to_an_index_of_pages_only():
     assert packed == {**sets, "bucket_layout": "packed", "page_generation_ms": 60_000}
     with pytest.raises(IndexMismatch, match="bucket_layout is 'sets' in the index and 'packed' in the settings"):
         compare_fingerprints(sets, packed)
+    longer = r"^retention plus retention_slack, in milliseconds, is 60000 in the index and 70000 in the settings\."
+    with pytest.raises(IndexMismatch, match=longer):
+        compare_fingerprints(packed, {**packed, "page_generation_ms": 70_000})
 
 
 def test_every_parameter_of_the_version_is_in_the_fingerprint_of_a_profile():

@@ -203,12 +203,14 @@ def load(changes: dict[str, object], **environ: str) -> Settings:
     return Settings.load(None, fixed | profile, environ)
 
 
-def test_operations_are_a_table_in_a_file_and_json_in_a_variable():
+def test_operations_are_written_in_a_variable_as_in_a_file():
     expected = (("c", "upsert"), ("d.e", "delete"))
-    variable = {"STREAMDEDUP_PROFILES__A__OP_VALUES": '{"c": "upsert", "d.e": "delete"}'}
+    variable = {"STREAMDEDUP_PROFILES__A__OP_VALUES": '{c = "upsert", "d.e" = "delete"}'}
     assert load({}, **variable).profiles["a"].op_values == expected
-    assert load({"op_values": '{"c": "upsert", "d.e": "delete"}'}).profiles["a"].op_values == expected
+    assert load({"op_values": ' {c = "upsert", "d.e" = "delete"} '}).profiles["a"].op_values == expected
     assert load({"op_values": dict(expected)}).profiles["a"].op_values == expected
+    with pytest.raises(SettingsError, match=r'such as \{c = "upsert", d = "delete"\}'):
+        load({"op_values": '{"c": "upsert"}'})
 
 
 @pytest.mark.parametrize("key", [JSON_ID.encode(), b'"a"'])
