@@ -18,9 +18,11 @@ RECIPES = tomllib.loads(re.search(r"### Envelopes\n.*?```toml\n(.*?)```", PAGE, 
 def settings_of(recipe: str) -> dict[str, str]:
     """Return the settings of a recipe, with the topic of the installation."""
     keys = {key: value for key, value in RECIPES[recipe].items() if key != "topics"}
-    texts = {key: value if isinstance(value, str) else json.dumps(value) for key, value in keys.items()}
-    texts["text_fields"] = ",".join(keys["text_fields"])
-    return {f"profiles.articles.{key}": value for key, value in texts.items()} | PATIENT
+    keys["text_fields"] = ",".join(keys["text_fields"])
+    if operations := keys.get("op_values"):
+        table = ", ".join(f'"{word}" = "{operation}"' for word, operation in operations.items())
+        keys["op_values"] = f"{{{table}}}"
+    return {f"profiles.articles.{key}": value for key, value in keys.items()} | PATIENT
 
 
 def produce(installation: Installation, records: list[envelopes.Envelope]) -> None:
