@@ -12,7 +12,7 @@ from structlog.testing import capture_logs
 
 from streamdedup import clock
 from streamdedup.cli import index as commands
-from streamdedup.daemon import rebuild
+from streamdedup.daemon import rebuild, rebuild_seeds
 from streamdedup.daemon.attempts import lineage_of
 from streamdedup.daemon.losses import Gap, Loss, find_losses, losses_between
 from streamdedup.daemon.metrics import REBUILD_KINDS
@@ -1274,6 +1274,17 @@ def test_the_lease_of_the_running_rebuild_is_extended_at_every_step(monkeypatch)
     assert max(later - earlier for earlier, later in itertools.pairwise(kept_at)) <= 20
 
 
+def test_a_rebuild_keeps_the_membership_once_an_interval(monkeypatch):
+    clock, kept_at = ManualClock(), []
+    monkeypatch.setattr(rebuild, "time", SimpleNamespace(monotonic=clock))
+    source = SimpleNamespace(keep_membership=lambda _timeout_s: kept_at.append(clock()))
+    tick = rebuild.keeping_membership(source, lambda: None)
+    for _ in range(10):
+        clock.now_s += 0.75
+        tick()
+    assert [later - earlier for earlier, later in itertools.pairwise(kept_at)] == [1.5] * 4
+
+
 def test_fences_progress_and_incarnations_are_steps_of_a_rebuild(monkeypatch):
     world, steps = World(BEFORE).run(), []
     index = MemoryIndex()
@@ -1478,7 +1489,10 @@ def test_entries_of_long_documents_are_not_held_at_once(monkeypatch):
     for name, at in ("y", 1), ("z", 2):
         document = structs.replace(a_document(name, positions[at]), incarnation="ab" * 8)
         seeds.add(an_alert(document, a_match("x", positions[0]), cluster_id="x"))
+    monkeypatch.setattr(rebuild_seeds, "_FULL", 2)
+    assert seeds.is_full
     seeds.write()
+    assert not seeds.is_full
     seeds.restore_incarnations(lambda: None)
     assert counts == [1] * 5
     stored = read(numbers[1:2], 1)[numbers[1]]

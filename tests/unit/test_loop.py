@@ -223,6 +223,19 @@ def test_a_record_that_is_too_large_for_the_memory_alone_becomes_a_dead_letter(m
     assert world.dead_letters() == [("0", 2, "too_large")]
 
 
+def test_a_version_that_is_too_large_for_the_memory_leaves_the_stored_version():
+    class Failing(Detector):
+        def prepare(self, documents):
+            if any(document.position.offset == 1 for document in documents):
+                raise MemoryError
+            return super().prepare(documents)
+
+    records = [Sent("a", OTHER_TEXT), Sent("a", TEXT), Sent("b", OTHER_TEXT)]
+    world = World(records, partitions=1, grown=False, make_detector=Failing)
+    restarted_after_memory_errors(world)
+    assert world.run().pairs() == [("a", "b")]
+
+
 @pytest.mark.parametrize(
     ("effect", "act"), [("insert_copies", store_fails), ("announce", store_fails), ("publish", broker_fails)]
 )

@@ -14,7 +14,7 @@ from streamdedup.daemon.health import JOINING_S, SPARE_S
 from streamdedup.daemon.lags import REFRESH_S, Lags
 from streamdedup.daemon.metrics import Awaited, Metrics
 from streamdedup.daemon.read_ahead import JOINING_POLL_S
-from streamdedup.errors import BrokerMisconfigured, Rejoin, StoreMisconfigured, StoreUnavailable
+from streamdedup.errors import BrokerMisconfigured, BrokerUnavailable, Rejoin, StoreMisconfigured, StoreUnavailable
 from streamdedup.kafka.protocols import Batch, Message, SourceStats
 from streamdedup.position import Partition
 from tests.simulation.server import NUMBERED
@@ -328,6 +328,19 @@ def test_the_lag_of_a_partition_begins_with_the_batch_in_progress_of_this_partit
     )
     shown.observe(source, SimpleNamespace(starts={first: 5, second: 90}))
     assert shown.shown == {first: 95, second: 10, other: 1}
+
+
+def test_ends_that_cannot_be_read_are_asked_for_once_an_interval():
+    shown, asked_at = Lags(Metrics(), CLOCK), []
+
+    def request_ends():
+        asked_at.append(CLOCK())
+        raise BrokerUnavailable("no leader")
+
+    for _ in range(4):
+        shown.refresh(SimpleNamespace(request_ends=request_ends))
+        CLOCK.now_s += REFRESH_S / 2
+    assert [later - earlier for earlier, later in itertools.pairwise(asked_at)] == [REFRESH_S]
 
 
 def test_the_summary_has_the_lag_also_while_the_daemon_waits(world, daemon, monkeypatch):
