@@ -59,6 +59,14 @@ def test_only_expired_values_make_room_in_memory():
     assert len(values.all_keys()) < 110
 
 
+def test_values_in_memory_are_examined_each_time_that_they_have_doubled():
+    now_ms = itertools.count()
+    values = ExpiringDict(10_000, lambda: next(now_ms))
+    for key in range(1_000):
+        values.set(key, 1)
+    assert next(now_ms) == 1_000 + 4  # at 100, 200, 400 and 800
+
+
 def test_an_index_in_memory_stays_bounded_on_an_endless_stream():
     now_ms = 0
     store = MemoryIndex(lifetime_ms=1_000, bucket_cap=2, now_ms=lambda: now_ms)

@@ -1,8 +1,13 @@
 """The memory of the fullest master, by which the daemon warns; rows of each call, and calls of each round trip."""
 
+import itertools
 from types import SimpleNamespace
 
+import pytest
+
+from streamdedup.errors import StoreMisconfigured
 from streamdedup.index.redis import scripts
+from streamdedup.index.redis.connection import _check_sentinels
 from streamdedup.index.redis.pairs import _FULL_CALL, _split_calls
 from streamdedup.index.redis.store import _fullest
 from streamdedup.index.values import StoreStats
@@ -32,3 +37,13 @@ def test_calls_of_several_round_trips_are_sent_once_and_in_order(monkeypatch):
 def test_each_call_is_filled_before_the_next_begins():
     calls = list(_split_calls([0] * (2 * _FULL_CALL + 5) + [1], [1] * (2 * _FULL_CALL + 6)))
     assert [(slot, len(rows)) for slot, rows in calls] == [(0, _FULL_CALL), (0, _FULL_CALL), (0, 5), (1, 1)]
+
+
+def test_one_sentinel_that_knows_the_master_is_enough():
+    sentinels = [SimpleNamespace(sentinel_masters=lambda names=names: names) for names in ({"index": {}}, {})]
+    for ordered in itertools.permutations(sentinels):
+        pool = SimpleNamespace(sentinel_manager=SimpleNamespace(sentinels=ordered), service_name="index")
+        _check_sentinels(pool)
+        pool.service_name = "other"
+        with pytest.raises(StoreMisconfigured, match="no Sentinel knows other; they know: index"):
+            _check_sentinels(pool)
