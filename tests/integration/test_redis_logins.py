@@ -7,9 +7,10 @@ import redis
 
 from streamdedup.errors import StoreMisconfigured, StoreUnavailable
 from streamdedup.index.redis.backend import RedisBackend
+from streamdedup.index.redis.credentials import login_of_provider
 from streamdedup.indexes import connect_backend
 from streamdedup.settings import Settings
-from tests import redis_sets
+from tests import redis_sets, token_login
 from tests.canaries import TLS
 from tests.servers import make_redis, wait_until
 from tests.token_login import ExpiringTokens
@@ -124,6 +125,14 @@ def test_a_provider_without_a_login_is_waited_for_and_its_words_are_not_repeated
     started, _ = own_redis
     with backend_of(url=started.url, credential_provider=f"tests.token_login:{provider}") as backend:
         assert f"redis.credential_provider gives no login: {error}" in refusal(backend, StoreUnavailable)
+
+
+def test_a_provider_is_made_once_for_all_logins(monkeypatch):
+    made = []
+    monkeypatch.setattr(token_login, "provider", lambda: made.append(token_login.Provider()) or made[-1])
+    login = login_of_provider("tests.token_login:provider")
+    assert [login.get_credentials()[0] for _ in range(2)] == [token_login.USER] * 2
+    assert len(made) == 1
 
 
 @pytest.mark.long
