@@ -1,5 +1,6 @@
 """Attempt ids ascend whatever happens to clocks and consumer groups."""
 
+import random
 import time
 
 import pytest
@@ -48,6 +49,14 @@ def test_a_lineage_is_later_than_those_before_although_the_clock_is_set_back(now
         lineages.add(lineage_of(attempt_id))
     assert least <= min(lineages) <= max(lineages) <= greatest
     assert len(lineages) > 1 or least == greatest, "two indexes whose clocks are behind have the same lineage"
+
+
+def test_a_lineage_is_later_than_the_one_before_whatever_its_random_part(monkeypatch):
+    monkeypatch.setattr(random, "randrange", lambda _count: 0)
+    ids = AttemptIds()
+    for lineage in range(1, 4):
+        ids.begin_lineage(0)
+        assert lineage_of(ids.next()) == lineage
 
 
 def test_the_first_attempt_in_an_index_begins_a_lineage():

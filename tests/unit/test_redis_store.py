@@ -4,9 +4,12 @@ import itertools
 from types import SimpleNamespace
 
 import pytest
+import redis
 
 from streamdedup.errors import StoreMisconfigured
+from streamdedup.index.backend import ServerFacts
 from streamdedup.index.redis import scripts
+from streamdedup.index.redis.backend import _server_facts
 from streamdedup.index.redis.connection import _check_sentinels
 from streamdedup.index.redis.pairs import _FULL_CALL, _split_calls
 from streamdedup.index.redis.store import _fullest
@@ -37,6 +40,26 @@ def test_calls_of_several_round_trips_are_sent_once_and_in_order(monkeypatch):
 def test_each_call_is_filled_before_the_next_begins():
     calls = list(_split_calls([0] * (2 * _FULL_CALL + 5) + [1], [1] * (2 * _FULL_CALL + 6)))
     assert [(slot, len(rows)) for slot, rows in calls] == [(0, _FULL_CALL), (0, _FULL_CALL), (0, 5), (1, 1)]
+
+
+def test_the_facts_of_a_server_have_its_memory_limit_if_there_is_one():
+    info = {"redis_version": "7.0.15", "used_memory": 5, "maxmemory_policy": "noeviction"}
+    facts = _server_facts("h:1", {**info, "maxmemory": 9})
+    assert facts == ServerFacts("h:1", "Redis 7.0.15", used_bytes=5, limit_bytes=9, eviction_policy="noeviction")
+    assert _server_facts("h:1", {**info, "maxmemory": 0}).limit_bytes is None
+
+
+def test_sentinels_whose_certificates_are_all_untrusted_are_a_wrong_setting():
+    def untrusted():
+        raise redis.ConnectionError("Error 1 connecting to h:1. [SSL: CERTIFICATE_VERIFY_FAILED] self-signed.")
+
+    def pool(*sentinels):
+        manager = SimpleNamespace(sentinels=[SimpleNamespace(sentinel_masters=ask) for ask in sentinels])
+        return SimpleNamespace(sentinel_manager=manager, service_name="index")
+
+    _check_sentinels(pool(untrusted, lambda: {"index": {}}))
+    with pytest.raises(StoreMisconfigured, match="certificate"):
+        _check_sentinels(pool(untrusted, untrusted))
 
 
 def test_one_sentinel_that_knows_the_master_is_enough():
