@@ -6,10 +6,12 @@ Reads files with ``streamdedup.corpora``, or the topic with ``ReaderToEnds``; wr
 
 import json
 import signal
+import sys
 import time
 from collections import defaultdict
 from collections.abc import Callable, Iterable, Iterator, Mapping
-from contextlib import ExitStack, suppress
+from contextlib import ExitStack
+from dataclasses import replace
 from functools import cache
 from typing import Annotated, Any, NamedTuple, TypeVar
 
@@ -35,10 +37,11 @@ from streamdedup.kafka.group_admin import read_committed_offsets
 from streamdedup.kafka.options import KafkaOptions
 from streamdedup.kafka.pace import Pace
 from streamdedup.kafka.producer import Feeder
+from streamdedup.kafka.protocols import Record
 from streamdedup.kafka.reader import ReaderToEnds
 from streamdedup.position import Partition
 from streamdedup.settings import Profile, Settings
-from streamdedup.wire import Decoder, ErrorCode, RegistryFormat
+from streamdedup.wire import Decoder, Document, ErrorCode, RegistryFormat
 from streamdedup.wire.formats.fields import Headers
 from streamdedup.wire.formats.json import repair_json
 from streamdedup.wire.formats.registry import KEY_ID_HEADER, Write
@@ -170,40 +173,60 @@ def _erase(settings: Settings, profile: Profile, topic: str, scope: str) -> None
     """Send a tombstone for each document of a topic whose last version is in a scope; memory has all ids and keys."""
     if profile.scope_field is None:
         raise SettingsError(f"--erase-scope: the profile of {topic} has no scope_field")
-    scopes: dict[str, str | None] = {}
+    is_in_scope: dict[str, bool] = {}
     keys: dict[str, tuple[bytes, Headers]] = {}
     partitions: dict[str, int] = {}  # of the last record: this client could choose another one by the key
-    decoder, options = topic_decoder(settings, profile), kafka_options(settings)
+    # The limit of a text may have been higher when the daemon indexed it.
+    decoder = replace(topic_decoder(settings, profile), max_text_bytes=sys.maxsize)
+    options, unreadable = kafka_options(settings), Reports("unreadable")
     require_topics(options, {topic: ("READ", "WRITE")})
     incarnations = cache(lambda: _incarnations(options, topic))
     with ReaderToEnds(reading_options(settings, topic)) as reader, decoder.batch():
-        for batch in reader.batches():
-            for record in batch.records:
-                with suppress(MessageError):  # the daemon made a dead letter of it
-                    # The time is 0, because the scope does not depend on the record time.
-                    document = decoder.decode(record.position, 0, record.key, record.value, record.headers)
-                    document_id = document.id
-                    if document_id == record.position.key:  # the group has the incarnation of the position
-                        incarnation = incarnations()[record.position.topic_partition]
-                        document_id = record.position._replace(incarnation=incarnation).key
-                    # An append has no scope: the document keeps the present one. A deletion sets None.
-                    if document.op != "append":
-                        scopes[document_id] = document.scope
-                    partitions[document_id] = record.position.partition
-                    if record.key is not None and "key" not in decoder.flaws(document, record.key, record.headers):
-                        keys[document_id] = record.key, record.headers  # the tombstone has the same bytes
+        for record, document in _documents(reader, decoder, unreadable):
+            document_id = document.id
+            if document_id == record.position.key:  # the group has the incarnation of the position
+                incarnation = incarnations()[record.position.topic_partition]
+                document_id = record.position._replace(incarnation=incarnation).key
+            # An append has no scope: the document keeps the present one. A deletion has None.
+            if document.op != "append":
+                # Where the daemon refused a text as too large, the index has the version before.
+                is_too_large = len(document.text.encode()) > profile.max_text_bytes
+                was_in_scope = is_in_scope.get(document_id, False)
+                is_in_scope[document_id] = document.scope == scope or (is_too_large and was_in_scope)
+            partitions[document_id] = record.position.partition
+            if record.key is not None and "key" not in decoder.flaws(document, record.key, record.headers):
+                keys[document_id] = record.key, record.headers  # the tombstone has the same bytes
     # Asks the registry once, and only if a document has no key.
     key_writer = cache(lambda: _require_writer(decoder.key_writer, f"{topic}-key"))
     with Feeder(options) as feeder:
-        for document_id in [document_id for document_id, last_scope in scopes.items() if last_scope == scope]:
+        for document_id in [document_id for document_id, is_erased in is_in_scope.items() if is_erased]:
             key, headers = keys.get(document_id) or (key_writer()(document_id), ())
             ids = [value for name, value in headers if name == KEY_ID_HEADER]
             schema_header = [(KEY_ID_HEADER, value) for value in ids[-1:] if value is not None]
             feeder.send(topic, key, None, headers=schema_header, partition=partitions[document_id])
     tell(f"{counted(feeder.delivered_count, 'tombstone')} sent to {topic}", err=True)
-    if unknown_count := len(partitions.keys() - scopes.keys()):
+    if unknown_count := len(partitions.keys() - is_in_scope.keys()):
         reason = f"{topic} has only appends to them, so their scope is unknown; delete those of the scope by id"
         tell(f"{counted(unknown_count, 'document')} left out: {reason}", err=True)
+    if unreadable.count:
+        reason = "unreadable with these settings and schemas; the index may still have their documents"
+        tell(f"{counted(unreadable.count, 'record')} left out: {reason}", err=True)
+        raise typer.Exit(EXIT_FAILED)
+
+
+def _documents(reader: ReaderToEnds, decoder: Decoder, unreadable: Reports) -> Iterator[tuple[Record, Document]]:
+    """Yield each record that is a document, with the document; report the others."""
+    for batch in reader.batches():
+        for lost in batch.unreadable:
+            unreadable.report(str(lost.position), lost.reason)
+        for record in batch.records:
+            try:
+                # The time is 0, because the scope does not depend on the record time.
+                document = decoder.decode(record.position, 0, record.key, record.value, record.headers)
+            except MessageError as error:
+                unreadable.report(str(record.position), str(error))
+            else:
+                yield record, document
 
 
 def _incarnations(options: KafkaOptions, topic: str) -> Mapping[Partition, int]:

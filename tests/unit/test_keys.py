@@ -25,10 +25,17 @@ from streamdedup.daemon.batch import BatchResult, decode_batch
 from streamdedup.daemon.metrics import Metrics
 from streamdedup.daemon.statistics import Statistics
 from streamdedup.detection.writing import IndexWriter
-from streamdedup.errors import BrokerMisconfigured, CorpusError, MessageError, SettingsError, StoreUnavailable
+from streamdedup.errors import (
+    EXIT_FAILED,
+    BrokerMisconfigured,
+    CorpusError,
+    MessageError,
+    SettingsError,
+    StoreUnavailable,
+)
 from streamdedup.findings import Level
 from streamdedup.index.memory import MemoryIndex
-from streamdedup.kafka.protocols import Batch, CommittedOffset, Record
+from streamdedup.kafka.protocols import Batch, CommittedOffset, Record, Unreadable
 from streamdedup.position import Partition, Position
 from streamdedup.settings import Settings
 from streamdedup.wire import Decoder, Document, ErrorCode
@@ -573,9 +580,9 @@ class Sink:
 
 @pytest.fixture
 def produced(monkeypatch, tmp_path):
-    def run(*arguments, settings="", records=()):
+    def run(*arguments, settings="", records=(), unreadable=(), exit_code=0):
         sent = []
-        reader = SimpleNamespace(batches=lambda: iter([Batch(tuple(records))]))
+        reader = SimpleNamespace(batches=lambda: iter([Batch(tuple(records), tuple(unreadable))]))
         monkeypatch.setattr(produce, "Feeder", lambda _options, **_how: Sink(sent))
         monkeypatch.setattr(produce, "ReaderToEnds", lambda _options: nullcontext(reader))
         monkeypatch.setattr(produce, "require_topics", lambda _options, needed: run.needed_rights.append(needed))
@@ -583,7 +590,7 @@ def produced(monkeypatch, tmp_path):
         servers = 'kafka.bootstrap_servers = "h:1"\nredis.url = "redis://h"\nredis.allow_plaintext = true\n'
         config.write_text(f'{servers}[profiles.a]\ntopics = ["articles"]\n{settings}', encoding="utf-8")
         done = CliRunner().invoke(cli.app, ["produce", *arguments, "--topic", "articles", "--config", str(config)])
-        assert done.exit_code == 0, done.output
+        assert done.exit_code == exit_code, done.output
         run.stderr = done.stderr
         return sent
 
@@ -630,9 +637,11 @@ def test_an_erased_scope_gets_the_keys_that_its_documents_have_else_keys_in_thei
         for name, scope in zip("abcd", "xxxy", strict=True)
     }
     records = records_of(
-        (b'{ "id" : "a" }', values["a"]), (None, values["b"]), (b'{"id":"z"}', values["c"]), (b"", b"{")
+        (b'{ "id" : "a" }', values["a"]),
+        (None, values["b"]),
+        (b'{"id":"z"}', values["c"]),
+        (b'{"id":"d"}', values["d"]),
     )
-    records += records_of((b'{"id":"d"}', values["d"]))
     forwarded = ("__key_schema_id", b"\0\0\0\0\6")
     records[0] = structs.replace(records[0], headers=(forwarded, schema_id, ("other", b"x")))
     settings = 'scope_field = "scope"\nkey_format = "json"\nkey_field = "id"'
@@ -678,6 +687,33 @@ def test_an_erased_scope_has_continued_documents_but_none_that_was_deleted_or_le
     )
     sent = produced("--erase-scope", "x", settings='scope_field = "scope"', records=records)
     assert [key for key, *_ in sent] == [b"a"]
+
+
+def test_a_text_above_the_limit_counts_as_a_possible_last_version_in_an_erased_scope(produced):
+    large = [json.dumps({"text": "a" * 99, "scope": scope}).encode() for scope in "xy"]
+    records = records_of(
+        (b"indexed-under-a-higher-limit", large[0]),
+        (b"refused-in-another-scope", b'{"text":"a","scope":"x"}'),
+        (b"refused-in-another-scope", large[1]),
+        (b"left", b'{"text":"a","scope":"x"}'),
+        (b"left", b'{"text":"a","scope":"y"}'),
+        (b"left", large[1]),
+    )
+    sent = produced("--erase-scope", "x", settings='scope_field = "scope"\nmax_text_bytes = "50B"', records=records)
+    assert [key for key, *_ in sent] == [b"indexed-under-a-higher-limit", b"refused-in-another-scope"]
+
+
+def test_records_that_cannot_be_read_for_an_erasure_are_told_and_the_exit_code_is_1(produced):
+    records = records_of((b"a", b'{"text":"a","scope":"x"}'), (b"b", b'{"title":"a","scope":"x"}'))
+    unreadable = [Unreadable(Position("articles", 0, 9), "wrong checksum")]
+    settings = 'scope_field = "scope"'
+    sent = produced(
+        "--erase-scope", "x", settings=settings, records=records, unreadable=unreadable, exit_code=EXIT_FAILED
+    )
+    assert [key for key, *_ in sent] == [b"a"]
+    assert "unreadable: articles:0:1: no text: `text` missing or null" in produced.stderr
+    assert "unreadable: articles:0:9: wrong checksum" in produced.stderr
+    assert "2 records left out: unreadable with these settings and schemas" in produced.stderr
 
 
 def test_the_rights_to_send_are_asked_for_before_anything_is_read_or_sent(produced, tmp_path):

@@ -21,6 +21,7 @@ from uuid import UUID
 
 import fastavro
 import pytest
+import typer
 from confluent_kafka.schema_registry import SchemaRegistryClient, header_schema_id_serializer
 from confluent_kafka.schema_registry.avro import AvroSerializer
 from confluent_kafka.serialization import MessageField, SerializationContext
@@ -279,10 +280,15 @@ def unknown_topic(answers, url, monkeypatch):
 def test_commands_ask_once_for_an_unknown_schema_over_one_connection(answers, unknown_topic):
     profile = SimpleNamespace(topics=("articles",), scope_field="scope")
     decoders = {"articles": unknown_topic}
+
+    def erase():
+        with pytest.raises(typer.Exit):  # no record can be read
+            produce._erase(None, profile, "articles", "x")
+
     letters = [DeadLetter(structs.replace(r, headers=((f"{PREFIX}topic", b"articles"),))) for r in UNKNOWN]
     for command in (
         lambda: dlq._show(letters, decoders, as_json=False),
-        lambda: produce._erase(None, profile, "articles", "x"),
+        erase,
         lambda: list(topic_reading.newest_documents(None, profile, 0.0, 4)),
     ):
         answers.asked.clear()
