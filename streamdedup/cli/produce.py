@@ -94,12 +94,14 @@ def produce(  # noqa: PLR0913  one argument per option
     profile = _topic_profile(settings, topic)
     if bool(files) == (erase_scope is not None):
         raise SettingsError("produce sends files, or tombstones with --erase-scope: give one of the two")
+    columns = Columns(id_column, tuple(text_column or ()), source_column, published_at_column)
     if erase_scope is not None:
+        if rate or limit or skip_unreadable or corpus_format != "auto" or columns:
+            raise SettingsError("--erase-scope goes with --topic, --config and --set alone; leave other options out")
         _erase(settings, profile, topic, erase_scope)
         return
     # Files are JSON or tables; the topic may have another format.
     decoder, writers = file_decoder(profile), _writers(topic_decoder(settings, profile), topic)
-    columns = Columns(id_column, tuple(text_column or ()), source_column, published_at_column)
     readers = [
         (file, CorpusReader(file, format=corpus_format, decoder=decoder, columns=columns)) for file in files or ()
     ]

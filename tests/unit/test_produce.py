@@ -10,11 +10,13 @@ from streamdedup.cli import produce
 from streamdedup.cli.collection import FileEntries
 from streamdedup.cli.produce import _records, _Writers
 from streamdedup.corpora.reader import CorpusReader
-from streamdedup.errors import CorpusError, DecodeError
+from streamdedup.errors import CorpusError, DecodeError, SettingsError
 from streamdedup.kafka import compat
 from streamdedup.kafka.options import KafkaOptions
 from streamdedup.kafka.pace import Pace
 from streamdedup.wire import Decoder, ErrorCode
+
+SETTINGS = ["kafka.bootstrap_servers=h:2", "redis.url=redis://localhost:1", "profiles.articles.topics=articles"]
 
 
 def a_key_of_digits(document_id):
@@ -45,9 +47,17 @@ def test_a_limit_may_be_any_number(tmp_path, monkeypatch, capsys):
     path = tmp_path / "d.jsonl"
     path.write_text('{"id": "1", "text": "x"}\n')
     monkeypatch.setattr(produce, "_send", lambda _options, _topic, records, _pace: (len(list(records)), 0, False))
-    settings = ["kafka.bootstrap_servers=h:2", "redis.url=redis://localhost:1", "profiles.articles.topics=articles"]
-    produce.produce([str(path)], topic="articles", assignments=settings, limit=10**20)
+    produce.produce([str(path)], topic="articles", assignments=SETTINGS, limit=10**20)
     assert "1 record sent" in capsys.readouterr().err
+
+
+@pytest.mark.parametrize(
+    "option",
+    [{"rate": 1.0}, {"limit": 1}, {"corpus_format": "csv"}, {"published_at_column": "a"}, {"skip_unreadable": True}],
+)
+def test_options_for_files_are_refused_beside_an_erasure(option):
+    with pytest.raises(SettingsError, match="--erase-scope goes with"):
+        produce.produce(topic="articles", assignments=SETTINGS, erase_scope="x", **option)
 
 
 @pytest.mark.parametrize(("where", "stored_count"), [("send", 1), ("read", 0)])
