@@ -148,26 +148,29 @@ def _send(
 
     def interrupt(*_: object) -> None:
         nonlocal is_interrupted
-        # The first waits for the end of `send`, which may have given the client a record that it does not count yet.
+        # The first waits for the end of `send`, which may have given the client a record that it does not count yet, or
+        # of the flush.
         if is_interrupted or not is_sending:
             raise KeyboardInterrupt
         is_interrupted = True
 
-    with Feeder(options, on_too_large=too_large.report) as feeder, ExitStack() as stack:
+    with ExitStack() as stack:
         # Not callable where it is ignored, as in the background of a script.
         if callable(earlier_handler := signal.getsignal(signal.SIGINT)):
             stack.callback(signal.signal, signal.SIGINT, earlier_handler)
             signal.signal(signal.SIGINT, interrupt)
-        try:
-            for name, key, value in records:
-                pace.wait()
-                is_sending = True
-                feeder.send(topic, key, value, name=name)
-                is_sending = False
-                if is_interrupted:
-                    break
-        except KeyboardInterrupt:
-            is_interrupted = True  # not raised: the feeder flushes at its end, and `produce` reports before it raises
+        with Feeder(options, on_too_large=too_large.report) as feeder:
+            try:
+                for name, key, value in records:
+                    pace.wait()
+                    is_sending = True
+                    feeder.send(topic, key, value, name=name)
+                    is_sending = False
+                    if is_interrupted:
+                        break
+            except KeyboardInterrupt:
+                is_interrupted = True  # not raised: `produce` reports before it raises
+            is_sending = True  # the feeder flushes at its end
     return feeder.delivered_count, too_large.count, is_interrupted
 
 

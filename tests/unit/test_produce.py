@@ -60,7 +60,7 @@ def test_options_for_files_are_refused_beside_an_erasure(option):
         produce.produce(topic="articles", assignments=SETTINGS, erase_scope="x", **option)
 
 
-@pytest.mark.parametrize(("where", "stored_count"), [("send", 1), ("read", 0)])
+@pytest.mark.parametrize(("where", "stored_count"), [("send", 1), ("read", 0), ("flush", 3)])
 def test_ctrl_c_ends_it_at_once_and_a_record_that_the_client_has_taken_is_counted(monkeypatch, where, stored_count):
     def stop(place):
         if place == where:
@@ -75,7 +75,7 @@ def test_ctrl_c_ends_it_at_once_and_a_record_that_the_client_has_taken_is_counte
             stop("read")
             yield f"{at}", None, b"x"
 
-    client = SimpleNamespace(send=send, flush=lambda **_: None, close=lambda **_: None)
+    client = SimpleNamespace(send=send, flush=lambda **_: stop("flush"), close=lambda **_: None)
     monkeypatch.setattr(compat, "build", lambda *_: client)
     monkeypatch.setattr(produce, "require_topics", lambda *_: None)
     options = KafkaOptions(bootstrap_servers="h:1", group_id="g", topics=("t",), transactional_id="x")
