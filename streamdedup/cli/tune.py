@@ -6,6 +6,7 @@ results, and ``applied_settings`` writes the recommendation. A new option is a f
 """
 
 import contextlib
+import os
 import sys
 from collections.abc import Callable
 from dataclasses import dataclass, replace
@@ -74,6 +75,8 @@ def tune(
     plan = _plan(options, study, apply)
     render_page = None if report is None else _report_page()
     if apply is not None:
+        if report is not None and os.path.realpath(report) == os.path.realpath(apply):
+            raise SettingsError(f"--report {report}: --apply writes this file; name another one")
         check_target(apply, options.profile_name, options.config)
     with contextlib.ExitStack() as stack:
         entries = first_versions(options.entries(plan.profile, "tune"))
