@@ -27,9 +27,16 @@ class _RawBatch(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     texts: list[msgspec.Raw]
 
 
+class _Id(msgspec.Struct):
+    """The id of a body; other fields are skipped."""
+
+    id: str | None = None
+
+
 _lookup_decoder = msgspec.json.Decoder(LookupRequest)
 _compare_decoder = msgspec.json.Decoder(CompareRequest)
 _batch_decoder = msgspec.json.Decoder(_RawBatch)
+_id_decoder = msgspec.json.Decoder(_Id)
 
 
 def check_content_type(content_type: str) -> None:
@@ -78,7 +85,10 @@ def decode_batch(body: bytes) -> list[bytes]:
     if not 1 <= len(texts) <= MAX_BATCH_TEXTS:
         detail = f"a batch has 1 to {MAX_BATCH_TEXTS} texts, not {len(texts):,}"
         raise RequestProblem("invalid-field", detail, field="texts")
-    return [bytes(text) for text in texts]
+    with_nulls = _batch_decoder.decode(repair_json(body, b"u0000")).texts
+    return [
+        _repaired(bytes(text), bytes(text_with_nulls)) for text, text_with_nulls in zip(texts, with_nulls, strict=True)
+    ]
 
 
 def decode_path_id(encoded: str) -> str:
@@ -92,10 +102,9 @@ def decode_path_id(encoded: str) -> str:
 
 
 def check_id(document_id: str, field: str) -> None:
-    try:
-        mistake = id_mistake(document_id, len(document_id.encode()))
-    except UnicodeEncodeError:
-        mistake = "contains half of a surrogate pair"
+    mistake = id_mistake(document_id, len(document_id.encode()))
+    if "\0" in document_id:  # `_repaired` may have made it of half a pair
+        mistake = "contains half of a surrogate pair, or a control character"
     if mistake is not None:
         raise RequestProblem("invalid-field", f"the id {mistake}", field=field)
 
@@ -109,10 +118,24 @@ def _decode(decoder: msgspec.json.Decoder[T], body: bytes) -> T:
     except msgspec.ValidationError as error:
         raise _invalid(error) from None
     except ValueError as error:
-        repaired = repair_json(body)
+        repaired = _repaired(repair_json(body), repair_json(body, b"u0000"))
         if repaired == body:
             raise RequestProblem("malformed-json", str(error)) from None
     return _decode(decoder, repaired)
+
+
+def _repaired(text: bytes, with_nulls: bytes) -> bytes:
+    """Return JSON with U+FFFD or NUL for half surrogate pairs: the latter for an id, because no id may have a NUL.
+
+    With U+FFFD two ids could become one, and the request would be about another document.
+    """
+    if text == with_nulls:
+        return text
+    try:
+        document_id = _id_decoder.decode(with_nulls).id
+    except ValueError:  # the decoder of the request reports it
+        return text
+    return with_nulls if document_id is not None and "\0" in document_id else text
 
 
 def _invalid(error: msgspec.ValidationError) -> RequestProblem:

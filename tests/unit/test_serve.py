@@ -168,6 +168,16 @@ class TestLookup:
         response = service.client.post(LOOKUP, content=body, headers={"content-type": "application/json"})
         assert response.json()["matches"][0]["similarity"] == 1.0
 
+    def test_half_a_surrogate_pair_in_an_id_is_refused_because_the_id_would_become_another_one(self, service):
+        service.add(("d\ufffd", TEXT))
+        body, headers = json.dumps({"text": TEXT, "id": "d\ud800"}).encode(), {"content-type": "application/json"}
+        for path in (LOOKUP, "/v1/profiles/articles/compare"):
+            response = service.client.post(path, content=body, headers=headers)
+            assert "half of a surrogate pair" in check_problem(response, "invalid-field", field="id")["detail"]
+        batch = b'{"texts": [%b, {"text": "amber \\ud800"}]}' % body
+        results = service.client.post(LOOKUP + ":batch", content=batch, headers=headers).json()["results"]
+        assert [result.get("problem", {}).get("field") for result in results] == ["id", None]
+
     def test_a_batch_answers_each_text_and_a_mistake_spoils_no_other(self, service):
         service.add(("d0", TEXT))
         texts = [{"text": TEXT}, {}, {"text": 3}, {"text": TEXT, "limit": 0}, 7, {"text": "z" * 2_001}, {"text": NEAR}]
