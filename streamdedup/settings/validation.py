@@ -4,7 +4,7 @@
 
 In each table pydantic checks the single values. Wrong values are reported and removed; then the remaining values are
 checked for contradictions. So no mistake hides another, as it would if pydantic also looked for contradictions: it does
-so only when all values are valid. No text repeats a secret, the value of an unknown key, or a password in an address.
+so only when all values are valid. No text repeats a secret, the value of an unknown key, or a secret in an address.
 """
 
 import re
@@ -27,8 +27,9 @@ from streamdedup.settings.sources import Sources
 _PLACEHOLDERS = {"bootstrap_servers": "localhost:9092", "topics": "topic"}
 #: Longest part of a wrong value that a message repeats.
 _SHOWN_CHARACTERS = 60
-#: User and password inside an address, behind its scheme. A password may have any character.
-_USERINFO = re.compile(r"^([\w+.-]+://)?.*@", re.DOTALL)
+#: Parts of an address that may be secret: user and password behind the scheme, query, fragment. A password may have any
+#: character, so an address with an `@` behind a `?` or `#` is secret as a whole.
+_SECRET_PARTS = re.compile(r"^([\w+.-]+://)?(?:.*[?#].*@.*|.*(?=@))|(?<=[?#]).+", re.DOTALL)
 
 _AnySection = TypeVar("_AnySection", bound=Section)
 
@@ -142,7 +143,7 @@ def _describe_value(declared: FieldInfo, error: ErrorDetails) -> tuple[str, str]
 
 
 def shown(value: Any) -> str:
-    """Return a wrong value for a message: short, without passwords inside addresses."""
+    """Return a wrong value for a message: short, without the secret parts of an address."""
     if isinstance(value, bool):
         return str(value).lower()
     if isinstance(value, int) and abs(value) >= 10**_SHOWN_CHARACTERS:  # Python writes no number of over 4,300 digits
@@ -150,6 +151,6 @@ def shown(value: Any) -> str:
     if isinstance(value, int | float):
         return str(value)
     if isinstance(value, str):
-        text = write_text(_USERINFO.sub(r"\1***@", value))
+        text = write_text(_SECRET_PARTS.sub(r"\1***", value))
         return text if len(text) <= _SHOWN_CHARACTERS else f'{text[:_SHOWN_CHARACTERS]}..."'
     return {dict: "a table", list: "a list", tuple: "a list", type(None): "nothing"}.get(type(value), "the value")
