@@ -34,7 +34,7 @@ class Api(Section):
     """Port of `host`; with 0 the system chooses one."""
     tokens_file: File = None
     """File with the bearer tokens that are accepted, one in each line, each of at least 22 characters; several for
-    rotation. Read again when it changes. Required where other machines can reach `host`."""
+    rotation. Only `serve` reads it, and again when it changes. Required where other machines can reach `host`."""
     allow_anonymous: Flag = False
     """Allow requests without a token on any address, although everybody who reaches it can look up texts. Needs
     `allowed_hosts`."""

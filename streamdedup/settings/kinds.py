@@ -15,6 +15,7 @@ Two types of pydantic 2.14 guess, so no key has them: ``ByteSize`` reads "1,5MiB
 import contextlib
 import json
 import math
+import os
 import re
 import tomllib
 from collections.abc import Callable, Iterable, Mapping
@@ -208,6 +209,13 @@ def parse_host(host: str) -> str:
     return address
 
 
+def _possible_path(path: Path | None) -> Path | None:
+    """Return a path; ``ValueError`` for a NUL character or a lone surrogate, which no path has."""
+    if path is not None and b"\0" in os.fsencode(path):
+        raise ValueError("not a path")
+    return path
+
+
 def write_list(value: Iterable[str]) -> str:
     return f"[{', '.join(write_text(item) for item in value)}]"
 
@@ -269,6 +277,6 @@ Host = Annotated[
 OptionalText = Annotated[str | None, Field(min_length=1), Kind("a text that is not empty")]
 #: One word of a fixed list, declared as a Literal.
 WORD = Kind("one of the words")
-File = Annotated[Path | None, Kind("the path of a file", is_path=True)]
+File = Annotated[Path | None, AfterValidator(_possible_path), Kind("the path of a file", is_path=True)]
 #: A text that is never shown.
 Secret = Annotated[SecretStr | None, Field(min_length=1), Kind("a text that is not empty", lambda _value: '"***"')]
