@@ -14,6 +14,7 @@ from typing import Final, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
+from streamdedup.corpora import shown_name
 from streamdedup.detection.model import DetectorOptions
 from streamdedup.detection.suppression import Suppression, source_key
 from streamdedup.evaluation.misses import Miss, MissClassifier, near_duplicates
@@ -71,7 +72,7 @@ class Evaluation:
 
     @property
     def truth(self) -> str:
-        return "all pairs, by an exact join" if self.truth_file is None else str(self.truth_file)
+        return "all pairs, by an exact join" if self.truth_file is None else shown_name(str(self.truth_file))
 
     @property
     def documents_per_second(self) -> float | None:

@@ -2,6 +2,7 @@
 
 import gzip
 import json
+import os
 
 import pytest
 
@@ -247,6 +248,12 @@ def test_the_truth_may_come_from_a_file(results, corpus, tmp_path):
     assert result["missed_examples"] == [
         {"id1": "a", "id2": "d", "similarity": 0.0, "reason": "similarity below the threshold"}
     ]
+
+
+def test_the_name_of_the_truth_need_not_be_utf8(run, corpus, tmp_path):
+    output, truth = tmp_path / "output.txt", judged(tmp_path / os.fsdecode(b"p\xff.tsv"), "a\tb\n")
+    assert run("evaluate", corpus, *truth, "--output", output)[0] == 0
+    assert r"p\udcff.tsv" in output.read_text(encoding="utf-8")
 
 
 def test_the_recall_of_a_truth_from_a_file_counts_all_of_its_pairs(run, corpus, tmp_path):
