@@ -227,6 +227,7 @@ def test_ids_are_never_taken_for_markup_or_control_sequences():
     alert = replace(ALERT, document=a_document("[red]x\x1b[31m", PLACE))
 
     assert "[red]x [31m ~ old-1" in rendered(match_line(alert, MATCH))
+    assert alert_lines(suppressed={"\x1b[2J": 1})[1:] == ["          not alerted: 1  [2J"]
 
 
 @pytest.mark.parametrize("time_ms", [-(10**17), 10**17])

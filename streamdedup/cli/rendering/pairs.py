@@ -109,7 +109,9 @@ class AlertView:
         if alert.cluster_sources:
             print_line(self.console, _spread_line(alert, self.time_format))
         if alert.suppressed:
-            print_line(self.console, Text(f"          not alerted: {listed_counts(alert.suppressed)}", "dim"))
+            print_line(
+                self.console, Text(f"          not alerted: {printable(listed_counts(alert.suppressed))}", "dim")
+            )
         if not alert.complete:
             print_line(self.console, Text(INCOMPLETE, "yellow"))
 
