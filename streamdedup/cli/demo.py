@@ -23,7 +23,7 @@ from streamdedup.cli.demo_run import SAMPLE, DemoOptions, DemoRun
 from streamdedup.cli.demo_servers import DemoServers, ignore_signals, raise_on_signals, running_servers
 from streamdedup.cli.guards import is_interactive
 from streamdedup.cli.rendering.differences import GAP
-from streamdedup.cli.rendering.terminal import make_console, print_line, print_rows
+from streamdedup.cli.rendering.terminal import has_colours, make_console, print_line, print_rows
 from streamdedup.errors import SettingsError
 
 #: Default rate, in documents per second: the demo takes half a minute.
@@ -98,7 +98,7 @@ def _introduce(options: DemoOptions, console: Console, servers: DemoServers) -> 
     console.print()
     if options.diff:
         # As `rendering.pairs` marks differences, with colours or without.
-        new, old = ("green", "red") if console.color_system else ("{+this way+}", "[-this way-]")
+        new, old = ("green", "red") if has_colours(console) else ("{+this way+}", "[-this way-]")
         print_line(
             console,
             Text(

@@ -3,6 +3,7 @@
 import sys
 from contextlib import ExitStack, nullcontext
 from functools import partial
+from io import StringIO
 from types import SimpleNamespace
 
 import pytest
@@ -55,6 +56,16 @@ def run_demo(tmp_path, monkeypatch):
         return len(sent)
 
     return run
+
+
+@pytest.mark.parametrize(("no_color", "mark"), [(True, "{+this way+}"), (False, "green")])
+def test_the_demo_explains_the_marks_that_the_terminal_shows(no_color, mark):
+    console = Console(file=StringIO(), width=200, force_terminal=True, color_system="256", no_color=no_color)
+    daemon = SimpleNamespace(config_path="c", log_path="l", url=str)
+    names = {"redis": SimpleNamespace(url="r"), "broker": SimpleNamespace(bootstrap_servers="k"), "service": None}
+    options = DemoOptions(pace=0, diff=True, keep=False, open_page=False)
+    demo._introduce(options, console, SimpleNamespace(daemon=daemon, **names))
+    assert f"marked {mark}" in console.file.getvalue()
 
 
 def test_a_slow_pace_is_no_stall(run_demo):

@@ -230,6 +230,15 @@ def test_ids_are_never_taken_for_markup_or_control_sequences():
     assert alert_lines(suppressed={"\x1b[2J": 1})[1:] == ["          not alerted: 1  [2J"]
 
 
+@pytest.mark.parametrize(("no_color", "mark"), [(True, "{+Boats+}"), (False, "Boats")])
+def test_brackets_mark_differences_where_the_terminal_shows_no_colours(no_color, mark):
+    console = Console(file=io.StringIO(), width=100, force_terminal=True, color_system="256", no_color=no_color)
+    AlertView(console, lambda name, *_: Side(name, PLACE, "Boats run" if name == "new-1" else "Ferries run")).show(
+        ALERT
+    )
+    assert mark in re.split(r"\x1b\[[0-9;]*m| ", console.file.getvalue())
+
+
 @pytest.mark.parametrize("time_ms", [-(10**17), 10**17])
 def test_a_time_beyond_the_calendar_is_no_reason_to_stop(time_ms):
     assert local_time(time_ms / 1000, "%H:%M") == "?"

@@ -17,7 +17,7 @@ from rich.text import Text
 
 from streamdedup.cli.rendering.differences import GAP, Comparison, Piece, compare
 from streamdedup.cli.rendering.safe_text import printable
-from streamdedup.cli.rendering.terminal import TIME_FORMAT, local_time, print_line
+from streamdedup.cli.rendering.terminal import TIME_FORMAT, has_colours, local_time, print_line
 from streamdedup.counts import listed_counts
 from streamdedup.index.values import CLUSTER_SIZE_CAP
 from streamdedup.position import Position
@@ -103,7 +103,7 @@ class AlertView:
                 print_line(self.console, _caption_line("old", match))
             if new is not None and self.fetch is not None:
                 old = self.fetch(match.id, match.digest, match.position)
-                self.console.print(side_by_side(new, old, coloured=self.console.color_system is not None))
+                self.console.print(side_by_side(new, old, coloured=has_colours(self.console)))
                 self.console.print()
         self._show_first(alert)
         if alert.cluster_sources:

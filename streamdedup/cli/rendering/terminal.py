@@ -34,6 +34,11 @@ def make_console() -> Console:
     return console
 
 
+def has_colours(console: Console) -> bool:
+    """Tell whether a console shows colours: with ``NO_COLOR`` in the environment rich keeps its colour system."""
+    return console.color_system is not None and not console.no_color
+
+
 def print_rows(console: Console, rows: Mapping[str, str]) -> None:
     """Print an empty line, then a line for each row: its name in a column of 13, and its text."""
     console.print()
