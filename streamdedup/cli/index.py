@@ -356,8 +356,9 @@ def unfence(config: ConfigOption = None, assignments: SetOption = None, yes: Yes
     settings = load_settings(config, assignments)
     require_confirmable("lets a daemon that still runs write beside its successor", yes=yes)
     partition_counts = require_topics(kafka_options(settings))
-    refuse_members(settings, "There is no way around: the index could not tell a daemon from its successor")
     confirm(f"Let the group {settings.kafka.group_id} write to its index again, with generations from 1?", yes=yes)
+    # Last, because a supervisor may start a daemon while the user is asked.
+    refuse_members(settings, "There is no way around: the index could not tell a daemon from its successor")
     with connect_backend(settings) as backend:
         for name, profile in settings.profiles.items():
             profile_index = backend.index(name)

@@ -886,6 +886,24 @@ def test_all_partitions_of_all_topics_are_unfenced(monkeypatch):
     assert unfenced == [("p", "a", 0), ("p", "b", 0), ("p", "b", 1), ("q", "c", 0)]
 
 
+def test_no_partition_is_unfenced_where_a_daemon_started_while_the_user_was_asked(monkeypatch):
+    members = []
+
+    def refuse_members(*_arguments):
+        if members:
+            raise StreamdedupError("daemons are running")
+
+    patched_commands(
+        monkeypatch,
+        require_topics=lambda _options: {"a": 1, "b": 2, "c": 1},
+        confirm=lambda _question, **_options: members.append("daemon"),
+        refuse_members=refuse_members,
+        connect_backend=lambda _settings: pytest.fail("the index is used"),
+    )
+    with pytest.raises(StreamdedupError, match="daemons are running"):
+        commands.unfence()
+
+
 def test_a_rebuild_of_an_index_without_losses_gives_up_the_lease_and_deletes_nothing():
     calls = []
     staging = SimpleNamespace(take_lease=lambda: calls.append("take"), abandon=lambda: calls.append("abandon"))
