@@ -1,5 +1,7 @@
 """The dead-letter breaker: how many dead letters pass, and when it opens."""
 
+import contextlib
+
 import pytest
 from hypothesis import example, given
 from hypothesis import strategies as st
@@ -7,7 +9,7 @@ from hypothesis import strategies as st
 from streamdedup.daemon.batch import FailedRecord
 from streamdedup.daemon.breaker import BreakerOptions, DeadLetterBreaker
 from streamdedup.errors import DeadLetterBurst, DecodeError
-from streamdedup.kafka.protocols import Batch, Record
+from streamdedup.kafka.protocols import Batch, Record, Unreadable
 from streamdedup.position import Position
 from streamdedup.wire.dead_letters import Failure, Stage
 
@@ -64,6 +66,18 @@ def test_the_example_is_a_record_of_the_topic_that_has_too_many():
     batch = Batch((*other[0].records, *bad[0].records))
     with pytest.raises(DeadLetterBurst, match=r"3 not_json in this batch; articles:0:7: not JSON\)"):
         DeadLetterBreaker(BreakerOptions(2, 10)).check(batch, [*other[1], *bad[1]])
+
+
+def test_unreadable_records_of_earlier_batches_count():
+    breaker = DeadLetterBreaker(BreakerOptions(1, 10))
+    for offset in range(2):
+        position = Position("articles", 0, offset)
+        batch = Batch(unreadable=(Unreadable(position, "damaged"),))
+        failure = Failure.of(DecodeError("unreadable", "damaged"), Stage.READ)
+        failed = [FailedRecord(Record(position, -1, None, None), failure)]
+        with pytest.raises(DeadLetterBurst) if offset else contextlib.nullcontext():
+            breaker.check(batch, failed)
+        breaker.remember(batch, failed)
 
 
 def test_without_a_limit_any_number_passes():

@@ -14,6 +14,7 @@ from hypothesis import strategies as st
 from streamdedup.detection import appending, candidates, comparison, entry_chunks, lifecycle, preparation
 from streamdedup.detection.candidates import STORM_CANDIDATES, BucketHits, promising_candidates
 from streamdedup.detection.entry_chunks import read_chunks, weight_bytes
+from streamdedup.detection.lifecycle import incarnation_after
 from streamdedup.detection.limits import ReachedLimits
 from streamdedup.detection.lookup import IndexLookup, LookupQuery
 from streamdedup.detection.model import Skip, document_number
@@ -305,6 +306,16 @@ class TestReplays:
         replayed = stream.index(a_document("a", TEXT, 0, time_ms=9000))
         assert [match.id for detection in replayed.detections for match in detection.matches] == []
         assert replayed.accepted_count == 1
+
+    def test_a_redelivery_in_another_partition_has_the_time_of_the_stored_document(self):
+        stream = Stream(replace(OPTIONS, window_ms=1000))
+        stream.index(a_document("a", TEXT, 0, time_ms=5000), a_document("b", TEXT, 1, time_ms=7000))
+        stream.index(a_document("a", TEXT, 0, partition=1, time_ms=7100))
+        assert not stream.pairs
+
+    def test_deletions_at_one_offset_of_two_incarnations_of_a_topic_begin_two_incarnations(self):
+        deletion = Position("articles", 0, 7)
+        assert incarnation_after(deletion) != incarnation_after(deletion._replace(incarnation=1))
 
     def test_pairs_claimed_at_a_position_are_emitted_although_another_partition_has_inserted_its_content(self, stream):
         stream.index(a_document("x", TEXT, 0))

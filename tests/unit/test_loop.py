@@ -410,10 +410,21 @@ def test_a_daemon_whose_membership_another_process_holds_ends_instead_of_evictin
         world.turn(daemon)
 
 
-def test_a_membership_that_cannot_be_confirmed_is_given_up(world, daemon):
-    world.plan = once("confirm", broker_fails)
-    world.broker.register("a")
+@pytest.mark.parametrize("failure", ["fenced", "publication"])
+def test_a_membership_that_cannot_be_confirmed_is_given_up(world, daemon, failure):
+    failing = {"confirm", "publish"}
+    if failure == "fenced":
+        failing.remove("publish")
+        world.broker.register("a")
+
+    def act(_world: World, moment: Moment) -> None:
+        if moment.effect in failing:
+            failing.remove(moment.effect)
+            raise BrokerUnavailable("made to fail")
+
+    world.plan = lambda _number: act
     assert world.run().pairs() == [("x", "y")]
+    assert not failing
     assert daemon.loop.readiness.problem() is None
 
 

@@ -31,9 +31,10 @@ def test_documents_before_the_time_are_pairs_with_later_ones_only_whichever_is_r
 def test_a_bad_record_of_the_backlog_is_counted_and_not_published_and_one_without_a_time_is():
     world = World([], make_detector=silent_until_1_s, silent_until_ms=1_000)
     world.send(*(Sent("x", "", 0, code="not_json", time_ms=time_ms) for time_ms in (10, 1_000, -1)))
+    world.send(Sent("x", "", 0, code="unreadable", time_ms=10))  # nobody can read its time
     world.run()
-    assert [offset for _, offset, _ in world.dead_letters()] == [1, 2]
-    assert len(world.broker.records(DEAD_LETTERS)) == 2
+    assert [offset for _, offset, _ in world.dead_letters()] == [1, 2, 3]
+    assert len(world.broker.records(DEAD_LETTERS)) == 3
     assert world.total("dead_letters_silent_total") == 1
     assert OPTIONS.silent_until_ms is None
 
