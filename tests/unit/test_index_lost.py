@@ -959,9 +959,12 @@ def test_a_rebuild_keeps_the_membership_and_after_it_failed_the_others_that_have
     losses = [Loss(Partition(name, 0), CommittedOffset(1), "lost") for name in "ab"]
     # By this clock each step is due to keep the membership.
     monkeypatch.setattr(rebuild, "time", SimpleNamespace(monotonic=itertools.count(step=1_000).__next__))
-    kept = []
+    kept, are_stable = [], []
     source = SimpleNamespace(
-        generation=lambda: 1, committed_offsets=dict, missing_topics=frozenset, keep_membership=kept.append
+        generation=lambda: 1,
+        committed_offsets=lambda *, stable=True: are_stable.append(stable) or {},
+        missing_topics=frozenset,
+        keep_membership=kept.append,
     )
     recovery = Recovery(
         pipelines, SimpleNamespace(is_check_due=always, check_for_losses=lambda _: losses), "rebuild", rebuilder
@@ -973,6 +976,7 @@ def test_a_rebuild_keeps_the_membership_and_after_it_failed_the_others_that_have
         recovery.recover_if_lost(source)
     assert not begun
     assert len(kept) == 1
+    assert are_stable == [True], "an open transaction may commit later offsets than the rebuild reads to"
 
 
 def test_an_index_whose_rebuild_another_daemon_has_completed_is_used():
