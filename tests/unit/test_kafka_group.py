@@ -8,7 +8,7 @@ from uuid import UUID
 
 import pytest
 from kafka.admin import MemberToRemove
-from kafka.errors import CoordinatorNotAvailableError, GroupAuthorizationFailedError
+from kafka.errors import CoordinatorNotAvailableError, GroupAuthorizationFailedError, NoError
 from kafka.protocol.metadata import MetadataResponse
 from kafka.structs import OffsetAndMetadata, TopicPartition
 
@@ -46,6 +46,26 @@ def test_committed_offsets_are_fetched_for_all_partitions_of_all_topics():
     assert sorted(partitions) == [Partition("a", 0), Partition("a", 1), Partition("b", 0)]
     expected = {Partition("a", 1): CommittedOffset(7, "note")}
     assert fetch_committed(consumer, OPTIONS, {}, partitions) == (expected, frozenset())
+
+
+def test_the_progress_of_a_replay_is_read_and_written_in_a_group_of_its_own(monkeypatch):
+    stored: dict[str, dict[TopicPartition, OffsetAndMetadata]] = {}
+
+    def alter_group_offsets(group, offsets):
+        stored.setdefault(group, {}).update(offsets)
+        return dict.fromkeys(offsets, NoError)
+
+    admin = SimpleNamespace(
+        alter_group_offsets=alter_group_offsets,
+        list_group_offsets=lambda asked: {group: stored.get(group, {}) for group in asked},
+        close=lambda **_: None,
+    )
+    monkeypatch.setattr(compat, "build", lambda *_: admin)
+    progress = {Partition("dlq", 0): CommittedOffset(7)}
+    with group_admin.GroupOffsets(OPTIONS, "g.replay") as offsets:
+        offsets.write(progress)
+        assert offsets.read(progress) == progress
+    assert stored.keys() == {"g.replay"}
 
 
 def test_offset_0_is_a_committed_offset_and_a_partition_without_one_is_left_out(monkeypatch):
