@@ -741,8 +741,11 @@ def test_a_bucket_with_half_of_its_cap_is_near_capacity(members, is_near):
     assert bool(hits_of_members([99], [[range(members)]], bucket_cap=4).near_capacity) is is_near
 
 
-def test_changed_and_deleted_documents_leave_no_empty_buckets(stream):
+@pytest.mark.parametrize("bucket_cap", [None, 1])
+def test_changed_and_deleted_documents_leave_no_empty_buckets(bucket_cap):
+    stream = Stream(store=MemoryIndex(bucket_cap=bucket_cap))
     stream.index(a_document("d0", TEXT, 0), a_document("d1", TEXT, 1))
+    assert bool(len(stream.store._copies)) is (bucket_cap == 1)
     stream.index(a_document("d0", OTHER_TEXT, 2))
     stream.delete([a_document("d0", "", 3), a_document("d1", "", 4)])
     assert (len(stream.store._buckets), len(stream.store._copies)) == (0, 0)

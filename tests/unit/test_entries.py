@@ -241,3 +241,9 @@ def test_pending_matches_keep_their_containment_and_those_without_one_are_read()
     assert len(earlier) == len(fields) - len(later)
     (read,) = decode_pending({b"m" + key: msgspec.json.encode(earlier)}).matches.values()
     assert (read.id, read.similarity, read.containment, read.reason) == ("a", 0.625, None, None)
+
+
+@pytest.mark.parametrize("value", [b"{", b"{}", b'{"id": 7}', b"\xff"])
+def test_damaged_pending_matches_are_named(value):
+    with pytest.raises(ValueError, match=r"^pending matches are damaged: "):
+        decode_pending({b"m" + b"k" * 16: value})

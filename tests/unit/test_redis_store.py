@@ -1,16 +1,17 @@
 """The memory of the fullest master, by which the daemon warns; rows of each call, and calls of each round trip."""
 
+import contextlib
 import itertools
 from types import SimpleNamespace
 
 import pytest
 import redis
 
-from streamdedup.errors import StoreMisconfigured
+from streamdedup.errors import StoreMisconfigured, StreamdedupError
 from streamdedup.index.backend import ServerFacts
 from streamdedup.index.redis import scripts
 from streamdedup.index.redis.backend import _server_facts
-from streamdedup.index.redis.connection import _check_sentinels
+from streamdedup.index.redis.connection import _check_kind, _check_sentinels
 from streamdedup.index.redis.pairs import _FULL_CALL, _split_calls
 from streamdedup.index.redis.store import _fullest
 from streamdedup.index.values import StoreStats
@@ -47,6 +48,22 @@ def test_the_facts_of_a_server_have_its_memory_limit_if_there_is_one():
     facts = _server_facts("h:1", {**info, "maxmemory": 9})
     assert facts == ServerFacts("h:1", "Redis 7.0.15", used_bytes=5, limit_bytes=9, eviction_policy="noeviction")
     assert _server_facts("h:1", {**info, "maxmemory": 0}).limit_bytes is None
+
+
+@pytest.mark.parametrize(
+    ("mode", "info", "error"),
+    [
+        ("single", {"sentinel_masters": 1}, "names a Sentinel"),
+        ("single", {"redis_version": "6.2.14"}, r"runs Redis 6\.2\.14"),
+        ("single", {"cluster_enabled": 1}, "part of a cluster"),
+        ("single", {"role": "slave"}, "is a replica"),
+        ("cluster", {"role": "slave"}, "has become a replica"),
+        ("cluster", {"cluster_enabled": 1, "role": "master"}, None),
+    ],
+)
+def test_a_server_of_another_kind_is_refused(mode, info, error):
+    with pytest.raises(StreamdedupError, match=error) if error else contextlib.nullcontext():
+        _check_kind(SimpleNamespace(mode=mode), {"redis_version": "7.0.15", **info})
 
 
 def test_sentinels_whose_certificates_are_all_untrusted_are_a_wrong_setting():
