@@ -13,6 +13,7 @@ from types import SimpleNamespace
 import pytest
 import structlog
 
+from streamdedup import clock as wall_clock
 from streamdedup import errors
 from streamdedup.daemon import health
 from streamdedup.daemon.breaker import BreakerOptions
@@ -234,6 +235,12 @@ def test_a_version_that_is_too_large_for_the_memory_leaves_the_stored_version():
     world = World(records, partitions=1, grown=False, make_detector=Failing)
     restarted_after_memory_errors(world)
     assert world.run().pairs() == [("a", "b")]
+
+
+def test_times_in_the_future_are_counted():
+    future_ms = wall_clock.now_ms() + 10**9
+    (daemon,) = World([Sent("a", TEXT, time_ms=future_ms), Sent("b", OTHER_TEXT)], partitions=1).run().daemons
+    assert daemon.metric("future_times_total") == 1
 
 
 @pytest.mark.parametrize(

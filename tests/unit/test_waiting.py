@@ -330,6 +330,19 @@ def test_the_lag_of_a_partition_begins_with_the_batch_in_progress_of_this_partit
     assert shown.shown == {first: 95, second: 10, other: 1}
 
 
+def test_each_turn_is_a_step_for_the_watchdog(daemon):
+    steps = []
+    daemon.loop._tick = lambda: steps.append("step")
+
+    def turn():
+        steps.append("turn")
+        daemon.stop.stopping = len(steps) == 6
+
+    daemon.loop._turn = turn
+    daemon.loop.run()
+    assert steps == ["step", "turn"] * 3
+
+
 def test_ends_that_cannot_be_read_are_asked_for_once_an_interval():
     shown, asked_at = Lags(Metrics(), CLOCK), []
 
