@@ -12,7 +12,7 @@ from streamdedup.daemon.batch import BatchResult, decode_batch
 from streamdedup.daemon.metrics import Metrics
 from streamdedup.daemon.statistics import Statistics
 from streamdedup.detection.chunks import split_documents
-from streamdedup.errors import RegistryMisconfigured, RegistryUnavailable
+from streamdedup.errors import DecodeError, RegistryMisconfigured, RegistryUnavailable
 from streamdedup.kafka.protocols import Batch, Record
 from streamdedup.position import Position
 from streamdedup.wire import Decoder, Document, ErrorCode
@@ -66,6 +66,16 @@ def test_an_unexpected_error_is_a_failure_of_its_record(monkeypatch):
     monkeypatch.setattr(Decoder, "decode", decode)
     ((_, failure),) = decoded_batch(NOW_MS).failures
     assert (failure.stage, failure.code) == (Stage.DECODE, ErrorCode.INTERNAL)
+
+
+@pytest.mark.parametrize(("code", "stage"), [(ErrorCode.TOO_LARGE, Stage.SIZE), (ErrorCode.NOT_JSON, Stage.DECODE)])
+def test_a_failure_has_its_stage(monkeypatch, code, stage):
+    def decode(*_arguments):
+        raise DecodeError(code, "made to fail")
+
+    monkeypatch.setattr(Decoder, "decode", decode)
+    ((_, failure),) = decoded_batch(NOW_MS).failures
+    assert (failure.stage, failure.code) == (stage, code)
 
 
 @pytest.mark.parametrize(

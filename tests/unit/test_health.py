@@ -94,6 +94,9 @@ def test_head_answers_as_get_does_without_the_body(server, path):
     if path != "/metrics":  # which grow while they are looked at
         assert int(headers["Content-Length"]) == len(expected_body)
     assert int(headers["Content-Length"]) > 0
+    with socket.create_connection((LOOPBACK, server.port)) as connection:
+        connection.sendall(f"HEAD {path} HTTP/1.0\r\n\r\n".encode())
+        assert connection.makefile("rb").read().endswith(b"\r\n\r\n")
 
 
 @pytest.mark.parametrize("method", ["POST", "PUT", "DELETE"])
