@@ -239,6 +239,13 @@ class TestSkips:
         assert result.indexed_count == 2
         assert stream.pairs == Counter([("n1", "n2")])
 
+    def test_a_document_that_an_append_leaves_too_short_is_not_compared(self):
+        stream = Stream(replace(OPTIONS, min_words=4))
+        for offset, (document_id, op) in enumerate(itertools.product("ab", ("upsert", "append"))):
+            (skipped,) = stream.index(a_document(document_id, "amber", offset, op=op)).skipped
+            assert (skipped[0].id, skipped[1]) == (document_id, Skip.TOO_FEW_WORDS)
+        assert not stream.pairs
+
     def test_a_batch_of_nothing_but_empty_texts_is_fine(self):
         result = Stream().index(a_document("a", "", 0), a_document("b", " ", 1))
         assert len(result.skipped) == 2
