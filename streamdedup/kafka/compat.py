@@ -460,6 +460,31 @@ def keep_join_answer(consumer: Any) -> None:
         coordinator._join_task = _JoinAnswer(join)
 
 
+def lead_after_return(consumer: Any) -> None:
+    """Let a static member that returns as the leader of its group watch the topics for new partitions, as leaders do.
+
+    To a static leader that returns Kafka names its former member id as the leader's, until JoinGroup version 9 (Kafka
+    3.2); the client asks for version 7. The client considers itself a follower, so no member would watch: partitions
+    and topics that come later would be assigned to nobody and never be read.
+
+    The other members do not watch: each would join again at each change, and some of these joins begin a rebalance.
+
+    Tests: ``test_t16_a_static_leader_that_returns_reads_partitions_that_come_later``,
+    ``test_of_static_members_only_the_leader_watches_the_topics``.
+    """
+    coordinator = consumer._coordinator
+    process = coordinator._process_join_group_response
+
+    def process_and_lead(*answer: Any) -> Any:
+        response = process(*answer)
+        # Kafka makes the id of a static member from its name, a hyphen and a UUID, which has four hyphens.
+        if response.leader.rsplit("-", 5)[0] == coordinator.group_instance_id:
+            coordinator._is_leader, coordinator._assignment_snapshot = True, coordinator._metadata_snapshot
+        return response
+
+    coordinator._process_join_group_response = process_and_lead
+
+
 def heartbeat_answered_at(consumer: Any) -> float:
     """Return the monotonic time of the last answer to a heartbeat; the public interface has only the times of sending.
 

@@ -73,6 +73,7 @@ class KafkaSource:
         """Connect and subscribe; partitions arrive during the first polls."""
         consumer = compat.build(KafkaConsumer, options.consumer(), options)
         try:
+            compat.lead_after_return(consumer)
             listener = RebalanceListener(consumer)
             source = cls(consumer, options, listener)
             consumer.subscribe(topics=list(options.topics), listener=listener)

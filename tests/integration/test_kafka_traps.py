@@ -1,6 +1,6 @@
 """The traps of the Kafka client that lose or duplicate records: one test for the workaround of each.
 
-The numbers T1 to T15 are used in the names only; each test describes the trap.
+The numbers T1 to T16 are used in the names only; each test describes the trap.
 """
 
 import contextlib
@@ -510,12 +510,34 @@ def test_t15_a_rebalance_whose_end_falls_between_two_polls_is_finished(lab, monk
         return original(*arguments)
 
     monkeypatch.setattr(coordinator, "_perform_assignment", slow)
-    with contextlib.closing(servers.admin_client(lab.bootstrap)) as admin:
-        admin.create_partitions({lab.input: 2})
+    add_partition(lab)
     source._consumer._client.cluster.request_update()
     servers.wait_until(lambda: source.poll(POLL_S) or coordinator.state == MemberState.REBALANCING, what="a rebalance")
     monkeypatch.undo()
     servers.wait_until(lambda: source.poll(POLL_S) or len(source.assigned()) == 2, 30.0, "the new partition")
+
+
+def await_partitions(source: KafkaSource, count: int) -> None:
+    """Poll until the source has this number of partitions."""
+    servers.wait_until(lambda: source.poll(POLL_S) or len(source.assigned()) == count, what=f"{count} partitions")
+
+
+def add_partition(lab: Lab) -> None:
+    with contextlib.closing(servers.admin_client(lab.bootstrap)) as admin:
+        admin.create_partitions({lab.input: 2})
+
+
+def test_t16_a_static_leader_that_returns_reads_partitions_that_come_later(lab):
+    static = {"group_instance_id": "a-0", "session_timeout_s": servers.DEADLINE_S}
+    source, sink = lab.open(**static)
+    await_partitions(source, 1)
+    sink.close()
+    source.close()
+    source, _ = lab.open(**static)
+    await_partitions(source, 1)
+    assert source.generation() == 1  # the group has not rebalanced
+    add_partition(lab)
+    await_partitions(source, 2)
 
 
 def test_the_private_parts_of_the_client_that_are_relied_on_exist():

@@ -516,12 +516,25 @@ def test_offsets_are_asked_for_until_all_partitions_have_a_leader(network, leade
     assert asked == [{led}, {led, leaderless}]
 
 
-# Committed offsets
+# Membership and committed offsets
+
+
+def coordinator_of(network, **options):
+    """Return the client's part for the group, and its subscription."""
+    subscription = SubscriptionState()
+    assignors = [CooperativeStickyAssignor]
+    return ConsumerCoordinator(network, subscription, group_id="g", assignors=assignors, **options), subscription
+
+
+def complete_join(network, coordinator, *partitions):
+    """Let the coordinator take an assignment of partitions of the topic "articles"."""
+    assignment = ConsumerProtocolAssignment(assigned_partitions=[("articles", list(partitions))]).encode(version=1)
+    network._net.run(coordinator._on_join_complete_async, 1, "member", "cooperative-sticky", assignment)
 
 
 def test_an_answer_from_before_a_partition_was_assigned_again_is_not_its_committed_offset(network, monkeypatch):
-    subscription, answer, partition = SubscriptionState(), Future(), TopicPartition("articles", 0)
-    coordinator = ConsumerCoordinator(network, subscription, group_id="g", assignors=[CooperativeStickyAssignor])
+    coordinator, subscription = coordinator_of(network)
+    answer, partition = Future(), TopicPartition("articles", 0)
     subscription.subscribe(["articles"], listener=RebalanceListener(SimpleNamespace(_coordinator=coordinator)))
 
     async def is_ready(timeout_ms):
@@ -533,23 +546,19 @@ def test_an_answer_from_before_a_partition_was_assigned_again_is_not_its_committ
     monkeypatch.setattr(coordinator, "ensure_coordinator_ready_async", is_ready)
     monkeypatch.setattr(coordinator, "_send_offset_fetch_request", fetch)
 
-    def assign(*numbers):
-        assignment = ConsumerProtocolAssignment(assigned_partitions=[("articles", list(numbers))]).encode(version=1)
-        network._net.run(coordinator._on_join_complete_async, 1, "member", "cooperative-sticky", assignment)
-
-    assign(0)
+    complete_join(network, coordinator, 0)
     assert not coordinator.refresh_committed_offsets_if_needed(timeout_ms=1)  # the poll ends before the answer
-    assign()
+    complete_join(network, coordinator)
     answer.success({partition: OffsetAndMetadata(1_000, "", -1)})
     answer = Future().success({partition: OffsetAndMetadata(500_000, "", -1)})  # of the owner in between
-    assign(0)
+    complete_join(network, coordinator, 0)
     assert coordinator.refresh_committed_offsets_if_needed(timeout_ms=5_000)
     assert subscription.assignment[partition].position.offset == 500_000
 
 
 @pytest.mark.parametrize(("state", "joins"), [(MemberState.REBALANCING, 1), (MemberState.UNJOINED, 2)])
 def test_an_answer_to_a_join_that_comes_between_two_polls_is_taken(network, monkeypatch, state, joins):
-    coordinator = ConsumerCoordinator(network, SubscriptionState(), group_id="g", assignors=[CooperativeStickyAssignor])
+    coordinator, _ = coordinator_of(network)
     answer, steps = Future(), []
 
     def step(name, returned=None):
@@ -580,3 +589,26 @@ def test_an_answer_to_a_join_that_comes_between_two_polls_is_taken(network, monk
     assert coordinator.ensure_active_group(timeout_ms=10_000)
     taken = [("prepare",), *[("join",)] * joins, ("complete", b"assigned")]
     assert [each for each in steps if each != ("find",)] == taken
+
+
+#: The part of a member id behind its name.
+UUID = "-54977119-511a-467c-a7a0-864d48f4290e"
+
+
+@pytest.mark.parametrize(
+    ("instance_id", "leader", "watches"),
+    [("a-0", "a-0", True), ("a-0", "a-1", False), ("a", "a-0", False), (None, "streamdedup", False)],
+)
+def test_of_static_members_only_the_leader_watches_the_topics(network, instance_id, leader, watches):
+    coordinator, subscription = coordinator_of(network, group_instance_id=instance_id)
+    subscription.subscribe(["articles"])
+    compat.lead_after_return(SimpleNamespace(_coordinator=coordinator))
+    coordinator.group_protocols()
+    coordinator.state, coordinator.rejoin_needed = MemberState.REBALANCING, False
+    member = {"generation_id": 1, "member_id": f"{instance_id}-of-now", "protocol_name": "cooperative-sticky"}
+    answer = SimpleNamespace(error_code=0, protocol_type="consumer", leader=leader + UUID, **member)
+    coordinator._process_join_group_response(answer, 0.0)
+    complete_join(network, coordinator, 0)
+    assert not coordinator.need_rejoin()
+    coordinator._metadata_snapshot = {"articles": {0, 1}}
+    assert coordinator.need_rejoin() == watches

@@ -92,6 +92,7 @@ class GroupConsumer:
             fetch_committed_offsets=self._fetch_committed_offsets,
             _offset_fetch_futures={},
             _join_task=None,
+            _process_join_group_response=None,
         )
 
     @property
