@@ -1,8 +1,8 @@
 """Questions about a consumer group to the admin client, without joining the group.
 
-Called by the commands ``check``, ``index`` and ``dlq replay``, and by ``cli.guards``; ``refuse_other_indexes`` also by
-``producer.KafkaTransport`` before it joins, and by ``watches.OtherIndexWatch`` after. Committed offsets of input topics
-are returned without those of deleted topics.
+Called by the commands ``check``, ``index`` and ``dlq replay``, and by ``cli.guards``. ``producer.KafkaTransport`` calls
+``remove_outdated_membership`` and ``refuse_other_indexes`` before it joins, and ``watches.OtherIndexWatch`` calls
+``refuse_other_indexes`` after. Committed offsets of input topics are returned without those of deleted topics.
 """
 
 import re
@@ -81,30 +81,55 @@ def _of_present_topics(
     return offsets
 
 
+def remove_outdated_membership(options: KafkaOptions) -> None:
+    """Remove the static member that this process replaces, if it had another index name or other topics.
+
+    Called before joining; a removed member joins as a new one. Kafka gives a static member that returns its former
+    client id and assignment, and the group does not rebalance. So no member would read a topic that was added. An
+    assignment with a topic that was removed is rejected by the client, which joins again, forever: no member would read
+    the other partitions of this assignment.
+
+    Test: ``test_t17_a_static_member_that_returns_with_another_topic_reads_this_topic``.
+    """
+    own_id = options.group_instance_id
+    if own_id is None or options.api_version is not None:
+        return  # brokers without negotiation of versions may not describe groups
+    with admin_client(options) as admin:
+
+        def remove() -> None:
+            members = _members(admin, options)
+            if any(member.get("group_instance_id") == own_id and _is_outdated(member, options) for member in members):
+                admin.remove_group_members(options.group_id, [MemberToRemove(group_instance_id=own_id)])
+
+        _retrying(options, f"look up the group {options.group_id}", remove)
+
+
+def _is_outdated(member: Mapping[str, Any], options: KafkaOptions) -> bool:
+    """Tell whether a former membership has another client id or other topics than ``options``."""
+    subscription = member["member_metadata"]  # empty while the group rebalances
+    has_other_topics = bool(subscription) and set(subscription["topics"]) != set(options.topics)
+    return bool(member["client_id"] != options.member_client_id or has_other_topics)
+
+
+def _members(admin: Any, options: KafkaOptions) -> list[Mapping[str, Any]]:
+    group = admin.describe_groups([options.group_id])[options.group_id]
+    _raise_if_failed(group.get("error"))
+    members: list[Mapping[str, Any]] = group["members"]
+    return members
+
+
 def refuse_other_indexes(options: KafkaOptions) -> None:
     """Raise ``GroupHasOtherIndex`` unless all members use indexes with the same name (``KafkaOptions.index_name``).
 
     Called before joining and after. Documents that two members insert in different indexes are never compared. The name
     is a part of the client id (``KafkaOptions.member_client_id``); a member without a name may use any index, or be
     another program.
-
-    A static member that this process replaces is removed if its index name is another: Kafka would keep its client id.
     """
     if not options.index_name or options.api_version is not None:
         return  # brokers without negotiation of versions may not describe groups
     with admin_client(options) as admin:
-
-        def strangers_after_removal() -> list[str]:
-            group = admin.describe_groups([options.group_id])[options.group_id]
-            _raise_if_failed(group.get("error"))
-            strangers = [member for member in group["members"] if member["client_id"] != options.member_client_id]
-            own_id = options.group_instance_id  # brokers before 2.4 do not tell the ids of members
-            replaced = [member for member in strangers if own_id and member.get("group_instance_id") == own_id]
-            if replaced:
-                admin.remove_group_members(options.group_id, [MemberToRemove(group_instance_id=own_id)])
-            return [_member_text(member) for member in strangers if member not in replaced]
-
-        strangers = _retrying(options, f"look up the group {options.group_id}", strangers_after_removal)
+        members = _retrying(options, f"look up the group {options.group_id}", lambda: _members(admin, options))
+    strangers = [_member_text(member) for member in members if member["client_id"] != options.member_client_id]
     if strangers:
         raise GroupHasOtherIndex(
             f"members of the group {options.group_id} have another index, by their redis.key_prefix, than this daemon "
@@ -149,8 +174,7 @@ def _commits_of(
 
 
 def _describe(admin: Any, options: KafkaOptions) -> GroupState:
-    group = admin.describe_groups([options.group_id])[options.group_id]
-    _raise_if_failed(group.get("error"))
+    members = _members(admin, options)
     committed_offsets = _commits_of(admin, options.group_id)
     topics = admin.describe_topics(list(options.topics))
     latest = {
@@ -160,7 +184,7 @@ def _describe(admin: Any, options: KafkaOptions) -> GroupState:
         if partition["leader_id"] >= 0
     }
     return GroupState(
-        members=tuple(sorted(map(_member_text, group["members"]))),
+        members=tuple(sorted(map(_member_text, members))),
         committed_offsets=_of_present_topics(committed_offsets, topics),
         topic_ids={topic["name"]: topic_id for topic in topics if (topic_id := topic_id_of(topic.get("topic_id")))},
         missing_topics=frozenset(topic["name"] for topic in topics if is_topic_missing(topic["error_code"])),

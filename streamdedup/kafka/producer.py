@@ -30,7 +30,7 @@ from streamdedup.kafka.errors import (
     close_quietly,
     translated,
 )
-from streamdedup.kafka.group_admin import refuse_other_indexes
+from streamdedup.kafka.group_admin import refuse_other_indexes, remove_outdated_membership
 from streamdedup.kafka.offsets import offsets_to_commit
 from streamdedup.kafka.options import KafkaOptions
 from streamdedup.kafka.protocols import Batch, Message
@@ -73,6 +73,7 @@ class KafkaTransport:
 
     def open(self) -> tuple[KafkaSource, "TransactionalSink | AtLeastOnceSink"]:
         """Open the producer, then the source; the order matters."""
+        remove_outdated_membership(self._options)
         refuse_other_indexes(self._options)
         # Opening the producer resolves a transaction whose commit had an unknown outcome. Only then are the committed
         # offsets, at which the consumer starts, final.

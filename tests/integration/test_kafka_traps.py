@@ -1,6 +1,6 @@
 """The traps of the Kafka client that lose or duplicate records: one test for the workaround of each.
 
-The numbers T1 to T16 are used in the names only; each test describes the trap.
+The numbers T1 to T17 are used in the names only; each test describes the trap.
 """
 
 import contextlib
@@ -53,11 +53,11 @@ class Lab:
         servers.create_topics(bootstrap, [self.input], partitions)
         servers.create_topics(bootstrap, [self.output], 1, output)
 
-    def options(self, member: str = "one", **changes: Any) -> KafkaOptions:
+    def options(self, member: str = "one", *, topics: tuple[str, ...] = (), **changes: Any) -> KafkaOptions:
         # Long limits, because a busy broker answers late. The session is short: a new member waits for its end.
         limits = {"connect_timeout_s": 60.0, "session_timeout_s": 6.0, "produce_timeout_s": 20.0}
         fixed = {"group_id": self.group, "transactional_id": f"{self.group}-{member}", "heartbeat_interval_s": 0.2}
-        return servers.kafka_options(self.bootstrap, self.input, **(fixed | limits | changes))
+        return servers.kafka_options(self.bootstrap, *(topics or (self.input,)), **(fixed | limits | changes))
 
     def open(self, member: str = "one", **changes: Any) -> Ends:
         source, sink = self._open_ends(KafkaTransport(self.options(member, **changes)))
@@ -527,17 +527,37 @@ def add_partition(lab: Lab) -> None:
         admin.create_partitions({lab.input: 2})
 
 
+def open_static(lab: Lab, name: str, *topics: str) -> Ends:
+    """Open the ends of a static member that stays in the group when it is closed."""
+    return lab.open(name, group_instance_id=name, session_timeout_s=servers.DEADLINE_S, topics=topics)
+
+
 def test_t16_a_static_leader_that_returns_reads_partitions_that_come_later(lab):
-    static = {"group_instance_id": "a-0", "session_timeout_s": servers.DEADLINE_S}
-    source, sink = lab.open(**static)
+    source, sink = open_static(lab, "a-0")
     await_partitions(source, 1)
     sink.close()
     source.close()
-    source, _ = lab.open(**static)
+    source, _ = open_static(lab, "a-0")
     await_partitions(source, 1)
     assert source.generation() == 1  # the group has not rebalanced
     add_partition(lab)
     await_partitions(source, 2)
+
+
+@pytest.mark.parametrize("keeps_topic", [True, False])
+def test_t17_a_static_member_that_returns_with_another_topic_reads_this_topic(lab, keeps_topic):
+    added = servers.fresh_name("added")
+    servers.create_topics(lab.bootstrap, [added])
+    leader, _ = open_static(lab, "a-0")
+    await_partitions(leader, 1)
+    member, sink = open_static(lab, "a-1")
+    add_partition(lab)
+    servers.wait_until(lambda: leader.poll(POLL_S) or member.poll(POLL_S) or member.assigned(), what="an assignment")
+    sink.close()
+    member.close()
+    member, _ = open_static(lab, "a-1", added, *[lab.input] * keeps_topic)
+    partition = Partition(added, 0)
+    servers.wait_until(lambda: leader.poll(POLL_S) or member.poll(POLL_S) or partition in member.assigned())
 
 
 def test_the_private_parts_of_the_client_that_are_relied_on_exist():

@@ -226,9 +226,11 @@ class TestMembersByIndex:
     def group_of(self, monkeypatch):
         """Set the client ids of the members of the group."""
 
-        def set_members(*client_ids: str, static: str | None = None) -> None:
+        def set_members(*client_ids: str, static: str | None = None, topics: tuple[str, ...] | None = None) -> None:
             set_members.removed = []
-            members = [{"client_id": i, "client_host": "/10.0.0.7", "group_instance_id": static} for i in client_ids]
+            member = {"client_host": "/10.0.0.7", "group_instance_id": static}
+            member["member_metadata"] = b"" if topics is None else {"topics": list(topics)}
+            members = [member | {"client_id": client_id} for client_id in client_ids]
             admin = SimpleNamespace(
                 describe_groups=lambda groups: {key: {"error": None, "members": members} for key in groups},
                 list_group_offsets=lambda asked: {key: {} for key in asked},
@@ -256,20 +258,27 @@ class TestMembersByIndex:
         group_admin.refuse_other_indexes(OPTIONS)
         group_admin.refuse_other_indexes(replace(self.OPTIONS, api_version=(2, 0)))
 
-    def test_the_static_member_that_a_daemon_replaces_is_removed_if_it_has_another_index(self, group_of):
-        options = replace(self.OPTIONS, group_instance_id="a-0")
-        group_of("streamdedup-old", static="a-0")
-        group_admin.refuse_other_indexes(options)
-        assert group_of.removed == [("g", [MemberToRemove(group_instance_id="a-0")])]
-        group_of(self.SAME, static="a-0")
-        group_admin.refuse_other_indexes(options)
-        assert group_of.removed == []
+    @pytest.mark.parametrize(
+        ("former", "topics", "is_removed"),
+        [
+            (SAME, ("b", "a"), False),
+            (SAME, None, False),  # the group rebalances
+            ("streamdedup-old", None, True),
+            (SAME, ("a",), True),
+            (SAME, ("a", "b", "c"), True),
+        ],
+    )
+    def test_the_static_member_that_a_daemon_replaces_is_removed_if_it_has_another_index_or_other_topics(
+        self, group_of, former, topics, is_removed
+    ):
+        group_of(former, static="a-0", topics=topics)
+        group_admin.remove_outdated_membership(replace(self.OPTIONS, group_instance_id="a-0"))
+        assert group_of.removed == [("g", [MemberToRemove(group_instance_id="a-0")])] * is_removed
 
     @pytest.mark.parametrize(("own", "static"), [("a-0", "a-1"), ("a-0", None), (None, None), (None, "a-0")])
     def test_no_other_member_is_removed(self, group_of, own, static):
         group_of("streamdedup-old", static=static)
-        with pytest.raises(BrokerUnavailable, match="streamdedup-old"):
-            group_admin.refuse_other_indexes(replace(self.OPTIONS, group_instance_id=own))
+        group_admin.remove_outdated_membership(replace(self.OPTIONS, group_instance_id=own))
         assert group_of.removed == []
 
     @pytest.mark.parametrize("static", [None, "a-0"])
