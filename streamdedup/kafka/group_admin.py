@@ -82,14 +82,15 @@ def _of_present_topics(
 
 
 def remove_outdated_membership(options: KafkaOptions) -> None:
-    """Remove the static member that this process replaces, if it had another index name or other topics.
+    """Remove the static member that this process replaces, if Kafka would keep what has changed since it joined.
 
     Called before joining; a removed member joins as a new one. Kafka gives a static member that returns its former
-    client id and assignment, and the group does not rebalance. So no member would read a topic that was added. An
-    assignment with a topic that was removed is rejected by the client, which joins again, forever: no member would read
-    the other partitions of this assignment.
+    client id and assignment, and the group does not rebalance. So no member would read a topic that was added to the
+    settings, or a partition that a topic has got meanwhile. An assignment with a topic that was removed is rejected by
+    the client, which joins again, forever: no member would read the other partitions of this assignment.
 
-    Test: ``test_t17_a_static_member_that_returns_with_another_topic_reads_this_topic``.
+    Tests: ``test_t16_a_static_leader_that_returns_reads_partitions_that_have_come_meanwhile``,
+    ``test_t17_a_static_member_that_returns_with_another_topic_reads_this_topic``.
     """
     own_id = options.group_instance_id
     if own_id is None or options.api_version is not None:
@@ -98,17 +99,32 @@ def remove_outdated_membership(options: KafkaOptions) -> None:
 
         def remove() -> None:
             members = _members(admin, options)
-            if any(member.get("group_instance_id") == own_id and _is_outdated(member, options) for member in members):
+            own = [member for member in members if member.get("group_instance_id") == own_id]
+            if own and (_has_changed(own[0], options) or _has_unassigned(admin, members, options)):
                 admin.remove_group_members(options.group_id, [MemberToRemove(group_instance_id=own_id)])
 
         _retrying(options, f"look up the group {options.group_id}", remove)
 
 
-def _is_outdated(member: Mapping[str, Any], options: KafkaOptions) -> bool:
+def _has_changed(member: Mapping[str, Any], options: KafkaOptions) -> bool:
     """Tell whether a former membership has another client id or other topics than ``options``."""
     subscription = member["member_metadata"]  # empty while the group rebalances
     has_other_topics = bool(subscription) and set(subscription["topics"]) != set(options.topics)
     return bool(member["client_id"] != options.member_client_id or has_other_topics)
+
+
+def _has_unassigned(admin: Any, members: Sequence[Mapping[str, Any]], options: KafkaOptions) -> bool:
+    """Tell whether a partition of the topics is assigned to no member; not while the group rebalances."""
+    assignments = [member["member_assignment"] for member in members if member["member_assignment"]]
+    assigned = {
+        (topic["topic"], partition)
+        for assignment in assignments
+        for topic in assignment["assigned_partitions"]
+        for partition in topic["partitions"]
+    }
+    topics = admin.describe_topics(list(options.topics))
+    existing = {(topic["name"], partition["partition_index"]) for topic in topics for partition in topic["partitions"]}
+    return bool(assignments) and not existing <= assigned
 
 
 def _members(admin: Any, options: KafkaOptions) -> list[Mapping[str, Any]]:

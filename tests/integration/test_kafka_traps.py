@@ -544,6 +544,16 @@ def test_t16_a_static_leader_that_returns_reads_partitions_that_come_later(lab):
     await_partitions(source, 2)
 
 
+def test_t16_a_static_leader_that_returns_reads_partitions_that_have_come_meanwhile(lab):
+    source, sink = open_static(lab, "a-0")
+    await_partitions(source, 1)
+    sink.close()
+    source.close()
+    add_partition(lab)
+    source, _ = open_static(lab, "a-0")
+    await_partitions(source, 2)
+
+
 @pytest.mark.parametrize("keeps_topic", [True, False])
 def test_t17_a_static_member_that_returns_with_another_topic_reads_this_topic(lab, keeps_topic):
     added = servers.fresh_name("added")

@@ -228,7 +228,7 @@ class TestMembersByIndex:
 
         def set_members(*client_ids: str, static: str | None = None, topics: tuple[str, ...] | None = None) -> None:
             set_members.removed = []
-            member = {"client_host": "/10.0.0.7", "group_instance_id": static}
+            member = {"client_host": "/10.0.0.7", "group_instance_id": static, "member_assignment": b""}
             member["member_metadata"] = b"" if topics is None else {"topics": list(topics)}
             members = [member | {"client_id": client_id} for client_id in client_ids]
             admin = SimpleNamespace(
