@@ -400,13 +400,17 @@ def fetch_committed_offsets(
     open until its time-out. Without ``stable`` the answer has the offsets from before such transactions.
 
     Tests: ``test_committed_offsets_are_fetched_for_all_partitions_of_all_topics``,
-    ``test_the_offsets_before_an_open_transaction_are_read_without_waiting_for_its_end``.
+    ``test_the_offsets_before_an_open_transaction_are_read_without_waiting_for_its_end``,
+    ``test_committed_offsets_are_fetched_while_the_group_coordinator_is_being_looked_up``.
     """
     coordinator = consumer._coordinator
     if not stable:
         coordinator = copy.copy(coordinator)  # the consumer stays read_committed
         coordinator._isolation_level = IsolationLevel.READ_UNCOMMITTED
         coordinator._offset_fetch_futures = {}  # else this call would join a stable request in progress, and wait too
+        # Else this call would join a lookup of the group coordinator, whose answer only the original takes: the copy
+        # would loop on the network thread, without a heartbeat, until the time limit.
+        coordinator._find_coordinator_future = None
     offsets: Mapping[Any, Any] = coordinator.fetch_committed_offsets(partitions, timeout_ms=timeout_ms)
     return offsets
 

@@ -22,7 +22,13 @@ from kafka.consumer.fetcher import CompletedFetch, Fetcher
 from kafka.consumer.subscription_state import SubscriptionState
 from kafka.coordinator.assignors.cooperative_sticky import CooperativeStickyAssignor
 from kafka.coordinator.consumer import ConsumerCoordinator
-from kafka.errors import CorruptRecordError, InvalidReceiveError, KafkaError, UnsupportedCodecError
+from kafka.errors import (
+    CoordinatorNotAvailableError,
+    CorruptRecordError,
+    InvalidReceiveError,
+    KafkaError,
+    UnsupportedCodecError,
+)
 from kafka.future import Future
 from kafka.net.transport import KafkaSSLTransport
 from kafka.protocol.consumer import FetchResponse
@@ -554,6 +560,29 @@ def test_an_answer_from_before_a_partition_was_assigned_again_is_not_its_committ
     complete_join(network, coordinator, 0)
     assert coordinator.refresh_committed_offsets_if_needed(timeout_ms=5_000)
     assert subscription.assignment[partition].position.offset == 500_000
+
+
+def test_committed_offsets_are_fetched_while_the_group_coordinator_is_being_looked_up(network, monkeypatch):
+    answer, partition = Future(), TopicPartition("articles", 0)
+
+    async def look_up(coordinator):
+        await answer
+        coordinator.coordinator_id = 0
+
+    async def fetch(coordinator, partitions):
+        if coordinator.coordinator_unknown():
+            raise CoordinatorNotAvailableError  # as the client does
+        return dict.fromkeys(partitions, OffsetAndMetadata(7, "", -1))
+
+    monkeypatch.setattr(ConsumerCoordinator, "_send_group_coordinator_request", look_up)
+    monkeypatch.setattr(ConsumerCoordinator, "_send_offset_fetch_request", fetch)
+    monkeypatch.setattr(network, "is_disconnected", lambda _node_id: False)
+    coordinator, _ = coordinator_of(network)
+    coordinator.lookup_coordinator()  # as for a heartbeat
+    network._net.call_later(0.0, lambda: answer.success(None))
+    consumer = SimpleNamespace(_coordinator=coordinator)
+    offsets = compat.fetch_committed_offsets(consumer, [partition], 60_000, stable=False)
+    assert offsets == {partition: OffsetAndMetadata(7, "", -1)}
 
 
 @pytest.mark.parametrize(("state", "joins"), [(MemberState.REBALANCING, 1), (MemberState.UNJOINED, 2)])
