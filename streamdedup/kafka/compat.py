@@ -426,6 +426,19 @@ def drop_offset_answers(consumer: Any) -> None:
     consumer._coordinator._offset_fetch_futures.clear()
 
 
+def forget_owned_partitions(consumer: Any) -> None:
+    """Let the next join claim no partitions, after the membership was lost.
+
+    The client would claim the partitions that it had. The leader of the group keeps those that are to move to another
+    member for a second rebalance, after their owner has revoked them. But the former owner has nothing to revoke, so
+    the second rebalance never comes, and the partitions would be assigned to nobody.
+
+    Test: ``test_a_member_that_has_lost_its_membership_claims_no_partitions``.
+    """
+    for assignor in consumer._coordinator._assignors.values():
+        assignor.member_assignment = None
+
+
 def finish_rebalance(consumer: Any) -> None:
     """Join the group again where the client has forgotten a rebalance.
 

@@ -329,7 +329,7 @@ class KafkaSource:
 
 
 class RebalanceListener(ConsumerRebalanceListener):  # type: ignore[misc]  # the client is untyped
-    """Counts and logs rebalances, and drops answers from before them.
+    """Counts and logs rebalances, and drops answers and claims from before them.
 
     The client calls the methods on its network thread, where a blocking call would stop the heartbeats, before it asks
     for the committed offsets of new partitions. An exception would be raised by the poll.
@@ -346,6 +346,7 @@ class RebalanceListener(ConsumerRebalanceListener):  # type: ignore[misc]  # the
         self._rebalanced("partitions_revoked", revoked)
 
     def on_partitions_lost(self, lost: Iterable[Any]) -> None:
+        compat.forget_owned_partitions(self._consumer)
         self._rebalanced("partitions_lost", lost)
 
     def _rebalanced(self, event: str, partitions: Iterable[Any]) -> None:

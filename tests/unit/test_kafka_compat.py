@@ -21,6 +21,7 @@ from kafka import codec
 from kafka.consumer.fetcher import CompletedFetch, Fetcher
 from kafka.consumer.subscription_state import SubscriptionState
 from kafka.coordinator.assignors.cooperative_sticky import CooperativeStickyAssignor
+from kafka.coordinator.base import Generation
 from kafka.coordinator.consumer import ConsumerCoordinator
 from kafka.errors import (
     CoordinatorNotAvailableError,
@@ -618,6 +619,20 @@ def test_an_answer_to_a_join_that_comes_between_two_polls_is_taken(network, monk
     assert coordinator.ensure_active_group(timeout_ms=10_000)
     taken = [("prepare",), *[("join",)] * joins, ("complete", b"assigned")]
     assert [each for each in steps if each != ("find",)] == taken
+
+
+def test_a_member_that_has_lost_its_membership_claims_no_partitions(network):
+    coordinator, subscription = coordinator_of(network)
+    subscription.subscribe(["articles"], listener=RebalanceListener(SimpleNamespace(_coordinator=coordinator)))
+    coordinator._generation = Generation(1, "member", "cooperative-sticky")
+    claims = []
+    for lose in (lambda: None, coordinator.reset_generation):
+        complete_join(network, coordinator, 0, 1)
+        lose()
+        network._net.run(coordinator._on_join_prepare_async, 1, "member")
+        ((_, metadata),) = coordinator.group_protocols()
+        claims.append([(owned.topic, owned.partitions) for owned in metadata.owned_partitions])
+    assert claims == [[("articles", [0, 1])], []]
 
 
 #: The part of a member id behind its name.

@@ -93,6 +93,7 @@ class GroupConsumer:
             _offset_fetch_futures={},
             _join_task=None,
             _process_join_group_response=None,
+            _assignors={},
         )
 
     @property
