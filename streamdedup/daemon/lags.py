@@ -62,7 +62,7 @@ class Lags:
 
     def _show(self, source: Source, *, is_current: bool) -> None:
         stats, assigned = source.stats(), source.assigned()
-        if not assigned and not stats.rebalances_count:
+        if not assigned and source.generation() is None:
             return  # new clients that have not joined the group yet
         for partition in self.shown.keys() - assigned:
             self._metrics.lag_records.remove(partition.topic, str(partition.partition))

@@ -292,6 +292,16 @@ def test_new_clients_that_have_not_joined_yet_leave_the_last_lags(world, daemon,
     assert lags(daemon) == before
 
 
+def test_a_daemon_that_comes_back_as_a_spare_shows_no_lags(world, daemon, monkeypatch):
+    world.send(*documents(9, first=3))
+    world.turn(daemon)
+    daemon.loop._close_clients()
+    source, _ = daemon.loop._open_clients()
+    monkeypatch.setattr(source.inner, "generation", lambda: 2)  # a member without partitions
+    daemon.loop._statistics.lags.observe(source, None)
+    assert lags(daemon) == {}
+
+
 def test_a_partition_that_another_daemon_has_taken_is_not_shown(world, daemon):
     world.send(*documents(9, first=3))
     world.turn(daemon)
