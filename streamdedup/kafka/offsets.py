@@ -20,6 +20,9 @@ from streamdedup.kafka.options import KafkaOptions
 from streamdedup.kafka.protocols import Batch, CommittedOffset
 from streamdedup.position import Partition
 
+#: How much longer than the transaction timeout an open transaction may last, in seconds: Kafka aborts such transactions
+#: every 10 s.
+ABORT_MARGIN_S = 15.0
 #: Metadata of a committed offset; ``text`` is the attempt id, or the metadata of another program.
 _METADATA = re.compile(
     r"(?P<text>.*?) ?(?P<incarnation>[0-9]+) (?P<topic_id>[0-9a-f]{8}(-[0-9a-f]{4}){3}-[0-9a-f]{12})"
@@ -56,12 +59,15 @@ def fetch_committed(
     Kafka deletes the offsets of a deleted topic, but a group coordinator may delete late, and a batch that was polled
     before the deletion may be committed afterwards.
 
-    ``topic_ids`` are the present ones, as far as known; ``stable`` waits for the end of transactions.
+    ``topic_ids`` are the present ones, as far as known; ``stable`` waits for the end of transactions, also of one that
+    a dead daemon has left open. With a shorter time limit the daemon would give up its partitions, and wait again.
     """
     client_partitions = [TopicPartition(*partition) for partition in partitions]
+    limit_s = options.fetch_timeout_s
+    if stable:
+        limit_s = max(limit_s, options.transaction_timeout_s + ABORT_MARGIN_S)
     try:
-        timeout_ms = round(options.fetch_timeout_s * 1000)
-        fetched = compat.fetch_committed_offsets(consumer, client_partitions, timeout_ms, stable=stable)
+        fetched = compat.fetch_committed_offsets(consumer, client_partitions, round(limit_s * 1000), stable=stable)
     except CLIENT_ERRORS as error:
         subject = partitions[0] if len(partitions) == 1 else "all partitions"
         raise translated(error, f"read the committed offset of {subject}", options.secrets()) from error

@@ -113,8 +113,8 @@ class Kafka(TlsSection):
         default_factory=lambda: uuid.uuid4().hex, json_schema_extra={"default": "random for each process"}
     )
     """Name of this daemon in its group, the same after a restart; part of its transactional.id. With a random name
-    everything stays correct, but a transaction left open by a crash blocks its partitions for `transaction_timeout`.
-    Two live daemons must never share a name."""
+    everything stays correct, but a transaction left open by a crash holds up the daemon that takes the partitions over,
+    with all its partitions, for up to `transaction_timeout`. Two live daemons must never share a name."""
     group_instance_id: Annotated[str | None, Field(pattern=_INSTANCE), _INSTANCE_KIND] = None
     """Static membership: after a restart within `session_timeout` the daemon gets its partitions back without a
     rebalance. Unique in the group."""

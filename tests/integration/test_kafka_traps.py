@@ -21,6 +21,7 @@ from kafka.structs import ConsumerGroupMetadata, MemberState
 
 from streamdedup.errors import BrokerMisconfigured, BrokerUnavailable, CodecMissing, DecodeError, FatalError
 from streamdedup.kafka import consumer as source_module
+from streamdedup.kafka import offsets as offsets_module
 from streamdedup.kafka import producer as producer_module
 from streamdedup.kafka.consumer import KafkaSource, RebalanceListener
 from streamdedup.kafka.options import KafkaOptions
@@ -330,6 +331,7 @@ def test_t7_an_offset_is_not_read_past_a_transaction_that_may_still_commit_it(la
     offsets = {TopicPartition(lab.input, 0): OffsetAndMetadata(2, "", -1)}
     sink._producer.send_offsets_to_transaction(offsets, batch.membership)
     with monkeypatch.context() as impatient:
+        impatient.setattr(offsets_module, "ABORT_MARGIN_S", -28.0)  # from the transaction timeout of 30 s
         impatient.setattr(source, "_options", replace(source._options, fetch_timeout_s=2.0))
         with pytest.raises(BrokerUnavailable):
             source.committed_offset(Partition(lab.input, 0))

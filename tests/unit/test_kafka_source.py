@@ -365,7 +365,7 @@ class TestMissingTopics:
         for stable in (False, True):
             source.committed_offsets(stable=stable)
         source.committed_offset(Partition("healthy", 0))
-        waiting = (IsolationLevel.READ_COMMITTED, 1, 30_000)
+        waiting = (IsolationLevel.READ_COMMITTED, 1, 45_000)  # longer than a transaction, of 30 s
         assert coordinator.asked == [(IsolationLevel.READ_UNCOMMITTED, 0, 30_000), waiting, waiting]
 
     def test_a_topic_that_comes_back_is_another_one_and_the_group_is_joined_anew(self, source, consumer):
