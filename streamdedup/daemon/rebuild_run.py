@@ -1,4 +1,4 @@
-"""The run of a rebuild: steps 3 to 5 of ``daemon.rebuild``, for one profile.
+"""The run of a rebuild, for one profile: steps 3 to 5 of ``daemon.rebuild`` (replay, seed, announce and complete).
 
 Called by ``rebuild`` only; ``cli.assembly`` makes the ``RebuildTarget``. ``rebuild_window`` has the choice of the
 records to replay, ``rebuild_seeds`` the use of alerts. A change of what is written here also touches "The life of a
@@ -18,7 +18,7 @@ from streamdedup import clock
 from streamdedup.daemon.attempts import AttemptIds, attempt_id_of, attempt_ms
 from streamdedup.daemon.batch import BatchProcessor, FailedRecord, Pipeline, decode_batch
 from streamdedup.daemon.losses import Gap
-from streamdedup.daemon.rebuild_seeds import UNREAD_OFFSETS, Seeds
+from streamdedup.daemon.rebuild_seeds import OFFSETS_IN_PROGRESS, Seeds
 from streamdedup.daemon.rebuild_window import (
     WindowFilter,
     rebuild_window,
@@ -38,7 +38,7 @@ from streamdedup.wire import Alert, AlertReader, ErrorCode, decode_alert
 #: Alerts are read from this long before a gap, in milliseconds, because the clocks of daemons may differ: an hour.
 _CLOCKS_MS = 3_600_000
 
-#: Why an alert in Avro cannot be read, although another registry may have its schema.
+#: Codes of alerts in Avro that may be valid: another registry may have their schema.
 _NO_SCHEMA = frozenset({ErrorCode.UNKNOWN_SCHEMA, ErrorCode.FOREIGN_FRAMING})
 
 log = structlog.get_logger("streamdedup.loop")  # one name for all modules of the loop, shown in each log line
@@ -54,8 +54,8 @@ class RebuildTarget:
 
     Attributes:
         pipeline: Pipeline on the staging index.
-        lifetime_ms: How much older than the next record a replayed document may be, in milliseconds; None for no limit.
-        markers_ms: The same for a replayed deletion: the life of a deletion marker.
+        lifetime_ms: Length of the window that is replayed (``rebuild_window``), in milliseconds; None for no limit.
+        markers_ms: The same for deletions, whose markers live longer than entries.
     """
 
     staging: StagingIndex
@@ -70,7 +70,10 @@ class RebuildRun:
     """Replays, seeds and announces, under the lease on ``target``.
 
     ``gaps`` has the gap to fill by partition; None to rebuild the whole index. ``committed_offsets`` are those in all
-    topics, ``generation`` is that of the group, 0 beside daemons at work. ``tick`` extends the lease.
+    topics. ``generation`` is that of the group, 0 while daemons go on (``index prepare``). ``tick`` extends the lease.
+
+    Attributes:
+        is_whole: Whether the whole index is rebuilt, also because gaps were given up.
     """
 
     def __init__(
@@ -83,7 +86,8 @@ class RebuildRun:
         tick: Callable[[], None],
         progress: Progress,
     ) -> None:
-        self._gaps = gaps
+        self.is_whole = gaps is None
+        self._gaps = gaps or {}
         self._staging = target.staging
         self._pipeline = target.pipeline
         self._target = target
@@ -91,18 +95,21 @@ class RebuildRun:
         self._committed_offsets = {
             partition: offset for partition, offset in committed_offsets.items() if partition.topic in target.topics
         }
+        self._ends = {partition: offset.offset for partition, offset in self._committed_offsets.items()}
+        #: Committed attempt by partition; empty where another program has committed.
+        self._committed_ids = {
+            partition: attempt_id_of(offset) for partition, offset in self._committed_offsets.items()
+        }
         #: Time of the last commit by partition; the present where another program has committed.
         self._commit_ms = {
-            partition: attempt_ms(attempt_id) if (attempt_id := attempt_id_of(offset)) else clock.now_ms()
-            for partition, offset in self._committed_offsets.items()
+            partition: attempt_ms(attempt_id) if attempt_id else clock.now_ms()
+            for partition, attempt_id in self._committed_ids.items()
         }
         #: Where the gap begins, in the partitions that still have a committed offset.
-        self._starts = {
-            partition: gap.start for partition, gap in (gaps or {}).items() if partition in self._committed_offsets
-        }
-        #: Time of the first alert for the gaps: of the latest known commit, or of their earliest record, because the
-        #: clock of a daemon may be wrong (``_is_fillable``).
-        self._alerts_ms = min((gap.since_ms for gap in (gaps or {}).values()), default=0)
+        self._starts = {partition: gap.start for partition, gap in self._gaps.items() if partition in self._ends}
+        #: Time from which on alerts are read for the gaps: that of the latest known commit. ``_survey_gaps`` lowers it
+        #: to the earliest record of the gaps, because the clock of a daemon may be wrong.
+        self._alerts_ms = min((gap.since_ms for gap in self._gaps.values()), default=0)
         self._generation = generation
         self._attempt_ids = AttemptIds()
         self._tick = tick
@@ -117,7 +124,7 @@ class RebuildRun:
         fences = self._fence_committed()
         count = 0
         if fences:  # otherwise nothing is committed, and nothing is to be replayed
-            if self._gaps is None:
+            if self.is_whole:
                 count = self._replay_window(fences, now_ms)
             elif (filled_count := self._fill_gaps(fences, now_ms)) is not None:
                 count = filled_count
@@ -133,21 +140,16 @@ class RebuildRun:
         self._complete()
         return count
 
-    @property
-    def is_whole(self) -> bool:
-        """Whether the whole index is rebuilt, also because gaps were given up."""
-        return self._gaps is None
-
     def _give_up_gaps(self) -> dict[Partition, Fence]:
         """Delete the index, to rebuild it as a whole; return new fences, because the old ones are deleted too."""
         log.warning("gap_given_up", profile=self._pipeline.name)
-        self._gaps = None
+        self.is_whole = True
         self._staging.clear(self._tick)
         return self._fence_committed()
 
     def _complete(self) -> None:
         self._check_connections()
-        if self._gaps is None:
+        if self.is_whole:
             took_s = round(time.monotonic() - self._began_at_s, 1)
             self._staging.complete({**self._pipeline.fingerprint, REBUILT_S: took_s})
         else:
@@ -160,8 +162,8 @@ class RebuildRun:
         fences = {}
         for partition, committed_offset in self._committed_offsets.items():
             self._tick()
-            # `fence` would refuse the committed attempt, which the index does not know. The announced attempt stays: it
-            # shows the gap to the next process if this process ends now.
+            # An attempt that the index knows: `fence` would refuse the committed one, which the index has lost. The
+            # announced attempt stays: it shows the gap to the next process if this process ends now.
             known_id = states[partition].known_id
             in_kafka = BrokerState(committed_offset.topic_id, incarnation=committed_offset.incarnation)
             fences[partition] = index.fence(partition, self._generation, committed_offset.offset, known_id, in_kafka)
@@ -173,15 +175,14 @@ class RebuildRun:
 
         A rebuild of the whole index begins a lineage, and announces it also where no attempt was committed.
         """
-        committed_ids = {partition: attempt_id_of(offset) for partition, offset in self._committed_offsets.items()}
-        for committed_id in committed_ids.values():
+        for committed_id in self._committed_ids.values():
             self._attempt_ids.observe(committed_id)
-        if self._gaps is None:
+        if self.is_whole:
             self._attempt_ids.begin_lineage(now_ms)
-        for partition, committed_id in committed_ids.items():
-            if self._gaps is None or (committed_id and partition in self._gaps):
+        for partition, committed_id in self._committed_ids.items():
+            if self.is_whole or (committed_id and partition in self._gaps):
                 attempt_id = self._attempt_ids.renewed(committed_id)
-                starts = {partition: self._committed_offsets[partition].offset}  # all earlier records are in the index
+                starts = {partition: self._ends[partition]}  # all earlier records are in the index
                 self._pipeline.index.announce(attempt_id, [fences[partition]], starts, committed_id=committed_id)
 
     def _check_connections(self) -> None:
@@ -194,12 +195,9 @@ class RebuildRun:
         """Return the record time by partition at which the window begins; None or absent for the oldest record."""
         if self._target.lifetime_ms is None:
             return {}
-        offsets = {
-            partition: committed_offset.offset for partition, committed_offset in self._committed_offsets.items()
-        }
-        progress = self._history.progress(self._target.topics, offsets, now_ms, self._tick)
+        progress = self._history.progress(self._target.topics, self._ends, now_ms, self._tick)
         if self._pipeline.max_start_age_ms is not None:  # `auto_offset_reset = "window"`
-            progress = without_skipped(progress, offsets, now_ms - self._pipeline.max_start_age_ms)
+            progress = without_skipped(progress, self._ends, now_ms - self._pipeline.max_start_age_ms)
         return rebuild_window(progress, self._target.lifetime_ms, now_ms)
 
     def _batches(
@@ -227,60 +225,56 @@ class RebuildRun:
         # How long before the window deletions are read. Without limits (None) `window` is empty, and all is read.
         older_ms = (self._target.markers_ms or 0) - (self._target.lifetime_ms or 0)
         since = {partition: None if start is None else max(0, start - older_ms) for partition, start in window.items()}
-        ends = {partition: committed_offset.offset for partition, committed_offset in self._committed_offsets.items()}
-        return self._replay(map(window_filter.filtered, self._batches(self._target.topics, since, ends)), fences)
+        batches = self._batches(self._target.topics, since, self._ends)
+        return self._replay(map(window_filter.filtered, batches), fences)
 
     def _fill_gaps(self, fences: Mapping[Partition, Fence], now_ms: int) -> int | None:
-        """Replay the gaps, and return the number of records; None where the index is not whole afterwards.
+        """Replay the gaps, and return the number of records; None if the gaps must be given up.
 
         Kafka may delete records of a gap, the deletion of a document among them, before the replay and during it.
-        Missing records alone do not show this (``keeps_all`` does), because markers of transactions take offsets too.
         """
-        if not self._is_fillable(fences, now_ms):
+        if not self._survey_gaps(fences, now_ms):
             return None
         count = self._replay(self._gap_batches(), fences)
-        offsets_count = sum(
-            self._committed_offsets[partition].offset - start for partition, start in self._starts.items()
-        )
-        return count if count == offsets_count or self._history.keeps_all(self._starts) else None
+        if count == sum(self._ends[partition] - start for partition, start in self._starts.items()):
+            return count  # a record for each offset
+        # The other offsets may be those of transaction markers.
+        return count if self._history.keeps_all(self._starts) else None
 
-    def _is_fillable(self, fences: Mapping[Partition, Fence], now_ms: int) -> bool:
-        """Tell whether the index takes a replay of the gaps.
+    def _survey_gaps(self, fences: Mapping[Partition, Fence], now_ms: int) -> bool:
+        """Read the gaps, lower ``_alerts_ms`` to their earliest record, and tell whether they can be replayed.
 
-        False in three cases. A batch in progress is one that was uncommitted when the store went back.
+        They cannot in three cases. A batch in progress is one that was uncommitted when the store went back.
 
-        * With ``auto_offset_reset = "window"``, a gap from offset 0 has a record that is older than one lifetime. The
-          index may never have seen the partition, and daemons have skipped its old records, as a whole rebuild does.
+        * With ``auto_offset_reset = "window"``, a gap from offset 0 has a record that is older than one lifetime. If
+          the index has never seen the partition, daemons have skipped the record; a whole rebuild skips it too.
         * A document of a gap has an entry from a batch in progress. The batch may have appended to an older version,
           or missed a deletion, and an entry is only replaced by a version from a later position.
         * A batch in progress has matched a version that a gap replaces. All partitions are fenced before this is read.
         """
-        index = self._pipeline.index
         incarnations = {partition: fence.incarnation for partition, fence in fences.items()}
         replaced: set[int] = set()
         max_age_ms = self._pipeline.max_start_age_ms
-        too_old = range(0 if max_age_ms is None else now_ms - max_age_ms)
+        oldest_ms = 0 if max_age_ms is None else now_ms - max_age_ms
         for batch in self._gap_batches():
-            times_ms = [record.timestamp_ms for record in batch.records if record.timestamp_ms >= 0]
-            if any(
-                record.timestamp_ms in too_old and self._starts[record.position.topic_partition] == 0
-                for record in batch.records
-            ):
+            timed = [record for record in batch.records if record.timestamp_ms >= 0]
+            if any(rec.timestamp_ms < oldest_ms and not self._starts[rec.position.topic_partition] for rec in timed):
                 return False
-            self._alerts_ms = min([self._alerts_ms, *times_ms])
+            self._alerts_ms = min([self._alerts_ms, *(record.timestamp_ms for record in timed)])
             positions: dict[int, Position] = {}
             for part in _in_parts(batch.in_incarnations(incarnations), self._positions):
                 positions |= part
-            for number, entry in index.get_entries(list(positions)).items():
-                if entry.position != positions[number]:
-                    replaced.add(number)
-                partition = entry.position.topic_partition
-                fence = fences.get(partition)
-                if fence is None or fence.incarnation != entry.position.incarnation:
-                    continue  # from another topic, or from an earlier incarnation, with other offsets
-                if entry.position.offset >= self._committed_offsets[partition].offset:
-                    return False
+            entries = self._pipeline.index.get_entries(list(positions))
+            if any(self._is_uncommitted(entry.position, fences) for entry in entries.values()):
+                return False
+            replaced.update(number for number, entry in entries.items() if entry.position != positions[number])
         return not replaced or not self._are_matched(replaced, self._fence_uncommitted(fences))
+
+    def _is_uncommitted(self, position: Position, fences: Mapping[Partition, Fence]) -> bool:
+        fence = fences.get(position.topic_partition)
+        if fence is None or fence.incarnation != position.incarnation:
+            return False  # from another topic, or from an earlier incarnation, with other offsets
+        return position.offset >= self._ends[position.topic_partition]
 
     def _positions(self, batch: Batch) -> dict[int, Position]:
         """Return the last position in a batch by document number."""
@@ -291,7 +285,7 @@ class RebuildRun:
     def _fence_uncommitted(self, fences: Mapping[Partition, Fence]) -> list[Fence]:
         """Fence the other partitions too, so that the index refuses all batches in progress; return all fences."""
         index = self._pipeline.index
-        # Also those without a commit.
+        # Of the progress only the keys are used: all partitions with records, also those without a commit.
         partitions = self._history.progress(self._target.topics, {}, clock.now_ms(), self._tick)
         all_fences = list(fences.values())
         for partition, state in index.partition_states(sorted(partitions.keys() - fences.keys())).items():
@@ -304,19 +298,20 @@ class RebuildRun:
     def _are_matched(self, numbers: Collection[int], fences: Sequence[Fence]) -> bool:
         """Tell whether documents are among the pending matches of uncommitted records."""
         index, name = self._pipeline.index, self._pipeline.name
-        nothing = PendingMatches()  # to save nothing returns the matches that are saved
+        nothing = PendingMatches()  # saved to get the matches that were saved before
         for fence in fences:
             self._tick()
             first = fence.high_water_mark
-            pending = [(fence.position_at(offset), nothing) for offset in range(first, first + UNREAD_OFFSETS)]
+            pending = [(fence.position_at(offset), nothing) for offset in range(first, first + OFFSETS_IN_PROGRESS)]
             saved = index.save_pending_matches(pending, [fence])
-            if any(document_number(name, match.id) in numbers for own in saved for match in own.matches.values()):
+            matches = (match for at_position in saved for match in at_position.matches.values())
+            if any(document_number(name, match.id) in numbers for match in matches):
                 return True
         return False
 
     def _gap_batches(self) -> Iterator[Batch]:
         """Yield the records of the gaps; none if all their topics were deleted since the losses were found."""
-        ends = {partition: self._committed_offsets[partition].offset for partition in self._starts}
+        ends = {partition: self._ends[partition] for partition in self._starts}
         topics = sorted({partition.topic for partition in ends})
         return self._batches(topics, since_ms=None, ends=ends, starts=self._starts) if topics else iter(())
 
@@ -341,7 +336,7 @@ class RebuildRun:
 
     def _seed(self, duplicates_topic: str, fences: list[Fence]) -> None:
         """Read published alerts, and write what they show of claims, clusters and incarnations."""
-        since_ms = None if self._gaps is None else max(0, self._alerts_ms - _CLOCKS_MS)
+        since_ms = None if self.is_whole else max(0, self._alerts_ms - _CLOCKS_MS)
         seeds = Seeds(self._pipeline, fences, self._target.lifetime_ms)
         for batch in self._batches([duplicates_topic], since_ms, ends=None):
             for alert in self._alerts(batch):
@@ -349,11 +344,11 @@ class RebuildRun:
             if seeds.is_full:
                 self._write(seeds, fences)
         self._write(seeds, fences)
-        if self._gaps is None:  # an index with gaps knows the incarnations, or learns them by the replay
+        if self.is_whole:  # an index with gaps knows the incarnations, or learns them by the replay
             seeds.restore_incarnations(self._tick)
 
     def _write(self, seeds: Seeds, fences: Sequence[Fence]) -> None:
-        if not fences:  # the lease alone says that no other process has taken the rebuild over
+        if not fences:  # nothing else refuses a write after another process has taken the rebuild over
             self._staging.extend_lease()
         seeds.write()
 

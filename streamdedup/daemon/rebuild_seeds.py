@@ -23,7 +23,7 @@ from streamdedup.wire import Alert, AlertDocument, Match
 _FULL = 5_000
 #: Offsets behind a committed one that may be those of a batch in progress: twice those of the largest batch, because
 #: markers of transactions take offsets too.
-UNREAD_OFFSETS = 20_000
+OFFSETS_IN_PROGRESS = 20_000
 #: In place of the hashes of entries that are held together; the texts of the documents of 5,000 alerts may be long.
 _NO_HASHES = EMPTY_CONTENT.sketch
 
@@ -117,7 +117,7 @@ class Seeds:
         unread: set[bytes] = set()
         for fence in self._fences if names else ():
             tick()
-            deletions = (fence.position_at(fence.high_water_mark + number) for number in range(UNREAD_OFFSETS))
+            deletions = (fence.position_at(fence.high_water_mark + number) for number in range(OFFSETS_IN_PROGRESS))
             unread.update(name for name in map(incarnation_after, deletions) if name in names)
         return unread
 

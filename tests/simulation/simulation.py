@@ -129,7 +129,7 @@ def simulated() -> Iterator[None]:
     patches = [(module, "time", Time()) for module in _TIMED] + [(commands, *patch) for patch in PATCHES.items()]
     patches += [(read_ahead, "ThreadPoolExecutor", AtOnce), (health, "random", _JITTER)]
     # No history has as many records behind a committed offset.
-    patches += [(module, "UNREAD_OFFSETS", 200) for module in (rebuild_run, rebuild_seeds)]
+    patches += [(module, "OFFSETS_IN_PROGRESS", 200) for module in (rebuild_run, rebuild_seeds)]
     logging = structlog.get_config()
     structlog.configure(wrapper_class=structlog.make_filtering_bound_logger(50))
     with pytest.MonkeyPatch.context() as patch:
