@@ -1,7 +1,4 @@
-"""The status of the indexes for ``index status`` (``cli.index``): collected as JSON values, and rendered as lines.
-
-``daemon.losses`` tells whether an index is lost; an index with other parameters, whether it has seen the partition.
-"""
+"""The status of the indexes for ``index status`` (``cli.index``): collected as JSON values, and rendered as lines."""
 
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from dataclasses import asdict
@@ -22,7 +19,7 @@ from streamdedup.settings import Settings
 #: Explanations of the states of a partition (``_partition_state``).
 _STATE_TEXTS = {
     "lost": "offsets are committed, but the index does not know them: it was lost, has gone back to an earlier time, "
-    "or is another one; restore the settings of the store or the name of the profile if they changed; else running "
+    "or is another one. If settings of the store or the name of the profile changed, restore them. Otherwise running "
     "daemons do what service.on_index_lost says (default: rebuild it); without daemons: streamdedup index rebuild",
     "behind": "the committed offset is higher: a daemon ended right after a commit",
     "recreated": "the topic was deleted and created again; a daemon begins at its oldest record and emits as usual",
@@ -33,7 +30,10 @@ _STATE_TEXTS = {
 def collect_status(
     settings: Settings, names: Sequence[str], backend: Backend, on_keys: Callable[[int], None] | None
 ) -> dict[str, Any]:
-    """Return the status of profiles as JSON values, None where unknown; ``on_keys`` gets the count of scanned keys."""
+    """Return the status of profiles as JSON values, None where unknown.
+
+    ``on_keys`` gets the count of scanned keys. Without it no key is scanned: "exact_documents" and "keys" are None.
+    """
     servers = backend.servers()
     group, problem = _group(settings)
     return {
@@ -69,9 +69,9 @@ def _profile(
     committed_offsets = (
         {} if group is None else {p: offset for p, offset in group.committed_offsets.items() if p.topic in topics}
     )
-    # An index with other parameters may have other slots.
+    # An index with other parameters may have other slots: `_partition_state` finds partitions that it has never seen.
     losses = [] if blocking else find_losses(index, committed_offsets)
-    lost = {loss.partition for loss in losses if not loss.is_switch}
+    lost = {loss.partition for loss in losses if not loss.is_switch}  # at a switch the daemon fills the gap
     partitions = list(_partitions(topics, committed_offsets, upkeep, group, lost))
     if fingerprint is None and is_staging:  # it is being built, and knows of no partition before the end
         partitions = [{**partition, "state": None} for partition in partitions]
@@ -101,7 +101,7 @@ def _partitions(
     lost: Collection[Partition],
 ) -> Iterator[dict[str, Any]]:
     offsets = {partition: committed_offset.offset for partition, committed_offset in committed_offsets.items()}
-    facts_by_partition = upkeep.partitions(topics, offsets)  # those of the topics, and also the partitions of `offsets`
+    facts_by_partition = upkeep.partitions(topics, offsets)  # only of partitions that the index has seen
     is_running = group is not None and bool(group.members)
     for partition in sorted(facts_by_partition.keys() | offsets.keys()):
         facts = facts_by_partition.get(partition, PartitionFacts(high_water_mark=None, generation=None))
@@ -127,25 +127,25 @@ def _partition_state(facts: PartitionFacts, offset: int | None, topic_id: str, *
     While daemons run, mark and committed offset may differ, because a batch may be committed between the two requests
     that read them.
     """
-    high_water = facts.high_water_mark
-    # By the topic ids alone: the end of the partition, by which `is_recreated` also judges, is not read here.
-    if high_water is not None and is_recreated(high_water, facts.topic_id, BrokerState(topic_id)):
+    mark = facts.high_water_mark
+    # Without the end of the partition: it was read before the mark, which a running daemon may have raised above it.
+    if mark is not None and is_recreated(mark, facts.topic_id, BrokerState(topic_id)):
         return "recreated"
     if offset is None:
         return None
-    if high_water is None:
+    if mark is None:
         # Offset 0 was set by an operator: no record was read, so nothing is lost.
         return "lost" if offset else None
-    if high_water == offset or is_running:
+    if mark == offset or is_running:
         return None
-    return "behind" if high_water < offset else "ahead"
+    return "behind" if mark < offset else "ahead"
 
 
 def is_lost(status: Mapping[str, Any]) -> bool:
-    return any(map(_is_lost, status["profiles"]))
+    return any(map(_has_lost_partition, status["profiles"]))
 
 
-def _is_lost(profile: Mapping[str, Any]) -> bool:
+def _has_lost_partition(profile: Mapping[str, Any]) -> bool:
     return any(row["state"] == "lost" for row in profile["partitions"])
 
 
@@ -187,7 +187,7 @@ def _size(size_bytes: float) -> str:
 def _profile_lines(profile: Mapping[str, Any], *, offsets_are_known: bool) -> Iterator[str]:
     yield f"profile  {profile['name']}"
     if profile["half_dropped"]:
-        rebuild = ", or streamdedup index rebuild" if _is_lost(profile) else ""
+        rebuild = ", or streamdedup index rebuild" if _has_lost_partition(profile) else ""
         yield f"  index      half deleted: call streamdedup index drop again{rebuild}"
     elif not profile["exists"]:
         yield f"  index      {'being rebuilt or deleted' if profile['staging'] else 'none'}"
