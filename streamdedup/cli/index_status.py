@@ -1,6 +1,6 @@
 """The status of the indexes for ``index status`` (``cli.index``): collected as JSON values, and rendered as lines."""
 
-from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import asdict
 from typing import Any
 
@@ -71,8 +71,9 @@ def _profile(
     )
     # An index with other parameters may have other slots: `_partition_state` finds partitions that it has never seen.
     losses = [] if blocking else find_losses(index, committed_offsets)
-    lost = {loss.partition for loss in losses if not loss.is_switch}  # at a switch the daemon fills the gap
-    partitions = list(_partitions(topics, committed_offsets, upkeep, group, lost))
+    # At a switch nothing is lost: a daemon fills the gap.
+    loss_states = {loss.partition: None if loss.is_switch else "lost" for loss in losses}
+    partitions = list(_partitions(topics, committed_offsets, upkeep, group, loss_states))
     if fingerprint is None and is_staging:  # it is being built, and knows of no partition before the end
         partitions = [{**partition, "state": None} for partition in partitions]
     return {
@@ -98,7 +99,7 @@ def _partitions(
     committed_offsets: Mapping[Partition, CommittedOffset],
     upkeep: IndexUpkeep,
     group: GroupState | None,
-    lost: Collection[Partition],
+    loss_states: Mapping[Partition, str | None],
 ) -> Iterator[dict[str, Any]]:
     offsets = {partition: committed_offset.offset for partition, committed_offset in committed_offsets.items()}
     facts_by_partition = upkeep.partitions(topics, offsets)  # only of partitions that the index has seen
@@ -108,7 +109,7 @@ def _partitions(
         offset = offsets.get(partition)
         end = None if group is None else group.ends.get(partition)
         topic_id = "" if group is None else group.topic_ids.get(partition.topic, "")
-        state = "lost" if partition in lost else _partition_state(facts, offset, topic_id, is_running=is_running)
+        state = _partition_state(facts, offset, topic_id, is_running=is_running)
         yield {
             "topic": partition.topic,
             "partition": partition.partition,
@@ -117,7 +118,7 @@ def _partitions(
             "end": end,
             "lag": None if offset is None or end is None else max(0, end - offset),
             "generation": facts.generation,
-            "state": state,
+            "state": loss_states.get(partition, state),
         }
 
 

@@ -145,7 +145,7 @@ class TestLag:
         committed_offsets = {} if offset is None else {partition: CommittedOffset(offset)}
         ends = {} if end is None else {partition: end, other: 7}
         upkeep = SimpleNamespace(partitions=lambda _topics, also: dict.fromkeys(also, PartitionFacts(10, 3)))
-        rows = list(index_status._partitions(["articles"], committed_offsets, upkeep, GroupState(ends=ends), ()))
+        rows = list(index_status._partitions(["articles"], committed_offsets, upkeep, GroupState(ends=ends), {}))
         assert [(row["end"], row["lag"]) for row in rows] == ([(end, lag)] if offset is not None else [])
 
 
@@ -201,13 +201,16 @@ def attempt_id(number: int, lineage: int = 1) -> str:
 
 
 @pytest.mark.parametrize(
-    ("announced", "known", "lineage", "bands", "state"),
-    [(2, 1, 1, 6, None), (1, 0, 1, 6, "lost"), (1, 1, 1, 6, "lost"), (1, 1, 2, 6, None), (1, 0, 1, 7, None)],
+    ("announced", "known", "lineage", "bands", "states"),
+    [
+        (2, 1, 1, 6, [None, "lost"]), (1, 0, 1, 6, ["lost"] * 2), (1, 1, 1, 6, ["lost"] * 2),
+        (1, 1, 2, 6, [None, None]), (1, 0, 1, 7, [None, "lost"]),
+    ],
     ids=["whole", "gone back", "gone back to a rebuild in place", "prepared", "of other settings"],
-)
-def test_an_index_that_has_gone_back_is_lost(announced, known, lineage, bands, state):
+)  # fmt: skip
+def test_an_index_that_has_gone_back_or_has_not_seen_a_partition_is_lost(announced, known, lineage, bands, states):
     settings = SimpleNamespace(profiles={"articles": SimpleNamespace(topics=["articles"])})
-    partition, stored = Partition("articles", 0), MemoryIndex()
+    partition, unseen, stored = Partition("articles", 0), Partition("articles", 1), MemoryIndex()
     stored.open({"bands": 6})
     fence, committed_id = stored.fence(partition, 1, 3), attempt_id(known)
     stored.announce(attempt_id(announced, lineage), [fence], {partition: 0}, committed_id=committed_id)
@@ -220,9 +223,10 @@ def test_an_index_that_has_gone_back_is_lost(announced, known, lineage, bands, s
     backend = SimpleNamespace(
         upkeep=lambda _: upkeep, index=lambda _: stored, configured_fingerprint=lambda _: {"bands": bands}
     )
-    group = GroupState(committed_offsets={partition: CommittedOffset(10, attempt_id(2)), Partition("foreign", 0): 7})
-    (row,) = index_status._profile(settings, "articles", backend, group, None)["partitions"]
-    assert row["state"] == state
+    committed_offsets = dict.fromkeys((partition, unseen), CommittedOffset(10, attempt_id(2)))
+    group = GroupState(committed_offsets={**committed_offsets, Partition("foreign", 0): 7})
+    rows = index_status._profile(settings, "articles", backend, group, None)["partitions"]
+    assert [row["state"] for row in rows] == states
 
 
 @pytest.mark.parametrize("has_marks", [True, False])
