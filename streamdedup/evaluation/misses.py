@@ -1,7 +1,7 @@
-"""Names the reason why a trial missed a pair, and has the rule by which a pair is a near-duplicate.
+"""``MissClassifier`` names the reason why a trial missed a pair; ``near_duplicates`` is the exact rule for pairs.
 
-``scores`` calls both, ``cli.evaluate`` calls ``near_duplicates``. A new reason is a member of ``Miss`` and a row of the
-table in docs/tuning.md.
+``scores`` uses both, ``cli.evaluate`` the rule. A new reason is a member of ``Miss`` and a row of the table in
+docs/tuning.md.
 """
 
 from enum import StrEnum
@@ -27,11 +27,11 @@ class Miss(StrEnum):
 
     #: A document was skipped (no text, too short, too few words) or refused.
     SKIPPED = "document skipped or refused"
-    #: Compared exactly, and below the threshold; only a file of true pairs has such pairs.
+    #: Compared exactly, and no near-duplicate; only a file of true pairs has such pairs.
     DISSIMILAR = "similarity below the threshold"
     #: Fewer common band keys than ``min_shared_bands``: the pair is no candidate.
     NO_SHARED_BAND = "too few shared bands"
-    #: At least one document is stored as a signature, and the estimate is below the threshold.
+    #: At least one document is stored as a signature, and by the estimates the pair is no near-duplicate.
     ESTIMATE = "estimate below the threshold"
     #: A bucket was full, so that a document was not inserted or not compared.
     FULL_BUCKET = "full bucket"
@@ -69,21 +69,21 @@ class MissClassifier:
             options.measure.estimate(*signatures),
             np.zeros(len(left), np.bool_),  # none is exact
             sampled_overlaps(*signatures),
-            np.minimum(self._sets.sizes[left], self._sets.sizes[right]),  # for the least size of the containment rule
+            np.minimum(self._sets.sizes[left], self._sets.sizes[right]),  # the containment rule has a least size
         )
         conditions = {
             Miss.SKIPPED: findings.skipped[left] | findings.skipped[right],
             Miss.DISSIMILAR: is_exact & ~is_near,
             Miss.NO_SHARED_BAND: shared < options.min_shared_bands,
             Miss.ESTIMATE: ~is_exact & ~options.near(estimates),
-            # A full bucket of the later document always explains the miss; one of the earlier document only if the
-            # later document dropped no candidate.
+            # A full bucket keeps the later document from comparing, and the earlier one from being found. The latter is
+            # uncertain, so candidates that the later document dropped come before it.
             Miss.FULL_BUCKET: findings.full_bucket[right]
             | (findings.full_bucket[left] & ~findings.over_candidates[right]),
             Miss.CANDIDATE_CAP: findings.over_candidates[right],
         }
-        reasons = list(Miss)  # UNEXPLAINED, the last, has no condition
-        numbers = np.select([conditions[reason] for reason in reasons[:-1]], range(len(conditions)), len(conditions))
+        reasons = [*conditions, Miss.UNEXPLAINED]  # in the order of `Miss`
+        numbers = np.select(list(conditions.values()), range(len(conditions)), len(conditions))
         return [reasons[number] for number in numbers.tolist()]
 
     def _signatures(self, documents: NDArray[np.int64]) -> NDArray[np.uint32]:
@@ -92,9 +92,9 @@ class MissClassifier:
 
 
 def near_duplicates(pairs: Pairs, options: DetectorOptions, sets: ShingleSets) -> NDArray[np.bool_]:
-    """Return whether pairs are near-duplicates by ``pairs.similarities`` or by their exact containment, bool (n,)."""
+    """Return which pairs are near-duplicates by ``pairs.similarities`` or by their exact containment, bool (n,)."""
     is_near: NDArray[np.bool_] = pairs.similarities >= options.threshold
     if options.containment is not None:
-        below = np.flatnonzero(~is_near)
+        below = np.flatnonzero(~is_near)  # containments are slow to compute
         is_near[below] = contained(sets, pairs.left[below], pairs.right[below], options.containment)
     return is_near

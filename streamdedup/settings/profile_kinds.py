@@ -1,9 +1,8 @@
-"""Kinds and defaults of values that only profiles have: fields, sources, formats, operations, lists of stop words.
+"""Kinds and defaults of values that only profiles have, such as topics, fields, sources and lists of stop words.
 
 Used by ``profile``; ``cli.options`` takes the words for lists of stop words.
 """
 
-from operator import attrgetter
 from typing import Annotated, Any, Final, NamedTuple
 
 from pydantic import AfterValidator, BeforeValidator, Field
@@ -23,17 +22,16 @@ class UnitDefaults(NamedTuple):
 
 
 UNIT_DEFAULTS: Final = {"word": UnitDefaults(3, 0.8, 0.8), "char": UnitDefaults(5, 0.8, None)}
-#: Allowed names of fields, in messages: texts that JSON writes without escapes.
-_NAME_ALLOWED = "without quotes, backslashes and control characters"
-#: Words in place of a file: no list, for ``stop_words`` and ``stop_shingles``; the project's list, for ``stop_words``.
-NO_STOPS, ENGLISH = "none", "english"
+#: Names of fields that JSON writes without escapes, and their description in messages.
+_NAME, _NAME_ALLOWED = r'^[^"\\\x00-\x1f]+$', "without quotes, backslashes and control characters"
+NO_STOPS = "none"  #: In place of a file of stop words or stop shingles.
+ENGLISH = "english"  #: In place of a file of stop words: the project's list.
 
 
 def default_by_unit(key: str, *, le: float, gt: float | None = None, ge: float | None = None) -> Any:
-    """Return a field whose default depends on ``shingle_unit``, with the text about it in docs/settings.md."""
-    word, char = (
-        '`"none"`' if value is None else f"`{value}`" for value in map(attrgetter(key), UNIT_DEFAULTS.values())
-    )
+    """Return a field whose default depends on ``shingle_unit``, a key above it; docs/settings.md has both defaults."""
+    values = [getattr(UNIT_DEFAULTS[unit], key) for unit in ("word", "char")]
+    word, char = ('`"none"`' if value is None else f"`{value}`" for value in values)
     return Field(
         default_factory=lambda values: getattr(UNIT_DEFAULTS[values["shingle_unit"]], key),
         le=le,
@@ -49,12 +47,10 @@ def _valid_format(name: str) -> str:
     return name
 
 
-FieldName = Annotated[str, Field(pattern=r'^[^"\\\x00-\x1f]+$'), Kind(f"the name of a field, {_NAME_ALLOWED}")]
+FieldName = Annotated[str, Field(pattern=_NAME), Kind(f"the name of a field, {_NAME_ALLOWED}")]
 FormatName = Annotated[str, AfterValidator(_valid_format), Kind(" or ".join(f'"{name}"' for name in FORMATS))]
 #: As ``FieldName``, or None: not all profiles use this field.
-OptionalFieldName = Annotated[
-    str | None, Field(pattern=r'^[^"\\\x00-\x1f]+$'), Kind(f"the name of a field, {_NAME_ALLOWED}")
-]
+OptionalFieldName = Annotated[str | None, Field(pattern=_NAME), Kind(f"the name of a field, {_NAME_ALLOWED}")]
 FieldNames = Annotated[
     tuple[FieldName, ...],
     BeforeValidator(parse_list),
@@ -76,13 +72,13 @@ SourceNames = Annotated[
 SourcePairs = Annotated[
     tuple[tuple[SourceName, SourceName], ...],
     BeforeValidator(parse_pairs),
-    Kind("a list of pairs of sources, none twice", write_pairs, ', such as [["a", "b"], ["a", "c"]]'),
+    Kind("a list of pairs of sources, none twice", write_pairs, hint=', such as [["a", "b"], ["a", "c"]]'),
 ]
 #: Words in ``op_field``, each with its operation.
 OpValues = Annotated[
     tuple[tuple[str, Op], ...],
     BeforeValidator(parse_pairs),
-    Kind("a table of words and operations", write_pairs, ', such as {c = "upsert", d = "delete"}'),
+    Kind("a table of words and operations", write_pairs, hint=', such as {c = "upsert", d = "delete"}'),
 ]
 #: A list of stop words: part of the project, or a file.
 StopWords = Annotated[

@@ -8,9 +8,10 @@ shares j bands is compared with the chance
     S(j) = (limit - sum of c_i over i > j) / c_j,    within 0 .. 1
 
 With a limit of 500, 480 candidates that share more than 2 bands and 100 that share 2, S(2) is 20 / 100 = 0.2. The c_j
-are counted in the sample and scaled to the index, with one factor for unrelated and one for related candidates
-(``rows.RELATED_FROM``). A document's largest bucket is scaled as the document's candidates are. A pair with similarity
-s shares each of b bands with the chance p = s^r, and is found with the chance
+are counted in the sample and scaled to the index, by one factor for versions of the same text (related candidates,
+``rows.RELATED_FROM``), and by another for all others. To judge whether a document's largest bucket is full, it is
+scaled by the mean factor of the document's candidates. A pair with the Jaccard similarity s shares each of b bands with
+the chance p = s^r, and is found with the chance
 
     sum over j > 0 of C(b, j) p^j (1 - p)^(b - j) S(j)
 """
@@ -33,6 +34,7 @@ class StormLimits(NamedTuple):
     max_candidates: int | None
 
     def times(self, factor: int) -> "StormLimits":
+        """Return larger limits, for a banding that finds too few pairs within these."""
         return StormLimits(*(None if limit is None else limit * factor for limit in self))
 
 
@@ -59,32 +61,32 @@ def compared_shares(
     codes, shared = candidate_pairs
     copies = sets.copies.astype(np.float64)
     factors = np.where(np.isin(codes, related), scales.related, scales.unrelated)
-    # For a document with each set: ``counts``, its c_j for j from 0 to all bands, scaled to the index; ``in_sample``,
-    # its candidates, unscaled, of which the copies come first. A copy is related and shares all bands.
+    # For a document with each set: its c_j, scaled to the index, at set number * (bands + 1) + j; and the number of its
+    # candidates in the sample, beginning with its copies.
     counts, in_sample = np.zeros(set_count * (bands + 1)), copies - 1
     smaller, larger = codes // set_count, codes % set_count
     for set_numbers, candidates in ((smaller, larger), (larger, smaller)):
         counts += np.bincount(set_numbers * (bands + 1) + shared, copies[candidates] * factors, counts.size)
         in_sample += np.bincount(set_numbers, copies[candidates], set_count)
     counts = counts.reshape(set_count, bands + 1)
-    counts[:, bands] += (copies - 1) * scales.related
+    counts[:, bands] += (copies - 1) * scales.related  # a copy is related and shares all bands
     limit = np.full(set_count, math.inf if limits.max_candidates is None else float(limits.max_candidates))
     if limits.bucket_cap is not None:
-        scale = np.divide(counts.sum(axis=1), in_sample, out=np.ones(set_count), where=in_sample > 0)
+        mean_factors = np.divide(counts.sum(axis=1), in_sample, out=np.ones(set_count), where=in_sample > 0)
         # Without the document itself, which looks the bucket up.
-        is_full = (largest_bucket_of_each(keys, sets) - 1) * scale >= limits.bucket_cap
+        is_full = (largest_bucket_of_each(keys, sets) - 1) * mean_factors >= limits.bucket_cap
         limit = np.where(is_full, np.minimum(limit, STORM_CANDIDATES), limit)
     # Candidates that share more than j bands: the sum of c_i from j on, less c_j.
     with_more_bands = counts[:, ::-1].cumsum(axis=1)[:, ::-1] - counts
     room = limit[:, None] - with_more_bands
-    # Where the sample has no candidates with j bands, a candidate in the index is compared if there is any room.
+    # ``out`` is for c_j = 0: where the sample has no such candidate, one in the index is compared if there is any room.
     shares = np.divide(room, counts, out=(room > 0).astype(np.float64), where=counts > 0)
     clipped: NDArray[np.float64] = shares.clip(0.0, 1.0)
     return clipped
 
 
 def find_chance(similarity: float, banding: Banding, shares: NDArray[np.float64]) -> float:
-    """Return the chance to find a pair with a similarity (module docstring); each distinct set counts once.
+    """Return the chance to find a pair with a Jaccard similarity; each distinct set counts once.
 
     ``shares``: float64 (n_sets, bands + 1), from ``compared_shares``; without sets every candidate is compared.
     """
