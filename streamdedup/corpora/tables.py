@@ -24,8 +24,9 @@ _EXPLANATIONS: Final = (
     ("expected after", "text behind a closing quotation mark; one inside a field is written twice"),
     ("new-line character", "a carriage return without a line feed, outside of quotation marks"),
 )
-#: Characters between fields that a header is tried with, and the line before it that some programs write.
+#: Delimiters that are tried on a header.
 _DELIMITERS: Final = (",", ";", "\t", "|")
+#: A line before the header, by which some programs name the delimiter.
 _SEPARATOR_LINE: Final = re.compile(rb'"?sep=([^"\r\n])"?', re.IGNORECASE)
 #: Where a row goes on for more lines than this, each with the delimiters of a row, a quotation mark may be unclosed.
 _SWALLOWED_LINES: Final = 10
@@ -37,10 +38,10 @@ _MALFORMED: Final = ErrorCode.NOT_JSON
 
 @dataclass(frozen=True, slots=True)
 class Columns:
-    """Names of columns in a table. Without a name here a field has the column with the decoder's field name.
+    """Names of columns in a table. A field without a name here has the column with the decoder's field name.
 
-    ``text`` columns are joined by line breaks. ``tables_only``: named columns are an error in a file that is no table
-    (``CorpusReader`` checks it); False where the same options also name fields of JSON.
+    ``text`` columns are joined by line breaks. ``tables_only``: ``CorpusReader`` refuses these names for a file that is
+    no table; False where they also name fields of JSON.
     """
 
     id: str | None = None
@@ -81,13 +82,14 @@ def read_table(
             cells, problem, code = [], _explanation(error, advise_unquoted=quoted and delimiter == "\t"), _MALFORMED
         if problem is None and _is_blank(cells):
             continue
+        if header is None and _SEPARATOR_LINE.fullmatch(rows.current_row):
+            continue
         if header is None:
-            if not _SEPARATOR_LINE.fullmatch(rows.current_row):
-                header = _read_header(rows, cells, problem, columns, decoder)
+            header = _read_header(rows, cells, problem, columns, decoder)
             continue
         lines = _lines_like_rows(rows.current_row, delimiter, header.width)
         id_column = header.single.get(decoder.id_field)
-        # The lines of a correct row may be a list, such as cities with their countries.
+        # A row without a problem may hold a list, such as cities with their countries: its ids must be alike too.
         if lines and (problem is not None or _have_ids_alike(cells, lines, delimiter, id_column)):
             problem, code = _swallowed_rows(len(lines)), _MALFORMED
         if problem is None:
@@ -100,7 +102,7 @@ def read_table(
 
 
 def _delimiter(head: bytes, decoder: Decoder, columns: Columns) -> str:
-    """Return the delimiter of a line ``sep=``, else that by which the header has most columns, id and text first."""
+    """Return the delimiter of a line ``sep=``, else the one that finds most columns, of id and text first, then all."""
     first = next(iter(head.removeprefix(sources.BOM).lstrip().splitlines()), b"")
     if line := _SEPARATOR_LINE.fullmatch(first):
         return line[1].decode("ascii", "replace")
@@ -161,8 +163,8 @@ class _Header:
         fields = {field: cells[column] for field, column in self.single.items() if cells[column]}
         joined = {field: "\n".join(cells[n] for n in numbers if cells[n]) for field, numbers in self.texts.items()}
         texts = {field: text for field, text in joined.items() if text}
-        # A row without any text has an empty text, which is skipped, and not a missing one, which is an error.
-        return fields | (texts or dict.fromkeys(list(joined)[:1], ""))
+        # The decoder skips an empty text, and refuses a missing one.
+        return fields | (texts or {next(iter(self.texts)): ""})
 
 
 def _row_problem(cells: list[str], header: _Header | None) -> tuple[str | None, ErrorCode | None]:
@@ -180,8 +182,8 @@ def _row_problem(cells: list[str], header: _Header | None) -> tuple[str | None, 
 def _lines_like_rows(row: bytes, delimiter: str, width: int) -> list[bytes]:
     """Return a row's further lines if they have the delimiters of rows; an empty list for any other row."""
     lines, separator = row.split(b"\n")[1:], delimiter.encode()
-    # The last line closes the quotation mark by one of its own, or by the end of the file. A delimiter before a blank
-    # is one of prose.
+    # The last line is not tested: it ends where a quotation mark closes the field, or with the file. A delimiter before
+    # a blank is punctuation.
     are_like_rows = width > 1 and all(
         line.count(separator) == width - 1 and separator + b" " not in line for line in lines[:-1]
     )
@@ -229,16 +231,17 @@ def _read_header(rows: _RowLines, cells: list[str], problem: str | None, columns
             raise rows.error(f"{reason}; the columns are {listed}")
         return names.index(name)
 
-    # The column that must exist for a field; None for a field whose column, of the same name, may be missing.
-    required = {
+    named = {
         decoder.id_field: columns.id,
         decoder.source_field: columns.source,
         decoder.published_at_field: columns.published_at,
     }
+    needed = {field for field, name in named.items() if name is not None}
     if decoder.scope_field is not None:
-        # Without a default scope, a missing column would make every row a malformed one.
-        required[decoder.scope_field] = decoder.scope_field if decoder.default_scope is None else None
-    single = {field: number_of(name or field) for field, name in required.items() if name is not None or field in names}
+        named[decoder.scope_field] = None
+        if decoder.default_scope is None:  # without the column every row would be malformed
+            needed.add(decoder.scope_field)
+    single = {field: number_of(name or field) for field, name in named.items() if field in needed or field in names}
     texts: dict[str, tuple[str, ...]] = {field: (field,) for field in decoder.text_fields if field in names}
     if columns.text:
         texts = {decoder.text_fields[0]: columns.text}  # the decoder joins its fields, so one of them takes all

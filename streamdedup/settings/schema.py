@@ -29,11 +29,12 @@ SECTIONS: Mapping[str, type[Section]] = {
     "service": Service,
     "api": Api,
 }
-#: Path to a value: section and key, or ``profiles``, profile and key.
+#: Path in a settings tree: of a table (``kafka``; ``profiles``, NAME), or of a key in it.
 KeyPath = tuple[str, ...]
 
 
 def section_at(path: KeyPath) -> type[Section] | None:
+    """Return the model of the table that has the key at ``path``; None if there is no such table."""
     if len(path) == 3 and path[0] == "profiles":
         return Profile
     return SECTIONS.get(path[0]) if len(path) == 2 else None
@@ -54,14 +55,15 @@ def tables(tree: Mapping[str, object]) -> Iterator[tuple[KeyPath, type[Section],
 
 
 def describe_unknown(path: KeyPath) -> str:
-    """Describe an unknown key, with similar known keys: those of its table, or else of all tables."""
+    """Describe an unknown key, with the most similar known key: of its table, or else of any table."""
     profile = path[1] if len(path) == 3 else "NAME"
-    models: dict[str, type[Section]] = {**SECTIONS, f"profiles.{profile}": Profile}
-    all_keys = [("", name) for name in (*SECTIONS, "profiles")]
-    all_keys += [(f"{table}.", key) for table, model in models.items() for key in keys_of(model)]
-    siblings = [(table, key) for table, key in all_keys if table == "".join(f"{step}." for step in path[:-1])]
-    for keys, cutoff in ((siblings, 0.6), (all_keys, 0.7)):
-        close = get_close_matches(path[-1], [key for _, key in keys], n=1, cutoff=cutoff)
-        if close:
-            return f"unknown key; did you mean {' or '.join(table + key for table, key in keys if key == close[0])}?"
+    all_keys: list[KeyPath] = [(name,) for name in (*SECTIONS, "profiles")]
+    all_keys += [(section, key) for section, model in SECTIONS.items() for key in keys_of(model)]
+    all_keys += [("profiles", profile, key) for key in keys_of(Profile)]
+    siblings = [known for known in all_keys if known[:-1] == path[:-1]]
+    for known_keys, least_similarity in ((siblings, 0.6), (all_keys, 0.7)):
+        names = [known[-1] for known in known_keys]
+        for name in get_close_matches(path[-1], names, n=1, cutoff=least_similarity):
+            places = " or ".join(".".join(known) for known in known_keys if known[-1] == name)
+            return f"unknown key; did you mean {places}?"
     return "unknown key; the documentation of the settings lists all"

@@ -42,7 +42,7 @@ DEFAULT_MAX_TEXT_BYTES: Final = 1_000_000
 _OPS: dict[str | None, Op] = {None: "upsert", "upsert": "upsert", "append": "append", "delete": "delete"}
 #: Contents of ``deleted_field`` that make a record a deletion, and those that do not.
 _TRUE, _FALSE = (True, "true"), (False, "false", None)
-#: Contents that come from a single field: ``Decoder.id_field`` names the field with the id, and so on.
+#: Contents for which ``Decoder`` has the name of one field, such as ``id_field``; a text may have several.
 _FIELDS = ("id", "op", "published_at", "source", "scope", "deleted")
 #: Fields that alerts repeat unchanged.
 _PASSED_ON: tuple[Flaw, ...] = ("source", "published_at")
@@ -128,7 +128,7 @@ class Decoder:
             schema = Schema(id=self.key_field or "")  # an empty path is the whole key
             self._format_of_keys = make_format(self.key_format, schema, self.registry, KEY_ID_HEADER)
         self._ops = _OPS | dict(self.op_values)
-        self._ids = make_format("json", Schema(id=self.id_field), None)
+        self._id_reader = make_format("json", Schema(id=self.id_field), None)
 
     @contextmanager
     def batch(self) -> Iterator[None]:
@@ -168,7 +168,7 @@ class Decoder:
     def readable_id(self, value: bytes) -> str | None:
         """Return the id in a JSON value, also of one that ``decode`` refuses; None if no valid id can be read."""
         try:
-            content = self._ids.fields(value, ()).id
+            content = self._id_reader.fields(value, ()).id
         except DecodeError:
             return None
         document_id = "" if content is None else str(content)
@@ -186,7 +186,7 @@ class Decoder:
         return ("key", *document.left_out) if key_differs else document.left_out
 
     def key_writer(self, subject: str) -> Callable[[str], bytes] | None:
-        """Return a writer of keys from ids, for ``produce``; see ``RegistryFormat.writer`` for None and errors."""
+        """Return a writer of keys from ids; None if the registry lacks the subject. Raises as its ``writer``."""
         if self._format_of_keys is None:
             return str.encode
         name = self.key_field or ""
@@ -226,15 +226,15 @@ class Decoder:
             if op != "upsert":
                 raise self._schema.bad_id(f"is missing, and there is no key: nothing says what to {op}")
             return position.key, False
-        is_doubtful = False
+        has_other_form = False
         if content is None and key is not None:
             content = self._id_in(key, headers)
-            is_doubtful = self.key_format is None and key.startswith(_OTHER_FORMS)
+            has_other_form = self.key_format is None and key.startswith(_OTHER_FORMS)
         document_id = str(content)
         mistake = id_mistake(document_id, _utf8_length(document_id))
         if mistake is not None:
-            raise self._schema.bad_id(f"{mistake}; {KEY_ADVICE}" if is_doubtful else mistake)
-        return document_id, is_doubtful and op == "delete"
+            raise self._schema.bad_id(f"{mistake}; {KEY_ADVICE}" if has_other_form else mistake)
+        return document_id, has_other_form and op == "delete"
 
     def _id_in(self, key: bytes, headers: Headers) -> str:
         try:
@@ -242,7 +242,7 @@ class Decoder:
         except UnicodeDecodeError:
             raise DecodeError(ErrorCode.INVALID_ID, f"the record's key is not UTF-8; {KEY_ADVICE}") from None
         except DecodeError as error:
-            reason = str(error).replace("the value", "it")
+            reason = str(error).replace("the value", "it")  # the key
             raise DecodeError(
                 ErrorCode.INVALID_ID, f"the record's key does not fit key_format and key_field: {reason}"
             ) from None
@@ -264,18 +264,19 @@ class Decoder:
             raise self._schema.too_large(length)
         return "\n".join(texts)
 
-    def _scope(self, name: str, content: str | int | None, op: Op) -> str | None:
+    def _scope(self, field: str, content: str | int | None, op: Op) -> str | None:
         if op != "upsert":
             return None
         scope = self.default_scope if content is None or content == "" else content
         if scope is None:
-            raise missing_scope(name)
+            raise missing_scope(field)
         if _is_long(str(scope)):
-            raise DecodeError(ErrorCode.INVALID_FIELD, f"field `{name}` is longer than {MAX_ID_BYTES:,} bytes")
+            raise DecodeError(ErrorCode.INVALID_FIELD, f"field `{field}` is longer than {MAX_ID_BYTES:,} bytes")
         return str(scope)
 
 
 def _is_usable(content: Any) -> bool:
+    """Return whether a content can be passed on; a truth value, which is an ``int``, cannot."""
     return type(content) in (str, int) and not _is_long(str(content))
 
 
@@ -285,7 +286,7 @@ def _is_long(text: str) -> bool:
 
 
 def _utf8_length(text: str) -> int:
-    """Return the length of a text in UTF-8; encodes parts, because an encoder takes four bytes for a character."""
+    """Return the length of a text in UTF-8. Encoding the whole text would reserve four bytes for each character."""
     return sum(len(text[start : start + _PART].encode()) for start in range(0, len(text), _PART))
 
 
@@ -304,7 +305,7 @@ def content_digest(text: str, scope: str | None = None) -> bytes:
 
 
 def toggle_scope(digest: bytes, key: bytes | None) -> bytes:
-    """Return a digest XOR a ``scope_key``, repeated to 16 bytes; a second call with the key restores the digest."""
+    """Return a digest XOR twice the bytes of a ``scope_key``; a second call with the key restores the digest."""
     if not key:
         return digest
     return (int.from_bytes(digest) ^ int.from_bytes(key + key)).to_bytes(len(digest))
