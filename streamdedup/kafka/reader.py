@@ -107,7 +107,7 @@ class TopicReader(_Reader):
     def __init__(self, options: KafkaOptions, *, from_beginning: bool = False) -> None:
         counts = require_topics(options)
         self._opening_s = options.opening_timeout_s or options.fetch_timeout_s
-        # Where records expire before they are read, goes on behind them, also with `on_out_of_range = "halt"`.
+        # If records expire before they are read, the reader goes on behind them; `on_out_of_range` is for the daemon.
         super().__init__(options, auto_offset_reset="earliest")
         partitions = [TopicPartition(topic, number) for topic, count in counts.items() for number in range(count)]
         with self._closed_on_error("find the ends of the topics"):
@@ -177,7 +177,7 @@ class ReaderToEnds(TopicReader):
             self.ends = _by_partition(self._consumer.end_offsets(partitions, timeout_ms))
 
     def start_at(self, starts: Mapping[Partition, int]) -> None:
-        """Make the next poll begin at ``starts``, in other partitions at the oldest record: in all with ``{}``."""
+        """Make the next poll begin at ``starts``, and at the oldest record of each partition that ``starts`` lacks."""
         for partition, beginning in self.beginnings.items():
             self._consumer.seek(TopicPartition(*partition), starts.get(partition, beginning))
 
@@ -249,7 +249,7 @@ class KafkaHistory:
         starts: Mapping[Partition, int] | None = None,
     ) -> "KafkaSpan":
         options = replace(self._options, topics=tuple(topics))
-        if ends is None:
+        if ends is None:  # so are `starts`
             return AwaitingSpan(options, since_ms)
         return KafkaSpan(options, since_ms, ends, starts=starts)
 
@@ -261,7 +261,7 @@ class KafkaSpan(ReaderToEnds):
         since_ms, starts: As for ``History.open``.
         ends: As for ``History.open``, but None for the ends of the committed records at construction;
             ``AwaitingSpan`` also waits for open transactions.
-        newest_count: Largest number of offsets to read: the newest, the same percentage of each partition.
+        newest_count: Read only so many offsets, the newest ones, with the same percentage of each partition.
     """
 
     def __init__(
@@ -293,11 +293,12 @@ class KafkaSpan(ReaderToEnds):
         }
         if not times_ms:
             return dict(self.beginnings)
-        starts = self._consumer.offsets_for_times(times_ms, timeout_ms=round(self._options.fetch_timeout_s * 1000))
-        return self.beginnings | {
-            Partition(*partition): self.ends[partition] if (start := starts.get(partition)) is None else start.offset
-            for partition in times_ms
-        }
+        found = self._consumer.offsets_for_times(times_ms, timeout_ms=round(self._options.fetch_timeout_s * 1000))
+        starts = dict(self.beginnings)
+        for client_partition in times_ms:
+            first, partition = found.get(client_partition), Partition(*client_partition)
+            starts[partition] = self.ends[partition] if first is None else first.offset
+        return starts
 
     def _existing_starts(self, starts: Mapping[Partition, int]) -> dict[Partition, int]:
         """Return ``starts``; the oldest record where a partition is absent, or no longer has the offset."""
@@ -351,8 +352,8 @@ class _ProgressReader(ReaderToEnds):
     def __init__(
         self, options: KafkaOptions, offsets: Mapping[Partition, int], now_ms: int, tick: Callable[[], None]
     ) -> None:
-        self._tick = tick
         super().__init__(options)
+        self._tick = tick
         self._offsets = {
             partition: max(first, offsets.get(partition, first)) for partition, first in self.beginnings.items()
         }
@@ -410,7 +411,7 @@ class RecordFetcher(_Reader):
     def __init__(self, options: KafkaOptions) -> None:
         super().__init__(
             options,
-            keeps_rests=False,
+            keeps_rests=False,  # a record behind an unreadable one may be readable
             # Not "earliest": an expired record is reported as gone, and not replaced by another record.
             auto_offset_reset="none",
             fetch_max_wait_ms=FETCH_ONE_WAIT_MS,
@@ -455,10 +456,10 @@ class RecordFetcher(_Reader):
             if records:
                 return records[0] if records[0].position == position else None
             end = self._consumer.highwater(partition)
-            if end is not None and position.offset >= end:  # perhaps the end at an earlier fetch
+            if end is not None and position.offset >= end:  # perhaps the end at an earlier fetch, so ask
                 end = self._consumer.end_offsets([partition])[partition]
             if end is not None and (position.offset >= end or self._consumer.position(partition) > position.offset):
-                return None
+                return None  # behind the end, or among invisible records
             if time.monotonic() > deadline:
                 raise BrokerUnavailable(f"cannot fetch {position}: Kafka did not answer in time")
 

@@ -10,10 +10,10 @@ heads and trailers) calls the gate for each request, and the gate goes through t
        the page (``page``) need none: they hold no data, and the page asks for the token.
     5. Requests in progress: beyond the limit 429. Probes do not count, nor do streams, which ``feed`` limits.
     6. Bodies: 429 where the bodies of all requests in progress have too many bytes together.
-    7. Deadline, from the call of the application on, which reads the body (6): 408 where the body has not arrived in
-       time, 503 where no answer has begun; an answer that has begun is cut off, unless it is a stream.
-    8. Answers of several parts: 429 where those that clients have not yet taken have too many bytes together. They are
-       sent when the request counts no longer (5, 6, metrics), and the server cuts off those that take too long.
+    7. Deadline for the application, which also reads the body: 408 if the body has not arrived by then, 503 if no
+       answer has begun. An answer that has begun is cut off, unless it is a stream.
+    8. Long answers (above ``_PART_BYTES``): 429 where those that clients have not yet taken have too many bytes
+       together. They are sent after the request has stopped counting (5, 6, metrics), and cut off after ``sending_s``.
 
 The gate adds security headers to each response, and counts route, status and time. A new probe is added to ``PROBES``,
 a new stream to ``_STREAMS``.
@@ -124,24 +124,22 @@ def _file_state(path: Path) -> tuple[int, int, int] | None:
 
 def _read_digests(path: Path) -> list[bytes]:
     try:
-        # A pipe or a device may never end. Some editors write a byte order mark.
-        data = path.read_bytes().removeprefix(BOM_UTF8) if stat.S_ISREG(path.stat().st_mode) else None
-        text = None if data is None else data.decode("ascii")
+        if not stat.S_ISREG(path.stat().st_mode):  # a pipe or a device may never end
+            raise SettingsError(f"api.tokens_file: is no regular file: {path}")
+        text = path.read_bytes().removeprefix(BOM_UTF8).decode("ascii")  # some editors write a byte order mark
     except OSError as error:
         raise SettingsError(f"api.tokens_file: cannot be read ({error.strerror}): {path}") from error
     except UnicodeDecodeError as error:
         raise SettingsError(f"api.tokens_file: must be ASCII: {path}") from error
-    if text is None:
-        raise SettingsError(f"api.tokens_file: is no regular file: {path}")
-    lines = [line.strip() for line in text.splitlines()]
-    tokens = [line for line in lines if line and not line.startswith("#")]
+    lines = enumerate(map(str.strip, text.splitlines()), start=1)
+    tokens = [(line_number, line) for line_number, line in lines if line and not line.startswith("#")]
     if not tokens:
         raise SettingsError(f"api.tokens_file: holds no token: {path}")
-    for line_number, line in enumerate(lines, start=1):
-        if line in tokens and (len(line) < _SHORTEST_TOKEN or len(line.split()) > 1):
+    for line_number, token in tokens:
+        if len(token) < _SHORTEST_TOKEN or len(token.split()) > 1:
             advice = f"needs a token of at least {_SHORTEST_TOKEN} characters without blanks: openssl rand -base64 32"
             raise SettingsError(f"api.tokens_file: line {line_number} {advice}")
-    return [sha256(token.encode()).digest() for token in tokens]
+    return [sha256(token.encode()).digest() for _, token in tokens]
 
 
 class AllowedHosts:
@@ -181,12 +179,11 @@ class Limits:
         max_requests: Limit of requests in progress: with one text each they fill two passes (``engine.PASS_LIMITS``),
             one running and one waiting. More requests would only wait longer.
         max_connections: Most open connections; well below the usual limit of open files, 1,024.
-        timeout_s: Time for the head of a request, and the same time for its body and until the answer is ready, in
-            seconds: far above the time of the largest batch, and below the time after which proxies give up, 30 s or
-            more.
-        max_answers_bytes: Limit for the bytes of all answers of several parts that clients have not yet taken; a single
-            one may be longer.
-        sending_s: Time in which a client must take an answer of several parts, in seconds.
+        timeout_s: Time limit for the head of a request, and again for body and answer together, in seconds: far above
+            the time of the largest batch, and below the time after which proxies give up, 30 s or more.
+        max_answers_bytes: Limit for the bytes of all long answers that clients have not yet taken; a single one may be
+            longer.
+        sending_s: Time in which a client must take a long answer, in seconds.
     """
 
     max_body_bytes: int = 8_388_608
@@ -224,7 +221,7 @@ class Gate:
         """Answer one request; pass the messages of the lifespan on.
 
         Raises:
-            TimeoutError: The client has not taken an answer of several parts in time.
+            TimeoutError: The client has not taken a long answer in time.
         """
         if scope["type"] == "lifespan":
             await self._app(scope, receive, send)
@@ -232,7 +229,7 @@ class Gate:
             response = _Response(send, self._reserve)
             try:
                 await self._answer(scope, receive, response)
-                scope.pop("state", None)  # Litestar 2.25 keeps the body of the request there
+                scope.pop("state", None)  # Litestar 2.25 keeps the body there, which `send_rest` does not need
                 async with asyncio.timeout(self._limits.sending_s):
                     await response.send_rest()
             finally:
@@ -251,7 +248,7 @@ class Gate:
             else:
                 await self._answer_counted(scope, receive, response)
         finally:
-            # The route's template, not the path, which clients choose. Status 0, "none": no client got an answer.
+            # The route's template, not the path, which clients choose. Status "none" (0): no answer was received.
             route = str(scope.get("path_template") or "none")
             self._metrics.requests.labels(route, str(response.status or "none")).inc()
             # A stream counts until it begins, because the client decides when it ends.
@@ -271,7 +268,8 @@ class Gate:
         """Return the problem that refuses the request by its head (steps 2 to 5), or None."""
         headers = {bytes(name).lower(): bytes(value) for name, value in scope["headers"]}
         length, is_chunked = headers.get(b"content-length"), b"transfer-encoding" in headers
-        has_body = is_chunked or bool((length or b"").strip(b"0"))  # a length other than 0, also where it is no number
+        has_length = length is not None and length.strip(b"0") != b""  # other than 0, also where it is no number
+        has_body = is_chunked or has_length
         # With two lengths, a proxy may see another end of the body than this service; RFC 9112, section 6.3.
         if (is_chunked and length is not None) or (has_body and scope["method"] in {"GET", "HEAD"}):
             return RequestProblem("invalid-request", "a GET has no body, and a body has one length")
@@ -326,7 +324,7 @@ class Gate:
             raise RequestProblem("too-many-requests", detail, retry_after_s=1)
 
     def _reserve(self, answer_bytes: int) -> bool:
-        """Count the bytes of an answer of several parts; False if those of all answers would be too many."""
+        """Count the bytes of a long answer; False if those of all answers would be too many."""
         if self._answers_bytes and self._answers_bytes + answer_bytes > self._limits.max_answers_bytes:
             return False
         self._answers_bytes += answer_bytes
@@ -373,7 +371,7 @@ class _Response:
     ``chunked_request`` is a request body in chunks, else None. A response before the end of this body closes the
     connection: h11 would still parse the rest, which takes a second for a megabyte of small chunks.
     ``deadline`` is set for streams alone; the beginning of a stream (status 200) removes it, and sets
-    ``stream_began_at``. The body of an answer of several parts waits for ``send_rest``.
+    ``stream_began_at``. A long answer has ``reserved_bytes``, and its body waits for ``send_rest``.
     """
 
     def __init__(self, send: Send, reserve: Callable[[int], bool]) -> None:
@@ -401,16 +399,16 @@ class _Response:
             await self._send_in_parts(message)
 
     async def send_rest(self) -> None:
-        """Send the body of an answer of several parts."""
+        """Send the body of a long answer."""
         if self._rest is not None:
             await self._send_in_parts(self._rest)
 
     async def _send_in_parts(self, message: AsgiMessage) -> None:
         body = message.get("body", b"")
-        last = max(len(body) - 1, 0) // _PART_BYTES * _PART_BYTES
-        for begin in range(0, last, _PART_BYTES):
+        last_begin = max(len(body) - 1, 0) // _PART_BYTES * _PART_BYTES
+        for begin in range(0, last_begin, _PART_BYTES):
             await self._send({**message, "body": body[begin : begin + _PART_BYTES], "more_body": True})
-        await self._send({**message, "body": body[last:]})
+        await self._send({**message, "body": body[last_begin:]})
 
     async def _begin(self, message: AsgiMessage) -> None:
         headers = list(message.get("headers", ()))
@@ -419,7 +417,7 @@ class _Response:
             if not self._reserve(length):
                 detail = "the answers that clients have not yet taken are too long together"
                 await self.send_problem(RequestProblem("too-many-requests", detail, retry_after_s=1))
-                self._is_refused = True
+                self._is_refused = True  # from now on: `send` drops the body of the application, not of the problem
                 return
             self.reserved_bytes = length
         self.status = message["status"]
