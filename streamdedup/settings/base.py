@@ -16,8 +16,6 @@ from pydantic.fields import FieldInfo
 from streamdedup.settings.files import read_secret
 from streamdedup.settings.kinds import WORD, Kind, write_text
 
-#: Delimiter of a TOML string.
-_QUOTE = '"'
 #: Suffixes of attributes that hold a time. Their keys have no suffix, because in a file the value has a unit.
 _UNIT_SUFFIXES = ("_ms", "_s")
 
@@ -37,10 +35,10 @@ class Section(BaseModel):
     def contradictions(self) -> Iterator[tuple[str, str]]:
         """Call all methods named ``_check_...``; yield key and text for each contradiction between valid values.
 
-        ``validation`` has deleted the attributes with wrong values. A check that reads one raises AttributeError, which
-        ends this check alone.
+        ``validation`` removes the attributes with wrong values. A check that reads one ends with an AttributeError, and
+        the next check is called.
         """
-        # The checks of base classes come first. No class overrides a check of its base: it would be called twice.
+        # The checks of base classes come first. A check that overrides one of a base class would be called twice.
         sections = [model for model in reversed(type(self).__mro__) if issubclass(model, Section)]
         for name in (name for model in sections for name in vars(model) if name.startswith("_check_")):
             try:
@@ -50,7 +48,7 @@ class Section(BaseModel):
                     raise
 
     def secret(self, key: str) -> str | None:
-        """Return a secret, or None; errors of ``read_secret``. Its file is read again, because it may have changed."""
+        """Return a secret, or None. A secret's file is read at each call; raises as ``read_secret``."""
         path: Path | None = getattr(self, f"{key}_file")
         if path is None:
             secret: SecretStr | None = getattr(self, key)
@@ -60,7 +58,8 @@ class Section(BaseModel):
 
 def fields_of(section: type[BaseModel]) -> dict[str, FieldInfo]:
     """Return a section's fields by attribute, its own before inherited ones: the order in docs/settings.md."""
-    return dict(sorted(section.model_fields.items(), key=lambda item: item[0] not in inspect.get_annotations(section)))
+    own = inspect.get_annotations(section)
+    return dict(sorted(section.model_fields.items(), key=lambda item: item[0] not in own))  # False first; stable
 
 
 def keys_of(section: type[BaseModel]) -> dict[str, FieldInfo]:
@@ -78,7 +77,7 @@ def is_secret(field: FieldInfo) -> bool:
 
 
 def kind_of(field: FieldInfo) -> Kind:
-    """Return how a field's value is described and written; ``WORD`` for a Literal of words, which declares no Kind."""
+    """Return how a field's value is described and written; ``WORD`` for a field without a Kind, a Literal of words."""
     return next((item for item in field.metadata if isinstance(item, Kind)), WORD)
 
 
@@ -103,5 +102,5 @@ def _bounds(field: FieldInfo, kind: Kind) -> Iterator[str]:
         for item in field.metadata:
             if isinstance(item, bound):
                 # As in a settings file, but "1s" without quotes, and 1 for 1.0.
-                text = kind.write(getattr(item, name)).strip(_QUOTE)
+                text = kind.write(getattr(item, name)).strip('"')
                 yield f"{word} {text.removesuffix('.0')}"

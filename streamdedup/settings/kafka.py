@@ -82,7 +82,7 @@ _CLIENT = ("sasl_client_id", "sasl_client_secret")
 _ENDPOINT = (*_CLIENT, "sasl_token_scope", "sasl_token_ca_file")
 #: Keys of a login with tokens, from a file or from an endpoint.
 _TOKENS = ("sasl_token_file", "sasl_token_url", *_ENDPOINT)
-#: Keys of the login by mechanism; ``_PASSWORD`` for mechanisms that are not listed, and without a mechanism.
+#: Keys of the login by mechanism; ``_PASSWORD`` for all other mechanisms, and without one.
 _LOGINS: dict[str, tuple[str, ...]] = {"OAUTHBEARER": _TOKENS, "AWS_MSK_IAM": (), "GSSAPI": ()}
 #: Texts of mistakes about a login; ``{}`` becomes the protocol.
 _MISSING = "is missing; security_protocol = {} needs it"
@@ -190,7 +190,7 @@ class Kafka(TlsSection):
 
     @property
     def request_timeout_s(self) -> float:
-        """Time limit of a request to a broker: two tries of a request fit into a transaction."""
+        """Time limit of a request to a broker: a request and its repetition fit into a transaction."""
         return self.transaction_timeout_s / 3
 
     @property
@@ -198,7 +198,7 @@ class Kafka(TlsSection):
         return self.security_protocol.endswith("SSL")
 
     def security(self) -> dict[str, Any]:
-        """Return the options of the Kafka client for TLS and login, with the password in clear."""
+        """Return the options of the Kafka client for TLS and login, with ``sasl_password`` in clear."""
         options: dict[str, Any] = {"security_protocol": self.security_protocol}
         if self.sasl_mechanism is not None:
             options["sasl_mechanism"] = self.sasl_mechanism
@@ -245,12 +245,13 @@ class Kafka(TlsSection):
         if logs_in != (mechanism is not None):
             yield "sasl_mechanism", _MISSING.format(protocol) if logs_in else _UNUSED.format(protocol)
         used = _LOGINS.get(mechanism or "", _PASSWORD) if logs_in else ()
-        unused = f"is given, but sasl_mechanism = {mechanism} does not use it" if logs_in else _UNUSED.format(protocol)
+        no_use = f"is given, but sasl_mechanism = {mechanism} does not use it" if logs_in else _UNUSED.format(protocol)
         for name in (*_PASSWORD, *_TOKENS):
             if getattr(self, name) is not None and name not in used:
-                yield name, unused
-        # A token file needs no client, a token endpoint does.
-        for name in (*_PASSWORD, *(() if self.sasl_token_url is None else _CLIENT)):
+                yield name, no_use
+        # A token endpoint needs a client, a token file does not.
+        required = _PASSWORD if self.sasl_token_url is None else (*_PASSWORD, *_CLIENT)
+        for name in required:
             if name in used and getattr(self, name) is None:
                 yield name, _MISSING.format(protocol)
         if mechanism == "AWS_MSK_IAM" and protocol == "SASL_PLAINTEXT":

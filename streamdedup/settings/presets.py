@@ -22,17 +22,17 @@ _PRESETS: Final[Mapping[str, Mapping[str, object]]] = {
 
 
 def default_profile(config: Path | None) -> str:
-    """Return the profile of a command without ``--profile``: the only profile of the file, else ``articles``."""
+    """Return the profile's name for a command without ``--profile``: the only one of the file, else ``articles``."""
     profiles = {} if config is None else _unvalidated_profiles(config)
     return next(iter(profiles)) if len(profiles) == 1 else "articles"
 
 
 def named_profile(config: Path | None, name: str, overrides: Mapping[str, Any]) -> Profile:
-    """Return a profile from the settings file ``config``, or without one a preset, with overrides by key."""
+    """Return a profile of the settings file ``config``, or a preset without a file, with overrides by key."""
     changes = {f"profiles.{name}.{key}": value for key, value in overrides.items() if value is not None}
     if config is not None:
         if name not in _unvalidated_profiles(config):
-            changes = {}  # they would make the profile
+            changes = {}  # the overrides would make the profile, and the error below would not be raised
         settings = Settings.load(config, changes, needs_servers=False)
         if name not in settings.profiles:
             names = ", ".join(sorted(settings.profiles))
@@ -48,5 +48,5 @@ def named_profile(config: Path | None, name: str, overrides: Mapping[str, Any]) 
 
 
 def _unvalidated_profiles(config: Path) -> dict[str, Any]:
-    profiles = read_sources(config, None, None, needs_servers=False).tree.get("profiles")
+    profiles = read_sources(config, overrides=None, environ=None, needs_servers=False).tree.get("profiles")
     return profiles if isinstance(profiles, dict) else {}

@@ -114,13 +114,13 @@ class Profile(Section):
     fold_look_alikes: Flag = False
     """Treat Greek, Cyrillic and other letters that look like a Latin letter as this letter, against disguised words."""
     keep_urls: Flag = True
-    """Whether URLs and the link targets of Markdown belong to the text."""
+    """Keep URLs and the link targets of Markdown as part of the text."""
     stop_words: StopWords = NO_STOPS
     """Words to leave out, for the unit `word`: the project's own list, or a file (UTF-8) with one word per line."""
     stop_shingles: StopShingles = NO_STOPS
     """Shingles to leave out because too many documents share them: a file written by `streamdedup stop-shingles`."""
     keep_white_space: Flag = True
-    """For the unit `char`: whether the space between words belongs to the text."""
+    """For the unit `char`: keep the space between words as part of the text."""
     similarity: MeasureName = "set"
     """Measure of similarity: Jaccard similarity of sets of shingles, or of bags, which count repetitions."""
     short_texts: Literal["whole", "skip"] = "whole"
@@ -170,12 +170,12 @@ class Profile(Section):
     retention_slack_s: Duration = Field(default=86400.0, ge=0.0, le=3650 * 86400.0)
     """Additional time for which the index keeps a document, for outages and late records."""
     index_silently_until_ms: Moment = None
-    """Documents with record times before this form no pairs among themselves, and those that cannot be processed are
+    """Documents whose record times are earlier form no pairs among themselves, and those that cannot be processed are
     not reported: a new index is filled from a backlog without alerts."""
     # Below 512: a Redis set of at most 512 numbers is compact; one that once had more takes eight times the memory.
     bucket_cap: Limit = Field(default=500, ge=1)
-    """Most documents in one bucket. A further document is not added to a full bucket and is compared with three
-    candidates only, exact copies first."""
+    """Most documents in one bucket. A further document is not added to a full bucket, and is compared with three
+    candidates of all its buckets together, exact copies first."""
     max_candidates: Limit = Field(default=500, ge=1)
     """Most candidates that a document is compared with, the most promising first."""
     max_text_bytes: Size = Field(default=1024 * 1024, ge=1, le=64 * 1024 * 1024)  # a fetch reads no larger record
@@ -205,7 +205,7 @@ class Profile(Section):
 
     def banding(self) -> Banding:
         """Return ``bands`` and ``rows`` if both are set, else the cheapest with ``min_recall`` at ``recall_from``."""
-        return self._banding
+        return self._banding  # a method, because it raises ValueError if no banding reaches ``min_recall``
 
     @cached_property
     def _banding(self) -> Banding:  # computed once, because the choice tries all bandings
@@ -223,7 +223,7 @@ class Profile(Section):
         return ContainmentRule(self.containment_threshold, min_shingles)
 
     def configured_recall_from(self) -> float:
-        """Return ``recall_from`` if it is set, else 0.8: ``tune`` tries other thresholds than the profile's."""
+        """Return ``recall_from`` if it is set, else 0.8, not the threshold: ``tune`` tries other thresholds."""
         return self.recall_from if "recall_from" in self.model_fields_set else DEFAULT_RECALL_FROM
 
     def recall(self, similarity: float) -> float:
@@ -235,7 +235,7 @@ class Profile(Section):
         return MEASURES[self.similarity].least_jaccard(similarity)
 
     def fingerprint(self) -> dict[str, object]:
-        """Return everything that determines a text's band keys and sketch, in values that JSON can hold.
+        """Return what an index cannot be used without: all that determines band keys and sketches; as JSON values.
 
         After a change of settings an index is used only if the fingerprint is the same. ``unicode`` alone may differ:
         another version of Unicode changes few characters, and causes a warning.
@@ -257,7 +257,7 @@ class Profile(Section):
             "shingle_size": self.shingle_size,
             "letters_only": self.letters_only,
             "fold_marks": self.fold_marks,
-            "fold_variants": self.fold_variants and variants_version(),
+            "fold_variants": self.fold_variants and variants_version(),  # False, or the version of the data
             "fold_look_alikes": self.fold_look_alikes and look_alikes_version(),
             "keep_urls": self.keep_urls,
             "stop_words": digest_of_words(self._stop_words),
@@ -384,9 +384,10 @@ class Profile(Section):
         keys_by_field = dict.fromkeys(self.text_fields, "text_fields")
         for key in ("id_field", "published_at_field", "source_field", "op_field", "scope_field", "deleted_field"):
             field = getattr(self, key)
-            if field is not None and field in keys_by_field:
+            if field in keys_by_field:
                 yield key, f"is {field}, which {keys_by_field[field]} names already; each needs a field of its own"
-            keys_by_field.setdefault(field, key)
+            elif field is not None:
+                keys_by_field[field] = key
         if self.default_scope is not None and self.scope_field is None:
             yield "default_scope", "needs scope_field"
         if self.default_scope is not None and len(self.default_scope.encode()) > MAX_ID_BYTES:

@@ -1,6 +1,6 @@
 """From texts to folded and classified code points, for texts beyond ASCII.
 
-Called by `tokens` and `shingles.folded_text`. A change of the result also changes `unicode_tables`,
+Called by `tokens` and `shingles.folded_text`. A change of the result also touches `unicode_tables`,
 tests/unit/reference_shingles.py and docs/format.md ("Folding"), and needs a new `shingles.ALGORITHM`.
 
 Normalising by a table is many times faster than ``unicodedata.normalize``, but right only where neighbours do not
@@ -57,10 +57,10 @@ from streamdedup.text.unicode_tables import (
     tables,
 )
 
-#: If fewer than one in so many characters are removed or replaced, joining the rest is cheaper than a mask.
+#: If fewer than one in so many characters are removed or replaced, it is cheaper to join the rest than to use a mask.
 _CHARACTERS_PER_CHANGE = 100
-#: Steps of a loop that composes, in each step, one more mark with each letter. A letter composes with at most three
-#: marks, except i, with any number of dots.
+#: Steps of a loop that composes, in each step, a second or later mark with each letter. More than any letter needs: it
+#: composes with at most three marks, except i, with any number of dots.
 _MARK_STEPS = 4
 
 
@@ -93,8 +93,8 @@ class _LookedUp(NamedTuple):
 class _Repaired(NamedTuple):
     """Documents after step 2.
 
-    In ``doubtful_documents``, ascending, ``packed`` may still be wrong. Without ``is_composed``, step 2 has only
-    exchanged marks, if anything.
+    In ``doubtful_documents``, ascending, ``packed`` may still be wrong. ``is_composed``: whether letters were composed;
+    otherwise step 2 has at most exchanged marks.
     """
 
     packed: NDArray[np.uint32]
@@ -173,45 +173,51 @@ def _places_to_check(kinds: NDArray[np.uint8]) -> NDArray[np.int64]:
 
 
 def _repair_simple(looked_up: _LookedUp, table: Tables) -> _Repaired:
-    """Step 2: compose letters with their marks; exchange marks in the wrong order, in place, in ``looked_up.packed``.
+    """Step 2: exchange marks in the wrong order, in place, in ``looked_up.packed``; compose letters with their marks.
 
-    A mark changes places with the code point before it when the mark has the lower combining class. A mark composes
-    with the letter directly before it if the table of pairs has the two. A mark after another mark may compose with the
-    letter before both: ``_compose_later_marks`` decides some cases, the others leave the document in doubt. Pairs are
-    looked up by the original code points, ``points``, which step 3 needs unchanged; ``packed`` gets the folded result.
+    Pairs of letter and mark are looked up by the original code points, ``points``, which step 3 needs unchanged;
+    ``packed`` gets the folded result.
     """
     packed, starts, bits, kinds, points = looked_up
     places = _places_to_check(kinds) if bits & (CHECK | CLASSED) else starts[:0]
     if not places.size:
-        return _Repaired(packed, starts, places)
+        return _Repaired(packed, starts, doubtful_documents=places)
     previous, current = points.take(places - 1, mode=UNCHECKED), points.take(places, mode=UNCHECKED)
     previous_context = table.context.take(previous, mode=UNCHECKED)
     context = table.context.take(current, mode=UNCHECKED)
-    # In doubt: a mark after a code point whose decomposition ends in a higher class, as the two are in the wrong order.
-    # The simple cases (``_only_reordered``) are exchanged here. A mark of class 0 never moves.
+    is_doubtful = _exchange_marks(packed, places, previous_context, context)
+    if not int(np.bitwise_or.reduce(context)) & (COMPLEX | COMPOSES_BACKWARD):  # many batches need no composition
+        return _Repaired(packed, starts, _documents_of(places[is_doubtful], starts))
+    is_doubtful |= (context & COMPLEX) != 0
+    backward = np.flatnonzero((context & COMPOSES_BACKWARD) != 0)
+    marks, mark_points = places.take(backward), current.take(backward)
+    before, before_context = previous.take(backward), previous_context.take(backward)
+    composites, is_doubtful_mark = _compose_with_previous(before, before_context, mark_points, table)
+    _compose_later_marks(composites, is_doubtful_mark, marks, mark_points, table)
+    is_doubtful[backward] |= is_doubtful_mark
+    documents = _documents_of(places[is_doubtful], starts)
+    packed, starts = _composed_at(packed, starts, marks, composites, table)
+    return _Repaired(packed, starts, documents, is_composed=bool(composites.any()))
+
+
+def _exchange_marks(
+    packed: NDArray[np.uint32],
+    places: NDArray[np.int64],
+    previous_context: NDArray[np.uint32],
+    context: NDArray[np.uint32],
+) -> NDArray[np.bool_]:
+    """Exchange marks that come after a higher class, in place, in the simple cases; return a mask of the others."""
     own_class = context & OWN_CLASS
-    is_doubtful = ((previous_context >> LAST_CLASS_SHIFT) & OWN_CLASS) > own_class
-    is_doubtful &= own_class != 0
-    misplaced = np.flatnonzero(is_doubtful)
+    is_misplaced = ((previous_context >> LAST_CLASS_SHIFT) & OWN_CLASS) > own_class
+    is_misplaced &= own_class != 0  # a mark of class 0 never moves
+    misplaced = np.flatnonzero(is_misplaced)
     if misplaced.size:
         contexts = previous_context.take(misplaced, mode=UNCHECKED) | context.take(misplaced, mode=UNCHECKED)
         exchanged = misplaced.take(np.flatnonzero(_only_reordered(packed, places.take(misplaced), contexts)))
         moved = places.take(exchanged)
         packed[moved - 1], packed[moved] = packed[moved], packed[moved - 1]
-        is_doubtful[exchanged] = False
-    # Composition, which many batches do not need.
-    if int(np.bitwise_or.reduce(context)) & (COMPLEX | COMPOSES_BACKWARD):
-        is_doubtful |= (context & COMPLEX) != 0
-        backward = np.flatnonzero((context & COMPOSES_BACKWARD) != 0)
-        marks, mark_points = places.take(backward), current.take(backward)
-        before, before_context = previous.take(backward), previous_context.take(backward)
-        composites, is_doubtful_mark = _compose_with_previous(before, before_context, mark_points, table)
-        _compose_later_marks(composites, is_doubtful_mark, marks, mark_points, table)
-        is_doubtful[backward] |= is_doubtful_mark
-        documents = _documents_of(places[is_doubtful], starts)
-        packed, starts = _composed_at(packed, starts, marks, composites, table)
-        return _Repaired(packed, starts, documents, is_composed=bool(composites.any()))
-    return _Repaired(packed, starts, _documents_of(places[is_doubtful], starts))
+        is_misplaced[exchanged] = False
+    return is_misplaced
 
 
 def _compose_with_previous(
@@ -224,12 +230,12 @@ def _compose_with_previous(
     # An entry is 0 without a pair, ``DOUBTFUL`` where the table of pairs cannot tell, else the composed code point.
     entries = _entries(before, mark_points, table)
     # The code point before must be a letter (no class) that neither composes backward itself nor changes by neighbours.
-    is_plain_letter = before_context & (OWN_CLASS | COMPOSES_BACKWARD | COMPLEX) == 0
+    is_plain_letter = (before_context & (OWN_CLASS | COMPOSES_BACKWARD | COMPLEX)) == 0
     composes = (entries > DOUBTFUL) & is_plain_letter
-    # Doubtful after another mark, which has a class, because this mark may compose with a letter before both; after
-    # Hangul (only Hangul composes forward), which the table of pairs lacks; and where a pair does not compose here.
-    may_compose = (before_context & (OWN_CLASS | COMPOSES_FORWARD) != 0) | (entries != 0)
-    return entries * composes, may_compose & ~composes
+    # Doubtful: a pair that does not compose here; a mark after another mark, which has a class, because it may compose
+    # with a letter before both; a mark after Hangul (only Hangul composes forward), which the table of pairs lacks.
+    is_after_mark_or_hangul = (before_context & (OWN_CLASS | COMPOSES_FORWARD)) != 0
+    return np.where(composes, entries, 0), ((entries != 0) | is_after_mark_or_hangul) & ~composes
 
 
 def _compose_later_marks(
@@ -252,7 +258,7 @@ def _compose_later_marks(
         second = composing + 1
         entries = _entries(composites.take(composing), mark_points.take(second), table)
         composes_again = entries > DOUBTFUL
-        composites[second] = entries * composes_again
+        composites[second] = np.where(composes_again, entries, 0)
         is_doubtful_mark[second] = entries == DOUBTFUL
         composing = second[composes_again & next_is_adjacent.take(second)]
 
@@ -266,19 +272,19 @@ def _entries(letters: NDArray[np.uint32], marks: NDArray[np.uint32], table: Tabl
 
 
 def _only_reordered(
-    packed: NDArray[np.uint32], marks: NDArray[np.int64], contexts: NDArray[np.uint32]
+    packed: NDArray[np.uint32], places: NDArray[np.int64], contexts: NDArray[np.uint32]
 ) -> NDArray[np.bool_]:
-    """Return which marks need only change places with the mark before, as a vowel sign typed after shadda does.
+    """Return which marks, at ``places``, need only be exchanged with the mark before, as a vowel sign after shadda.
 
     ``contexts`` are the context bits of each mark and the mark before, combined.
     """
-    # Neither of the two may compose.
+    # Each bit that is set in ``hindered`` is a reason against it. Neither of the two may compose.
     hindered = contexts & (COMPLEX | COMPOSES_BACKWARD | COMPOSES_FORWARD)
     # The code point before must be a mark. é is none, although its decomposition ends in one, and keeps its place.
-    hindered |= ~packed.take(marks - 1, mode=UNCHECKED) & CLASSED
+    hindered |= ~packed.take(places - 1, mode=UNCHECKED) & CLASSED
     # No further mark before or after the two, which could have to change places as well, or compose.
-    hindered |= packed.take(marks - 2, mode=UNCHECKED) & (CHECK | CLASSED | ENDS_CLASSED)
-    hindered |= packed.take(marks + 1, mode=UNCHECKED) & (CHECK | CLASSED)
+    hindered |= packed.take(places - 2, mode=UNCHECKED) & (CHECK | CLASSED | ENDS_CLASSED)
+    hindered |= packed.take(places + 1, mode=UNCHECKED) & (CHECK | CLASSED)
     is_reordered: NDArray[np.bool_] = hindered == 0
     return is_reordered
 
@@ -303,7 +309,7 @@ def _composed_at(
         return packed, starts
     marks = marks.take(composing)
     packed = _without(packed, marks)
-    # Indexes after the marks were removed: several marks on one letter have the same.
+    # The letter of each mark in the shorter array, the same for several marks on one letter.
     letters = marks - 1 - np.arange(marks.size)
     # The last of several marks on a letter has the composite of all of them.
     last = np.flatnonzero(np.diff(letters, append=-1))
@@ -312,7 +318,7 @@ def _composed_at(
 
 
 def _fold_slowly(text: str, table: Tables, folding: FoldOptions) -> str:
-    """Return a text without ignorable characters in NFKC and case-folded, to a fixed point; separators stay."""
+    """Return a text in NFKC, case-folded and without ignorable characters; separators stay."""
     # A result may contain ignorable or cased characters, so the steps are repeated until nothing changes.
     while True:
         # NFD separates accents from their letters, so that ``_visible`` removes them.
