@@ -10,27 +10,27 @@ exit codes. A new exit code also touches ``EXIT_CODES`` of ``cli.main`` and docs
     │   └── DocumentTooLarge
     ├── CorpusError              a file cannot be read as a corpus; commands report it, exit 1
     │   └── UnknownFormat        the format of the file is not supported, exit 2
-    ├── TransientError           undo the batch, back off, repeat it:
+    ├── TransientError           back off, process the batch again, after an undo or with new clients:
     │   ├── StoreUnavailable
     │   │   └── IndexBusy        the server answers: try again without a ping
     │   ├── RegistryUnavailable
     │   ├── BrokerUnavailable    with new clients; if publishing failed, in smaller batches
     │   │   ├── BrokerSilent     with the same clients
-    │   │   ├── GroupHasOtherIndex  with new clients, when the group has no such members
+    │   │   ├── GroupHasOtherIndex  with new clients, once no member of the group uses another index
     │   │   └── MembershipEnded  with new clients, in smaller batches
     │   └── Rejoin               as a new member of the group
-    ├── IndexNotWritable         a program may look this index up and not write it
+    ├── IndexNotWritable         a program must not write this index; it may look it up
     ├── DeadLetterBurst          publish nothing further, hold the partitions until a restart
     ├── BatchRefused             another daemon owns the partition: drop the batch, go on
     └── FatalError               exit; the supervisor or the operator decides
         ├── IndexMismatch
-        ├── IndexLost
+        ├── IndexLost            recover first, unless service.on_index_lost is fail
         ├── StaleFence
         ├── StoreMisconfigured
         ├── BrokerMisconfigured
         ├── RegistryMisconfigured
         ├── CodecMissing
-        └── ProducerFenced
+        └── ProducerFenced       at the second within a minute; at the first, new clients
 
 An error text is written for the operator: the cause, the place and the remedy. No error text contains a secret or a
 document's text.
@@ -87,7 +87,7 @@ class DocumentTooLarge(MessageError):
 
 
 class TransientError(StreamdedupError):
-    """A server is unavailable for a while: undo the batch, back off, repeat it."""
+    """A server is unavailable for a while: back off, and process the batch again."""
 
 
 class StoreUnavailable(TransientError):
@@ -131,11 +131,11 @@ class DeadLetterBurst(StreamdedupError):
 
 
 class IndexNotWritable(StreamdedupError):
-    """The program that uses the library may look this index up and not write it; the text says why and what to do."""
+    """The program that uses the library must not write this index; the text says why and what to do."""
 
 
 class FatalError(StreamdedupError):
-    """Going on would lose or repeat pairs, or needs an operator."""
+    """To go on would lose or repeat pairs, or is impossible without an operator."""
 
 
 class IndexMismatch(FatalError):

@@ -66,10 +66,12 @@ def create(
     for name in names:
         tell(f"{name}: {_outcome_text(name, outcome, partitions)}")
     if (writer := alert_writer(settings)) is not None:
-        tell(f"{writer.subject}: {'schema registered' if writer.register() else 'has the schema, unchanged'}")
+        is_new = writer.register()
+        tell(f"{writer.subject}: {'schema registered' if is_new else 'has the schema, unchanged'}")
 
 
 def output_configs(settings: Settings) -> dict[str, dict[str, str]]:
+    """Return the settings of both output topics, by topic. Public for tests."""
     limit = {"max.message.bytes": str(max(_DEFAULT_LIMIT_BYTES, settings.kafka.max_message_bytes))}
     retention = {"cleanup.policy": "delete", "retention.ms": str(duplicates_kept_ms(settings)), "retention.bytes": "-1"}
     return {

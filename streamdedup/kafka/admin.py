@@ -8,7 +8,7 @@
     admin_client                        ``kafka.group_admin``
     check_kafka                         ``check`` and ``run``, by ``cli.checks``, which makes the ``TopicNeed``s
 
-A new check yields a ``Finding`` in ``check_kafka``; one of topic settings is a function in ``judge_topic.checks``.
+A new check is a ``Finding`` of ``check_kafka``; one of topic settings is a function that ``judge_topic`` calls.
 
 The checks change nothing. Rights on the group and on the transactional id are checked with requests whose content names
 no member and no producer. Without the right, the broker refuses such a request before reading the content; with the
@@ -29,6 +29,7 @@ from kafka.protocol.consumer import HeartbeatRequest
 from kafka.protocol.producer import AddOffsetsToTxnRequest
 from kafka.structs import TopicPartition
 
+from streamdedup.counts import counted
 from streamdedup.errors import BrokerMisconfigured
 from streamdedup.findings import Finding
 from streamdedup.kafka import compat
@@ -50,8 +51,8 @@ UNLIMITED = -1
 #: First version whose transactions are fenced by the generation of the consumer group (KIP-447).
 _TRANSACTIONS_SINCE = (2, 5)
 #: The broker's limits on what a client may ask for, in milliseconds.
-_LONGEST_TRANSACTION = "transaction.max.timeout.ms"
-_SHORTEST_SESSION, _LONGEST_SESSION = "group.min.session.timeout.ms", "group.max.session.timeout.ms"
+_MAX_TRANSACTION_KEY = "transaction.max.timeout.ms"
+_MIN_SESSION_KEY, _MAX_SESSION_KEY = "group.min.session.timeout.ms", "group.max.session.timeout.ms"
 #: Milliseconds in each unit of a duration, longest first.
 _UNITS_MS = {"day": 86_400_000, "hour": 3_600_000, "minute": 60_000, "second": 1000}
 
@@ -111,7 +112,7 @@ def may_be_compacted(options: KafkaOptions) -> bool:
 def cleanup_policies(options: KafkaOptions) -> dict[str, str]:
     """Return the cleanup policy by input topic, as far as it can be read.
 
-    With ``api_version`` it is not requested, and without the right DESCRIBE_CONFIGS Kafka does not return it.
+    With ``api_version`` nothing is requested, as in ``check_kafka``; without DESCRIBE_CONFIGS Kafka returns nothing.
     """
     if options.api_version is not None:
         return {}
@@ -144,6 +145,7 @@ def _look_up(admin: Any, needed: Mapping[str, tuple[str, ...]]) -> tuple[dict[st
 
 def _rights_error(needed: Mapping[str, tuple[str, ...]]) -> BrokerMisconfigured:
     rights = ", ".join(f"{', '.join(operations)} on topic {name}" for name, operations in needed.items())
+    # Kafka also refuses a topic that does not exist, if the user lacks rights on it.
     return BrokerMisconfigured(f"Kafka refuses us: the user lacks rights; grant {rights} (if it exists)")
 
 
@@ -230,9 +232,8 @@ def check_kafka(options: KafkaOptions, needs: Sequence["TopicNeed"]) -> Iterator
     """
     with admin_client(options) as admin:
         count = len(admin.describe_cluster()["brokers"])
-        brokers = "1 broker" if count == 1 else f"{count} brokers"
         version = ".".join(map(str, compat.broker_version(admin)))
-        answer = f"{brokers}, version {version}, {options.security_protocol}"
+        answer = f"{counted(count, 'broker')}, version {version}, {options.security_protocol}"
         yield Finding.ok("kafka", f"Kafka at {options.bootstrap_servers} answers: {answer}")
         yield _check_group(admin, options)
         if options.delivery == "exactly-once":
@@ -246,14 +247,14 @@ def _check_group(admin: Any, options: KafkaOptions) -> Finding:
     error_class = kafka_errors.for_code(reply.error_code)
     if issubclass(error_class, kafka_errors.AuthorizationError):
         return Finding.failure("group", translated(error_class(), f"use the consumer group {options.group_id}"))
-    limits = _broker_limits(admin, options, (_SHORTEST_SESSION, _LONGEST_SESSION))
+    limits = _broker_limits(admin, options, (_MIN_SESSION_KEY, _MAX_SESSION_KEY))
     session_ms = round(options.session_timeout_s * 1000)
     # An unreadable limit counts as met.
-    shortest_ms, longest_ms = limits.get(_SHORTEST_SESSION, session_ms), limits.get(_LONGEST_SESSION, session_ms)
+    shortest_ms, longest_ms = limits.get(_MIN_SESSION_KEY, session_ms), limits.get(_MAX_SESSION_KEY, session_ms)
     if not shortest_ms <= session_ms <= longest_ms:
         error = BrokerMisconfigured(
             f"kafka.session_timeout is {session_ms} ms; the broker allows {shortest_ms} to {longest_ms} "
-            f"({_SHORTEST_SESSION}, {_LONGEST_SESSION})"
+            f"({_MIN_SESSION_KEY}, {_MAX_SESSION_KEY})"
         )
         return Finding.failure("group", error)
     return Finding.ok("group", f"group {options.group_id}: READ granted")
@@ -274,14 +275,14 @@ def _check_transactions(admin: Any, options: KafkaOptions) -> Finding:
     if issubclass(error_class, kafka_errors.TransactionalIdAuthorizationFailedError):
         return Finding.failure("transactions", translated(error_class(), "use transactions"))
     timeout_ms = round(options.transaction_timeout_s * 1000)
-    longest_ms = _broker_limits(admin, options, (_LONGEST_TRANSACTION,)).get(_LONGEST_TRANSACTION)
+    longest_ms = _broker_limits(admin, options, (_MAX_TRANSACTION_KEY,)).get(_MAX_TRANSACTION_KEY)
     if longest_ms is not None and longest_ms < timeout_ms:
         error = BrokerMisconfigured(
-            f"kafka.transaction_timeout is {timeout_ms} ms, the broker's {_LONGEST_TRANSACTION} {longest_ms}: lower "
+            f"kafka.transaction_timeout is {timeout_ms} ms, the broker's {_MAX_TRANSACTION_KEY} {longest_ms}: lower "
             "the one or raise the other"
         )
         return Finding.failure("transactions", error)
-    unknown = "" if longest_ms is not None else f" ({_LONGEST_TRANSACTION} is not readable with these rights)"
+    unknown = "" if longest_ms is not None else f" ({_MAX_TRANSACTION_KEY} is not readable with these rights)"
     return Finding.ok("transactions", f"transactions: WRITE granted on {name}{unknown}")
 
 
@@ -307,7 +308,7 @@ class TopicNeed:
     Attributes:
         operations: Needed rights, as Kafka names them: ``READ``, ``WRITE``.
         message_bytes: Largest written message, in bytes; None for an input topic.
-        compaction_loss: Consequence of compaction, after the words "is compacted, which"; None if it is harmless.
+        compaction_loss: Consequence of compaction, such as "drops parts of alerts"; None if it is harmless.
         kept_ms: Least record retention, in milliseconds; None for any.
     """
 
@@ -375,8 +376,7 @@ def judge_topic(options: KafkaOptions, need: TopicNeed, count: int, settings: Ma
     checks = (_check_size, _check_cleanup, _check_retention)
     problems = [finding for check in checks for finding in check(options, need, settings)]
     if not problems:
-        partitions = "1 partition" if count == 1 else f"{count:,} partitions"
-        rights = ", ".join(need.operations)
+        rights, partitions = ", ".join(need.operations), counted(count, "partition")
         yield Finding.ok("topic", f"{subject}: {rights} granted, {partitions}, {_summary(settings)}")
     yield from problems
 
@@ -404,7 +404,7 @@ def _check_cleanup(options: KafkaOptions, need: TopicNeed, settings: Mapping[str
 
 
 def _check_retention(options: KafkaOptions, need: TopicNeed, settings: Mapping[str, str]) -> Iterator[Finding]:
-    if need.kept_ms is None or "delete" not in settings[CLEANUP]:  # otherwise the topic drops no old record
+    if need.kept_ms is None or "delete" not in settings[CLEANUP]:  # without `delete` no record is dropped
         return
     changes: dict[str, str] = {}
     limits: list[str] = []

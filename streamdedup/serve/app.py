@@ -93,8 +93,8 @@ def _problems(*statuses: int) -> Mapping[int, ResponseSpec]:
     }
 
 
-# Look-ups. Nothing is created: 200, not 201, which Litestar gives to a POST. 409 answers a scope for a profile without
-# scopes; a batch has this problem in the place of the text.
+# Look-ups. Nothing is created: 200, not 201, which Litestar gives to a POST. 409: the request has a scope, and the
+# profile has none; a batch has this problem in the place of the text.
 
 
 @post("/v1/profiles/{profile:str}/lookup", status_code=200, responses=_problems(404, 409, 413, 415, 422))
@@ -223,7 +223,7 @@ async def alerts(
 ) -> ASGIResponse:
     """Follow the committed alerts of all daemons, without end; an event `alert` has the JSON of an alert as data."""
     if profile is not None:
-        _served_profile(engine, profile)  # for the problem if there is none
+        _served_profile(engine, profile)  # raises for an unknown profile
     return EventStream(feeds.alerts, profile, _stream_start(recent, last_event_id))
 
 
@@ -248,8 +248,8 @@ def _stream_start(recent_count: int, last_event_id: str | None) -> StreamStart:
 @get("/v1/profiles", responses=_problems())
 async def profiles(engine: NamedDependency[Engine]) -> ProfilesBody:
     """Return all profiles with the states of their indexes."""
-    bodies = (_ask_profile(engine, served) for served in engine.profiles.values())
-    return ProfilesBody(await asyncio.gather(*bodies))
+    answers = (_ask_profile(engine, served) for served in engine.profiles.values())
+    return ProfilesBody(await asyncio.gather(*answers))
 
 
 async def _ask_profile(engine: Engine, served: ServedProfile) -> ProfileBody:
@@ -302,9 +302,10 @@ def _problem_response(_request: _Request, error: Exception) -> Response[bytes]:
 
 def _on_framework_error(request: _Request, error: HTTPException) -> Response[bytes]:
     name = _FRAMEWORK_PROBLEMS.get(error.status_code)
-    if name is None and isinstance(error.__cause__, Exception):  # such as an answer that cannot be encoded
-        return _on_defect(request, error.__cause__)
-    name = name or "internal"  # no cause: the client has left before the end of its body, and gets no answer
+    if name is None:
+        if isinstance(error.__cause__, Exception):  # such as an answer that cannot be encoded
+            return _on_defect(request, error.__cause__)
+        name = "internal"  # the client has left before the end of its body: nobody gets this answer
     detail, field = _wrong_parameter(error) if name == "invalid-request" else ("", "")
     response = _problem_response(request, RequestProblem(name, detail, field=field))
     response.headers.update(error.headers or {})  # with status 405, the allowed methods
@@ -327,7 +328,7 @@ def _on_defect(request: _Request, error: Exception) -> Response[bytes]:
     return _problem_response(request, RequestProblem("internal"))
 
 
-#: Handlers in the OpenAPI document. A new handler needs a row here, or in ``create_app`` to be left out of it.
+#: Handlers in the OpenAPI document; ``create_app`` adds those that it leaves out.
 _DESCRIBED: Final = (
     look_up,
     look_up_batch,

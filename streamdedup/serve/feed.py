@@ -3,13 +3,12 @@
 ``cli.serve`` builds one ``Feed`` for each of the two topics; ``streaming.EventStream`` subscribes and sends the events.
 A stream is the open response to one subscriber.
 
-One shared reader follows the topic while there are subscribers; its events go to the queues of all live subscribers. A
-subscriber that resumes at an earlier position reads the missed events with its own reader, until it has reached the
-position of the shared reader; then it is live.
+One shared reader follows the topic while there are subscribers; a *live* subscriber gets its events from a queue. One
+that resumes at an earlier position reads the missed events with its own reader, until it has reached the position of
+the shared reader; then it is live. ``_make_live_if_caught_up`` compares the positions and makes it live without an
+``await``, so the shared reader delivers no event in between.
 
-Each reader is used in its own thread. All other code runs in the event loop. So the shared reader cannot deliver an
-event between the check of a subscriber's position and the moment at which the subscriber is live
-(``_make_live_if_caught_up``).
+Each reader is used in its own thread. All other code runs in the event loop.
 """
 
 import asyncio
@@ -87,7 +86,7 @@ class ReaderThread:
         return await self._run(open_and_start)
 
     async def read(self) -> EventBatch:
-        """Return the next events, or none after ``_POLL_S``; ``StreamdedupError`` also if there are new partitions."""
+        """Return the next events, or none after ``_POLL_S``; raises ``StreamdedupError``, also for new partitions."""
         return await self._run(self._read)
 
     def _read(self) -> EventBatch:
@@ -136,7 +135,7 @@ def _as_offsets(offsets: Mapping[Partition, int]) -> Offsets:
 
 
 def _reason(error: Exception | None) -> str:
-    """Return why a topic cannot be read, for clients; empty for a defect. Without an error, there was no answer."""
+    """Return why a topic cannot be read, for clients; empty for a defect. ``error``: None if no answer came in time."""
     if isinstance(error, RegistryUnavailable):
         return "the schema registry does not answer"
     if isinstance(error, FatalError):
@@ -218,7 +217,7 @@ class Feed:
         The generator may still be waiting for events when the stream ends, and does not notice the end. So
         ``streaming`` also waits for ``Subscriber.ended``.
         """
-        # No gap is sent twice: after a gap of `subscribe` the subscriber is live, and skips `_missed`.
+        # A gap of `subscribe`, if any. The subscriber is live then, so `_missed` does not send the gap again.
         yield subscriber.gap or StreamChunk(format_start(subscriber.event_id), counts={})
         if not subscriber.is_live:
             async for chunk in self._missed(subscriber):
@@ -243,7 +242,7 @@ class Feed:
         if shared is not None:
             with suppress(TimeoutError):
                 await asyncio.wait_for(shared.opened.wait(), _OPEN_S)
-        if shared is None or self._is_ending:
+        if shared is None or self._is_ending:  # before the call, or meanwhile
             raise RequestProblem(self._unavailable, "the service stops", retry_after_s=_RETRY_S)
         if shared.error is not None or not shared.opened.is_set():
             raise RequestProblem(self._unavailable, _reason(shared.error), retry_after_s=_RETRY_S)
@@ -278,7 +277,7 @@ class Feed:
     def _fail(self, shared: _SharedReader, error: Exception) -> None:
         """End all streams, because the topic cannot be read any more; the next subscriber starts another reader.
 
-        ``shared`` is the present shared reader: the task of an earlier one was cancelled, and reports no failure.
+        ``shared`` is the present shared reader: the tasks of earlier ones were cancelled, which is no ``Exception``.
         """
         self._outages.failed(error)
         self._shared_reader = None
@@ -307,7 +306,7 @@ class Feed:
                         return
                     for chunk in subscriber.advance_over(await thread.read()):
                         yield chunk
-                        # Behind each chunk: one read may have hundreds, and a slow client may take a minute for each.
+                        # Also after each chunk: one read may have hundreds, and a client may take a minute for each.
                         if now_s() > deadline:
                             subscriber.end("timeout")
                             return

@@ -23,7 +23,7 @@ HEADER = "streamdedup stop shingles, version 1"
 #: Least number of documents with a stop shingle, for a sample of any size.
 LEAST_DOCUMENTS = 3
 _LINE = re.compile(r"([0-9a-f]{8}) ([1-9][0-9]*)")
-_SETTING = re.compile(r"([a-z_]+) = (\S+)")
+_PAIR = re.compile(r"([a-z_]+) = (\S+)")
 
 
 @dataclass(frozen=True, slots=True)
@@ -31,8 +31,8 @@ class StopShingles:
     """Stop shingles and the sample that they were learnt from.
 
     Attributes:
-        counts: Number of documents by shingle hash. A shingle may be a stop shingle of several groups, all documents or
-            those of one source: the greatest number counts.
+        counts: Number of documents by shingle hash. Documents are counted in groups, all or those of one source: a stop
+            shingle of several groups has its greatest number.
         documents_count: Documents in the sample, copies counted once.
         share: Least document share for a stop shingle, above 0, up to 1.
         options: Options of the shingles (`described_options`).
@@ -52,9 +52,9 @@ class StopShingles:
         return least_documents(self.share, self.documents_count)
 
     def encoded(self) -> str:
-        settings = self.options | {"documents": str(self.documents_count), "share": repr(self.share)}
-        head = [HEADER, *(f"{key} = {value}" for key, value in settings.items()), ""]
-        return "\n".join([*head, *(f"{value:08x} {count}" for value, count in sorted(self.counts.items()))]) + "\n"
+        head = self.options | {"documents": str(self.documents_count), "share": repr(self.share)}
+        lines = [HEADER, *(f"{key} = {value}" for key, value in head.items()), ""]
+        return "\n".join([*lines, *(f"{value:08x} {count}" for value, count in sorted(self.counts.items()))]) + "\n"
 
 
 def least_documents(share: float, documents_count: int) -> int:
@@ -72,7 +72,7 @@ def described_options(options: ShingleOptions) -> dict[str, str]:
         "letters_only": str(options.letters_only).lower(),
         "fold_marks": str(options.fold_marks).lower(),
         "stop_words": digest_of_words(options.stop_words),
-        # Word shingles are the same with and without the option, so files for them have the default.
+        # Word shingles are the same with and without the option, so files for them say true, the default.
         "keep_white_space": str(options.keep_white_space or options.unit == "word").lower(),
         "fold_variants": variants_version() if options.fold_variants else "false",
         "fold_look_alikes": look_alikes_version() if options.fold_look_alikes else "false",
@@ -104,18 +104,18 @@ def parse_stop_shingles(text: str) -> StopShingles:
     lines = text.split("\n")
     if lines[0] != HEADER:
         raise ValueError(f"is no file of stop shingles: its first line is not {HEADER!r}")
-    settings: dict[str, str] = {}
-    head = 1
-    while head < len(lines) and (setting := _SETTING.fullmatch(lines[head])):
-        settings[setting[1]] = setting[2]
-        head += 1
+    head: dict[str, str] = {}
+    place = 1
+    while place < len(lines) and (pair := _PAIR.fullmatch(lines[place])):
+        head[pair[1]] = pair[2]
+        place += 1
     expected = [*described_options(ShingleOptions()), "documents", "share"]
-    if list(settings) != expected or head == len(lines) or lines[head]:
-        raise ValueError(f"line {head + 1}: the head must be {', '.join(expected)}, in this order, and an empty line")
-    documents_count, share = _pop_sample(settings)
+    if list(head) != expected or place == len(lines) or lines[place]:  # other keys or order, no end, or another line
+        raise ValueError(f"line {place + 1}: the head must be {', '.join(expected)}, in this order, and an empty line")
+    documents_count, share = _pop_sample(head)
     counts: dict[int, int] = {}
     last = -1
-    for line_number, line in enumerate(lines[head + 1 :], head + 2):  # the first line has number 1
+    for line_number, line in enumerate(lines[place + 1 :], place + 2):  # the first line has number 1, and place 0
         if not line and line_number == len(lines):
             break  # behind the last line feed
         entry = _LINE.fullmatch(line)
@@ -126,12 +126,12 @@ def parse_stop_shingles(text: str) -> StopShingles:
             )
         last = int(entry[1], 16)
         counts[last] = int(entry[2])
-    return StopShingles(counts, documents_count, share, settings)
+    return StopShingles(counts, documents_count, share, head)
 
 
-def _pop_sample(settings: dict[str, str]) -> tuple[int, float]:
+def _pop_sample(head: dict[str, str]) -> tuple[int, float]:
     try:
-        documents_count, share = int(settings.pop("documents")), float(settings.pop("share"))
+        documents_count, share = int(head.pop("documents")), float(head.pop("share"))
     except ValueError as error:
         raise ValueError(f"has a wrong head: {error}") from None
     if documents_count < 0 or not 0 < share <= 1:
@@ -140,6 +140,6 @@ def _pop_sample(settings: dict[str, str]) -> tuple[int, float]:
 
 
 def differences(stops: StopShingles, options: ShingleOptions) -> list[str]:
-    """Return the options in which a file and a profile differ, as texts."""
+    """Return the options in which a file and a profile differ, as texts: the value in the file, not the profile's."""
     profile, file = described_options(options), stops.options
     return [f"{key} {file[key]}, not {profile[key]}" for key in profile if file[key] != profile[key]]
