@@ -23,7 +23,7 @@ from streamdedup.tuning.advice import SERVERS
 def check_target(path: Path, profile: str, config: Path | None) -> None:
     """Check, before ``tune`` begins, that ``apply_section`` will be able to write the section of a profile.
 
-    A profile that the file already has must come from this file, named by ``config``, and be below one heading.
+    If the file already has the profile, ``config`` must be this file, and the profile must be below one heading.
     """
     if path.is_symlink():  # a new file would replace the link
         raise SettingsError(f"--apply {path}: is a symbolic link; name the file behind it, {path.resolve()}")
@@ -46,7 +46,7 @@ def check_target(path: Path, profile: str, config: Path | None) -> None:
         )
     if not has_profile:
         text = with_section(text, profile, f'[profiles.{profile}]\ntopics = ["{profile}"]')
-    # The file, for a new profile with a minimal section, is written beside the target, validated and deleted.
+    # A copy beside the target is validated and deleted; for a new profile it has the minimal section.
     with _temporary_file(path, text) as temporary:
         Settings.load(temporary, environ={}, needs_servers=False)
 
@@ -98,7 +98,7 @@ def _section_span(text: str, profile: str) -> tuple[int, int] | None:
 
 
 def _headings(text: str) -> Iterator[tuple[int, dict[str, Any]]]:
-    """Yield the offset of each heading, and the heading parsed alone: nested empty tables, independent of the quoting.
+    """Yield the offset of each heading, and the heading parsed alone: ``{"a": {"b": {}}}`` for ``[a."b"]``.
 
     A line in an array or a multi-line text may also begin with a bracket. The text before such a line is no valid TOML,
     so the line is passed over.
@@ -116,7 +116,7 @@ def _text_of(path: Path) -> str:
 
 @contextmanager
 def _temporary_file(path: Path, text: str) -> Iterator[Path]:
-    """Yield a new file beside a path, with the permissions of the file there; deleted at the end unless renamed."""
+    """Yield a new file beside a path, with its permissions, deleted at the end unless renamed; errors name ``path``."""
     descriptor, name = tempfile.mkstemp(dir=path.absolute().parent, prefix=f".{path.name}.")
     temporary = Path(name)
     try:

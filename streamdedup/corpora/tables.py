@@ -13,6 +13,7 @@ from typing import Final
 from streamdedup.corpora import sources
 from streamdedup.corpora.entries import Entry, decode_entry, line_id
 from streamdedup.corpora.sources import ByteStream, Lines
+from streamdedup.counts import counted
 from streamdedup.errors import CorpusError
 from streamdedup.wire import Decoder, ErrorCode, encode_fields
 
@@ -175,7 +176,7 @@ def _row_problem(cells: list[str], header: _Header | None) -> tuple[str | None, 
     except UnicodeEncodeError:
         return "not UTF-8", ErrorCode.NOT_UTF8
     if header is not None and not _is_blank(cells) and len(cells) != header.width:
-        return f"{_field_count(len(cells))}, but the header has {_field_count(header.width)}", _MALFORMED
+        return f"{counted(len(cells), 'field')}, but the header has {counted(header.width, 'field')}", _MALFORMED
     return None, None
 
 
@@ -204,10 +205,6 @@ def _swallowed_rows(count: int) -> str:
 
 def _is_blank(cells: list[str]) -> bool:
     return not any(cell.strip() for cell in cells)
-
-
-def _field_count(count: int) -> str:
-    return f"{count} field" if count == 1 else f"{count} fields"
 
 
 def _explanation(error: csv.Error, *, advise_unquoted: bool) -> str:

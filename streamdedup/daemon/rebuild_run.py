@@ -71,9 +71,6 @@ class RebuildRun:
 
     ``gaps`` has the gap to fill by partition; None to rebuild the whole index. ``committed_offsets`` are those in all
     topics. ``generation`` is that of the group, 0 while daemons go on (``index prepare``). ``tick`` extends the lease.
-
-    Attributes:
-        is_whole: Whether the whole index is rebuilt, also because gaps were given up.
     """
 
     def __init__(
@@ -86,6 +83,7 @@ class RebuildRun:
         tick: Callable[[], None],
         progress: Progress,
     ) -> None:
+        #: Whether the whole index is rebuilt, also because gaps were given up.
         self.is_whole = gaps is None
         self._gaps = gaps or {}
         self._staging = target.staging

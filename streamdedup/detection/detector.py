@@ -135,7 +135,7 @@ class Detector:
         self, batch: InsertedBatch, fences: Sequence[Fence]
     ) -> tuple[dict[int, BucketHits], DetectionResult]:
         """Insert documents in their buckets; return candidates by row, and a result with the full buckets."""
-        rows = batch.looked_up
+        rows = batch.to_look_up
         if not rows:
             return {}, DetectionResult()
         numbers = [batch.entries[row].number for row in rows]

@@ -74,7 +74,7 @@ class Lifecycle:
             states=[result.state for result in results],
             band_keys=band_keys,
             skips=skips,
-            looked_up=_looked_up(documents, skips, results, compares),
+            to_look_up=_rows_to_look_up(documents, skips, results, compares),
             refused=[*appended.refused, *collisions],
             missing_positions=appended.missing_positions,
         )
@@ -209,7 +209,7 @@ def _is_foreign(document: Document, stored: IndexEntry | None) -> bool:
     return stored is not None and not stored.deleted and stored.id != document.id
 
 
-def _looked_up(
+def _rows_to_look_up(
     documents: Sequence[Document], skips: Mapping[int, Skip], results: Sequence[InsertResult], compares: bool
 ) -> list[int]:
     """Return the rows to look up: new, replaced, replayed, or redelivered and compared again; no skipped ones."""

@@ -56,7 +56,7 @@ class DetectorOptions:
         permutations: Signature length; at least bands times rows.
         threshold: Least similarity for a reported pair, in (0, 1].
         containment: Rule by which pairs below the threshold are reported; None for no rule.
-        recall_from: Similarity from which ``banding`` is meant to find pairs; read by evaluations only.
+        recall_from: Similarity from which ``banding`` is meant to find pairs; the detector does not read it.
         min_words: Documents with fewer tokens are skipped.
         exact_limit: Documents with at most so many shingles are stored as sets and compared exactly; None for no limit.
         window_ms: Greatest difference between the record times in a pair, in milliseconds; None for no limit.
@@ -67,9 +67,9 @@ class DetectorOptions:
         label_bytes: Most UTF-8 bytes in a label; 0 for no captions (``captions``).
         scope_field: Field with the scope; None where all documents are compared (``scope``).
         default_scope: Scope for documents without one; None where each needs one.
-        compares_redeliveries: Whether a document that the index has with the same text is compared again. In an index
-            of a program, a call that ended half-way may have left the document in no bucket, and is repeated at new
-            positions. Records of Kafka come again at their earlier positions, which need no second comparison.
+        compares_redeliveries: Whether a document that the index has with the same text is compared again. True for an
+            index of a program: a call may have ended before the buckets, and is repeated at new positions. False for
+            Kafka, whose records come again at their earlier positions.
     """
 
     profile: str
@@ -102,7 +102,7 @@ class DetectorOptions:
         return (similarities.values >= self.threshold) | self.contained(similarities)
 
     def contained(self, similarities: Similarities) -> NDArray[np.bool_]:
-        """Return for which pairs the containment rule holds, also above the threshold, bool (n,)."""
+        """Return for which pairs the containment rule holds, independent of their similarity, bool (n,)."""
         if self.containment is None:
             return np.zeros(len(similarities.values), np.bool_)
         return self.containment.holds(similarities.overlaps.containments(), similarities.smaller_counts)
@@ -129,7 +129,7 @@ class DetectorOptions:
     def _skip_reason(self, token_count: int) -> Skip:
         if not token_count:
             return Skip.EMPTY
-        # With enough tokens the reason is that there are no shingles.
+        # With enough tokens, `skip_reasons` has chosen the row because it has no shingles.
         return Skip.TOO_FEW_WORDS if token_count < self.min_words else Skip.TOO_SHORT
 
 
@@ -160,7 +160,7 @@ class InsertedBatch:
     Attributes:
         entries: The entries to compare; some differ from the prepared ones (``lifecycle``).
         states: What the index did with each version.
-        looked_up: Rows to insert in buckets and to look up.
+        to_look_up: Rows to insert in buckets and to look up.
         missing_positions: Positions of those refused appends whose document is missing from the index; they may have
             pending matches, to be deleted after the commit.
     """
@@ -170,7 +170,7 @@ class InsertedBatch:
     states: Sequence[InsertState]
     band_keys: NDArray[np.uint32]
     skips: Mapping[int, Skip]
-    looked_up: Sequence[int]
+    to_look_up: Sequence[int]
     refused: Sequence[tuple[Document, MessageError]]
     missing_positions: Sequence[Position]
 
@@ -192,7 +192,7 @@ class Matches(tuple[Match, ...]):  # noqa: SLOT001  a tuple subclass with slots 
 class Spread(NamedTuple):
     """Sources, times and the earliest document of a cluster, from ``index.values.ClusterCounts``.
 
-    A cluster has none where none of its documents has a source, or the profile has no labels.
+    There is no ``Spread`` of a cluster without any source, or in a profile without labels.
 
     Attributes:
         earliest_id: Id of the earliest document; None where that document left the index or has another scope.
@@ -211,8 +211,8 @@ class Detection:
     """A document with at least one pair to publish; fields of the cluster are those of ``wire.alerts.Alert``.
 
     Attributes:
-        digest: Content digest of the document as of this record, 16 bytes. A replay takes the saved one, because a
-            later append may have changed that in the entry.
+        digest: Content digest of the document as of this record, 16 bytes. A replay takes the saved digest, because a
+            later append may have changed the one in the entry.
         matches: Near-duplicates whose pair this position owns (claimed), the most similar first, then by id.
         label: First words of the document; empty without a label.
         incarnation: Incarnation of the document, 8 bytes; empty for the first.
@@ -246,12 +246,12 @@ class DetectionResult:
         replayed_count: Indexed documents at or above the high-water mark that an earlier attempt inserted.
         silent_count: Indexed documents below the high-water mark, which emit nothing, and warm-up documents (record
             time before ``silent_until_ms``), which form no pairs among themselves.
-        unexplained_count: Indexed documents below the high-water mark in partitions without a committed offset: Kafka
-            has lost the offset. An operator who sets an offset back commits one.
+        unexplained_count: Indexed documents below the high-water mark in partitions without a committed offset. Nobody
+            has set the offset back, because this commits one: Kafka has lost it.
         deleted_count: Requests to delete a document, in the index or not, that are not refused.
         deleted_unknown_count: Of the deleted_count, requests for a document without an entry or marker in the index.
-        candidates_count: Candidates that documents at or above the high-water mark have in buckets, and the exact
-            copies that are compared besides.
+        candidates_count: For documents at or above the high-water mark: candidates from buckets, and exact copies that
+            come from no bucket but are compared.
         dropped_candidates_count: Of these candidates, those that are not compared: beyond ``max_candidates``, or beyond
             the lower limit for documents with a full bucket (``candidates.STORM_CANDIDATES``).
         accepted_count: Candidates compared and found near-duplicates, suppressed ones included.

@@ -1,7 +1,7 @@
 """Suppression: near-duplicates that a profile's rules keep out of alerts.
 
-Called by ``verification``, ``clusters`` and ``lookup``, which apply the rules; ``evaluation.scores`` applies the same
-rules to arrays. A new rule also touches ``settings.profile``, ``indexes`` and docs/tuning.md.
+``verification``, ``clusters`` and ``lookup`` apply the rules, ``evaluation.scores`` to arrays; ``indexes`` makes them,
+``preparation`` the source keys. A new rule also touches ``settings.profile``, ``indexes`` and docs/tuning.md.
 
 A rule reads the index entries of both documents and treats them alike, so the order of arrival changes nothing. The
 rules apply to near-duplicates, before matches are saved and pairs are claimed: a suppressed pair has no claim, no alert
@@ -55,7 +55,7 @@ class Suppression:
 
     Attributes:
         only_sources: Source keys; a pair needs one of them. Empty for all sources.
-        ignore_sources: Pairs of source keys, each a set with two members, or with one for two equal sources.
+        ignore_sources: Pairs of source keys, each a set of two, or of one where a source is paired with itself.
     """
 
     min_shingles: int = 0
@@ -84,7 +84,7 @@ class Suppression:
     def suppressed_pairs(
         self, pairs: Iterable[tuple[int, int]], documents: Sequence[IndexEntry], candidates: Mapping[int, IndexEntry]
     ) -> dict[tuple[int, int], SuppressionRule]:
-        """Return the rule for each suppressed pair; pairs are: row in ``documents``, number in ``candidates``."""
+        """Return the rule for each suppressed pair: of a row of ``documents`` and a number in ``candidates``."""
         rules = ((pair, self.rule(documents[pair[0]].content, candidates[pair[1]].content)) for pair in pairs)
         return {pair: rule for pair, rule in rules if rule is not None}
 
@@ -96,7 +96,7 @@ def suppression_of(
     ignore_same_source: bool,
     ignore_sources: Iterable[tuple[str, str]],
 ) -> Suppression | None:
-    """Return the rules of a profile, whose sources are names; None for no rule."""
+    """Return the rules of a profile, from names of sources; None if it has none."""
     rules = Suppression(
         min_shingles,
         frozenset(map(source_key, only_sources)),

@@ -85,8 +85,8 @@ class ServerContext(ABC):
 class ManagedProcess(ServerContext):
     """One server process, with a directory and a log; a context manager that starts and stops it.
 
-    ``directory`` is kept if the caller named it, else private: removed by ``close``. The keeper removes ``scratch`` if
-    the parent ends without closing the server: the private directory, unless set otherwise (tests/support/kafka.py).
+    A ``directory`` that the caller names is kept; without one, ``close`` removes the private one that is made. The
+    keeper removes ``scratch`` if the parent ends without ``close``: the private directory, or another one that is set.
     """
 
     def __init__(self, name: str, directory: Path | None = None) -> None:
@@ -97,7 +97,7 @@ class ManagedProcess(ServerContext):
         self.directory.mkdir(parents=True, exist_ok=True)
         #: The keeper of the last run, also after its end; None before the first start.
         self._keeper: subprocess.Popen[bytes] | None = None
-        #: Process id of the server, which the keeper prints; None before the first start and after ``_await_keeper``.
+        #: Process id of the server, which the keeper prints; None before the first start and after ``_reap_keeper``.
         self._pid: int | None = None
         #: Size of the log in bytes when the last run began.
         self._log_start = 0
@@ -156,7 +156,7 @@ class ManagedProcess(ServerContext):
         """Start the process, unless it is running, without waiting until it answers; ``ServerError`` if it cannot."""
         if self.is_running():
             return
-        self._await_keeper()  # the keeper of an earlier run
+        self._reap_keeper()  # the keeper of an earlier run
         # -I keeps environment variables and the folder of the script out of the imports, -S makes the start quick.
         keeper = [sys.executable, "-I", "-S", str(_KEEPER), str(os.getpid()), str(self.scratch or "")]
         with self.log_path.open("ab") as log:
@@ -176,10 +176,10 @@ class ManagedProcess(ServerContext):
             # Interrupted, as by Ctrl-C, without the process id: closing the pipe makes the keeper end the server.
             assert self._keeper.stdin is not None
             self._keeper.stdin.close()
-            self._await_keeper()
+            self._reap_keeper()
             raise
         if not line.strip().isdigit():
-            self._await_keeper()
+            self._reap_keeper()
             raise ServerError(f"{self.name} could not be started{self.log_tail()}")
         self._pid = int(line)
 
@@ -188,7 +188,7 @@ class ManagedProcess(ServerContext):
         self.wait_until(self.is_ready, deadline_s)
 
     def wait_until(self, condition: Callable[[], bool], deadline_s: float) -> None:
-        """Wait until ``condition`` holds; ``ServerError`` if the server ends, or after ``deadline_s`` seconds."""
+        """Wait during the start for ``condition``; ``ServerError`` if the server ends, or after ``deadline_s``."""
         end = time.monotonic() + deadline_s
         while not condition():
             if not self.is_running():
@@ -222,12 +222,12 @@ class ManagedProcess(ServerContext):
         self.ask_to_stop()
         if not self.wait_exit(deadline_s):
             self.kill()
-        self._await_keeper()
+        self._reap_keeper()
 
     def kill(self) -> None:
         """End the server with SIGKILL, as a crash would, and wait until it has ended."""
         self._signal(signal.SIGKILL)
-        self._await_keeper()
+        self._reap_keeper()
 
     def close(self) -> None:
         """Stop the server and remove a private directory; may be called twice."""
@@ -236,7 +236,7 @@ class ManagedProcess(ServerContext):
             shutil.rmtree(self.directory, ignore_errors=True)
 
     def log_tail(self) -> str:
-        """Return the end of an error message: the log's name and the last run's final lines; empty without a log."""
+        """Return the end of an error message, from "; " on: the log and the last run's last lines; empty if no log."""
         if not self.log_path.exists():
             return ""
         with self.log_path.open("rb") as log:
@@ -249,7 +249,7 @@ class ManagedProcess(ServerContext):
             with contextlib.suppress(ProcessLookupError):
                 os.kill(self._pid, signal_number)
 
-    def _await_keeper(self) -> None:
+    def _reap_keeper(self) -> None:
         """Wait for the keeper, which ends right after the server, and close the pipes to it."""
         if self._keeper is None:
             return

@@ -443,7 +443,7 @@ def duration_text(duration_ms: int) -> str:
     for unit, length_ms in _UNITS_MS.items():
         count, remainder_ms = divmod(duration_ms, length_ms)
         if count and not remainder_ms:
-            return f"{count:,} {unit}" + ("" if count == 1 else "s")
+            return counted(count, unit)
     return f"{duration_ms:,} ms"
 
 

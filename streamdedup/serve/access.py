@@ -268,8 +268,7 @@ class Gate:
         """Return the problem that refuses the request by its head (steps 2 to 5), or None."""
         headers = {bytes(name).lower(): bytes(value) for name, value in scope["headers"]}
         length, is_chunked = headers.get(b"content-length"), b"transfer-encoding" in headers
-        has_length = length is not None and length.strip(b"0") != b""  # other than 0, also where it is no number
-        has_body = is_chunked or has_length
+        has_body = is_chunked or (length or b"").strip(b"0") != b""  # a length other than 0, or that is no number
         # With two lengths, a proxy may see another end of the body than this service; RFC 9112, section 6.3.
         if (is_chunked and length is not None) or (has_body and scope["method"] in {"GET", "HEAD"}):
             return RequestProblem("invalid-request", "a GET has no body, and a body has one length")

@@ -250,8 +250,7 @@ class Kafka(TlsSection):
             if getattr(self, name) is not None and name not in used:
                 yield name, no_use
         # A token endpoint needs a client, a token file does not.
-        required = _PASSWORD if self.sasl_token_url is None else (*_PASSWORD, *_CLIENT)
-        for name in required:
+        for name in _PASSWORD if self.sasl_token_url is None else (*_PASSWORD, *_CLIENT):
             if name in used and getattr(self, name) is None:
                 yield name, _MISSING.format(protocol)
         if mechanism == "AWS_MSK_IAM" and protocol == "SASL_PLAINTEXT":

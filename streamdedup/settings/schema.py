@@ -62,8 +62,7 @@ def describe_unknown(path: KeyPath) -> str:
     all_keys += [("profiles", profile, key) for key in keys_of(Profile)]
     siblings = [known for known in all_keys if known[:-1] == path[:-1]]
     for known_keys, least_similarity in ((siblings, 0.6), (all_keys, 0.7)):
-        names = [known[-1] for known in known_keys]
-        for name in get_close_matches(path[-1], names, n=1, cutoff=least_similarity):
+        for name in get_close_matches(path[-1], [known[-1] for known in known_keys], n=1, cutoff=least_similarity):
             places = " or ".join(".".join(known) for known in known_keys if known[-1] == name)
             return f"unknown key; did you mean {places}?"
     return "unknown key; the documentation of the settings lists all"

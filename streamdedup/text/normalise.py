@@ -201,18 +201,15 @@ def _repair_simple(looked_up: _LookedUp, table: Tables) -> _Repaired:
 
 
 def _exchange_marks(
-    packed: NDArray[np.uint32],
-    places: NDArray[np.int64],
-    previous_context: NDArray[np.uint32],
-    context: NDArray[np.uint32],
+    packed: NDArray[np.uint32], places: NDArray[np.int64], before: NDArray[np.uint32], context: NDArray[np.uint32]
 ) -> NDArray[np.bool_]:
     """Exchange marks that come after a higher class, in place, in the simple cases; return a mask of the others."""
     own_class = context & OWN_CLASS
-    is_misplaced = ((previous_context >> LAST_CLASS_SHIFT) & OWN_CLASS) > own_class
+    is_misplaced = ((before >> LAST_CLASS_SHIFT) & OWN_CLASS) > own_class
     is_misplaced &= own_class != 0  # a mark of class 0 never moves
     misplaced = np.flatnonzero(is_misplaced)
     if misplaced.size:
-        contexts = previous_context.take(misplaced, mode=UNCHECKED) | context.take(misplaced, mode=UNCHECKED)
+        contexts = before.take(misplaced, mode=UNCHECKED) | context.take(misplaced, mode=UNCHECKED)
         exchanged = misplaced.take(np.flatnonzero(_only_reordered(packed, places.take(misplaced), contexts)))
         moved = places.take(exchanged)
         packed[moved - 1], packed[moved] = packed[moved], packed[moved - 1]

@@ -8,7 +8,7 @@ Called by `shingles`, and by `detection.content` for appends to bags. A change t
     n-th repetition = finish(mix(shingle hash + n * REPETITION)), n from 1 on: the second, third ... occurrence of a
                       shingle, where texts are compared as bags (multisets)
 
-all modulo 2^64; `element_hashes` has mix. A mere sum would be linear, and MinHash needs hashes without structure.
+all modulo 2^64; `element_hashes` has mix. Without `finish` it would be linear; MinHash needs hashes without structure.
 
 `hashes` concatenates the documents, `counts[d]` is the number of hashes of document d (`runs`). The functions are the
 steps that `shingles` takes: hash all shingles and sort (`sorted_hashes`), leave stop shingles out (`without_stops`),
@@ -27,9 +27,9 @@ _FINISH_1 = 0xA54FF53A5F1D36F1
 _FINISH_2 = 0x510E527FADE682D1
 _REPETITION = 0x9B05688C2B3E6C1F
 
-#: Where documents have more elements than this on average, each is sorted by itself, not the batch as a whole, because
-#: NumPy 2.4 with AVX-512 on Zen 4 sorts long arrays five times as slowly as with AVX2. Time with 32 in proportion to
-#: that with 128: texts of 64 words 0.63 (AVX2: 0.97), of 32 words 0.76 (AVX2: 1.11).
+#: Mean number of elements above which each document is sorted by itself, not the batch as a whole: NumPy 2.4 with
+#: AVX-512 on Zen 4 sorts long arrays five times as slowly as with AVX2. Texts of 64 words take 0.63 of the time that
+#: they take with a mean of 128 (AVX2: 0.97), texts of 32 words 0.76 (AVX2: 1.11).
 _SORTED_ALONE = 32
 #: Elements whose shingles are hashed at once, so that the arrays stay in the second-level cache.
 _BLOCK = 1 << 15
@@ -151,7 +151,7 @@ def without_stops(
         hashes: uint32 (n_total,); the documents concatenated.
         counts: int64 (n_docs,); hashes per document.
         stops: uint32 (n_stops,), ascending, at least one.
-        prefilter: bool (2^b,), for a quick first test: whether a stop shingle has the top b bits that are the place.
+        prefilter: bool (2^b,), for a quick first test: entry x is true if a stop shingle has x as its top b bits.
 
     Returns:
         The remaining hashes; their count per document; whether a document has stop shingles only.
@@ -159,7 +159,7 @@ def without_stops(
     top_bits = prefilter.size.bit_length() - 1  # b
     remains = ~prefilter.take(hashes >> np.uint32(32 - top_bits))
     suspects = np.flatnonzero(~remains)
-    # The place of the first stop shingle that is not smaller; n_stops, hence "clip", for a hash above all of them.
+    # The place of the first stop shingle that is not smaller; n_stops for a hash above all: "clip" makes it the last.
     nearest = np.searchsorted(stops, hashes.take(suspects))
     remains[suspects] = stops.take(nearest, mode="clip") != hashes.take(suspects)
     offsets = offsets_of(counts)

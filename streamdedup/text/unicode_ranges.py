@@ -5,12 +5,12 @@ A change also touches docs/format.md and tests/unit/reference_shingles.py, and n
 
 from typing import Final
 
-#: First and last code point of each range.
+#: First and last code point of each range; below, ``*(...)`` only puts several ranges on a line.
 Ranges = tuple[tuple[int, int], ...]
 
-#: Ignorable code points outside category Cf. The default-ignorable ones (DerivedCoreProperties.txt): grapheme joiner,
-#: Hangul fillers, Khmer inherent vowels, Mongolian and other variation selectors, reserved ranges. And two that only
-#: stretch a word: Arabic tatweel, N'Ko lajanyalan.
+#: Ignorable code points outside category Cf. They are the default-ignorable ones (DerivedCoreProperties.txt: grapheme
+#: joiner, Hangul fillers, Khmer inherent vowels, Mongolian and other variation selectors, reserved ranges), and two
+#: that only stretch a word: Arabic tatweel, N'Ko lajanyalan.
 IGNORED_RANGES: Final[Ranges] = (
     *((0x034F, 0x034F), (0x0640, 0x0640), (0x07FA, 0x07FA), (0x115F, 0x1160), (0x17B4, 0x17B5), (0x180B, 0x180F)),
     *((0x2065, 0x2065), (0x3164, 0x3164), (0xFE00, 0xFE0F), (0xFFA0, 0xFFA0), (0xFFF0, 0xFFF8), (0xE0000, 0xE0FFF)),
@@ -26,7 +26,7 @@ FOLDED_MARKS_RANGES: Final[Ranges] = (
 )
 
 #: Modifier letters that are written as apostrophes (Ukrainian, Uzbek, Hawaiian, N'Ko, transliterations, saltillo), and
-#: a dot between syllables of transliterated Chinese. They separate, as punctuation does.
+#: a dot between syllables of transliterated Chinese. All of them separate tokens, as punctuation does.
 APOSTROPHE_RANGES: Final[Ranges] = (
     *((0x02B9, 0x02BF), (0x02C8, 0x02C8), (0x02EE, 0x02EE), (0x0559, 0x0559), (0x07F4, 0x07F5), (0xA78B, 0xA78C)),
     (0xA78F, 0xA78F),

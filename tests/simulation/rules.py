@@ -41,9 +41,9 @@ def _buckets_first(original: Any) -> Any:
 def _looked_up_early(original: Any) -> Any:
     def look_up(self: Any, batch: Any, fences: Any) -> Any:
         early = self._early.candidates
-        if any(row >= len(early) for row in batch.looked_up):
+        if any(row >= len(early) for row in batch.to_look_up):
             return original(self, batch, fences)
-        hits = {row: BucketHits(early[row]) for row in batch.looked_up}
+        hits = {row: BucketHits(early[row]) for row in batch.to_look_up}
         return {row: hit for row, hit in hits.items() if hit.candidates}, DetectionResult()
 
     return look_up

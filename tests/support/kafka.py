@@ -95,7 +95,7 @@ class ToolRun(ManagedProcess):
         if not self.wait_exit(deadline_s):
             self.kill()
             raise ServerError(f"{self.name} took more than {deadline_s:g} s{self.log_tail()}")
-        self._await_keeper()
+        self._reap_keeper()
         if self.exit_code:
             raise ServerError(f"{self.name} ended with code {self.exit_code}{self.log_tail()}")
 

@@ -35,6 +35,7 @@ class _Highlight(NamedTuple):
 
 #: Words for the contained document of an alert: with "new in old", the match contains the new document.
 _CONTAINED: Mapping[Contained, str] = {"document": "new in old", "match": "old in new", "both": "each in the other"}
+#: Marks for text of the new document alone, and of the old one alone.
 _NEW, _OLD = _Highlight("{+", "+}", "bold green"), _Highlight("[-", "-]", "bold red")
 
 
@@ -77,9 +78,10 @@ class Side:
 #: Returns a document with its text, from id, digest and position.
 Fetch = Callable[[str, str, Position], Side]
 
+_INDENT: Final = " " * 10  #: Of the lines under the first one of an alert.
 #: Line under an alert whose document reached a limit for storms.
 INCOMPLETE: Final = (
-    "          not all candidates were compared (bucket_cap, max_candidates): pairs of this document may be missed"
+    f"{_INDENT}not all candidates were compared (bucket_cap, max_candidates): pairs of this document may be missed"
 )
 
 
@@ -101,25 +103,24 @@ class AlertView:
                 print_line(self.console, _caption_line("new", document))
             if match.label:
                 print_line(self.console, _caption_line("old", match))
-            if new is not None and self.fetch is not None:
+            if self.fetch is not None and new is not None:  # `new` was fetched if there is `fetch`
                 old = self.fetch(match.id, match.digest, match.position)
                 self.console.print(side_by_side(new, old, coloured=has_colours(self.console)))
                 self.console.print()
-        self._show_first(alert)
+        self._show_first_of_cluster(alert)
         if alert.cluster_sources:
             print_line(self.console, _spread_line(alert, self.time_format))
         if alert.suppressed:
-            print_line(
-                self.console, Text(f"          not alerted: {printable(listed_counts(alert.suppressed))}", "dim")
-            )
+            suppressed = printable(listed_counts(alert.suppressed))
+            print_line(self.console, Text(f"{_INDENT}not alerted: {suppressed}", "dim"))
         if not alert.complete:
             print_line(self.console, Text(INCOMPLETE, "yellow"))
 
-    def _show_first(self, alert: Alert) -> None:
+    def _show_first_of_cluster(self, alert: Alert) -> None:
         """Print the label of the cluster's first document, unless that is the alert's document or a match."""
         shown = {alert.document.id, *(match.id for match in alert.matches)}
         if alert.cluster_label and alert.cluster_id not in shown:
-            print_line(self.console, Text(f"          first  {printable(alert.cluster_label)}", "dim"))
+            print_line(self.console, Text(f"{_INDENT}first  {printable(alert.cluster_label)}", "dim"))
 
 
 def match_line(alert: Alert, match: Match, time_format: str = TIME_FORMAT) -> Text:
@@ -153,12 +154,12 @@ def _spread_line(alert: Alert, time_format: str) -> Text:
     span = " to ".join(local_time(time_ms / 1000, time_format) for time_ms in alert.cluster_times_ms)
     earliest = [printable(part) for part in (alert.cluster_earliest_source, alert.cluster_earliest_id) if part]
     named = f", earliest {' '.join(earliest)}" if earliest else ""
-    return Text(f"          {alert.cluster_sources}{more} {noun}, {span}{named}", "dim")
+    return Text(f"{_INDENT}{alert.cluster_sources}{more} {noun}, {span}{named}", "dim")
 
 
 def _caption_line(name: str, document: AlertDocument | Match) -> Text:
     origin = ", ".join(printable(part) for part in (document.source, document.published_at) if part)
-    return Text.assemble((f"          {name}  ", "dim"), printable(document.label), (f"  {origin}".rstrip(), "dim"))
+    return Text.assemble((f"{_INDENT}{name}  ", "dim"), printable(document.label), (f"  {origin}".rstrip(), "dim"))
 
 
 def _containment_text(match: Match) -> str:
@@ -190,7 +191,7 @@ def side_by_side(new: Side, old: Side, *, coloured: bool) -> Table:
 def _lone_text(side: Side) -> Text:
     if side.text is None:
         return Text(printable(side.missing), "yellow")
-    # The comparison with itself only shortens and cleans the text: nothing differs, so no highlight is used.
+    # The comparison with itself only shortens and cleans the text. Nothing differs, so `_NEW` marks nothing.
     return _marked(compare(side.text, side.text).left, _NEW, coloured=False)
 
 

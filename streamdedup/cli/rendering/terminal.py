@@ -16,7 +16,7 @@ from rich.cells import cell_len
 from rich.console import Console
 from rich.text import Text
 
-#: Columns of tables and texts side by side where the output is no terminal.
+#: Width in columns of tables, and of two texts side by side, where the output is no terminal.
 DEFAULT_WIDTH = 120
 #: Format of times, in the local time zone.
 TIME_FORMAT = "%Y-%m-%d %H:%M:%S%z"
@@ -84,12 +84,12 @@ def _continuations(line: str, width: int) -> tuple[str, list[int]]:
     """
     line_indent = len(line) - len(line.lstrip(" "))
     indent, starts = min(line_indent + 2, width // 2), []
-    first_column = column = line_indent  # of the present output line; where its next word begins
+    line_start = column = line_indent  # columns where the present output line, and its next word, begin
     for match in _WORD_AND_BLANKS.finditer(line):
         word_columns = cell_len(_STYLE_CODE.sub("", match[1]))
-        if column + word_columns > width and column > first_column:  # the first word stays, however long
+        if column + word_columns > width and column > line_start:  # the first word stays, however long
             starts.append(match.start())
-            first_column = column = indent
+            line_start = column = indent
         column += word_columns + len(match[2])
     return " " * indent, starts
 
