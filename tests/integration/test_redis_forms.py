@@ -175,6 +175,22 @@ class TestCluster:
                 with pytest.raises(IndexLost):
                     store.fence(PARTITION, 1, 0)
 
+    def test_nodes_without_hash_slots_are_waited_for_at_the_start_and_later(self, redis_program):
+        with (
+            redis_sets.ClusterNode(redis_program) as node,
+            redis.Redis(port=node.port) as client,
+            connect_cluster([(LOOPBACK, node.port)]) as servers,
+        ):
+            ask = partial(servers.ask, b"key", "EXISTS", b"key")
+            without_slots = pytest.raises(StoreUnavailable, match="no node that answers knows a hash slot")
+            with without_slots:
+                ask()
+            client.cluster("ADDSLOTSRANGE", 0, redis_sets.SLOTS_COUNT - 1)
+            wait_until(lambda: not failure_of(ask), what="the cluster")
+            client.cluster("DELSLOTSRANGE", 0, redis_sets.SLOTS_COUNT - 1)
+            with without_slots:
+                ask()
+
     def test_scripts_that_one_master_forgot_are_loaded_again(self, cluster_of_redis, cluster_servers):
         store = open_store(cluster_servers)
         exercise(store, [1, 2])

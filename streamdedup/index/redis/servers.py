@@ -254,9 +254,9 @@ class ClusterServers(Servers):
         commands, each with its node in the client's present map of the hash slots.
         """
         with translated(new_login_setting=self.connections.new_login_setting):
-            if self._client is None:
-                self._client = self._open_client()
             try:
+                if self._client is None:
+                    self._client = self._open_client()
                 replies = _try_once(self._client, choose_nodes)
                 if replies is None:
                     self._client.nodes_manager.initialize()
@@ -265,6 +265,12 @@ class ClusterServers(Servers):
                 # No node gives the map of the hash slots. The next call begins with the nodes of the settings.
                 self.close()
                 raise
+            except IndexError as error:
+                # redis-py 8.1 takes the first master of a map without any.
+                self.close()
+                raise exceptions.RedisClusterException(
+                    "no node that answers knows a hash slot; create the cluster (redis-cli --cluster create)"
+                ) from error
             return replies
 
 
