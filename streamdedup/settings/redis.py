@@ -16,7 +16,7 @@ from streamdedup.settings.tls import TlsSection
 _BEGINNINGS = ("redis://", "rediss://", "unix://")
 #: Port of a URL that names none.
 _PORT = 6379
-#: Time limit of a connect, in seconds: a few round trips, also to another continent.
+#: Time limit of a connect, and of an answer of a Sentinel, in seconds: a few round trips, also to another continent.
 CONNECT_TIMEOUT_S = 1.0
 #: Advice for a URL with a user and no password, which redis-cli takes for a password.
 LONE_USER = "write redis://:PASSWORD@HOST for a password alone, redis://USER:@HOST for a user that needs none"

@@ -24,7 +24,7 @@ from streamdedup.settings.sources import read_sources
 from streamdedup.settings.validation import read_sections, report_contradictions, shown
 
 #: Tries of a request by the Redis client before the daemon receives an error: 1 + ``RETRIES`` of
-#: ``index/redis/connection.py``, which settings must not import.
+#: ``index/redis/connection.py``, which settings must not import. A cluster has one time-out for each silent node.
 _STORE_ATTEMPTS = 3
 #: A profile's name: part of keys in Redis, label of metrics.
 _PROFILE_NAME = re.compile(r"[a-z0-9_-]{1,32}")

@@ -261,3 +261,31 @@ def test_a_cluster_of_which_no_node_answers_is_looked_for_by_the_nodes_of_the_se
         with pytest.raises(StoreUnavailable):
             servers.send_raw([Command(b"key", ("GET", "key"))])
         assert [client.is_closed for client in clients] == [True] * count
+
+
+def test_a_cluster_is_asked_for_a_new_map_in_the_call_after_a_time_out():
+    sent: list[str] = []
+    replies = iter([exceptions.TimeoutError("Timeout reading from socket"), b"value", b"value"])
+
+    def send(*_arguments: object, **_options: object) -> list[object]:
+        sent.append("GET")
+        return [next(replies)]
+
+    client = SimpleNamespace(
+        get_node_from_key=lambda _key: SimpleNamespace(name="store-1:6379"),
+        pipeline=lambda: SimpleNamespace(send_cluster_commands=send),
+        nodes_manager=SimpleNamespace(initialize=lambda: sent.append("map")),
+    )
+    servers = ClusterServers(lambda: client)
+    with pytest.raises(StoreUnavailable, match=r"Timeout reading from socket \(store-1:6379\)"):
+        servers.ask(b"key", "GET", "key")
+    assert sent == ["GET"]
+    for _ in range(2):
+        assert servers.ask(b"key", "GET", "key") == b"value"
+    assert sent == ["GET", "map", "GET", "GET"]
+
+
+def test_a_sentinel_has_the_time_of_a_connect_to_answer():
+    with connect_sentinel([("127.0.0.1", 1)], "articles", timeout_s=60.0, connect_timeout_s=1.0) as servers:
+        (sentinel,) = servers.client.connection_pool.sentinel_manager.sentinels
+        assert sentinel.get_connection_kwargs()["socket_timeout"] == 1.0

@@ -72,11 +72,17 @@ def connect_sentinel(
 
     ``security`` and ``sentinel_security`` are the client's arguments for login and TLS. With ``from_replicas`` the
     connection is to a replica if there is any: for commands that only read, and not for ``read_facts`` and
-    ``require_usable``, which take a replica for a failover.
+    ``require_usable``, which take a replica for a failover. ``connect_timeout_s`` also limits the answer of a Sentinel.
     """
     times = {"socket_timeout": timeout_s, "socket_connect_timeout": connect_timeout_s}
-    # Each Sentinel is asked once: if it does not answer, the client asks the next.
-    sentinel_arguments = {**times, "retry": Retry(NoBackoff(), 0), **(sentinel_security or {})}
+    # Each Sentinel is asked once: if it does not answer, the client asks the next. Each try of a request asks all of
+    # them, and a longer ``timeout_s`` is for scripts, which Sentinels do not run.
+    sentinel_arguments = {
+        "socket_timeout": connect_timeout_s,
+        "socket_connect_timeout": connect_timeout_s,
+        "retry": Retry(NoBackoff(), 0),
+        **(sentinel_security or {}),
+    }
     connections = _connections(security)
     manager: Any = Sentinel(list(sentinels), sentinel_kwargs=sentinel_arguments)
     client: redis.Redis = (manager.slave_for if from_replicas else manager.master_for)(

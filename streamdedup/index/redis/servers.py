@@ -2,13 +2,14 @@
 
 All modules of ``index.redis`` send their commands through ``Servers``, and may ask its ``mode`` and
 ``connections.count``. Besides this module, only ``redis.connection``, ``redis.credentials`` and ``redis.errors`` use
-more of redis-py than its exceptions. A call waits for a bounded time: its time-out, ``redis.connection.RETRIES``, and
-in a cluster one more try with a new map of the hash slots. The daemon's loop repeats the batch. A new ``redis.mode``
-touches also ``redis.connection``, ``indexes`` and ``settings.redis``.
+more of redis-py than its exceptions. A call waits for a bounded time: one time-out for each try of a single server or
+of the master that Sentinels name (``redis.connection.RETRIES``); in a cluster one for each silent node, of which
+``Settings.watchdog_s`` allows 12. The daemon's loop repeats the batch. A new ``redis.mode`` touches also
+``redis.connection``, ``indexes`` and ``settings.redis``.
 """
 
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from typing import Any, Literal, NamedTuple, Self
 
@@ -25,7 +26,7 @@ NO_EVICTION = "noeviction"
 POLICY_ADVICE = "set it to noeviction (CONFIG SET maxmemory-policy noeviction)"
 #: Replies after which a command is sent to a cluster once more, with a new map of the hash slots. AskError is not among
 #: them: while a hash slot moves, the map stays the same.
-_STALE_MAP = (exceptions.MovedError, exceptions.ClusterDownError, exceptions.ConnectionError, exceptions.TimeoutError)
+_STALE_MAP = (exceptions.MovedError, exceptions.ClusterDownError, exceptions.ConnectionError)
 
 
 class Command(NamedTuple):
@@ -208,6 +209,8 @@ class ClusterServers(Servers):
         self._from_replicas = from_replicas
         self.connections = connections or ConnectionHistory()
         self._client: RedisCluster | None = None
+        #: Whether the last call ended with a time-out: a replica may have taken the place of the silent master.
+        self._has_timed_out = False
 
     def send_raw(self, commands: Sequence[Command]) -> list[Any]:
         if not commands:
@@ -250,17 +253,20 @@ class ClusterServers(Servers):
     def _exchange(self, choose_nodes: Callable[[RedisCluster], list[_Addressed]]) -> list[tuple[ClusterNode, Any]]:
         """Return node and reply for each command, errors among the replies.
 
-        All commands are sent once more when a hash slot has moved or a node is gone. ``choose_nodes`` returns the
-        commands, each with its node in the client's present map of the hash slots.
+        All commands are sent once more when a hash slot has moved or a node is gone, not after a time-out.
+        ``choose_nodes`` returns the commands, each with its node in the client's present map of the hash slots.
         """
         with translated(new_login_setting=self.connections.new_login_setting):
             try:
-                if self._client is None:
-                    self._client = self._open_client()
-                replies = _try_once(self._client, choose_nodes)
+                client = self._client_with_map()
+                replies = _try_once(client, choose_nodes)
                 if replies is None:
-                    self._client.nodes_manager.initialize()
-                    replies = _round_trip(self._client, choose_nodes(self._client))
+                    client.nodes_manager.initialize()
+                    replies = _round_trip(client, choose_nodes(client))
+            except exceptions.TimeoutError:
+                # A new map takes up to one time-out for each node. The next call asks for it, after a step of the loop.
+                self._has_timed_out = True
+                raise
             except exceptions.RedisClusterException:
                 # No node gives the map of the hash slots. The next call begins with the nodes of the settings.
                 self.close()
@@ -273,6 +279,15 @@ class ClusterServers(Servers):
                 ) from error
             return replies
 
+    def _client_with_map(self) -> RedisCluster:
+        """Return the client, after a time-out with a new map of the hash slots."""
+        if self._client is None:
+            self._client = self._open_client()
+        elif self._has_timed_out:
+            self._client.nodes_manager.initialize()
+        self._has_timed_out = False
+        return self._client
+
 
 def _try_once(
     client: RedisCluster, choose_nodes: Callable[[RedisCluster], list[_Addressed]]
@@ -282,31 +297,36 @@ def _try_once(
         replies = _round_trip(client, choose_nodes(client))
     except exceptions.AuthenticationError:  # also a ConnectionError, but a new map does not help
         raise
-    except (exceptions.ConnectionError, exceptions.TimeoutError, exceptions.SlotNotCoveredError):
+    except (exceptions.ConnectionError, exceptions.SlotNotCoveredError):
         return None
     return None if any(isinstance(reply, _STALE_MAP) for _, reply in replies) else replies
 
 
 def _round_trip(client: RedisCluster, addressed: Sequence[_Addressed]) -> list[tuple[ClusterNode, Any]]:
-    """Write to all nodes, then read from all; return nodes and replies in order, errors among them."""
+    """Write to all nodes, then read from all; return nodes and replies in order, errors among them.
+
+    Raises ``exceptions.TimeoutError``, with the name of a silent node, where a reply is missing.
+    """
     stack = [
         PipelineCommand(parts, {"target_nodes": node}, command_number)
         for command_number, (node, parts) in enumerate(addressed)
     ]
+    nodes = [node for node, _ in addressed]
     pipeline: Any = client.pipeline()
     try:
         replies: list[Any] = pipeline.send_cluster_commands(stack, raise_on_error=False, allow_redirections=False)
     except exceptions.TimeoutError as error:
         # The error does not say to which of the nodes the client was connecting.
-        raise _with_node_names(error, sorted({node.name for node, _ in addressed})) from error
-    return [(node, _with_node_names(reply, [node.name])) for (node, _), reply in zip(addressed, replies, strict=True)]
+        raise _with_node_names(error, nodes) from error
+    for node, reply in zip(nodes, replies, strict=True):
+        if isinstance(reply, exceptions.TimeoutError):
+            raise _with_node_names(reply, [node])
+    return list(zip(nodes, replies, strict=True))
 
 
-def _with_node_names(reply: Any, nodes: Sequence[str]) -> Any:
-    """Return a reply; a time-out, whose text has no address (redis-py 8.1), gets the names of the nodes."""
-    if not isinstance(reply, exceptions.TimeoutError):
-        return reply
-    return exceptions.TimeoutError(f"{reply} ({' or '.join(nodes)})")
+def _with_node_names(error: exceptions.TimeoutError, nodes: Iterable[ClusterNode]) -> exceptions.TimeoutError:
+    """Return the error of a time-out, whose text has no address (redis-py 8.1), with the names of the nodes."""
+    return exceptions.TimeoutError(f"{error} ({' or '.join(sorted({node.name for node in nodes}))})")
 
 
 def refuse_eviction(store: str, info: Mapping[str, Any]) -> None:
