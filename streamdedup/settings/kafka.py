@@ -47,10 +47,11 @@ ALLOW_PLAINTEXT = "set allow_plaintext = true if the network is safe"
 
 
 def _valid_server(server: str) -> str:
-    """Return a server unchanged; ``ValueError`` without a name and a port."""
+    """Return a server unchanged; ``ValueError`` without a name that can exist and a port."""
     match = _SERVER.fullmatch(server)
     if match is None or not 0 < int(match[2]) < 65536:
         raise ValueError("not a server")
+    match[1].encode("idna")  # raises a ValueError for an empty label, and for one of more than 63 characters
     return server
 
 

@@ -236,6 +236,7 @@ def test_without_settings_the_message_explains_how_to_name_a_file():
         ("profiles.a", 3, "profiles.a: is 3, not a table; needed: keys under [profiles.a]"),
         ("kafka.bootstrap_servers", "localhost", '"localhost" is not valid'),
         ("kafka.bootstrap_servers", "h:99999", '"h:99999" is not valid'),
+        ("kafka.bootstrap_servers", "broker..example:1", '"broker..example:1" is not valid'),
         ("kafka.bootstrap_servers", [], "kafka.bootstrap_servers: is empty; needed: servers as"),
         ("kafka.batch_records", True, "true is not valid"),
         ("kafka.batch_records", 1.0, "1.0 is not valid"),

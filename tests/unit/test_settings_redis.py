@@ -100,6 +100,8 @@ class TestAccepted:
         (CLUSTER | {"redis.nodes": None}, "redis.nodes", 'is missing; needed: servers as "host:port"'),
         (CLUSTER | {"redis.nodes": "n-1"}, "redis.nodes", 'allowed: servers as "host:port"'),
         (CLUSTER | {"redis.nodes": "redis://n-1:1"}, "redis.nodes", 'allowed: servers as "host:port"'),
+        (SENTINEL | {"redis.nodes": ".s-1:26379"}, "redis.nodes", '".s-1:26379" is not valid'),
+        (CLUSTER | {"redis.nodes": f"{'n' * 64}:1"}, "redis.nodes", 'allowed: servers as "host:port"'),
         (CLUSTER | {"redis.password": "p"}, "redis.tls", "a password is sent in clear to another machine"),
         (CLUSTER | {"redis.ssl_ca_file": CERTIFICATE}, "redis.ssl_ca_file", "is given, but tls is false"),
         (CLUSTER | {"redis.username": "u"}, "redis.password", "is missing; username needs it"),
