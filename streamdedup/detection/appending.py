@@ -26,7 +26,7 @@ from streamdedup.index.documents import (
     decide_version,
 )
 from streamdedup.index.values import Fence
-from streamdedup.position import Position
+from streamdedup.position import Partition, Position
 from streamdedup.similarity.sketch import Sketcher
 from streamdedup.text.shingles import Shingler
 from streamdedup.wire import Document, ErrorCode, content_digest
@@ -43,7 +43,7 @@ class Appended(NamedTuple):
             digest and content.
         results: Results like those of ``insert_entries``.
         refused: Appends that can never be processed, with the reason.
-        missing_positions: Positions of the refused appends whose document is not in the index. They have pending
+        missing_positions: Positions of the refused appends whose document is not in the index and that have pending
             matches (``save_missing_documents``).
     """
 
@@ -63,7 +63,7 @@ class Appender:
         self._shingler = shingler
         self._sketcher = sketcher
 
-    def append(self, appends: Sequence[Document], fences: Sequence[Fence]) -> Appended:
+    def append(self, appends: Sequence[Document], fences: Mapping[Partition, Fence]) -> Appended:
         """Compute the entries after appends, at most one for each document.
 
         The entries are stored later, because the stored versions have to be removed from their buckets first.
@@ -81,7 +81,8 @@ class Appender:
             for document, entry, state in zip(appends, stored, states, strict=True)
             if entry is None or entry.deleted or state is InsertState.SUPERSEDED
         }
-        missing = save_missing_documents(self._store, missing_now, fences)
+        missing_at_first = save_missing_documents(self._store, missing_now, fences)
+        missing = missing_at_first | {position for position, is_missing in missing_now.items() if is_missing}
         rows: list[tuple[Document, IndexEntry, InsertResult]] = []
         refused: list[tuple[Document, MessageError]] = []
         for document, entry, state in zip(appends, stored, states, strict=True):
@@ -102,7 +103,7 @@ class Appender:
                 except BagTooLarge as error:
                     refused.append((document, MessageError(ErrorCode.BAG_TOO_LARGE, str(error))))
         documents, extended_entries, results = zip(*rows, strict=True) if rows else ((), (), ())
-        return Appended(documents, extended_entries, results, refused, sorted(missing))
+        return Appended(documents, extended_entries, results, refused, sorted(missing_at_first))
 
     def _entry_after_append(self, document: Document, entry: IndexEntry) -> IndexEntry:
         """Return the entry after an append; raise ``BagTooLarge`` for a bag beyond ``exact_limit``."""
@@ -117,18 +118,27 @@ class Appender:
 
 
 def save_missing_documents(
-    store: DocumentStore, missing_now: Mapping[Position, bool], fences: Sequence[Fence]
+    store: DocumentStore, missing_now: Mapping[Position, bool], fences: Mapping[Partition, Fence]
 ) -> frozenset[Position]:
     """Save which documents are missing; return the positions whose document was missing in the first attempt.
 
-    The first attempt stores this fact with the pending matches, before the index can have an entry from the position or
-    a later one. ``missing_now`` tells by position whether the document is missing now. A position with False has an
-    entry from this position or a later one, so only the saved fact tells what the first attempt found.
+    Whether a document is missing decides about a dead letter. The first attempt stores this fact with the pending
+    matches, before the index can have an entry from the position or a later one. Below the high-water mark nothing is
+    emitted, and not saved: no commit would delete it after a rebuild.
+
+    ``missing_now`` tells by position whether the document is missing now. A position with False has an entry from this
+    position or a later one, so only the saved fact tells what the first attempt found.
     """
     # Empty matches store nothing; the call returns those that the first attempt saved.
-    pending = [(position, PendingMatches(document_missing=missing)) for position, missing in missing_now.items()]
-    saved = store.save_pending_matches(pending, fences) if pending else ()
-    return frozenset(position for position, matches in zip(missing_now, saved, strict=True) if matches.document_missing)
+    pending = [
+        (position, PendingMatches(document_missing=missing))
+        for position, missing in missing_now.items()
+        if position.offset >= fences[position.topic_partition].high_water_mark
+    ]
+    saved = store.save_pending_matches(pending, list(fences.values())) if pending else ()
+    return frozenset(
+        position for (position, _), matches in zip(pending, saved, strict=True) if matches.document_missing
+    )
 
 
 def collision(stored: IndexEntry) -> MessageError:

@@ -95,7 +95,7 @@ class Detector:
         """
         fence_list = list(fences.values())
         # 1. Insert entries.
-        batch = self._lifecycle.insert(prepared, fence_list)
+        batch = self._lifecycle.insert(prepared, fences)
         # 2. Insert in buckets and look up.
         hits, bucket_counts = self._insert_and_look_up(batch, fence_list)
         # 3. Verify.

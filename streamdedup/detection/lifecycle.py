@@ -39,7 +39,7 @@ class Lifecycle:
         self._band_keys = preparer.band_keys
         self._appender = Appender(options.profile, store, preparer.shingler, preparer.sketcher)
 
-    def insert(self, prepared: Prepared, fences: Sequence[Fence]) -> InsertedBatch:
+    def insert(self, prepared: Prepared, fences: Mapping[Partition, Fence]) -> InsertedBatch:
         """Insert the entries of a chunk, and remove replaced versions from their buckets.
 
         Steps:
@@ -47,8 +47,9 @@ class Lifecycle:
             2. Compute the entries after appends; they get further rows.
             3. Remove the replaced versions from their buckets, then replace their entries and renew their clusters.
         """
+        fence_list = list(fences.values())
         # 1. Insert.
-        inserted = self._insert_last_versions(prepared.entries, prepared.encoded, fences)
+        inserted = self._insert_last_versions(prepared.entries, prepared.encoded, fence_list)
         # 2. Appends.
         appended = self._appender.append(prepared.appends, fences)
         band_keys, skips = self._with_appended(prepared.band_keys, prepared.skips, appended.entries)
@@ -62,7 +63,7 @@ class Lifecycle:
             else _resolved_entry(document, entry, result.state, result.previous, compares)
             for document, entry, result in zip(documents, [*prepared.entries, *appended.entries], results, strict=True)
         ]
-        self._replace(documents, entries, results, fences)
+        self._replace(documents, entries, results, fence_list)
         collisions = [
             (document, collision(result.previous))
             for document, result in zip(documents, results, strict=True)
@@ -95,14 +96,7 @@ class Lifecycle:
         ]
         fence_list = list(fences.values())
         missing_now = _missing_now(rows)
-        # Whether a document is missing decides about a dead letter, so a replay must find the answer of the first
-        # attempt: it is saved with the pending matches. Below the high-water mark nothing is emitted, and not saved.
-        emitting = {
-            position: missing
-            for position, missing in missing_now.items()
-            if position.offset >= fences[position.topic_partition].high_water_mark
-        }
-        missing_at_first = save_missing_documents(self._store, emitting, fence_list)
+        missing_at_first = save_missing_documents(self._store, missing_now, fences)
         unknown = missing_at_first | {position for position, missing in missing_now.items() if missing}
         markers, removed, refused = [], [], []
         for document, marker, stored in rows:

@@ -161,7 +161,7 @@ class InsertedBatch:
         entries: The entries to compare; some differ from the prepared ones (``lifecycle``).
         states: What the index did with each version.
         to_look_up: Rows to insert in buckets and to look up.
-        missing_positions: Positions of those refused appends whose document is missing from the index; they may have
+        missing_positions: Positions of those refused appends whose document is missing from the index and that have
             pending matches, to be deleted after the commit.
     """
 

@@ -383,6 +383,16 @@ class TestReplays:
         stream.index(a_document("b", f"{TEXT} inlet jetty knoll", 6))
         assert stream.pairs == Counter([("a", "b")])
 
+    def test_a_silent_append_without_a_document_leaves_nothing_to_be_cleared_up(self, stream):
+        stream.fence(generation=2, start=9)
+        append = a_document("a", "inlet jetty knoll", 5, op="append")
+        for _ in range(2):
+            result = stream.index(append)
+            assert [(document, error.code) for document, error in result.refused] == [
+                (append, ErrorCode.UNKNOWN_DOCUMENT)
+            ]
+            assert (result.pending_positions, len(stream.store._pending_matches)) == ((), 0)
+
     def test_an_append_to_a_document_without_words_is_skipped_and_no_other_document_of_the_batch(self, stream):
         stream.index(a_document("first", TEXT, 1), a_document("empty", "", 2))
         result = stream.index(a_document("second", TEXT, 3), a_document("empty", "...", 4, op="append"))
