@@ -141,10 +141,7 @@ class PartitionOwnership:
             committed_offset = source.committed_offset(partition)
             # An index that has never seen a partition without a commit counts its incarnations on from the others.
             others = all_committed_offsets() if committed_offset is None else {}
-        topic = partition.topic, in_kafka.topic_id
-        incarnations = (
-            offset.incarnation for other, offset in others.items() if (other.topic, offset.topic_id) == topic
-        )
+        incarnations = (offset.incarnation for other, offset in others.items() if other.topic == partition.topic)
         in_kafka = in_kafka._replace(incarnation=max(incarnations, default=0))
         # Without topic ids also that of an earlier incarnation of the topic, so that the index goes on to know it.
         committed_id = attempt_id_of(committed_offset)

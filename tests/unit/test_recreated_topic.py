@@ -128,6 +128,24 @@ def test_without_ids_only_a_committed_offset_beyond_the_end_is_of_the_old_topic(
     assert ownership.take_over(batch, source)[partition].has_commit is has_commit
 
 
+def test_a_partition_without_a_commit_counts_on_from_those_of_its_topic_also_from_before_topic_ids():
+    index, partition = MemoryIndex(), Partition(INPUT, 0)
+    index.open({})
+    ownership = PartitionOwnership({INPUT: SimpleNamespace(name="articles", index=index, fingerprint={})})
+    others = {
+        Partition("reviews", 0): CommittedOffset(9, incarnation=2),
+        Partition(INPUT, 1): CommittedOffset(9, incarnation=1),
+    }
+    source = SimpleNamespace(
+        committed_offset=lambda _: None,
+        committed_offsets=lambda **_: others,
+        end=lambda _: None,
+        confirm=lambda: None,
+    )
+    batch = Batch((Record(Position(INPUT, 0, 7), 0, None, b""),), generation=1, topic_ids={INPUT: "id"})
+    assert ownership.take_over(batch, source)[partition].incarnation == 1
+
+
 def test_a_partition_incarnation_is_parsed_from_its_text():
     for fields in (("articles", 0), ("a.b-c_d", 12, 3), ("articles", 1, -1)):
         incarnation = PartitionIncarnation(*fields)
