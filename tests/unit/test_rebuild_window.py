@@ -197,6 +197,12 @@ def test_a_rebuild_in_a_backlog_of_many_windows_recovers_the_documents_that_the_
     assert world.run().pairs() == [("a", "c"), ("b", "d"), ("e", "f")]
 
 
+def test_a_partition_without_record_times_is_rebuilt_from_its_oldest_record():
+    world = a_world_in_a_backlog(Sent("a", TEXT, 0, time_ms=-1))
+    lose_index(world)
+    assert world.send(Sent("b", TEXT, 1, time_ms=-1)).run().pairs() == [("a", "b")]
+
+
 def test_no_claim_is_lost_where_the_alert_was_published_before_the_window_that_is_counted_from_the_present():
     world = a_world_in_a_backlog(Sent("b", TEXT, 1, time_ms=21 * DAY_MS))
     world.send(Sent("a", TEXT, 0, time_ms=20 * DAY_MS))
