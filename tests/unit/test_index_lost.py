@@ -39,7 +39,7 @@ from streamdedup.errors import (
 from streamdedup.index.documents import IndexEntry
 from streamdedup.index.memory import MemoryIndex
 from streamdedup.index.staging import delete_index
-from streamdedup.index.values import AnnouncedAttempt, Fence, Opening, PartitionState
+from streamdedup.index.values import AnnouncedAttempt, BrokerState, Fence, Opening, PartitionState
 from streamdedup.kafka.protocols import Batch, CommittedOffset, Message, Record
 from streamdedup.position import Partition, Position
 from streamdedup.settings.validation import read_profile
@@ -126,6 +126,22 @@ def test_a_busy_daemon_compares_the_attempts_only_after_a_pause():
         world.send(Sent(f"d{len(asked)}", OTHER_TEXT, 0)).run()
         asked.append(any(moment.effect == "committed_offsets" for moment in world.trace))
     assert asked == [False, False, True, False]
+
+
+def test_while_the_group_rebalances_no_mark_is_raised_and_the_comparison_stays_due():
+    index, partition = MemoryIndex(), Partition(INPUT, 0)
+    index.open({})
+    index.fence(partition, 1, 3, state=BrokerState("id"))
+    ownership = PartitionOwnership({INPUT: SimpleNamespace(name="articles", index=index)})
+    source = SimpleNamespace(
+        assigned=lambda: frozenset([partition]),
+        committed_offsets=lambda **_: {partition: CommittedOffset(9, topic_id="id")},
+        generation=lambda: None,
+        end=lambda _: 9,
+    )
+    assert ownership.check_for_losses(source) == []
+    assert index.partition_states([partition])[partition].high_water_mark == 3
+    assert ownership.is_check_due(source)
 
 
 def test_a_batch_of_two_profiles_is_compared_after_a_pause_of_either():
