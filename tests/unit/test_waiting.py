@@ -147,6 +147,13 @@ def test_an_answer_to_a_fetch_from_before_the_wait_hides_no_records(world, daemo
     assert lags(daemon)["0"] == 2
 
 
+def test_the_end_of_a_partition_that_is_revoked_after_its_lag_was_read_may_be_unknown(world, daemon):
+    source, partition = daemon.source, Partition(INPUT, 0)
+    source.end, source.stats = lambda _partition: None, lambda: SourceStats(1, {partition: 2})
+    daemon.loop._statistics.lags.observe(source, None)
+    assert lags(daemon)["0"] == 2
+
+
 def test_after_a_commit_the_ends_of_the_wait_count_no_more(world, daemon):
     away(world, daemon, documents(1, first=3), documents(8, first=4), [])
     for _ in range(4):
