@@ -26,8 +26,9 @@ def rebuild_window(
     - the present;
     - the times of the next records to read, in all topics, because such a record forms pairs with older documents of
       all topics: with a lifetime of 31 days and a backlog of 10 days, all topics are read from 41 days ago;
-    - the time of the topic's latest record, if the topic is read to its end: the records of a topic may always arrive
-      late, and the next ones are then about as old as its last one. This moves the windows of this topic only.
+    - the time of the topic's latest record, if no record with a time is left to read in the topic: the records of a
+      topic may always arrive late, and the next ones are then about as old as its last one. This moves the windows of
+      this topic only.
 
     A partition without any record time is read from its oldest record.
     """
@@ -38,7 +39,8 @@ def rebuild_window(
         if read.time_ms is None:
             starts[partition] = None
             continue
-        reference_ms = min(earliest_ms, _end_of_read_topic_ms(progress, partition.topic, now_ms))
+        # The latest time of a topic with a next time is not before `earliest_ms`, and changes nothing.
+        reference_ms = min(earliest_ms, _latest_ms(progress, partition.topic))
         starts[partition] = max(0, reference_ms - lifetime_ms)  # Kafka looks up no negative time
     return starts
 
@@ -57,11 +59,9 @@ def without_skipped(
     return result
 
 
-def _end_of_read_topic_ms(progress: Mapping[Partition, ReadProgress], topic: str, now_ms: int) -> int:
-    """Return the latest record time in a topic that is read to its ends; ``now_ms``, no limit, for other topics."""
-    partitions = [read for partition, read in progress.items() if partition.topic == topic]
-    times = [read.time_ms for read in partitions if read.time_ms is not None]
-    return max(times) if all(read.is_read for read in partitions) else now_ms
+def _latest_ms(progress: Mapping[Partition, ReadProgress], topic: str) -> int:
+    times_ms = (read.time_ms for partition, read in progress.items() if partition.topic == topic)
+    return max(time_ms for time_ms in times_ms if time_ms is not None)
 
 
 def with_credible_times(batches: Iterable[Batch], commit_ms: Mapping[Partition, int]) -> Iterator[Batch]:

@@ -50,6 +50,7 @@ def test_the_partition_furthest_behind_sets_the_start_of_all_topics():
 def test_with_nothing_left_to_read_it_counts_from_the_last_record():
     assert days({A0: read(100)}) == {A0: 90}
     assert days({A0: read(60), A1: read(58)}) == {A0: 50, A1: 50}
+    assert days({A0: read(60), A1: left(None)}) == {A0: 50, A1: None}
 
 
 def test_a_partition_or_a_topic_of_which_nothing_comes_any_more_does_not_lengthen_the_window_of_others():
