@@ -269,11 +269,13 @@ def test_a_process_that_was_frozen_or_busy_reads_the_answers_that_have_arrived(m
     member.poll(10)
 
 
-def test_records_that_come_are_an_answer():
-    member = Member()
+@pytest.mark.parametrize(("state", "seconds"), [(MemberState.STABLE, 3), (MemberState.REBALANCING, 5.5)])
+def test_records_that_come_are_an_answer(state, seconds):
+    """Also to the request for metadata, so that the next request has the full time for its answer."""
+    member = Member(state)
     member.alive = False
     for _ in range(60):
-        member.poll(3)
+        member.poll(seconds)
         member.watch.reset()
 
 
