@@ -239,22 +239,16 @@ def _resolved_entry(
 def _is_compared_again(document: Document, state: InsertState, stored: IndexEntry | None, compares: bool) -> bool:
     """Tell whether a redelivered document is looked up and compared all the same.
 
-    - It was inserted elsewhere: the index may have been lost during the first attempt at this position, and the other
-      partition may have inserted the document silently since, below its high-water mark.
+    - It was inserted by another partition, or by an earlier incarnation of its own: the index may have been lost during
+      the first attempt at this position, and the other partition may have inserted the document silently since, below
+      its high-water mark.
     - ``compares`` (``DetectorOptions.compares_redeliveries``): the call that stored the entry may have ended before the
       buckets.
     """
-    if compares and state is InsertState.REDELIVERED and stored is not None:
-        return True
-    return _is_inserted_elsewhere(document, state, stored)
-
-
-def _is_inserted_elsewhere(document: Document, state: InsertState, stored: IndexEntry | None) -> bool:
-    """Tell whether a redelivered document was inserted by another partition, or by an earlier incarnation of it."""
-    return (
-        state is InsertState.REDELIVERED
-        and stored is not None
-        and stored.position.partition_incarnation != document.position.partition_incarnation
+    if state is not InsertState.REDELIVERED:
+        return False
+    return compares or (
+        stored is not None and stored.position.partition_incarnation != document.position.partition_incarnation
     )
 
 

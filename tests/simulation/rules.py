@@ -159,7 +159,7 @@ BRANCHES: dict[str, Sequence[Break]] = {
         (recovery.Recovery, "_compare_parameters", _does_nothing),
     ],
     "gap-of-removed-records": [(MemoryHistory, "keeps_all", _always(True))],
-    "redelivery-by-another-partition": [(lifecycle, "_is_inserted_elsewhere", _always(False))],
+    "redelivery-by-another-partition": [(lifecycle, "_is_compared_again", _always(False))],
     "live-restore-before-a-batch": [(recovery.Recovery, "confirm_index", _does_nothing)],
     "left-before-a-commit": [(AnnouncedAttempt, "knows", _by_order)],
     "mark-of-an-idle-partition": [(partitions, "_is_behind", _always(False))],

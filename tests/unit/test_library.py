@@ -122,6 +122,8 @@ class TestAdd:
             assert not index.lookup([TEXT])[0].complete
             again = index.add([(f"d{at}", TEXT) for at in range(4)])
             assert [matches.complete for matches in again] == [False] * 4
+            twice = index.add([("d4", TEXT)] * 2)
+            assert [(len(matches), matches.complete) for matches in twice] == [(2, False), (0, False)]
 
     def test_an_index_without_documents_answers_completely(self, index):
         assert [matches.complete for matches in index.lookup([TEXT])] == [True]
