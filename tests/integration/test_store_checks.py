@@ -168,6 +168,7 @@ class TestServer:
             wait_until(lambda: client.info("persistence")["rdb_last_bgsave_status"] == "err", 60, "a failed snapshot")
             with pytest.raises(StoreUnavailable, match=r"its snapshots cannot be written \(MISCONF\); its log.*disk$"):
                 store.fence(PARTITION, 1, 0)
+            assert "could not write its last snapshot" in checked(settings_for(server.url))["redis_persistence"].text
             client.config_set("save", "")
 
     def test_a_store_without_an_append_only_file_is_warned_of_until_it_has_one(self, own_redis):
