@@ -22,7 +22,14 @@ from streamdedup.daemon.breaker import BreakerOptions
 from streamdedup.daemon.read_ahead import ReadAhead
 from streamdedup.daemon.slow_start import SlowStart
 from streamdedup.detection.detector import Detector
-from streamdedup.errors import BatchRefused, BrokerUnavailable, FatalError, IndexLost, StoreUnavailable
+from streamdedup.errors import (
+    BatchRefused,
+    BrokerUnavailable,
+    FatalError,
+    IndexLost,
+    RegistryUnavailable,
+    StoreUnavailable,
+)
 from streamdedup.index.values import Fence
 from streamdedup.kafka.protocols import Batch, Record, SourceStats
 from streamdedup.position import Partition, Position
@@ -376,6 +383,22 @@ def test_before_an_error_that_ends_the_daemon_the_batch_at_work_is_committed():
         run(world, daemon)
     assert offsets_of(world) == {0: 4}
     assert threads() == []
+
+
+def test_an_error_while_the_batch_ahead_is_prepared_goes_with_the_clients_that_polled_the_batch(monkeypatch):
+    ahead, _ = an_ahead()
+    decode = ahead._processor.decode
+
+    def fails_ahead(batch, *, is_ahead=False):
+        if is_ahead:
+            raise RegistryUnavailable("made to fail")
+        return decode(batch)
+
+    monkeypatch.setattr(ahead._processor, "decode", fails_ahead)
+    read_on(ahead, source_of(FULL), FULL)
+    ahead.close()
+    decoded, _ = ahead.take_prepared(FULL)
+    assert decoded.batch is FULL
 
 
 # Stopping
