@@ -5,7 +5,7 @@ incarnations at the end. A change of the fields in ``wire.alerts`` also touches 
 """
 
 import math
-from collections.abc import Callable, Collection, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from itertools import chain
 
 from msgspec import structs
@@ -112,13 +112,13 @@ class Seeds:
             restored = [_restored(entry, incarnations[entry.number]) for entry in lacking]
             index.replace_entries(list(chain.from_iterable(restored)), self._fences)
 
-    def _unread_incarnations(self, names: Collection[bytes], tick: Callable[[], None]) -> set[bytes]:
+    def _unread_incarnations(self, names: set[bytes], tick: Callable[[], None]) -> set[bytes]:
         """Return those of the incarnations that an unread deletion begins."""
         unread: set[bytes] = set()
         for fence in self._fences if names else ():
             tick()
             deletions = (fence.position_at(fence.high_water_mark + number) for number in range(OFFSETS_IN_PROGRESS))
-            unread.update(name for name in map(incarnation_after, deletions) if name in names)
+            unread |= names.intersection(map(incarnation_after, deletions))
         return unread
 
 
