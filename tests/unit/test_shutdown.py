@@ -1,5 +1,6 @@
 """Stopping in time; the end of a process is tested with a process of its own."""
 
+import math
 import os
 import signal
 import subprocess
@@ -85,6 +86,12 @@ def test_another_thread_can_ask_to_stop_and_the_action_runs_once():
     signals.stop()
     assert signals.wait(0.0)
     assert calls == ["stop"]
+
+
+def test_no_wait_after_the_request_takes_time():
+    signals = StopSignals()
+    signals.stop()
+    assert signals.wait(math.inf)  # an invalid time for a wait
 
 
 def test_the_second_signal_ends_a_process_that_waits_for_ever():
