@@ -583,6 +583,17 @@ def test_a_rebuild_claims_the_pairs_of_its_profile_among_records_of_other_progra
     assert world.index.count_claims() == 1
 
 
+def test_a_rebuild_does_not_hold_the_claims_of_all_alerts_at_once(monkeypatch):
+    monkeypatch.setattr(rebuild_seeds, "_FULL", 1)
+    world = World([Sent(name, TEXT, 0) for name in "abcde"], on_index_lost="rebuild").run()
+    world.server.go_back(None)
+    world.start_later()
+    world.trace.clear()
+    world.send(Sent("z", OTHER_TEXT, 0)).run()
+    # The history returns the four alerts in two batches.
+    assert [moment.effect for moment in world.trace].count("claim_pairs") == 2
+
+
 def test_a_daemon_that_is_asked_to_stop_gives_up_the_index_that_it_begins():
     world = World(BEFORE, on_index_lost="rebuild").run()
     world.server.go_back(None)
