@@ -1154,7 +1154,7 @@ def test_an_index_whose_slots_know_different_lineages_of_one_partition_of_severa
     assert gaps == [Gap(3, 1_000), None]
 
 
-def test_a_gap_begins_where_the_slots_begin_that_do_not_know_the_commit():
+def test_a_gap_begins_where_the_slots_begin_that_do_not_know_the_commit_and_at_0_where_the_mark_is_gone():
     """A slot has gone back with the fence of another daemon, which has announced a batch there since."""
     known, committed, stale = (f"{1:013d}.{at:010d}.{at * 1_000_000:017d}" for at in (1, 2, 3))
     partition = Partition(INPUT, 0)
@@ -1163,8 +1163,12 @@ def test_a_gap_begins_where_the_slots_begin_that_do_not_know_the_commit():
         AnnouncedAttempt(stale, 3, known),
         AnnouncedAttempt(stale, 5, known),
     )
-    for slots, gaps in ((attempts, [Gap(3, 1_000)]), (attempts[:1], [])):
-        states = {partition: PartitionState(9, attempts=slots)}
+    for mark, slots, gaps in (
+        (9, attempts, [Gap(3, 1_000)]),
+        (9, attempts[:1], []),
+        (None, attempts[:1], [Gap(0, 1_000)]),
+    ):
+        states = {partition: PartitionState(mark, attempts=slots)}
         losses = losses_between({partition: CommittedOffset(9, committed)}, states)
         assert [loss.gap for loss in losses] == gaps
 
