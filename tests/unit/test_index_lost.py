@@ -1415,6 +1415,19 @@ def test_attempts_after_a_filled_gap_are_later_than_those_of_all_slots():
     assert announced[0] > latest
 
 
+def test_alerts_are_read_from_the_earliest_record_of_all_polls_of_a_gap(monkeypatch):
+    index, partition = MemoryIndex(), Partition(INPUT, 0)
+    index.open(FINGERPRINT)
+    pipeline = SimpleNamespace(name="articles", index=index, max_start_age_ms=None)
+    target = RebuildTarget(None, pipeline, [INPUT], None, None)
+    run = RebuildRun(target, {partition: Gap(0, 50)}, None, {}, 2, lambda: None, lambda *_: None)
+    polls = [Batch((Record(Position(INPUT, 0, at), time_ms, None, b""),)) for at, time_ms in enumerate((30, 20, 40))]
+    monkeypatch.setattr(run, "_gap_batches", lambda: iter(polls))
+    monkeypatch.setattr(run, "_positions", lambda _batch: {})
+    assert run._survey_gaps({}, 100)
+    assert run._alerts_ms == 20
+
+
 def test_an_index_that_goes_back_again_while_a_gap_is_filled_does_not_count_as_filled():
     index, partition = MemoryIndex(), Partition("articles", 0)
     index.open(FINGERPRINT)
