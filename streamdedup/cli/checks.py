@@ -246,14 +246,24 @@ def _index_finding(
     return Finding.ok("index", f"index of {name}: fits the settings{unknown}")
 
 
+def is_filled_switch(settings: Settings, name: str, losses: Sequence[Loss]) -> bool:
+    """Tell whether losses are those of a switch to a prepared index, whose gaps daemons fill."""
+    return bool(losses) and all(loss.is_switch for loss in losses) and _fills_gaps(settings, name, losses)
+
+
+def _fills_gaps(settings: Settings, name: str, losses: Sequence[Loss]) -> bool:
+    lifetime = lifetime_ms(settings.profiles[name])
+    is_fillable = fillable_gaps(losses, lifetime, clock.now_ms()) is not None
+    return settings.service.on_index_lost == "rebuild" and is_fillable
+
+
 def _loss_finding(settings: Settings, name: str, losses: Sequence[Loss], where: str) -> Finding:
     """Return what a daemon would do about the losses of an index (``recovery``); raise the error that would end it."""
-    policy, lifetime = settings.service.on_index_lost, lifetime_ms(settings.profiles[name])
-    is_gap = fillable_gaps(losses, lifetime, clock.now_ms()) is not None
-    if policy == "rebuild" and is_gap and all(loss.is_switch for loss in losses):
+    policy = settings.service.on_index_lost
+    if is_filled_switch(settings, name, losses):
         text = "new, as index prepare leaves it; the first daemon reads the records that were committed since"
         return Finding.ok("index", f"index of {name}: {text}")
-    cure = _GAP_CURE if policy == "rebuild" and is_gap else _LOSS_CURES[policy]
+    cure = _GAP_CURE if _fills_gaps(settings, name, losses) else _LOSS_CURES[policy]
     text = f"lost: {losses[0].reason}; restore the settings of {where} if they have changed, else {cure}"
     if policy == "fail":
         raise IndexLost(text)

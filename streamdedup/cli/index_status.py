@@ -5,6 +5,7 @@ from dataclasses import asdict
 from typing import Any
 
 from streamdedup.cli.assembly import kafka_options
+from streamdedup.cli.checks import is_filled_switch
 from streamdedup.daemon.losses import find_losses
 from streamdedup.errors import BrokerMisconfigured, BrokerUnavailable
 from streamdedup.index.backend import Backend, IndexUpkeep, PartitionFacts
@@ -71,8 +72,8 @@ def _profile(
     )
     # An index with other parameters may have other slots: `_partition_state` finds partitions that it has never seen.
     losses = [] if blocking else find_losses(index, committed_offsets)
-    # At a switch nothing is lost: a daemon fills the gap.
-    loss_states = {loss.partition: None if loss.is_switch else "lost" for loss in losses}
+    loss_state = None if is_filled_switch(settings, name, losses) else "lost"
+    loss_states = dict.fromkeys((loss.partition for loss in losses), loss_state)
     partitions = list(_partitions(topics, committed_offsets, upkeep, group, loss_states))
     if fingerprint is None and is_staging:  # it is being built, and knows of no partition before the end
         partitions = [{**partition, "state": None} for partition in partitions]

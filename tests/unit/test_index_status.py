@@ -196,20 +196,28 @@ class TestMissingTopics:
         assert missing(code=1) == {"articles": None, "reviews": None}
 
 
+def settings_of(policy: str) -> SimpleNamespace:
+    """Settings with a lifetime that is longer than all times."""
+    profile = SimpleNamespace(topics=["articles"], retention_s=1e13, retention_slack_s=0)
+    return SimpleNamespace(profiles={"articles": profile}, service=SimpleNamespace(on_index_lost=policy))
+
+
 def attempt_id(number: int, lineage: int = 1) -> str:
     return f"{lineage:013d}.{number:010d}.{number:017d}"
 
 
 @pytest.mark.parametrize(
-    ("announced", "known", "lineage", "bands", "states"),
+    ("announced", "known", "lineage", "bands", "policy", "states"),
     [
-        (2, 1, 1, 6, [None, "lost"]), (1, 0, 1, 6, ["lost"] * 2), (1, 1, 1, 6, ["lost"] * 2),
-        (1, 1, 2, 6, [None, None]), (1, 0, 1, 7, [None, "lost"]),
+        (2, 1, 1, 6, "rebuild", [None, "lost"]), (1, 0, 1, 6, "rebuild", ["lost"] * 2),
+        (1, 1, 1, 6, "rebuild", ["lost"] * 2), (1, 1, 2, 6, "rebuild", [None, None]),
+        (1, 1, 2, 6, "fail", ["lost"] * 2), (1, 0, 1, 7, "rebuild", [None, "lost"]),
     ],
-    ids=["whole", "gone back", "gone back to a rebuild in place", "prepared", "of other settings"],
+    ids=["whole", "gone back", "gone back to a rebuild in place", "prepared", "prepared, not filled", "other settings"],
 )  # fmt: skip
-def test_an_index_that_has_gone_back_or_has_not_seen_a_partition_is_lost(announced, known, lineage, bands, states):
-    settings = SimpleNamespace(profiles={"articles": SimpleNamespace(topics=["articles"])})
+def test_an_index_that_has_gone_back_or_has_not_seen_a_partition_is_lost(
+    announced, known, lineage, bands, policy, states
+):
     partition, unseen, stored = Partition("articles", 0), Partition("articles", 1), MemoryIndex()
     stored.open({"bands": 6})
     fence, committed_id = stored.fence(partition, 1, 3), attempt_id(known)
@@ -225,7 +233,7 @@ def test_an_index_that_has_gone_back_or_has_not_seen_a_partition_is_lost(announc
     )
     committed_offsets = dict.fromkeys((partition, unseen), CommittedOffset(10, attempt_id(2)))
     group = GroupState(committed_offsets={**committed_offsets, Partition("foreign", 0): 7})
-    rows = index_status._profile(settings, "articles", backend, group, None)["partitions"]
+    rows = index_status._profile(settings_of(policy), "articles", backend, group, None)["partitions"]
     assert [row["state"] for row in rows] == states
 
 
@@ -236,9 +244,8 @@ def test_a_half_deleted_index_is_lost_unless_it_is_being_built(is_staging, state
     facts = {partition: FACTS} if has_marks else {}
     changes = {"partitions": lambda *_: facts, "is_staging": lambda: is_staging}
     backend = SimpleNamespace(upkeep=lambda _: SimpleNamespace(**vars(UPKEEP) | changes), index=lambda _: MemoryIndex())
-    settings = SimpleNamespace(profiles={"articles": SimpleNamespace(topics=["articles"])})
     group = GroupState(committed_offsets={partition: CommittedOffset(10)})
-    (row,) = index_status._profile(settings, "articles", backend, group, None)["partitions"]
+    (row,) = index_status._profile(settings_of("rebuild"), "articles", backend, group, None)["partitions"]
     assert row["state"] == state
 
 
