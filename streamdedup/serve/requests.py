@@ -81,14 +81,15 @@ def _check_text(text: str, body: bytes, max_text_bytes: int) -> None:
 
 def decode_batch(body: bytes) -> list[bytes]:
     """Split the body of a batch into JSON texts, one for each look-up; ``decode_lookup`` decodes them."""
-    texts = _decode(_batch_decoder, body).texts
+    batch, decoded = _decode_repaired(_batch_decoder, body)
+    texts = list(map(bytes, batch.texts))
     if not 1 <= len(texts) <= MAX_BATCH_TEXTS:
         detail = f"a batch has 1 to {MAX_BATCH_TEXTS} texts, not {len(texts):,}"
         raise RequestProblem("invalid-field", detail, field="texts")
-    with_nulls = _batch_decoder.decode(repair_json(body, b"u0000")).texts
-    return [
-        _repaired(bytes(text), bytes(text_with_nulls)) for text, text_with_nulls in zip(texts, with_nulls, strict=True)
-    ]
+    if decoded is body:
+        return texts
+    with_nulls = map(bytes, _batch_decoder.decode(repair_json(body, b"u0000")).texts)
+    return [_repaired(text, text_with_nulls) for text, text_with_nulls in zip(texts, with_nulls, strict=True)]
 
 
 def decode_path_id(encoded: str) -> str:
@@ -110,18 +111,22 @@ def check_id(document_id: str, field: str) -> None:
 
 
 def _decode(decoder: msgspec.json.Decoder[T], body: bytes) -> T:
-    """Decode a body; one that is no JSON is decoded again without its byte order mark and half surrogate pairs."""
+    return _decode_repaired(decoder, body)[0]
+
+
+def _decode_repaired(decoder: msgspec.json.Decoder[T], body: bytes) -> tuple[T, bytes]:
+    """Decode a body; return its value and the body, in which a byte order mark or half surrogate pairs are replaced."""
     if is_too_deep(body):
         raise RequestProblem("malformed-json", f"the body is nested deeper than {MAX_DEPTH} levels")
     try:
-        return decoder.decode(body)
+        return decoder.decode(body), body
     except msgspec.ValidationError as error:
         raise _invalid(error) from None
     except ValueError as error:
         repaired = _repaired(repair_json(body), repair_json(body, b"u0000"))
         if repaired == body:
             raise RequestProblem("malformed-json", str(error)) from None
-    return _decode(decoder, repaired)
+    return _decode_repaired(decoder, repaired)
 
 
 def _repaired(text: bytes, with_nulls: bytes) -> bytes:

@@ -151,8 +151,8 @@ def parse_pairs(value: object) -> object:
     """Parse TOML text; turn the table of ``op_values`` into pairs, ``{c = "upsert"}`` into ``[("c", "upsert")]``."""
     if isinstance(value, str):
         try:
-            value = tomllib.loads(f"pairs = {value.strip()}")["pairs"]
-        except (tomllib.TOMLDecodeError, RecursionError):
+            (value,) = tomllib.loads(f"pairs = {value.strip()}").values()  # a further line would be another key
+        except (ValueError, RecursionError):
             raise ValueError("not a list of pairs") from None
     return list(value.items()) if isinstance(value, Mapping) else value
 

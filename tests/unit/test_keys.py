@@ -218,6 +218,8 @@ def test_operations_are_written_in_a_variable_as_in_a_file():
     assert load({"op_values": dict(expected)}).profiles["a"].op_values == expected
     with pytest.raises(SettingsError, match=r'such as \{c = "upsert", d = "delete"\}'):
         load({"op_values": '{"c": "upsert"}'})
+    with pytest.raises(SettingsError, match="op_values"):
+        load({"op_values": '{c = "upsert"}\nd = "delete"'})
 
 
 @pytest.mark.parametrize("key", [JSON_ID.encode(), b'"a"'])
