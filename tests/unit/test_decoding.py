@@ -2,19 +2,23 @@
 
 import gc
 import tracemalloc
+from collections import deque
+from contextlib import nullcontext
 from types import SimpleNamespace
 
 import pytest
 from prometheus_client import generate_latest
 
 from streamdedup import clock
-from streamdedup.daemon.batch import BatchResult, decode_batch
+from streamdedup.daemon.batch import BatchProcessor, BatchResult, Chunk, DecodedBatch, decode_batch
 from streamdedup.daemon.metrics import Metrics
 from streamdedup.daemon.statistics import Statistics
 from streamdedup.detection.chunks import split_documents
+from streamdedup.detection.model import DetectionResult
 from streamdedup.errors import DecodeError, RegistryMisconfigured, RegistryUnavailable
+from streamdedup.index.values import Fence
 from streamdedup.kafka.protocols import Batch, Record
-from streamdedup.position import Position
+from streamdedup.position import Partition, Position
 from streamdedup.wire import Decoder, Document, ErrorCode
 from streamdedup.wire.dead_letters import Stage
 
@@ -134,3 +138,32 @@ def test_of_a_failed_record_nothing_but_its_value_stays_in_memory(end, code):
         tracemalloc.stop()
         gc.enable()
     assert (failure.code, kept_bytes < 1_000_000) == (code, True)
+
+
+def processor_of(*detectors):
+    """A processor of a topic and a profile for each detector, with the names of the alphabet."""
+    pipelines = {n: SimpleNamespace(name=n, detector=detector) for n, detector in zip("ab", detectors, strict=False)}
+    return BatchProcessor(pipelines, lambda _stage: nullcontext(), lambda: None)
+
+
+def test_a_lack_of_memory_for_a_chunk_of_one_document_beside_others_is_no_failure_of_a_record():
+    def prepare(documents):
+        if documents:
+            raise MemoryError
+
+    documents = [Document("a", "one", Position(topic, 0, 0), NOW_MS) for topic in "ab"]
+    records = tuple(Record(document.position, NOW_MS, None, b"") for document in documents)
+    decoded = DecodedBatch(Batch(records), [Chunk("a", documents[:1])], [], [], 0)
+    processor = processor_of(SimpleNamespace(prepare=prepare))
+    with pytest.raises(MemoryError):
+        list(processor.prepared_chunks(decoded, deque()))
+
+
+def test_deletions_get_the_fences_of_their_own_partitions_alone():
+    seen = []
+    detector = SimpleNamespace(delete=lambda _documents, fences: seen.append(dict(fences)) or DetectionResult())
+    deletion = Document("a", "", Position("a", 0, 0), NOW_MS, "delete")
+    fences = {Partition(topic, 0): Fence(Partition(topic, 0), 1, 0) for topic in "ab"}
+    decoded = DecodedBatch(Batch(()), [Chunk("a", [deletion])], [], [], 0)
+    processor_of(detector, detector).index(decoded, deque(), fences)
+    assert [set(given) for given in seen] == [{Partition("a", 0)}]

@@ -12,7 +12,7 @@ from structlog.testing import capture_logs
 
 from streamdedup import clock
 from streamdedup.cli import index as commands
-from streamdedup.daemon import rebuild, rebuild_seeds
+from streamdedup.daemon import rebuild, rebuild_run, rebuild_seeds
 from streamdedup.daemon.attempts import lineage_of
 from streamdedup.daemon.losses import Gap, Loss, find_losses, losses_between
 from streamdedup.daemon.metrics import REBUILD_KINDS
@@ -1423,9 +1423,28 @@ def test_alerts_are_read_from_the_earliest_record_of_all_polls_of_a_gap(monkeypa
     run = RebuildRun(target, {partition: Gap(0, 50)}, None, {}, 2, lambda: None, lambda *_: None)
     polls = [Batch((Record(Position(INPUT, 0, at), time_ms, None, b""),)) for at, time_ms in enumerate((30, 20, 40))]
     monkeypatch.setattr(run, "_gap_batches", lambda: iter(polls))
-    monkeypatch.setattr(run, "_positions", lambda _batch: {})
+    monkeypatch.setattr(run, "_positions", lambda batch: {batch.records[0].position.offset: batch.records[0].position})
+    stored = SimpleNamespace(position=Position(INPUT, 0, 9))
+    monkeypatch.setattr(index, "get_entries", lambda numbers: dict.fromkeys(numbers, stored))
+    matched = []
+    monkeypatch.setattr(run, "_fence_uncommitted", lambda _fences: [])
+    monkeypatch.setattr(run, "_are_matched", lambda numbers, _fences: matched.append(set(numbers)))
     assert run._survey_gaps({}, 100)
     assert run._alerts_ms == 20
+    assert matched == [{0, 1, 2}]
+
+
+def test_alerts_are_read_from_an_hour_before_a_gap_and_count_for_one_lifetime(monkeypatch):
+    hour_ms, seeds, since = 3_600_000, [], []
+    index = SimpleNamespace(count_connections=lambda: 1)
+    target = RebuildTarget(None, SimpleNamespace(name="articles", index=index), [INPUT], 1_000, 4_000)
+    run = RebuildRun(target, {Partition(INPUT, 0): Gap(0, 5 * hour_ms)}, None, {}, 2, lambda: None, lambda *_: None)
+    monkeypatch.setattr(run, "_batches", lambda _topics, since_ms, ends: since.append(since_ms) or ())
+    monkeypatch.setattr(rebuild_run, "Seeds", lambda *arguments: seeds.append(arguments) or SimpleNamespace())
+    monkeypatch.setattr(run, "_write", lambda *_: None)
+    run._seed("duplicates", [])
+    assert since == [4 * hour_ms]
+    assert seeds == [(target.pipeline, [], 1_000)]
 
 
 def test_an_index_that_goes_back_again_while_a_gap_is_filled_does_not_count_as_filled():

@@ -185,7 +185,8 @@ class Member:
         """Let time pass in which Kafka, if it is alive, answers everything."""
         self.now_s += seconds
         if self.alive:
-            self._heartbeat.last_receive = self.now_s - self.now_s % GROUP_OPTIONS.heartbeat_interval_s
+            if self.state == MemberState.STABLE:  # the client sends no heartbeats while it joins
+                self._heartbeat.last_receive = self.now_s - self.now_s % GROUP_OPTIONS.heartbeat_interval_s
             for question in self._asked:
                 question.success(None)
             self._asked.clear()

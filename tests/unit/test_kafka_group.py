@@ -14,7 +14,7 @@ from kafka.structs import OffsetAndMetadata, TopicPartition
 
 from streamdedup.cli import guards
 from streamdedup.cli import index as index_commands
-from streamdedup.errors import BrokerUnavailable, SettingsError, StreamdedupError
+from streamdedup.errors import BrokerMisconfigured, BrokerUnavailable, SettingsError, StreamdedupError
 from streamdedup.kafka import admin, compat, group_admin
 from streamdedup.kafka.consumer import _await_metadata
 from streamdedup.kafka.group_admin import GroupState, _member_text, read_committed_offsets_if_listed
@@ -65,7 +65,35 @@ def test_the_progress_of_a_replay_is_read_and_written_in_a_group_of_its_own(monk
     with group_admin.GroupOffsets(OPTIONS, "g.replay") as offsets:
         offsets.write(progress)
         assert offsets.read(progress) == progress
+        admin.alter_group_offsets = lambda _group, asked: dict.fromkeys(asked, GroupAuthorizationFailedError)
+        with pytest.raises(BrokerMisconfigured, match=r"g\.replay"):
+            offsets.write(progress)
     assert stored.keys() == {"g.replay"}
+
+
+@pytest.mark.parametrize(("other_partitions", "is_removed"), [([1], False), ([], True)])
+def test_a_static_member_is_removed_where_no_member_has_a_partition_of_its_topics(
+    monkeypatch, other_partitions, is_removed
+):
+    def member(static, partitions):
+        assigned = [{"topic": "a", "partitions": partitions}]
+        return {
+            "client_id": OPTIONS.member_client_id,
+            "group_instance_id": static,
+            "member_metadata": {"topics": ["a", "b"]},
+            "member_assignment": {"assigned_partitions": assigned},
+        }
+
+    members, removed = [member("a-0", [0]), member("a-1", other_partitions)], []
+    topic = {"name": "a", "error_code": 0, "partitions": [{"partition_index": at, "error_code": 0} for at in (0, 1)]}
+    admin = SimpleNamespace(
+        describe_groups=lambda groups: {key: {"error": None, "members": members} for key in groups},
+        describe_topics=lambda _topics: [topic],
+        remove_group_members=lambda _key, gone: removed.append(gone),
+    )
+    monkeypatch.setattr(group_admin, "admin_client", lambda _options: nullcontext(admin))
+    group_admin.remove_outdated_membership(replace(OPTIONS, group_instance_id="a-0"))
+    assert removed == [[MemberToRemove(group_instance_id="a-0")]] * is_removed
 
 
 def test_offset_0_is_a_committed_offset_and_a_partition_without_one_is_left_out(monkeypatch):

@@ -531,6 +531,9 @@ def test_a_discarded_batch_is_prepared_no_further(monkeypatch):
     waiting.join(60)
     assert not waiting.is_alive()
     assert list(seen.threads_of) == [0]
+    read_on(ahead, source_of(FULL), FULL)
+    assert not ahead._is_discarded.is_set(), "the next batch would be prepared no further, either"
+    ahead.close()
 
 
 def test_a_batch_that_does_not_fit_in_memory_beside_another_is_prepared_alone():

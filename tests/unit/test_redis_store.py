@@ -74,7 +74,10 @@ def test_sentinels_whose_certificates_are_all_untrusted_are_a_wrong_setting():
         manager = SimpleNamespace(sentinels=[SimpleNamespace(sentinel_masters=ask) for ask in sentinels])
         return SimpleNamespace(sentinel_manager=manager, service_name="index")
 
-    _check_sentinels(pool(untrusted, lambda: {"index": {}}))
+    def hanging():
+        raise redis.TimeoutError("Timeout reading from socket")
+
+    _check_sentinels(pool(untrusted, hanging, lambda: {"index": {}}))
     with pytest.raises(StoreMisconfigured, match="certificate"):
         _check_sentinels(pool(untrusted, untrusted))
 

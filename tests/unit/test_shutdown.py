@@ -133,8 +133,10 @@ def test_a_watchdog_acts_when_the_ticks_end():
     lines, looks = [], iter(range(3 * shutdown.WATCHDOG_CHECKS))
     watchdog = Watchdog(0.5, action=lines.append)
     watchdog.tick()
-    watchdog._end = SimpleNamespace(wait=lambda _wait_s: next(looks, None) is None)
+    waits_s = []
+    watchdog._end = SimpleNamespace(wait=lambda wait_s: waits_s.append(wait_s) or next(looks, None) is None)
     watchdog._watch()
+    assert set(waits_s) == {0.5 / shutdown.WATCHDOG_CHECKS}
     assert len(lines) == 1
     assert next(looks) == shutdown.WATCHDOG_CHECKS + 1
 
