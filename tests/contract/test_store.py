@@ -524,12 +524,15 @@ class TestPairs:
         assert store.claim_pairs(claims, [fence]) == [True] * 5000 + [False, False]
 
     def test_a_cluster_is_set_on_the_version_meant_only(self, store, fence):
-        insert(store, fence, an_entry(1, offset=1), an_entry(2, offset=2))
+        recreated = Position(*PARTITION, 1, incarnation=1)
+        in_recreated_topic = structs.replace(an_entry(3, offset=1), position=recreated)
+        insert(store, fence, an_entry(1, offset=1), an_entry(2, offset=2), in_recreated_topic)
         of_another_partition = Position(*OTHER_PARTITION, 1)
         clusters = [(1, Position(*PARTITION, 1), -9), (2, Position(*PARTITION, 1), -9), (1, of_another_partition, -8)]
+        clusters += [(3, recreated, -9), (3, Position(*PARTITION, 1), -8)]
         store.set_clusters(clusters, [fence, store.fence(OTHER_PARTITION, 1, 0)])
-        records = store.get_entries([1, 2])
-        assert (records[1].cluster, records[2].cluster) == (-9, 2)
+        records = store.get_entries([1, 2, 3])
+        assert [records[number].cluster for number in (1, 2, 3)] == [-9, 2, -9]
 
     def test_a_cluster_keeps_the_time_to_live_and_costs_no_second_time_the_memory(self, redis_client):
         store, fence = fenced(redis_store(redis_client, lifetime_ms=LONG_MS))
@@ -1215,6 +1218,13 @@ class TestStaging:
         keys_count = redis_client.dbsize() - 1  # without the lease
         assert staging.clear(look) == keys_count
         assert refusals
+
+    def test_each_scan_of_a_deletion_is_a_step_also_where_it_finds_no_key(self, staging, redis_client):
+        redis_client.mset({f"foreign{number}": 1 for number in range(5_000)})
+        steps = []
+        staging.take_lease()
+        staging.clear(lambda: steps.append(1))
+        assert len(steps) >= 10
 
     def test_one_that_was_interrupted_while_the_old_index_was_deleted_can_be_begun_again_at_once(
         self, store, staging_indexes

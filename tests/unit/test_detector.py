@@ -764,7 +764,9 @@ def test_changed_and_deleted_documents_leave_no_empty_buckets(bucket_cap):
     stream.index(a_document("d0", TEXT, 0), a_document("d1", TEXT, 1))
     assert bool(len(stream.store._copies)) is (bucket_cap == 1)
     stream.index(a_document("d0", OTHER_TEXT, 2))
-    stream.delete([a_document("d0", "", 3), a_document("d1", "", 4)])
+    stream.index(a_document("d2", TEXT, 3), a_document("d3", TEXT, 4))
+    stream.index(a_document("d3", "more", 5, op="append"))
+    stream.delete([a_document(f"d{number}", "", 6 + number) for number in range(4)])
     assert (len(stream.store._buckets), len(stream.store._copies)) == (0, 0)
 
 
