@@ -3,9 +3,10 @@
 All modules of ``index.redis`` send their commands through ``Servers``, and may ask its ``mode`` and
 ``connections.count``. Besides this module, only ``redis.connection``, ``redis.credentials`` and ``redis.errors`` use
 more of redis-py than its exceptions. A call waits for a bounded time: one time-out for each try of a single server or
-of the master that Sentinels name (``redis.connection.RETRIES``); in a cluster one for each silent node, of which
-``Settings.watchdog_s`` allows 12. The daemon's loop repeats the batch. A new ``redis.mode`` touches also
-``redis.connection``, ``indexes`` and ``settings.redis``.
+of the master that Sentinels name (``redis.connection.RETRIES``); in a cluster one for each silent node where all nodes
+are silent, of which ``Settings.watchdog_s`` allows 12, else up to three, because redis-py asks for the map again. The
+daemon's loop repeats the batch. A new ``redis.mode`` touches also ``redis.connection``, ``indexes`` and
+``settings.redis``.
 """
 
 from abc import ABC, abstractmethod
