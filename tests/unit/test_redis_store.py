@@ -2,10 +2,13 @@
 
 import contextlib
 import itertools
+import socket
+import threading
 from types import SimpleNamespace
 
 import pytest
 import redis
+from redis.exceptions import NoScriptError
 
 from streamdedup.errors import StoreMisconfigured, StreamdedupError
 from streamdedup.index.backend import ServerFacts
@@ -14,6 +17,7 @@ from streamdedup.index.redis.backend import _server_facts
 from streamdedup.index.redis.connection import _check_kind, _check_sentinels
 from streamdedup.index.redis.pairs import _FULL_CALL, _split_calls
 from streamdedup.index.redis.store import _fullest
+from streamdedup.index.redis.tls import tls_mismatch
 from streamdedup.index.values import StoreStats
 
 
@@ -36,6 +40,38 @@ def test_calls_of_several_round_trips_are_sent_once_and_in_order(monkeypatch):
     calls = [scripts.Call(next(iter(scripts.load_scripts())), [b"key"], [0, number]) for number in range(5)]
     assert scripts.ScriptRunner(SimpleNamespace(send_raw=send_raw), b"index").run(calls) == [0, 1, 2, 3, 4]
     assert round_trips == [2, 2, 1]
+
+
+def test_scripts_are_loaded_where_any_server_lacks_one():
+    loaded: list[bytes] = []
+
+    def send_raw(commands):
+        return [
+            command.parts[-1] if number == 0 or loaded else NoScriptError() for number, command in enumerate(commands)
+        ]
+
+    servers = SimpleNamespace(send_raw=send_raw, ask_masters=lambda _command, source: loaded.append(source))
+    calls = [scripts.Call(next(iter(scripts.load_scripts())), [b"key"], [number]) for number in range(2)]
+    assert scripts.ScriptRunner(servers, b"index").run(calls) == [0, 1]
+    assert len(loaded) == len(scripts.load_scripts())
+
+
+@pytest.mark.parametrize("reply", [b"+PONG\r\n", b"-NOAUTH Authentication required.\r\n"])
+def test_a_server_that_answers_without_tls_is_named(reply):
+    with socket.create_server(("127.0.0.1", 0)) as server:
+
+        def answer():
+            connection, _ = server.accept()
+            with connection:
+                assert connection.recv(100) == b"PING\r\n"
+                connection.sendall(reply)
+
+        thread = threading.Thread(target=answer)
+        thread.start()
+        mismatch = tls_mismatch([server.getsockname()], uses_tls=True, has_url=False)
+        thread.join()
+    assert mismatch is not None
+    assert mismatch.endswith("set redis.tls = false")
 
 
 def test_each_call_is_filled_before_the_next_begins():
