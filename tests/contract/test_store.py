@@ -423,6 +423,9 @@ class TestCopies:
         store.insert_copies([(1, b"a" * 16)], [fence])
         (key,) = redis_client.keys("*}d*")
         assert LONG_MS - 60_000 < redis_client.pttl(key) <= LONG_MS
+        redis_client.pexpire(key, LONG_MS // 2)
+        store.insert_copies([(2, b"a" * 16)], [fence])
+        assert redis_client.pttl(key) > LONG_MS - 60_000
 
     def test_a_shorter_lifetime_shortens_no_life_of_a_bucket_of_copies(self, redis_client):
         long = redis_store(redis_client, lifetime_ms=LONG_MS)
