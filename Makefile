@@ -51,15 +51,13 @@ check: $(VENV)/.dev ## Lint, types, import contracts
 
 # Processes that run tests side by side, each with servers of its own; 0 runs all tests in one process.
 WORKERS ?= 2
-PYTEST = $(BIN)/pytest --numprocesses $(WORKERS) --dist loadgroup --no-loadscope-reorder
+PYTEST := $(BIN)/pytest --numprocesses $(WORKERS) --dist loadgroup --no-loadscope-reorder
 
 .PHONY: test
 test: $(VENV)/.dev ## The tests for every change: units, contracts, and the daemon on a real Kafka; WORKERS= processes
 	$(PYTEST)
 
 .PHONY: test-all
-# Most of the long tests wait, such as for the end of a session.
-test-all: WORKERS = 3
 test-all: $(VENV)/.bench ## The long tests, longer searches for counterexamples, store and daemon on redis-server; adds to `make test`
 	$(PYTEST) -m "long or hypothesis" --hypothesis-profile thorough
 	TEST_REDIS_SERVER=redis-server $(PYTEST) tests/contract/test_store.py tests/acceptance/test_daemon.py
