@@ -125,9 +125,9 @@ class TopicReader(_Reader):
         states, positions = compat.assigned_states(self._consumer), {}
         for partition in partitions:
             # `position` of the client walks over all partitions, so it is only called for an unknown position.
-            known = states[partition].position
+            position = states[partition].position
             left_ms = max(1, round(1000 * (deadline - time.monotonic())))
-            offset = self._consumer.position(partition, timeout_ms=left_ms) if known is None else known.offset
+            offset = self._consumer.position(partition, timeout_ms=left_ms) if position is None else position.offset
             if offset is None:
                 name = Partition(*partition)
                 raise BrokerUnavailable(f"Kafka names no offset of {name}: the partition may have no leader")
@@ -293,10 +293,10 @@ class KafkaSpan(ReaderToEnds):
         }
         if not times_ms:
             return dict(self.beginnings)
-        found = self._consumer.offsets_for_times(times_ms, timeout_ms=round(self._options.fetch_timeout_s * 1000))
+        offsets = self._consumer.offsets_for_times(times_ms, timeout_ms=round(self._options.fetch_timeout_s * 1000))
         starts = dict(self.beginnings)
         for client_partition in times_ms:
-            first, partition = found.get(client_partition), Partition(*client_partition)
+            first, partition = offsets.get(client_partition), Partition(*client_partition)
             starts[partition] = self.ends[partition] if first is None else first.offset
         return starts
 

@@ -57,12 +57,13 @@ def tables(tree: Mapping[str, object]) -> Iterator[tuple[KeyPath, type[Section],
 def describe_unknown(path: KeyPath) -> str:
     """Describe an unknown key, with the most similar known key: of its table, or else of any table."""
     profile = path[1] if len(path) == 3 else "NAME"
-    all_keys: list[KeyPath] = [(name,) for name in (*SECTIONS, "profiles")]
-    all_keys += [(section, key) for section, model in SECTIONS.items() for key in keys_of(model)]
-    all_keys += [("profiles", profile, key) for key in keys_of(Profile)]
-    siblings = [known for known in all_keys if known[:-1] == path[:-1]]
-    for known_keys, least_similarity in ((siblings, 0.6), (all_keys, 0.7)):
-        for name in get_close_matches(path[-1], [known[-1] for known in known_keys], n=1, cutoff=least_similarity):
-            places = " or ".join(".".join(known) for known in known_keys if known[-1] == name)
-            return f"unknown key; did you mean {places}?"
+    all_paths: list[KeyPath] = [(name,) for name in (*SECTIONS, "profiles")]
+    all_paths += [(section, key) for section, model in SECTIONS.items() for key in keys_of(model)]
+    all_paths += [("profiles", profile, key) for key in keys_of(Profile)]
+    siblings = [key_path for key_path in all_paths if key_path[:-1] == path[:-1]]
+    for key_paths, least_similarity in ((siblings, 0.6), (all_paths, 0.7)):
+        names = [key_path[-1] for key_path in key_paths]
+        for name in get_close_matches(path[-1], names, n=1, cutoff=least_similarity):
+            suggestions = " or ".join(".".join(key_path) for key_path in key_paths if key_path[-1] == name)
+            return f"unknown key; did you mean {suggestions}?"
     return "unknown key; the documentation of the settings lists all"

@@ -2,11 +2,13 @@
 
 All modules of ``index.redis`` send their commands through ``Servers``, and may ask its ``mode`` and
 ``connections.count``. Besides this module, only ``redis.connection``, ``redis.credentials`` and ``redis.errors`` use
-more of redis-py than its exceptions. A call waits for a bounded time: one time-out for each try of a single server or
-of the master that Sentinels name (``redis.connection.RETRIES``); in a cluster one for each silent node where all nodes
-are silent, of which ``Settings.watchdog_s`` allows 12, else up to three, because redis-py asks for the map again. The
-daemon's loop repeats the batch. A new ``redis.mode`` touches also ``redis.connection``, ``indexes`` and
-``settings.redis``.
+more of redis-py than its exceptions. The daemon's loop repeats a batch whose call fails. A new ``redis.mode`` touches
+also ``redis.connection``, ``indexes`` and ``settings.redis``.
+
+A call waits for a bounded time. A single server, or the master that Sentinels name, takes one time-out for each try
+(``redis.connection.RETRIES``). A cluster that is silent as a whole takes one for each node; ``Settings.watchdog_s``
+allows 12. A cluster that is silent in part takes up to three for each silent node, because redis-py asks for the map of
+the hash slots again.
 """
 
 from abc import ABC, abstractmethod
