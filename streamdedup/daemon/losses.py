@@ -2,10 +2,12 @@
 
 Called by ``partitions``, ``cli.index``, ``cli.index_status`` and ``cli.checks``, which compare the committed offsets of
 a group with the partition states of an index; ``recovery`` and ``rebuild`` react to the ``Loss`` values. The committed
-offsets must be read first: attempts are announced before they are committed. A change must pass ``tests/simulation``.
+offsets must be read first: attempts are announced before they are committed. Every slot of an index has its own
+announced attempt: ``PartitionState.announced`` is the earliest of them, ``latest`` the latest. A change must pass
+``tests/simulation``.
 """
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Collection, Iterable, Mapping
 from typing import NamedTuple
 
 from streamdedup.daemon.attempts import attempt_id_of, attempt_ms, is_renewed, lineage_of
@@ -21,8 +23,8 @@ class Gap(NamedTuple):
     Attributes:
         start: Offset from which on records may be missing; all earlier ones are in the index.
         since_ms: Time of the latest commit, of any partition, that the index knows, milliseconds since the epoch: all
-            earlier writes are in the index. The time of an attempt without a commit proves nothing: a batch in progress
-            may be announced after the index has gone back, and is then not published.
+            earlier writes are in the index. An announced attempt that is not committed proves nothing: it may have been
+            announced after the index went back.
     """
 
     start: int
@@ -48,66 +50,68 @@ def is_lost_as_a_whole(losses: Iterable[Loss]) -> bool:
     return any(loss.gap is None for loss in losses)
 
 
-def gap_by_partition(losses: Iterable[Loss]) -> dict[Partition, Gap]:
-    return {loss.partition: loss.gap for loss in losses if loss.gap is not None}
-
-
 def find_losses(index: PartitionStore, committed_offsets: Mapping[Partition, CommittedOffset]) -> list[Loss]:
     """Read the partition states of an index, and return the committed offsets that it does not know."""
     return losses_between(committed_offsets, index.partition_states(sorted(committed_offsets)))
-
-
-class _KnownCommits(NamedTuple):
-    """Traces of commits in an index: the latest lineage of an announced attempt, the time of the latest commit."""
-
-    lineage: int = 0
-    latest_ms: int | None = None
-
-
-_NO_COMMITS = _KnownCommits()
 
 
 def losses_between(
     committed_offsets: Mapping[Partition, CommittedOffset], states: Mapping[Partition, PartitionState]
 ) -> list[Loss]:
     """Return the committed offsets that an index does not know; ``states`` are its states of the same partitions."""
-    lineage = max((lineage_of(state.announced) for state in states.values()), default=0)
-    commit_times = [attempt_ms(state.committed_id) for state in states.values() if state.committed_id]
-    # Slots of different lineages: one may have gone back to a time before the last rebuild.
-    is_mixed = any(lineage_of(state.announced) != lineage_of(state.latest) for state in states.values())
-    commits = _NO_COMMITS if is_mixed else _KnownCommits(lineage, max(commit_times, default=None))
-    losses = (loss_of(partition, committed_offsets[partition], state, commits) for partition, state in states.items())
-    # `index prepare` and a rebuild in place announce renewed attempts; a daemon at work has announced its own since.
-    # After a rebuild in place daemons commit in the lineage of the index; that of a prepared index is later.
-    is_unused = all(is_renewed(state.announced, state.committed_id) for state in states.values())
-    return [
-        loss._replace(
-            is_switch=is_unused and loss.gap is not None and lineage_of(attempt_id_of(loss.committed_offset)) < lineage
-        )
-        for loss in losses
-        if loss is not None
-    ]
+    commits = _known_commits(states.values())
+    losses = (_loss_of(partition, committed_offsets[partition], state, commits) for partition, state in states.items())
+    return [loss for loss in losses if loss is not None]
 
 
-def loss_of(
-    partition: Partition, committed_offset: CommittedOffset, state: PartitionState, commits: _KnownCommits = _NO_COMMITS
-) -> Loss | None:
-    """Return the loss if the index does not know the committed offset, else None.
+class _KnownCommits(NamedTuple):
+    """Traces of commits in an index.
 
-    Without ``commits`` the loss has no gap: the check before a fence needs only the reason.
+    Attributes:
+        lineage: The latest of the announced attempts.
+        latest_ms: Time of the latest commit, milliseconds since the epoch; None without one, or where slots
+            differ in lineage: a slot may have gone back to a time before the last rebuild.
+        is_unused: Whether the index has only the attempts that ``index prepare`` or a rebuild announced.
     """
+
+    lineage: int
+    latest_ms: int | None
+    is_unused: bool
+
+
+def _known_commits(states: Collection[PartitionState]) -> _KnownCommits:
+    lineage = max((lineage_of(state.announced) for state in states), default=0)
+    times_ms = [attempt_ms(state.committed_id) for state in states if state.committed_id]
+    is_mixed = any(lineage_of(state.announced) != lineage_of(state.latest) for state in states)
+    is_unused = all(is_renewed(state.announced, state.committed_id) for state in states)
+    return _KnownCommits(lineage, None if is_mixed else max(times_ms, default=None), is_unused)
+
+
+def _loss_of(
+    partition: Partition, committed_offset: CommittedOffset, state: PartitionState, commits: _KnownCommits
+) -> Loss | None:
+    """Return the loss if the index does not know the committed offset, else None."""
+    reason = loss_reason(partition, committed_offset, state)
+    if reason is None:
+        return None
+    gap = _gap(committed_offset, state, commits)
+    # After a rebuild in place daemons commit in the lineage of the index; that of a prepared index is later.
+    is_earlier = lineage_of(attempt_id_of(committed_offset)) < commits.lineage
+    return Loss(partition, committed_offset, reason, gap, commits.is_unused and gap is not None and is_earlier)
+
+
+def loss_reason(partition: Partition, committed_offset: CommittedOffset, state: PartitionState) -> str | None:
+    """Return in what way the index does not know the committed offset; None if the index knows it."""
     if not committed_offset.offset:
         return None  # nothing was read: an operator has set the offset to 0
     offset_text = f"offset {committed_offset.offset} of {partition} is committed, but the index"
     if state.high_water_mark is None:
-        reason = f"{offset_text} has never seen this partition: it was lost, or it is another one"
-    elif not state.knows(attempt_id_of(committed_offset)):
-        reason = (
+        return f"{offset_text} has never seen this partition: it was lost, or it is another one"
+    if not state.knows(attempt_id_of(committed_offset)):
+        return (
             f"{offset_text} does not know of it: it has gone back to an earlier time, or another index was used since"
         )
-    else:
-        return None
-    return Loss(partition, committed_offset, reason, _gap(committed_offset, state, commits))
+    return None
 
 
 def _gap(committed_offset: CommittedOffset, state: PartitionState, commits: _KnownCommits) -> Gap | None:
@@ -121,8 +125,8 @@ def _gap(committed_offset: CommittedOffset, state: PartitionState, commits: _Kno
     * Another program has committed the offset, without an attempt id.
     * The commit is of a later lineage: the index is from before its last rebuild, or a later index was used since. The
       claims of the later index are not in this one.
-    * The announced attempt belongs to an earlier incarnation of the topic; without topic ids, a committed offset that
-      is not behind the start of the attempt shows that.
+    * The announced attempt belongs to an earlier incarnation of the topic: the topic ids differ or, where one is not
+      known, the committed offset is at or below the start of the attempt.
     """
     attempt_id = attempt_id_of(committed_offset)
     if commits.latest_ms is None or not attempt_id or lineage_of(attempt_id) > commits.lineage:

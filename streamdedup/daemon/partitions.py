@@ -19,7 +19,7 @@ import structlog
 
 from streamdedup.daemon.attempts import AttemptIds, attempt_id_of
 from streamdedup.daemon.batch import Pipeline
-from streamdedup.daemon.losses import Loss, is_lost_as_a_whole, loss_of, losses_between
+from streamdedup.daemon.losses import Loss, is_lost_as_a_whole, loss_reason, losses_between
 from streamdedup.detection.model import DetectionResult
 from streamdedup.errors import BatchRefused, IndexLost, StaleFence, StoreUnavailable
 from streamdedup.index.contract import PartitionStore
@@ -152,9 +152,9 @@ class PartitionOwnership:
         index = self._pipelines[partition.topic].index
         in_index = index.partition_states([partition])[partition]
         self._attempt_ids.observe(in_index.latest)
-        loss = None if committed_offset is None else loss_of(partition, committed_offset, in_index)
-        if loss is not None:
-            raise IndexLost(loss.reason)
+        reason = None if committed_offset is None else loss_reason(partition, committed_offset, in_index)
+        if reason is not None:
+            raise IndexLost(reason)
         # `fence` raises the high-water mark to the start: the committed offset, or the first record after it; without a
         # commit, the beginning of the group. It compares attempt ids again, atomically with the fencing. Then it calls
         # `_confirm_membership`, which raises if this process has lost its membership, and with it the partition. A call

@@ -27,7 +27,7 @@ from dataclasses import dataclass, replace
 from typing import NamedTuple
 
 from streamdedup import clock
-from streamdedup.daemon.losses import Gap, Loss, gap_by_partition, is_lost_as_a_whole
+from streamdedup.daemon.losses import Gap, Loss, is_lost_as_a_whole
 from streamdedup.daemon.rebuild_run import Progress, RebuildRun, RebuildTarget
 from streamdedup.errors import StoreUnavailable
 from streamdedup.kafka.protocols import CommittedOffset, History, Source
@@ -186,7 +186,7 @@ def fillable_gaps(losses: Sequence[Loss], lifetime_ms: int | None, now_ms: int) 
     """
     if is_lost_as_a_whole(losses):
         return None
-    gaps = gap_by_partition(losses)
+    gaps = {loss.partition: loss.gap for loss in losses if loss.gap is not None}
     begin_ms = min(gap.since_ms for gap in gaps.values())
     is_too_old = lifetime_ms is not None and begin_ms < now_ms - lifetime_ms // 2
     return None if is_too_old else gaps
