@@ -25,6 +25,7 @@ import random
 import re
 import time
 
+from streamdedup import clock
 from streamdedup.kafka.protocols import CommittedOffset
 
 #: Committed metadata of any other form is by another program.
@@ -67,7 +68,7 @@ class AttemptIds:
 
     def _next(self, time_us: int) -> str:
         if not self._lineage:  # an index without an attempt so far
-            self.begin_lineage(time.time_ns() // 1_000_000)
+            self.begin_lineage(clock.now_ms())
         self._sequence += 1
         return f"{self._lineage:013d}.{self._sequence:010d}.{time_us:017d}"
 

@@ -44,6 +44,7 @@ from streamdedup.daemon.publisher import Publisher
 from streamdedup.daemon.read_ahead import JOINING_POLL_S, POLL_S, ReadAhead
 from streamdedup.daemon.rebuild import Rebuilder
 from streamdedup.daemon.recovery import Recovery
+from streamdedup.daemon.refusals import RefusalCount
 from streamdedup.daemon.shutdown import StopSignals
 from streamdedup.daemon.slow_start import SlowStart
 from streamdedup.daemon.statistics import Statistics
@@ -101,6 +102,7 @@ class Loop:
         self.readiness = Readiness(metrics, clock, self._clients.missing_topics)
         metrics.connect_missing_topics(pipelines, self._clients.missing_topics)
         self._ownership = PartitionOwnership(pipelines, self.readiness.asking_kafka, statistics.topic_recreated, clock)
+        self._refusals = RefusalCount(clock)
         self._recovery = Recovery(
             pipelines, self._ownership, options.on_index_lost, rebuilder, statistics.index_lost, self._rebuild_step
         )
@@ -217,6 +219,7 @@ class Loop:
     def _take_over(self, batch: Batch, source: Source) -> tuple[Batch, Mapping[Partition, Fence]]:
         """Fence the new partitions; return the batch, with topic incarnations in its positions, and the fences."""
         fences = self._ownership.take_over(batch, source)
+        self._refusals.reset()
         return batch.in_incarnations({partition: fence.incarnation for partition, fence in fences.items()}), fences
 
     def _announce(self, batch: Batch, fences: Mapping[Partition, Fence], source: Source) -> str:
@@ -340,7 +343,7 @@ class Loop:
     def _await_assignment(self, batch: Batch | None, error: BatchRefused) -> None:
         """Wait; the next poll learns the assignment. Refusals for a minute end the daemon (``StaleFence``)."""
         self._metrics.batches_refused.inc()
-        self._ownership.count_refusal(error, None if batch is None else batch.generation)
+        self._refusals.count(error, None if batch is None else batch.generation)
         self._wait(Awaited.PARTITIONS, error)
 
     def _halt(self, error: DeadLetterBurst) -> None:

@@ -3,52 +3,36 @@
 Carries out the rules 6, 7 and 11 of ``index.contract``: high-water mark, fence and announce.
 
 For each batch ``loop`` calls ``take_over`` before the writes, then ``announce``, ``remember_commit`` and ``finish``;
-after failures it calls ``count_refusal`` and ``forget_fences``. ``recovery`` calls ``is_check_due``,
-``check_for_losses`` and ``accept_losses``. A change here also touches "The life of a partition" in
-``docs/architecture.md``.
+after failures it calls ``forget_fences``. ``recovery`` calls ``is_check_due``, ``check_for_losses`` and
+``accept_losses``; ``read_ahead`` and ``window_start`` call ``held_fences``. A change here also touches "The life of a
+partition" in ``docs/architecture.md``.
 """
 
+import math
 import time
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, nullcontext
 from dataclasses import replace
 from functools import cache
-from typing import NamedTuple
 
 import structlog
 
+from streamdedup import clock
 from streamdedup.daemon.attempts import AttemptIds, attempt_id_of
 from streamdedup.daemon.batch import Pipeline
 from streamdedup.daemon.losses import Loss, is_lost_as_a_whole, loss_reason, losses_between
 from streamdedup.detection.model import DetectionResult
-from streamdedup.errors import BatchRefused, IndexLost, StaleFence, StoreUnavailable
-from streamdedup.index.contract import PartitionStore
+from streamdedup.errors import BatchRefused, IndexLost, StoreUnavailable
 from streamdedup.index.values import BrokerState, Fence, PartitionState
 from streamdedup.kafka.protocols import Batch, CommittedOffset, Source
 from streamdedup.position import Partition
 
-#: Interval at which a daemon that publishes nothing looks for losses, in seconds; after a pause of this length it looks
-#: before it publishes. Without such a pause it need not look: an index that has gone back by more than this time
-#: refuses its calls (rule 10).
+#: Interval at which a daemon that publishes nothing looks for losses, in seconds. A daemon that publishes looks only
+#: before the first publication after a pause of this length: in between, an index that has gone back further refuses
+#: the calls of the daemon (rule 10).
 _COMPARE_S = 10.0
-#: Refusals for longer than this, in seconds, are no rebalance in progress: the fence is of a consumer group that was
-#: deleted, in a later generation than that of the new group, which counts from 1 again.
-_STALE_FENCE_S = 60.0
 
 log = structlog.get_logger("streamdedup.loop")  # one name for all modules of the loop, shown in each log line
-
-
-class _Refusals(NamedTuple):
-    """Consecutive refusals under one generation.
-
-    Attributes:
-        generation: That of the refused batches; 0 if a recovery was refused after an empty poll, None before a poll.
-        first_s, last_s: First and last refusal, monotonic seconds.
-    """
-
-    generation: int | None
-    first_s: float
-    last_s: float
 
 
 class PartitionOwnership:
@@ -63,25 +47,23 @@ class PartitionOwnership:
         pipelines: Mapping[str, Pipeline],
         asking_kafka: Callable[[], AbstractContextManager[None]] = nullcontext,
         on_recreated: Callable[[Fence], None] = lambda _fence: None,
-        clock: Callable[[], float] = time.monotonic,
+        monotonic: Callable[[], float] = time.monotonic,
     ) -> None:
         self._pipelines = pipelines
         self._asking_kafka = asking_kafka
         self._on_recreated = on_recreated
-        self._clock = clock
+        self._monotonic = monotonic
         self._fences: dict[Partition, Fence] = {}
         #: Offset that this process last committed, by partition.
         self._ends: dict[Partition, int] = {}
         #: Partitions that were assigned at the last comparison for losses, and the time of this comparison.
         self._compared: frozenset[Partition] = frozenset()
-        self._compared_s = clock()
-        #: Time of the last announcement, by profile; absent after a failure. Then the connection to the index remembers
-        #: no call (rule 10), by which keys that are put back would be noticed before the first batch is compared.
+        self._compared_s = monotonic()
+        #: Time of the last announcement, by profile; absent after a failure. An index that has gone back may then accept
+        #: the next call (rule 10), so losses are checked for before the next batch is published.
         self._announced_s: dict[str, float] = {}
         #: Whether a check for losses is due in any case, as after a pause.
         self._must_check = False
-        #: None after a batch that was not refused.
-        self._refusals: _Refusals | None = None
         self._attempt_ids = AttemptIds()
 
     def forget_fences(self) -> None:
@@ -107,13 +89,12 @@ class PartitionOwnership:
         ]
         all_committed_offsets = cache(lambda: source.committed_offsets(stable=False))  # one request for all partitions
         for partition in unfenced:
-            in_kafka = BrokerState(topic_id=batch.topic_ids.get(partition.topic, ""), end=source.end(partition))
+            topic_id = batch.topic_ids.get(partition.topic, "")
             self._fences[partition] = self._fence(
-                partition, batch.generation, starts[partition], source, in_kafka, all_committed_offsets
+                partition, batch.generation, starts[partition], source, topic_id, all_committed_offsets
             )
         for pipeline, _ in self._by_pipeline(unfenced):
             require_index(pipeline)
-        self._refusals = None  # further refusals are not consecutive
         return {partition: self._fences[partition] for partition in starts}
 
     def held_fences(self, partitions: Iterable[Partition], generation: int) -> dict[Partition, Fence]:
@@ -130,31 +111,23 @@ class PartitionOwnership:
         generation: int,
         start: int,
         source: Source,
-        in_kafka: BrokerState,
+        topic_id: str,
         all_committed_offsets: Callable[[], Mapping[Partition, CommittedOffset]] = dict,
     ) -> Fence:
         """Fence a partition from ``start`` on; raise ``IndexLost`` if the index lacks its committed offset.
 
         ``all_committed_offsets`` is called for a partition without a commit, and returns those of all partitions.
         """
-        with self._asking_kafka():
-            committed_offset = source.committed_offset(partition)
-            # An index that has never seen a partition without a commit counts its incarnations on from the others.
-            others = all_committed_offsets() if committed_offset is None else {}
-        incarnations = (offset.incarnation for other, offset in others.items() if other.topic == partition.topic)
-        in_kafka = in_kafka._replace(incarnation=max(incarnations, default=0))
-        # Without topic ids also that of an earlier incarnation of the topic, so that the index goes on to know it.
-        committed_id = attempt_id_of(committed_offset)
-        end = in_kafka.end
-        if committed_offset is not None and not in_kafka.topic_id and end is not None and end < committed_offset.offset:
-            # The offset is of an earlier incarnation of the topic. Where topic ids are known, `source` compares them.
-            committed_offset = None
+        in_group, in_kafka = self._state_in_kafka(partition, source, topic_id, all_committed_offsets)
+        committed_offset = _of_present_topic(in_group, in_kafka)
         index = self._pipelines[partition.topic].index
         in_index = index.partition_states([partition])[partition]
         self._attempt_ids.observe(in_index.latest)
         reason = None if committed_offset is None else loss_reason(partition, committed_offset, in_index)
         if reason is not None:
             raise IndexLost(reason)
+        # Also the id of a commit of an earlier incarnation of the topic: the index must go on to know that attempt.
+        committed_id = attempt_id_of(in_group)
         # `fence` raises the high-water mark to the start: the committed offset, or the first record after it; without a
         # commit, the beginning of the group. It compares attempt ids again, atomically with the fencing. Then it calls
         # `_confirm_membership`, which raises if this process has lost its membership, and with it the partition. A call
@@ -166,36 +139,34 @@ class PartitionOwnership:
             self._on_recreated(fence)
         return replace(fence, has_commit=committed_offset is not None)
 
+    def _state_in_kafka(
+        self,
+        partition: Partition,
+        source: Source,
+        topic_id: str,
+        all_committed_offsets: Callable[[], Mapping[Partition, CommittedOffset]],
+    ) -> tuple[CommittedOffset | None, BrokerState]:
+        """Return the committed offset of a partition, None without one, and the state of the partition in Kafka."""
+        with self._asking_kafka():
+            committed_offset = source.committed_offset(partition)
+            # For a partition without a commit, a new index continues the incarnations of the topic's other partitions.
+            others = all_committed_offsets() if committed_offset is None else {}
+        incarnations = (offset.incarnation for other, offset in others.items() if other.topic == partition.topic)
+        return committed_offset, BrokerState(topic_id, source.end(partition), max(incarnations, default=0))
+
     def _confirm_membership(self, source: Source) -> None:
         with self._asking_kafka():
             source.confirm()
-
-    def count_refusal(self, error: BatchRefused, generation: int | None) -> None:
-        """Count a refusal of a batch of ``generation``, or of a turn before its poll (None).
-
-        Raises ``StaleFence`` when all batches of a generation were refused for ``_STALE_FENCE_S``. Refusals further
-        apart than that, as in an idle daemon, do not count together.
-        """
-        now_s = first_s = self._clock()
-        earlier = self._refusals
-        if earlier is not None and earlier.generation == generation and now_s - earlier.last_s <= _STALE_FENCE_S:
-            first_s = earlier.first_s
-        self._refusals = _Refusals(generation, first_s, last_s=now_s)
-        if now_s - first_s > _STALE_FENCE_S:
-            raise StaleFence(
-                f"{error}, and has been for {_STALE_FENCE_S:.0f} s. If the consumer group was deleted it counts from 1 "
-                "again: stop all daemons of the group and run `streamdedup index unfence`"
-            )
 
     # Attempts at batches
 
     def announce(self, fences: Mapping[Partition, Fence], starts: Mapping[Partition, int]) -> str:
         """Announce to the indexes that the batch from ``starts`` on is completely written; return its attempt id."""
         attempt_id = self._attempt_ids.next()
-        now_s = self._clock()
+        now_s = self._monotonic()
         for pipeline, partitions in self._by_pipeline(fences):
             # After a pause losses are checked for before the batch is published.
-            self._must_check |= now_s - self._announced_s.get(pipeline.name, -_COMPARE_S) >= _COMPARE_S
+            self._must_check |= now_s - self._announced_s.get(pipeline.name, -math.inf) >= _COMPARE_S
             self._announced_s[pipeline.name] = now_s
             pipeline.index.announce(attempt_id, [fences[partition] for partition in partitions], starts)
         return attempt_id
@@ -234,22 +205,21 @@ class PartitionOwnership:
     # Losses
 
     def is_check_due(self, source: Source) -> bool:
-        """Tell whether ``check_for_losses`` is to be called.
+        """Tell whether ``check_for_losses`` is to be called; forget the comparison of revoked partitions.
 
         This is so after ``forget_fences``, after an assignment of further partitions, for the first batch after a
         pause, and else every ``_COMPARE_S``.
         """
         assigned = source.assigned()
-        if not assigned <= self._compared or self._must_check or self._clock() - self._compared_s >= _COMPARE_S:
-            return True
-        self._compared = assigned  # a revoked partition is compared when it returns
-        return False
+        self._compared &= assigned  # a revoked partition is compared when it returns
+        return self._compared < assigned or self._must_check or self._monotonic() - self._compared_s >= _COMPARE_S
 
     def check_for_losses(self, source: Source) -> list[Loss]:
         """Return the committed offsets that the index does not know, also in partitions of other daemons.
 
         A document of any partition may have to be compared with a lost document. A comparison without losses also
-        repeats what a failed ``finish`` has missed: it raises high-water marks in the index to the committed offsets.
+        repeats what a failed ``finish`` has missed: it fences partitions whose high-water mark is below the committed
+        offset, which raises the mark.
         """
         assigned = source.assigned()
         # Kafka first: attempts are announced before they are committed. An open transaction shows no loss yet.
@@ -270,7 +240,7 @@ class PartitionOwnership:
         generation = source.generation()
         if not losses and generation is not None:
             self._raise_marks(behind, generation, source)
-            self._compared, self._compared_s, self._must_check = assigned, self._clock(), False
+            self._compared, self._compared_s, self._must_check = assigned, self._monotonic(), False
         return losses
 
     def _raise_marks(
@@ -280,30 +250,41 @@ class PartitionOwnership:
         for partition, committed_offset in behind:
             offset, end = committed_offset.offset, source.end(partition)
             if end is None or end >= offset:  # else the topic has lost its end, and new records come below
-                self._fence(partition, generation, offset, source, BrokerState(committed_offset.topic_id, end))
+                self._fence(partition, generation, offset, source, committed_offset.topic_id)
 
     def accept_losses(self, losses: Sequence[Loss], generation: int) -> None:
         """Fence the partitions and make the committed attempts known, as if the index had the lost documents."""
         for loss in losses:
             self._attempt_ids.observe(attempt_id_of(loss.committed_offset))
         if is_lost_as_a_whole(losses):
-            self._attempt_ids.begin_lineage(time.time_ns() // 1_000_000)  # another index may go on in the present one
+            self._attempt_ids.begin_lineage(clock.now_ms())  # another index may go on in the present one
         for loss in losses:
-            partition, offset = loss.partition, loss.committed_offset.offset
-            index: PartitionStore = self._pipelines[partition.topic].index
+            partition, committed_offset = loss.partition, loss.committed_offset
+            index = self._pipelines[partition.topic].index
             # Without the attempt id: `fence` raises IndexLost for an id that is not known. `announce` stores it.
-            in_kafka = BrokerState(loss.committed_offset.topic_id, incarnation=loss.committed_offset.incarnation)
-            fence = index.fence(partition, generation, offset, state=in_kafka)
-            committed_id = attempt_id_of(loss.committed_offset)
+            in_kafka = BrokerState(committed_offset.topic_id, incarnation=committed_offset.incarnation)
+            fence = index.fence(partition, generation, committed_offset.offset, state=in_kafka)
+            committed_id = attempt_id_of(committed_offset)
             if committed_id:
                 attempt_id = self._attempt_ids.renewed(committed_id)
-                index.announce(attempt_id, [fence], {partition: offset}, committed_id=committed_id)
+                starts = {partition: committed_offset.offset}
+                index.announce(attempt_id, [fence], starts, committed_id=committed_id)
 
 
 def require_index(pipeline: Pipeline) -> None:
     """Raise ``IndexLost`` or ``IndexMismatch`` if another process has deleted or rebuilt the index meanwhile."""
     if pipeline.index.open(pipeline.fingerprint, create=False) is None:
         raise IndexLost("the index is gone")
+
+
+def _of_present_topic(committed_offset: CommittedOffset | None, in_kafka: BrokerState) -> CommittedOffset | None:
+    """Return a committed offset; None if it is beyond the end, and so of an earlier incarnation of the topic.
+
+    Where topic ids are known, ``source`` compares them.
+    """
+    if committed_offset is None or in_kafka.topic_id or in_kafka.end is None:
+        return committed_offset
+    return committed_offset if committed_offset.offset <= in_kafka.end else None
 
 
 def _is_behind(state: PartitionState, committed_offset: CommittedOffset) -> bool:

@@ -25,7 +25,6 @@ from streamdedup.cli import index as commands
 from streamdedup.daemon import (
     attempts,
     health,
-    partitions,
     read_ahead,
     rebuild,
     rebuild_run,
@@ -71,7 +70,7 @@ BEGIN_MS = 1_700_000_000_000
 #: Most bytes of a label.
 LABEL_BYTES = 16
 #: Modules of the package whose clock is the scheduler's.
-_TIMED = (clock, attempts, partitions, rebuild, rebuild_run, statistics, commands, brokers, redis_base)
+_TIMED = (clock, attempts, rebuild, rebuild_run, statistics, commands, brokers, redis_base)
 #: Fates of a call of the server, of a call of Kafka, and of a publish.
 SERVER_FATES = ("request lost", "reply lost", "late", "twice")
 KAFKA_FATES, PUBLISH_FATES = ("refused", "silent"), ("before commit", "after commit")

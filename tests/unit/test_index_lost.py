@@ -151,7 +151,7 @@ def test_a_batch_of_two_profiles_is_compared_after_a_pause_of_either():
         index.open({})
     fences = {name: {Partition(name, 0): index.fence(Partition(name, 0), 1, 0)} for name, index in indexes.items()}
     pipelines = {name: SimpleNamespace(name=name, index=index) for name, index in indexes.items()}
-    ownership = PartitionOwnership(pipelines, clock=clock)
+    ownership = PartitionOwnership(pipelines, monotonic=clock)
 
     def committed_offsets(**_):
         asked.append(clock())
@@ -171,7 +171,7 @@ def test_after_a_failure_the_next_batch_is_compared_although_an_idle_turn_has_co
     asked, partition, index = [], Partition("a", 0), MemoryIndex()
     index.open({})
     fences = {partition: index.fence(partition, 1, 0)}
-    ownership = PartitionOwnership({"a": SimpleNamespace(name="a", index=index)}, clock=ManualClock())
+    ownership = PartitionOwnership({"a": SimpleNamespace(name="a", index=index)}, monotonic=ManualClock())
     source = SimpleNamespace(
         assigned=frozenset, generation=lambda: 1, committed_offsets=lambda **_: asked.append(1) or {}
     )
@@ -196,7 +196,7 @@ def test_a_partition_that_was_revoked_is_compared_when_it_returns():
         generation=lambda: 1,
         committed_offsets=lambda *, stable: asked.append(stable) or {},
     )
-    ownership = PartitionOwnership({}, clock=ManualClock())
+    ownership = PartitionOwnership({}, monotonic=ManualClock())
     for partitions in (both, one, both, both):
         source.assigned = lambda partitions=partitions: partitions
         check_if_due(ownership, source)
