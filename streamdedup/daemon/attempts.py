@@ -11,7 +11,8 @@ part       digits  content
 =========  ======  ==========================================================================================
 lineage    13      time at which the index was begun or rebuilt as a whole, milliseconds since the epoch
 sequence   10      greater than that of any earlier attempt at a partition in the batch
-time       17      clock of the daemon, microseconds since the epoch
+time       17      clock of the daemon, microseconds since the epoch; of a renewed id: the time of the committed
+                   attempt, or 0
 =========  ======  ==========================================================================================
 
 A lineage is later than all earlier ones that the process finds in index and group, also where the clock is behind. A
@@ -44,9 +45,8 @@ class AttemptIds:
 
     def observe(self, attempt_id: str) -> None:
         """Make the next ids greater than this id of another process; an empty text is no id."""
-        if attempt_id:
-            self._lineage = max(self._lineage, lineage_of(attempt_id))
-            self._sequence = max(self._sequence, int(attempt_id[14:24]))
+        lineage, sequence, _ = _parts(attempt_id)
+        self._lineage, self._sequence = max(self._lineage, lineage), max(self._sequence, sequence)
 
     def begin_lineage(self, now_ms: int) -> None:
         """Begin the lineage of a new index: later than all observed lineages.
@@ -60,11 +60,11 @@ class AttemptIds:
         return self._next(time.time_ns() // 1000)
 
     def renewed(self, attempt_id: str) -> str:
-        """Return the next id, with the time of a committed attempt whose records an index now counts as known.
+        """Return the next id for records that an index counts as known from now on, with the time of their commit.
 
-        The time is 0 where another program has committed the offset, without an attempt id (an empty text).
+        ``attempt_id`` is the committed one; empty where another program has committed the offset, and the time is 0.
         """
-        return self._next(_time_us(attempt_id))
+        return self._next(_parts(attempt_id)[2])
 
     def _next(self, time_us: int) -> str:
         if not self._lineage:  # an index without an attempt so far
@@ -82,18 +82,20 @@ def attempt_id_of(committed_offset: CommittedOffset | None) -> str:
 
 def lineage_of(attempt_id: str) -> int:
     """Return the lineage of an attempt; 0 without an attempt (an empty id)."""
-    return int(attempt_id[:13]) if attempt_id else 0
+    return _parts(attempt_id)[0]
 
 
 def is_renewed(announced: str, committed_id: str) -> bool:
     """Tell whether an announced id was made for a committed attempt by ``AttemptIds.renewed``, as in a rebuild."""
-    return _time_us(announced) == _time_us(committed_id)
+    return _parts(announced)[2] == _parts(committed_id)[2]
 
 
 def attempt_ms(attempt_id: str) -> int:
     """Return the time of an attempt, milliseconds since the epoch."""
-    return _time_us(attempt_id) // 1000
+    return _parts(attempt_id)[2] // 1000
 
 
-def _time_us(attempt_id: str) -> int:
-    return int(attempt_id[25:] or 0)
+def _parts(attempt_id: str) -> tuple[int, int, int]:
+    """Return lineage, sequence and time of an attempt; zeros without an attempt (an empty id)."""
+    lineage, sequence, time_us = map(int, (attempt_id or "0.0.0").split("."))
+    return lineage, sequence, time_us

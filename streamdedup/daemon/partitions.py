@@ -59,8 +59,8 @@ class PartitionOwnership:
         #: Partitions that were assigned at the last comparison for losses, and the time of this comparison.
         self._compared: frozenset[Partition] = frozenset()
         self._compared_s = monotonic()
-        #: Time of the last announcement, by profile; absent after a failure. An index that has gone back may then accept
-        #: the next call (rule 10), so losses are checked for before the next batch is published.
+        #: Time of the last announcement, by profile; absent after a failure. An index that has gone back may then not
+        #: refuse the next call (rule 10), so losses are checked for before the next batch is published.
         self._announced_s: dict[str, float] = {}
         #: Whether a check for losses is due in any case, as after a pause.
         self._must_check = False
