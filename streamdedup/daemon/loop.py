@@ -104,7 +104,13 @@ class Loop:
         self._ownership = PartitionOwnership(pipelines, self.readiness.asking_kafka, statistics.topic_recreated, clock)
         self._refusals = RefusalCount(clock)
         self._recovery = Recovery(
-            pipelines, self._ownership, options.on_index_lost, rebuilder, statistics.index_lost, self._rebuild_step
+            pipelines,
+            self._ownership,
+            options.on_index_lost,
+            rebuilder,
+            statistics.index_lost,
+            statistics.index_complete,
+            self._rebuild_step,
         )
         self._processor = BatchProcessor(pipelines, statistics.timed, tick)
         self._reader = ReadAhead(self._processor, self._slow_start, self._ownership.held_fences, statistics.timed)
@@ -141,7 +147,7 @@ class Loop:
             batch = self._reader.poll(source, JOINING_POLL_S if is_joining else POLL_S)
             # Asks the indexes at intervals, also in an idle daemon, and raises if they do not answer.
             self._statistics.observe(source, batch)
-            if self._recovery.recover_if_lost(source):
+            if self._recovery.recover_or_create(source):
                 self._undo(batch)  # the fences belong to the index that was lost
             elif batch:
                 self._recovery.refuse_revoked(batch)

@@ -1,6 +1,6 @@
 """The options of the loop that do not depend on a profile.
 
-``cli.assembly`` makes them from the settings; ``loop`` and ``publisher`` read them. A new option touches these.
+``cli.assembly.loop_options`` makes them from the settings; ``loop`` and ``publisher`` read them.
 """
 
 from collections.abc import Callable
@@ -10,6 +10,9 @@ from typing import Literal
 from streamdedup.daemon.breaker import BreakerOptions
 from streamdedup.wire import Alert, alert_json
 from streamdedup.wire.dead_letters import DaemonInfo
+
+#: Reaction to a lost index: end the daemon, go on without the lost documents, or rebuild the index.
+Policy = Literal["fail", "continue", "rebuild"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -26,7 +29,7 @@ class LoopOptions:
     dead_letter_topic: str
     max_message_bytes: int
     daemon: DaemonInfo
-    on_index_lost: Literal["fail", "continue", "rebuild"] = "fail"
+    on_index_lost: Policy
     breaker: BreakerOptions = field(default_factory=BreakerOptions)
     batch_records: int = 2_000
     copy_headers: tuple[str, ...] = ()

@@ -88,18 +88,18 @@ class Rebuilder:
         name: str,
         find_losses: Callable[[], Sequence[Loss]] | None = None,
         tick: Callable[[], None] = lambda: None,
-    ) -> bool:
+    ) -> str | None:
         """Take the lease on a profile's index, and delete the index unless it has a fillable gap.
 
         ``find_losses`` returns the losses of the index, and is called under the lease; None to rebuild the whole index
         in any case.
 
-        Returns whether this call has begun a rebuild: no rebuild had begun before, and the index has losses. Raises
-        ``IndexBusy`` where another process has the lease, and ``RegistryUnavailable``: alerts may need the schema
-        registry.
+        Returns the kind of the rebuild, one of ``metrics.REBUILD_KINDS``; None if this call has begun none, because one
+        had begun before, or the index has no losses. Raises ``IndexBusy`` where another process has the lease, and
+        ``RegistryUnavailable``: alerts may need the schema registry.
         """
         if name in self._begun:
-            return False
+            return None
         target = self._open_target(name)
         target.alerts.ping()  # now, because alerts are read last
         target.staging.take_lease()
@@ -109,24 +109,20 @@ class Rebuilder:
             losses = None if find_losses is None else find_losses()
             if losses is not None and not losses:  # another process has completed a rebuild meanwhile
                 target.staging.abandon()
-                return False
+                return None
             gaps = None if losses is None else fillable_gaps(losses, target.lifetime_ms, self._now_ms())
-            if gaps is None:
+            if losses is None or gaps is None:
+                kind = "lost"
                 target.staging.clear(self._extending_leases(tick, target))
+            else:  # a switch: the index is new, made by `index prepare`
+                kind = "switch" if all(loss.is_switch for loss in losses) else "gap"
         except BaseException:
             target.staging.abandon()
             raise
-        # A switch: the index is new, made by `index prepare`.
-        gap_kind = "switch" if all(loss.is_switch for loss in losses or ()) else "gap"
-        self._begun[name] = _Begun(target, gaps, connections_count, "lost" if gaps is None else gap_kind)
-        return True
-
-    def kind_of(self, name: str) -> str:
-        """Return the kind of the rebuild that has begun for a profile, one of ``metrics.REBUILD_KINDS``."""
-        return self._begun[name].kind
+        self._begun[name] = _Begun(target, gaps, connections_count, kind)
+        return kind
 
     def has_begun(self, name: str) -> bool:
-        """Tell whether a rebuild for a profile has begun here."""
         return name in self._begun
 
     def rebuild(

@@ -1,6 +1,6 @@
 """Opens the indexes, and reacts to a lost index: one that is gone or has gone back to an earlier time.
 
-Called by ``loop``: in each turn ``open`` before the poll and ``recover_if_lost`` after it, which finds losses by the
+Called by ``loop``: in each turn ``open`` before the poll and ``recover_or_create`` after it, which finds losses by the
 committed offsets; ``confirm_index`` before a batch is published. Where a write shows a loss first, ``loop`` calls
 ``report_loss``, and the next turn recovers. ``rebuild`` does the rebuilds. A new policy touches ``settings.service``.
 """
@@ -8,19 +8,16 @@ committed offsets; ``confirm_index`` before a batch is published. Where a write 
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from datetime import UTC, datetime
 from functools import partial
-from typing import Literal
 
 import structlog
 
 from streamdedup.daemon.batch import Pipeline
 from streamdedup.daemon.losses import Loss
+from streamdedup.daemon.options import Policy
 from streamdedup.daemon.partitions import PartitionOwnership, require_index
 from streamdedup.daemon.rebuild import Rebuilder, keeping_membership
 from streamdedup.errors import BatchRefused, IndexLost, Rejoin
 from streamdedup.kafka.protocols import Batch, Source
-
-#: Reaction to a lost index: end the daemon, go on without the lost documents, or rebuild the index.
-Policy = Literal["fail", "continue", "rebuild"]
 
 #: Remedies for a lost index, for the error of the policy ``fail``.
 _ADVICE = (
@@ -34,8 +31,9 @@ log = structlog.get_logger("streamdedup.loop")  # one name for all modules of th
 class Recovery:
     """Opens the index of each profile, and follows the policy when an index is lost.
 
-    ``on_lost`` gets the name of a profile, whether its index is lost (true) or complete again (false), and after a
-    rebuild by this daemon the kind of the rebuild. ``tick`` is called at every step of a rebuild.
+    ``on_lost`` gets the name of a profile whose index is lost, ``on_complete`` the name of a profile whose index is
+    complete, and after a rebuild by this daemon the kind of the rebuild, else None. ``tick`` is called at every step of
+    a rebuild.
     """
 
     def __init__(
@@ -44,7 +42,8 @@ class Recovery:
         ownership: PartitionOwnership,
         policy: Policy,
         rebuilder: Rebuilder,
-        on_lost: Callable[..., None] = lambda *_: None,
+        on_lost: Callable[[str], None] = lambda _name: None,
+        on_complete: Callable[[str, str | None], None] = lambda _name, _kind: None,
         tick: Callable[[], None] = lambda: None,
     ) -> None:
         self._by_topic = pipelines
@@ -53,12 +52,13 @@ class Recovery:
         self._policy = policy
         self._rebuilder = rebuilder
         self._on_lost = on_lost
+        self._on_complete = on_complete
         self._tick = tick
         self._opened: set[str] = set()
         #: Number of connections that each index had ever opened at the last check; None before a check.
         self._connection_counts: tuple[int, ...] | None = None
         #: Whether a write has detected a lost index since the last check.
-        self._has_found_loss = False
+        self._write_found_loss = False
         #: Generation in which the parameters of the open indexes were last compared.
         self._compared_generation: int | None = None
 
@@ -76,9 +76,9 @@ class Recovery:
         if opening is None:
             return
         self._opened.add(name)
-        if opening.is_created and self._has_found_loss:
+        if opening.is_created and self._write_found_loss:
             # A write has detected the loss, which no committed offset shows, because nothing is committed yet.
-            self._on_lost(name, True)
+            self._on_lost(name)
         log.info("index_open", profile=name, created=opening.is_created)
         if pipeline.silent_until_ms is not None:
             until = datetime.fromtimestamp(pipeline.silent_until_ms / 1000, UTC).isoformat()
@@ -91,7 +91,7 @@ class Recovery:
         for pipeline in self._by_name.values():
             pipeline.index.ping()
 
-    def recover_if_lost(self, source: Source) -> bool:
+    def recover_or_create(self, source: Source) -> bool:
         """Recover lost indexes, or else create the missing ones of the assigned partitions.
 
         Returns whether an index was lost: then the fences are void, and the polled batch must be undone. Raises
@@ -102,57 +102,17 @@ class Recovery:
         if generation is None:
             return False  # no partitions are assigned
         self._check_connections()
-        # Before the first call to an index, so that a connection that is opened during this check causes another check.
+        # Counted before the first call to an index: a connection that this check opens causes another check.
         self._connection_counts = self._connection_counts_now()
         self._compare_parameters(generation)
-        if losses := self._losses(source):
+        losses = self._check_if_due(source)
+        if losses:
             self._recover(losses, source, generation)
-            self._has_found_loss = False
-            return True
-        for name in {self._by_topic[partition.topic].name for partition in source.assigned()} - self._opened:
-            self._open(name, create=True)
-        self._has_found_loss = False
-        return False
-
-    def _losses(self, source: Source) -> list[Loss]:
-        """Check for losses if it is due, and return them; where there are none, show the indexes as complete."""
-        if not self._ownership.is_check_due(source):
-            return []
-        losses = self._ownership.check_for_losses(source)
-        if not losses:
-            # Nothing is lost any more: another daemon may have completed a rebuild that this daemon has begun.
-            self._rebuilder.abandon()
-            if self._policy == "rebuild":  # with "continue", documents stay lost although no offset shows it
-                for name in self._by_name:
-                    self._on_lost(name, False)
-        return losses
-
-    def refuse_revoked(self, batch: Batch) -> None:
-        """Raise ``BatchRefused`` for a partition whose index is not open: it was revoked after the poll."""
-        if any(self._by_topic[partition.topic].name not in self._opened for partition in batch.starts):
-            raise BatchRefused("a partition of the batch is no longer assigned to this daemon")
-
-    def confirm_index(self, source: Source) -> None:
-        """Raise ``Rejoin`` if the index lacks a commit, or a connection was opened since the last check.
-
-        The connections alone do not show keys that are put back under a running daemon.
-        """
-        if losses := self._losses(source):
-            raise Rejoin(f"{losses[0].reason}: the group is joined anew, and the index is checked")
-        self._check_connections()
-
-    def _compare_parameters(self, generation: int) -> None:
-        """In a new generation raise ``IndexMismatch`` if an open index has other parameters by now.
-
-        Another process may have rebuilt it while this daemon was no member of the group. Raises ``IndexLost`` if it is
-        gone.
-        """
-        if generation == self._compared_generation:
-            return
-        for name in self._opened:
-            if not self._rebuilder.has_begun(name):
-                require_index(self._by_name[name])
-        self._compared_generation = generation
+        else:
+            for name in {self._by_topic[partition.topic].name for partition in source.assigned()} - self._opened:
+                self._open(name, create=True)
+        self._write_found_loss = False
+        return bool(losses)
 
     def _connection_counts_now(self) -> tuple[int, ...]:
         return tuple(pipeline.index.count_connections() for pipeline in self._by_name.values())
@@ -168,6 +128,32 @@ class Recovery:
             self._connection_counts = None
             raise Rejoin("a connection to the store was lost: the group is joined anew, and the index is checked")
 
+    def _compare_parameters(self, generation: int) -> None:
+        """In a new generation raise ``IndexMismatch`` if an open index has other parameters by now.
+
+        Another process may have rebuilt the index while this daemon was no member of the group. Raises ``IndexLost`` if
+        the index is gone.
+        """
+        if generation == self._compared_generation:
+            return
+        for name in self._opened:
+            if not self._rebuilder.has_begun(name):
+                require_index(self._by_name[name])
+        self._compared_generation = generation
+
+    def _check_if_due(self, source: Source) -> list[Loss]:
+        """Check for losses if it is due, and return them; where there are none, show the indexes as complete."""
+        if not self._ownership.is_check_due(source):
+            return []
+        losses = self._ownership.check_for_losses(source)
+        if not losses:
+            # Nothing is lost any more: another daemon may have completed a rebuild that this daemon has begun.
+            self._rebuilder.abandon()
+            if self._policy == "rebuild":  # with "continue", documents stay lost although no offset shows it
+                for name in self._by_name:
+                    self._on_complete(name, None)
+        return losses
+
     def _recover(self, losses: Sequence[Loss], source: Source, generation: int) -> None:
         """React to losses by the policy; a rebuild needs two turns, with a new generation in between."""
         is_rebuild = self._policy == "rebuild"
@@ -176,7 +162,7 @@ class Recovery:
         for name in names:
             # A new index, as of `index prepare`, is not lost: a rebuild completes it.
             if not (is_rebuild and all(loss.is_switch for loss in by_profile[name])):
-                self._on_lost(name, True)
+                self._on_lost(name)
             # Raises if another process rebuilds the index, or has rebuilt it with other parameters.
             self._open(name, create=False)
         if self._policy == "fail":
@@ -201,22 +187,24 @@ class Recovery:
 
     def _begin_rebuilds(self, names: Sequence[str], source: Source) -> bool:
         """Begin the rebuilds that this daemon has not begun; tell whether it has begun any."""
-
-        def losses_of(name: str) -> list[Loss]:
-            return self._by_profile(self._ownership.check_for_losses(source)).get(name, [])
-
         try:
-            begun = [name for name in names if self._rebuilder.begin(name, partial(losses_of, name), self._tick)]
+            kinds = {
+                name: self._rebuilder.begin(name, partial(self._losses_of, name, source), self._tick) for name in names
+            }
         except BaseException:
             # A later attempt begins all rebuilds: the group is joined anew only after the last one has begun.
             self._rebuilder.abandon()
             raise
-        for name in begun:
-            log.warning("index_rebuild_begun", profile=name, gap=self._rebuilder.kind_of(name) != "lost")
+        begun = [(name, kind) for name, kind in kinds.items() if kind is not None]
+        for name, kind in begun:
+            log.warning("index_rebuild_begun", profile=name, gap=kind != "lost")
         return bool(begun)
 
+    def _losses_of(self, name: str, source: Source) -> list[Loss]:
+        return self._by_profile(self._ownership.check_for_losses(source)).get(name, [])
+
     def _rebuild(self, names: Sequence[str], source: Source, generation: int) -> None:
-        """Complete the rebuilds that this daemon began before the present generation; after an error, drop them."""
+        """Complete the rebuilds that this daemon began before the present generation; if one fails, drop the others."""
         committed_offsets, missing = source.committed_offsets(), source.missing_topics()
         step = keeping_membership(source, self._tick)
         try:
@@ -226,14 +214,28 @@ class Recovery:
                         name, committed_offsets, generation, step, missing_topics=missing
                     )
                     log.warning("index_rebuilt", profile=name, records=count, kind=kind)
-                    self._on_lost(name, False, kind)
+                    self._on_complete(name, kind)
         finally:
             self._rebuilder.abandon()
 
+    def refuse_revoked(self, batch: Batch) -> None:
+        """Raise ``BatchRefused`` for a partition whose index is not open: it was revoked after the poll."""
+        if any(self._by_topic[partition.topic].name not in self._opened for partition in batch.starts):
+            raise BatchRefused("a partition of the batch is no longer assigned to this daemon")
+
+    def confirm_index(self, source: Source) -> None:
+        """Raise ``Rejoin`` if the index lacks a commit, or a connection was opened since the last check.
+
+        The connections alone do not show keys that are put back under a running daemon.
+        """
+        if losses := self._check_if_due(source):
+            raise Rejoin(f"{losses[0].reason}: the group is joined anew, and the index is checked")
+        self._check_connections()
+
     def report_loss(self, error: IndexLost) -> None:
-        """Record a loss that a write has detected, for the next check; raise it if the policy is ``fail``."""
+        """Record a loss for the next check; if the policy is ``fail``, raise it with the remedies."""
         if self._policy == "fail":
             raise IndexLost(f"{error}. {_ADVICE}") from error
         log.warning("index_lost", reason=str(error))
-        self._has_found_loss = True
+        self._write_found_loss = True
         self._opened.clear()  # the next turn opens the indexes again, or creates them

@@ -1,8 +1,8 @@
 """Loop statistics: turns events and committed batches into metrics and log lines.
 
 Called by ``loop``: ``observe`` after each poll, ``observe_wait`` in waits, ``count_batch`` after each commit, and the
-methods under "Events". ``timed``, ``topic_recreated`` and ``index_lost`` are callbacks of its parts. A new metric: the
-recipe in docs/architecture.md. A new log event: also docs/metrics.md.
+methods under "Events". ``timed``, ``topic_recreated``, ``index_lost`` and ``index_complete`` are callbacks of the parts
+of the loop. A new metric: the recipe in docs/architecture.md. A new log event: also docs/metrics.md.
 """
 
 import math
@@ -213,10 +213,14 @@ class Statistics:
             self._metrics.topics_recreated.labels(topic).inc()
             log.warning("topic_recreated", topic=topic, partition=fence.partition.partition, mark=fence.high_water_mark)
 
-    def index_lost(self, profile: str, is_lost: bool, rebuild_kind: str | None = None) -> None:
-        """Record that a profile's index is lost, or complete again; count a rebuild by its kind."""
-        self._metrics.index_lost_timestamp_seconds.labels(profile).set(clock.now_ms() / 1000 if is_lost else 0)
-        if rebuild_kind:
+    def index_lost(self, profile: str) -> None:
+        """Record that a profile's index is gone, or has gone back to an earlier time."""
+        self._metrics.index_lost_timestamp_seconds.labels(profile).set(clock.now_ms() / 1000)
+
+    def index_complete(self, profile: str, rebuild_kind: str | None) -> None:
+        """Record that a profile's index is complete, and count the rebuild of it, None without one, by its kind."""
+        self._metrics.index_lost_timestamp_seconds.labels(profile).set(0)
+        if rebuild_kind is not None:
             self._metrics.index_rebuilds.labels(profile, rebuild_kind).inc()
 
     def clients_closed(self) -> None:

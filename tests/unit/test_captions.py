@@ -147,7 +147,7 @@ def test_an_alert_has_the_sources_times_and_the_earliest_document_of_its_detecti
     monkeypatch.setattr(clock, "now_ms", lambda: 86_400_000)
     stream.index(a_document("first", TEXT, 0, source="a", time_ms=7))
     (detection,) = stream.index(a_document("second", TEXT, 1, source="b", time_ms=3)).detections
-    publisher = Publisher(LoopOptions("duplicates", "dead", 900_000, DaemonInfo("group", "a", "1")), {})
+    publisher = Publisher(LoopOptions("duplicates", "dead", 900_000, DaemonInfo("group", "a", "1"), "fail"), {})
     pipeline = SimpleNamespace(name="articles", threshold=0.5, containment_threshold=None)
     (message,) = publisher._alert_messages(pipeline, detection, ())
     alert = decode_alert(message.value)
@@ -161,7 +161,7 @@ def test_an_alert_has_the_sources_times_and_the_earliest_document_of_its_detecti
 def test_the_copied_headers_do_not_depend_on_other_profiles_of_the_batch(stream):
     result = stream.index(a_document("first", TEXT, 0), a_document("second", TEXT, 1))
     position = result.detections[0].document.position
-    options = LoopOptions("duplicates", "dead", 900_000, DaemonInfo("group", "a", "1"), copy_headers=("trace",))
+    options = LoopOptions("duplicates", "dead", 900_000, DaemonInfo("group", "a", "1"), "fail", copy_headers=("trace",))
     pipelines = {
         name: SimpleNamespace(name=name, threshold=0.5, containment_threshold=None) for name in ("articles", "reviews")
     }
@@ -176,7 +176,7 @@ def test_the_copied_headers_do_not_depend_on_other_profiles_of_the_batch(stream)
 def test_an_alert_is_divided_so_that_each_part_has_room_for_the_copied_headers(stream):
     (detection,) = stream.index(a_document("first", TEXT, 0), a_document("second", TEXT, 1)).detections
     detection = replace(detection, matches=[structs.replace(detection.matches[0], id="m" * 900)] * 100)
-    options = LoopOptions("duplicates", "dead", MIN_ALERT_BYTES, DaemonInfo("group", "a", "1"))
+    options = LoopOptions("duplicates", "dead", MIN_ALERT_BYTES, DaemonInfo("group", "a", "1"), "fail")
     pipeline = SimpleNamespace(name="articles", threshold=0.5, containment_threshold=None)
     headers = (("trace", b"x" * (MAX_COPIED_BYTES - 5)),)
     messages = Publisher(options, {})._alert_messages(pipeline, detection, headers)

@@ -491,13 +491,13 @@ def test_an_index_that_is_new_after_the_loss_of_another_one_is_not_shown_as_lost
     )
     source = SimpleNamespace(generation=lambda: 1, assigned=lambda: assigned)
     rebuilder = rebuild.Rebuilder(pipelines.get, None, DUPLICATES)
-    recovery = Recovery(pipelines, ownership, "continue", rebuilder, lambda name, lost: shown.append((name, lost)))
+    recovery = Recovery(pipelines, ownership, "continue", rebuilder, shown.append)
     recovery.report_loss(IndexLost("gone"))
-    assert recovery.recover_if_lost(source) == is_committed
-    assert set(shown) == {("a", True)}
+    assert recovery.recover_or_create(source) == is_committed
+    assert set(shown) == {"a"}
     shown.clear()
     assigned.add(Partition("b", 0))
-    assert not recovery.recover_if_lost(source)
+    assert not recovery.recover_or_create(source)
     assert shown == []
 
 
@@ -685,7 +685,6 @@ def test_of_two_rebuilds_of_which_one_could_not_begin_none_runs_before_the_group
 
     class Rebuilds:
         has_begun = begun.__contains__
-        kind_of = staticmethod(lambda _name: "lost")
         abandon = begun.clear
 
         def begin(self, name, losses, _tick):
@@ -693,7 +692,7 @@ def test_of_two_rebuilds_of_which_one_could_not_begin_none_runs_before_the_group
             if name == "b":
                 lost.remove("b")
                 raise StoreUnavailable("rebuilt by another process")
-            return name not in begun and not begun.add(name)
+            return None if name in begun or begun.add(name) else "lost"
 
     index = SimpleNamespace(open=lambda *_, **__: None, count_connections=lambda: 0)
     pipelines = {n: SimpleNamespace(name=n, index=index, fingerprint={}) for n in lost}
@@ -704,9 +703,9 @@ def test_of_two_rebuilds_of_which_one_could_not_begin_none_runs_before_the_group
     source = SimpleNamespace(generation=lambda: 1, assigned=frozenset)
     recovery = Recovery(pipelines, ownership, "rebuild", Rebuilds())
     with pytest.raises(StoreUnavailable):
-        recovery.recover_if_lost(source)
+        recovery.recover_or_create(source)
     with pytest.raises(Rejoin):
-        recovery.recover_if_lost(source)
+        recovery.recover_or_create(source)
 
 
 def test_an_index_that_another_process_rebuilds_is_waited_for_also_with_the_policy_fail():
@@ -719,7 +718,7 @@ def test_an_index_that_another_process_rebuilds_is_waited_for_also_with_the_poli
     ownership = SimpleNamespace(is_check_due=always, check_for_losses=lambda _source: losses)
     recovery = Recovery(pipelines, ownership, "fail", SimpleNamespace(has_begun=lambda _name: False))
     with pytest.raises(IndexBusy):
-        recovery.recover_if_lost(SimpleNamespace(generation=lambda: 1))
+        recovery.recover_or_create(SimpleNamespace(generation=lambda: 1))
 
 
 def test_a_batch_with_a_partition_whose_index_is_not_open_is_refused():
@@ -739,13 +738,13 @@ def test_a_daemon_without_partitions_shows_an_index_as_complete_after_a_comparis
     pipelines = {"a": SimpleNamespace(name="a", index=index, fingerprint={})}
     ownership = SimpleNamespace(is_check_due=lambda _source: next(due), check_for_losses=lambda _source: [])
     rebuilder = SimpleNamespace(has_begun=lambda _name: False, abandon=lambda: shown.append("abandoned"))
-    recovery = Recovery(pipelines, ownership, "rebuild", rebuilder, lambda *lost: shown.append(lost))
+    recovery = Recovery(pipelines, ownership, "rebuild", rebuilder, on_complete=lambda *of: shown.append(of))
     source = SimpleNamespace(generation=lambda: 1, assigned=frozenset)
-    assert not recovery.recover_if_lost(source)
+    assert not recovery.recover_or_create(source)
     assert shown == []
-    assert not recovery.recover_if_lost(source)
+    assert not recovery.recover_or_create(source)
     recovery.confirm_index(source)
-    assert shown == ["abandoned", ("a", False)] * 2
+    assert shown == ["abandoned", ("a", None)] * 2
 
 
 def test_an_index_with_a_loss_beside_the_gap_of_a_switch_is_shown_as_lost():
@@ -753,17 +752,17 @@ def test_an_index_with_a_loss_beside_the_gap_of_a_switch_is_shown_as_lost():
     losses, shown = [gap, Loss(Partition("a", 1), CommittedOffset(1), "lost")], []
     index = SimpleNamespace(open=lambda *_, **__: None, count_connections=lambda: 0)
     pipelines = {"a": SimpleNamespace(name="a", index=index, fingerprint={})}
-    rebuilder = SimpleNamespace(has_begun=lambda _name: False, begin=lambda *_: True, kind_of=lambda _name: "lost")
+    rebuilder = SimpleNamespace(has_begun=lambda _name: False, begin=lambda *_: "lost")
     ownership = SimpleNamespace(is_check_due=always, check_for_losses=lambda _source: losses)
-    recovery = Recovery(pipelines, ownership, "rebuild", rebuilder, lambda name, lost: shown.append((name, lost)))
+    recovery = Recovery(pipelines, ownership, "rebuild", rebuilder, shown.append)
     source = SimpleNamespace(generation=lambda: 1, assigned=frozenset)
     with pytest.raises(Rejoin):
-        recovery.recover_if_lost(source)
-    assert shown == [("a", True)]
+        recovery.recover_or_create(source)
+    assert shown == ["a"]
     shown.clear()
     del losses[1]
     with pytest.raises(Rejoin):
-        recovery.recover_if_lost(source)
+        recovery.recover_or_create(source)
     assert shown == []
 
 
@@ -962,7 +961,7 @@ def test_losses_that_another_daemon_makes_good_before_the_lease_is_taken_need_no
     index = SimpleNamespace(count_connections=lambda: 0, open=lambda *_, **__: None)
     source = SimpleNamespace(generation=lambda: 1, committed_offsets=dict, missing_topics=frozenset)
     pipelines = {"a": SimpleNamespace(name="a", index=index, fingerprint={})}
-    assert Recovery(pipelines, ownership, "rebuild", rebuilder).recover_if_lost(source)  # the fences are void
+    assert Recovery(pipelines, ownership, "rebuild", rebuilder).recover_or_create(source)  # the fences are void
     assert list(found) == []
 
 
@@ -972,15 +971,13 @@ def test_a_rebuild_keeps_the_membership_and_after_it_failed_the_others_that_have
 
     def begin(name, *_):
         begun.add(name)
-        return True
+        return "gap"
 
     def rebuild_one(_name, _offsets, _generation, step, **_):
         step()
         raise StoreUnavailable("made to fail")
 
-    rebuilder = SimpleNamespace(
-        begin=begin, has_begun=begun.__contains__, kind_of=lambda _: "gap", abandon=begun.clear, rebuild=rebuild_one
-    )
+    rebuilder = SimpleNamespace(begin=begin, has_begun=begun.__contains__, abandon=begun.clear, rebuild=rebuild_one)
     index = SimpleNamespace(count_connections=lambda: 0, open=lambda *_, **__: None)
     pipelines = {name: SimpleNamespace(name=name, index=index, fingerprint={}) for name in "ab"}
     losses = [Loss(Partition(name, 0), CommittedOffset(1), "lost") for name in "ab"]
@@ -997,10 +994,10 @@ def test_a_rebuild_keeps_the_membership_and_after_it_failed_the_others_that_have
         pipelines, SimpleNamespace(is_check_due=always, check_for_losses=lambda _: losses), "rebuild", rebuilder
     )
     with pytest.raises(Rejoin):
-        recovery.recover_if_lost(source)
-    rebuilder.begin = lambda *_: False
+        recovery.recover_or_create(source)
+    rebuilder.begin = lambda *_: None
     with pytest.raises(StoreUnavailable):
-        recovery.recover_if_lost(source)
+        recovery.recover_or_create(source)
     assert not begun
     assert len(kept) == 1
     assert are_stable == [True], "an open transaction may commit later offsets than the rebuild reads to"

@@ -316,16 +316,16 @@ def test_a_daemon_without_records_is_ready_after_a_short_poll_and_polls_longer_f
 
 def test_two_refusals_of_an_idle_daemon_hours_apart_are_no_stale_fence(world, daemon, monkeypatch):
     world.run()
-    recover_if_lost = daemon.loop._recovery.recover_if_lost
+    recover_or_create = daemon.loop._recovery.recover_or_create
 
     def refuse(*_):
         raise errors.BatchRefused("another process rebuilds the index")
 
     for _ in range(2):
-        monkeypatch.setattr(daemon.loop._recovery, "recover_if_lost", refuse)
+        monkeypatch.setattr(daemon.loop._recovery, "recover_or_create", refuse)
         daemon.loop._turn()
         assert daemon.loop.readiness.problem() == "waiting for partitions"
-        monkeypatch.setattr(daemon.loop._recovery, "recover_if_lost", recover_if_lost)
+        monkeypatch.setattr(daemon.loop._recovery, "recover_or_create", recover_or_create)
         daemon.loop._turn()
         assert daemon.loop.readiness.problem() is None
         CLOCK.now_s += 3_600
@@ -335,7 +335,7 @@ def test_a_batch_of_a_partition_that_was_revoked_after_the_poll_is_refused(world
     recovery = daemon.loop._recovery
     recovery._opened.clear()
     monkeypatch.setattr(recovery, "open", lambda: None)
-    monkeypatch.setattr(recovery, "recover_if_lost", lambda _source: False)
+    monkeypatch.setattr(recovery, "recover_or_create", lambda _source: False)
     world.turn(daemon)
     assert daemon.loop.readiness.problem() == "waiting for partitions"
     assert "fence" not in {moment.effect for moment in world.trace}
