@@ -36,12 +36,12 @@ import structlog
 
 from streamdedup.daemon.batch import BatchProcessor, BatchResult, FailedRecord, Pipeline
 from streamdedup.daemon.clients import KafkaClients
-from streamdedup.daemon.health import Readiness
 from streamdedup.daemon.metrics import Awaited, Metrics
 from streamdedup.daemon.options import LoopOptions
 from streamdedup.daemon.partitions import PartitionOwnership
 from streamdedup.daemon.publisher import Publisher
 from streamdedup.daemon.read_ahead import JOINING_POLL_S, POLL_S, ReadAhead
+from streamdedup.daemon.readiness import Readiness
 from streamdedup.daemon.rebuild import Rebuilder
 from streamdedup.daemon.recovery import Recovery
 from streamdedup.daemon.refusals import RefusalCount

@@ -1,7 +1,7 @@
 """The daemon's metrics: kind, help text, advice to the operator, label names (``streamdedup.metrics.DeclaredMetric``).
 
 ``cli.run`` makes one ``Metrics`` and calls ``begin_at_zero``. It also sets ``build`` and ``loop_age_seconds``;
-``statistics`` sets most values, ``loop``, ``health`` and ``lags`` the others. A new metric also touches
+``statistics`` sets most values, ``loop``, ``readiness`` and ``lags`` the others. A new metric also touches
 ``docs/metrics.md`` and ``deploy/grafana/panels.toml`` ("Add a metric" in ``docs/architecture.md``). ``Awaited`` names
 the servers and events for which the daemon waits, in metrics, log and readiness.
 """

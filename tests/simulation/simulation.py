@@ -24,8 +24,8 @@ from streamdedup import clock
 from streamdedup.cli import index as commands
 from streamdedup.daemon import (
     attempts,
-    health,
     read_ahead,
+    readiness,
     rebuild,
     rebuild_run,
     rebuild_seeds,
@@ -126,7 +126,7 @@ _JITTER = random.Random()
 def simulated() -> Iterator[None]:
     """Replace clock, threads, logs and the servers of the commands while the context is open."""
     patches = [(module, "time", Time()) for module in _TIMED] + [(commands, *patch) for patch in PATCHES.items()]
-    patches += [(read_ahead, "ThreadPoolExecutor", AtOnce), (health, "random", _JITTER)]
+    patches += [(read_ahead, "ThreadPoolExecutor", AtOnce), (readiness, "random", _JITTER)]
     # No history has as many records behind a committed offset.
     patches += [(module, "OFFSETS_IN_PROGRESS", 200) for module in (rebuild_run, rebuild_seeds)]
     logging = structlog.get_config()

@@ -18,8 +18,8 @@ from msgspec import structs
 from streamdedup.cli import assembly, checks, serve, topics
 from streamdedup.cli import run as run_module
 from streamdedup.cli.tail import _alerts
-from streamdedup.daemon.health import Readiness
 from streamdedup.daemon.metrics import Metrics
+from streamdedup.daemon.readiness import Readiness
 from streamdedup.errors import DecodeError, RegistryMisconfigured, RegistryUnavailable, SettingsError
 from streamdedup.index.memory import MemoryIndex
 from streamdedup.kafka.admin import CreatedTopics

@@ -14,8 +14,8 @@ from streamdedup.cli import checks, topics
 from streamdedup.cli import main as cli
 from streamdedup.cli import run as run_module
 from streamdedup.cli.check import exit_code_of, render
-from streamdedup.daemon.health import Readiness
 from streamdedup.daemon.metrics import Metrics
+from streamdedup.daemon.readiness import Readiness
 from streamdedup.findings import Finding, Level, warnings_or_raise
 from streamdedup.indexes import connect_backend
 from streamdedup.settings import Settings

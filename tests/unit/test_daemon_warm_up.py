@@ -10,9 +10,9 @@ import pytest
 
 from streamdedup.cli import run as run_module
 from streamdedup.cli.warm_up import freeze_heap
-from streamdedup.daemon.health import Readiness
 from streamdedup.daemon.logs import ClientRepeats
 from streamdedup.daemon.metrics import Metrics
+from streamdedup.daemon.readiness import Readiness
 from streamdedup.settings import Settings
 
 #: Settings, texts of many scripts, and a count of the tables that were built so far.

@@ -15,7 +15,7 @@ import structlog
 
 from streamdedup import clock as wall_clock
 from streamdedup import errors
-from streamdedup.daemon import health
+from streamdedup.daemon import readiness
 from streamdedup.daemon.breaker import BreakerOptions
 from streamdedup.daemon.read_ahead import JOINING_POLL_S, POLL_S
 from streamdedup.daemon.slow_start import SlowStart
@@ -491,7 +491,7 @@ def test_the_awaited_servers_at_the_start_are_named_one_by_one():
 def test_waiting_is_logged_once_for_each_outage_also_for_one_at_the_start(monkeypatch):
     told: list[str] = []
     log = SimpleNamespace(info=lambda *_, **__: None, warning=lambda event, **fields: told.append(fields["what"]))
-    monkeypatch.setattr(health, "log", log)
+    monkeypatch.setattr(readiness, "log", log)
     world = World(TWINS, joined=False)
     (daemon,) = world.daemons
     for number in range(2):

@@ -17,8 +17,8 @@ import streamdedup
 from streamdedup import clock
 from streamdedup.daemon import statistics as statistics_module
 from streamdedup.daemon.batch import BatchResult, DecodedBatch, FailedRecord
-from streamdedup.daemon.health import Readiness
 from streamdedup.daemon.metrics import REBUILD_KINDS, Awaited, BatchHistogram, Metrics
+from streamdedup.daemon.readiness import Readiness
 from streamdedup.daemon.statistics import Statistics
 from streamdedup.detection.model import Detection, DetectionResult, Skip
 from streamdedup.detection.suppression import SuppressionRule

@@ -3,8 +3,8 @@
 import pytest
 from structlog.testing import capture_logs
 
-from streamdedup.daemon.health import JOINING_S, OVERDUE_S, Readiness
 from streamdedup.daemon.metrics import Awaited, Metrics
+from streamdedup.daemon.readiness import JOINING_S, OVERDUE_S, Readiness
 from tests.support.clock import ManualClock
 
 

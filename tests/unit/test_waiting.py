@@ -10,10 +10,10 @@ from structlog.testing import capture_logs
 from streamdedup import clock as wall_clock
 from streamdedup.daemon import statistics as statistics_module
 from streamdedup.daemon.breaker import BreakerOptions
-from streamdedup.daemon.health import JOINING_S, SPARE_S
 from streamdedup.daemon.lags import REFRESH_S, Lags
 from streamdedup.daemon.metrics import Awaited, Metrics
 from streamdedup.daemon.read_ahead import JOINING_POLL_S
+from streamdedup.daemon.readiness import JOINING_S, SPARE_S
 from streamdedup.errors import BrokerMisconfigured, BrokerUnavailable, Rejoin, StoreMisconfigured, StoreUnavailable
 from streamdedup.kafka.protocols import Batch, Message, SourceStats
 from streamdedup.position import Partition
