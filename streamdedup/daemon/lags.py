@@ -7,9 +7,9 @@ progress the offset to read next counts as the first one that is not committed. 
 next offset 90 the lag is 10; while a batch from offset 70 on is in progress it is 30.
 """
 
-import contextlib
 import math
 from collections.abc import Callable, Mapping
+from contextlib import suppress
 
 from streamdedup import clock
 from streamdedup.daemon.metrics import Metrics
@@ -22,11 +22,11 @@ REFRESH_S = 5.0
 
 
 class Lags:
-    """Shows the lags; without Kafka the last ones stay. ``clock`` returns monotonic seconds."""
+    """Shows the lags; without Kafka the last ones stay."""
 
-    def __init__(self, metrics: Metrics, clock: Callable[[], float]) -> None:
+    def __init__(self, metrics: Metrics, monotonic: Callable[[], float]) -> None:
         self._metrics = metrics
-        self._clock = clock
+        self._monotonic = monotonic
         self.shown: dict[Partition, int] = {}  # lag by partition
         #: First offset by partition of the batch in progress.
         self._starts: Mapping[Partition, int] = {}
@@ -37,7 +37,7 @@ class Lags:
     def observe(self, source: Source, in_progress: Batch | None) -> None:
         """Show the lags; ``in_progress`` is the batch that is polled and not committed.
 
-        Sends no request. While the group rebalances, polls bring no ends, so the time of the lags stays.
+        Sends no request. While the group rebalances, polls bring no ends, so ``lag_timestamp_seconds`` stays.
         """
         self._starts = {} if in_progress is None else in_progress.starts
         self._show(source, is_current=source.generation() is not None)
@@ -47,20 +47,21 @@ class Lags:
         self._starts = {}
 
     def forget_ends(self) -> None:
-        """Forget the ends of ``refresh``, also after a commit: a topic that was created again may have lower ones."""
+        """Forget the ends of ``refresh``: a topic that was created again may have lower ends."""
         self._requested_ends = {}
 
     def refresh(self, source: Source) -> None:
         """Ask for the ends, at most every ``REFRESH_S``, and show the lags: without polls no ends arrive."""
-        now_s = self._clock()
+        now_s = self._monotonic()
         if now_s - self._asked_at_s >= REFRESH_S:
             self._asked_at_s = now_s
-            with contextlib.suppress(StreamdedupError):  # the next poll raises an error that waiting does not cure
+            with suppress(StreamdedupError):  # the next poll raises an error that waiting does not cure
                 source.request_ends()
                 self._requested_ends = {partition: source.end(partition) for partition in source.assigned()}
                 self._show(source, is_current=True)
 
     def _show(self, source: Source, *, is_current: bool) -> None:
+        """Show the lags, and if ends have arrived (``is_current``) the present as their time."""
         stats, assigned = source.stats(), source.assigned()
         if not assigned and source.generation() is None:
             return  # new clients that have not joined the group yet
@@ -69,10 +70,11 @@ class Lags:
             del self.shown[partition]
         for partition, unread in stats.lags.items():
             end = source.end(partition) or 0
-            lag = max(unread, end - self._starts.get(partition, math.inf))
+            lag = max(unread, end - self._starts.get(partition, end))
+            # The last request may have found a later end than the last fetch.
             lag += max(0, (self._requested_ends.get(partition) or 0) - end)
             if self.shown.get(partition) != lag:
                 self._metrics.lag_records.labels(partition.topic, str(partition.partition)).set(lag)
-                self.shown[partition] = int(lag)
+                self.shown[partition] = lag
         if is_current:
             self._metrics.lag_timestamp_seconds.set(clock.now_ms() / 1000)
