@@ -21,9 +21,9 @@ from streamdedup.daemon.losses import Gap
 from streamdedup.daemon.rebuild_seeds import OFFSETS_IN_PROGRESS, Seeds
 from streamdedup.daemon.rebuild_window import (
     WindowFilter,
+    not_before,
     rebuild_window,
     with_credible_times,
-    without_skipped,
 )
 from streamdedup.detection.model import document_number
 from streamdedup.errors import DecodeError, RegistryMisconfigured, StoreUnavailable
@@ -195,7 +195,7 @@ class RebuildRun:
             return {}
         progress = self._history.progress(self._target.topics, self._ends, now_ms, self._tick)
         if self._pipeline.max_start_age_ms is not None:  # `auto_offset_reset = "window"`
-            progress = without_skipped(progress, self._ends, now_ms - self._pipeline.max_start_age_ms)
+            progress = not_before(progress, self._ends, now_ms - self._pipeline.max_start_age_ms)
         return rebuild_window(progress, self._target.lifetime_ms, now_ms)
 
     def _batches(

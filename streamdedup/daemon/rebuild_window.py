@@ -1,7 +1,8 @@
 """The window that a rebuild replays: the record times at which it begins, and the records in it.
 
-Called by ``rebuild_run`` only, for a lost index; ``with_credible_times`` also for gaps. ``rebuild_run`` also reads some
-time before the window, for deletions: a ``WindowFilter`` drops the other records from there.
+Called by ``rebuild_run`` only, for a lost index in the order of this module; ``with_credible_times`` also for gaps.
+``rebuild_run`` also reads some time before the window, for deletions: a ``WindowFilter`` drops the other records from
+there.
 """
 
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
@@ -26,63 +27,42 @@ def rebuild_window(
     - the present;
     - the times of the next records to read, in all topics, because such a record forms pairs with older documents of
       all topics: with a lifetime of 31 days and a backlog of 10 days, all topics are read from 41 days ago;
-    - the time of the topic's latest record, if no record with a time is left to read in the topic: the records of a
-      topic may always arrive late, and the next ones are then about as old as its last one. This moves the windows of
-      this topic only.
+    - the time of the topic's latest record, if no record with a time is left to read in the topic: where records always
+      arrive late, the next ones will be about as old as the last one. This moves the windows of this topic only.
 
     A partition without any record time is read from its oldest record.
     """
-    next_times_ms = [read.time_ms for read in progress.values() if not read.is_read and read.time_ms is not None]
-    earliest_ms = min([now_ms, *next_times_ms])
+    times_ms = (reached.time_ms for reached in progress.values() if not reached.is_read)
+    earliest_ms = min([now_ms, *(time_ms for time_ms in times_ms if time_ms is not None)])
     starts: dict[Partition, int | None] = {}
-    for partition, read in progress.items():
-        if read.time_ms is None:
+    for partition, reached in progress.items():
+        if reached.time_ms is None:
             starts[partition] = None
             continue
-        # The latest time of a topic with a next time is not before `earliest_ms`, and changes nothing.
+        # Where the topic has a next record, its latest time is at least `earliest_ms`, and `min` ignores it.
         reference_ms = min(earliest_ms, _latest_ms(progress, partition.topic))
         starts[partition] = max(0, reference_ms - lifetime_ms)  # Kafka looks up no negative time
     return starts
 
 
-def without_skipped(
-    progress: Mapping[Partition, ReadProgress], committed_partitions: Collection[Partition], earliest_ms: int
-) -> dict[Partition, ReadProgress]:
-    """Return the progress without the records before ``earliest_ms`` in partitions without a committed offset.
-
-    With ``auto_offset_reset = "window"`` the daemon skips them (``window_start``): no window is to begin for them.
-    """
-    result = dict(progress)
-    for partition, read in progress.items():
-        if partition not in committed_partitions and read.time_ms is not None:
-            result[partition] = replace(read, time_ms=max(read.time_ms, earliest_ms))
-    return result
-
-
 def _latest_ms(progress: Mapping[Partition, ReadProgress], topic: str) -> int:
-    times_ms = (read.time_ms for partition, read in progress.items() if partition.topic == topic)
+    times_ms = (reached.time_ms for partition, reached in progress.items() if partition.topic == topic)
     return max(time_ms for time_ms in times_ms if time_ms is not None)
 
 
-def with_credible_times(batches: Iterable[Batch], commit_ms: Mapping[Partition, int]) -> Iterator[Batch]:
-    """Replace missing times, and times after the partition's last commit, ``commit_ms``: of the future when read.
+def not_before(
+    progress: Mapping[Partition, ReadProgress], committed_partitions: Collection[Partition], earliest_ms: int
+) -> dict[Partition, ReadProgress]:
+    """Return the progress with times not before ``earliest_ms`` in partitions without a committed offset.
 
-    Other times may also have been of the future when read: the commits of earlier batches are not known. The daemon
-    that read a record of the future took the time of the reading. The closest time is the latest one of the earlier
-    records; without an earlier record, that of the last commit. Follows ``WindowFilter``, which needs Kafka's times.
+    With ``auto_offset_reset = "window"`` the daemon skips earlier records there (``window_start``): no window is to
+    begin for them.
     """
-    latest_ms: dict[Partition, int] = {}
-    for batch in batches:
-        records = []
-        for record in batch.records:
-            partition, time_ms = record.position.topic_partition, record.timestamp_ms
-            if 0 <= time_ms <= commit_ms[partition]:
-                latest_ms[partition] = max(latest_ms.get(partition, 0), time_ms)
-                records.append(record)
-            else:
-                time_ms = latest_ms.get(partition, commit_ms[partition])
-                records.append(structs.replace(record, timestamp_ms=time_ms))
-        yield replace(batch, records=tuple(records))
+    result = dict(progress)
+    for partition, reached in progress.items():
+        if partition not in committed_partitions and reached.time_ms is not None:
+            result[partition] = replace(reached, time_ms=max(reached.time_ms, earliest_ms))
+    return result
 
 
 class WindowFilter:
@@ -130,3 +110,24 @@ class WindowFilter:
         except Exception:  # noqa: BLE001  the record has a dead letter, also after a defect or a `MemoryError`
             return False
         return document.op == "delete"
+
+
+def with_credible_times(batches: Iterable[Batch], commit_ms: Mapping[Partition, int]) -> Iterator[Batch]:
+    """Replace record times that a daemon replaced by the time of reading: missing ones, and those of the future.
+
+    A time after the partition's last commit (``commit_ms``) was in the future; whether an earlier time was too, nothing
+    shows any more. The closest known time of reading is the latest time of the earlier records or, without one, that of
+    the last commit. Follows ``WindowFilter``, which needs Kafka's times.
+    """
+    latest_ms: dict[Partition, int] = {}
+    for batch in batches:
+        records = []
+        for record in batch.records:
+            partition, time_ms = record.position.topic_partition, record.timestamp_ms
+            if 0 <= time_ms <= commit_ms[partition]:
+                latest_ms[partition] = max(latest_ms.get(partition, 0), time_ms)
+                records.append(record)
+            else:
+                time_ms = latest_ms.get(partition, commit_ms[partition])
+                records.append(structs.replace(record, timestamp_ms=time_ms))
+        yield replace(batch, records=tuple(records))

@@ -6,7 +6,7 @@ from types import SimpleNamespace
 import pytest
 
 from streamdedup import clock as wall_clock
-from streamdedup.daemon.rebuild_window import without_skipped
+from streamdedup.daemon.rebuild_window import not_before
 from streamdedup.kafka.protocols import ReadProgress
 from streamdedup.position import Partition
 from tests.simulation.transport import MemorySource
@@ -195,7 +195,7 @@ def test_a_partition_of_such_a_topic_that_gets_its_first_record_later_is_read_fr
 
 def test_a_rebuild_reads_no_more_because_of_a_partition_that_is_not_begun():
     unread = {P0: ReadProgress(is_read=False, time_ms=5), P1: ReadProgress(is_read=False, time_ms=70)}
-    assert without_skipped(unread, {P1}, 50) == {P0: ReadProgress(is_read=False, time_ms=50), P1: unread[P1]}
-    assert without_skipped(unread, {P0, P1}, 50) == unread
+    assert not_before(unread, {P1}, 50) == {P0: ReadProgress(is_read=False, time_ms=50), P1: unread[P1]}
+    assert not_before(unread, {P0, P1}, 50) == unread
     without_times = {P0: ReadProgress(is_read=False, time_ms=None)}
-    assert without_skipped(without_times, {}, 50) == without_times
+    assert not_before(without_times, {}, 50) == without_times
