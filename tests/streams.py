@@ -1,12 +1,15 @@
 """Documents that go through a detector over the index in memory, without Kafka."""
 
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Callable, Mapping, Sequence
+from contextlib import nullcontext
 
+from streamdedup.daemon.batch import BatchProcessor, DecodedBatch, Pipeline
 from streamdedup.detection.detector import Detector
 from streamdedup.detection.model import DetectionResult, DetectorOptions
 from streamdedup.detection.suppression import SuppressionRule
 from streamdedup.index.memory import MemoryIndex
+from streamdedup.kafka.protocols import Batch
 from streamdedup.position import Partition
 from streamdedup.similarity.lsh import Banding
 from streamdedup.text.shingles import ShingleOptions
@@ -48,3 +51,9 @@ class Stream:
 
     def delete(self, documents: Sequence[Document]) -> DetectionResult:
         return self.detector.delete(documents, self.fences)
+
+
+def decode_batch(
+    batch: Batch, pipelines: Mapping[str, Pipeline], tick: Callable[[], None] = lambda: None
+) -> DecodedBatch:
+    return BatchProcessor(pipelines, lambda _stage: nullcontext(), tick).decode(batch)

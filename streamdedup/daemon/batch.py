@@ -5,7 +5,7 @@ the process: they may be repeated, and may run in another thread. ``rebuild_run`
 same stages. ``cli.assembly`` makes the ``Pipeline`` of each profile. A new stage also touches ``Loop._process``.
 """
 
-from collections import deque
+from collections import Counter, deque
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, ExitStack
 from dataclasses import dataclass, replace
@@ -93,7 +93,7 @@ class DecodedBatch:
     Attributes:
         batch: The batch; its positions have the incarnations.
         chunks: All documents, not prepared.
-        topic_operations: Those of each record, for the metrics: ``("news", "upsert")``, ``("news", INVALID)``.
+        topic_operations: Number of records by topic and operation: ``("news", "upsert")``, ``("news", INVALID)``.
         future_count: Documents whose record time lay in the future.
         flawed: Profile, flaw and position for each flaw of a document that is processed all the same.
     """
@@ -101,7 +101,7 @@ class DecodedBatch:
     batch: Batch
     chunks: Sequence[Chunk]
     failures: Sequence[FailedRecord]
-    topic_operations: Sequence[tuple[str, str]]
+    topic_operations: Counter[tuple[str, str]]
     future_count: int
     flawed: Sequence[tuple[str, Flaw, Position]] = ()
 
@@ -130,7 +130,7 @@ class BatchProcessor:
     def __init__(
         self,
         pipelines: Mapping[str, Pipeline],
-        timed: Callable[[str], AbstractContextManager[object]],
+        timed: Callable[[str], AbstractContextManager[None]],
         tick: Callable[[], None],
     ) -> None:
         self._by_topic = pipelines
@@ -139,27 +139,35 @@ class BatchProcessor:
         self._tick = tick
 
     def decode(self, batch: Batch, *, is_ahead: bool = False) -> DecodedBatch:
-        """Call ``decode_batch`` with the pipelines of this processor."""
-        return decode_batch(batch, self._by_topic, self._tick, is_ahead=is_ahead)
+        """Decode a batch, whose positions have the incarnations, and split its documents into chunks.
+
+        Raises ``MemoryError`` where the memory is too small for several records, or for two batches: ``is_ahead``.
+        """
+        topics = {record.position.topic for record in batch.records}
+        with ExitStack() as stack:
+            for decoder in {self._by_topic[topic].decoder for topic in topics}:
+                # In this context, a schema that the registry does not have is asked for once, not for each record.
+                stack.enter_context(decoder.batch())
+            return _decode_records(batch, self._by_topic, self._tick, is_ahead=is_ahead)
 
     def prepare(self, chunk: Chunk, batch: Batch) -> Chunk:
         """Return a chunk of the batch with its preparation; a chunk of deletions as it is."""
         self._tick()
-        if chunk.documents[0].op == "delete":  # then all documents of the chunk are deletions
+        if chunk.documents[0].op == "delete":  # all documents of the chunk are deletions
             return chunk
         return _prepared_chunk(chunk, self._by_name[chunk.profile].detector, batch)
 
-    def index(self, decoded: DecodedBatch, ahead: deque[Chunk], fences: Mapping[Partition, Fence]) -> BatchResult:
+    def index(self, decoded: DecodedBatch, prepared: deque[Chunk], fences: Mapping[Partition, Fence]) -> BatchResult:
         """Index a batch, chunk by chunk.
 
-        ``ahead`` has the chunks that are prepared, from the first on. Each is taken out, so that its memory is free
-        once it is indexed. Further chunks are prepared here.
+        ``prepared`` has the first chunks, already prepared; ``index`` removes each, to free its memory, and prepares
+        the others.
 
         Raises ``MemoryError`` where the memory is too small for the batch; a batch of one record is a failure instead.
         """
         detected: dict[str, DetectionResult] = {}
         failures = list(decoded.failures)
-        for chunk in self.prepared_chunks(decoded, ahead):
+        for chunk in self._prepared_chunks(decoded, prepared):
             self._tick()
             failures += chunk.failures
             result = self._index_chunk(chunk, fences)
@@ -167,22 +175,20 @@ class BatchProcessor:
         failures += _refused_records(decoded.batch, detected)
         return BatchResult(decoded, detected, failures)
 
-    def prepared_chunks(self, decoded: DecodedBatch, ahead: deque[Chunk]) -> Iterator[Chunk]:
-        """Yield all chunks prepared: take them out of ``ahead`` until it is empty, then prepare the others."""
+    def _prepared_chunks(self, decoded: DecodedBatch, prepared: deque[Chunk]) -> Iterator[Chunk]:
         for chunk in decoded.chunks:
             with self._timed("prepare"):
-                prepared = ahead.popleft() if ahead else self._prepare_or_fail(chunk, decoded.batch)
-            yield prepared
+                prepared_chunk = prepared.popleft() if prepared else self._prepare_or_fail(chunk, decoded.batch)
+            yield prepared_chunk
 
     def _prepare_or_fail(self, chunk: Chunk, batch: Batch) -> Chunk:
         """Prepare a chunk; the only record of a batch becomes a failure where the memory is too small for it."""
         try:
             return self.prepare(chunk, batch)
         except MemoryError:
-            record, *others = batch.records
-            if others:
+            if len(batch.records) > 1:
                 raise
-        failures = [FailedRecord(record, _too_large_failure())]
+        failures = [FailedRecord(batch.records[0], _too_large_failure())]
         return replace(chunk, prepared=self._by_name[chunk.profile].detector.prepare([]), failures=failures)
 
     def _index_chunk(self, chunk: Chunk, fences: Mapping[Partition, Fence]) -> DetectionResult:
@@ -196,24 +202,6 @@ class BatchProcessor:
             return detector.index(chunk.prepared, chunk_fences)
 
 
-def decode_batch(
-    batch: Batch, pipelines: Mapping[str, Pipeline], tick: Callable[[], None] = lambda: None, *, is_ahead: bool = False
-) -> DecodedBatch:
-    """Decode a batch, whose positions have the incarnations, and split its documents into chunks.
-
-    ``tick`` is called for each record, because a record may take a request to the schema registry. ``is_ahead``: memory
-    also holds another batch.
-
-    Raises ``MemoryError`` where the memory is too small for several records, or for two batches.
-    """
-    decoders = {pipelines[topic].decoder for topic in {record.position.topic for record in batch.records}}
-    with ExitStack() as stack:
-        for decoder in decoders:
-            # In this context, a schema that the registry does not have is asked for once, not for each record.
-            stack.enter_context(decoder.batch())
-        return _decode_records(batch, pipelines, tick, is_ahead=is_ahead)
-
-
 def _too_large_failure() -> Failure:
     error = DocumentTooLarge(ErrorCode.TOO_LARGE, "the record alone needs more memory than the process has")
     return Failure.of(error, Stage.SIZE)
@@ -222,11 +210,14 @@ def _too_large_failure() -> Failure:
 def _decode_records(
     batch: Batch, pipelines: Mapping[str, Pipeline], tick: Callable[[], None], *, is_ahead: bool
 ) -> DecodedBatch:
-    """Decode all records, correct their times, and make failures of the undecodable and the unreadable ones."""
+    """Decode all records, correct their times, and make failures of the undecodable and the unreadable ones.
+
+    ``tick`` is called for each record, because a record may take a request to the schema registry.
+    """
     present_ms = clock.now_ms()
     documents: dict[str, list[Document]] = {}
     failures: list[FailedRecord] = []
-    topic_operations: list[tuple[str, str]] = []
+    topic_operations: Counter[tuple[str, str]] = Counter()
     flawed: list[tuple[str, Flaw, Position]] = []
     future_count = 0
     for record in batch.records:
@@ -241,27 +232,25 @@ def _decode_records(
         except (TransientError, FatalError):
             raise  # the record is not to blame
         except Exception as error:  # includes defects that only this record triggers
-            if not isinstance(error, MemoryError):
-                failure = Failure.of(error, _stage_of(error))
-            elif is_ahead or len(batch.records) > 1:
+            is_memory = isinstance(error, MemoryError)
+            if is_memory and (is_ahead or len(batch.records) > 1):
                 raise
-            else:
-                failure = _too_large_failure()
+            failure = _too_large_failure() if is_memory else Failure.of(error, _stage_of(error))
             failures.append(FailedRecord(record, failure))
-            topic_operations.append((topic, INVALID))
+            topic_operations[topic, INVALID] += 1
             continue
         if document.time_ms > present_ms or document.time_ms < 0:
             # A document of the future would match for too long. One without a time (negative) would match nothing.
             future_count += document.time_ms > present_ms  # 0 or 1
             document = structs.replace(document, time_ms=present_ms)
         documents.setdefault(pipeline.name, []).append(document)
-        topic_operations.append((topic, document.op))
+        topic_operations[topic, document.op] += 1
         flawed += [(pipeline.name, flaw, record.position) for flaw in flaws]
     for unreadable in batch.unreadable:
         record = Record(unreadable.position, timestamp_ms=-1, key=None, value=None)
         failure = Failure.of(DecodeError(ErrorCode.UNREADABLE, unreadable.reason), Stage.READ)
         failures.append(FailedRecord(record, failure))
-        topic_operations.append((unreadable.position.topic, INVALID))
+        topic_operations[unreadable.position.topic, INVALID] += 1
     chunks = [
         Chunk(name, chunk_documents)
         for name, profile_documents in documents.items()
@@ -287,8 +276,11 @@ def _prepared_chunk(chunk: Chunk, detector: Detector, batch: Batch) -> Chunk:
     except MemoryError:
         raise
     except Exception:  # noqa: BLE001  raised again below unless single documents are the cause
-        outcomes = {document.position: _failure_alone(detector, document) for document in chunk.documents}
-    causes = {position: failure for position, failure in outcomes.items() if failure is not None}
+        causes = {
+            document.position: failure
+            for document in chunk.documents
+            if (failure := _failure_alone(detector, document)) is not None
+        }
     failures = [FailedRecord(record, causes[record.position]) for record in batch.records if record.position in causes]
     preparable = [document for document in chunk.documents if document.position not in causes]
     return replace(chunk, prepared=detector.prepare(preparable), failures=failures)

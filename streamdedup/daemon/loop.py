@@ -192,7 +192,7 @@ class Loop:
         if self._skip_to_window(batch, source):
             return
         batch, fences = self._take_over(batch, source)
-        decoded, ahead = self._reader.take_prepared(batch)  # `index` prepares the chunks that were not prepared ahead
+        decoded, prepared = self._reader.take_prepared(batch)  # `index` prepares the other chunks
         # In a backlog this thread polls the next batch, and a second thread prepares it.
         if self._reader.may_read_ahead(source, batch):
             self._reader.poll_ahead(source)
@@ -205,7 +205,7 @@ class Loop:
         # Too many dead letters end the batch (``DeadLetterBurst``), if possible before anything is written: corrected
         # settings may give other texts to its records.
         self._publisher.dead_letters(batch, decoded.failures, fences)
-        result = self._processor.index(decoded, ahead, fences)
+        result = self._processor.index(decoded, prepared, fences)
         dead_letters = self._publisher.dead_letters(batch, result.failures, fences)
         messages = self._publisher.messages(result, dead_letters)
         attempt_id = self._announce(batch, fences, source)

@@ -16,7 +16,7 @@ import structlog
 
 from streamdedup import clock
 from streamdedup.daemon.attempts import AttemptIds, attempt_id_of, attempt_ms
-from streamdedup.daemon.batch import BatchProcessor, FailedRecord, Pipeline, decode_batch
+from streamdedup.daemon.batch import BatchProcessor, FailedRecord, Pipeline
 from streamdedup.daemon.losses import Gap
 from streamdedup.daemon.rebuild_seeds import OFFSETS_IN_PROGRESS, Seeds
 from streamdedup.daemon.rebuild_window import (
@@ -111,6 +111,8 @@ class RebuildRun:
         self._generation = generation
         self._attempt_ids = AttemptIds()
         self._tick = tick
+        pipelines = dict.fromkeys(target.topics, target.pipeline)
+        self._processor = BatchProcessor(pipelines, lambda _stage: nullcontext(), tick)
         self._progress = progress
         self._connections_count = self._pipeline.index.count_connections()
         self._began_at_s = time.monotonic()
@@ -276,8 +278,7 @@ class RebuildRun:
 
     def _positions(self, batch: Batch) -> dict[int, Position]:
         """Return the last position in a batch by document number."""
-        decoded = decode_batch(batch, dict.fromkeys(self._target.topics, self._pipeline))
-        documents = [document for chunk in decoded.chunks for document in chunk.documents]
+        documents = [document for chunk in self._processor.decode(batch).chunks for document in chunk.documents]
         return {document_number(self._pipeline.name, document.id): document.position for document in documents}
 
     def _fence_uncommitted(self, fences: Mapping[Partition, Fence]) -> list[Fence]:
@@ -315,13 +316,12 @@ class RebuildRun:
 
     def _replay(self, batches: Iterator[Batch], fences: Mapping[Partition, Fence]) -> int:
         """Index the records silently, and return their number; failures are logged only, their dead letters exist."""
-        processor = BatchProcessor(dict.fromkeys(self._target.topics, self._pipeline), nullcontext, self._tick)
         count = 0
         skipped: Counter[str] = Counter()
         incarnations = {partition: fence.incarnation for partition, fence in fences.items()}
 
         def replay(part: Batch) -> Sequence[FailedRecord]:
-            return processor.index(processor.decode(part), deque(), fences).failures
+            return self._processor.index(self._processor.decode(part), deque(), fences).failures
 
         for batch in with_credible_times(batches, self._commit_ms):
             for failures in _in_parts(batch.in_incarnations(incarnations), replay):

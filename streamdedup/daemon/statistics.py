@@ -75,8 +75,8 @@ class Statistics:
     def count_batch(self, result: BatchResult, dead_letters: Sequence[FailedRecord]) -> None:
         """Count a committed batch; ``dead_letters`` are its published failures."""
         metrics, decoded = self._metrics, result.decoded
-        metrics.batch_records.observe(len(decoded.topic_operations))
-        for (topic, operation), count in Counter(decoded.topic_operations).items():
+        metrics.batch_records.observe(decoded.topic_operations.total())
+        for (topic, operation), count in decoded.topic_operations.items():
             metrics.records.labels(topic, operation).inc(count)
         metrics.dead_letters_silent.inc(len(result.failures) - len(dead_letters))
         metrics.future_times.inc(decoded.future_count)
@@ -239,7 +239,7 @@ def _logged_counts(result: BatchResult, dead_letters_count: int) -> dict[str, in
     """Return the fields of the log event ``batch_committed``, whose sums are those of ``summary``."""
     profiles = result.detected.values()
     return {
-        "records": len(result.decoded.topic_operations),
+        "records": result.decoded.topic_operations.total(),
         "alerts": sum(len(detected.detections) for detected in profiles),
         "pairs": sum(map(_pairs_count, profiles)),
         "skipped": sum(len(detected.skipped) for detected in profiles),

@@ -2,7 +2,7 @@
 
 import gc
 import tracemalloc
-from collections import deque
+from collections import Counter, deque
 from contextlib import nullcontext
 from types import SimpleNamespace
 
@@ -10,7 +10,7 @@ import pytest
 from prometheus_client import generate_latest
 
 from streamdedup import clock
-from streamdedup.daemon.batch import BatchProcessor, BatchResult, Chunk, DecodedBatch, decode_batch
+from streamdedup.daemon.batch import BatchProcessor, BatchResult, Chunk, DecodedBatch
 from streamdedup.daemon.metrics import Metrics
 from streamdedup.daemon.statistics import Statistics
 from streamdedup.detection.chunks import split_documents
@@ -21,6 +21,7 @@ from streamdedup.kafka.protocols import Batch, Record
 from streamdedup.position import Partition, Position
 from streamdedup.wire import Decoder, Document, ErrorCode
 from streamdedup.wire.dead_letters import Stage
+from tests.streams import decode_batch
 
 NOW_MS = 1_777_618_931_480
 
@@ -153,10 +154,10 @@ def test_a_lack_of_memory_for_a_chunk_of_one_document_beside_others_is_no_failur
 
     documents = [Document("a", "one", Position(topic, 0, 0), NOW_MS) for topic in "ab"]
     records = tuple(Record(document.position, NOW_MS, None, b"") for document in documents)
-    decoded = DecodedBatch(Batch(records), [Chunk("a", documents[:1])], [], [], 0)
+    decoded = DecodedBatch(Batch(records), [Chunk("a", documents[:1])], [], Counter(), 0)
     processor = processor_of(SimpleNamespace(prepare=prepare))
     with pytest.raises(MemoryError):
-        list(processor.prepared_chunks(decoded, deque()))
+        processor.index(decoded, deque(), {})
 
 
 def test_deletions_get_the_fences_of_their_own_partitions_alone():
@@ -164,6 +165,6 @@ def test_deletions_get_the_fences_of_their_own_partitions_alone():
     detector = SimpleNamespace(delete=lambda _documents, fences: seen.append(dict(fences)) or DetectionResult())
     deletion = Document("a", "", Position("a", 0, 0), NOW_MS, "delete")
     fences = {Partition(topic, 0): Fence(Partition(topic, 0), 1, 0) for topic in "ab"}
-    decoded = DecodedBatch(Batch(()), [Chunk("a", [deletion])], [], [], 0)
+    decoded = DecodedBatch(Batch(()), [Chunk("a", [deletion])], [], Counter(), 0)
     processor_of(detector, detector).index(decoded, deque(), fences)
     assert [set(given) for given in seen] == [{Partition("a", 0)}]

@@ -21,7 +21,7 @@ from streamdedup.cli import main as cli
 from streamdedup.cli.assembly import topic_decoder
 from streamdedup.cli.collection import FileEntries
 from streamdedup.corpora import CorpusReader
-from streamdedup.daemon.batch import BatchResult, decode_batch
+from streamdedup.daemon.batch import BatchResult
 from streamdedup.daemon.metrics import Metrics
 from streamdedup.daemon.statistics import Statistics
 from streamdedup.detection.writing import IndexWriter
@@ -44,7 +44,7 @@ from streamdedup.wire.formats.fields import Schema
 from streamdedup.wire.schema_registry import RegisteredSchema
 from tests import envelopes
 from tests.simulation.server import NUMBERED
-from tests.streams import OPTIONS, Stream
+from tests.streams import OPTIONS, Stream, decode_batch
 from tests.turns import DEAD_LETTERS, INPUT, Sent, World
 
 AT = Position("articles", 0, 7)

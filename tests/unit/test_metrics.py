@@ -1,6 +1,7 @@
 """Metrics: their names and units, that each is used, and that a batch is counted right."""
 
 import ast
+import collections
 import re
 from pathlib import Path
 
@@ -112,7 +113,7 @@ def a_match(number: int) -> Match:
 
 
 def a_result(batch: Batch, kinds=(), failures=(), **detected: DetectionResult) -> BatchResult:
-    return BatchResult(DecodedBatch(batch, [], [], kinds, 0), detected, failures)
+    return BatchResult(DecodedBatch(batch, [], [], collections.Counter(kinds), 0), detected, failures)
 
 
 def a_committed_batch() -> tuple[BatchResult, list[FailedRecord]]:

@@ -163,7 +163,7 @@ def read_on(ahead: ReadAhead, source: SimpleNamespace, batch: Batch) -> None:
 
 def prepared_chunks(ahead: ReadAhead, batch: Batch) -> Iterator[list[Position]]:
     """Take the chunks out of a batch, as the index does."""
-    for chunk in ahead._processor.prepared_chunks(*ahead.take_prepared(batch)):
+    for chunk in ahead._processor._prepared_chunks(*ahead.take_prepared(batch)):
         yield chunk.prepared
 
 

@@ -31,7 +31,6 @@ from msgspec import structs
 from streamdedup.cli import dlq, produce, topic_reading
 from streamdedup.cli.assembly import registry_of, topic_decoder
 from streamdedup.cli.checks import REGISTRY, CheckRun
-from streamdedup.daemon.batch import decode_batch
 from streamdedup.errors import DecodeError, RegistryMisconfigured, RegistryUnavailable, SettingsError
 from streamdedup.kafka.options import KafkaOptions
 from streamdedup.kafka.protocols import Batch, Record
@@ -44,6 +43,7 @@ from streamdedup.wire.formats import registry as registry_module
 from streamdedup.wire.formats.avro_walk import MAX_DEPTH
 from streamdedup.wire.formats.fields import Schema
 from streamdedup.wire.schema_registry import MAX_ANSWER_BYTES, RegisteredSchema, RegistrySession
+from tests.streams import decode_batch
 
 AT = Position("articles", 3, 1042)
 TLS = Path(__file__).parents[1] / "tls"
