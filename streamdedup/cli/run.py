@@ -10,7 +10,6 @@ import time
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import ExitStack
 from functools import partial
-from typing import get_args
 
 import structlog
 
@@ -22,21 +21,18 @@ from streamdedup.cli.rendering.terminal import fitted_to_stderr
 from streamdedup.cli.settings_options import ConfigOption, SetOption, load_settings
 from streamdedup.cli.warm_up import freeze_heap, warm_up
 from streamdedup.daemon import logs
-from streamdedup.daemon.batch import INVALID
 from streamdedup.daemon.crash_points import StepObserver
 from streamdedup.daemon.health import HealthServer
 from streamdedup.daemon.loop import Loop
 from streamdedup.daemon.metrics import Awaited, Metrics
 from streamdedup.daemon.shutdown import STOP_TIMEOUT_S, StopSignals, StopTimer, Watchdog
-from streamdedup.detection.model import Skip
-from streamdedup.detection.suppression import SuppressionRule
 from streamdedup.errors import EXIT_FORCED, EXIT_STALLED, SettingsError, TransientError
 from streamdedup.findings import Finding, warnings_or_raise
 from streamdedup.index.backend import Backend
 from streamdedup.indexes import connect_backend, detector_options
 from streamdedup.kafka.producer import KafkaTransport
 from streamdedup.settings import Settings
-from streamdedup.wire import ErrorCode, Op, alert_json
+from streamdedup.wire import alert_json
 from streamdedup.wire.avro_alerts import AvroAlerts
 
 #: Number of objects created and not freed after which Python searches for reference cycles. At its default, 700, Python
@@ -121,9 +117,7 @@ def _new_metrics(settings: Settings) -> Metrics:
     metrics = Metrics()
     metrics.build.info({"version": __version__})
     profile_of = {topic: name for name, profile in settings.profiles.items() for topic in profile.topics}
-    metrics.begin_at_zero(
-        profile_of, kinds=(*get_args(Op), INVALID), codes=ErrorCode, reasons=Skip, rules=SuppressionRule
-    )
+    metrics.begin_at_zero(profile_of)
     return metrics
 
 

@@ -19,8 +19,11 @@ from prometheus_client.core import HistogramMetricFamily
 from prometheus_client.registry import Collector
 from prometheus_client.utils import floatToGoString
 
+from streamdedup.daemon.batch import INVALID
+from streamdedup.detection.model import Skip
+from streamdedup.detection.suppression import SuppressionRule
 from streamdedup.metrics import DeclaredMetric, MetricSet
-from streamdedup.wire import Flaw
+from streamdedup.wire import ErrorCode, Flaw, Op
 
 #: Bucket bounds for the stages of a batch, in seconds.
 _STAGE_BUCKETS = (0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1, 2.5, 5, 10, 30)
@@ -244,8 +247,8 @@ class Metrics(MetricSet):
     )
     batch_seconds = DeclaredMetric(
         Histogram,
-        "Time by stage: poll (also without records), publish of a batch; prepare, index of a chunk, index also of the "
-        "announcement; ahead: prepare of a batch in a thread.",
+        "Time by stage. Of a batch: poll (also an empty one), publish, ahead (preparation in a thread). Of a chunk: "
+        "prepare, index. The announcement counts as index.",
         "One stage grows: index is the store, publish is Kafka; [lag grows](operating.md#lag-grows).",
         "stage",
         buckets=_STAGE_BUCKETS,
@@ -385,29 +388,15 @@ class Metrics(MetricSet):
         for awaited in Awaited:
             self.waiting.labels(awaited.name.lower()).set(0)  # until `connect_readiness`
 
-    def begin_at_zero(
-        self,
-        profile_of: Mapping[str, str],
-        *,
-        kinds: Iterable[str],
-        codes: Iterable[str],
-        reasons: Iterable[str],
-        rules: Iterable[str],
-    ) -> None:
+    def begin_at_zero(self, profile_of: Mapping[str, str]) -> None:
         """Create all series with known labels, because a rate does not see the first value of a new series.
 
-        Args:
-            profile_of: Profile by input topic.
-            kinds: Values of the label ``kind`` of ``records``.
-            codes: Of ``code`` of ``dead_letters``.
-            reasons: Of ``reason`` of ``skipped``.
-            rules: Of ``rule`` of ``suppressed``.
+        ``profile_of`` has the profile by input topic.
         """
-        # Tuples, because an iterator would be used up by the first topic.
-        of_topic = [(self.records, tuple(kinds)), (self.dead_letters, tuple(codes))]
+        of_topic = [(self.records, (*get_args(Op), INVALID)), (self.dead_letters, tuple(ErrorCode))]
         of_profile = [
-            (self.skipped, tuple(reasons)),
-            (self.suppressed, tuple(rules)),
+            (self.skipped, tuple(Skip)),
+            (self.suppressed, tuple(SuppressionRule)),
             (self.documents_flawed, get_args(Flaw)),
             (self.index_rebuilds, REBUILD_KINDS),
         ]

@@ -420,7 +420,7 @@ def test_documents_with_other_keys_or_unusable_fields_are_counted_by_profile_and
     pipelines = {"articles": SimpleNamespace(name="p", decoder=Decoder())}
     decoded, metrics = decode_batch(Batch(tuple(SAMPLE)), pipelines), Metrics()
     statistics = Statistics(metrics, {})
-    metrics.begin_at_zero({"articles": "p"}, kinds=(), codes=(), reasons=(), rules=())
+    metrics.begin_at_zero({"articles": "p"})
     with capture_logs() as lines:
         for _ in range(2):
             statistics.count_batch(BatchResult(decoded, {}, []), [])

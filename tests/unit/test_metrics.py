@@ -22,7 +22,6 @@ from streamdedup.daemon.metrics import REBUILD_KINDS, Awaited, BatchHistogram, M
 from streamdedup.daemon.readiness import Readiness
 from streamdedup.daemon.statistics import Statistics
 from streamdedup.detection.model import Detection, DetectionResult, Skip
-from streamdedup.detection.suppression import SuppressionRule
 from streamdedup.errors import DecodeError, StoreUnavailable
 from streamdedup.index.values import StoreStats
 from streamdedup.kafka.protocols import Batch, Record, SourceStats
@@ -64,9 +63,7 @@ def test_a_metric_is_named_by_the_conventions_and_has_a_help_text(name, metric):
 
 
 def test_what_can_be_foreseen_is_there_before_the_first_record_and_has_no_creation_time(metrics):
-    metrics.begin_at_zero(
-        {"a": "news", "b": "news"}, kinds=["upsert"], codes=["not_json"], reasons=Skip, rules=SuppressionRule
-    )
+    metrics.begin_at_zero({"a": "news", "b": "news"})
     for name, metric in declared_of(metrics).items():
         if isinstance(metric, (Counter, Histogram, BatchHistogram)):
             (family,) = metric.collect()
