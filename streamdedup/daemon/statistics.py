@@ -49,7 +49,7 @@ class Statistics:
         self._indexes = indexes
         self._monotonic = monotonic
         #: Limits the lines that are written once for each dead letter or hidden document.
-        self._repeats = RepeatLimit(log)
+        self._repeats = RepeatLimit(log, monotonic)
         self._summary: Counter[str] = Counter()  # counts since the last summary
         self._summary_at_s = monotonic()
         #: Documents that have reached limits, by profile; logged by ``close``.
@@ -57,7 +57,7 @@ class Statistics:
         self.lags = Lags(metrics, monotonic)
         self._stats_at_s = -math.inf  # the first `observe` asks the index
         self._rebalances_count = 0  # rebalances of the present source that are in the metric
-        self._nearly_full = False
+        self._is_nearly_full = False
         #: Topic incarnations that are counted: ``topic_recreated`` is called for each partition of a topic.
         self._recreated: set[tuple[str, int]] = set()
         #: Topics and flaws that were logged, each pair once.
@@ -179,24 +179,24 @@ class Statistics:
         self._stats_at_s = now_s
         for profile, index in self._indexes.items():
             self._metrics.index_documents.labels(profile).set(index.count_documents())
-        if self._indexes:
-            stats = next(iter(self._indexes.values())).stats()  # one server has all indexes
-            self._metrics.store_used_bytes.set(stats.used_bytes or 0)
-            self._metrics.store_limit_bytes.set(stats.limit_bytes or 0)
-            self._check_memory(stats)
+        stats = next(iter(self._indexes.values())).stats()  # one server has all indexes
+        self._metrics.store_used_bytes.set(stats.used_bytes or 0)
+        self._metrics.store_limit_bytes.set(stats.limit_bytes or 0)
+        self._check_memory(stats)
 
     def _check_memory(self, stats: StoreStats) -> None:
         """Warn when the memory is nearly full; warn again only after there was room."""
-        if stats.used_share > NEARLY_FULL and not self._nearly_full:
+        if stats.used_share > NEARLY_FULL and not self._is_nearly_full:
             log.warning("store_nearly_full", used_bytes=stats.used_bytes, limit_bytes=stats.limit_bytes)
-        self._nearly_full = stats.used_share > (ROOM_AGAIN if self._nearly_full else NEARLY_FULL)
+        limit = ROOM_AGAIN if self._is_nearly_full else NEARLY_FULL
+        self._is_nearly_full = stats.used_share > limit
 
     # Events
 
     def halted(self) -> None:
         """Record that the daemon publishes nothing further."""
         self._metrics.halted.set(1)
-        self._repeats.close()
+        self._repeats.close()  # logs the repeat counts now: no further batch ends their period
 
     def close(self) -> None:
         """Log how often events were repeated, and which limits documents have reached; at the end of the loop."""

@@ -226,12 +226,15 @@ class Stats:
         return answer
 
 
+EMPTY_STORE = Stats(StoreStats(0, None))
+
+
 def test_the_lag_of_a_partition_that_went_is_shown_no_more(metrics):
     source = Stats(
         SourceStats(1, {Partition("a", 0): 5, Partition("a", 1): 7}),
         SourceStats(2, {Partition("a", 1): 6}),
     )
-    statistics = Statistics(metrics, {})
+    statistics = Statistics(metrics, {"news": EMPTY_STORE})
     for _ in range(2):
         statistics.observe(source, Batch())
     assert value(metrics, "lag_records", topic="a", partition="0") is None
@@ -242,7 +245,7 @@ def test_the_lag_of_a_partition_that_went_is_shown_no_more(metrics):
 
 def test_a_daemon_whose_partitions_all_went_shows_no_lag(metrics, monkeypatch):
     source = Stats(SourceStats(1, {Partition("a", 1): 7}))
-    statistics = Statistics(metrics, {})
+    statistics = Statistics(metrics, {"news": EMPTY_STORE})
     statistics.observe(source, Batch())
     assert value(metrics, "lag_records", topic="a", partition="1") == 7
     source = Stats(SourceStats(2, {}))
@@ -252,7 +255,7 @@ def test_a_daemon_whose_partitions_all_went_shows_no_lag(metrics, monkeypatch):
 
 
 def test_rebalances_are_counted_on_over_new_clients(metrics):
-    statistics = Statistics(metrics, {})
+    statistics = Statistics(metrics, {"news": EMPTY_STORE})
     statistics.observe(Stats(SourceStats(2)), Batch())
     statistics.clients_closed()
     assert value(metrics, "partitions_assigned") == 0
