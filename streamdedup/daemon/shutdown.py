@@ -52,7 +52,8 @@ class StopSignals:
         self._clock = clock
         self._requested_at_s = 0.0
         self._earlier_handlers: dict[signal.Signals, Any] = {}
-        self._stopping = False
+        #: Whether a signal or ``stop`` has requested a stop.
+        self.stopping = False
         self._wakeups: queue.SimpleQueue[None] = queue.SimpleQueue()
 
     def __enter__(self) -> Self:
@@ -64,29 +65,24 @@ class StopSignals:
         for number, handler in self._earlier_handlers.items():
             signal.signal(number, handler)
 
-    @property
-    def stopping(self) -> bool:
-        """Whether a signal or ``stop`` has requested a stop."""
-        return self._stopping
-
     def stop(self) -> None:
         """Request a stop, as a first signal does; from any thread."""
-        if not self._stopping:
+        if not self.stopping:
             self._requested_at_s = self._clock()
-            self._stopping = True
+            self.stopping = True
             self._wakeups.put(None)
             if self._on_stop is not None:
                 self._on_stop()
 
     def wait(self, timeout_s: float) -> bool:
         """Wait up to ``timeout_s`` for a request to stop; tell whether there is one. For one thread at a time."""
-        if not self._stopping:
+        if not self.stopping:
             with contextlib.suppress(queue.Empty):
                 self._wakeups.get(timeout=max(0.0, timeout_s))
-        return self._stopping
+        return self.stopping
 
     def _handle(self, _number: int, _frame: FrameType | None) -> None:
-        if not self._stopping:
+        if not self.stopping:
             self.stop()
         elif self._clock() - self._requested_at_s >= SAME_REQUEST_S:
             for number in self._earlier_handlers:
@@ -108,7 +104,7 @@ class Watchdog:
         self._action = action
         self._has_ticked = False  # since the last check
         #: Identifier of the thread that opens the context; the action gets the present call of this thread.
-        self._watched = threading.get_ident()
+        self._watched = 0
         self._end = threading.Event()
         self._thread = threading.Thread(target=self._watch, name="watchdog", daemon=True)
 
