@@ -12,6 +12,9 @@ The daemon cannot know either limit, and a killed process leaves no message. So 
 
 A batch that was undone for a reason outside the batch keeps the batch size: Redis was away, an index was lost.
 
+Each commit counts, also of a batch below the limit: after a time of few records, a backlog begins with a full batch. If
+this batch ends the process, the next process begins at one record.
+
 If a batch of some size always fails, the batches fail again each time they grow to this size, but the smaller batches
 are committed. The lasting cure is a smaller ``kafka.batch_records``, as the log says.
 """
@@ -38,7 +41,7 @@ class SlowStart:
         self._batch_records = batch_records
         self._limit = 1
         #: Whether a batch was committed at the limit ``batch_records`` since the last start at one record.
-        self._is_grown = False
+        self._is_at_full_size = False
         #: Undone batches since the last commit at the limit ``batch_records``.
         self._undone_count = 0
         self._is_repeat_logged = False
@@ -50,27 +53,27 @@ class SlowStart:
     def may_read_ahead(self) -> bool:
         """Tell whether the next batch may be read while the current batch is indexed, so that memory holds both.
 
-        The second batch doubles the memory once more, as each commit did. So reading ahead begins with the first commit
-        at the limit ``batch_records``, which has shown that the memory suffices for one batch.
+        The second batch doubles the memory once more, as each commit may have done. So reading ahead begins with the
+        first commit at the limit ``batch_records``.
         """
-        return self._is_grown
+        return self._is_at_full_size
 
     def grow(self, replayed_count: int) -> None:
         """Double the batch size after a commit.
 
         Replayed documents show that an earlier process may have been killed in the middle of a batch, which is logged
-        once. They do not show this after this process has undone a batch itself, or has reached ``batch_records``.
+        once; not after this process itself has undone a batch or reached ``batch_records``.
         """
-        if replayed_count and not (self._is_grown or self._undone_count or self._is_repeat_logged):
+        if replayed_count and not (self._is_at_full_size or self._undone_count or self._is_repeat_logged):
             self._is_repeat_logged = True
             log.warning("batch_repeated", documents=replayed_count, reason=_REPEATED)
         if self._limit == self._batch_records:
-            self._is_grown, self._undone_count = True, 0
+            self._is_at_full_size, self._undone_count = True, 0
         self._limit = min(2 * self._limit, self._batch_records)
 
     def restart(self, records_count: int) -> None:
         """Begin at one record again after an undone batch of ``records_count``, which may have taken too long."""
-        self._limit, self._is_grown = 1, False
+        self._limit, self._is_at_full_size = 1, False
         self._undone_count += 1
         # An ordinary rebalance may undo one batch. A second one before a commit at full size points to the size.
         if self._undone_count == 1:
