@@ -1,4 +1,4 @@
-"""The dead-letter breaker: halts the daemon when too many records of a topic would become dead letters.
+"""The dead-letter breaker: raises when too many records of a topic would become dead letters.
 
 Called by ``publisher``: ``check`` before a batch is published, and ``remember`` after its commit. ``loop`` halts when
 ``check`` raises. A change touches ``settings.service`` (the limit) and docs/operating.md (an open breaker).
@@ -49,19 +49,14 @@ class DeadLetterBreaker:
         for topic in {position.topic for position in failed}:
             count = self._largest_count(topic, batch, failed)
             if count > limit:
-                failures = {
-                    letter.record.position: letter.failure
-                    for letter in dead_letters
-                    if letter.record.position.topic == topic
-                }
-                position, example = next(iter(failures.items()))
-                codes = Counter(failure.code for failure in failures.values())
+                of_topic = [letter for letter in dead_letters if letter.record.position.topic == topic]
+                example, codes = of_topic[0], Counter(letter.failure.code for letter in of_topic)
                 by_code = ", ".join(f"{code_count} {code}" for code, code_count in codes.most_common())
                 raise DeadLetterBurst(
                     f"{count} of the last {self._options.last_records} records of {topic} would be dead letters "
-                    f"({by_code} in this batch; {position}: {example.message}). Nothing more is published. Correct "
-                    "the sender or the settings. Bad records that are already in the topic become dead letters after "
-                    'a restart with service.dead_letter_limit = "none"'
+                    f"({by_code} in this batch; {example.record.position}: {example.failure.message}). Nothing more is "
+                    "published. Correct the sender or the settings. Bad records that are already in the topic become "
+                    'dead letters after a restart with service.dead_letter_limit = "none"'
                 )
 
     def remember(self, batch: Batch, dead_letters: Sequence[FailedRecord]) -> None:
@@ -75,7 +70,7 @@ class DeadLetterBreaker:
     def _largest_count(self, topic: str, batch: Batch, failed: Collection[Position]) -> int:
         """Return the largest count of dead letters among a topic's last records, up to any record of this batch."""
         recent = self._recent[topic].copy()
-        largest = count = sum(recent)
+        largest, count = 0, sum(recent)
         for position in batch.positions():
             if position.topic == topic:
                 if len(recent) == recent.maxlen:

@@ -204,9 +204,9 @@ class Loop:
             self._reader.prepare_ahead()
         # Too many dead letters end the batch (``DeadLetterBurst``), if possible before anything is written: corrected
         # settings may give other texts to its records.
-        self._publisher.dead_letters(batch, decoded.failures, fences)
+        self._publisher.checked_dead_letters(batch, decoded.failures, fences)
         result = self._processor.index(decoded, prepared, fences)
-        dead_letters = self._publisher.dead_letters(batch, result.failures, fences)
+        dead_letters = self._publisher.checked_dead_letters(batch, result.failures, fences)
         messages = self._publisher.messages(result, dead_letters)
         attempt_id = self._announce(batch, fences, source)
         self._publish(batch, messages, attempt_id, sink)

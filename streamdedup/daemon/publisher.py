@@ -1,8 +1,8 @@
 """Turns batch results into messages: alerts and dead letters.
 
-Called by ``loop``: ``dead_letters`` before and after a batch is indexed, ``messages`` after it, ``count_dead_letters``
-after the commit. A new field of an alert is filled in ``_alert_messages`` ("Add a field of an alert" in
-``docs/architecture.md``).
+Called by ``loop``: ``checked_dead_letters`` before and after a batch is indexed, ``messages`` after it, and
+``count_dead_letters`` after the commit. A new field of an alert is filled in ``_alert_messages`` ("Add a field of an
+alert" in ``docs/architecture.md``).
 """
 
 from collections.abc import Mapping, Sequence
@@ -29,13 +29,13 @@ class Publisher:
         self._by_name = {pipeline.name: pipeline for pipeline in pipelines.values()}
         self._breaker = DeadLetterBreaker(options.breaker)
 
-    def dead_letters(
+    def checked_dead_letters(
         self, batch: Batch, failures: Sequence[FailedRecord], fences: Mapping[Partition, Fence]
     ) -> list[FailedRecord]:
         """Return the failed records of a batch that get a dead letter.
 
-        Not those below the high-water mark, because an earlier batch has published theirs and its commit has raised the
-        mark; nor those from before ``Pipeline.silent_until_ms``. Raises ``DeadLetterBurst`` for too many (``breaker``).
+        Leaves out records below the high-water mark, whose dead letters are committed, and records from before
+        ``Pipeline.silent_until_ms``. Raises ``DeadLetterBurst`` if there are too many (``breaker``).
         """
         dead_letters = [failed for failed in failures if self._is_to_publish(failed, fences)]
         self._breaker.check(batch, dead_letters)
@@ -44,14 +44,11 @@ class Publisher:
     def messages(self, result: BatchResult, dead_letters: Sequence[FailedRecord]) -> list[Message]:
         """Return the alerts and dead letters for a batch."""
         headers = self._copied_headers(result)
-        messages = [
-            message
-            for name, detected in result.detected.items()
-            for detection in detected.detections
-            for message in self._alert_messages(
-                self._by_name[name], detection, headers.get(detection.document.position, ())
-            )
-        ]
+        messages: list[Message] = []
+        for name, detected in result.detected.items():
+            for detection in detected.detections:
+                copied = headers.get(detection.document.position, ())
+                messages += self._alert_messages(self._by_name[name], detection, copied)
         topic_ids = result.decoded.batch.topic_ids
         messages += [self._dead_letter_message(failed, topic_ids) for failed in dead_letters]
         return messages
@@ -62,8 +59,8 @@ class Publisher:
 
     def _is_to_publish(self, failed: FailedRecord, fences: Mapping[Partition, Fence]) -> bool:
         position = failed.record.position
-        is_warm_up = self._by_topic[position.topic].is_warm_up(failed.record)
-        return position.offset >= fences[position.topic_partition].high_water_mark and not is_warm_up
+        is_below_mark = position.offset < fences[position.topic_partition].high_water_mark
+        return not is_below_mark and not self._by_topic[position.topic].is_warm_up(failed.record)
 
     def _dead_letter_message(self, failed: FailedRecord, topic_ids: Mapping[str, str]) -> Message:
         letter = dead_letter(
