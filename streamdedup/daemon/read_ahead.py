@@ -29,17 +29,17 @@ from streamdedup.position import Partition
 
 #: Longest time that a poll waits for records, in seconds.
 POLL_S = 0.5
-#: The same while the daemon waits for its first partitions: shorter polls finish joining the group sooner.
+#: Longest wait of a poll before the first assignment, in seconds: shorter polls finish joining the group sooner.
 JOINING_POLL_S = 0.1
 #: A batch with this many bytes of values is full. The size of a fetch limits a batch too, so a batch of large records
 #: never has the configured number of records.
 FULL_BYTES = 2**20
-#: Largest number of bytes of values in the batch at work, and in one that is prepared ahead: the memory holds both. Of
-#: a larger batch memory holds only one: it may have 32 MiB and one decompressed record batch of 64 MiB.
-MOST_BYTES = 32 * 2**20
+#: Most bytes of values in each of two batches that memory holds at once. A larger batch is alone in memory: it may have
+#: 32 MiB and one decompressed record batch of 64 MiB.
+MAX_BYTES = 32 * 2**20
 #: Limit on the characters of text that are prepared ahead; the loop prepares further chunks when it indexes the
 #: batch. A character takes at most eight bytes in shingles, and four in the encoded entries.
-MOST_CHARACTERS = 8 * 2**20
+MAX_CHARACTERS = 8 * 2**20
 #: Name of the thread.
 THREAD_NAME = "read-ahead"
 
@@ -74,7 +74,7 @@ class ReadAhead:
         #: Starts its thread with the first batch and keeps it: the loop would wait for the start of a new one.
         self._thread = ThreadPoolExecutor(1, THREAD_NAME)
 
-    def poll(self, source: Source, timeout_s: float = POLL_S) -> Batch:
+    def poll(self, source: Source, timeout_s: float) -> Batch:
         """Return the batch ahead; without one, poll for at most ``timeout_s``.
 
         An error of polling the batch ahead is raised here, after the commit of the current batch.
@@ -97,14 +97,14 @@ class ReadAhead:
         """
         if self._computation is not None:
             with self._timed("prepare"):
-                computed = self._computed()
-            # The fence of this batch may have another incarnation than the fence that was held at the poll.
+                computed = self._await_preparation()
+            # Not if an incarnation has changed since the poll: the batch of the thread then has other positions.
             if computed is not None and computed[0].batch == batch:
                 return computed
             computed = None  # no second batch in memory
         return self._processor.decode(batch), deque()
 
-    def _computed(self) -> tuple[DecodedBatch, deque[Chunk]] | None:
+    def _await_preparation(self) -> tuple[DecodedBatch, deque[Chunk]] | None:
         """Wait for the preparation ahead; None if the memory was too small for two batches, as one alone may fit."""
         computation, self._computation = self._computation, None
         assert computation is not None
@@ -113,7 +113,7 @@ class ReadAhead:
         except MemoryError:
             return None
         finally:
-            computation = None  # the error refers to this frame, and to the values that filled the memory
+            computation = None  # drops the error, whose frames have the values that filled the memory
 
     def may_read_ahead(self, source: Source, batch: Batch) -> bool:
         """Tell whether a batch is full, memory may hold another, and enough records for another full batch wait.
@@ -125,7 +125,7 @@ class ReadAhead:
             return False
         limit, size = self._slow_start.limit(), _bytes_of(batch)
         is_full = len(batch.records) >= limit or size >= FULL_BYTES
-        return is_full and size <= MOST_BYTES and sum(source.stats().lags.values()) >= limit
+        return is_full and size <= MAX_BYTES and sum(source.stats().lags.values()) >= limit
 
     def poll_ahead(self, source: Source) -> None:
         """Poll the next batch; the next ``poll`` raises an error of this poll, after the current batch is committed."""
@@ -138,7 +138,7 @@ class ReadAhead:
     def prepare_ahead(self) -> None:
         """Begin to prepare the batch ahead in the thread, if memory suffices and all of its partitions have a fence."""
         polled = self.batch_ahead()
-        if polled is None or _bytes_of(polled) > MOST_BYTES:
+        if polled is None or _bytes_of(polled) > MAX_BYTES:
             return
         fences = self._held_fences(polled.starts, polled.generation)
         # Positions are complete only with the incarnation of the topic, which is in the fence.
@@ -149,11 +149,10 @@ class ReadAhead:
                 self._computation = self._thread.submit(self._prepare, batch)
             except RuntimeError as error:  # the limit of threads is reached; the loop prepares the batch
                 log.info("thread_not_started", reason=str(error))
-                # This batch waits in the executor, which would prepare it with its next thread.
-                self._end_thread()
+                self._end_thread()  # the executor has queued the batch; a new one has not
 
     def _prepare(self, batch: Batch) -> tuple[DecodedBatch, deque[Chunk]]:
-        """Decode a batch, and prepare its chunks up to ``MOST_CHARACTERS``."""
+        """Decode a batch, and prepare its chunks up to ``MAX_CHARACTERS``."""
         with self._timed("ahead"):
             decoded, prepared = self._processor.decode(batch, is_ahead=True), deque[Chunk]()
             characters_count = 0
@@ -161,7 +160,7 @@ class ReadAhead:
                 prepared.append(self._processor.prepare(chunk, batch))
                 characters_count += sum(len(document.text) for document in chunk.documents)
                 # The next chunk may have CHUNK_CHARACTERS.
-                if characters_count > MOST_CHARACTERS - CHUNK_CHARACTERS or self._is_discarded.is_set():
+                if characters_count > MAX_CHARACTERS - CHUNK_CHARACTERS or self._is_discarded.is_set():
                     break
         return decoded, prepared
 

@@ -227,7 +227,7 @@ def of_bytes(count):
 
 
 def test_beside_a_batch_of_large_records_nothing_is_polled_ahead(monkeypatch):
-    monkeypatch.setattr(read_ahead, "MOST_BYTES", 100)
+    monkeypatch.setattr(read_ahead, "MAX_BYTES", 100)
     ahead, seen = an_ahead()
     read_on(ahead, source_of(FULL), of_bytes(101))
     assert seen.stages == []
@@ -241,12 +241,12 @@ def test_headers_count_as_bytes_of_a_batch():
 
 
 def test_a_batch_ahead_of_large_records_is_prepared_when_memory_holds_it_alone(monkeypatch):
-    monkeypatch.setattr(read_ahead, "MOST_BYTES", 100)
+    monkeypatch.setattr(read_ahead, "MAX_BYTES", 100)
     for count, stages_of in ((101, ["poll"]), (100, ["ahead", "poll", "prepare"])):
         ahead, seen = an_ahead()
         polled = of_bytes(count)
         read_on(ahead, source_of(polled), FULL)
-        assert ahead.poll(source_of(Batch())) is polled
+        assert ahead.poll(source_of(Batch()), 0.0) is polled
         ahead.take_prepared(polled)
         assert sorted(seen.stages) == stages_of
 
@@ -501,7 +501,7 @@ def test_the_preparation_of_a_chunk_that_was_indexed_is_not_kept(monkeypatch):
     monkeypatch.setattr(stages, "CHUNK_DOCUMENTS", 2)
     ahead, _ = an_ahead()
     read_on(ahead, source_of(FULL), FULL)
-    ahead.poll(source_of(FULL))
+    ahead.poll(source_of(FULL), 0.0)
     chunks, kept_counts = [], []
     for places in prepared_chunks(ahead, FULL):
         chunks.append(weakref.ref(places))
@@ -552,7 +552,7 @@ def test_a_batch_that_does_not_fit_in_memory_beside_another_is_prepared_alone():
 
     seen.prepare = prepare
     read_on(ahead, source_of(batch), FULL)
-    ahead.poll(source_of(batch))
+    ahead.poll(source_of(batch), 0.0)
     gc.disable()
     try:
         assert list(prepared_chunks(ahead, batch)) == [[Position(INPUT, 0, 0)]]
@@ -569,11 +569,11 @@ def test_without_another_thread_the_loop_prepares_the_batch(monkeypatch):
     with monkeypatch.context() as patch:
         patch.setattr(threading.Thread, "start", start)
         read_on(ahead, source_of(first), FULL)
-    assert ahead.poll(source_of(first)) is first
+    assert ahead.poll(source_of(first), 0.0) is first
     assert list(prepared_chunks(ahead, first)) == [[Position(INPUT, 0, 0)]]
     # With a thread again, the next batch is prepared ahead, and the first one is not prepared a second time.
     read_on(ahead, source_of(second), FULL)
-    assert ahead.poll(source_of(second)) is second
+    assert ahead.poll(source_of(second), 0.0) is second
     assert list(prepared_chunks(ahead, second)) == [[Position(INPUT, 0, 1)]]
     here = threading.get_ident()
     assert [thread == here for thread in seen.threads_of.values()] == [True, False]
@@ -585,7 +585,7 @@ def test_a_batch_of_a_partition_without_a_fence_is_polled_ahead_and_prepared_aft
     polled = a_batch(Position(INPUT, 0, 7), Position(INPUT, 1, 0))
     ahead, seen = an_ahead()
     read_on(ahead, source_of(polled), FULL)
-    assert ahead.poll(source_of(polled)) is polled
+    assert ahead.poll(source_of(polled), 0.0) is polled
     assert threads() == []
     batch = polled.in_incarnations({PARTITION: 0, Partition(INPUT, 1): 3})
     (chunk,) = prepared_chunks(ahead, batch)
@@ -597,18 +597,18 @@ def test_a_batch_of_a_partition_without_a_fence_is_polled_ahead_and_prepared_aft
 def test_a_batch_ahead_is_prepared_again_in_another_incarnation_of_the_topic():
     ahead, _ = an_ahead()
     read_on(ahead, source_of(FULL), FULL)
-    assert ahead.poll(source_of(FULL)) is FULL
+    assert ahead.poll(source_of(FULL), 0.0) is FULL
     (chunk,) = prepared_chunks(ahead, FULL.in_incarnations({PARTITION: 3}))
     assert {position.incarnation for position in chunk} == {3}
 
 
 def test_of_a_batch_ahead_only_so_much_text_is_prepared_ahead(monkeypatch):
-    monkeypatch.setattr(read_ahead, "MOST_CHARACTERS", 44)
+    monkeypatch.setattr(read_ahead, "MAX_CHARACTERS", 44)
     monkeypatch.setattr(read_ahead, "CHUNK_CHARACTERS", 22)
     monkeypatch.setattr(stages, "CHUNK_DOCUMENTS", 2)
     ahead, seen = an_ahead()
     read_on(ahead, source_of(FULL), FULL)
-    assert ahead.poll(source_of(FULL)) is FULL
+    assert ahead.poll(source_of(FULL), 0.0) is FULL
     chunks = prepared_chunks(ahead, FULL)
     first = next(chunks)
     assert sorted(seen.threads_of) == [0, 1, 2, 3]
