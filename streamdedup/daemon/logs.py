@@ -22,7 +22,7 @@ import threading
 import time
 from collections.abc import Callable, Mapping, MutableMapping, Sequence
 from datetime import UTC, datetime
-from typing import Any, Final, Literal, TextIO
+from typing import Any, Final, TextIO
 
 import structlog
 
@@ -59,9 +59,10 @@ _FIRST_FIELDS: Final = ("timestamp", "level", "event", "logger")
 
 
 class ClientRepeats(logging.Filter):
-    """Passes equal lines of clients once in ``REPEAT_S``, their ``_USELESS_LINES`` never, and all lines of others.
+    """Filters the lines of clients: equal lines pass once in ``REPEAT_S``, ``_USELESS_LINES`` never.
 
-    Two lines are equal if they have the same logger, level and unformatted message, apart from digits.
+    Two lines are equal if they have the same logger, level and unformatted message, apart from digits. Lines of other
+    loggers pass.
     """
 
     #: Drops all lines of clients. Set by a signal handler when the process stops: clients that are closed log errors
@@ -76,7 +77,10 @@ class ClientRepeats(logging.Filter):
         self._lines: dict[tuple[str, int, str], tuple[float, int]] = {}
 
     def filter(self, record: logging.LogRecord) -> bool:
-        """Tell whether a log record passes; set the attribute ``left_out`` if equal lines before were omitted."""
+        """Tell whether a log record passes; set its attribute ``left_out`` if equal lines before were omitted.
+
+        Errors of the network and of Kafka lose their traceback.
+        """
         if record.name.partition(".")[0] not in CLIENT_LEVELS:
             return True
         if self.is_stopping or _USELESS_LINES.match(str(record.msg)):
@@ -100,21 +104,16 @@ class ClientRepeats(logging.Filter):
 
 
 class _LogHandler(logging.StreamHandler[TextIO]):
-    """Handler of the configured log."""
+    """Handler of the configured log, which ``writes_json`` finds."""
 
     json_lines = False
 
 
-def configure(
-    level: Literal["debug", "info", "warning", "error"] = "info",
-    stream: TextIO | None = None,
-    fit: Callable[[str], str] = str,
-) -> None:
+def configure(level: str = "info", stream: TextIO | None = None, fit: Callable[[str], str] = str) -> None:
     """Configure all logging of the process and its libraries to one stream; a further call replaces the configuration.
 
-    A terminal gets lines for people, any other stream JSON lines.
-
-    The log has events from ``level`` on. ``fit`` breaks the lines of an event for the terminal; JSON lines stay whole.
+    The log has events from ``level`` on, a key of ``LEVELS``. ``stream`` is standard error by default: a terminal gets
+    lines for people, any other stream JSON lines. ``fit`` breaks the lines of an event for the terminal.
     """
     target = sys.stderr if stream is None else stream
     json_lines = not target.isatty()
