@@ -11,7 +11,7 @@ A topic that was created again is read from its oldest record: producers may sen
 
 import math
 from collections.abc import Callable, Collection, Iterable, Mapping
-from contextlib import AbstractContextManager, nullcontext
+from contextlib import AbstractContextManager
 
 import structlog
 
@@ -34,13 +34,13 @@ class WindowStart:
         self,
         pipelines: Mapping[str, Pipeline],
         held_fences: Callable[[Iterable[Partition], int], Mapping[Partition, Fence]],
-        asking_kafka: Callable[[], AbstractContextManager[None]] = nullcontext,
+        asking_kafka: Callable[[], AbstractContextManager[None]],
     ) -> None:
         self._pipelines = pipelines
         self._held_fences = held_fences
         self._asking_kafka = asking_kafka
-        #: Offsets that ``later_starts`` has returned. A batch from there on is taken, even if its first record is too
-        #: old by now: else a partition with steady traffic might never begin.
+        #: Offsets that ``later_starts`` has returned. A batch that begins there is accepted, although its first record
+        #: may be too old by now: else a partition with steady traffic might never begin.
         self._returned: dict[Partition, int] = {}
 
     def later_starts(self, batch: Batch, source: Source) -> dict[Partition, int]:
@@ -82,10 +82,9 @@ class WindowStart:
             return {}
         for record in batch.records:
             partition = record.position.topic_partition
-            if partition in since_ms and record.position.offset == batch.starts[partition]:
-                is_old = 0 <= record.timestamp_ms < since_ms[partition]  # negative: without a time
-                if not is_old:
-                    del since_ms[partition]
+            is_first = partition in since_ms and record.position.offset == batch.starts[partition]
+            if is_first and not 0 <= record.timestamp_ms < since_ms[partition]:  # young, or without a time (negative)
+                del since_ms[partition]
         return since_ms
 
     def _is_recreated(self, topic: str, batch: Batch, source: Source) -> bool:
@@ -96,7 +95,8 @@ class WindowStart:
             if state.high_water_mark is None:
                 continue  # the index has never seen the partition
             in_kafka = BrokerState(batch.topic_ids.get(topic, ""), source.end(partition))
-            # A takeover that counted an incarnation stored the mark of the new topic: `is_recreated` would miss it.
+            # Above 0 the topic was created again before: the index already has the mark of the new topic, which
+            # `is_recreated` compares.
             if state.incarnation > 0 or is_recreated(state.high_water_mark, state.topic_id, in_kafka):
                 return True
         return False
