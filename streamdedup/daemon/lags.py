@@ -50,15 +50,20 @@ class Lags:
         """Forget the ends of ``refresh``: a topic that was created again may have lower ends."""
         self._requested_ends = {}
 
-    def refresh(self, source: Source) -> None:
-        """Ask for the ends, at most every ``REFRESH_S``, and show the lags: without polls no ends arrive."""
+    def refresh(self, source: Source) -> bool:
+        """Ask for the ends if ``REFRESH_S`` have passed, and show the lags: without polls no ends arrive.
+
+        Returns whether it was time to ask.
+        """
         now_s = self._monotonic()
-        if now_s - self._asked_at_s >= REFRESH_S:
-            self._asked_at_s = now_s
-            with suppress(StreamdedupError):  # the next poll raises an error that waiting does not cure
-                source.request_ends()
-                self._requested_ends = {partition: source.end(partition) for partition in source.assigned()}
-                self._show(source, is_current=True)
+        if now_s - self._asked_at_s < REFRESH_S:
+            return False
+        self._asked_at_s = now_s
+        with suppress(StreamdedupError):  # the next poll raises an error that waiting does not cure
+            source.request_ends()
+            self._requested_ends = {partition: source.end(partition) for partition in source.assigned()}
+            self._show(source, is_current=True)
+        return True
 
     def _show(self, source: Source, *, is_current: bool) -> None:
         """Show the lags, and if ends have arrived (``is_current``) the present as their time."""

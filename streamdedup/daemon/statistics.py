@@ -152,10 +152,12 @@ class Statistics:
         self._log_summary()
 
     def observe_wait(self, source: Source | None) -> None:
-        """Show numbers of ``source`` (None during a wait for Kafka); log the summary when it is due."""
-        if source is not None:
+        """Show numbers of ``source`` every ``REFRESH_S`` (``lags``), because a rebuild calls this for each record.
+
+        ``source`` is None during a wait for Kafka. Log the summary when it is due.
+        """
+        if source is not None and self.lags.refresh(source):
             self._observe_membership(source)
-            self.lags.refresh(source)
         self._log_summary()
 
     def _observe_membership(self, source: Source) -> None:

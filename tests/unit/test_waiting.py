@@ -245,6 +245,17 @@ def test_a_daemon_that_rebuilds_its_index_shows_what_comes_in(world):
     assert seen == [("the index", 7)]
 
 
+def test_a_rebuild_asks_the_source_for_its_numbers_at_intervals_and_not_for_each_record(world, daemon):
+    world.turn(daemon)
+    stats, asked_at = daemon.source.stats, []
+    daemon.source.stats = lambda: asked_at.append(CLOCK.now_s) or stats()
+    CLOCK.now_s += REFRESH_S
+    for _ in range(2 * 10):
+        daemon.loop._rebuild_step()
+        CLOCK.now_s += REFRESH_S / 10
+    assert len(set(asked_at)) == 2
+
+
 def test_a_fetch_that_takes_longer_than_a_poll_for_partitions_does_not_end_the_wait_for_the_store(world, daemon):
     poll = daemon.source.poll
 
