@@ -17,8 +17,9 @@ The class of an error (``errors``) decides the reaction:
 - ``DeadLetterBurst``: undo the batch; publish nothing further, and keep the partitions until a restart.
 - ``BrokerSilent``: Kafka does not answer outside a transaction. Undo the batch and keep the clients; new ones would
   wait for the end of the old session.
-- ``BrokerUnavailable``, ``MembershipEnded``, ``ProducerFenced``: the batch may be committed or not, so no rewind is
-  safe. Open new clients, which read from the committed offset. A second ``ProducerFenced`` within a minute ends.
+- ``BrokerUnavailable``, ``MembershipEnded``, ``GroupHasOtherIndex``, ``ProducerFenced``: the batch may be committed or
+  not, so no rewind is safe. Open new clients, which read from the committed offset. A second ``ProducerFenced`` within
+  a minute ends.
 - ``Rejoin``: an index may have gone back in time, a rebuild begins, or a topic was created again. Open new clients: the
   group begins a new generation, and Kafka refuses to commit batches that daemons indexed in the old one.
 - ``FatalError``: end.
@@ -68,7 +69,7 @@ from streamdedup.kafka.protocols import Batch, Message, Sink, Source, Transport
 from streamdedup.position import Partition
 
 #: What the loop awaits after an error that closes the clients although Kafka answers.
-_AWAITED = {Rejoin: Awaited.PARTITIONS, GroupHasOtherIndex: Awaited.GROUP}
+_AWAITED: Mapping[type[Exception], Awaited] = {Rejoin: Awaited.PARTITIONS, GroupHasOtherIndex: Awaited.GROUP}
 
 log = structlog.get_logger("streamdedup.loop")  # one name for all modules of the loop, shown in each log line
 
@@ -141,8 +142,8 @@ class Loop:
                 with suppress(StoreUnavailable, StoreMisconfigured):  # a restart would publish the dead letters
                     self._statistics.observe_indexes()
                 return
-            # Short polls finish joining the group sooner. With partitions, a short poll may end before the fetch of the
-            # batch that was undone: the turn would count as a success, and end the wait for the store.
+            # Short polls finish joining the group sooner. Once partitions are assigned, a short poll may return nothing
+            # while the undone batch is fetched again, and an empty turn would end the wait for the store.
             is_joining = self.readiness.awaited is not None and not source.assigned()
             batch = self._reader.poll(source, JOINING_POLL_S if is_joining else POLL_S)
             # Asks the indexes at intervals, also in an idle daemon, and raises if they do not answer.
@@ -191,8 +192,8 @@ class Loop:
         """
         if self._skip_to_window(batch, source):
             return
-        batch, fences = self._take_over(batch, source)
-        decoded, prepared = self._reader.take_prepared(batch)  # `index` prepares the other chunks
+        batch, fences = self._take_over(batch, source)  # 1
+        decoded, prepared = self._reader.take_prepared(batch)  # 2, of the first chunks
         # In a backlog this thread polls the next batch, and a second thread prepares it.
         if self._reader.may_read_ahead(source, batch):
             self._reader.poll_ahead(source)
@@ -202,15 +203,15 @@ class Loop:
                 self._undo(batch)
                 return
             self._reader.prepare_ahead()
-        # Too many dead letters end the batch (``DeadLetterBurst``), if possible before anything is written: corrected
-        # settings may give other texts to its records.
+        # Raises `DeadLetterBurst`, if possible before anything is written: with corrected settings the records may have
+        # other texts.
         self._publisher.checked_dead_letters(batch, decoded.failures, fences)
-        result = self._processor.index(decoded, prepared, fences)
+        result = self._processor.index(decoded, prepared, fences)  # 2, of the other chunks, and 3
         dead_letters = self._publisher.checked_dead_letters(batch, result.failures, fences)
         messages = self._publisher.messages(result, dead_letters)
-        attempt_id = self._announce(batch, fences, source)
-        self._publish(batch, messages, attempt_id, sink)
-        self._finish(batch, fences, result, dead_letters)
+        attempt_id = self._announce(batch, fences, source)  # 4
+        self._publish(batch, messages, attempt_id, sink)  # 5
+        self._finish(batch, fences, result, dead_letters)  # 6
         self._statistics.lags.forget_ends()
         self._statistics.lags.observe(source, self._reader.batch_ahead())
 
@@ -231,8 +232,8 @@ class Loop:
     def _announce(self, batch: Batch, fences: Mapping[Partition, Fence], source: Source) -> str:
         """Store the attempt id in every slot of the index, now that the batch is completely written; return the id.
 
-        The commit carries the same id. Raises ``Rejoin`` if the index lacks a committed id: it has gone back in time.
-        Also if a connection to the store was opened during the batch: the server may have forgotten a part of it.
+        The commit carries the same id. Raises ``Rejoin`` if the index lacks a committed id, because it has gone back in
+        time, or if a connection to the store was opened during the batch: the server may have forgotten a part of it.
         """
         with self._statistics.timed("index"):
             attempt_id = self._ownership.announce(fences, batch.starts)
@@ -283,8 +284,8 @@ class Loop:
         """Reset the retry delay after a turn without an error; end the wait of a member, else wait for partitions."""
         self.readiness.forget_failures()
         is_member = bool(batch) or source.generation() is not None  # during a rebalance polls return nothing
-        # A group may have more members than partitions. Their client tells nothing of an empty assignment, and a new
-        # member has one until others have given partitions away.
+        # A member without partitions is at work if it was assigned some before (`rebalances_count`), or is a spare. The
+        # client does not report an empty assignment, which a new member has until others give partitions away.
         if is_member and (source.assigned() or source.stats().rebalances_count or self.readiness.is_spare()):
             if self.readiness.awaited is not None:
                 log.info("at_work", partitions=sorted(str(partition) for partition in source.assigned()))
@@ -308,7 +309,7 @@ class Loop:
 
     def _replace_clients(self, error: BrokerUnavailable | ProducerFenced | Rejoin) -> None:
         """Close the clients and wait; the next turn opens new ones."""
-        awaited = next((awaited for kind, awaited in _AWAITED.items() if isinstance(error, kind)), Awaited.KAFKA)
+        awaited = _AWAITED.get(type(error), Awaited.KAFKA)
         self.readiness.set_awaited(awaited)  # before closing, which takes seconds
         # Raises if another process has replaced this one under the same static membership: new clients would evict it.
         self._clients.confirm_membership()
@@ -359,7 +360,7 @@ class Loop:
         self._statistics.halted()
 
     def _rebuild_step(self) -> None:
-        """Do the ``tick`` of ``Recovery``: show the wait for the index, and end the rebuild when asked to stop."""
+        """The ``tick`` of ``Recovery``: show the wait for the index, and end the rebuild when asked to stop."""
         self._tick()
         self.readiness.set_awaited(Awaited.INDEX)
         self._statistics.observe_wait(self._clients.source)
