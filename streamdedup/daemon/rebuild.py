@@ -1,7 +1,8 @@
 """Rebuilds a lost index, or fills the gap of an index that has gone back: replays committed records, publishes nothing.
 
-Called by ``recovery`` (policy ``rebuild``) and ``cli.index``: ``begin`` for each profile, then ``rebuild``. ``index
-prepare`` builds an index beside daemons at work: it skips step 2, and passes generation 0.
+Called by ``recovery`` (policy ``rebuild``) and ``cli.index``: ``begin`` for each profile, then ``rebuild``, with a tick
+from ``keeping_membership``. ``cli.checks`` calls ``fillable_gaps``. ``index prepare`` builds an index beside daemons at
+work: it skips step 2, and passes generation 0.
 
 Until a rebuild ends no daemon takes over a partition: a document that is compared with half of an index would never
 find its pairs with the other half. A lost index is built anew as a staging index (``index.staging``), which no daemon
@@ -29,7 +30,6 @@ from typing import NamedTuple
 from streamdedup import clock
 from streamdedup.daemon.losses import Gap, Loss, is_lost_as_a_whole
 from streamdedup.daemon.rebuild_run import Progress, RebuildRun, RebuildTarget
-from streamdedup.errors import StoreUnavailable
 from streamdedup.kafka.protocols import CommittedOffset, History, Source
 from streamdedup.position import Partition
 
@@ -51,13 +51,6 @@ class _Begun:
     gaps: Mapping[Partition, Gap] | None
     connections_count: int
     kind: str
-
-    def check_connections(self) -> None:
-        """Raise ``StoreUnavailable`` if a server may have gone back since: a part of the deletion may be undone."""
-        if self.target.pipeline.index.count_connections() != self.connections_count:
-            raise StoreUnavailable(
-                "a connection to the store was lost since the rebuild began; acknowledged writes may be lost with it"
-            )
 
 
 class Rebuilt(NamedTuple):
@@ -146,23 +139,31 @@ class Rebuilder:
         target = replace(begun.target, topics=[topic for topic in begun.target.topics if topic not in missing_topics])
         step = self._extending_leases(tick, target)
         try:
-            begun.check_connections()
-            run = RebuildRun(target, begun.gaps, self._history, committed_offsets, generation, step, progress)
+            run = RebuildRun(
+                target,
+                begun.gaps,
+                self._history,
+                committed_offsets,
+                generation,
+                step,
+                progress,
+                begun.connections_count,
+            )
             count = run.run(self._duplicates_topic, self._now_ms())
         except BaseException:
             target.staging.abandon()
             raise
         return Rebuilt(count, "lost" if run.is_whole else begun.kind)
 
-    def _extending_leases(self, tick: Callable[[], None], running: RebuildTarget) -> Callable[[], None]:
-        """Return a tick that also extends the leases of the running rebuild, and of those that wait for their turn.
+    def _extending_leases(self, tick: Callable[[], None], target: RebuildTarget) -> Callable[[], None]:
+        """Return a tick that also extends the lease on ``target``, and those of the rebuilds that wait for their turn.
 
         The tick asks all servers too: a server may close idle connections, and a closed connection counts as lost.
         """
 
         def extend() -> None:
-            running.pipeline.index.ping()
-            running.staging.extend_lease()
+            target.pipeline.index.ping()
+            target.staging.extend_lease()
             for begun in self._begun.values():
                 begun.target.staging.extend_lease()
 

@@ -71,6 +71,7 @@ class RebuildRun:
 
     ``gaps`` has the gap to fill by partition; None to rebuild the whole index. ``committed_offsets`` are those in all
     topics. ``generation`` is that of the group, 0 while daemons go on (``index prepare``). ``tick`` extends the lease.
+    ``connections_count``: connections to the store that were opened before the rebuild began.
     """
 
     def __init__(
@@ -82,6 +83,7 @@ class RebuildRun:
         generation: int,
         tick: Callable[[], None],
         progress: Progress,
+        connections_count: int,
     ) -> None:
         #: Whether the whole index is rebuilt, also because gaps were given up.
         self.is_whole = gaps is None
@@ -114,11 +116,12 @@ class RebuildRun:
         pipelines = dict.fromkeys(target.topics, target.pipeline)
         self._processor = BatchProcessor(pipelines, lambda _stage: nullcontext(), tick)
         self._progress = progress
-        self._connections_count = self._pipeline.index.count_connections()
+        self._connections_count = connections_count
         self._began_at_s = time.monotonic()
 
     def run(self, duplicates_topic: str, now_ms: int) -> int:
         """Take steps 3 to 5; return the number of replayed records."""
+        self._check_connections()
         self._staging.extend_lease()  # raises if another process has taken the rebuild over
         # 3. Fence and replay.
         fences = self._fence_committed()
@@ -186,9 +189,10 @@ class RebuildRun:
                 self._pipeline.index.announce(attempt_id, [fences[partition]], starts, committed_id=committed_id)
 
     def _check_connections(self) -> None:
+        """Raise ``StoreUnavailable`` if a server may have gone back: a part of the deletion or replay may be undone."""
         if self._pipeline.index.count_connections() != self._connections_count:
             raise StoreUnavailable(
-                "a connection to the store was lost during the rebuild; acknowledged writes may be lost with it"
+                "a connection to the store was lost since the rebuild began; acknowledged writes may be lost with it"
             )
 
     def _window(self, now_ms: int) -> Mapping[Partition, int | None]:

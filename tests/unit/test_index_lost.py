@@ -1308,7 +1308,7 @@ def test_before_a_gap_is_filled_batches_in_progress_without_a_commit_are_refused
     history = SimpleNamespace(progress=lambda *_: {partition: None, Partition("articles", 2): None})
     pipeline = SimpleNamespace(name="articles", index=index)
     target = RebuildTarget(None, pipeline, ["articles"], None, None)
-    run = RebuildRun(target, {}, history, {}, 2, lambda: None, lambda *_: None)
+    run = RebuildRun(target, {}, history, {}, 2, lambda: None, lambda *_: None, 0)
     fences = run._fence_uncommitted({})
     with pytest.raises(BatchRefused):
         index.finish({}, [], [in_progress])
@@ -1348,7 +1348,7 @@ def test_fences_progress_and_incarnations_are_steps_of_a_rebuild(monkeypatch):
         step()
         return len(steps)
 
-    run = RebuildRun(target, None, MemoryHistory(world.broker), committed_offsets, 2, lambda: steps.append(1), print)
+    run = RebuildRun(target, None, MemoryHistory(world.broker), committed_offsets, 2, lambda: steps.append(1), print, 0)
     fences = run._fence_committed()
     seeds = Seeds(pipeline, list(fences.values()), None)
     seeds._incarnations = dict.fromkeys(range(3), (0, "00"))
@@ -1365,7 +1365,7 @@ def test_a_rebuild_announces_its_lineage_also_where_an_operator_has_set_the_offs
     index, partition = MemoryIndex(), Partition("articles", 0)
     index.open({})
     target = RebuildTarget(None, SimpleNamespace(name="articles", index=index), ["articles"], None, None)
-    run = RebuildRun(target, None, None, {partition: CommittedOffset(9)}, 2, lambda: None, lambda *_: None)
+    run = RebuildRun(target, None, None, {partition: CommittedOffset(9)}, 2, lambda: None, lambda *_: None, 0)
     run._announce(run._fence_committed(), 6_000)
     assert lineage_of(index.partition_states([partition])[partition].announced) == 6_000
 
@@ -1407,7 +1407,7 @@ def test_attempts_after_a_filled_gap_are_later_than_those_of_all_slots():
     )
     target = RebuildTarget(None, SimpleNamespace(name="articles", index=index), [INPUT], None, None)
     committed_offsets = {partition: CommittedOffset(9, committed)}
-    run = RebuildRun(target, {partition: Gap(3, 1)}, None, committed_offsets, 2, lambda: None, lambda *_: None)
+    run = RebuildRun(target, {partition: Gap(3, 1)}, None, committed_offsets, 2, lambda: None, lambda *_: None, 0)
     run._announce(run._fence_committed(), 6_000)
     assert announced[0] > latest
 
@@ -1417,7 +1417,7 @@ def test_alerts_are_read_from_the_earliest_record_of_all_polls_of_a_gap(monkeypa
     index.open(FINGERPRINT)
     pipeline = SimpleNamespace(name="articles", index=index, max_start_age_ms=None)
     target = RebuildTarget(None, pipeline, [INPUT], None, None)
-    run = RebuildRun(target, {partition: Gap(0, 50)}, None, {}, 2, lambda: None, lambda *_: None)
+    run = RebuildRun(target, {partition: Gap(0, 50)}, None, {}, 2, lambda: None, lambda *_: None, 0)
     polls = [Batch((Record(Position(INPUT, 0, at), time_ms, None, b""),)) for at, time_ms in enumerate((30, 20, 40))]
     monkeypatch.setattr(run, "_gap_batches", lambda: iter(polls))
     monkeypatch.setattr(run, "_positions", lambda batch: {batch.records[0].position.offset: batch.records[0].position})
@@ -1435,7 +1435,7 @@ def test_alerts_are_read_from_an_hour_before_a_gap_and_count_for_one_lifetime(mo
     hour_ms, seeds, since = 3_600_000, [], []
     index = SimpleNamespace(count_connections=lambda: 1)
     target = RebuildTarget(None, SimpleNamespace(name="articles", index=index), [INPUT], 1_000, 4_000)
-    run = RebuildRun(target, {Partition(INPUT, 0): Gap(0, 5 * hour_ms)}, None, {}, 2, lambda: None, lambda *_: None)
+    run = RebuildRun(target, {Partition(INPUT, 0): Gap(0, 5 * hour_ms)}, None, {}, 2, lambda: None, lambda *_: None, 0)
     monkeypatch.setattr(run, "_batches", lambda _topics, since_ms, ends: since.append(since_ms) or ())
     monkeypatch.setattr(rebuild_run, "Seeds", lambda *arguments: seeds.append(arguments) or SimpleNamespace())
     monkeypatch.setattr(run, "_write", lambda *_: None)
@@ -1453,7 +1453,7 @@ def test_an_index_that_goes_back_again_while_a_gap_is_filled_does_not_count_as_f
     index.announce(ids[2], [index.fence(partition, 1, 3)], {partition: 3})
     target = RebuildTarget(None, SimpleNamespace(name="articles", index=index), ["articles"], None, None)
     committed_offsets = {partition: CommittedOffset(9, ids[3])}
-    run = RebuildRun(target, {partition: Gap(3, 1)}, None, committed_offsets, 2, lambda: None, lambda *_: None)
+    run = RebuildRun(target, {partition: Gap(3, 1)}, None, committed_offsets, 2, lambda: None, lambda *_: None, 0)
     fences = run._fence_committed()
     index._announced |= earlier
     with pytest.raises(IndexLost, match="earlier time"):
