@@ -32,6 +32,9 @@ from streamdedup.position import Partition
 #: the calls of the daemon (rule 10).
 _COMPARE_S = 10.0
 
+#: Returns the committed offsets of all partitions.
+_AllOffsets = Callable[[], Mapping[Partition, CommittedOffset]]
+
 log = structlog.get_logger("streamdedup.loop")  # one name for all modules of the loop, shown in each log line
 
 
@@ -87,12 +90,10 @@ class PartitionOwnership:
             # A start below the last commit of this process needs a new fence: the topic was created again.
             if not self._is_held(partition, batch.generation) or start < self._ends.get(partition, 0)
         ]
-        all_committed_offsets = cache(lambda: source.committed_offsets(stable=False))  # one request for all partitions
+        all_offsets = cache(lambda: source.committed_offsets(stable=False))  # one request for all partitions
         for partition in unfenced:
-            topic_id = batch.topic_ids.get(partition.topic, "")
-            self._fences[partition] = self._fence(
-                partition, batch.generation, starts[partition], source, topic_id, all_committed_offsets
-            )
+            start, topic_id = starts[partition], batch.topic_ids.get(partition.topic, "")
+            self._fences[partition] = self._fence(partition, batch.generation, start, source, topic_id, all_offsets)
         for pipeline, _ in self._by_pipeline(unfenced):
             require_index(pipeline)
         return {partition: self._fences[partition] for partition in starts}
@@ -106,19 +107,10 @@ class PartitionOwnership:
         return fence is not None and fence.generation == generation
 
     def _fence(
-        self,
-        partition: Partition,
-        generation: int,
-        start: int,
-        source: Source,
-        topic_id: str,
-        all_committed_offsets: Callable[[], Mapping[Partition, CommittedOffset]] = dict,
+        self, partition: Partition, generation: int, start: int, source: Source, topic_id: str, all_offsets: _AllOffsets
     ) -> Fence:
-        """Fence a partition from ``start`` on; raise ``IndexLost`` if the index lacks its committed offset.
-
-        ``all_committed_offsets`` is called for a partition without a commit, and returns those of all partitions.
-        """
-        in_group, in_kafka = self._state_in_kafka(partition, source, topic_id, all_committed_offsets)
+        """Fence a partition from ``start`` on; raise ``IndexLost`` if the index lacks its committed offset."""
+        in_group, in_kafka = self._state_in_kafka(partition, source, topic_id, all_offsets)
         committed_offset = _of_present_topic(in_group, in_kafka)
         index = self._pipelines[partition.topic].index
         in_index = index.partition_states([partition])[partition]
@@ -140,17 +132,13 @@ class PartitionOwnership:
         return replace(fence, has_commit=committed_offset is not None)
 
     def _state_in_kafka(
-        self,
-        partition: Partition,
-        source: Source,
-        topic_id: str,
-        all_committed_offsets: Callable[[], Mapping[Partition, CommittedOffset]],
+        self, partition: Partition, source: Source, topic_id: str, all_offsets: _AllOffsets
     ) -> tuple[CommittedOffset | None, BrokerState]:
         """Return the committed offset of a partition, None without one, and the state of the partition in Kafka."""
         with self._asking_kafka():
             committed_offset = source.committed_offset(partition)
             # For a partition without a commit, a new index continues the incarnations of the topic's other partitions.
-            others = all_committed_offsets() if committed_offset is None else {}
+            others = all_offsets() if committed_offset is None else {}
         incarnations = (offset.incarnation for other, offset in others.items() if other.topic == partition.topic)
         return committed_offset, BrokerState(topic_id, source.end(partition), max(incarnations, default=0))
 
@@ -250,7 +238,7 @@ class PartitionOwnership:
         for partition, committed_offset in behind:
             offset, end = committed_offset.offset, source.end(partition)
             if end is None or end >= offset:  # else the topic has lost its end, and new records come below
-                self._fence(partition, generation, offset, source, committed_offset.topic_id)
+                self._fence(partition, generation, offset, source, committed_offset.topic_id, all_offsets=dict)
 
     def accept_losses(self, losses: Sequence[Loss], generation: int) -> None:
         """Fence the partitions and make the committed attempts known, as if the index had the lost documents."""
@@ -282,9 +270,8 @@ def _of_present_topic(committed_offset: CommittedOffset | None, in_kafka: Broker
 
     Where topic ids are known, ``source`` compares them.
     """
-    if committed_offset is None or in_kafka.topic_id or in_kafka.end is None:
-        return committed_offset
-    return committed_offset if committed_offset.offset <= in_kafka.end else None
+    is_beyond = committed_offset is not None and in_kafka.end is not None and committed_offset.offset > in_kafka.end
+    return None if is_beyond and not in_kafka.topic_id else committed_offset
 
 
 def _is_behind(state: PartitionState, committed_offset: CommittedOffset) -> bool:

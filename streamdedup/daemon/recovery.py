@@ -101,9 +101,8 @@ class Recovery:
         generation = source.generation()
         if generation is None:
             return False  # no partitions are assigned
+        # Counts before the first call to an index, so that a connection opened by this check causes another check.
         self._check_connections()
-        # Counted before the first call to an index: a connection that this check opens causes another check.
-        self._connection_counts = self._connection_counts_now()
         self._compare_parameters(generation)
         losses = self._check_if_due(source)
         if losses:
@@ -114,9 +113,6 @@ class Recovery:
         self._write_found_loss = False
         return bool(losses)
 
-    def _connection_counts_now(self) -> tuple[int, ...]:
-        return tuple(pipeline.index.count_connections() for pipeline in self._by_name.values())
-
     def _check_connections(self) -> None:
         """Raise ``Rejoin`` if a connection to an index was opened since the last check.
 
@@ -124,7 +120,9 @@ class Recovery:
         documents of other daemons. When the group is joined anew, Kafka refuses the batches that other daemons indexed
         before the restart, and the indexes are checked again.
         """
-        if self._connection_counts is not None and self._connection_counts_now() != self._connection_counts:
+        counts = tuple(pipeline.index.count_connections() for pipeline in self._by_name.values())
+        earlier, self._connection_counts = self._connection_counts, counts
+        if earlier not in {None, counts}:
             self._connection_counts = None
             raise Rejoin("a connection to the store was lost: the group is joined anew, and the index is checked")
 
@@ -157,11 +155,10 @@ class Recovery:
     def _recover(self, losses: Sequence[Loss], source: Source, generation: int) -> None:
         """React to losses by the policy; a rebuild needs two turns, with a new generation in between."""
         is_rebuild = self._policy == "rebuild"
-        by_profile = self._by_profile(losses)
-        names = sorted(by_profile)
+        names = sorted({self._by_topic[loss.partition.topic].name for loss in losses})
         for name in names:
             # A new index, as of `index prepare`, is not lost: a rebuild completes it.
-            if not (is_rebuild and all(loss.is_switch for loss in by_profile[name])):
+            if not (is_rebuild and all(loss.is_switch for loss in self._of_profile(name, losses))):
                 self._on_lost(name)
             # Raises if another process rebuilds the index, or has rebuilt it with other parameters.
             self._open(name, create=False)
@@ -179,11 +176,8 @@ class Recovery:
             self._open(name, create=True)
         self._ownership.accept_losses(losses, generation)
 
-    def _by_profile(self, losses: Iterable[Loss]) -> dict[str, list[Loss]]:
-        groups: dict[str, list[Loss]] = {}
-        for loss in losses:
-            groups.setdefault(self._by_topic[loss.partition.topic].name, []).append(loss)
-        return groups
+    def _of_profile(self, name: str, losses: Iterable[Loss]) -> list[Loss]:
+        return [loss for loss in losses if self._by_topic[loss.partition.topic].name == name]
 
     def _begin_rebuilds(self, names: Sequence[str], source: Source) -> bool:
         """Begin the rebuilds that this daemon has not begun; tell whether it has begun any."""
@@ -201,7 +195,7 @@ class Recovery:
         return bool(begun)
 
     def _losses_of(self, name: str, source: Source) -> list[Loss]:
-        return self._by_profile(self._ownership.check_for_losses(source)).get(name, [])
+        return self._of_profile(name, self._ownership.check_for_losses(source))
 
     def _rebuild(self, names: Sequence[str], source: Source, generation: int) -> None:
         """Complete the rebuilds that this daemon began before the present generation; if one fails, drop the others."""
