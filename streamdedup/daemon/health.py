@@ -21,15 +21,11 @@ Probe = Callable[[], str | None]
 #: Returns status, content type and body of an answer.
 _Route = Callable[[], tuple[int, str, bytes]]
 
-#: Time within which a client must send a further part of its request, in seconds.
-_REQUEST_TIMEOUT_S = 10
 #: Interval at which the server checks for its end, and calls ``ready``, in seconds.
 _INTERVAL_S = 0.1
 #: Connections that are open at once; a further one ends the oldest. Each has a thread and a descriptor, of which a
 #: process usually has 1,024. A client that sends a byte now and then would keep both.
 _MAX_CONNECTIONS = 128
-#: Connections that may wait to be accepted.
-_WAITING_CONNECTIONS = 128
 
 
 class HealthServer:
@@ -58,7 +54,7 @@ class HealthServer:
 class _ProbeServer(ThreadingHTTPServer):
     """Answers several requests at once, over IPv4 or IPv6."""
 
-    request_queue_size = _WAITING_CONNECTIONS
+    request_queue_size = 128  # connections that may wait to be accepted
 
     def __init__(self, host: str, port: int, handler: Callable[..., BaseHTTPRequestHandler], ready: Probe) -> None:
         self._ready = ready
@@ -103,7 +99,7 @@ def _probe_route(probe: Probe) -> _Route:
 class _ProbeHandler(BaseHTTPRequestHandler):
     """Answers GET and HEAD requests."""
 
-    timeout = _REQUEST_TIMEOUT_S
+    timeout = 10  # seconds within which a client must send a further part of its request
     server_version = "streamdedup"
     sys_version = ""  # no version of Python in the header Server
 

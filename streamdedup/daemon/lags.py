@@ -51,10 +51,7 @@ class Lags:
         self._requested_ends = {}
 
     def refresh(self, source: Source) -> bool:
-        """Ask for the ends if ``REFRESH_S`` have passed, and show the lags: without polls no ends arrive.
-
-        Returns whether it was time to ask.
-        """
+        """Ask for the ends and show the lags, as no polls bring ends; return whether ``REFRESH_S`` have passed."""
         now_s = self._monotonic()
         if now_s - self._asked_at_s < REFRESH_S:
             return False

@@ -9,6 +9,7 @@ the servers and events for which the daemon waits, in metrics, log and readiness
 import math
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from enum import StrEnum
+from functools import partial
 from threading import Lock
 from typing import get_args
 
@@ -414,22 +415,16 @@ class Metrics(MetricSet):
 
     def connect_readiness(self, waiting_for: Callable[[], Awaited | None], is_ready: Callable[[], bool]) -> None:
         """Read ``ready`` and ``waiting`` from these functions at each scrape."""
-
-        def is_awaited(awaited: Awaited) -> Callable[[], float]:
-            return lambda: float(waiting_for() == awaited)
-
         self.ready.set_function(is_ready)
         for awaited in Awaited:
-            self.waiting.labels(awaited.name.lower()).set_function(is_awaited(awaited))
+            self.waiting.labels(awaited.name.lower()).set_function(
+                partial(lambda awaited: waiting_for() is awaited, awaited)
+            )
 
     def connect_missing_topics(self, topics: Iterable[str], missing: Callable[[], frozenset[str]]) -> None:
         """Read ``topic_missing`` from ``missing`` at each scrape, for all input topics."""
-
-        def is_missing(topic: str) -> Callable[[], float]:
-            return lambda: float(topic in missing())
-
         for topic in topics:
-            self.topic_missing.labels(topic).set_function(is_missing(topic))
+            self.topic_missing.labels(topic).set_function(partial(lambda topic: topic in missing(), topic))
 
 
 def _create_series(owner: str, families: Iterable[tuple[Counter, Iterable[str]]]) -> None:

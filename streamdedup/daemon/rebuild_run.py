@@ -19,12 +19,7 @@ from streamdedup.daemon.attempts import AttemptIds, attempt_id_of, attempt_ms
 from streamdedup.daemon.batch import BatchProcessor, FailedRecord, Pipeline
 from streamdedup.daemon.losses import Gap
 from streamdedup.daemon.rebuild_seeds import OFFSETS_IN_PROGRESS, Seeds
-from streamdedup.daemon.rebuild_window import (
-    WindowFilter,
-    not_before,
-    rebuild_window,
-    with_credible_times,
-)
+from streamdedup.daemon.rebuild_window import WindowFilter, not_before, rebuild_window, with_credible_times
 from streamdedup.detection.model import document_number
 from streamdedup.errors import DecodeError, RegistryMisconfigured, StoreUnavailable
 from streamdedup.index.documents import PendingMatches
