@@ -195,7 +195,7 @@ class PartitionOwnership:
     def is_check_due(self, source: Source) -> bool:
         """Tell whether ``check_for_losses`` is to be called; forget the comparison of revoked partitions.
 
-        This is so after ``forget_fences``, after an assignment of further partitions, for the first batch after a
+        A check is due after ``forget_fences``, after an assignment of further partitions, for the first batch after a
         pause, and else every ``_COMPARE_S``.
         """
         assigned = source.assigned()
