@@ -353,7 +353,7 @@ def drop_parked(consumer: Any) -> None:
 def known_partitions(consumer: Any, topic: str) -> set[int]:
     """Return the partition numbers of a topic in the client's metadata.
 
-    ``KafkaConsumer.partitions_for_topic`` asks Kafka where they lack the topic, waits without a limit, and raises.
+    ``KafkaConsumer.partitions_for_topic`` asks Kafka where they lack the topic, and waits without a limit.
 
     Test: ``test_a_member_knows_of_the_partitions_of_others_too``.
     """

@@ -20,6 +20,7 @@ from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import replace
+from functools import partial
 from typing import Any, Literal, Self
 
 from kafka import KafkaConsumer
@@ -30,7 +31,14 @@ from streamdedup.errors import BrokerUnavailable, DecodeError, StreamdedupError
 from streamdedup.kafka import compat
 from streamdedup.kafka.admin import latest_offsets, may_be_compacted, require_topics
 from streamdedup.kafka.consumer import RETRY_PAUSE_S, unpack
-from streamdedup.kafka.errors import CLIENT_ERRORS, cap_client_logging, close_quietly, is_retriable, translated
+from streamdedup.kafka.errors import (
+    CLIENT_ERRORS,
+    call_within,
+    cap_client_logging,
+    close_quietly,
+    is_retriable,
+    translated,
+)
 from streamdedup.kafka.options import KafkaOptions
 from streamdedup.kafka.protocols import Batch, ReadProgress, Record
 from streamdedup.position import Partition, Position
@@ -137,16 +145,11 @@ class TopicReader(_Reader):
     def add_new_partitions(self) -> None:
         """Also read the partitions that the topics have got meanwhile, from their beginnings."""
         consumer = self._consumer
-        try:
-            partitions = {
-                TopicPartition(topic, number)
-                for topic in self._options.topics
-                for number in consumer.partitions_for_topic(topic)  # a request only if the metadata lack the topic
-            }
-        except CLIENT_ERRORS as error:
-            if not is_retriable(error):
-                raise self._failure(error, "look up partitions") from error
-            return
+        partitions = {
+            TopicPartition(topic, number)
+            for topic in self._options.topics
+            for number in compat.known_partitions(consumer, topic)
+        }
         # The client keeps the positions of assigned partitions; a new one begins by `auto_offset_reset`.
         consumer.assign(consumer.assignment() | partitions)
 
@@ -428,7 +431,7 @@ class RecordFetcher(_Reader):
         """
         partition = TopicPartition(position.topic, position.partition)
         try:
-            if position.partition not in self._consumer.partitions_for_topic(position.topic):
+            if position.partition not in self._look_up_partitions(position.topic):
                 return None
             self._consumer.assign([partition])
             self._consumer.seek(partition, position.offset)
@@ -438,6 +441,11 @@ class RecordFetcher(_Reader):
             return None
         except CLIENT_ERRORS as error:
             raise self._failure(error, f"fetch {position}") from error
+
+    def _look_up_partitions(self, topic: str) -> set[int]:
+        """Return the partition numbers of a topic; the client asks Kafka for a topic that it does not know."""
+        look_up = partial(self._consumer.partitions_for_topic, topic)  # without a time limit in kafka-python 3.0.12
+        return call_within(self._options.fetch_timeout_s, f"look up the partitions of {topic}", look_up)
 
     def _await(self, partition: Any, position: Position) -> Record | None:
         """Poll until the record arrives, or a later record or the end of the partition shows that it is gone."""

@@ -1,17 +1,18 @@
 """The readers over a client without a broker: records at the ends, an open transaction, records that are gone."""
 
+import threading
 from dataclasses import replace
 from types import SimpleNamespace
 
 import pytest
-from kafka.errors import NodeNotReadyError, TopicAuthorizationFailedError
 from kafka.structs import OffsetAndTimestamp, TopicPartition
 
-from streamdedup.errors import BrokerMisconfigured, BrokerUnavailable, DecodeError
+from streamdedup.errors import BrokerUnavailable, DecodeError
 from streamdedup.kafka import reader
 from streamdedup.kafka.options import KafkaOptions
 from streamdedup.kafka.protocols import Batch, ReadProgress, Unreadable
 from streamdedup.position import Partition, Position
+from tests.servers import DEADLINE_S
 
 OPTIONS = KafkaOptions(bootstrap_servers="h:1", group_id="g", topics=("t",), transactional_id="x")
 #: The only partition.
@@ -156,24 +157,11 @@ def test_partitions_without_a_leader_are_waited_for_together(log, monkeypatch):
 @pytest.mark.parametrize(("present", "assigned"), [({0, 1}, {T, TopicPartition("t", 1)}), (set(), {T})])
 def test_partitions_are_added_and_those_of_a_deleted_topic_kept(log, monkeypatch, present, assigned):
     given = []
-    monkeypatch.setattr(log, "partitions_for_topic", lambda _topic: present)
+    log.known = present
     with reader.TopicReader(OPTIONS, from_beginning=True) as read:
         monkeypatch.setattr(log, "assign", given.append)
         read.add_new_partitions()
     assert given == [assigned]
-
-
-def test_a_broker_that_does_not_name_the_partitions_is_asked_again_later_unless_it_refuses(log, monkeypatch):
-    errors = iter([NodeNotReadyError("away"), TopicAuthorizationFailedError("t")])
-
-    def fail(_topic):
-        raise next(errors)
-
-    with reader.TopicReader(OPTIONS, from_beginning=True) as read:
-        monkeypatch.setattr(log, "partitions_for_topic", fail)
-        read.add_new_partitions()
-        with pytest.raises(BrokerMisconfigured):
-            read.add_new_partitions()
 
 
 @pytest.mark.parametrize(("known", "has_new"), [({0}, False), ({0, 1}, True), (None, False)])
@@ -233,6 +221,15 @@ def test_in_place_of_a_record_that_is_gone_no_later_record_is_fetched(log, offse
     with reader.RecordFetcher(OPTIONS) as fetcher:
         record = fetcher.fetch(Position("t", 0, offset))
     assert [record.position.offset for record in (record,) if record] == fetched
+
+
+def test_kafka_that_does_not_name_the_partitions_is_waited_for_until_the_time_limit(log, monkeypatch):
+    answer = threading.Event()
+    monkeypatch.setattr(log, "partitions_for_topic", lambda _topic: answer.wait(DEADLINE_S) and {0})
+    with reader.RecordFetcher(replace(OPTIONS, fetch_timeout_s=0.01)) as fetcher:
+        with pytest.raises(BrokerUnavailable, match="cannot look up the partitions of t: Kafka did not answer"):
+            fetcher.fetch(Position("t", 0, 2))
+        answer.set()
 
 
 def test_a_record_that_came_since_the_last_fetch_is_fetched_from_a_slow_broker(log):
