@@ -23,9 +23,9 @@ from streamdedup.index.backend import Backend
 from streamdedup.index.contract import Index
 from streamdedup.index.values import marker_lifetime
 from streamdedup.indexes import detector_options, lifetime_ms
+from streamdedup.kafka.history import KafkaHistory
 from streamdedup.kafka.login import KafkaLogin, TokenLogin, bearer_token, client_credentials
 from streamdedup.kafka.options import KafkaOptions
-from streamdedup.kafka.reader import KafkaHistory
 from streamdedup.settings import Profile, Settings, crash_point
 from streamdedup.settings.files import read_secret
 from streamdedup.settings.kafka import Kafka

@@ -36,8 +36,8 @@ from streamdedup.index.fingerprints import compare_fingerprints
 from streamdedup.indexes import lifetime_ms
 from streamdedup.kafka.admin import CLEANUP, TopicNeed, check_kafka, cleanup_policies
 from streamdedup.kafka.group_admin import read_committed_offsets_if_listed
+from streamdedup.kafka.history import KafkaSpan
 from streamdedup.kafka.protocols import CommittedOffset
-from streamdedup.kafka.reader import KafkaSpan
 from streamdedup.position import Partition
 from streamdedup.settings import Settings
 from streamdedup.text.markup import has_html, html_warning

@@ -11,9 +11,10 @@ from streamdedup.cli.output import showing_share, tell_prefixed
 from streamdedup.cli.rendering.pairs import Side
 from streamdedup.counts import counted
 from streamdedup.errors import MessageError
+from streamdedup.kafka.history import KafkaSpan
 from streamdedup.kafka.options import KafkaOptions
 from streamdedup.kafka.protocols import Record
-from streamdedup.kafka.reader import KafkaSpan, RecordFetcher
+from streamdedup.kafka.reader import RecordFetcher
 from streamdedup.kafka.texts import TextMissingError, fetch_text
 from streamdedup.position import Position
 from streamdedup.settings import Profile, Settings

@@ -3,7 +3,7 @@
     require_topics                      readers, producers, ``dlq``, ``index`` and ``serve``
     create_topics                       ``topics create``
     topic_ids                           ``dlq``
-    latest_offsets, may_be_compacted    ``kafka.reader``
+    latest_offsets, may_be_compacted    ``kafka.history``
     cleanup_policies                    ``cli.checks``
     admin_client                        ``kafka.group_admin``
     check_kafka                         ``check`` and ``run``, by ``cli.checks``, which makes the ``TopicNeed``s

@@ -15,6 +15,10 @@ import msgspec
 
 from streamdedup.position import Partition, Position
 
+#: Record time at which to begin, in milliseconds since the epoch, for all partitions or by partition. None, or a
+#: partition that is absent: at the oldest record.
+Since = Mapping[Partition, int | None] | int | None
+
 
 class Record(msgspec.Struct, frozen=True, gc=False):  # gc=False: bytes and numbers form no reference cycles
     """One record of a topic. A value of None is a tombstone; the time is negative where a record has none."""
@@ -309,7 +313,7 @@ class History(Protocol):
     def open(
         self,
         topics: Sequence[str],
-        since_ms: Mapping[Partition, int | None] | int | None,
+        since_ms: Since,
         ends: Mapping[Partition, int] | None,
         starts: Mapping[Partition, int] | None = None,
     ) -> Span:
@@ -319,8 +323,7 @@ class History(Protocol):
         read, also with an earlier time, so that times in disorder lose nothing.
 
         Args:
-            since_ms: Record time to begin at, in milliseconds since the epoch, for all or by partition; None or absent
-                for the oldest record.
+            since_ms: Record time to begin at.
             ends: Offset to stop at, by partition; partitions without one are not read. None for the present ends; the
                 end of transactions that are open below them is awaited.
             starts: Offset to begin at, by partition, instead of a time; only together with ``ends``.

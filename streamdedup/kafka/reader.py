@@ -1,27 +1,21 @@
 """Readers of topics outside any consumer group: they commit nothing, and take no partition from a group.
 
-    class                 purpose                                    opened by
-    TopicReader           follow topics                              ``tail``, ``demo``
-      ReaderToEnds        read to the ends, or on from an offset     ``dlq``, ``produce``, ``serve``, KafkaHistory
-        KafkaSpan         read from a time or offset, or the newest  KafkaHistory, ``topic_reading``, ``checks``
-          AwaitingSpan    also records of open transactions          KafkaHistory
-        _ProgressReader   find how far a group has read              KafkaHistory
-    RecordFetcher         fetch single records by position           ``tail``, ``demo``, ``serve``, ``dlq replay``
+    TopicReader       follows topics                            ``tail``, ``demo``
+      ReaderToEnds    reads to the ends, or on from an offset   ``dlq``, ``produce``, ``serve``, ``history``
+    RecordFetcher     fetches single records by position        ``tail``, ``demo``, ``serve``, ``dlq replay``
 
-An indented class is a subclass. ``KafkaHistory`` answers what a rebuild asks: spans, progress, whether all records are
-kept; ``cli.assembly`` makes it.
+``ReaderToEnds`` is a subclass of ``TopicReader``; ``history`` has further subclasses.
 
 Only committed records are returned. Opening a ``TopicReader`` raises ``FatalError`` if a topic does not exist. Group,
 delivery and transactional id of ``KafkaOptions`` are not used.
 """
 
 import time
-from collections import Counter
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import replace
 from functools import partial
-from typing import Any, Literal, Self
+from typing import Any, Self
 
 from kafka import KafkaConsumer
 from kafka.errors import OffsetOutOfRangeError, UnknownTopicOrPartitionError
@@ -29,7 +23,7 @@ from kafka.structs import TopicPartition
 
 from streamdedup.errors import BrokerUnavailable, DecodeError, StreamdedupError
 from streamdedup.kafka import compat
-from streamdedup.kafka.admin import latest_offsets, may_be_compacted, require_topics
+from streamdedup.kafka.admin import require_topics
 from streamdedup.kafka.consumer import RETRY_PAUSE_S, unpack
 from streamdedup.kafka.errors import (
     CLIENT_ERRORS,
@@ -40,7 +34,7 @@ from streamdedup.kafka.errors import (
     translated,
 )
 from streamdedup.kafka.options import KafkaOptions
-from streamdedup.kafka.protocols import Batch, ReadProgress, Record
+from streamdedup.kafka.protocols import Batch, Record, Unreadable
 from streamdedup.position import Partition, Position
 
 #: Longest wait for a batch while reading to the ends, in seconds. Short: the last offsets may be invisible (aborted
@@ -53,14 +47,6 @@ FETCH_ONE_WAIT_MS = 10
 FETCH_ONE_BYTES = 65_536
 #: Longest wait of one poll while a single record is fetched, in seconds.
 FETCH_STEP_S = 0.1
-#: The last record of a partition is searched among so many offsets at its end: the last offsets may belong to markers
-#: of transactions and to records that were compacted away.
-LOOK_BACK = 100
-#: Longest wait for the end of an open transaction, in seconds: the broker's default ``transaction.max.timeout.ms``, and
-#: a minute for the broker to abort the transaction.
-OPEN_TRANSACTION_S = 960.0
-#: The search for the first record with a time reads at most so many records of a partition.
-MAX_SEARCHED = 1_000
 
 
 class _Reader:
@@ -166,10 +152,10 @@ class TopicReader(_Reader):
 
 
 class ReaderToEnds(TopicReader):
-    """Reads the committed records that the topics hold at its construction.
+    """Reads topics from the oldest records on: ``batches`` to the ends, ``poll`` also beyond.
 
-    ``beginnings`` and ``ends`` are the first offsets, and the offsets behind the last committed records, at that time.
-    ``batches`` stops at ``ends``; ``poll`` reads on behind them, as ``protocols.TopicFollower``.
+    ``beginnings`` and ``ends`` are the first offsets, and the offsets behind the last committed records, at the
+    construction. Implements ``protocols.TopicFollower``.
     """
 
     def __init__(self, options: KafkaOptions) -> None:
@@ -203,11 +189,12 @@ class ReaderToEnds(TopicReader):
 
     def _before_ends(self, batch: Batch) -> Batch:
         """Drop the records at and behind the ends, such as those that were written after construction."""
-        return replace(
-            batch,
-            records=tuple(r for r in batch.records if r.position.offset < self.ends[r.position.topic_partition]),
-            unreadable=tuple(u for u in batch.unreadable if u.position.offset < self.ends[u.position.topic_partition]),
-        )
+
+        def is_before(entry: Record | Unreadable) -> bool:
+            return entry.position.offset < self.ends[entry.position.topic_partition]
+
+        records, unreadable = filter(is_before, batch.records), filter(is_before, batch.unreadable)
+        return replace(batch, records=tuple(records), unreadable=tuple(unreadable))
 
     def has_new_partitions(self) -> bool:
         """Return whether the client knows partitions of the topics that are not read; sends no request."""
@@ -219,193 +206,6 @@ class ReaderToEnds(TopicReader):
             return self._positions(TopicPartition(*partition) for partition in self.ends)
         except CLIENT_ERRORS as error:
             raise self._failure(error, "read topics") from error
-
-
-class KafkaHistory:
-    """Implements ``protocols.History``; its methods name the topics, in place of those in the options."""
-
-    def __init__(self, options: KafkaOptions) -> None:
-        self._options = options
-
-    def progress(
-        self,
-        topics: Sequence[str],
-        offsets: Mapping[Partition, int],
-        now_ms: int,
-        tick: Callable[[], None] = lambda: None,
-    ) -> dict[Partition, ReadProgress]:
-        with _ProgressReader(replace(self._options, topics=tuple(topics)), offsets, now_ms, tick) as reader:
-            return reader.progress()
-
-    def keeps_all(self, starts: Mapping[Partition, int]) -> bool:
-        options = replace(self._options, topics=tuple({partition.topic for partition in starts}))
-        if may_be_compacted(options):
-            return False
-        with ReaderToEnds(options) as reader:
-            return all(reader.beginnings[partition] <= start for partition, start in starts.items())
-
-    def open(
-        self,
-        topics: Sequence[str],
-        since_ms: Mapping[Partition, int | None] | int | None,
-        ends: Mapping[Partition, int] | None,
-        starts: Mapping[Partition, int] | None = None,
-    ) -> "KafkaSpan":
-        options = replace(self._options, topics=tuple(topics))
-        if ends is None:  # so are `starts`
-            return AwaitingSpan(options, since_ms)
-        return KafkaSpan(options, since_ms, ends, starts=starts)
-
-
-class KafkaSpan(ReaderToEnds):
-    """The records of topics from start offsets to end offsets; implements ``protocols.Span``.
-
-    Args:
-        since_ms, starts: As for ``History.open``.
-        ends: As for ``History.open``, but None for the ends of the committed records at construction;
-            ``AwaitingSpan`` also waits for open transactions.
-        newest_count: Read only so many offsets, the newest ones, with the same percentage of each partition.
-    """
-
-    def __init__(
-        self,
-        options: KafkaOptions,
-        since_ms: Mapping[Partition, int | None] | int | None,
-        ends: Mapping[Partition, int] | None,
-        newest_count: int | None = None,
-        starts: Mapping[Partition, int] | None = None,
-    ) -> None:
-        super().__init__(options)
-        with self._closed_on_error("find a time in the topics"):
-            since = since_ms if isinstance(since_ms, Mapping) else dict.fromkeys(self.beginnings, since_ms)
-            self._starts = self._starts_by_time(since) if starts is None else self._existing_starts(starts)
-        if ends is not None:
-            # A partition that `ends` lacks ends at 0: it is not read.
-            self.ends = {partition: min(end, ends.get(partition, 0)) for partition, end in self.ends.items()}
-        if newest_count is not None:
-            self._starts = self._newest_starts(newest_count)
-        self.start_at(self._starts)
-        self.total_count = self._count_to(self.ends)
-
-    def _starts_by_time(self, since: Mapping[Partition, int | None]) -> dict[Partition, int]:
-        """Return the offset of each partition's first record since the time, or the end; without a time the oldest."""
-        times_ms = {
-            TopicPartition(*partition): since[partition]
-            for partition in self.beginnings
-            if since.get(partition) is not None
-        }
-        if not times_ms:
-            return dict(self.beginnings)
-        offsets = self._consumer.offsets_for_times(times_ms, timeout_ms=round(self._options.fetch_timeout_s * 1000))
-        starts = dict(self.beginnings)
-        for client_partition in times_ms:
-            first, partition = offsets.get(client_partition), Partition(*client_partition)
-            starts[partition] = self.ends[partition] if first is None else first.offset
-        return starts
-
-    def _existing_starts(self, starts: Mapping[Partition, int]) -> dict[Partition, int]:
-        """Return ``starts``; the oldest record where a partition is absent, or no longer has the offset."""
-        return {partition: max(first, starts.get(partition, first)) for partition, first in self.beginnings.items()}
-
-    def _newest_starts(self, count: int) -> dict[Partition, int]:
-        """Return where the newest ``count`` offsets begin, with the same percentage of each partition."""
-        lengths = {partition: max(0, self.ends[partition] - start) for partition, start in self._starts.items()}
-        total = max(count, sum(lengths.values()))  # with fewer offsets than `count`, all are read
-        return {partition: self.ends[partition] - length * count // total for partition, length in lengths.items()}
-
-    def _count_to(self, offsets: Mapping[Partition, int]) -> int:
-        """Return the number of offsets from the starts to ``offsets``, over all partitions."""
-        return sum(max(0, offset - self._starts[partition]) for partition, offset in offsets.items())
-
-    def done_count(self) -> int:
-        return self._count_to(
-            {partition: min(offset, self.ends[partition]) for partition, offset in self.positions().items()}
-        )
-
-
-class AwaitingSpan(KafkaSpan):
-    """The records of topics from times to the ends, also those in transactions that are open at construction.
-
-    A reader of committed records stops at the first open transaction, although transactions behind it may be committed
-    already. So this span waits until the transaction ends, at the latest by the time-out of its producer.
-    """
-
-    def __init__(self, options: KafkaOptions, since_ms: Mapping[Partition, int | None] | int | None) -> None:
-        super().__init__(options, since_ms, ends=None)
-        with self._closed_on_error("find the ends of the topics"):
-            # By another client: this reader knows the ends of committed records only.
-            self.ends = latest_offsets(options, self.ends)
-        self.total_count = self._count_to(self.ends)
-
-    def batches(self) -> Iterator[Batch]:
-        reason = f"a transaction has been open for {OPEN_TRANSACTION_S:g} s; `kafka-transactions.sh abort` can end it"
-        return self._read(OPEN_TRANSACTION_S, reason, yields_empty_batches=True)
-
-
-class _ProgressReader(ReaderToEnds):
-    """Finds how far a group has read, for ``History.progress``; ``offsets`` are the next offsets to read.
-
-    1. A partition with unread offsets: the time of its first unread record, searched from the next offset on.
-    2. Any other partition, also where step 1 meets no record: the time of the last record, searched among the last
-       ``LOOK_BACK`` offsets.
-
-    A time in the future is not credible: it counts as now, and step 1 goes on with the next record.
-    """
-
-    def __init__(
-        self, options: KafkaOptions, offsets: Mapping[Partition, int], now_ms: int, tick: Callable[[], None]
-    ) -> None:
-        super().__init__(options)
-        self._tick = tick
-        self._offsets = {
-            partition: max(first, offsets.get(partition, first)) for partition, first in self.beginnings.items()
-        }
-        self._now_ms = now_ms
-        #: Record time by partition; absent where no search has found a record with a time.
-        self._times_ms: dict[Partition, int] = {}
-        #: Number of records that the searches have read, by partition.
-        self._searched: Counter[Partition] = Counter()
-
-    def poll(self, timeout_s: float) -> Batch:
-        self._tick()
-        return super().poll(timeout_s)
-
-    def progress(self) -> dict[Partition, ReadProgress]:
-        nonempty = {partition for partition, beginning in self.beginnings.items() if beginning < self.ends[partition]}
-        at_end = {partition for partition in nonempty if self._offsets[partition] >= self.ends[partition]}
-        unread = nonempty - at_end
-        # 1.
-        self._store_times({partition: self._offsets[partition] for partition in unread}, find="next")
-        # 2. The unread offsets of a partition may all be markers of transactions, or records that were compacted away.
-        at_end |= {partition for partition in unread if not self._searched[partition]}
-        self._store_times(
-            {partition: max(self.beginnings[partition], self.ends[partition] - LOOK_BACK) for partition in at_end},
-            find="last",
-        )
-        return {partition: ReadProgress(partition in at_end, self._times_ms.get(partition)) for partition in nonempty}
-
-    def _store_times(self, starts: Mapping[Partition, int], *, find: Literal["next", "last"]) -> None:
-        """Read from ``starts`` on; store a time by partition.
-
-        "next": the first credible time stays, and ends the partition's search. "last": each later time overwrites.
-        """
-        self.start_at(self.ends | dict(starts))  # other partitions start at their ends: nothing to read
-        for batch in self.batches():
-            self._searched.update(position.topic_partition for position in batch.positions())
-            for record in batch.records:
-                partition, time_ms = record.position.topic_partition, record.timestamp_ms
-                is_settled = find == "next" and self._has_credible_time(partition)
-                if time_ms >= 0 and not is_settled:
-                    self._times_ms[partition] = min(time_ms, self._now_ms)
-            if find == "next":
-                for partition in {position.topic_partition for position in batch.positions()}:
-                    if self._has_credible_time(partition) or self._searched[partition] >= MAX_SEARCHED:
-                        self._consumer.seek(TopicPartition(*partition), self.ends[partition])  # ends the search
-
-    def _has_credible_time(self, partition: Partition) -> bool:
-        """Return whether the stored time is before now: a time in the future is stored as now."""
-        time_ms = self._times_ms.get(partition)
-        return time_ms is not None and time_ms < self._now_ms
 
 
 class RecordFetcher(_Reader):

@@ -13,6 +13,7 @@ from kafka import KafkaProducer, TopicPartition
 from kafka.admin import ConfigResource, ConfigResourceType
 
 from streamdedup.errors import BrokerMisconfigured, BrokerSilent, BrokerUnavailable, FatalError, ProducerFenced, Rejoin
+from streamdedup.kafka.history import KafkaHistory
 from streamdedup.kafka.options import KafkaOptions
 from streamdedup.kafka.producer import KafkaTransport
 from streamdedup.kafka.protocols import (
@@ -25,7 +26,6 @@ from streamdedup.kafka.protocols import (
     Source,
     Transport,
 )
-from streamdedup.kafka.reader import KafkaHistory
 from streamdedup.position import Partition
 from tests import servers
 from tests.daemons import set_offsets

@@ -8,9 +8,10 @@ from kafka import TopicPartition
 from streamdedup.errors import BrokerUnavailable
 from streamdedup.kafka.consumer import KafkaSource
 from streamdedup.kafka.group_admin import GroupOffsets
+from streamdedup.kafka.history import KafkaHistory
 from streamdedup.kafka.producer import Feeder
 from streamdedup.kafka.protocols import CommittedOffset
-from streamdedup.kafka.reader import KafkaHistory, ReaderToEnds
+from streamdedup.kafka.reader import ReaderToEnds
 from streamdedup.position import Partition
 from tests.raw_batches import RawRecord, record_batch, send_batch
 from tests.servers import admin_client, kafka_options, produce, produce_in_transactions, read_topic, wait_until

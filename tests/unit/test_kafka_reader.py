@@ -8,7 +8,7 @@ import pytest
 from kafka.structs import OffsetAndTimestamp, TopicPartition
 
 from streamdedup.errors import BrokerUnavailable, DecodeError
-from streamdedup.kafka import reader
+from streamdedup.kafka import history, reader
 from streamdedup.kafka.options import KafkaOptions
 from streamdedup.kafka.protocols import Batch, ReadProgress, Unreadable
 from streamdedup.position import Partition, Position
@@ -108,7 +108,7 @@ def test_a_record_at_the_end_is_not_read(log):
     with reader.ReaderToEnds(OPTIONS) as read:
         assert offsets(read.batches()) == [0, 1, 2]
     for ends, read in (({Partition("t", 0): 2}, [0, 1]), ({Partition("t", 1): 2}, [])):
-        with reader.KafkaHistory(OPTIONS).open(["t"], None, ends) as span:
+        with history.KafkaHistory(OPTIONS).open(["t"], None, ends) as span:
             assert offsets(span.batches()) == read
 
 
@@ -140,7 +140,7 @@ def test_the_client_is_asked_for_a_position_once(log):
 @pytest.mark.parametrize(("first", "read"), [(OffsetAndTimestamp(1, 1, -1), [1, 2]), (None, [])])
 def test_a_span_begins_with_the_first_record_since_its_time_and_is_empty_without_one(log, monkeypatch, first, read):
     monkeypatch.setattr(log, "offsets_for_times", lambda _times, timeout_ms: {T: first}, raising=False)
-    with reader.KafkaHistory(OPTIONS).open(["t"], 1, {PARTITION: 4}) as span:
+    with history.KafkaHistory(OPTIONS).open(["t"], 1, {PARTITION: 4}) as span:
         assert offsets(span.batches()) == read
 
 
@@ -173,16 +173,16 @@ def test_new_partitions_are_those_that_the_client_knows_without_a_request(log, m
 
 
 def test_a_span_to_the_present_ends_behind_open_transactions(log, monkeypatch):
-    monkeypatch.setattr(reader, "latest_offsets", lambda _options, partitions: dict.fromkeys(partitions, 6))
-    with reader.KafkaHistory(OPTIONS).open(["t"], None, None) as span:
+    monkeypatch.setattr(history, "latest_offsets", lambda _options, partitions: dict.fromkeys(partitions, 6))
+    with history.KafkaHistory(OPTIONS).open(["t"], None, None) as span:
         assert offsets(span.batches()) == [0, 1, 2, 4, 5]
 
 
 def test_a_span_shows_that_it_still_waits_for_an_open_transaction(log, monkeypatch):
-    monkeypatch.setattr(reader, "latest_offsets", lambda _options, partitions: dict.fromkeys(partitions, 6))
-    monkeypatch.setattr(reader, "OPEN_TRANSACTION_S", 0)
+    monkeypatch.setattr(history, "latest_offsets", lambda _options, partitions: dict.fromkeys(partitions, 6))
+    monkeypatch.setattr(history, "OPEN_TRANSACTION_S", 0)
     log.offsets = [0, 1, 2]
-    with reader.KafkaHistory(OPTIONS).open(["t"], None, None) as span:
+    with history.KafkaHistory(OPTIONS).open(["t"], None, None) as span:
         batches = span.batches()
         assert [offsets([next(batches)]), next(batches)] == [[0, 1, 2], Batch()]
         with pytest.raises(BrokerUnavailable, match="a transaction has been open"):
@@ -194,21 +194,21 @@ def test_a_span_shows_that_it_still_waits_for_an_open_transaction(log, monkeypat
     [(1, ReadProgress(False, 1)), (3, ReadProgress(True, 2)), (4, ReadProgress(True, 2))],
 )
 def test_the_progress_of_a_group_is_the_time_of_its_first_unread_record_or_of_the_last_one(log, read, progress):
-    assert reader.KafkaHistory(OPTIONS).progress(["t"], {PARTITION: read}, now_ms=9) == {PARTITION: progress}
+    assert history.KafkaHistory(OPTIONS).progress(["t"], {PARTITION: read}, now_ms=9) == {PARTITION: progress}
 
 
 def test_an_empty_partition_has_no_progress(log):
     log.end = 0
-    assert reader.KafkaHistory(OPTIONS).progress(["t"], {}, now_ms=9) == {}
+    assert history.KafkaHistory(OPTIONS).progress(["t"], {}, now_ms=9) == {}
 
 
 @pytest.mark.parametrize(("start", "keeps"), [(4, False), (5, True), (6, True)])
 def test_a_gap_is_kept_if_each_partition_has_its_first_record(log, monkeypatch, start, keeps):
     other = TopicPartition("t", 1)
-    monkeypatch.setattr(reader, "may_be_compacted", lambda _options: False)
+    monkeypatch.setattr(history, "may_be_compacted", lambda _options: False)
     monkeypatch.setattr(log, "assignment", lambda: {T, other})
     monkeypatch.setattr(log, "beginning_offsets", lambda *_: {T: 0, other: 5})
-    assert reader.KafkaHistory(OPTIONS).keeps_all({PARTITION: 0, Partition(*other): start}) is keeps
+    assert history.KafkaHistory(OPTIONS).keeps_all({PARTITION: 0, Partition(*other): start}) is keeps
 
 
 def test_a_second_record_of_a_partition_is_fetched(log):
