@@ -11,8 +11,9 @@ from streamdedup.kafka.reader import RecordFetcher
 from streamdedup.position import Position
 from streamdedup.wire import Decoder, content_digest
 
-#: ``Position.key`` in a later incarnation of the topic: the id of a document that has neither an id nor a key.
-_KEY = re.compile("[^@:]+@([0-9]{1,9}):[0-9]+:[0-9]+")
+#: A document without id and key has its ``Position.key`` as id. The group is the incarnation, which is absent while it
+#: is 0.
+_POSITION_KEY = re.compile("[^@:]+@([0-9]{1,9}):[0-9]+:[0-9]+")
 
 
 class TextMissingError(Exception):
@@ -24,14 +25,14 @@ def fetch_text(fetcher: RecordFetcher, decoder: Decoder, document_id: str, diges
 
     Raises ``TextMissingError`` if Kafka has no record with this text.
     """
-    # The fetcher compares positions, and those of fetched records have no incarnation.
-    position = position._replace(incarnation=0)
+    position = position._replace(incarnation=0)  # as in fetched records
     try:
         record = fetcher.fetch(position)
         if record is None:
             raise TextMissingError(f"Kafka no longer has the record of {document_id}, {position}: expired or compacted")
-        named = _KEY.fullmatch(document_id)
-        decoded_at = position._replace(incarnation=int(named[1]) if named else 0)
+        # An alert has the position without the incarnation, which only such an id tells.
+        position_key = _POSITION_KEY.fullmatch(document_id)
+        decoded_at = position._replace(incarnation=int(position_key[1]) if position_key else 0)
         document = decoder.decode(decoded_at, record.timestamp_ms, record.key, record.value, record.headers)
     except MessageError as error:
         # The daemon indexed this document, so the record or the settings have changed, or the client cannot parse it.
