@@ -36,7 +36,7 @@ from streamdedup.kafka.errors import (
     is_final,
 )
 from streamdedup.kafka.options import KafkaOptions
-from streamdedup.kafka.unreadable import UnreadableOffsets, UnreadableRange
+from streamdedup.kafka.unreadable import UnreadableRange, UnreadableReports
 from streamdedup.position import Partition
 
 logger = logging.getLogger(__name__)
@@ -187,11 +187,11 @@ def step_past_unreadable(consumer: Any, max_offsets: int, *, keeps_rests: bool =
     timeout.
 
     One poll returns at most ``max_offsets`` unreadable offsets; later polls return the following ones. For
-    ``keeps_rests`` see ``UnreadableOffsets``.
+    ``keeps_rests`` see ``UnreadableReports``.
 
     Test: ``TestT8T9RecordsThatTheClientCannotParse``.
     """
-    unreadable = UnreadableOffsets(max_offsets, keeps_rests)
+    unreadable = UnreadableReports(max_offsets, keeps_rests)
     budget = PollBudget()
     consumer._fetcher.PartitionRecords = partial(_PartitionRecords, unreadable, budget)
     _keep_unparsed(consumer._fetcher, budget)
@@ -233,7 +233,7 @@ def _keep_unparsed(fetcher: Any, budget: PollBudget) -> None:
 class _PartitionRecords(Fetcher.PartitionRecords):  # type: ignore[misc]  # the client is untyped
     """The client's parser of one fetched partition; adds nothing to the work per record."""
 
-    def __init__(self, unreadable: UnreadableOffsets, budget: PollBudget, *fetch: Any, **options: Any) -> None:
+    def __init__(self, unreadable: UnreadableReports, budget: PollBudget, *fetch: Any, **options: Any) -> None:
         offset, partition, records = fetch
         self._unreadable = unreadable
         self._batches = RecordBatches(records, budget, offset)

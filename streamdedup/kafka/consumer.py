@@ -23,7 +23,7 @@ from streamdedup.kafka.errors import CLIENT_ERRORS, close_quietly, is_retriable,
 from streamdedup.kafka.fresh_poll import FreshPoll, Polled
 from streamdedup.kafka.offsets import fetch_committed, offsets_to_commit, partitions_of
 from streamdedup.kafka.options import KafkaOptions
-from streamdedup.kafka.protocols import Batch, CommittedOffset, Record, SourceStats, Unreadable
+from streamdedup.kafka.protocols import Batch, CommittedOffset, Record, SourceStats, UnreadableRecord
 from streamdedup.kafka.unreadable import UnreadableRange
 from streamdedup.kafka.watches import OtherIndexWatch, SilenceWatch, StaticMembershipWatch, TopicWatch
 from streamdedup.position import Partition, Position
@@ -138,7 +138,7 @@ class KafkaSource:
         self._repeats.info(event, message=message, error=repr(error))
         time.sleep(pause_s)
 
-    def _report_or_halt(self, unreadable: tuple[Unreadable, ...]) -> None:
+    def _report_or_halt(self, unreadable: tuple[UnreadableRecord, ...]) -> None:
         """Log the positions of unreadable records; with ``on_unreadable = "halt"`` raise instead."""
         batch = Batch(unreadable=unreadable)
         starts, ends = batch.starts, batch.ends
@@ -156,7 +156,7 @@ class KafkaSource:
         message = "Stepping past records that the Kafka client cannot parse"
         self._repeats.error("unreadable_skipped", message=message, starts=_by_text(starts), ends=_by_text(ends))
 
-    def _under_membership(self, records: tuple[Record, ...], unreadable: tuple[Unreadable, ...]) -> Batch:
+    def _under_membership(self, records: tuple[Record, ...], unreadable: tuple[UnreadableRecord, ...]) -> Batch:
         """Return a batch; without membership, or if a partition was revoked since, rewind and return an empty one."""
         if not records and not unreadable:
             return Batch()
@@ -356,12 +356,12 @@ class RebalanceListener(ConsumerRebalanceListener):  # type: ignore[misc]  # the
         logger.info("The group rebalanced", extra={"event": event, "partitions": names})
 
 
-def unpack(polled: Polled, *, has_unreadable: bool) -> tuple[tuple[Record, ...], tuple[Unreadable, ...]]:
+def unpack(polled: Polled, *, has_unreadable: bool) -> tuple[tuple[Record, ...], tuple[UnreadableRecord, ...]]:
     """Return records and unreadable positions; ``has_unreadable``: whether ``polled`` has an ``UnreadableRange``."""
-    unreadable: tuple[Unreadable, ...] = ()
+    unreadable: tuple[UnreadableRecord, ...] = ()
     if has_unreadable:  # rare; otherwise no entry of `polled` is searched. The order in a partition is kept.
         unreadable = tuple(
-            Unreadable(Position(entry.topic, entry.partition, offset), entry.reason)
+            UnreadableRecord(Position(entry.topic, entry.partition, offset), entry.reason)
             for entry in chain.from_iterable(polled.values())
             if isinstance(entry, UnreadableRange)
             for offset in range(entry.offset, entry.last + 1)

@@ -42,7 +42,7 @@ class Message:
 
 
 @dataclass(frozen=True, slots=True)
-class Unreadable:
+class UnreadableRecord:
     """A record that the client of the message system cannot parse; ``reason`` is one line for the operator."""
 
     position: Position
@@ -81,7 +81,7 @@ class Batch:
     """
 
     records: tuple[Record, ...] = ()
-    unreadable: tuple[Unreadable, ...] = ()
+    unreadable: tuple[UnreadableRecord, ...] = ()
     generation: int = 0
     membership: Any = None
     metadata: str = ""

@@ -34,7 +34,7 @@ from streamdedup.kafka.errors import (
     translated,
 )
 from streamdedup.kafka.options import KafkaOptions
-from streamdedup.kafka.protocols import Batch, Record, Unreadable
+from streamdedup.kafka.protocols import Batch, Record, UnreadableRecord
 from streamdedup.position import Partition, Position
 
 #: Longest wait for a batch while reading to the ends, in seconds. Short: the last offsets may be invisible (aborted
@@ -190,7 +190,7 @@ class ReaderToEnds(TopicReader):
     def _before_ends(self, batch: Batch) -> Batch:
         """Drop the records at and behind the ends, such as those that were written after construction."""
 
-        def is_before(entry: Record | Unreadable) -> bool:
+        def is_before(entry: Record | UnreadableRecord) -> bool:
             return entry.position.offset < self.ends[entry.position.topic_partition]
 
         records, unreadable = filter(is_before, batch.records), filter(is_before, batch.unreadable)

@@ -1,4 +1,7 @@
-"""Offsets that the Kafka client cannot parse; ``compat`` finds them, ``consumer.unpack`` makes positions of them."""
+"""Offsets that the Kafka client cannot parse; ``compat`` finds them, ``consumer.unpack`` makes positions of them.
+
+One poll reports at most ``max_offsets`` of them; the rest waits for the next polls.
+"""
 
 from dataclasses import dataclass, field, replace
 from typing import Any
@@ -11,7 +14,7 @@ class UnreadableRange:
     Attributes:
         offset: First offset of the range; named as in a record, because callers treat both alike.
         batch_header: Header of the record batch, with offset and checksum, by which a later fetch of it is recognised.
-        value: Always None, as in a tombstone, and ``headers`` empty; for callers that measure the records of a poll.
+        value: None, and ``headers`` empty, for ``fresh_poll``, which measures all entries of a poll.
     """
 
     topic: str
@@ -25,15 +28,14 @@ class UnreadableRange:
 
 
 @dataclass
-class UnreadableOffsets:
-    """The unreadable ranges of one consumer.
+class UnreadableReports:
+    """The unreadable ranges that the polls of one consumer report.
 
     Attributes:
         ranges: Those of the present poll.
-        rests: By partition, the rest of a range that has more than ``max_offsets`` offsets. The next fetch reports it
-            without parsing, if it begins with the same record batch: parsing takes up to 15 seconds (6 million records)
-            for each ``max_offsets`` offsets.
-        keeps_rests: False for a reader of single positions: a record behind an unreadable one may be readable.
+        rests: By partition, the part of a range that did not fit in a poll. If the next fetch begins with the same
+            record batch, the rest is reported without parsing, which takes up to 15 seconds (6 million records).
+        keeps_rests: False for a reader of single positions, which may ask for a readable record within a rest.
     """
 
     max_offsets: int
@@ -43,10 +45,10 @@ class UnreadableOffsets:
 
     def report(self, partition: Any, unreadable: UnreadableRange) -> list[UnreadableRange]:
         """Add a range to those of the poll, up to ``max_offsets`` offsets in all; return the part that fits, if any."""
-        left_count = self.max_offsets - sum(part.last + 1 - part.offset for part in self.ranges)
-        end = unreadable.offset + left_count
-        if end <= unreadable.last and self.keeps_rests:
-            self.rests[partition] = replace(unreadable, offset=end)
-        parts = [replace(unreadable, last=min(unreadable.last, end - 1))] if left_count > 0 else []
+        free_count = self.max_offsets - sum(part.last + 1 - part.offset for part in self.ranges)
+        rest_start = unreadable.offset + free_count
+        if rest_start <= unreadable.last and self.keeps_rests:
+            self.rests[partition] = replace(unreadable, offset=rest_start)
+        parts = [replace(unreadable, last=min(unreadable.last, rest_start - 1))] if free_count > 0 else []
         self.ranges += parts
         return parts

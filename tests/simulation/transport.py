@@ -10,7 +10,7 @@ from itertools import chain, groupby, islice
 
 from streamdedup.errors import BrokerMisconfigured, BrokerSilent, BrokerUnavailable, GroupHasOtherIndex, Rejoin
 from streamdedup.kafka.consumer import AHEAD_POLL_S
-from streamdedup.kafka.protocols import Batch, CommittedOffset, Message, ReadProgress, SourceStats, Unreadable
+from streamdedup.kafka.protocols import Batch, CommittedOffset, Message, ReadProgress, SourceStats, UnreadableRecord
 from streamdedup.position import Partition
 from tests.simulation.broker import Group, Membership, MemoryBroker, Transaction
 
@@ -199,7 +199,7 @@ class MemorySource:
         is_unreadable, fetched = next(((kind, tuple(same)) for kind, same in kinds), (False, ()))
         batch = Batch(
             () if is_unreadable else fetched,
-            tuple(Unreadable(record.position, "made unreadable") for record in fetched if is_unreadable),
+            tuple(UnreadableRecord(record.position, "made unreadable") for record in fetched if is_unreadable),
             max(0, self._generation),
             Membership(self._member, self._generation),
             topic_ids=self._topic_ids,
@@ -277,7 +277,7 @@ class MemorySpan(AbstractContextManager["MemorySpan"]):
                 unreadable = {record.position for record in part} & self._broker.unreadable
                 yield Batch(
                     tuple(record for record in part if record.position not in unreadable),
-                    tuple(Unreadable(position, "made unreadable") for position in sorted(unreadable)),
+                    tuple(UnreadableRecord(position, "made unreadable") for position in sorted(unreadable)),
                 )
             self._done_count += max(0, end - start)
 

@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 from streamdedup.daemon.batch import FailedRecord
 from streamdedup.daemon.breaker import BreakerOptions, DeadLetterBreaker
 from streamdedup.errors import DeadLetterBurst, DecodeError
-from streamdedup.kafka.protocols import Batch, Record, Unreadable
+from streamdedup.kafka.protocols import Batch, Record, UnreadableRecord
 from streamdedup.position import Position
 from streamdedup.wire.dead_letters import Failure, Stage
 
@@ -72,7 +72,7 @@ def test_unreadable_records_of_earlier_batches_count():
     breaker = DeadLetterBreaker(BreakerOptions(1, 10))
     for offset in range(2):
         position = Position("articles", 0, offset)
-        batch = Batch(unreadable=(Unreadable(position, "damaged"),))
+        batch = Batch(unreadable=(UnreadableRecord(position, "damaged"),))
         failure = Failure.of(DecodeError("unreadable", "damaged"), Stage.READ)
         failed = [FailedRecord(Record(position, -1, None, None), failure)]
         with pytest.raises(DeadLetterBurst) if offset else contextlib.nullcontext():

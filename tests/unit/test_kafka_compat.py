@@ -52,7 +52,7 @@ from streamdedup.kafka.batch_limits import (
 from streamdedup.kafka.consumer import RebalanceListener
 from streamdedup.kafka.errors import codec_missing, described, translated
 from streamdedup.kafka.options import KafkaOptions
-from streamdedup.kafka.unreadable import UnreadableOffsets
+from streamdedup.kafka.unreadable import UnreadableReports
 from tests import servers
 from tests.raw_batches import RawRecord, record_batch, stored_as_snappy
 
@@ -134,7 +134,7 @@ BAD = RawRecord(b"bad", headers=((b"\xff", b""),))
 
 def fetched(content, offset=0, max_offsets=100):
     """The client's parser of an answer to a fetch from ``offset`` on, and the ranges that it reports."""
-    unreadable, budget = UnreadableOffsets(max_offsets), PollBudget(batch_limits.POLL_BYTES)
+    unreadable, budget = UnreadableReports(max_offsets), PollBudget(batch_limits.POLL_BYTES)
     return of_fetch(unreadable, budget, content, offset), unreadable.ranges
 
 
@@ -145,7 +145,7 @@ def of_fetch(unreadable, budget, content, offset):
 def read(content, offset=0, max_offsets=100, **options):
     """Offsets that polls return for a partition that holds one batch; a range as its first and last offset."""
     found, end = [], MemoryRecords(content).next_batch().next_offset
-    unreadable, budget = UnreadableOffsets(max_offsets, **options), PollBudget(batch_limits.POLL_BYTES)
+    unreadable, budget = UnreadableReports(max_offsets, **options), PollBudget(batch_limits.POLL_BYTES)
     while offset < end:
         parser = of_fetch(unreadable, budget, content, offset)
         unreadable.ranges.clear()
@@ -202,7 +202,7 @@ def test_a_range_has_no_more_offsets_than_asked_for(content):
 
 
 def test_the_rest_of_a_range_is_reported_without_parsing_the_batch_again():
-    unreadable, content = UnreadableOffsets(3), record_batch([BAD] * 7)
+    unreadable, content = UnreadableReports(3), record_batch([BAD] * 7)
     assert of_fetch(unreadable, PollBudget(1), content, 0).take(10) == unreadable.ranges
     unreadable.ranges.clear()
     parser = of_fetch(unreadable, PollBudget(1), content[:61] + bytes(len(content) - 61), 3)
@@ -219,7 +219,7 @@ def test_the_rest_of_a_range_ends_with_its_record_batch():
     damaged = content[:23] + struct.pack(">i", 1 << 20) + content[27:]  # the last offset
     behind = struct.pack(">q", 3) + content[8:]
     for then, offsets in ((behind, [3, 4, 5]), (b"", [])):
-        unreadable = UnreadableOffsets(3)
+        unreadable = UnreadableReports(3)
         of_fetch(unreadable, PollBudget(1), damaged, 0).take(10)
         parser = of_fetch(unreadable, PollBudget(1), then, 3)
         assert [record.offset for record in parser.take(10)] == offsets
@@ -235,7 +235,7 @@ def test_a_reader_of_single_positions_reads_the_records_behind_an_unreadable_one
 
 def test_the_ranges_of_one_poll_have_no_more_offsets_together_than_asked_for():
     content = record_batch([BAD] * 2)
-    unreadable, budget = UnreadableOffsets(3), PollBudget(batch_limits.POLL_BYTES)
+    unreadable, budget = UnreadableReports(3), PollBudget(batch_limits.POLL_BYTES)
     parsers = [of_fetch(unreadable, budget, content, 0) for _ in range(3)]
     for number, parser in enumerate(parsers):
         parser.topic_partition = TopicPartition("articles", number)
@@ -371,7 +371,7 @@ def test_records_before_the_fetch_are_not_parsed():
     assert read(content, 2) == [2, 3]
     # The offsets of the last records may have been compacted away.
     longer = content[:23] + struct.pack(">i", 9) + content[27:]  # the last offset, in the header
-    parser = of_fetch(UnreadableOffsets(9), PollBudget(1), longer, 5)
+    parser = of_fetch(UnreadableReports(9), PollBudget(1), longer, 5)
     parser.check_crcs = False
     assert (parser.take(9), parser.next_fetch_offset) == ([], 10)
 
@@ -381,7 +381,7 @@ def test_a_record_before_the_fetch_with_a_negative_length_is_unreadable_at_once(
     content = bytearray(record_batch(RECORDS))
     content[57:61] = struct.pack(">i", 2**31 - 1)  # number of records
     content[61:63] = b"\x83\0"  # length of the first record: -2, back to its own beginning
-    parser = of_fetch(UnreadableOffsets(9), PollBudget(1), bytes(content), 1)
+    parser = of_fetch(UnreadableReports(9), PollBudget(1), bytes(content), 1)
     parser.check_crcs = False
     (found,) = parser.take(9)
     assert (found.offset, found.last) == (1, 2)

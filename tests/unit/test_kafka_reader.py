@@ -10,7 +10,7 @@ from kafka.structs import OffsetAndTimestamp, TopicPartition
 from streamdedup.errors import BrokerUnavailable, DecodeError
 from streamdedup.kafka import history, reader
 from streamdedup.kafka.options import KafkaOptions
-from streamdedup.kafka.protocols import Batch, ReadProgress, Unreadable
+from streamdedup.kafka.protocols import Batch, ReadProgress, UnreadableRecord
 from streamdedup.position import Partition, Position
 from tests.servers import DEADLINE_S
 
@@ -240,7 +240,7 @@ def test_a_record_that_came_since_the_last_fetch_is_fetched_from_a_slow_broker(l
 
 
 def test_an_unreadable_record_behind_the_wanted_one_shows_that_it_is_gone(log, monkeypatch):
-    unreadable = Unreadable(Position("t", 0, 5), "damaged")
+    unreadable = UnreadableRecord(Position("t", 0, 5), "damaged")
     monkeypatch.setattr(reader, "unpack", lambda *_, **__: ((), (unreadable,)))
     with reader.RecordFetcher(OPTIONS) as fetcher:
         assert fetcher.fetch(Position("t", 0, 3)) is None

@@ -35,7 +35,7 @@ from streamdedup.errors import (
 )
 from streamdedup.findings import Level
 from streamdedup.index.memory import MemoryIndex
-from streamdedup.kafka.protocols import Batch, CommittedOffset, Record, Unreadable
+from streamdedup.kafka.protocols import Batch, CommittedOffset, Record, UnreadableRecord
 from streamdedup.position import Partition, Position
 from streamdedup.settings import Settings
 from streamdedup.wire import Decoder, Document, ErrorCode
@@ -707,7 +707,7 @@ def test_a_text_above_the_limit_counts_as_a_possible_last_version_in_an_erased_s
 
 def test_records_that_cannot_be_read_for_an_erasure_are_told_and_the_exit_code_is_1(produced):
     records = records_of((b"a", b'{"text":"a","scope":"x"}'), (b"b", b'{"title":"a","scope":"x"}'))
-    unreadable = [Unreadable(Position("articles", 0, 9), "wrong checksum")]
+    unreadable = [UnreadableRecord(Position("articles", 0, 9), "wrong checksum")]
     settings = 'scope_field = "scope"'
     sent = produced(
         "--erase-scope", "x", settings=settings, records=records, unreadable=unreadable, exit_code=EXIT_FAILED

@@ -11,7 +11,7 @@ from streamdedup.daemon.rebuild_run import _in_parts
 from streamdedup.daemon.rebuild_window import WindowFilter, rebuild_window, with_credible_times
 from streamdedup.detection.model import document_number
 from streamdedup.errors import DecodeError, RegistryUnavailable, StreamdedupError
-from streamdedup.kafka.protocols import Batch, ReadProgress, Record, Unreadable
+from streamdedup.kafka.protocols import Batch, ReadProgress, Record, UnreadableRecord
 from streamdedup.position import Partition, Position
 from streamdedup.wire import Decoder, ErrorCode
 from streamdedup.wire.schema_registry import Registry, RegistrySession
@@ -218,7 +218,7 @@ def test_no_claim_is_lost_where_the_alert_was_published_before_the_window_that_i
 
 def test_a_batch_that_is_too_large_for_the_memory_is_processed_in_parts_with_its_unreadable_records_once():
     records = tuple(Record(Position("a", 0, offset), 0, None, b"") for offset in range(3))
-    unreadable = (Unreadable(Position("a", 0, 3), "no codec"),)
+    unreadable = (UnreadableRecord(Position("a", 0, 3), "no codec"),)
 
     def process(batch):
         if len(batch.records) > 1:
