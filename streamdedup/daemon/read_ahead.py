@@ -23,7 +23,7 @@ from streamdedup.daemon.slow_start import SlowStart
 from streamdedup.detection.chunks import CHUNK_CHARACTERS
 from streamdedup.errors import StreamdedupError
 from streamdedup.index.values import Fence
-from streamdedup.kafka.batch_limits import HEADER_BYTES
+from streamdedup.kafka.batch_limits import content_bytes
 from streamdedup.kafka.protocols import Batch, Source
 from streamdedup.position import Partition
 
@@ -123,7 +123,7 @@ class ReadAhead:
         """
         if not self._slow_start.may_read_ahead():
             return False
-        limit, size = self._slow_start.limit(), _bytes_of(batch)
+        limit, size = self._slow_start.limit(), content_bytes(batch.records)
         is_full = len(batch.records) >= limit or size >= FULL_BYTES
         return is_full and size <= MAX_BYTES and sum(source.stats().lags.values()) >= limit
 
@@ -138,7 +138,7 @@ class ReadAhead:
     def prepare_ahead(self) -> None:
         """Begin to prepare the batch ahead in the thread, if memory suffices and all of its partitions have a fence."""
         polled = self.batch_ahead()
-        if polled is None or _bytes_of(polled) > MAX_BYTES:
+        if polled is None or content_bytes(polled.records) > MAX_BYTES:
             return
         fences = self._held_fences(polled.starts, polled.generation)
         # Positions are complete only with the incarnation of the topic, which is in the fence.
@@ -189,7 +189,3 @@ class ReadAhead:
         """End the thread; a batch ahead starts the next one."""
         self._thread.shutdown(cancel_futures=True)
         self._thread = ThreadPoolExecutor(1, THREAD_NAME)
-
-
-def _bytes_of(batch: Batch) -> int:
-    return sum(len(record.value or b"") + HEADER_BYTES * len(record.headers) for record in batch.records)

@@ -1,24 +1,17 @@
 """Limits on the memory of a record batch and of a poll.
 
-``compat.build`` calls ``limit_batches``; ``compat.step_past_unreadable`` uses ``RecordBatches``.
+``compat.build`` calls ``limit_batches``; ``compat.guard_parsing`` uses ``RecordBatches``. ``fresh_poll`` and
+``daemon.read_ahead`` measure records by ``content_bytes``.
 
 The Kafka client (kafka-python 3.0.12) decompresses a record batch to any size: two megabytes of repetitions become
-gigabytes, and the process is killed for want of memory, again after each restart. A header of two bytes takes 30 times
-as much memory. Limits of brokers count compressed bytes. A record batch above a limit is unreadable (``compat``).
-
-Each decoder raises ``DecompressedTooLarge`` above ``max_bytes``, and some other exception, of its library or its own,
-for a payload that is cut or damaged; after any of them the record batch is unreadable. ``unzstd`` raises nothing for a
-cut payload: it returns the part before the cut, and the client then raises, because records are missing. Libraries are
-imported on first use. Without the library the Kafka client refuses a record batch before it calls the decoder
-(``errors.codec_missing``).
+gigabytes, and the process is killed for want of memory, again after each restart. A header of two bytes needs up to
+``HEADER_BYTES`` of memory. Limits of brokers count compressed bytes. A record batch above a limit is unreadable
+(``compat``).
 
 A new codec is a row in ``limit_batches`` and in ``_LIBRARIES`` of ``kafka.errors``.
 """
 
-import gzip
-import io
-import struct
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 from functools import partial
 from typing import Any
@@ -27,20 +20,20 @@ from kafka.errors import CorruptRecordError
 from kafka.record import default_records, legacy_records, memory_records
 from kafka.record.util import decode_varint
 
+from streamdedup.kafka.decoders import DecompressedTooLarge, ungzip, unlz4, unsnappy, unzstd
+
 #: Most headers in a readable record, and in the records of a record batch that one fetch parses.
 MAX_HEADERS = 250_000
 #: Memory that a parsed header needs beside its text, at most, in bytes.
 HEADER_BYTES = 200
-#: Decompressed bytes after which a poll begins no further record batch: 2,000 records of 16 kB. A poll returns at most
-#: 2,000 records by default.
+#: Decompressed bytes after which a poll begins no further record batch: the default 2,000 records of a poll, of 16 kB
+#: each.
 POLL_BYTES = 32 * 2**20
-#: Bytes that are decompressed at once. The LZ4 library allocates the limit of each call in advance: with 64 MiB, the
-#: decompression of an 800 kB batch took three times as long.
-_CHUNK_BYTES = 1 << 20
-#: First bytes of a snappy-java (xerial) frame. The header has these and two version numbers of four bytes. Blocks
-#: follow, each after its length, a number of four bytes.
-_XERIAL_MAGIC = b"\x82SNAPPY\0"
-_XERIAL_HEADER_BYTES = 16
+
+
+def content_bytes(records: Iterable[Any]) -> int:
+    """Return the bytes of values, and of headers in memory, of records; an ``UnreadableRange`` has none."""
+    return sum(len(record.value or b"") + HEADER_BYTES * len(record.headers) for record in records)
 
 
 def limit_batches(max_bytes: int) -> None:
@@ -63,15 +56,18 @@ def limit_batches(max_bytes: int) -> None:
 
 
 class BoundedBatch(default_records.DefaultRecordBatch):  # type: ignore[misc]  # the client is untyped
-    """The client's record batch; refuses the record that exceeds ``MAX_HEADERS``.
+    """The client's record batch; refused as a whole above ``max_bytes``, whether it is compressed or not.
 
-    If it is the first record of its fetch, it and all later records of the batch are unreadable; else the next fetch
-    begins with it (``compat``). ``headers_count`` is the number of headers parsed so far. A batch above ``max_bytes``
-    is refused as a whole, whether it is compressed or not.
+    The record that exceeds ``MAX_HEADERS`` is refused, too. If it is the first record of its fetch, it and all later
+    records of the batch are unreadable; else the next fetch begins with it (``compat``).
 
-    A broker sends whole record batches, and the client parses and drops the records before ``first_offset``, where the
-    fetch begins. Here they are stepped over: a batch of some kilobytes may have 134 records of 250,000 headers and need
-    134 fetches, which would parse 2 billion headers together, the last ones for minutes without a tick of the watchdog.
+    A broker sends whole record batches, and the client parses and drops the records before the offset of the fetch.
+    Here they are stepped over: a batch of some kilobytes may have 134 records of 250,000 headers and need 134 fetches,
+    which would parse 2 billion headers together, the last ones for minutes without a tick of the watchdog.
+
+    Attributes:
+        headers_count: Number of headers parsed so far.
+        first_offset: Offset at which the fetch begins.
 
     Tests: ``test_a_record_with_too_many_headers_is_unreadable``, ``test_records_before_the_fetch_are_not_parsed``.
     """
@@ -83,7 +79,7 @@ class BoundedBatch(default_records.DefaultRecordBatch):  # type: ignore[misc]  #
 
     def _maybe_uncompress(self) -> None:
         if len(self._buffer) > self.max_bytes:
-            raise _too_large(self.max_bytes)
+            raise DecompressedTooLarge(self.max_bytes)
         super()._maybe_uncompress()
 
     def _read_msg(self) -> Any:
@@ -105,7 +101,8 @@ class BoundedBatch(default_records.DefaultRecordBatch):  # type: ignore[misc]  #
             next_byte = start
             for _ in range(3):  # attributes, time, offset
                 offset_delta, next_byte = decode_varint(self._buffer, next_byte)
-            if self.base_offset + offset_delta >= self.first_offset or start + length < next_byte:  # or damaged
+            is_damaged = start + length < next_byte
+            if is_damaged or self.base_offset + offset_delta >= self.first_offset:
                 return
             self._pos = start + length
             self._next_record_index += 1
@@ -159,7 +156,7 @@ class RecordBatches:
         return self.current
 
     def charge_unreadable(self) -> None:
-        """Charge the present batch, which has raised an error; end the poll's parsing if it was not decompressed."""
+        """Charge the present batch, which has raised an error; spend the budget if its decompression did not end."""
         if self.current is None or not self.current._decompressed:  # noqa: SLF001
             self._budget.left_bytes = 0  # perhaps 64 MiB were decompressed before the error
         else:
@@ -169,85 +166,3 @@ class RecordBatches:
         headers_count = getattr(self.current, "headers_count", 0)  # earlier formats have no headers
         batch_bytes = len(self.current._buffer)  # noqa: SLF001  decompressed by now
         self._budget.left_bytes -= batch_bytes + HEADER_BYTES * headers_count
-
-
-class DecompressedTooLarge(ValueError):
-    """A record batch decompresses to more than is allowed."""
-
-
-def ungzip(payload: bytes, max_bytes: int) -> bytes:
-    with gzip.GzipFile(fileobj=io.BytesIO(payload)) as reader:
-        return _join_within_limit(iter(partial(reader.read, _CHUNK_BYTES), b""), max_bytes)  # until an empty read
-
-
-def unzstd(payload: bytes, max_bytes: int) -> bytes:
-    import zstandard  # noqa: PLC0415  every command starts without it
-
-    with zstandard.ZstdDecompressor().stream_reader(io.BytesIO(payload), read_across_frames=True) as reader:
-        return _join_within_limit(iter(partial(reader.read, _CHUNK_BYTES), b""), max_bytes)
-
-
-def unlz4(payload: bytes, max_bytes: int) -> bytes:
-    """Decompress one LZ4 frame; raise ``RuntimeError`` if it is cut."""
-    import lz4.frame  # noqa: PLC0415  every command starts without it
-
-    decompressor = lz4.frame.LZ4FrameDecompressor()
-
-    def chunks() -> Iterator[bytes]:
-        yield decompressor.decompress(payload, max_length=_CHUNK_BYTES)
-        while not decompressor.eof:
-            if decompressor.needs_input:
-                raise RuntimeError("the LZ4 frame ends too early")
-            yield decompressor.decompress(b"", max_length=_CHUNK_BYTES)
-
-    return _join_within_limit(chunks(), max_bytes)
-
-
-def unsnappy(payload: bytes, max_bytes: int) -> bytes:
-    """Decompress snappy, bare or in the blocks of snappy-java."""
-    import snappy  # noqa: PLC0415  every command starts without it
-
-    blocks = list(_snappy_blocks(payload))
-    # The library has no limit, but each block declares its size, which the library checks.
-    if sum(map(_declared_bytes, blocks)) > max_bytes:
-        raise _too_large(max_bytes)
-    return b"".join(map(snappy.decompress, blocks))
-
-
-def _snappy_blocks(payload: bytes) -> Iterator[bytes]:
-    """Yield the compressed blocks of a snappy-java frame; of a bare payload, the whole."""
-    if not payload.startswith(_XERIAL_MAGIC):
-        yield payload
-        return
-    start = _XERIAL_HEADER_BYTES
-    while start < len(payload):
-        (length,) = struct.unpack_from(">i", payload, start)
-        if length < 0:
-            raise ValueError("a snappy block has a negative length")
-        yield payload[start + 4 : start + 4 + length]
-        start += 4 + length
-
-
-def _declared_bytes(block: bytes) -> int:
-    """Return the decompressed length that a block declares: a varint of at most five bytes at its beginning."""
-    length = 0
-    for byte_number, byte in enumerate(block[:5]):
-        length |= (byte & 0x7F) << (7 * byte_number)
-        if byte < 0x80:
-            break
-    return length
-
-
-def _join_within_limit(chunks: Iterator[bytes], max_bytes: int) -> bytes:
-    parts: list[bytes] = []
-    total_bytes = 0
-    for chunk in chunks:
-        total_bytes += len(chunk)
-        if total_bytes > max_bytes:
-            raise _too_large(max_bytes)
-        parts.append(chunk)
-    return b"".join(parts)
-
-
-def _too_large(max_bytes: int) -> DecompressedTooLarge:
-    return DecompressedTooLarge(f"decompressed, the record batch has more than {max_bytes:,} bytes")

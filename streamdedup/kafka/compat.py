@@ -5,7 +5,7 @@ Each workaround names the behaviour of the client, the consequence without the w
 
     build                   clients that leave no thread and no socket behind; called by all modules with a client
     force_close             the thread of a producer that cannot be closed; called by ``producer``
-    step_past_unreadable    record batches that the client cannot parse, bytes of a poll; by ``consumer``, ``reader``
+    guard_parsing           record batches that the client cannot parse, bytes of a poll; by ``consumer``, ``reader``
     _request_all_offsets    offsets of partitions without a leader; installed by ``build``
     all others              private state, actions; by ``consumer``, ``reader``, ``fresh_poll``, ``watches``,
                             ``offsets``, ``admin``
@@ -175,7 +175,7 @@ def force_close(producer: Any) -> None:
 # Record batches that the client cannot parse
 
 
-def step_past_unreadable(consumer: Any, max_offsets: int, *, keeps_rests: bool = True) -> list[UnreadableRange]:
+def guard_parsing(consumer: Any, max_offsets: int, *, keeps_rests: bool = True) -> list[UnreadableRange]:
     """Make a consumer return unreadable offsets as ``UnreadableRange`` in place of records; limit a poll's bytes.
 
     Returns the list of the present poll's ranges: the caller empties it before each poll, and need not search records

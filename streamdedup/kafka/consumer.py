@@ -59,7 +59,7 @@ class KafkaSource:
         self._repeats = RepeatLimit(structlog.get_logger(__name__))  # a logger of `logging` takes no fields
         self._fresh = FreshPoll(consumer, self._repeats)
         #: Unreadable ranges of a poll: `_poll` empties the list, then the parser of the client fills it.
-        self._unreadable = compat.step_past_unreadable(consumer, options.max_poll_records)
+        self._unreadable = compat.guard_parsing(consumer, options.max_poll_records)
         self._topics = TopicWatch(consumer, options)
         self._other_indexes = OtherIndexWatch(consumer, options)
         #: The client's state of each partition whose committed offset was compared with the topic id. An assignment

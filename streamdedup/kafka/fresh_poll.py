@@ -4,24 +4,24 @@ Called by ``consumer.KafkaSource``, which makes batches of the result.
 """
 
 from collections.abc import Mapping
+from itertools import chain
 from typing import Any
 
 from streamdedup.kafka import compat
-from streamdedup.kafka.batch_limits import HEADER_BYTES
+from streamdedup.kafka.batch_limits import content_bytes
 from streamdedup.kafka.errors import is_retriable
 from streamdedup.repeats import RepeatLimit
 
 #: Longest wait of the second poll, in seconds. A broker that has records answers within a few milliseconds.
 SECOND_POLL_S = 0.01
-#: The second poll is left out if the last result and this first poll have fewer records together: as a rule the broker
-#: then holds no further records, and the wait would delay those of the first poll.
+#: The second poll is left out if the previous result and this first poll have fewer records together: as a rule the
+#: broker then holds no further records, and the wait would delay those of the first poll.
 FEW_RECORDS = 4
 #: The second poll is left out if the first has so many bytes of values. So a batch has at most these bytes and those of
 #: one fetch.
 ENOUGH_BYTES = 1_048_576
 
-#: Records by partition, as the client returns them. An ``UnreadableRange``, which has the attributes ``offset`` and
-#: ``value`` of a record, takes the place of unreadable records.
+#: Records by partition, as the client returns them. An ``UnreadableRange`` takes the place of unreadable records.
 Polled = Mapping[Any, list[Any]]
 
 
@@ -52,11 +52,10 @@ class FreshPoll:
         count = _count(polled)
         if count >= limit or count + self._last_count < FEW_RECORDS:
             return False
-        records = (record for of_partition in polled.values() for record in of_partition)
-        return sum(len(record.value or b"") + HEADER_BYTES * len(record.headers) for record in records) < ENOUGH_BYTES
+        return content_bytes(chain.from_iterable(polled.values())) < ENOUGH_BYTES
 
     def _with_newer(self, polled: Polled, limit: int) -> Polled:
-        """Poll again and return the records of both polls; a rebalance in between may have revoked partitions."""
+        """Poll again and return the records of both polls, without those of partitions revoked in between."""
         states_before = self._states(polled)
         timeout_ms = round(SECOND_POLL_S * 1000)
         try:
@@ -77,10 +76,9 @@ class FreshPoll:
         return {partition: states.get(partition) for partition in polled}
 
     def _still_assigned(self, polled: Polled, states_before: Mapping[Any, Any]) -> Polled:
-        """Return the records whose partitions were not revoked in between.
+        """Return the records whose partitions were not revoked in between; the others are fetched again.
 
-        Those partitions have the same state object as before: the client makes a new one at each assignment. Records of
-        revoked partitions are fetched again, here or by another member.
+        The partitions have the same state object as before: the client makes a new one at each assignment.
         """
         states = self._states(polled)
         return {

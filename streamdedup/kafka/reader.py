@@ -61,9 +61,7 @@ class _Reader:
         config = options.reader() | changes
         self._consumer = compat.build(KafkaConsumer, config, options)
         # A list that the client fills during a poll; empty it before each poll.
-        self._unreadable = compat.step_past_unreadable(
-            self._consumer, config["max_poll_records"], keeps_rests=keeps_rests
-        )
+        self._unreadable = compat.guard_parsing(self._consumer, config["max_poll_records"], keeps_rests=keeps_rests)
 
     def close(self) -> None:
         """Close the client; takes at most ``close_timeout_s``, never raises, may be called twice."""

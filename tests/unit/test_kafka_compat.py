@@ -40,16 +40,9 @@ from kafka.structs import MemberState, OffsetAndMetadata, OffsetAndTimestamp, To
 
 from streamdedup.errors import BrokerUnavailable, CodecMissing
 from streamdedup.kafka import batch_limits, compat
-from streamdedup.kafka.batch_limits import (
-    DecompressedTooLarge,
-    PollBudget,
-    limit_batches,
-    ungzip,
-    unlz4,
-    unsnappy,
-    unzstd,
-)
+from streamdedup.kafka.batch_limits import PollBudget, limit_batches
 from streamdedup.kafka.consumer import RebalanceListener
+from streamdedup.kafka.decoders import DecompressedTooLarge, ungzip, unlz4, unsnappy, unzstd
 from streamdedup.kafka.errors import codec_missing, described, translated
 from streamdedup.kafka.options import KafkaOptions
 from streamdedup.kafka.unreadable import UnreadableReports
@@ -288,7 +281,7 @@ def batches(*sizes):
 
 
 def polls(client, *, count, max_records=100):
-    compat.step_past_unreadable(client, 100)
+    compat.guard_parsing(client, 100)
     return [client.poll(max_records) for _ in range(count)]
 
 

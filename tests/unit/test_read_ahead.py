@@ -31,6 +31,7 @@ from streamdedup.errors import (
     StoreUnavailable,
 )
 from streamdedup.index.values import Fence
+from streamdedup.kafka.batch_limits import HEADER_BYTES, content_bytes
 from streamdedup.kafka.protocols import Batch, Record, SourceStats
 from streamdedup.position import Partition, Position
 from streamdedup.wire import Decoder
@@ -235,9 +236,9 @@ def test_beside_a_batch_of_large_records_nothing_is_polled_ahead(monkeypatch):
     assert seen.stages == ["poll"]
 
 
-def test_headers_count_as_bytes_of_a_batch():
+def test_headers_count_as_bytes_of_a_record():
     record = Record(Position(INPUT, 0, 0), 0, None, b"12345", headers=(("h", b""),) * 3)
-    assert read_ahead._bytes_of(Batch((record,))) == 5 + 3 * read_ahead.HEADER_BYTES
+    assert content_bytes([record]) == 5 + 3 * HEADER_BYTES
 
 
 def test_a_batch_ahead_of_large_records_is_prepared_when_memory_holds_it_alone(monkeypatch):
