@@ -6,7 +6,6 @@ Each workaround names the behaviour of the client, the consequence without the w
     build                   clients that leave no thread and no socket behind; called by all modules with a client
     force_close             the thread of a producer that cannot be closed; called by ``producer``
     guard_parsing           record batches that the client cannot parse, bytes of a poll; by ``consumer``, ``reader``
-    _request_all_offsets    offsets of partitions without a leader; installed by ``build``
     all others              private state, actions; by ``consumer``, ``reader``, ``fresh_poll``, ``watches``,
                             ``offsets``, ``admin``
 """
@@ -77,8 +76,8 @@ def build(kind: Callable[..., Any], config: dict[str, Any], options: KafkaOption
 
     A failure leaves nothing behind. A constructor of the client that fails leaves its network thread and its sockets
     open. A factory therefore records the network part, and this function closes it after a failure. ``ClosingSelector``
-    closes all sockets of the client when the client is closed. The limits of ``limit_batches`` hold for the whole
-    process.
+    closes all sockets of the client when the client is closed. ``limit_batches`` and ``_request_all_offsets`` change
+    the client for the whole process.
 
     Test: ``test_an_absent_broker_is_reported_in_time_and_nothing_is_left_behind``.
     """
@@ -101,14 +100,14 @@ def build(kind: Callable[..., Any], config: dict[str, Any], options: KafkaOption
             close_quietly("close the network part", network.close, options.close_timeout_s)
         if isinstance(error, CLIENT_ERRORS):
             # A timeout only says that there is no connection. A refused login is the best reason, else the latest one.
-            reasons.sort(key=lambda reason: isinstance(reason, LOGIN_REFUSED))
-            reason = reasons[-1] if reasons and isinstance(error, KafkaTimeoutError) else error
+            refused = [reason for reason in reasons if isinstance(reason, LOGIN_REFUSED)]
+            reason = (refused or reasons or [error])[-1] if isinstance(error, KafkaTimeoutError) else error
             doing = f"connect to Kafka at {options.bootstrap_servers} ({options.security_protocol})"
             # No cause is chained: some texts of the client contain configuration values.
             raise connection_error(reason, doing, options.secrets()) from None
         raise
     for network in networks:
-        # Removes the replacement of `_stop_at_final_refusal`: once connected, the client shall retry by its own method.
+        # Uncovers the client's own method, which `_stop_at_final_refusal` hides: a connected client retries by it.
         del network._manager.get_connection
     return client
 
@@ -178,8 +177,8 @@ def force_close(producer: Any) -> None:
 def guard_parsing(consumer: Any, max_offsets: int, *, keeps_rests: bool = True) -> list[UnreadableRange]:
     """Make a consumer return unreadable offsets as ``UnreadableRange`` in place of records; limit a poll's bytes.
 
-    Returns the list of the present poll's ranges: the caller empties it before each poll, and need not search records
-    for ranges while it is empty. For the limit see ``RecordBatches``.
+    Returns a list that each poll fills with its ranges. The caller empties it before each poll whose records it uses;
+    while the list is empty, no record of the result is a range. For the limit see ``RecordBatches``.
 
     Unreadable means: an unknown codec, a wrong checksum, a header name that is not UTF-8, a batch above the limits of
     ``limit_batches``. The first unreadable record also hides the records behind it in the same record batch. The client
@@ -199,7 +198,7 @@ def guard_parsing(consumer: Any, max_offsets: int, *, keeps_rests: bool = True) 
 
 
 def _keep_unparsed(fetcher: Any, budget: PollBudget) -> None:
-    """Renew ``budget`` for each poll; keep the fetches that a poll has not begun when it is spent for the next poll.
+    """Renew ``budget`` for each poll; when it is spent, keep the fetches that the poll has not begun for the next one.
 
     Such a fetch would end before its first record batch, and its partition would be fetched again. A broker keeps the
     order of the partitions in its answers, so no record of the partition would be read as long as an earlier partition
@@ -220,7 +219,7 @@ def _keep_unparsed(fetcher: Any, budget: PollBudget) -> None:
         budget.renew()
         try:
             records, is_partial = fetched_records(*arguments, **options)
-            # If true, the client fetches no more: else fetches would wait here for each partition, up to all.
+            # If true, the client sends no fetch for now: else fetches of all partitions might wait here.
             return records, is_partial or bool(kept)
         finally:
             fetcher._completed_fetches.extendleft(reversed(kept))
@@ -405,11 +404,12 @@ def fetch_committed_offsets(
     """
     coordinator = consumer._coordinator
     if not stable:
-        coordinator = copy.copy(coordinator)  # the consumer stays read_committed
+        # A copy, so that the consumer stays read_committed. The copy joins no request in progress: a stable fetch would
+        # wait for transactions, and the answer to a lookup of the group coordinator is taken by the original alone, so
+        # that the copy would loop on the network thread, without a heartbeat, until the time limit.
+        coordinator = copy.copy(coordinator)
         coordinator._isolation_level = IsolationLevel.READ_UNCOMMITTED
-        coordinator._offset_fetch_futures = {}  # else this call would join a stable request in progress, and wait too
-        # Else this call would join a lookup of the group coordinator, whose answer only the original takes: the copy
-        # would loop on the network thread, without a heartbeat, until the time limit.
+        coordinator._offset_fetch_futures = {}
         coordinator._find_coordinator_future = None
     offsets: Mapping[Any, Any] = coordinator.fetch_committed_offsets(partitions, timeout_ms=timeout_ms)
     return offsets
