@@ -248,7 +248,7 @@ class Loop:
         except (BrokerUnavailable, ProducerFenced):
             self._shrink_batches(batch)
             raise
-        self._ownership.remember_commit(batch.ends, attempt_id)
+        self._ownership.remember_commit(batch.next_offsets, attempt_id)
 
     def _finish(
         self,
@@ -263,7 +263,7 @@ class Loop:
         ``check_for_losses`` or ``take_over`` (``partitions``) raises the marks.
         """
         self._slow_start.grow(sum(detected.replayed_count for detected in result.detected.values()))
-        self._ownership.finish(batch.ends, fences, result.detected)
+        self._ownership.finish(batch.next_offsets, fences, result.detected)
         self._publisher.count_dead_letters(batch, dead_letters)
         self._statistics.count_batch(result, dead_letters)
 

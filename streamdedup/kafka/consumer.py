@@ -50,15 +50,15 @@ class KafkaSource:
     earlier one. ``commit``, outside a transaction, compares the memberships itself.
     """
 
-    def __init__(self, consumer: Any, options: KafkaOptions, listener: "RebalanceListener") -> None:
+    def __init__(self, consumer: Any, options: KafkaOptions) -> None:
         self._consumer = consumer
         self._options = options
-        self._listener = listener
+        self._listener = RebalanceListener(consumer)
         self._silence = SilenceWatch(consumer, options)
         self._static_membership = StaticMembershipWatch(consumer, options)
-        self._repeats = RepeatLimit(structlog.get_logger(__name__))  # a logger of `logging` takes no fields
+        self._repeats = RepeatLimit(structlog.get_logger(__name__))  # fields are keywords, unlike in `logging`
         self._fresh = FreshPoll(consumer, self._repeats)
-        #: Unreadable ranges of a poll: `_poll` empties the list, then the parser of the client fills it.
+        #: Unreadable ranges of a poll: `_fetch` empties the list, then the parser of the client fills it.
         self._unreadable = compat.guard_parsing(consumer, options.max_poll_records)
         self._topics = TopicWatch(consumer, options)
         self._other_indexes = OtherIndexWatch(consumer, options)
@@ -74,9 +74,8 @@ class KafkaSource:
         consumer = compat.build(KafkaConsumer, options.consumer(), options)
         try:
             compat.lead_after_return(consumer)
-            listener = RebalanceListener(consumer)
-            source = cls(consumer, options, listener)
-            consumer.subscribe(topics=list(options.topics), listener=listener)
+            source = cls(consumer, options)
+            consumer.subscribe(topics=list(options.topics), listener=source._listener)
             _await_metadata(consumer, options)
         except BaseException:
             close_quietly("close the consumer", consumer.close, options.close_timeout_s)
@@ -91,9 +90,9 @@ class KafkaSource:
         """
         self._raise_if_broken()
         self._repeats.write_counts()
-        fetched = self._poll(timeout_s, max_records)
+        fetched = self._fetch(timeout_s, max_records)
         try:
-            batch = self._checked(fetched)
+            batch = self._check(fetched)
         except StreamdedupError:
             self.rewind(fetched)  # the caller gets no batch, and may poll this source again
             raise
@@ -107,7 +106,7 @@ class KafkaSource:
     def poll_ahead(self, max_records: int) -> Batch:
         return self.poll(AHEAD_POLL_S, max_records)
 
-    def _poll(self, timeout_s: float, max_records: int | None) -> Batch:
+    def _fetch(self, timeout_s: float, max_records: int | None) -> Batch:
         """Return the next records of the client; an empty batch after a retriable error and without membership."""
         # `keep_membership` pauses partitions. They stay paused through a rebalance, and nothing else resumes them.
         if paused := self._consumer.paused():
@@ -120,7 +119,7 @@ class KafkaSource:
         try:
             polled = self._fresh.poll(timeout_s, limit)
         except Exception as error:  # noqa: BLE001  sorted below
-            self._retry_or_break("poll_retried", error, "A poll failed and is repeated", RETRY_PAUSE_S)
+            self._retry_or_break(error, "A poll failed and is repeated", event="poll_retried", pause_s=RETRY_PAUSE_S)
             return Batch()
         compat.finish_rebalance(self._consumer)  # the client forgets a rebalance that ends between two polls
         records, unreadable = unpack(polled, has_unreadable=bool(self._unreadable))
@@ -128,7 +127,7 @@ class KafkaSource:
             self._report_or_halt(unreadable)
         return self._under_membership(records, unreadable)
 
-    def _retry_or_break(self, event: str, error: Exception, message: str, pause_s: float) -> None:
+    def _retry_or_break(self, error: Exception, message: str, *, event: str, pause_s: float) -> None:
         """Log and wait after a retriable error of a poll; raise any other error, and refuse further polls."""
         if not is_retriable(error):
             self._broken = "a poll failed"  # the client may keep an exhausted fetch, and spin on it in the next poll
@@ -141,16 +140,16 @@ class KafkaSource:
     def _report_or_halt(self, unreadable: tuple[UnreadableRecord, ...]) -> None:
         """Log the positions of unreadable records; with ``on_unreadable = "halt"`` raise instead."""
         batch = Batch(unreadable=unreadable)
-        starts, ends = batch.starts, batch.ends
+        starts, ends = batch.starts, batch.next_offsets
         if self._options.on_unreadable == "halt":
             reasons = {record.position.topic_partition: record.reason for record in unreadable}
-            spans = "; ".join(
+            ranges = "; ".join(
                 f"{Position(*partition, start)} to {ends[partition] - 1}: {reasons[partition]}"
                 for partition, start in starts.items()
             )
             self._broken = "a record is unreadable"
             raise FatalError(
-                f'records that the Kafka client cannot parse: {spans}. Set kafka.on_unreadable = "skip" to step past '
+                f'records that the Kafka client cannot parse: {ranges}. Set kafka.on_unreadable = "skip" to step past '
                 "them, or move the group's offset behind them"
             )
         message = "Stepping past records that the Kafka client cannot parse"
@@ -170,7 +169,7 @@ class KafkaSource:
         self.rewind(batch)
         return Batch()
 
-    def _checked(self, batch: Batch) -> Batch:
+    def _check(self, batch: Batch) -> Batch:
         """Check topics and indexes of the group, which may raise; return the batch, or an empty one after a rewind.
 
         If the committed offset of a new partition belongs to a deleted topic of this name, this partition is read from
@@ -201,11 +200,11 @@ class KafkaSource:
             raise BrokerUnavailable(f"this source is unusable ({self._broken}); open a new one")
 
     def rewind(self, batch: Batch) -> None:
-        """Seek to the starts of the batch; also before a rebalance: a partition that stays would keep its position."""
+        """Seek to the starts of the batch; before a rebalance, too: a partition that stays keeps its position."""
         self.seek(batch.starts)
 
     def first_since(self, times_ms: Mapping[Partition, int]) -> dict[Partition, int]:
-        """For a partition without a record since the time, kafka-python 3 returns no offset: its end is taken.
+        """Take the end for a partition without a record since the time, for which kafka-python 3 returns no offset.
 
         The ends are asked for first: a record that arrives between the two requests lies at or behind its end.
         """
@@ -245,7 +244,7 @@ class KafkaSource:
             polled = self._consumer.poll(timeout_ms=round(timeout_s * 1000))
         except Exception as error:  # noqa: BLE001  sorted below
             pause_s = min(timeout_s, RETRY_PAUSE_S)
-            self._retry_or_break("hold_poll_failed", error, "A poll failed while waiting", pause_s)
+            self._retry_or_break(error, "A poll failed while waiting", event="hold_poll_failed", pause_s=pause_s)
         else:
             compat.finish_rebalance(self._consumer)
             self.seek({Partition(*partition): records[0].offset for partition, records in polled.items() if records})
@@ -264,7 +263,8 @@ class KafkaSource:
         return None if state is None else state.highwater
 
     def request_ends(self) -> None:
-        states, missing = dict(compat.assigned_states(self._consumer)), self._topics.missing()
+        states = dict(compat.assigned_states(self._consumer))
+        missing = self._topics.missing()
         partitions = [partition for partition in states if partition.topic not in missing]
         try:
             ends = self._consumer.end_offsets(partitions, timeout_ms=ENDS_MS)
@@ -309,7 +309,8 @@ class KafkaSource:
         return membership.generation_id if _has_joined(membership) else None
 
     def stats(self) -> SourceStats:
-        states, lags = compat.assigned_states(self._consumer), {}
+        states = compat.assigned_states(self._consumer)
+        lags = {}
         for partition in self.assigned():
             state = states.get(TopicPartition(*partition))
             if state is not None and state.position is not None and state.highwater is not None:
@@ -398,13 +399,14 @@ def _await_metadata(consumer: Any, options: KafkaOptions) -> None:
     """Wait until the client knows the topics, for at most ``connect_timeout_s``.
 
     A consumer that joins without knowing the topics assigns no partition, and joins again as soon as the topics are
-    known: one more rebalance for the whole group at each start. Several requests: the first answer may belong to a
-    request from before ``subscribe``, which names no topics. Not more: a missing topic is in no answer.
+    known: one more rebalance for the whole group at each start. The first answer may belong to a request from before
+    ``subscribe``, which names no topics, so several requests are made; but not endlessly, because a missing topic is in
+    no answer.
     """
-    ends_at = time.monotonic() + options.connect_timeout_s
+    deadline = time.monotonic() + options.connect_timeout_s
     for _ in range(METADATA_REQUESTS):
         done = threading.Event()
         compat.request_metadata(consumer).add_both(lambda _result, done=done: done.set())
-        done.wait(max(0.0, ends_at - time.monotonic()))
+        done.wait(max(0.0, deadline - time.monotonic()))
         if all(compat.known_partitions(consumer, topic) for topic in options.topics):
             return

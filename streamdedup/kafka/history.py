@@ -163,7 +163,7 @@ class _ProgressReader(ReaderToEnds):
                 if not self._has_credible_time(record.position.topic_partition):
                     self._store_time(record)
             self._searched.update(position.topic_partition for position in batch.positions())
-            for partition in batch.ends:
+            for partition in batch.next_offsets:
                 if self._has_credible_time(partition) or self._searched[partition] >= MAX_SEARCHED:
                     self._consumer.seek(TopicPartition(*partition), self.ends[partition])  # ends the search
 

@@ -57,6 +57,7 @@ class CommittedOffset:
         offset: Next offset to read.
         metadata: Text committed with the offset; at most 4,096 bytes, the usual limit of brokers.
         topic_id: Topic id committed with the offset; empty if another program committed it.
+        incarnation: Incarnation of the topic at the commit; 0 if another program committed it.
     """
 
     offset: int
@@ -75,7 +76,7 @@ class Batch:
     Attributes:
         generation: Consumer group generation at the poll; never negative.
         membership: Membership for the commit; opaque to the loop.
-        metadata: Attempt id, committed as text with each offset; the loop sets it before publishing.
+        metadata: Attempt id, committed with each offset; the loop publishes a copy of the batch that has it.
         topic_ids: Kafka's topic ids at the poll, as far as known; appended to ``metadata`` in the commit, with the
             incarnations in the positions.
     """
@@ -118,14 +119,15 @@ class Batch:
 
     @cached_property
     def starts(self) -> Mapping[Partition, int]:
+        """The offset of the first record by partition."""
         starts: dict[Partition, int] = {}
         for position in self.positions():
             starts.setdefault(position.topic_partition, position.offset)
         return starts
 
     @cached_property
-    def ends(self) -> Mapping[Partition, int]:
-        """The offset to commit by partition: the offset of the last record, plus one."""
+    def next_offsets(self) -> Mapping[Partition, int]:
+        """The offset to commit by partition: that of the last record, plus one."""
         return {position.topic_partition: position.offset + 1 for position in self.positions()}
 
 
@@ -141,8 +143,8 @@ class Source(Protocol):
     """Batches of records for one member of a consumer group, delivered at least once from the committed offset on.
 
     Each method that asks Kafka raises ``BrokerUnavailable`` if Kafka does not answer in time, and ``FatalError`` if the
-    broker refuses the client permanently. After ``BrokerUnavailable`` from ``poll``, ``keep_membership``, ``confirm``
-    or ``commit`` this source is unusable: close it and open a new one.
+    broker refuses the client permanently. After ``BrokerUnavailable``, other than ``BrokerSilent``, from ``poll``,
+    ``keep_membership``, ``confirm`` or ``commit`` this source is unusable: close it and open a new one.
     """
 
     def poll(self, timeout_s: float, max_records: int | None = None) -> Batch:
@@ -170,7 +172,7 @@ class Source(Protocol):
     def first_since(self, times_ms: Mapping[Partition, int]) -> dict[Partition, int]:
         """Return for each partition the offset of its first record with the given time or a later one.
 
-        Without such a record, return the end of the committed records: every later record has at least this offset.
+        Without such a record, return the end of the committed records, behind which every future record lies.
         """
 
     def seek(self, offsets: Mapping[Partition, int]) -> None:
@@ -361,4 +363,4 @@ class Transport(Protocol):
     """Opens a source and a sink; the loop opens new ones after a failure."""
 
     def open(self) -> tuple[Source, Sink]:
-        """Connect both ends."""
+        """Open a source, and a sink that commits its batches."""

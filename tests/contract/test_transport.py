@@ -326,7 +326,7 @@ def test_a_group_starts_at_the_first_record_and_reads_in_order(system, open_ends
     assert values(batch) == [b"a", b"b", b"c"]
     assert [record.position.offset for record in batch.records] == [0, 1, 2]
     assert batch.starts == {Partition(system.input, 0): 0}
-    assert batch.ends == {Partition(system.input, 0): 3}
+    assert batch.next_offsets == {Partition(system.input, 0): 3}
     assert batch.generation >= 0
 
 

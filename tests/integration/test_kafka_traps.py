@@ -208,7 +208,7 @@ class TestT3T4MembershipIsTakenWithTheBatch:
             ),
             _cluster=SimpleNamespace(update_metadata=lambda _metadata: None),
         )
-        assert not KafkaSource(consumer, OPTIONS, RebalanceListener(consumer))._poll(0.0, None)
+        assert not KafkaSource(consumer, OPTIONS)._fetch(0.0, None)
         assert sought == [(partition, 5)]
 
     def test_a_batch_is_rewound_where_the_poll_fails_after_fetching_it(self, monkeypatch):
@@ -220,9 +220,9 @@ class TestT3T4MembershipIsTakenWithTheBatch:
             _fetcher=SimpleNamespace(fetched_records=None, _parse_fetched_data=None),
             group_metadata=ConsumerGroupMetadata,
         )
-        source = KafkaSource(consumer, OPTIONS, RebalanceListener(consumer))
+        source = KafkaSource(consumer, OPTIONS)
         batch = Batch((Record(Position("t", 0, 5), 0, None, b"v"),))
-        monkeypatch.setattr(source, "_poll", lambda _timeout_s, _most: batch)
+        monkeypatch.setattr(source, "_fetch", lambda _timeout_s, _most: batch)
         monkeypatch.setattr(source, "rewind", lambda batch: sought.append(batch.starts))
 
         def no_coordinator(*_arguments: Any) -> None:

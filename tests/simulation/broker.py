@@ -334,8 +334,8 @@ class MemoryBroker:
         membership: Membership = batch.membership
         if membership.generation != state.generation or membership.member not in state.members:
             raise MembershipEnded("the group moved on while the batch was processed")
-        state.outdated.difference_update(batch.ends)
-        for each, offset in batch.ends.items():
+        state.outdated.difference_update(batch.next_offsets)
+        for each, offset in batch.next_offsets.items():
             topic_id, incarnation = batch.topic_ids.get(each.topic, ""), batch.incarnations.get(each, 0)
             state.committed_offsets[each] = CommittedOffset(offset, batch.metadata, topic_id, incarnation)
 

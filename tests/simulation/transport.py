@@ -204,7 +204,7 @@ class MemorySource:
             Membership(self._member, self._generation),
             topic_ids=self._topic_ids,
         )
-        self.seek(batch.ends)
+        self.seek(batch.next_offsets)
         return batch
 
     def _refuse_if_broken(self) -> None:

@@ -160,7 +160,7 @@ def metadata_of(**topics):
 
 @pytest.fixture
 def source(consumer):
-    source = KafkaSource(consumer, OPTIONS, RebalanceListener(consumer))
+    source = KafkaSource(consumer, OPTIONS)
     consumer._cluster.update_metadata(metadata_of(deleted=PRESENT, healthy=OTHER))
     return source
 
@@ -573,7 +573,7 @@ class TestUnreadableRecords:
             noted: list[UnreadableRange] = []
             monkeypatch.setattr(source_module.compat, "guard_parsing", lambda *_, **__: noted)
             options = replace(OPTIONS, on_unreadable=on_unreadable)
-            source = KafkaSource(consumer, options, RebalanceListener(consumer))
+            source = KafkaSource(consumer, options)
             consumer._cluster.update_metadata(metadata_of(deleted=BEFORE, healthy=OTHER))
 
             def poll(timeout_ms, max_records):

@@ -160,7 +160,7 @@ def test_the_positions_of_a_batch_take_the_incarnation_of_their_partition():
     batch = Batch(tuple(Record(position, 0, None, b"") for position in positions))
     moved = batch.in_incarnations({positions[0].topic_partition: 0, positions[1].topic_partition: 2})
     assert list(moved.positions()) == [positions[0], Position(INPUT, 1, 5, 2)]
-    assert moved.ends == batch.ends
+    assert moved.next_offsets == batch.next_offsets
     assert batch.in_incarnations({positions[0].topic_partition: 0, positions[1].topic_partition: 0}) is batch
 
 

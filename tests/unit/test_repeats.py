@@ -14,7 +14,7 @@ from streamdedup.daemon.breaker import BreakerOptions
 from streamdedup.detection.model import DetectionResult
 from streamdedup.errors import FatalError
 from streamdedup.kafka import consumer as source_module
-from streamdedup.kafka.consumer import KafkaSource, RebalanceListener
+from streamdedup.kafka.consumer import KafkaSource
 from streamdedup.kafka.options import KafkaOptions
 from streamdedup.kafka.protocols import Batch
 from streamdedup.repeats import FIRST_LINES, PERIOD_S, REPEATS_EVENT, RepeatLimit
@@ -270,13 +270,13 @@ def test_a_poll_that_is_repeated_again_and_again_takes_five_lines_and_a_count(mo
     options = KafkaOptions(bootstrap_servers="localhost:9092", group_id="g", topics=("t",), transactional_id="x")
     consumer = never_polls()
     monkeypatch.setattr(source_module, "RepeatLimit", lambda logger: RepeatLimit(logger, clock))
-    source = KafkaSource(consumer, options, RebalanceListener(consumer))
+    source = KafkaSource(consumer, options)
     with capture_logs() as logs:
         for _ in range(40):
             assert not source.poll(0.0)
         clock.now_s += PERIOD_S
-        monkeypatch.setattr(source, "_poll", lambda *_: Batch())
-        monkeypatch.setattr(source, "_checked", lambda fetched: fetched)
+        monkeypatch.setattr(source, "_fetch", lambda *_: Batch())
+        monkeypatch.setattr(source, "_check", lambda fetched: fetched)
         source.poll(0.0)
         assert counted(logs) == {("poll_retried", None): 40}
         assert len(logs) == FIRST_LINES + 1
