@@ -1,4 +1,4 @@
-"""The wall clock of daemon, detection, index and library; called as ``clock.now_ms()``, which tests replace."""
+"""The wall clock of daemon, detection, index, library and cli; called as ``clock.now_ms()``, which tests replace."""
 
 import time
 

@@ -1,4 +1,4 @@
-"""All errors in the project, sorted by the daemon's reaction, not by their source; and all exit codes.
+"""Errors that reach the loop or end a command, sorted by the daemon's reaction, not by source; and all exit codes.
 
 All folders raise them. ``daemon.loop`` and ``daemon.recovery`` react; ``cli.main`` and ``cli.fatal`` turn errors into
 exit codes. A new exit code also touches ``EXIT_CODES`` of ``cli.main`` and docs/commands.md.
@@ -10,7 +10,7 @@ exit codes. A new exit code also touches ``EXIT_CODES`` of ``cli.main`` and docs
     │   └── DocumentTooLarge
     ├── CorpusError              a file cannot be read as a corpus; commands report it, exit 1
     │   └── UnknownFormat        the format of the file is not supported, exit 2
-    ├── TransientError           back off, process the batch again, after an undo or with new clients:
+    ├── TransientError           back off, process the batch again: after an undo, or with new clients where stated
     │   ├── StoreUnavailable
     │   │   └── IndexBusy        the server answers: try again without a ping
     │   ├── RegistryUnavailable
@@ -30,7 +30,7 @@ exit codes. A new exit code also touches ``EXIT_CODES`` of ``cli.main`` and docs
         ├── BrokerMisconfigured
         ├── RegistryMisconfigured
         ├── CodecMissing
-        └── ProducerFenced       at the second within a minute; at the first, new clients
+        └── ProducerFenced       exit at the second within a minute; at the first, new clients
 
 An error text is written for the operator: the cause, the place and the remedy. No error text contains a secret or a
 document's text.
@@ -55,7 +55,7 @@ EXIT_PIPE = 141
 
 
 class StreamdedupError(Exception):
-    """Base class for all errors that the project raises on purpose."""
+    """Base class for the errors that reach the loop or end a command."""
 
 
 class SettingsError(StreamdedupError):

@@ -35,7 +35,7 @@ class PartitionIncarnation(NamedTuple):
 
     @classmethod
     def parse(cls, text: str) -> Self:
-        """Parse the text form; raise ``ValueError`` for another text."""
+        """Parse the text form; raise ``ValueError`` where it has no numbers."""
         name, _, partition = text.rpartition(":")
         topic, _, incarnation = name.partition("@")
         return cls(topic, int(partition), int(incarnation or 0))  # ``__str__`` leaves incarnation 0 out
@@ -45,7 +45,10 @@ class PartitionIncarnation(NamedTuple):
 
 
 class Position(NamedTuple):
-    """The position of one record; unique for ever, so it identifies the record in every retry and replay."""
+    """The position of one record; unique for ever, so it identifies the record in every retry and replay.
+
+    Positions are ordered within one incarnation only: it is the last field, so that it can be left out.
+    """
 
     topic: str
     partition: int
@@ -69,7 +72,7 @@ class Position(NamedTuple):
         return f"{self.topic}:{self.partition}:{self.offset}"
 
 
-# Called several times for each record; to construct a named tuple takes five times as long as the look-up.
+# Called several times for each record; constructing a named tuple takes five times as long as a look-up here.
 @lru_cache(maxsize=4096)
 def _partition(topic: str, partition: int) -> Partition:
     return Partition(topic, partition)

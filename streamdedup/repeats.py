@@ -1,6 +1,6 @@
 """A limit on log lines that are written once per record, so that a thousand bad records do not fill the log.
 
-Called by ``daemon.statistics`` and ``kafka.consumer``; the log still shows how often each event happened.
+Called by ``daemon.statistics``, ``kafka.consumer`` and ``kafka.fresh_poll``; counts replace the lines left out.
 """
 
 import time
@@ -10,7 +10,8 @@ from typing import Any, Final
 
 #: Lines per level, event and code that are written in each period.
 FIRST_LINES: Final = 5
-#: Length of a period, in seconds. A period begins with its first line. The first call after its end writes the count.
+#: Length of a period, in seconds. A period begins with a line; the first call after the end of the period writes the
+#: count.
 PERIOD_S: Final = 60.0
 #: Event that counts the lines that were not written.
 REPEATS_EVENT: Final = "repeats_left_out"

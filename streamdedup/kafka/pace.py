@@ -5,7 +5,7 @@ from collections.abc import Callable
 
 #: Waits shorter than this are skipped, in seconds: a sleep is not more precise.
 _MIN_WAIT_S = 0.005
-#: Longest sleep, in seconds: ``time.sleep`` refuses some 300 years, which a tiny rate asks for.
+#: Longest sleep, in seconds: ``time.sleep`` refuses more than some 300 years, which a tiny rate asks for.
 _MAX_SLEEP_S = 86_400.0
 #: Longest delay that a sender makes up for, in seconds. To make up for a longer delay would be a burst.
 _MAX_DELAY_S = 1.0
@@ -42,9 +42,7 @@ class Pace:
         time_s = self._clock()
         if self._start is None:
             self._start = time_s
-        until_due_s = self._start + self._count / self._rate - time_s
-        late_s = -until_due_s
-        if late_s > _MAX_DELAY_S:
-            # The next record is then late by `_MAX_DELAY_S`; this call still returns the delay before the move.
-            self._start += late_s - _MAX_DELAY_S
-        return until_due_s
+        due_s = self._start + self._count / self._rate
+        if time_s - due_s > _MAX_DELAY_S:
+            self._start += time_s - due_s - _MAX_DELAY_S  # the next record is late by `_MAX_DELAY_S`
+        return due_s - time_s
