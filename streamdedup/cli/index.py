@@ -30,10 +30,9 @@ from streamdedup.index.fingerprints import mismatches
 from streamdedup.index.staging import delete_index
 from streamdedup.indexes import connect_backend, lifetime_ms
 from streamdedup.kafka.admin import require_topics
-from streamdedup.kafka.consumer import KafkaSource
 from streamdedup.kafka.group_admin import describe_group, members_of_index, read_committed_offsets
 from streamdedup.kafka.producer import KafkaTransport
-from streamdedup.kafka.protocols import CommittedOffset
+from streamdedup.kafka.protocols import CommittedOffset, Source
 from streamdedup.position import Partition
 from streamdedup.settings import Profile, Settings
 
@@ -324,7 +323,7 @@ def _prepare(settings: Settings, names: Sequence[str], backend: Backend, progres
 
 
 @contextmanager
-def _joined_group(settings: Settings) -> Iterator[tuple[KafkaSource, int]]:
+def _joined_group(settings: Settings) -> Iterator[tuple[Source, int]]:
     """Join the consumer group; yield the source and the group generation."""
     # A static member would stay in the group after the end of this process.
     options = replace(kafka_options(settings), group_instance_id=None)

@@ -63,7 +63,7 @@ def admin_client(options: KafkaOptions) -> Iterator[Any]:
     try:
         yield admin
     except CLIENT_ERRORS as error:
-        raise translated(error, "ask Kafka about its topics", options.secrets()) from error
+        raise translated(error, "ask Kafka about its topics", options) from error
     finally:
         close_quietly("close the admin client", admin.close, options.close_timeout_s)
 

@@ -104,7 +104,7 @@ def build(kind: Callable[..., Any], config: dict[str, Any], options: KafkaOption
             reason = (refused or reasons or [error])[-1] if isinstance(error, KafkaTimeoutError) else error
             doing = f"connect to Kafka at {options.bootstrap_servers} ({options.security_protocol})"
             # No cause is chained: some texts of the client contain configuration values.
-            raise connection_error(reason, doing, options.secrets()) from None
+            raise connection_error(reason, doing, options) from None
         raise
     for network in networks:
         # Uncovers the client's own method, which `_stop_at_final_refusal` hides: a connected client retries by it.

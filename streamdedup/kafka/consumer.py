@@ -53,7 +53,7 @@ class KafkaSource:
     def __init__(self, consumer: Any, options: KafkaOptions) -> None:
         self._consumer = consumer
         self._options = options
-        self._listener = RebalanceListener(consumer)
+        self.listener = RebalanceListener(consumer)
         self._silence = SilenceWatch(consumer, options)
         self._static_membership = StaticMembershipWatch(consumer, options)
         self._repeats = RepeatLimit(structlog.get_logger(__name__))  # fields are keywords, unlike in `logging`
@@ -75,7 +75,7 @@ class KafkaSource:
         try:
             compat.lead_after_return(consumer)
             source = cls(consumer, options)
-            consumer.subscribe(topics=list(options.topics), listener=source._listener)
+            consumer.subscribe(topics=list(options.topics), listener=source.listener)
             _await_metadata(consumer, options)
         except BaseException:
             close_quietly("close the consumer", consumer.close, options.close_timeout_s)
@@ -119,7 +119,8 @@ class KafkaSource:
         try:
             polled = self._fresh.poll(timeout_s, limit)
         except Exception as error:  # noqa: BLE001  sorted below
-            self._retry_or_break(error, "A poll failed and is repeated", event="poll_retried", pause_s=RETRY_PAUSE_S)
+            message = "A poll failed and is repeated"
+            self._retry_or_break("poll_retried", error, message=message, pause_s=RETRY_PAUSE_S)
             return Batch()
         compat.finish_rebalance(self._consumer)  # the client forgets a rebalance that ends between two polls
         records, unreadable = unpack(polled, has_unreadable=bool(self._unreadable))
@@ -127,13 +128,13 @@ class KafkaSource:
             self._report_or_halt(unreadable)
         return self._under_membership(records, unreadable)
 
-    def _retry_or_break(self, error: Exception, message: str, *, event: str, pause_s: float) -> None:
+    def _retry_or_break(self, event: str, error: Exception, *, message: str, pause_s: float) -> None:
         """Log and wait after a retriable error of a poll; raise any other error, and refuse further polls."""
         if not is_retriable(error):
             self._broken = "a poll failed"  # the client may keep an exhausted fetch, and spin on it in the next poll
             if isinstance(error, (StreamdedupError, MemoryError)):
                 raise error  # no error of the client
-            raise translated(error, "poll", self._options.secrets()) from error
+            raise translated(error, "poll", self._options) from error
         self._repeats.info(event, message=message, error=repr(error))
         time.sleep(pause_s)
 
@@ -214,7 +215,7 @@ class KafkaSource:
             ends = self._consumer.end_offsets(list(times), timeout_ms=timeout_ms)
             firsts = self._consumer.offsets_for_times(times, timeout_ms=timeout_ms)
         except CLIENT_ERRORS as error:
-            raise translated(error, "find a time in the topics", self._options.secrets()) from error
+            raise translated(error, "find a time in the topics", self._options) from error
         return {
             Partition(*partition): end if (first := firsts.get(partition)) is None else first.offset
             for partition, end in ends.items()
@@ -244,7 +245,7 @@ class KafkaSource:
             polled = self._consumer.poll(timeout_ms=round(timeout_s * 1000))
         except Exception as error:  # noqa: BLE001  sorted below
             pause_s = min(timeout_s, RETRY_PAUSE_S)
-            self._retry_or_break(error, "A poll failed while waiting", event="hold_poll_failed", pause_s=pause_s)
+            self._retry_or_break("hold_poll_failed", error, message="A poll failed while waiting", pause_s=pause_s)
         else:
             compat.finish_rebalance(self._consumer)
             self.seek({Partition(*partition): records[0].offset for partition, records in polled.items() if records})
@@ -269,7 +270,7 @@ class KafkaSource:
         try:
             ends = self._consumer.end_offsets(partitions, timeout_ms=ENDS_MS)
         except CLIENT_ERRORS as error:
-            raise translated(error, "look up the ends of the topics", self._options.secrets()) from error
+            raise translated(error, "look up the ends of the topics", self._options) from error
         for partition, end in ends.items():
             # Fetches store the end at this place, too. Never lowered: while a transaction is open, the answer is only
             # the last stable offset.
@@ -289,7 +290,7 @@ class KafkaSource:
             self._consumer.commit(offsets_to_commit(batch), timeout_ms=timeout_ms)
         except CLIENT_ERRORS as error:
             self._broken = "a commit failed"
-            raise translated(error, "commit offsets", self._options.secrets()) from error
+            raise translated(error, "commit offsets", self._options) from error
 
     def assigned(self) -> frozenset[Partition]:
         return frozenset(Partition(*partition) for partition in self._consumer.assignment())
@@ -315,7 +316,7 @@ class KafkaSource:
             state = states.get(TopicPartition(*partition))
             if state is not None and state.position is not None and state.highwater is not None:
                 lags[partition] = max(0, state.highwater - state.position.offset)
-        return SourceStats(self._listener.rebalances_count, lags)
+        return SourceStats(self.listener.rebalances_count, lags)
 
     def close(self) -> None:
         """Leave the group; takes at most ``close_timeout_s`` and never raises."""

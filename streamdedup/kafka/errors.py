@@ -2,11 +2,11 @@
 
 The other modules of ``kafka/`` catch ``CLIENT_ERRORS`` and raise the error that ``translated`` returns. An error that
 new clients may solve becomes ``BrokerUnavailable``, because after it the state of a client is unknown. An error that an
-operator must solve becomes ``BrokerMisconfigured``, with advice; a new one is a row of ``ADVICE``. A lost membership, a
-fenced producer and a missing codec have classes of their own; a lost offset ends the daemon (``FatalError``).
+operator must solve becomes ``BrokerMisconfigured``, with advice; a new one is a row of ``_ADVICE``. A lost membership,
+a fenced producer and a missing codec have classes of their own; a lost offset ends the daemon (``FatalError``).
 
 Three questions about an error: may the same call be repeated (``is_retriable``), will every connection fail
-(``is_final``), must an operator act (``ADVICE``)?
+(``is_final``), must an operator act (``_advice``)?
 """
 
 import logging
@@ -28,19 +28,20 @@ from streamdedup.errors import (
     StreamdedupError,
 )
 from streamdedup.kafka import login
+from streamdedup.kafka.options import KafkaOptions
 
 logger = logging.getLogger(__name__)
 
 Result = TypeVar("Result")
 
 #: Longest part of an error text of the client that is passed on, in characters.
-MAX_TEXT_CHARS = 300
+_MAX_TEXT_CHARS = 300
 
 #: Another live producer has taken over the transactional id: the error of the coordinator, and of a partition leader.
-FENCED = (kafka_errors.ProducerFencedError, kafka_errors.InvalidProducerEpochError)
+_FENCED = (kafka_errors.ProducerFencedError, kafka_errors.InvalidProducerEpochError)
 
 #: The group has gone on without the membership under which a commit was made.
-MEMBERSHIP_ENDED = (kafka_errors.CommitFailedError, kafka_errors.RebalanceInProgressError)
+_MEMBERSHIP_ENDED = (kafka_errors.CommitFailedError, kafka_errors.RebalanceInProgressError)
 
 _LACKS_RIGHTS = "Kafka refuses us: the user lacks rights"
 
@@ -52,7 +53,7 @@ LOGIN_REFUSED = (
 )
 
 #: Error of TLS for an untrusted certificate, or a certificate of another host.
-UNTRUSTED = "CERTIFICATE_VERIFY_FAILED"
+_UNTRUSTED = "CERTIFICATE_VERIFY_FAILED"
 
 #: Error of the client for a TLS alert: the client reads its first four bytes as the length of an answer. The first two
 #: bytes are 0x15 for an alert and 0x03 for TLS.
@@ -60,7 +61,7 @@ _FRAME_LENGTH = re.compile(r"Invalid frame length: (\d+)")
 _TLS_ALERT = 0x1503
 
 #: Failed connections: part of the client's text, and the likely cause; the first row that fits counts.
-CAUSES: tuple[tuple[str, str], ...] = (
+_CAUSES: tuple[tuple[str, str], ...] = (
     ("DNS Resolution failure", "a host name does not resolve; check kafka.bootstrap_servers and advertised.listeners"),
     ("ECONNREFUSED", "no server listens there"),
     ("Invalid frame length", "the server there does not speak Kafka's protocol"),
@@ -88,7 +89,7 @@ _NO_LIBRARY = re.compile(r"Libraries for (\w+) compression codec not found")
 _LIBRARIES = {"snappy": "python-snappy", "lz4": "lz4", "zstd": "zstandard"}
 
 #: Errors that only an operator can solve, with advice; the first row that fits counts, so base classes come last.
-ADVICE: tuple[tuple[type[Exception], str], ...] = (
+_ADVICE: tuple[tuple[type[Exception], str], ...] = (
     (
         kafka_errors.TopicAuthorizationFailedError,
         f"{_LACKS_RIGHTS}; grant READ on the topics that it reads, WRITE on the topics that it sends to",
@@ -157,18 +158,20 @@ CLIENT_ERRORS = (kafka_errors.KafkaError, OSError, RuntimeError)
 
 
 def translated(
-    error: Exception, doing: str, secrets: tuple[str, ...] = (), topic: str | None = None
+    error: Exception, doing: str, options: KafkaOptions | None = None, topic: str | None = None
 ) -> StreamdedupError:
-    """Return the ``StreamdedupError`` for ``error``; ``doing`` is text for the message, following "cannot"."""
-    text = described(error, secrets)
+    """Return the ``StreamdedupError`` for ``error``, without the secrets of ``options``.
+
+    ``doing`` is text for the message, following "cannot".
+    """
+    text = described(error, options)
     suffix = f" (topic {topic})" if topic else ""
-    # The client also raises a bare `KafkaError` with the name of this error.
-    if isinstance(error, FENCED) or "ProducerFencedError" in text:
+    if isinstance(error, _FENCED) or _is_of_kind(error, kafka_errors.ProducerFencedError):
         return ProducerFenced(f"cannot {doing}: another daemon uses the same kafka.instance_id [{text}]")
-    if isinstance(error, MEMBERSHIP_ENDED):
+    if isinstance(error, _MEMBERSHIP_ENDED):
         return MembershipEnded(f"cannot {doing}: the group has gone on without this member [{text}]")
     if isinstance(error, (kafka_errors.OffsetOutOfRangeError, kafka_errors.NoOffsetForPartitionError)):
-        # With `on_out_of_range = "halt"`; otherwise the client goes on at the earliest record.
+        # With `on_out_of_range = "halt"` (`kafka.auto_offset_reset = "fail"`).
         return FatalError(
             f"cannot {doing}: the group's offset is not in the topic (expired, or none was ever committed); set the "
             f'group\'s offset, or set kafka.auto_offset_reset to "earliest" [{text}]'
@@ -180,11 +183,11 @@ def translated(
     return BrokerUnavailable(f"cannot {doing}{suffix}: {text}")
 
 
-def connection_error(error: Exception, doing: str, secrets: tuple[str, ...] = ()) -> StreamdedupError:
+def connection_error(error: Exception, doing: str, options: KafkaOptions) -> StreamdedupError:
     """Return the error for a failed connection, with its likely cause."""
-    result = translated(error, doing, secrets)
-    text = described(error, secrets)
-    cause = next((cause for part, cause in CAUSES if part in text), None)
+    result = translated(error, doing, options)
+    text = described(error, options)
+    cause = next((cause for part, cause in _CAUSES if part in text), None)
     if cause is None or not isinstance(result, BrokerUnavailable):
         return result
     return BrokerUnavailable(f"cannot {doing}: {cause} [{text}]")
@@ -204,7 +207,7 @@ def codec_missing(error: Exception, attempt: str) -> CodecMissing | None:
 
 def _advice(error: Exception, text: str) -> str | None:
     """Return the advice to the operator; None when new clients may solve the problem."""
-    if UNTRUSTED in text:
+    if _UNTRUSTED in text:
         return (
             "the broker's certificate is not trusted; check kafka.ssl_ca_file, and whether the servers are named as in "
             "their certificates"
@@ -213,7 +216,7 @@ def _advice(error: Exception, text: str) -> str | None:
         return "the listener uses TLS; set kafka.security_protocol to SSL or SASL_SSL"
     if isinstance(error, TOO_LARGE):
         return _ABOVE_CLIENT_LIMIT if _CLIENT_LIMIT_NAME in text else _ABOVE_TOPIC_LIMIT
-    for kind, advice in ADVICE:
+    for kind, advice in _ADVICE:
         if _is_of_kind(error, kind):
             return advice
     return None
@@ -223,7 +226,7 @@ def is_final(error: Exception) -> bool:
     """Return whether connecting again will always fail with ``error``."""
     if login.may_be_accepted_later(error):
         return False
-    return isinstance(error, LOGIN_REFUSED) or UNTRUSTED in str(error) or _is_tls_alert(str(error))
+    return isinstance(error, LOGIN_REFUSED) or _UNTRUSTED in str(error) or _is_tls_alert(str(error))
 
 
 def _is_tls_alert(text: str) -> bool:
@@ -262,14 +265,14 @@ def cap_client_logging() -> None:
         client_logger.setLevel(logging.INFO)
 
 
-def described(error: Exception, secrets: tuple[str, ...] = ()) -> str:
-    """Return the class and the text of an error in one line of at most ``MAX_TEXT_CHARS``, without secrets."""
+def described(error: Exception, options: KafkaOptions | None = None) -> str:
+    """Return the class and the text of an error in one line, cut at ``_MAX_TEXT_CHARS``; without secrets."""
     name, text = type(error).__name__, str(error)
     # Most of the client's errors begin with their own name.
     text = text if name in text else f"{name}: {text}"
-    for secret in secrets:
+    for secret in options.secrets() if options is not None else ():
         text = text.replace(secret, "***")
-    return " ".join(text.split())[:MAX_TEXT_CHARS]
+    return " ".join(text.split())[:_MAX_TEXT_CHARS]
 
 
 def call_within(timeout_s: float, doing: str, call: Callable[[], Result]) -> Result:

@@ -274,5 +274,5 @@ def _retrying(options: KafkaOptions, doing: str, ask: Callable[[], Answer]) -> A
             return ask()
         except CLIENT_ERRORS as error:
             if not is_retriable(error) or time.monotonic() > deadline:
-                raise translated(error, doing, options.secrets()) from error
+                raise translated(error, doing, options) from error
         time.sleep(_RETRY_PAUSE_S)

@@ -70,7 +70,7 @@ def fetch_committed(
         fetched = compat.fetch_committed_offsets(consumer, client_partitions, round(limit_s * 1000), stable=stable)
     except CLIENT_ERRORS as error:
         subject = partitions[0] if len(partitions) == 1 else "all partitions"
-        raise translated(error, f"read the committed offset of {subject}", options.secrets()) from error
+        raise translated(error, f"read the committed offset of {subject}", options) from error
     offsets, outdated = {}, set()
     for client_partition, fetched_offset in fetched.items():
         partition = Partition(*client_partition)

@@ -33,10 +33,10 @@ from streamdedup.kafka.errors import (
 from streamdedup.kafka.group_admin import refuse_other_indexes, remove_outdated_membership
 from streamdedup.kafka.offsets import offsets_to_commit
 from streamdedup.kafka.options import KafkaOptions
-from streamdedup.kafka.protocols import Batch, Message
+from streamdedup.kafka.protocols import Batch, Message, Sink, Source
 
 #: How much longer than the transaction timeout to wait for a commit, or for the end of an earlier producer's
-#: transaction, in seconds. By then the broker has ended the transaction; a longer wait would tell nothing new.
+#: transaction, in seconds. A later answer does not matter: new clients resolve the transaction first.
 COMMIT_MARGIN_S = 5.0
 #: Largest number of unacknowledged records of a ``Feeder``: enough small records to fill two record batches in each of
 #: a few partitions.
@@ -71,7 +71,7 @@ class KafkaTransport:
         self._wrap_source = wrap_source
         self._wrap_producer = wrap_producer
 
-    def open(self) -> tuple[KafkaSource, "TransactionalSink | AtLeastOnceSink"]:
+    def open(self) -> tuple[Source, Sink]:
         """Open the producer, then the source; the order matters."""
         remove_outdated_membership(self._options)
         refuse_other_indexes(self._options)
@@ -98,7 +98,7 @@ class KafkaTransport:
             except BaseException as error:
                 _close_without_flush(producer, options)
                 if isinstance(error, CLIENT_ERRORS):
-                    raise translated(error, "open transactions", options.secrets()) from error
+                    raise translated(error, "open transactions", options) from error
                 raise
         return producer
 
@@ -128,12 +128,11 @@ class _ProducerSink(ABC):
         try:
             self._publish(messages, batch)
         except CLIENT_ERRORS as error:
-            raise self._failure(error, "publish a batch") from error
+            raise translated(error, "publish a batch", self._options) from error
         self._unusable_reason = None
 
     @abstractmethod
-    def _publish(self, messages: Sequence[Message], batch: Batch) -> None:
-        """Publish and commit."""
+    def _publish(self, messages: Sequence[Message], batch: Batch) -> None: ...
 
     def _send(self, messages: Sequence[Message]) -> None:
         """Send all ``messages``; return when each is known to be stored."""
@@ -148,7 +147,7 @@ class _ProducerSink(ABC):
             try:
                 future.get(timeout=max(0.0, deadline - time.monotonic()))
             except CLIENT_ERRORS as error:
-                raise self._failure(error, "publish", message.topic) from error
+                raise translated(error, "publish", self._options, message.topic) from error
 
     def _send_one(self, message: Message) -> Any:
         try:
@@ -161,10 +160,7 @@ class _ProducerSink(ABC):
             )
         except CLIENT_ERRORS as error:
             _raise_if_topic_missing(error, self._options, message.topic)
-            raise self._failure(error, "publish", message.topic) from error
-
-    def _failure(self, error: Exception, doing: str, topic: str | None = None) -> StreamdedupError:
-        return translated(error, doing, self._options.secrets(), topic)
+            raise translated(error, "publish", self._options, message.topic) from error
 
 
 class TransactionalSink(_ProducerSink):
@@ -211,8 +207,8 @@ class AtLeastOnceSink(_ProducerSink):
 class Feeder:
     """Sends many records outside any transaction; each is stored, or causes an error or a call of ``on_too_large``.
 
-    No record is stored twice with ``delivery = "exactly-once"`` and without ``on_too_large``: only then the producer is
-    idempotent. With ``at-least-once`` it is not, because the broker may lack producer ids.
+    Idempotent, so that no record is stored twice, with ``delivery = "exactly-once"`` and without ``on_too_large``.
+    Brokers for "at-least-once" may lack producer ids.
 
     The queue of the client has no bound, so a fast file reader would fill the memory in front of a slow broker. The
     feeder therefore waits at a number of unacknowledged records or bytes, and checks every delivery. The end of a
@@ -234,7 +230,7 @@ class Feeder:
         self._is_closed = False
         self._has_failed = False
         self.delivered_count = 0
-        # The options of "at-least-once" have neither transactions nor idempotence, which is added where it can be used.
+        # Without transactions; idempotence is added where it can be used.
         config = replace(options, delivery="at-least-once", transactional_id=None).producer()
         if options.delivery == "exactly-once" and on_too_large is None:
             # A request that is repeated after a timeout is stored once, and in order, with up to 5 requests in flight.
@@ -337,7 +333,7 @@ class Feeder:
 
     def _failure(self, error: Exception, topic: str | None = None) -> StreamdedupError:
         """Return the translated error with the numbers of records taken and stored."""
-        result = translated(error, "send records", self._options.secrets(), topic)
+        result = translated(error, "send records", self._options, topic)
         stored_count = self.delivered_count + sum(record.future.succeeded() for record in self._in_flight)
         return type(result)(f"{result}; records taken: {self._sent_count:,}, known to be stored: {stored_count:,}")
 

@@ -21,7 +21,7 @@ from kafka import KafkaConsumer
 from kafka.errors import OffsetOutOfRangeError, UnknownTopicOrPartitionError
 from kafka.structs import TopicPartition
 
-from streamdedup.errors import BrokerUnavailable, DecodeError, StreamdedupError
+from streamdedup.errors import BrokerUnavailable, DecodeError
 from streamdedup.kafka import compat
 from streamdedup.kafka.admin import require_topics
 from streamdedup.kafka.consumer import RETRY_PAUSE_S, unpack
@@ -67,9 +67,6 @@ class _Reader:
         """Close the client; takes at most ``close_timeout_s``, never raises, may be called twice."""
         close_quietly("close the reader", self._consumer.close, self._options.close_timeout_s)
 
-    def _failure(self, error: Exception, doing: str) -> StreamdedupError:
-        return translated(error, doing, self._options.secrets())
-
     @contextmanager
     def _closed_on_error(self, doing: str) -> Iterator[None]:
         """Close the client if a step of the construction fails; errors of the client are translated."""
@@ -78,7 +75,7 @@ class _Reader:
         except BaseException as error:
             self.close()
             if isinstance(error, CLIENT_ERRORS):
-                raise self._failure(error, doing) from error
+                raise translated(error, doing, self._options) from error
             raise
 
     def __enter__(self) -> Self:
@@ -143,7 +140,7 @@ class TopicReader(_Reader):
             polled = self._consumer.poll(timeout_ms=round(timeout_s * 1000))
         except CLIENT_ERRORS as error:
             if not is_retriable(error):
-                raise self._failure(error, "read topics") from error
+                raise translated(error, "read topics", self._options) from error
             time.sleep(RETRY_PAUSE_S)
             return Batch()
         return Batch(*unpack(polled, has_unreadable=bool(self._unreadable)))
@@ -203,7 +200,7 @@ class ReaderToEnds(TopicReader):
         try:
             return self._positions(TopicPartition(*partition) for partition in self.ends)
         except CLIENT_ERRORS as error:
-            raise self._failure(error, "read topics") from error
+            raise translated(error, "read topics", self._options) from error
 
 
 class RecordFetcher(_Reader):
@@ -238,7 +235,7 @@ class RecordFetcher(_Reader):
         except (OffsetOutOfRangeError, UnknownTopicOrPartitionError):
             return None
         except CLIENT_ERRORS as error:
-            raise self._failure(error, f"fetch {position}") from error
+            raise translated(error, f"fetch {position}", self._options) from error
 
     def _look_up_partitions(self, topic: str) -> set[int]:
         """Return the partition numbers of a topic; the client asks Kafka for a topic that it does not know."""

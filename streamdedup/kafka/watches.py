@@ -118,7 +118,7 @@ class StaticMembershipWatch:
     def check(self) -> None:
         """Raise ``BrokerMisconfigured`` (by ``translated``) if another process holds the static membership: final."""
         if self._error is not None:
-            raise translated(self._error, "stay in the group", self._options.secrets())
+            raise translated(self._error, "stay in the group", self._options)
 
     def confirm(self) -> None:
         """Ask the group by a heartbeat whether this process holds the static membership; raise if not."""
@@ -129,7 +129,7 @@ class StaticMembershipWatch:
         except kafka_errors.RebalanceInProgressError:
             return  # only a member gets this answer
         except CLIENT_ERRORS as error:
-            raise translated(error, "stay in the group", self._options.secrets()) from error
+            raise translated(error, "stay in the group", self._options) from error
 
 
 class TopicWatch:
@@ -184,7 +184,7 @@ class TopicWatch:
         """Raise ``BrokerMisconfigured`` (by ``translated``) for refused topics, ``Rejoin`` for one created again."""
         if refused := self._refused:
             doing = f"read {', '.join(sorted(refused))}"
-            raise translated(kafka_errors.TopicAuthorizationFailedError(), doing, self._options.secrets())
+            raise translated(kafka_errors.TopicAuthorizationFailedError(), doing, self._options)
         if self._recreated is not None:
             raise Rejoin(f"topic {self._recreated} was deleted and created again: the group is joined anew")
 

@@ -265,7 +265,7 @@ def test_a_failed_tls_handshake_is_explained(kafka):
 
 def test_no_error_and_no_representation_shows_a_secret():
     asked = kafka_options("localhost:1", sasl_password="canary")
-    assert "canary" not in str(translated(ValueError("{'p': 'canary'}"), "connect", asked.secrets()))
+    assert "canary" not in str(translated(ValueError("{'p': 'canary'}"), "connect", asked))
     assert "canary" not in repr(asked)
 
 
