@@ -648,7 +648,7 @@ def test_a_source_subscribes_and_is_closed_where_it_cannot_be_opened(consumer, m
 
 def test_each_rebalance_is_counted_and_logged(source, consumer, caplog):
     caplog.set_level("INFO", logger=source_module.logger.name)
-    listener = source._listener
+    listener = source.listener
     listener.on_partitions_assigned([HEALTHY, DELETED])
     listener.on_partitions_revoked([HEALTHY])
     listener.on_partitions_lost([])
