@@ -34,7 +34,7 @@ from streamdedup.errors import BrokerMisconfigured
 from streamdedup.findings import Finding
 from streamdedup.kafka import compat
 from streamdedup.kafka.errors import CLIENT_ERRORS, close_quietly, is_topic_missing, missing_topics_text, translated
-from streamdedup.kafka.offsets import topic_id_of
+from streamdedup.kafka.offsets import topic_id_text
 from streamdedup.kafka.options import KafkaOptions
 from streamdedup.position import Partition
 
@@ -91,7 +91,7 @@ def topic_ids(options: KafkaOptions) -> dict[str, str]:
     """Return Kafka's ids of the input topics; empty where the broker does not return them."""
     with admin_client(options) as admin:
         return {
-            topic["name"]: topic_id_of(topic.get("topic_id")) for topic in admin.describe_topics(list(options.topics))
+            topic["name"]: topic_id_text(topic.get("topic_id")) for topic in admin.describe_topics(list(options.topics))
         }
 
 

@@ -184,7 +184,7 @@ class KafkaSource:
             Partition(*key) for key, state in states.items() if self._checked_states.get(key) is not state
         ]
         if new_partitions:
-            _, outdated = fetch_committed(self._consumer, self._options, self._topics.ids(), new_partitions)
+            outdated = fetch_committed(self._consumer, self._options, self._topics.ids(), new_partitions).outdated
             if outdated:
                 self.rewind(batch)
                 self._consumer.seek_to_beginning(*(TopicPartition(*partition) for partition in outdated))
@@ -251,13 +251,13 @@ class KafkaSource:
             self.seek({Partition(*partition): records[0].offset for partition, records in polled.items() if records})
 
     def committed_offset(self, partition: Partition) -> CommittedOffset | None:
-        return fetch_committed(self._consumer, self._options, self._topics.ids(), [partition])[0].get(partition)
+        return fetch_committed(self._consumer, self._options, self._topics.ids(), [partition]).present.get(partition)
 
     def committed_offsets(self, *, stable: bool = True) -> dict[Partition, CommittedOffset]:
         missing = self._topics.missing()
         topics = [topic for topic in self._options.topics if topic not in missing]
         partitions = partitions_of(self._consumer, topics)
-        return fetch_committed(self._consumer, self._options, self._topics.ids(), partitions, stable=stable)[0]
+        return fetch_committed(self._consumer, self._options, self._topics.ids(), partitions, stable=stable).present
 
     def end(self, partition: Partition) -> int | None:
         state = compat.assigned_states(self._consumer).get(TopicPartition(*partition))

@@ -14,13 +14,13 @@ from typing import Any, Self, TypeVar
 from kafka import KafkaAdminClient, OffsetSpec
 from kafka import errors as kafka_errors
 from kafka.admin import MemberToRemove
-from kafka.structs import OffsetAndMetadata, TopicPartition
+from kafka.structs import TopicPartition
 
 from streamdedup.errors import GroupHasOtherIndex
 from streamdedup.kafka import compat
 from streamdedup.kafka.admin import admin_client
 from streamdedup.kafka.errors import CLIENT_ERRORS, close_quietly, is_retriable, is_topic_missing, translated
-from streamdedup.kafka.offsets import is_outdated, topic_id_of, with_parsed_metadata
+from streamdedup.kafka.offsets import client_offset, committed_offset_of, is_outdated, topic_id_text
 from streamdedup.kafka.options import CLIENT_ID, KafkaOptions
 from streamdedup.kafka.protocols import CommittedOffset
 from streamdedup.position import Partition
@@ -54,14 +54,13 @@ class GroupState:
 def describe_group(options: KafkaOptions) -> GroupState:
     """Return the group state; an unknown group has no members and no offsets."""
     with admin_client(options) as admin:
-        return _retrying(options, f"look up the group {options.group_id}", lambda: _describe(admin, options))
+        return _look_up(options, lambda: _describe(admin, options))
 
 
 def read_committed_offsets(options: KafkaOptions) -> dict[Partition, CommittedOffset]:
     """Return the group's committed offsets in the existing input topics, by partition."""
     with admin_client(options) as admin:
-        doing = f"look up the group {options.group_id}"
-        committed_offsets = _retrying(options, doing, lambda: _commits_of(admin, options.group_id))
+        committed_offsets = _look_up(options, lambda: _commits_of(admin, options.group_id))
         return _of_present_topics(committed_offsets, admin.describe_topics(list(options.topics)))
 
 
@@ -71,18 +70,17 @@ def _of_present_topics(
     """Return the offsets in existing topics that were not committed for an earlier topic of the same name."""
     by_name = {topic["name"]: topic for topic in topics}
     offsets = {}
-    for partition, unparsed in committed_offsets.items():
+    for partition, offset in committed_offsets.items():
         topic = by_name.get(partition.topic)
         if topic is None or is_topic_missing(topic["error_code"]):
             continue
-        offset = with_parsed_metadata(unparsed.offset, unparsed.metadata)
-        if not is_outdated(offset.topic_id, topic_id_of(topic.get("topic_id"))):
+        if not is_outdated(offset.topic_id, topic_id_text(topic.get("topic_id"))):
             offsets[partition] = offset
     return offsets
 
 
 def remove_outdated_membership(options: KafkaOptions) -> None:
-    """Remove the static member that this process replaces, if Kafka would keep what has changed since it joined.
+    """Remove the static member that this process replaces, if its topics or partitions have changed since.
 
     Called before joining; a removed member joins as a new one. Kafka gives a static member that returns its former
     client id and assignment, and the group does not rebalance. So no member would read a topic that was added to the
@@ -94,7 +92,7 @@ def remove_outdated_membership(options: KafkaOptions) -> None:
     """
     own_id = options.group_instance_id
     if own_id is None or options.api_version is not None:
-        return  # brokers without negotiation of versions may not describe groups
+        return  # a broker without negotiation of versions may not describe groups
     with admin_client(options) as admin:
 
         def remove() -> None:
@@ -103,18 +101,18 @@ def remove_outdated_membership(options: KafkaOptions) -> None:
             if own and (_has_changed(own[0], options) or _has_unassigned(admin, members, options)):
                 admin.remove_group_members(options.group_id, [MemberToRemove(group_instance_id=own_id)])
 
-        _retrying(options, f"look up the group {options.group_id}", remove)
+        _look_up(options, remove)
 
 
 def _has_changed(member: Mapping[str, Any], options: KafkaOptions) -> bool:
-    """Tell whether a former membership has another client id or other topics than ``options``."""
+    """Return whether a former membership has another client id or other topics than ``options``."""
     subscription = member["member_metadata"]  # empty while the group rebalances
     has_other_topics = bool(subscription) and set(subscription["topics"]) != set(options.topics)
     return bool(member["client_id"] != options.member_client_id or has_other_topics)
 
 
 def _has_unassigned(admin: Any, members: Sequence[Mapping[str, Any]], options: KafkaOptions) -> bool:
-    """Tell whether a partition of the topics is assigned to no member; not while the group rebalances."""
+    """Return whether a partition of the topics is assigned to no member; not while the group rebalances."""
     assignments = [member["member_assignment"] for member in members if member["member_assignment"]]
     assigned = {
         (topic["topic"], partition)
@@ -134,6 +132,11 @@ def _members(admin: Any, options: KafkaOptions) -> list[Mapping[str, Any]]:
     return members
 
 
+def _present_members(options: KafkaOptions) -> list[Mapping[str, Any]]:
+    with admin_client(options) as admin:
+        return _look_up(options, lambda: _members(admin, options))
+
+
 def refuse_other_indexes(options: KafkaOptions) -> None:
     """Raise ``GroupHasOtherIndex`` unless all members use indexes with the same name (``KafkaOptions.index_name``).
 
@@ -142,9 +145,8 @@ def refuse_other_indexes(options: KafkaOptions) -> None:
     another program.
     """
     if not options.index_name or options.api_version is not None:
-        return  # brokers without negotiation of versions may not describe groups
-    with admin_client(options) as admin:
-        members = _retrying(options, f"look up the group {options.group_id}", lambda: _members(admin, options))
+        return  # a broker without negotiation of versions may not describe groups
+    members = _present_members(options)
     strangers = [_member_text(member) for member in members if member["client_id"] != options.member_client_id]
     if strangers:
         raise GroupHasOtherIndex(
@@ -155,14 +157,14 @@ def refuse_other_indexes(options: KafkaOptions) -> None:
 
 
 def members_of_index(options: KafkaOptions, *, unnamed: bool) -> tuple[str, ...]:
-    """Return the members whose client id has the same index name; with ``unnamed`` also those that name no index."""
-    prefix = f"{CLIENT_ID}-"  # of a client id with an index name
-    return tuple(
+    """Return texts for the members with the same index name; with ``unnamed`` also for those that name no index."""
+    members = [
         member
-        for member in describe_group(options).members
-        if member.startswith((f"{options.member_client_id} ", f"{options.member_client_id},"))  # see `_member_text`
-        or (unnamed and not member.startswith(prefix))
-    )
+        for member in _present_members(options)
+        if member["client_id"] == options.member_client_id
+        or (unnamed and not member["client_id"].startswith(f"{CLIENT_ID}-"))  # begins an id with an index name
+    ]
+    return tuple(sorted(map(_member_text, members)))
 
 
 def read_committed_offsets_if_listed(options: KafkaOptions) -> dict[Partition, CommittedOffset]:
@@ -172,8 +174,9 @@ def read_committed_offsets_if_listed(options: KafkaOptions) -> dict[Partition, C
     so this function asks the coordinator of a listed group only.
     """
     with admin_client(options) as admin:
-        if not any(listed["group_id"] == options.group_id for listed in admin.list_groups()):
-            return {}
+        listed = _look_up(options, admin.list_groups)
+    if not any(group["group_id"] == options.group_id for group in listed):
+        return {}
     return read_committed_offsets(options)
 
 
@@ -183,7 +186,7 @@ def _commits_of(
     client_partitions = None if partitions is None else [TopicPartition(*partition) for partition in partitions]
     offsets = admin.list_group_offsets({group: client_partitions})[group]
     return {
-        Partition(*partition): CommittedOffset(offset.offset, offset.metadata or "")
+        Partition(*partition): committed_offset_of(offset)
         for partition, offset in offsets.items()
         if offset.offset >= 0  # -1: nothing is committed
     }
@@ -202,17 +205,14 @@ def _describe(admin: Any, options: KafkaOptions) -> GroupState:
     return GroupState(
         members=tuple(sorted(map(_member_text, members))),
         committed_offsets=_of_present_topics(committed_offsets, topics),
-        topic_ids={topic["name"]: topic_id for topic in topics if (topic_id := topic_id_of(topic.get("topic_id")))},
+        topic_ids={topic["name"]: topic_id for topic in topics if (topic_id := topic_id_text(topic.get("topic_id")))},
         missing_topics=frozenset(topic["name"] for topic in topics if is_topic_missing(topic["error_code"])),
         ends={Partition(*partition): end.offset for partition, end in admin.list_partition_offsets(latest).items()},
     )
 
 
 def _member_text(member: Mapping[str, Any]) -> str:
-    """Return a text that names a member, for the operator; brokers before 2.4 return no ``group.instance.id``.
-
-    ``members_of_index`` relies on the beginning of the text: the client id, then a blank or a comma.
-    """
+    """Return a text that names a member, for the operator; brokers before 2.4 return no ``group.instance.id``."""
     instance = member.get("group_instance_id")
     static = f", group_instance_id {instance}," if instance else ""
     return f"{member['client_id']}{static} at {member['client_host']}"
@@ -249,10 +249,8 @@ class GroupOffsets:
     def write(self, offsets: Mapping[Partition, CommittedOffset]) -> None:
         """Commit offsets; those of other partitions stay. Raise ``BrokerUnavailable`` also if the group has members."""
         client_offsets = {
-            TopicPartition(*partition): OffsetAndMetadata(
-                committed_offset.offset, committed_offset.metadata, leader_epoch=-1
-            )
-            for partition, committed_offset in offsets.items()
+            TopicPartition(*partition): client_offset(offset.offset, offset.metadata)
+            for partition, offset in offsets.items()
         }
 
         def write() -> None:
@@ -263,10 +261,14 @@ class GroupOffsets:
         _retrying(self._options, f"write the offsets of the consumer group {self._group}", write)
 
 
-def _retrying(options: KafkaOptions, doing: str, ask: Callable[[], Answer]) -> Answer:
-    """Return the result of ``ask``, repeated for ``connect_timeout_s`` while the group coordinator is not ready.
+def _look_up(options: KafkaOptions, ask: Callable[[], Answer]) -> Answer:
+    return _retrying(options, f"look up the group {options.group_id}", ask)
 
-    A broker that has never had a group first creates the topic of offsets.
+
+def _retrying(options: KafkaOptions, doing: str, ask: Callable[[], Answer]) -> Answer:
+    """Return the result of ``ask``, repeated for ``connect_timeout_s`` after retriable errors.
+
+    A group coordinator may not be ready: a broker that has never had a group first creates the topic of offsets.
     """
     deadline = time.monotonic() + options.connect_timeout_s
     while True:

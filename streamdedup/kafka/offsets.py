@@ -1,4 +1,4 @@
-"""The committed offsets of the group and their metadata; called by ``consumer``, ``producer`` and ``group_admin``.
+"""The committed offsets of the group, their metadata, and topic ids; called in ``kafka/`` and by ``cli.dlq_replay``.
 
 The metadata of a committed offset are the attempt id (``daemon.attempts``), the topic incarnation and the topic id,
 with blanks between them. The topic id shows offsets that a deleted topic has left to a new topic of the same name; a
@@ -8,7 +8,7 @@ change of this form touches docs/delivery.md.
 
 import re
 from collections.abc import Collection, Mapping, Sequence
-from typing import Any
+from typing import Any, NamedTuple
 from uuid import UUID
 
 from kafka.structs import OffsetAndMetadata, TopicPartition
@@ -31,10 +31,21 @@ _METADATA = re.compile(
 _NO_ID = str(UUID(int=0))
 
 
-def topic_id_of(topic_id: UUID | str | None) -> str:
+def topic_id_text(topic_id: UUID | str | None) -> str:
     """Return a topic id as text; empty for a topic that does not exist, and from a broker before Kafka 2.8."""
     text = "" if topic_id is None else str(topic_id)
     return "" if text == _NO_ID else text
+
+
+class CommittedOffsets(NamedTuple):
+    """The group's committed offsets in existing topics; ``outdated`` are partitions with an offset of a deleted topic.
+
+    Kafka deletes the offsets of a deleted topic, but a group coordinator may delete late, and a batch that was polled
+    before the deletion may be committed afterwards.
+    """
+
+    present: dict[Partition, CommittedOffset]
+    outdated: frozenset[Partition]
 
 
 def partitions_of(consumer: Any, topics: Collection[str]) -> list[Partition]:
@@ -53,18 +64,15 @@ def fetch_committed(
     partitions: Sequence[Partition],
     *,
     stable: bool = True,
-) -> tuple[dict[Partition, CommittedOffset], frozenset[Partition]]:
-    """Return the group's committed offsets, and the partitions whose offset belongs to a deleted topic.
-
-    Kafka deletes the offsets of a deleted topic, but a group coordinator may delete late, and a batch that was polled
-    before the deletion may be committed afterwards.
+) -> CommittedOffsets:
+    """Return the group's committed offsets.
 
     ``topic_ids`` are the present ones, as far as known; ``stable`` waits for the end of transactions, also of one that
-    a dead daemon has left open. With a shorter time limit the daemon would give up its partitions, and wait again.
+    a dead daemon has left open.
     """
     client_partitions = [TopicPartition(*partition) for partition in partitions]
     limit_s = options.fetch_timeout_s
-    if stable:
+    if stable:  # with a shorter limit the daemon would give up its partitions, and wait again
         limit_s = max(limit_s, options.transaction_timeout_s + ABORT_MARGIN_S)
     try:
         fetched = compat.fetch_committed_offsets(consumer, client_partitions, round(limit_s * 1000), stable=stable)
@@ -74,12 +82,12 @@ def fetch_committed(
     offsets, outdated = {}, set()
     for client_partition, fetched_offset in fetched.items():
         partition = Partition(*client_partition)
-        offset = with_parsed_metadata(fetched_offset.offset, fetched_offset.metadata or "")
+        offset = committed_offset_of(fetched_offset)
         if is_outdated(offset.topic_id, topic_ids.get(partition.topic, "")):
             outdated.add(partition)
         else:
             offsets[partition] = offset
-    return offsets, frozenset(outdated)
+    return CommittedOffsets(offsets, frozenset(outdated))
 
 
 def offsets_to_commit(batch: Batch) -> dict[Any, Any]:
@@ -89,8 +97,8 @@ def offsets_to_commit(batch: Batch) -> dict[Any, Any]:
         metadata, topic_id = batch.metadata, batch.topic_ids.get(partition.topic, "")
         incarnation = batch.incarnations[partition]
         if topic_id or incarnation:
-            metadata = f"{metadata} {incarnation} {topic_id or _NO_ID}".lstrip()  # as `_METADATA`
-        offsets[TopicPartition(*partition)] = OffsetAndMetadata(offset, metadata, leader_epoch=-1)  # epoch unknown
+            metadata = f"{metadata} {incarnation} {topic_id or _NO_ID}".lstrip()  # in the form of `_METADATA`
+        offsets[TopicPartition(*partition)] = client_offset(offset, metadata)
     return offsets
 
 
@@ -99,9 +107,14 @@ def is_outdated(topic_id: str, present_id: str) -> bool:
     return bool(topic_id and present_id) and topic_id != present_id
 
 
-def with_parsed_metadata(offset: int, metadata: str) -> CommittedOffset:
-    """Return a committed offset; metadata of another program has neither incarnation nor topic id."""
+def client_offset(offset: int, metadata: str) -> Any:
+    return OffsetAndMetadata(offset, metadata, leader_epoch=-1)  # the epoch is unknown
+
+
+def committed_offset_of(fetched: Any) -> CommittedOffset:
+    """Return an offset of the client with parsed metadata; those of other programs have no incarnation and topic id."""
+    metadata = fetched.metadata or ""
     match = _METADATA.fullmatch(metadata)
     if match is None:
-        return CommittedOffset(offset, metadata)
-    return CommittedOffset(offset, match["text"], topic_id_of(match["topic_id"]), int(match["incarnation"]))
+        return CommittedOffset(fetched.offset, metadata)
+    return CommittedOffset(fetched.offset, match["text"], topic_id_text(match["topic_id"]), int(match["incarnation"]))

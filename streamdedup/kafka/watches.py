@@ -17,7 +17,7 @@ from streamdedup.errors import BrokerSilent, BrokerUnavailable, Rejoin
 from streamdedup.kafka import compat
 from streamdedup.kafka.errors import CLIENT_ERRORS, is_topic_missing, missing_topics_text, translated
 from streamdedup.kafka.group_admin import refuse_other_indexes
-from streamdedup.kafka.offsets import topic_id_of
+from streamdedup.kafka.offsets import topic_id_text
 from streamdedup.kafka.options import KafkaOptions
 
 logger = logging.getLogger(__name__)
@@ -161,7 +161,7 @@ class TopicWatch:
 
     def _observe(self, topic: Any) -> None:
         """Compare a topic in new metadata with the earlier metadata; on the network thread, where nothing may raise."""
-        name, topic_id = topic.name, topic_id_of(topic.topic_id)
+        name, topic_id = topic.name, topic_id_text(topic.topic_id)
         if name not in self._options.topics:
             return
         if topic_id and self._ids.setdefault(name, topic_id) != topic_id:

@@ -112,6 +112,24 @@ def test_offset_0_is_a_committed_offset_and_a_partition_without_one_is_left_out(
     }
 
 
+def test_a_list_of_groups_that_is_refused_names_the_group_and_one_that_is_not_ready_is_asked_again(monkeypatch):
+    answers = iter([CoordinatorNotAvailableError(), [{"group_id": "other"}], GroupAuthorizationFailedError()])
+
+    def list_groups():
+        answer = next(answers)
+        if isinstance(answer, Exception):
+            raise answer
+        return answer
+
+    monkeypatch.setattr(group_admin, "_RETRY_PAUSE_S", 0)
+    monkeypatch.setattr(
+        group_admin, "admin_client", lambda _options: nullcontext(SimpleNamespace(list_groups=list_groups))
+    )
+    assert read_committed_offsets_if_listed(OPTIONS) == {}
+    with pytest.raises(BrokerMisconfigured, match="cannot look up the group g: "):
+        read_committed_offsets_if_listed(OPTIONS)
+
+
 def test_a_broker_before_kafka_2_8_returns_no_topic_ids(monkeypatch):
     answer = MetadataResponse(topics=[MetadataResponse.MetadataResponseTopic(name="a", partitions=[])], brokers=[])
     topics = MetadataResponse.decode(answer.encode(version=9), version=9).to_dict()["topics"]
