@@ -28,6 +28,7 @@ from streamdedup.kafka.batch_limits import PollBudget, RecordBatches, limit_batc
 from streamdedup.kafka.errors import (
     CLIENT_ERRORS,
     LOGIN_REFUSED,
+    cap_client_logging,
     close_quietly,
     codec_missing,
     connection_error,
@@ -76,11 +77,12 @@ def build(kind: Callable[..., Any], config: dict[str, Any], options: KafkaOption
 
     A failure leaves nothing behind. A constructor of the client that fails leaves its network thread and its sockets
     open. A factory therefore records the network part, and this function closes it after a failure. ``ClosingSelector``
-    closes all sockets of the client when the client is closed. ``limit_batches`` and ``_request_all_offsets`` change
-    the client for the whole process.
+    closes all sockets of the client when the client is closed. ``cap_client_logging``, ``limit_batches``
+    and ``_request_all_offsets`` change the client for the whole process.
 
     Test: ``test_an_absent_broker_is_reported_in_time_and_nothing_is_left_behind``.
     """
+    cap_client_logging()
     limit_batches(options.max_batch_bytes)
     Fetcher._send_list_offsets_requests = _request_all_offsets
     if options.sasl_login is not None:

@@ -194,11 +194,7 @@ class KafkaHistory:
         self._options = options
 
     def progress(
-        self,
-        topics: Sequence[str],
-        offsets: Mapping[Partition, int],
-        now_ms: int,
-        tick: Callable[[], None] = lambda: None,
+        self, topics: Sequence[str], offsets: Mapping[Partition, int], now_ms: int, tick: Callable[[], None]
     ) -> dict[Partition, ReadProgress]:
         with _ProgressReader(replace(self._options, topics=tuple(topics)), offsets, now_ms, tick) as reader:
             return reader.progress()

@@ -66,9 +66,10 @@ def may_be_accepted_later(error: Exception) -> bool:
 
 
 class KafkaLogin(AbstractTokenProvider):  # type: ignore[misc]  # the client is untyped
-    """A login whose password or token may change: ``read`` returns it at each login, or raises ``SettingsError``.
+    """A login whose password or token may change: ``read`` returns it at each login.
 
-    ``source`` is the key of the setting, for error texts.
+    ``read`` may raise ``SettingsError``, which ``token`` translates. ``source`` is the key of the setting, for error
+    texts.
     """
 
     def __init__(self, source: str, read: Callable[[], str]) -> None:
@@ -84,7 +85,7 @@ class KafkaLogin(AbstractTokenProvider):  # type: ignore[misc]  # the client is 
         """
 
     def token(self) -> str:
-        """Return the password or token. Raise ``KafkaConnectionError`` if it cannot be read: the client tries again."""
+        """Return the password or token; called by the client, which tries again after ``KafkaConnectionError``."""
         try:
             self._last = self._read()
         except SettingsError as error:
@@ -189,8 +190,8 @@ def client_credentials(
 
     def fetch() -> tuple[str, float]:
         # As most clients do, without the encoding of RFC 6749: most endpoints expect the secret as it is.
-        login = b64encode(f"{client_id}:{secret()}".encode()).decode()
-        headers = {"Authorization": f"Basic {login}", "Content-Type": "application/x-www-form-urlencoded"}
+        credentials = b64encode(f"{client_id}:{secret()}".encode()).decode()
+        headers = {"Authorization": f"Basic {credentials}", "Content-Type": "application/x-www-form-urlencoded"}
         tls = partial(ssl.create_default_context, cafile=ca_file)
         with HttpSession(url, TOKEN_TIMEOUT_S, MAX_TOKEN_BYTES, tls) as session:
             return _token_of_answer(*session.request("POST", path, headers, body))
@@ -232,10 +233,10 @@ def _register(name: str) -> None:
 
     class Mechanism(mechanism):  # type: ignore[misc, valid-type]  # the client is untyped
         def __init__(self, **config: Any) -> None:
-            login = config.get("sasl_plain_password")
-            self._is_changing = name in _CHANGING or isinstance(login, KafkaLogin)
-            if isinstance(login, KafkaLogin):
-                config["sasl_plain_password"] = login.token()
+            password = config.get("sasl_plain_password")
+            self._is_changing = name in _CHANGING or isinstance(password, KafkaLogin)
+            if isinstance(password, KafkaLogin):
+                config["sasl_plain_password"] = password.token()
             super().__init__(**config)
 
         def is_authenticated(self) -> bool:

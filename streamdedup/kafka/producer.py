@@ -22,14 +22,7 @@ from streamdedup.errors import BrokerUnavailable, StreamdedupError
 from streamdedup.kafka import compat
 from streamdedup.kafka.admin import require_topics
 from streamdedup.kafka.consumer import KafkaSource
-from streamdedup.kafka.errors import (
-    CLIENT_ERRORS,
-    TOO_LARGE,
-    call_within,
-    cap_client_logging,
-    close_quietly,
-    translated,
-)
+from streamdedup.kafka.errors import CLIENT_ERRORS, TOO_LARGE, call_within, close_quietly, translated
 from streamdedup.kafka.group_admin import refuse_other_indexes, remove_outdated_membership
 from streamdedup.kafka.offsets import offsets_to_commit
 from streamdedup.kafka.options import KafkaOptions
@@ -66,7 +59,6 @@ class KafkaTransport:
         wrap_source: Callable[[Any], Any] = lambda source: source,
         wrap_producer: Callable[[Any], Any] = lambda producer: producer,
     ) -> None:
-        cap_client_logging()
         self._options = options
         self._wrap_source = wrap_source
         self._wrap_producer = wrap_producer
@@ -221,7 +213,6 @@ class Feeder:
     """
 
     def __init__(self, options: KafkaOptions, *, on_too_large: Callable[[str, str], None] | None = None) -> None:
-        cap_client_logging()
         self._options = options
         self._on_too_large = on_too_large
         self._in_flight: deque[_InFlight] = deque()  # the oldest first

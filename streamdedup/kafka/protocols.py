@@ -296,11 +296,7 @@ class History(Protocol):
     """Reads topics outside any group; raises as ``Source``, and ``FatalError`` also if a topic does not exist."""
 
     def progress(
-        self,
-        topics: Sequence[str],
-        offsets: Mapping[Partition, int],
-        now_ms: int,
-        tick: Callable[[], None] = lambda: None,
+        self, topics: Sequence[str], offsets: Mapping[Partition, int], now_ms: int, tick: Callable[[], None]
     ) -> dict[Partition, ReadProgress]:
         """Return how far a group has read, by the times of records.
 

@@ -25,14 +25,7 @@ from streamdedup.errors import BrokerUnavailable, DecodeError
 from streamdedup.kafka import compat
 from streamdedup.kafka.admin import require_topics
 from streamdedup.kafka.consumer import RETRY_PAUSE_S, unpack
-from streamdedup.kafka.errors import (
-    CLIENT_ERRORS,
-    call_within,
-    cap_client_logging,
-    close_quietly,
-    is_retriable,
-    translated,
-)
+from streamdedup.kafka.errors import CLIENT_ERRORS, call_within, close_quietly, is_retriable, translated
 from streamdedup.kafka.options import KafkaOptions
 from streamdedup.kafka.protocols import Batch, Record, UnreadableRecord
 from streamdedup.position import Partition, Position
@@ -56,7 +49,6 @@ class _Reader:
     """
 
     def __init__(self, options: KafkaOptions, *, keeps_rests: bool = True, **changes: Any) -> None:
-        cap_client_logging()
         self._options = options
         config = options.reader() | changes
         self._consumer = compat.build(KafkaConsumer, config, options)
@@ -157,8 +149,12 @@ class ReaderToEnds(TopicReader):
         super().__init__(options, from_beginning=True)
         with self._closed_on_error("find the ends of the topics"):
             partitions, timeout_ms = sorted(self._consumer.assignment()), round(1000 * self._opening_s)
-            self.beginnings = _by_partition(self._consumer.beginning_offsets(partitions, timeout_ms))
-            self.ends = _by_partition(self._consumer.end_offsets(partitions, timeout_ms))
+            beginnings = self._consumer.beginning_offsets(partitions, timeout_ms)
+            ends = self._consumer.end_offsets(partitions, timeout_ms)
+        self.beginnings: dict[Partition, int] = {
+            Partition(*partition): offset for partition, offset in beginnings.items()
+        }
+        self.ends: dict[Partition, int] = {Partition(*partition): offset for partition, offset in ends.items()}
 
     def start_at(self, starts: Mapping[Partition, int]) -> None:
         """Make the next poll begin at ``starts``, and at the oldest record of each partition that ``starts`` lacks."""
@@ -265,7 +261,3 @@ class RecordFetcher(_Reader):
                 return None  # behind the end, or among invisible records
             if time.monotonic() > deadline:
                 raise BrokerUnavailable(f"cannot fetch {position}: Kafka did not answer in time")
-
-
-def _by_partition(offsets: Mapping[Any, int]) -> dict[Partition, int]:
-    return {Partition(*partition): offset for partition, offset in offsets.items()}

@@ -710,7 +710,7 @@ def test_an_aborted_record_is_not_read_and_its_offset_and_marker_are_passed_and_
     sink.publish([], batch)
     assert source.committed_offset(partition).offset == 3
     servers.wait_until(lambda: not source.poll(POLL_S) and source.end(partition) == 4, what="the end")
-    progress = system.history().progress([system.input], {partition: 3}, NOW_MS + 2 * HOUR_MS)
+    progress = system.history().progress([system.input], {partition: 3}, NOW_MS + 2 * HOUR_MS, lambda: None)
     assert progress == {partition: ReadProgress(is_read=True, time_ms=NOW_MS)}
     system.produce(b"c")
     assert next_batch(source).starts == {partition: 4}

@@ -57,7 +57,7 @@ def test_an_empty_topic_ends_at_once(kafka, new_topic):
 
 def progress(kafka, topic, offset_by_number, now_ms=1_000_000):
     offsets = {Partition(topic, number): offset for number, offset in offset_by_number.items()}
-    found = KafkaHistory(kafka_options(kafka, topic)).progress([topic], offsets, now_ms)
+    found = KafkaHistory(kafka_options(kafka, topic)).progress([topic], offsets, now_ms, lambda: None)
     return {each.partition: (one.is_read, one.time_ms) for each, one in found.items()}
 
 

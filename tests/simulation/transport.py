@@ -300,7 +300,7 @@ class MemoryHistory:
         topics: Sequence[str],
         offsets: Mapping[Partition, int],
         now_ms: int,
-        tick: Callable[[], None] = lambda: None,
+        tick: Callable[[], None],
     ) -> dict[Partition, ReadProgress]:
         self._broker.refuse_if_away()
         self._refuse_missing(topics)

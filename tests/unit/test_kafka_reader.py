@@ -194,12 +194,12 @@ def test_a_span_shows_that_it_still_waits_for_an_open_transaction(log, monkeypat
     [(1, ReadProgress(False, 1)), (3, ReadProgress(True, 2)), (4, ReadProgress(True, 2))],
 )
 def test_the_progress_of_a_group_is_the_time_of_its_first_unread_record_or_of_the_last_one(log, read, progress):
-    assert history.KafkaHistory(OPTIONS).progress(["t"], {PARTITION: read}, now_ms=9) == {PARTITION: progress}
+    assert history.KafkaHistory(OPTIONS).progress(["t"], {PARTITION: read}, 9, lambda: None) == {PARTITION: progress}
 
 
 def test_an_empty_partition_has_no_progress(log):
     log.end = 0
-    assert history.KafkaHistory(OPTIONS).progress(["t"], {}, now_ms=9) == {}
+    assert history.KafkaHistory(OPTIONS).progress(["t"], {}, 9, lambda: None) == {}
 
 
 @pytest.mark.parametrize(("start", "keeps"), [(4, False), (5, True), (6, True)])

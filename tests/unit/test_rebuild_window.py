@@ -153,7 +153,7 @@ def progress_of(*times, offset, now_ms=1_000):
     broker = MemoryBroker({"a": 1})
     for time_ms in times:
         broker.produce("a", b"", timestamp_ms=time_ms)
-    return MemoryHistory(broker).progress(["a"], {A0: offset}, now_ms)
+    return MemoryHistory(broker).progress(["a"], {A0: offset}, now_ms, lambda: None)
 
 
 @pytest.mark.parametrize(
