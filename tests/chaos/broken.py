@@ -48,7 +48,7 @@ def late_metadata(_on_point: OnPoint) -> None:
     def offsets_and_commit(self: Any, batch: Any) -> None:
         def commit() -> None:
             membership = self.source._consumer.group_metadata()
-            self._producer.send_offsets_to_transaction(producer.offsets_of(batch), membership)
+            self._producer.send_offsets_to_transaction(producer.offsets_to_commit(batch), membership)
             self._producer.commit_transaction()
 
         producer.call_within(self._options.transaction_timeout_s + producer.COMMIT_MARGIN_S, "commit", commit)
