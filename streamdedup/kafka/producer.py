@@ -65,34 +65,30 @@ class KafkaTransport:
 
     def open(self) -> tuple[Source, Sink]:
         """Open the producer, then the source; the order matters."""
-        remove_outdated_membership(self._options)
-        refuse_other_indexes(self._options)
-        # Opening the producer resolves a transaction whose commit had an unknown outcome. Only then are the committed
-        # offsets, at which the consumer starts, final.
-        producer = self._open_producer()
-        try:
-            source = self._wrap_source(KafkaSource.open(self._options))
-        except BaseException:
-            _close_without_flush(producer, self._options)
-            raise
-        if self._options.delivery == "at-least-once":
-            return source, AtLeastOnceSink(producer, self._options, source)
-        return source, TransactionalSink(producer, self._options)
-
-    def _open_producer(self) -> Any:
-        """Connect, and resolve the open transaction of an earlier producer with the same transactional id."""
         options = self._options
+        remove_outdated_membership(options)
+        refuse_other_indexes(options)
         producer = self._wrap_producer(compat.build(KafkaProducer, options.producer(), options))
-        if options.delivery == "exactly-once":
-            limit_s = options.transaction_timeout_s + COMMIT_MARGIN_S
-            try:
-                call_within(limit_s, "open transactions", producer.init_transactions)
-            except BaseException as error:
-                _close_without_flush(producer, options)
-                if isinstance(error, CLIENT_ERRORS):
-                    raise translated(error, "open transactions", options) from error
-                raise
-        return producer
+        with contextlib.ExitStack() as after_error:
+            after_error.callback(_close_without_flush, producer, options)
+            if options.delivery == "exactly-once":
+                self._resolve_transaction(producer)
+            source = self._wrap_source(KafkaSource.open(options))
+            after_error.pop_all()
+        if options.delivery == "at-least-once":
+            return source, AtLeastOnceSink(producer, options, source)
+        return source, TransactionalSink(producer, options)
+
+    def _resolve_transaction(self, producer: Any) -> None:
+        """End the transaction of an earlier producer with the same transactional id, whose commit may be unknown.
+
+        Only then are the committed offsets, at which the consumer starts, final.
+        """
+        limit_s = self._options.transaction_timeout_s + COMMIT_MARGIN_S
+        try:
+            call_within(limit_s, "open transactions", producer.init_transactions)
+        except CLIENT_ERRORS as error:
+            raise translated(error, "open transactions", self._options) from error
 
 
 class _ProducerSink(ABC):
