@@ -19,7 +19,7 @@ internal topics if these do not exist yet.
 import contextlib
 import shlex
 from collections.abc import Collection, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from typing import Any
 
 from kafka import KafkaAdminClient
@@ -112,7 +112,7 @@ def may_be_compacted(options: KafkaOptions) -> bool:
 def cleanup_policies(options: KafkaOptions) -> dict[str, str]:
     """Return the cleanup policy by input topic, as far as it can be read.
 
-    With ``api_version`` nothing is requested, as in ``check_kafka``; without DESCRIBE_CONFIGS Kafka returns nothing.
+    Empty with ``api_version``, as in ``check_kafka``, and without the right DESCRIBE_CONFIGS.
     """
     if options.api_version is not None:
         return {}
@@ -154,15 +154,15 @@ class CreatedTopics:
     """Names of the new topics, and partition counts of the others if the user may describe them."""
 
     created: tuple[str, ...]
-    partition_counts: Mapping[str, int] = field(default_factory=dict)
+    partition_counts: Mapping[str, int]
 
 
 def create_topics(
     options: KafkaOptions,
     partition_counts: Mapping[str, int],
     replication_factor: int,
-    configs: Mapping[str, Mapping[str, str]] | None = None,
-    kept_ms: Mapping[str, int] | None = None,
+    configs: Mapping[str, Mapping[str, str]],
+    kept_ms: Mapping[str, int],
 ) -> CreatedTopics:
     """Create the missing topics, and wait until the new ones can be used.
 
@@ -174,15 +174,12 @@ def create_topics(
     created: list[str] = []
     existed: list[str] = []
     with admin_client(options) as admin:
+        shared = {"replication_factor": replication_factor}
         requests = {
-            name: {
-                "num_partitions": count,
-                "replication_factor": replication_factor,
-                "configs": dict((configs or {}).get(name, {})),
-            }
+            name: shared | {"num_partitions": count, "configs": dict(configs.get(name, {}))}
             for name, count in partition_counts.items()
         }
-        _extend_retention(admin, requests, kept_ms or {})
+        _extend_retention(admin, requests, kept_ms)
         for topic in admin.create_topics(requests, raise_errors=False)["topics"]:
             error_class = kafka_errors.for_code(topic["error_code"])
             if error_class is kafka_errors.NoError:
@@ -351,7 +348,7 @@ def _missing_topic_findings(
     inputs = {need.name for need in needs if need.is_input}
     has_input = not inputs <= set(missing)
     for name in missing:
-        text = missing_topics_text([name], None)
+        text = f"no such topic: {name}"
         cure = "; create with" if options.create_command else ""  # `Finding.sentence` adds `: ` and the command
         if name in inputs and has_input:
             text = f"{text}; the daemon reads its other topics, and this one once it exists{cure}"
@@ -425,14 +422,14 @@ def _check_retention(options: KafkaOptions, need: TopicNeed, settings: Mapping[s
 
 
 def _summary(settings: Mapping[str, str]) -> str:
-    kept_ms, kept_bytes = int(settings[RETENTION]), int(settings[RETENTION_BYTES])
-    kept_text = "kept for ever" if kept_ms == UNLIMITED else f"kept for {duration_text(kept_ms)}"
+    retention_ms, retention_bytes = int(settings[RETENTION]), int(settings[RETENTION_BYTES])
+    kept_text = "kept for ever" if retention_ms == UNLIMITED else f"kept for {duration_text(retention_ms)}"
     if "delete" not in settings[CLEANUP]:
         retention = "compacted"
     elif "compact" in settings[CLEANUP]:
         retention = f"{kept_text}, compacted"
-    elif kept_bytes != UNLIMITED:
-        retention = f"{kept_text}, at most {kept_bytes:,} bytes of a partition"
+    elif retention_bytes != UNLIMITED:
+        retention = f"{kept_text}, at most {retention_bytes:,} bytes of a partition"
     else:
         retention = kept_text
     return f"messages of up to {int(settings[SIZE_LIMIT]):,} bytes, {retention}"

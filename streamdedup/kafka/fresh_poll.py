@@ -56,7 +56,7 @@ class FreshPoll:
 
     def _with_newer(self, polled: Polled, limit: int) -> Polled:
         """Poll again and return the records of both polls, without those of partitions revoked in between."""
-        states_before = self._states(polled)
+        states_before = dict(compat.assigned_states(self._consumer))
         timeout_ms = round(SECOND_POLL_S * 1000)
         try:
             newer: Polled = self._consumer.poll(timeout_ms=timeout_ms, max_records=limit - _count(polled))
@@ -71,20 +71,16 @@ class FreshPoll:
         older = self._still_assigned(polled, states_before)
         return {partition: [*older.get(partition, ()), *newer.get(partition, ())] for partition in {**older, **newer}}
 
-    def _states(self, polled: Polled) -> dict[Any, Any]:
-        states = compat.assigned_states(self._consumer)
-        return {partition: states.get(partition) for partition in polled}
-
     def _still_assigned(self, polled: Polled, states_before: Mapping[Any, Any]) -> Polled:
         """Return the records whose partitions were not revoked in between; the others are fetched again.
 
         The partitions have the same state object as before: the client makes a new one at each assignment.
         """
-        states = self._states(polled)
+        states = compat.assigned_states(self._consumer)
         return {
             partition: records
             for partition, records in polled.items()
-            if states_before[partition] is not None and states[partition] is states_before[partition]
+            if partition in states and states[partition] is states_before.get(partition)
         }
 
 

@@ -7,9 +7,10 @@ and ``tests/event_stream.py`` in memory; a change of a Protocol touches both, an
 """
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import AbstractContextManager
 from dataclasses import dataclass, field, replace
 from functools import cached_property
-from typing import Any, Protocol, Self
+from typing import Any, Protocol
 
 import msgspec
 
@@ -271,7 +272,7 @@ class ReadProgress:
     time_ms: int | None
 
 
-class Span(Protocol):
+class Span(AbstractContextManager["Span"], Protocol):
     """A bounded read of topics, from start positions to the ends at opening; a context manager.
 
     ``total_count`` are the offsets to read; aborted and compacted records leave offsets without a record.
@@ -284,12 +285,6 @@ class Span(Protocol):
 
     def done_count(self) -> int:
         """Return how many of ``total_count`` are read."""
-
-    def __enter__(self) -> Self:
-        """Begin to read."""
-
-    def __exit__(self, *_error: object) -> None:
-        """Close the client."""
 
 
 class History(Protocol):

@@ -90,8 +90,8 @@ def test_a_message_without_key_and_value_is_a_programming_error_and_not_hidden(k
 def test_topics_are_created_once_and_then_found(kafka):
     names = {servers.fresh_name("a"): 2, servers.fresh_name("b"): 1}
     asked = kafka_options(kafka, *names)
-    assert create_topics(asked, names, 1).created == tuple(sorted(names))
-    again = create_topics(asked, names, 1)
+    assert create_topics(asked, names, 1, {}, {}).created == tuple(sorted(names))
+    again = create_topics(asked, names, 1, {}, {})
     assert again.created == ()
     assert again.partition_counts == names
     assert require_topics(asked) == names
@@ -100,7 +100,7 @@ def test_topics_are_created_once_and_then_found(kafka):
 def test_more_copies_than_brokers_are_refused_with_the_topics_name(kafka):
     name = servers.fresh_name("topic")
     with pytest.raises(BrokerMisconfigured, match=name):
-        create_topics(kafka_options(kafka, name), {name: 1}, 7)
+        create_topics(kafka_options(kafka, name), {name: 1}, 7, {}, {})
 
 
 def test_a_topic_that_is_compacted_later_stops_the_daemon_instead_of_being_tried_for_ever(kafka, new_topic, open_ends):
