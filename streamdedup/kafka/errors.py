@@ -89,68 +89,51 @@ _NO_LIBRARY = re.compile(r"Libraries for (\w+) compression codec not found")
 _LIBRARIES = {"snappy": "python-snappy", "lz4": "lz4", "zstd": "zstandard"}
 
 #: Errors that only an operator can solve, with advice; the first row that fits counts, so base classes come last.
-_ADVICE: tuple[tuple[type[Exception], str], ...] = (
-    (
-        kafka_errors.TopicAuthorizationFailedError,
-        f"{_LACKS_RIGHTS}; grant READ on the topics that it reads, WRITE on the topics that it sends to",
+_ADVICE: dict[type[Exception], str] = {
+    kafka_errors.TopicAuthorizationFailedError: (
+        f"{_LACKS_RIGHTS}; grant READ on the topics that it reads, WRITE on the topics that it sends to"
     ),
-    (
-        kafka_errors.GroupAuthorizationFailedError,
-        f"{_LACKS_RIGHTS}; grant READ on the consumer group (kafka.group_id; for `dlq replay` <group_id>.dlq-replay)",
+    kafka_errors.GroupAuthorizationFailedError: (
+        f"{_LACKS_RIGHTS}; grant READ on the consumer group (kafka.group_id; for `dlq replay` <group_id>.dlq-replay)"
     ),
-    (
-        kafka_errors.TransactionalIdAuthorizationFailedError,
-        f"{_LACKS_RIGHTS}; grant WRITE on transactional ids that begin with streamdedup-<kafka.group_id>-",
+    kafka_errors.TransactionalIdAuthorizationFailedError: (
+        f"{_LACKS_RIGHTS}; grant WRITE on transactional ids that begin with streamdedup-<kafka.group_id>-"
     ),
-    (kafka_errors.AuthorizationError, f"{_LACKS_RIGHTS} on the cluster"),
-    (
-        kafka_errors.SaslAuthenticationFailedError,
-        "Kafka refuses us: check kafka.sasl_username and its password, or the token",
+    kafka_errors.AuthorizationError: f"{_LACKS_RIGHTS} on the cluster",
+    kafka_errors.SaslAuthenticationFailedError: (
+        "Kafka refuses us: check kafka.sasl_username and its password, or the token"
     ),
-    (kafka_errors.UnsupportedSaslMechanismError, "Kafka refuses us: choose another kafka.sasl_mechanism"),
-    (
-        kafka_errors.IllegalSaslStateError,
-        "the listener takes no login; set kafka.security_protocol to PLAINTEXT or SSL",
+    kafka_errors.UnsupportedSaslMechanismError: "Kafka refuses us: choose another kafka.sasl_mechanism",
+    kafka_errors.IllegalSaslStateError: "the listener takes no login; set kafka.security_protocol to PLAINTEXT or SSL",
+    kafka_errors.SecurityDisabledError: "the broker knows no users and rights",
+    kafka_errors.InvalidTransactionTimeoutError: (
+        "kafka.transaction_timeout exceeds the broker's transaction.max.timeout.ms; lower the one or raise the other"
     ),
-    (kafka_errors.SecurityDisabledError, "the broker knows no users and rights"),
-    (
-        kafka_errors.InvalidTransactionTimeoutError,
-        "kafka.transaction_timeout exceeds the broker's transaction.max.timeout.ms; lower the one or raise the other",
+    kafka_errors.InvalidTimestampError: (
+        "the topic refuses the record's timestamp; raise its message.timestamp.before.max.ms if the record is old, "
+        "message.timestamp.after.max.ms if clocks differ; before Kafka 3.6 message.timestamp.difference.max.ms"
     ),
-    (
-        kafka_errors.InvalidTimestampError,
-        (
-            "the topic refuses the record's timestamp; raise its message.timestamp.before.max.ms if the record is old, "
-            "message.timestamp.after.max.ms if clocks differ; before Kafka 3.6 message.timestamp.difference.max.ms"
-        ),
+    kafka_errors.InvalidRecordError: (
+        "the topic refuses a record; a compacted topic takes none without a key: set its cleanup.policy to delete"
     ),
-    (
-        kafka_errors.InvalidRecordError,
-        "the topic refuses a record; a compacted topic takes none without a key: set its cleanup.policy to delete",
+    kafka_errors.FencedInstanceIdError: (
+        "another live member of the group has the same kafka.group_instance_id; give each its own"
     ),
-    (
-        kafka_errors.FencedInstanceIdError,
-        "another live member of the group has the same kafka.group_instance_id; give each its own",
+    kafka_errors.InconsistentGroupProtocolError: (
+        "the group has members with another assignment strategy; stop them, or use another group_id"
     ),
-    (
-        kafka_errors.InconsistentGroupProtocolError,
-        "the group has members with another assignment strategy; stop them, or use another group_id",
+    kafka_errors.GroupMaxSizeReachedError: "the group is full; raise the broker's group.max.size",
+    kafka_errors.InvalidSessionTimeoutError: (
+        "kafka.session_timeout lies outside the broker's group.min.session.timeout.ms to group.max.session.timeout.ms"
     ),
-    (kafka_errors.GroupMaxSizeReachedError, "the group is full; raise the broker's group.max.size"),
-    (
-        kafka_errors.InvalidSessionTimeoutError,
-        "kafka.session_timeout lies outside the broker's group.min.session.timeout.ms to group.max.session.timeout.ms",
+    kafka_errors.UnsupportedForMessageFormatError: (
+        "the broker's message format knows no transactions; set delivery to at-least-once"
     ),
-    (
-        kafka_errors.UnsupportedForMessageFormatError,
-        "the broker's message format knows no transactions; set delivery to at-least-once",
+    kafka_errors.UnsupportedVersionError: (
+        "the broker is too old for a request of the client; without transactions, set delivery to at-least-once"
     ),
-    (
-        kafka_errors.UnsupportedVersionError,
-        "the broker is too old for a request of the client; without transactions, set delivery to at-least-once",
-    ),
-    (kafka_errors.KafkaConfigurationError, "the settings of the Kafka client contradict each other"),
-)
+    kafka_errors.KafkaConfigurationError: "the settings of the Kafka client contradict each other",
+}
 
 #: Errors of the client (``RuntimeError`` when its network part is closed) and of the network. They include no error of
 #: ``streamdedup.errors``, so an ``except`` clause lets those pass unchanged.
@@ -216,7 +199,7 @@ def _advice(error: Exception, text: str) -> str | None:
         return "the listener uses TLS; set kafka.security_protocol to SSL or SASL_SSL"
     if isinstance(error, TOO_LARGE):
         return _ABOVE_CLIENT_LIMIT if _CLIENT_LIMIT_NAME in text else _ABOVE_TOPIC_LIMIT
-    for kind, advice in _ADVICE:
+    for kind, advice in _ADVICE.items():
         if _is_of_kind(error, kind):
             return advice
     return None
