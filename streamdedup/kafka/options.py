@@ -15,9 +15,9 @@ from streamdedup.kafka.login import KafkaLogin
 #: Client id, for quotas and logs of the broker.
 CLIENT_ID = "streamdedup"
 
-#: Pause between two tries of a request, in milliseconds. The client also pauses once in every transaction that directly
-#: follows another: 100 (its default) limits a daemon to 9 transactions per second, 20 allows 160.
-RETRY_BACKOFF_MS = 20
+#: Pause between two tries of a request of a producer, in milliseconds. The producer also pauses once in every
+#: transaction that directly follows another: 100 (the default) limits a daemon to 9 a second, 20 allows 160.
+PRODUCER_BACKOFF_MS = 20
 
 #: Longest pause between two tries to connect, in milliseconds: the longest delay after the return of a broker.
 RECONNECT_BACKOFF_MAX_MS = 2_000
@@ -53,8 +53,8 @@ class KafkaOptions:
         group_instance_id: Name of a static member, whose restart within the session timeout moves no partition; None
             for a dynamic member.
         on_unreadable: Reaction to records that the client cannot parse: ``skip`` makes dead letters of them.
-        on_out_of_range: Reaction to a committed offset that the topic no longer has: ``earliest`` goes on at the
-            oldest record, ``halt`` raises ``FatalError``.
+        on_out_of_range: Where to begin without a committed offset that the topic has (``kafka.auto_offset_reset``): at
+            the oldest record, or ``halt``, which raises ``FatalError``.
         api_version: Protocol version, for brokers without negotiation of versions; None to negotiate.
         sasl_login: Login whose password or token changes; None for a constant password, and without a login.
         compression: Codec of sent records; None for brokers in memory (demo, tests). A topic's ``compression.type``
@@ -120,7 +120,7 @@ class KafkaOptions:
             raise ValueError("at least one input topic is needed")
 
     def secrets(self) -> tuple[str, ...]:
-        """Passwords and tokens, which ``errors.translated`` keeps out of error texts."""
+        """Return the passwords and tokens, which ``errors.translated`` keeps out of error texts."""
         changing = () if self.sasl_login is None else self.sasl_login.secrets()
         return (self.sasl_password, *changing) if self.sasl_password else changing
 
@@ -189,7 +189,7 @@ class KafkaOptions:
             "delivery_timeout_ms": _ms(self.delivery_timeout_s),
             "request_timeout_ms": _ms(self.produce_timeout_s),
             "max_block_ms": _ms(self.produce_timeout_s),
-            "retry_backoff_ms": RETRY_BACKOFF_MS,
+            "retry_backoff_ms": PRODUCER_BACKOFF_MS,
             "linger_ms": LINGER_MS,
             "batch_size": PRODUCER_BATCH_BYTES,
             "max_request_size": self.max_request_bytes,
