@@ -1,4 +1,4 @@
-"""Four watches over the membership of ``consumer.KafkaSource``, which constructs them and calls their methods.
+"""Four watches of a ``consumer.KafkaSource``, which constructs them and calls their methods.
 
 They detect that Kafka does not answer (``SilenceWatch``), that another process took over the static membership
 (``StaticMembershipWatch``), that topics are missing, refused or created again (``TopicWatch``), and that other members
@@ -85,18 +85,19 @@ class SilenceWatch:
         return self._metadata_answer(now_s)
 
     def _heartbeat_answer(self, now_s: float) -> _Answer:
-        answered_at = compat.heartbeat_answered_at(self._consumer)  # the next heartbeat follows after the interval
-        is_overdue = now_s - answered_at > self._options.heartbeat_interval_s + ANSWER_S
+        due_at = compat.heartbeat_answered_at(self._consumer) + self._options.heartbeat_interval_s
+        is_overdue = now_s > due_at + ANSWER_S
         return "overdue" if is_overdue else "in time"
 
     def _metadata_answer(self, now_s: float) -> _Answer:
-        """Send a request for metadata unless one waits; return the state of its answer, or of that to the last one."""
-        if self._request is None:
-            self._unanswered_since = now_s
-        elif self._request.succeeded():
+        """Send a metadata request unless one is unanswered; return the state of the last answer."""
+        request = self._request
+        if request is not None and request.succeeded():
             self._request = None
             return "in time"
-        if self._request is None or self._request.failed():
+        if request is None:
+            self._unanswered_since = now_s
+        if request is None or request.failed():
             # A refused request counts as unanswered: `_unanswered_since` stays the time of the first request.
             self._request = compat.request_metadata(self._consumer)
         return "overdue" if now_s - self._unanswered_since > ANSWER_S else "awaited"
@@ -136,10 +137,10 @@ class TopicWatch:
     """Detects input topics that do not exist, that the user may not read, and that are created again.
 
     kafka-python 3.0.12 fetches by name: after a topic was created again a consumer goes on at its old offset, or at the
-    oldest record when that offset does not exist, and returns records of either topic from its buffers. A topic that is
+    oldest record when that offset does not exist, and returns records of both topics from its buffers. A topic that is
     created again has another id, and new clients know the new id before they fetch anything. The client revokes the
-    partitions of a deleted topic and does not tell that the topic is gone. Of a topic that the user may no longer read
-    only a fetch raises, and the client stops fetching the topic once it is refused in the metadata.
+    partitions of a deleted topic and does not tell that the topic is gone. For a topic that the user may no longer
+    read, only a fetch raises an error, and the client stops fetching it once the metadata refuse it.
 
     Constructed before the consumer subscribes, so that the watch sees the first metadata of the topics.
     """
