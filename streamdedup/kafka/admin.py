@@ -20,7 +20,7 @@ import contextlib
 import shlex
 from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, NamedTuple
 
 from kafka import KafkaAdminClient
 from kafka import errors as kafka_errors
@@ -55,6 +55,28 @@ _MAX_TRANSACTION_KEY = "transaction.max.timeout.ms"
 _MIN_SESSION_KEY, _MAX_SESSION_KEY = "group.min.session.timeout.ms", "group.max.session.timeout.ms"
 #: Milliseconds in each unit of a duration, longest first.
 _UNITS_MS = {"day": 86_400_000, "hour": 3_600_000, "minute": 60_000, "second": 1000}
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class TopicNeed:
+    """Requirements on one topic.
+
+    Attributes:
+        operations: Needed rights, as Kafka names them: ``READ``, ``WRITE``.
+        message_bytes: Largest written message, in bytes; None for an input topic.
+        compaction_loss: Consequence of compaction, such as "drops parts of alerts"; None if it is harmless.
+        kept_ms: Least record retention, in milliseconds; None for any.
+    """
+
+    name: str
+    operations: tuple[str, ...]
+    message_bytes: int | None = None
+    compaction_loss: str | None = None
+    kept_ms: int | None = None
+
+    @property
+    def is_input(self) -> bool:
+        return "WRITE" not in self.operations
 
 
 @contextlib.contextmanager
@@ -122,11 +144,16 @@ def cleanup_policies(options: KafkaOptions) -> dict[str, str]:
     return {name: settings[CLEANUP]["value"] for name, settings in configs.items() if CLEANUP in settings}
 
 
-def _look_up(admin: Any, needed: Mapping[str, tuple[str, ...]]) -> tuple[dict[str, int], list[str], list[str]]:
-    """Return the partition counts of usable topics, the missing topics, and the topics without a needed right."""
-    counts: dict[str, int] = {}
-    missing: list[str] = []
-    refused: list[str] = []
+class _Topics(NamedTuple):
+    """Partition counts of the usable topics, missing topics, and topics without a needed right."""
+
+    counts: dict[str, int]
+    missing: list[str]
+    refused: list[str]
+
+
+def _look_up(admin: Any, needed: Mapping[str, tuple[str, ...]]) -> _Topics:
+    counts, missing, refused = topics = _Topics({}, [], [])
     for topic in admin.describe_topics(sorted(needed)):
         name, error_class = topic["name"], kafka_errors.for_code(topic["error_code"])
         granted = topic.get("authorized_operations")  # None where the broker does not tell
@@ -140,7 +167,7 @@ def _look_up(admin: Any, needed: Mapping[str, tuple[str, ...]]) -> tuple[dict[st
         else:
             counts[name] = len(topic["partitions"])
     missing += [name for name in needed if name not in {*counts, *missing, *refused}]  # those without any answer
-    return counts, missing, refused
+    return topics
 
 
 def _rights_error(needed: Mapping[str, tuple[str, ...]]) -> BrokerMisconfigured:
@@ -221,7 +248,7 @@ def _creation_error(error_class: Any, topic: Mapping[str, Any]) -> Exception:
 # Checks of the cluster, the group and transactions
 
 
-def check_kafka(options: KafkaOptions, needs: Sequence["TopicNeed"]) -> Iterator[Finding]:
+def check_kafka(options: KafkaOptions, needs: Sequence[TopicNeed]) -> Iterator[Finding]:
     """Yield the results of all checks; raise ``BrokerUnavailable`` if Kafka does not answer a request.
 
     The number of requests is fixed, and each takes at most ``connect_timeout_s``. With ``api_version`` set, settings of
@@ -296,28 +323,6 @@ def _broker_limits(admin: Any, options: KafkaOptions, names: Sequence[str]) -> d
 
 
 # Checks of topics
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class TopicNeed:
-    """Requirements on one topic.
-
-    Attributes:
-        operations: Needed rights, as Kafka names them: ``READ``, ``WRITE``.
-        message_bytes: Largest written message, in bytes; None for an input topic.
-        compaction_loss: Consequence of compaction, such as "drops parts of alerts"; None if it is harmless.
-        kept_ms: Least record retention, in milliseconds; None for any.
-    """
-
-    name: str
-    operations: tuple[str, ...]
-    message_bytes: int | None = None
-    compaction_loss: str | None = None
-    kept_ms: int | None = None
-
-    @property
-    def is_input(self) -> bool:
-        return "WRITE" not in self.operations
 
 
 def _topic_findings(admin: Any, options: KafkaOptions, needs: Sequence[TopicNeed]) -> Iterator[Finding]:

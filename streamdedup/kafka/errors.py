@@ -61,17 +61,16 @@ _FRAME_LENGTH = re.compile(r"Invalid frame length: (\d+)")
 _TLS_ALERT = 0x1503
 
 #: Failed connections: part of the client's text, and the likely cause; the first row that fits counts.
-_CAUSES: tuple[tuple[str, str], ...] = (
-    ("DNS Resolution failure", "a host name does not resolve; check kafka.bootstrap_servers and advertised.listeners"),
-    ("ECONNREFUSED", "no server listens there"),
-    ("Invalid frame length", "the server there does not speak Kafka's protocol"),
-    ("Handshake failed", "the TLS handshake failed, as with a listener without TLS; check kafka.security_protocol"),
-    (
-        "socket disconnected",
-        "the listener closed the connection, as one does that wants TLS or a login; check kafka.security_protocol",
+_CAUSES = {
+    "DNS Resolution failure": "a host name does not resolve; check kafka.bootstrap_servers and advertised.listeners",
+    "ECONNREFUSED": "no server listens there",
+    "Invalid frame length": "the server there does not speak Kafka's protocol",
+    "Handshake failed": "the TLS handshake failed, as with a listener without TLS; check kafka.security_protocol",
+    "socket disconnected": (
+        "the listener closed the connection, as one does that wants TLS or a login; check kafka.security_protocol"
     ),
-    ("timed out", "nothing answers there; check the address, and the network in between"),
-)
+    "timed out": "nothing answers there; check the address, and the network in between",
+}
 
 #: A record larger than a topic takes.
 TOO_LARGE = (kafka_errors.MessageSizeTooLargeError, kafka_errors.RecordListTooLargeError)
@@ -170,7 +169,7 @@ def connection_error(error: Exception, doing: str, options: KafkaOptions) -> Str
     """Return the error for a failed connection, with its likely cause."""
     result = translated(error, doing, options)
     text = described(error, options)
-    cause = next((cause for part, cause in _CAUSES if part in text), None)
+    cause = next((cause for part, cause in _CAUSES.items() if part in text), None)
     if cause is None or not isinstance(result, BrokerUnavailable):
         return result
     return BrokerUnavailable(f"cannot {doing}: {cause} [{text}]")
