@@ -112,9 +112,8 @@ def require_topics(options: KafkaOptions, needed: Mapping[str, tuple[str, ...]] 
 def topic_ids(options: KafkaOptions) -> dict[str, str]:
     """Return Kafka's ids of the input topics; empty where the broker does not return them."""
     with admin_client(options) as admin:
-        return {
-            topic["name"]: topic_id_text(topic.get("topic_id")) for topic in admin.describe_topics(list(options.topics))
-        }
+        topics = admin.describe_topics(list(options.topics))
+    return {topic["name"]: topic_id_text(topic.get("topic_id")) for topic in topics}
 
 
 def latest_offsets(options: KafkaOptions, partitions: Collection[Partition]) -> dict[Partition, int]:

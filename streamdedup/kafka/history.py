@@ -51,7 +51,7 @@ class KafkaSpan(ReaderToEnds):
         super().__init__(options)
         with self._closed_on_error("find a time in the topics"):
             since = since_ms if isinstance(since_ms, Mapping) else dict.fromkeys(self.beginnings, since_ms)
-            self._starts = self._starts_by_time(since) if starts is None else self._existing_starts(starts)
+            self._starts = self._starts_by_time(since) if starts is None else self.existing_offsets(starts)
         if ends is not None:
             # A partition that `ends` lacks ends at 0: it is not read.
             self.ends = {partition: min(end, ends.get(partition, 0)) for partition, end in self.ends.items()}
@@ -69,16 +69,11 @@ class KafkaSpan(ReaderToEnds):
         }
         if not times_ms:
             return dict(self.beginnings)
-        offsets = self._consumer.offsets_for_times(times_ms, timeout_ms=round(self._options.fetch_timeout_s * 1000))
-        starts = dict(self.beginnings)
-        for client_partition in times_ms:
-            first, partition = offsets.get(client_partition), Partition(*client_partition)
-            starts[partition] = self.ends[partition] if first is None else first.offset
-        return starts
-
-    def _existing_starts(self, starts: Mapping[Partition, int]) -> dict[Partition, int]:
-        """Return ``starts``; the oldest record where a partition is absent, or no longer has the offset."""
-        return {partition: max(first, starts.get(partition, first)) for partition, first in self.beginnings.items()}
+        answer = self._consumer.offsets_for_times(times_ms, timeout_ms=round(self._options.fetch_timeout_s * 1000))
+        firsts = {Partition(*each): answer.get(each) for each in times_ms}
+        return self.beginnings | {
+            partition: self.ends[partition] if first is None else first.offset for partition, first in firsts.items()
+        }
 
     def _newest_starts(self, count: int) -> dict[Partition, int]:
         """Return where the newest ``count`` offsets begin, with the same percentage of each partition."""
@@ -91,9 +86,8 @@ class KafkaSpan(ReaderToEnds):
         return sum(max(0, offset - self._starts[partition]) for partition, offset in offsets.items())
 
     def done_count(self) -> int:
-        return self._count_to(
-            {partition: min(offset, self.ends[partition]) for partition, offset in self.positions().items()}
-        )
+        positions = self.positions()
+        return self._count_to({partition: min(positions[partition], end) for partition, end in self.ends.items()})
 
 
 class AwaitingSpan(KafkaSpan):
@@ -130,9 +124,7 @@ class _ProgressReader(ReaderToEnds):
     ) -> None:
         super().__init__(options)
         self._tick = tick
-        self._offsets = {
-            partition: max(first, offsets.get(partition, first)) for partition, first in self.beginnings.items()
-        }
+        self._offsets = self.existing_offsets(offsets)
         self._now_ms = now_ms
         #: Record time by partition; absent where no search has found a record with a time.
         self._times_ms: dict[Partition, int] = {}

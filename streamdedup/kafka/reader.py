@@ -156,8 +156,11 @@ class ReaderToEnds(TopicReader):
         }
         self.ends: dict[Partition, int] = {Partition(*partition): offset for partition, offset in ends.items()}
 
+    def existing_offsets(self, offsets: Mapping[Partition, int]) -> dict[Partition, int]:
+        """Return ``offsets``; the oldest record where a partition is absent, or no longer has the offset."""
+        return {partition: max(first, offsets.get(partition, first)) for partition, first in self.beginnings.items()}
+
     def start_at(self, starts: Mapping[Partition, int]) -> None:
-        """Make the next poll begin at ``starts``, and at the oldest record of each partition that ``starts`` lacks."""
         for partition, beginning in self.beginnings.items():
             self._consumer.seek(TopicPartition(*partition), starts.get(partition, beginning))
 
@@ -188,7 +191,6 @@ class ReaderToEnds(TopicReader):
         return replace(batch, records=tuple(records), unreadable=tuple(unreadable))
 
     def has_new_partitions(self) -> bool:
-        """Return whether the client knows partitions of the topics that are not read; sends no request."""
         known_counts = [len(compat.known_partitions(self._consumer, topic)) for topic in self._options.topics]
         return sum(known_counts) > len(self.ends)
 
