@@ -10,8 +10,7 @@ from typing import Any, Final
 
 #: Lines per level, event and code that are written in each period.
 FIRST_LINES: Final = 5
-#: Length of a period, in seconds. A period begins with a line; the first call after the end of the period writes the
-#: count.
+#: Length of a period, in seconds, from a line on. The first call after the end of the period writes the count.
 PERIOD_S: Final = 60.0
 #: Event that counts the lines that were not written.
 REPEATS_EVENT: Final = "repeats_left_out"

@@ -119,8 +119,7 @@ class KafkaSource:
         try:
             polled = self._fresh.poll(timeout_s, limit)
         except Exception as error:  # noqa: BLE001  sorted below
-            message = "A poll failed and is repeated"
-            self._retry_or_break("poll_retried", error, message=message, pause_s=RETRY_PAUSE_S)
+            self._retry_or_break("poll_retried", error, message="A poll failed and is repeated", pause_s=RETRY_PAUSE_S)
             return Batch()
         compat.finish_rebalance(self._consumer)  # the client forgets a rebalance that ends between two polls
         records, unreadable = unpack(polled, has_unreadable=bool(self._unreadable))

@@ -1,14 +1,13 @@
 """Logins that change while a process runs: passwords and tokens in files, and tokens of a token endpoint.
 
-``cli.assembly`` makes the ``KafkaLogin`` of the process, which all clients share by ``KafkaOptions.sasl_login``.
-``compat.build`` calls ``prepare`` before it makes a client; the client gets the login as password or token provider
-(``options``). ``errors`` asks ``may_be_accepted_later``, so that a daemon at work waits instead of ending. A new
-mechanism also touches ``settings.kafka``.
+The client logs in on its network thread: for each new connection, and before the end of a session (KIP-368). Files are
+read at that time. A separate thread fetches tokens of an endpoint at ``RENEW_SHARE`` of their lifetime, because a
+request would block the network thread.
 
-Importing this module replaces the login mechanisms of the client (``_register``). The client logs in on its network
-thread: for each new connection, and before the end of a session (KIP-368). Files are read at that time. A separate
-thread fetches tokens of an endpoint at ``RENEW_SHARE`` of their lifetime, because a request would block the network
-thread.
+``cli.assembly`` makes the ``KafkaLogin`` of the process, which all clients share by ``KafkaOptions.sasl_login``;
+``compat.build`` prepares it before it makes a client. ``errors`` asks ``may_be_accepted_later``, so that a daemon at
+work waits instead of ending. Importing this module replaces the login mechanisms of the client (``_register``). A new
+mechanism also touches ``settings.kafka``.
 """
 
 import logging

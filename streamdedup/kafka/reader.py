@@ -4,10 +4,8 @@
       ReaderToEnds    reads to the ends, or on from an offset   ``dlq``, ``produce``, ``serve``, ``history``
     RecordFetcher     fetches single records by position        ``tail``, ``demo``, ``serve``, ``dlq replay``
 
-``ReaderToEnds`` is a subclass of ``TopicReader``; ``history`` has further subclasses.
-
-Only committed records are returned. Opening a ``TopicReader`` raises ``FatalError`` if a topic does not exist. Group,
-delivery and transactional id of ``KafkaOptions`` are not used.
+``ReaderToEnds`` is a subclass of ``TopicReader``. Only committed records are returned. Opening a ``TopicReader`` raises
+``FatalError`` if a topic does not exist. Group, delivery and transactional id of ``KafkaOptions`` are not used.
 """
 
 import time
@@ -250,12 +248,12 @@ class RecordFetcher(_Reader):
             if records or unreadable:
                 # The client would send the next fetch at once, and that would delay the fetch of another record.
                 self._consumer.pause(partition)
-            if unreadable and unreadable[0].position == position:
-                raise DecodeError("unreadable", f"cannot read {position}: {unreadable[0].reason}")
-            if unreadable:
-                return None  # a later record: the one at `position` is gone
-            if records:
-                return records[0] if records[0].position == position else None
+                first = unreadable[0] if unreadable else records[0]
+                if first.position != position:
+                    return None  # a later record: the one at `position` is gone
+                if isinstance(first, UnreadableRecord):
+                    raise DecodeError("unreadable", f"cannot read {position}: {first.reason}")
+                return first
             end = self._consumer.highwater(partition)
             if end is not None and position.offset >= end:  # perhaps the end at an earlier fetch, so ask
                 end = self._consumer.end_offsets([partition])[partition]

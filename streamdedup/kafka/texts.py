@@ -11,8 +11,7 @@ from streamdedup.kafka.reader import RecordFetcher
 from streamdedup.position import Position
 from streamdedup.wire import Decoder, content_digest
 
-#: A document without id and key has its ``Position.key`` as id. The group is the incarnation, which is absent while it
-#: is 0.
+#: Id of a document without id and key: its ``Position.key``. The group is the incarnation, which is absent while 0.
 _POSITION_KEY = re.compile("[^@:]+@([0-9]{1,9}):[0-9]+:[0-9]+")
 
 
