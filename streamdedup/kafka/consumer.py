@@ -1,8 +1,7 @@
 """``KafkaSource``: the consumer of the group as a ``kafka.protocols.Source``.
 
 ``producer.KafkaTransport`` opens a ``KafkaSource`` for the loop, whose thread uses it, and for ``cli.index``.
-``producer.AtLeastOnceSink`` commits through it. ``fresh_poll`` polls a second time where the first poll returns only
-records fetched before it; ``watches`` checks membership and topics. ``reader`` uses ``unpack``.
+``producer.AtLeastOnceSink`` commits by it. Its parts are ``fresh_poll`` and ``watches``; ``reader`` uses ``unpack``.
 """
 
 import logging

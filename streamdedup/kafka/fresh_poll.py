@@ -57,9 +57,8 @@ class FreshPoll:
     def _with_newer(self, polled: Polled, limit: int) -> Polled:
         """Poll again and return the records of both polls, without those of partitions revoked in between."""
         states_before = dict(compat.assigned_states(self._consumer))
-        timeout_ms = round(SECOND_POLL_S * 1000)
         try:
-            newer: Polled = self._consumer.poll(timeout_ms=timeout_ms, max_records=limit - _count(polled))
+            newer: Polled = self._consumer.poll(round(SECOND_POLL_S * 1000), max_records=limit - _count(polled))
         except Exception as error:
             if not is_retriable(error):
                 # The caller gets no records, so the first poll is undone.
