@@ -26,7 +26,7 @@ from streamdedup.index.documents import PendingMatches
 from streamdedup.index.fingerprints import REBUILT_S
 from streamdedup.index.staging import StagingIndex
 from streamdedup.index.values import BrokerState, Fence
-from streamdedup.kafka.protocols import Batch, CommittedOffset, History
+from streamdedup.kafka.protocols import Batch, CommittedOffset, History, Since
 from streamdedup.position import Partition, Position
 from streamdedup.wire import Alert, AlertReader, ErrorCode, decode_alert
 
@@ -202,7 +202,7 @@ class RebuildRun:
     def _batches(
         self,
         topics: Sequence[str],
-        since_ms: Mapping[Partition, int | None] | int | None,
+        since_ms: Since,
         ends: Mapping[Partition, int] | None,
         starts: Mapping[Partition, int] | None = None,
     ) -> Iterator[Batch]:

@@ -115,14 +115,13 @@ class TopicReader(_Reader):
 
     def add_new_partitions(self) -> None:
         """Also read the partitions that the topics have got meanwhile, from their beginnings."""
-        consumer = self._consumer
         partitions = {
             TopicPartition(topic, number)
             for topic in self._options.topics
-            for number in compat.known_partitions(consumer, topic)
+            for number in compat.known_partitions(self._consumer, topic)
         }
         # The client keeps the positions of assigned partitions; a new one begins by `auto_offset_reset`.
-        consumer.assign(consumer.assignment() | partitions)
+        self._consumer.assign(self._consumer.assignment() | partitions)
 
     def poll(self, timeout_s: float) -> Batch:
         self._unreadable.clear()
