@@ -32,8 +32,8 @@ _HALF_PAIR = re.compile("[\ud800-\udfff]")
 MAX_ANSWER_BYTES: Final = 4 * 1024 * 1024
 #: Largest number of schemas that a schema refers to, directly or not: each takes a request.
 MAX_REFERENCES: Final = 200
-#: After so many times ``timeout_s`` no further referred schema is requested. With the last request that is less than
-#: the four time limits that the daemon's watchdog allows.
+#: Time for all referred schemas, in units of ``timeout_s``. With the last request it stays below the four units that
+#: the daemon's watchdog allows.
 _REFERENCES_TIMEOUTS = 2
 _MAX_ID = 2**31 - 1  # of the API; the four bytes of a frame may hold a greater number
 #: Error codes of the API: no such subject, version, schema.
@@ -143,8 +143,9 @@ class RegistrySession:
             RegistryUnavailable: As ``by_id``.
             RegistryMisconfigured: As ``by_id``; or the subject does not accept the schema.
         """
-        answer = self._ask(_SchemaId, f"subjects/{quote(subject, safe='')}/versions", text)
-        return 0 if answer is None else answer.id  # never None: the subject is created
+        path = f"subjects/{quote(subject, safe='')}/versions"
+        status, body = self._send("POST", path, msgspec.json.encode({"schema": text}))
+        return self._answer(_SchemaId, status, body, path, final=_LOGIN_REFUSED | _CONFLICTS).id
 
     def _with_references(self, answer: _Answer) -> RegisteredSchema:
         texts: dict[str, str] = {}
@@ -174,23 +175,7 @@ class RegistrySession:
 
     def _get(self, path: str, *, may_be_unknown: bool = False) -> _Answer | None:
         """Return a schema; None if subject, version or schema is missing, or with ``may_be_unknown`` the path."""
-        return self._ask(_Answer, path, may_be_unknown=may_be_unknown)
-
-    def _ask(
-        self, answer_type: type[T], path: str, schema: str | None = None, *, may_be_unknown: bool = False
-    ) -> T | None:
-        """Return the answer to a request, None as ``_get``; with ``schema`` the request registers an Avro schema."""
-        url, authorization = self._registry.url, self._registry.authorization()
-        headers = {"Accept": "application/vnd.schemaregistry.v1+json, application/json"}
-        headers |= {} if authorization is None else {"Authorization": authorization}
-        method, sent = "GET", None
-        if schema is not None:
-            method, sent = "POST", msgspec.json.encode({"schema": schema})
-            headers["Content-Type"] = "application/vnd.schemaregistry.v1+json"
-        try:
-            status, body = self._http.request(method, f"{urlsplit(url).path.rstrip('/')}/{path}", headers, sent)
-        except (OSError, HTTPException) as error:
-            raise RegistryUnavailable(f"the schema registry {url} does not answer: {error!r}") from error
+        status, body = self._send("GET", path)
         if status == HTTPStatus.NOT_FOUND and _error_code(body) in _MISSING:
             self._registry.has_answered.set()
             return None
@@ -199,19 +184,37 @@ class RegistrySession:
             # request, whose path every registry knows, raises an error for another server.
             self._get(f"schemas/ids/{_MAX_ID}")
             return None
+        return self._answer(_Answer, status, body, path)
+
+    def _send(self, method: str, path: str, sent: bytes | None = None) -> tuple[int, bytes]:
+        """Send a request; return the status and the body of the answer."""
+        url, authorization = self._registry.url, self._registry.authorization()
+        headers = {"Accept": "application/vnd.schemaregistry.v1+json, application/json"}
+        headers |= {} if authorization is None else {"Authorization": authorization}
+        headers |= {} if sent is None else {"Content-Type": "application/vnd.schemaregistry.v1+json"}
+        try:
+            return self._http.request(method, f"{urlsplit(url).path.rstrip('/')}/{path}", headers, sent)
+        except (OSError, HTTPException) as error:
+            raise RegistryUnavailable(f"the schema registry {url} does not answer: {error!r}") from error
+
+    def _answer(
+        self, answer_type: type[T], status: int, body: bytes, path: str, final: frozenset[int] = frozenset()
+    ) -> T:
+        """Return the answer in a body; raise as ``register`` for another status than 200, or another body.
+
+        A status in ``final`` does not pass by itself, also of a registry that has answered before.
+        """
         if status >= HTTPStatus.INTERNAL_SERVER_ERROR or status in _BUSY:
-            raise RegistryUnavailable(f"the schema registry {url} answers with status {status}")
-        with suppress(ValueError):
+            raise RegistryUnavailable(f"the schema registry {self._registry.url} answers with status {status}")
+        with suppress(ValueError):  # a body that is no answer of the API
             if status == HTTPStatus.OK:
                 return self._decoded(answer_type, body)
-        # Another status, or a body that is no answer of the API.
-        may_pass = self._registry.has_answered.is_set() and (
-            schema is None or status not in _LOGIN_REFUSED | _CONFLICTS
-        )
-        raise (RegistryUnavailable if may_pass else RegistryMisconfigured)(self._refusal_text(status, path))
+        may_pass = self._registry.has_answered.is_set() and status not in final
+        error_type = RegistryUnavailable if may_pass else RegistryMisconfigured
+        raise error_type(self._refusal_text(status, path))
 
     def _decoded(self, answer_type: type[T], body: bytes) -> T:
-        """Return an answer; ``errors.DecodeError`` if it is too long or deep, ``ValueError`` if it is none."""
+        """Return an answer; ``DecodeError`` if it is too long or deep, ``ValueError`` if it is no answer of the API."""
         self._received_bytes += len(body)
         if self._received_bytes > MAX_ANSWER_BYTES:
             reason = f"the schema and those that it refers to are longer than {MAX_ANSWER_BYTES:,} bytes"

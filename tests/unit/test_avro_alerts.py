@@ -82,7 +82,7 @@ class MemoryRegistry:
             newest = self.subject[-1] if self.subject else 0
             return (200, {"schema": self.schemas[newest], "id": newest}) if newest else missing
         assert path == f"subjects/{SUBJECT}/versions"
-        return (self.refusal, {}) if self.refusal else (200, {"id": self.add(sent, is_alerts=True)})
+        return (self.refusal, missing[1]) if self.refusal else (200, {"id": self.add(sent, is_alerts=True)})
 
     def add(self, text, *, is_alerts=False):
         self.schemas[schema_id := max(self.schemas) + 299] = text
@@ -378,9 +378,9 @@ def test_a_registry_that_refuses_the_schema_ends_the_daemon(memory, status, reas
 
 
 def test_a_registry_that_is_away_or_busy_is_waited_for(memory):
-    memory.refusal = 503
-    with pytest.raises(RegistryUnavailable):
-        in_avro().register()
+    for memory.refusal in (503, 404):
+        with pytest.raises(RegistryUnavailable):
+            in_avro().register()
     memory.is_away = True
     for ask in (in_avro().register, in_avro().ping, lambda: in_avro().encode(an_alert())):
         with pytest.raises(RegistryUnavailable):
