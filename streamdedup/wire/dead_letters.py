@@ -307,22 +307,24 @@ def _fit(
 ) -> tuple[bytes | None, bytes | None, SentHeaders]:
     """Truncate the value, drop headers, truncate the key, in this order, until all fits; add each step to ``facts``.
 
-    ``header_sets``: all record headers, those to copy, and none; the first set that fits is sent.
+    ``header_sets``: all record headers, those to copy, and none; the first set that fits is sent. Facts of an earlier
+    truncation, before a replay, stay: they describe the original.
     """
     facts_of_cut = {}
     if value:
         facts_of_cut = {"truncated": "true", "original-length": str(len(value)), "sha256": sha256(value).hexdigest()}
+    facts_of_cut |= {name: facts[name] for name in facts_of_cut.keys() & facts.keys()}
+    dropped_earlier = whole_number(facts.get("dropped-headers", "")) or 0
     for headers in header_sets:
-        if len(headers) < len(header_sets[0]):
-            facts["dropped-headers"] = str(len(header_sets[0]) - len(headers))
+        if dropped_count := len(header_sets[0]) - len(headers):
+            facts["dropped-headers"] = str(dropped_earlier + dropped_count)
         if _size_bytes(key, value, [*headers, *_encoded(facts)]) <= max_bytes:
             return key, value, headers
-        # ``facts`` on the right: those of an earlier truncation, before a replay, describe the original.
-        room = max_bytes - _size_bytes(key, None, [*headers, *_encoded(facts_of_cut | facts)])
+        room = max_bytes - _size_bytes(key, None, [*headers, *_encoded(facts | facts_of_cut)])
         if room >= 0:
-            facts |= facts_of_cut | facts
+            facts |= facts_of_cut
             return key, value and value[:room], headers  # a tombstone stays None
-    facts |= facts_of_cut | facts
+    facts |= facts_of_cut
     assert key is not None, "the headers fit MIN_BYTES, so only a key can be too long"
     facts.setdefault("truncated-key", "true")
     facts.setdefault("original-key-length", str(len(key)))

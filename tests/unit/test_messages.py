@@ -865,6 +865,14 @@ def test_headers_that_do_not_fit_are_dropped_and_counted():
     assert own.keys().isdisjoint({"truncated", "original-length", "sha256"})
 
 
+def test_headers_that_are_dropped_after_a_replay_are_counted_with_the_earlier_ones():
+    many = tuple((f"h{number}", b"x" * 1_000) for number in range(40))
+    first = made(structs.replace(RECORD, headers=many), max_bytes=MIN_BYTES)
+    position = RECORD.position._replace(offset=RECORD.position.offset + 1)
+    again = made(structs.replace(RECORD, position=position, headers=first.headers + many[:30]), max_bytes=MIN_BYTES)
+    assert own_headers(again)["dropped-headers"] == "70"
+
+
 def test_copied_headers_are_dropped_last():
     many = (("trace", b"t"), *((f"h{number}", b"x" * 1_000) for number in range(40)), ("state", None))
     record = structs.replace(RECORD, headers=many)
