@@ -3,8 +3,9 @@
 ``root`` calls ``read_sections``, ``report_contradictions`` and ``shown``; ``library`` calls ``read_profile``.
 
 In each table pydantic checks the single values. Wrong values are reported and removed; then the remaining values are
-checked for contradictions. So no mistake hides another, as it would if pydantic also looked for contradictions: it does
-so only when all values are valid. No text repeats a secret, the value of an unknown key, or a secret in an address.
+checked for contradictions. So a wrong value hides only the contradictions of checks that need it; if pydantic also
+looked for contradictions, it would hide all of them. No text repeats a secret, the value of an unknown key, or a secret
+in an address.
 """
 
 import re
@@ -22,13 +23,14 @@ from streamdedup.settings.profile import Profile
 from streamdedup.settings.schema import KeyPath, describe_unknown, tables
 from streamdedup.settings.sources import Sources
 
-#: Valid values for keys without default that are absent or wrong: a model is built from valid values only.
-#: ``_section_without`` removes them from the section; ``read_profile`` keeps the topic, which a program does not use.
+#: Values for required keys that are absent or wrong, so that pydantic builds the section: ``_section_without`` removes
+#: them again. ``read_profile`` keeps that of ``topics``.
 _PLACEHOLDERS = {"bootstrap_servers": "localhost:9092", "topics": "topic"}
 #: Longest part of a wrong value that a message repeats.
 _SHOWN_CHARACTERS = 60
-#: Parts of an address that may be secret: user and password behind the scheme, query, fragment. A password may have any
-#: character, so an address with an `@` behind a `?` or `#` is secret as a whole.
+#: Parts of an address that may be secret: user and password behind the scheme, query, fragment. Of
+#: ``redis://user:p@host/0?x`` is shown ``redis://***@host/0?***``. A password may have any character, so an address
+#: with an `@` behind a `?` or `#` is secret as a whole.
 _SECRET_PARTS = re.compile(r"^([\w+.-]+://)?(?:.*[?#].*@.*|.*(?=@))|(?<=[?#]).+", re.DOTALL)
 
 _AnySection = TypeVar("_AnySection", bound=Section)
@@ -55,33 +57,6 @@ def read_sections(sources: Sources) -> dict[str, Any]:
     return sections
 
 
-def read_profile(keywords: Mapping[str, object], allowed_keys: Collection[str]) -> Profile:
-    """Return a profile that a program defines; ``SettingsError`` names every mistake.
-
-    Keys of a profile that are not ``allowed_keys`` are refused: they are about records of Kafka.
-    """
-    path = ("profiles", "NAME")
-    sources = Sources(has_file=True)  # a missing file is no mistake of a program
-    for key in keywords.keys() & (keys_of(Profile).keys() - set(allowed_keys)):
-        sources.report((*path, key), "is about records of Kafka; a program gives ids and texts itself")
-    # Unknown keys stay, so that ``_read_section`` reports them.
-    accepted = {key: value for key, value in keywords.items() if key in allowed_keys or key not in keys_of(Profile)}
-    sources.tree = {"profiles": {path[1]: accepted}}
-    content = {"topics": _PLACEHOLDERS["topics"], **accepted}
-    profile = _read_section(sources, path, Profile, content)
-    if sources.mistakes:
-        # A keyword has neither section nor profile.
-        raise SettingsError("\n".join(sources.mistakes).replace("profiles.NAME.", ""))
-    return profile
-
-
-def report_contradictions(sources: Sources, section: Section, above: KeyPath = ()) -> None:
-    """Report the contradictions within a section at the path ``above``, if ``sources`` checks it."""
-    if sources.is_checked(above):
-        for key, text in section.contradictions():
-            sources.report((*above, *key.split(".")), text)  # ``Settings`` names keys by section and key
-
-
 def _read_section(sources: Sources, path: KeyPath, model: type[_AnySection], content: object) -> _AnySection:
     """Report the mistakes of a table; return it as a section that lacks the attributes whose value is wrong."""
     if not isinstance(content, Mapping):
@@ -95,20 +70,26 @@ def _read_section(sources: Sources, path: KeyPath, model: type[_AnySection], con
     return section
 
 
+def report_contradictions(sources: Sources, section: Section, above: KeyPath = ()) -> None:
+    """Report the contradictions within a section at the path ``above``, if ``sources`` checks it."""
+    if sources.is_checked(above):
+        for key, text in section.contradictions():
+            sources.report((*above, *key.split(".")), text)  # ``Settings`` names keys by section and key
+
+
 def _report_mistakes(sources: Sources, path: KeyPath, model: type[Section], failed: ValidationError) -> set[str]:
     """Report a table's wrong, unknown and missing keys, and return them."""
     fields = keys_of(model)
     keys: set[str] = set()
     for error in failed.errors(include_url=False):
         key, *inside = map(str, error["loc"])
-        is_default_of_wrong_value = error["type"] == "default_factory_not_called"
-        if error["type"] == "missing" and not inside:  # the second source of a pair is missing inside
+        if error["type"] == "missing" and not inside:  # inside: a pair without its second source is a wrong value
             sources.report_missing((*path, key), describe_allowed(fields[key]))
         elif key not in fields:
             sources.report((*path, key), describe_unknown((*path, key)))
-        elif inside or (key not in keys and not is_default_of_wrong_value):
-            # Each wrong item of a list (`inside`), or one mistake for a value.
-            item, text = _describe_value(fields[key], error)
+        elif error["type"] != "default_factory_not_called" and (inside or key not in keys):
+            # Not the default that depends on a wrong value, nor the list that is too short without its wrong items.
+            text, item = _describe_value(fields[key], error)
             sources.report((*path, key), text, item)
         keys.add(key)
     # A contradiction would be a second mistake about such a key: ``report`` leaves out settled keys.
@@ -116,10 +97,24 @@ def _report_mistakes(sources: Sources, path: KeyPath, model: type[Section], fail
     return keys
 
 
+def _describe_value(declared: FieldInfo, error: ErrorDetails) -> tuple[str, str]:
+    """Return the mistake, and the place of the wrong item in a list, such as ``[2]``, or an empty text."""
+    item = next((f"[{step}]" for step in error["loc"][1:] if isinstance(step, int)), "")
+    value = error["input"]
+    if isinstance(value, list) and not value:
+        return f"is empty; needed: {describe_allowed(declared)}", item
+    if not is_secret(declared):
+        is_out_of_bounds = error["type"].startswith(("greater_than", "less_than"))  # ``value`` is the number as read
+        text = kind_of(declared).write(value) if is_out_of_bounds else shown(value)
+        return f"{text} is not valid; allowed: {describe_allowed(declared)}", item
+    reason = f": {error['ctx']['error']}" if error["type"] == "value_error" else ""
+    return f"the value (not shown) is not valid{reason}; allowed: {describe_allowed(declared)}", item
+
+
 def _section_without(model: type[_AnySection], content: Mapping[str, object], keys: set[str]) -> _AnySection:
     """Return a section without the attributes of ``keys``; ``Section.contradictions`` skips checks that need them."""
     valid = {key: value for key, value in content.items() if key not in keys}
-    # ``keys`` has unknown keys as well, which the model refuses.
+    # ``keys`` may hold unknown keys, too, which the model refuses.
     placeholders = {key: value for key, value in _PLACEHOLDERS.items() if key in keys & keys_of(model).keys()}
     section = model.model_validate(valid | placeholders)
     for name in model.model_fields:
@@ -128,18 +123,22 @@ def _section_without(model: type[_AnySection], content: Mapping[str, object], ke
     return section
 
 
-def _describe_value(declared: FieldInfo, error: ErrorDetails) -> tuple[str, str]:
-    """Return the place of the wrong item in a list, such as ``[2]``, or an empty text; and the mistake."""
-    item = next((f"[{step}]" for step in error["loc"][1:] if isinstance(step, int)), "")
-    value = error["input"]
-    if isinstance(value, list) and not value:
-        return item, f"is empty; needed: {describe_allowed(declared)}"
-    if not is_secret(declared):
-        is_out_of_bounds = error["type"].startswith(("greater_than", "less_than"))  # then ``value`` was converted
-        text = kind_of(declared).write(value) if is_out_of_bounds else shown(value)
-        return item, f"{text} is not valid; allowed: {describe_allowed(declared)}"
-    reason = f": {error['ctx']['error']}" if error["type"] == "value_error" else ""
-    return item, f"the value (not shown) is not valid{reason}; allowed: {describe_allowed(declared)}"
+def read_profile(keywords: Mapping[str, object], allowed_keys: Collection[str]) -> Profile:
+    """Return a profile that a program defines; ``SettingsError`` names every mistake.
+
+    Keys of a profile that are not ``allowed_keys`` are refused: they are about records of Kafka.
+    """
+    path = ("profiles", "NAME")
+    sources = Sources()
+    refused = [key for key in keywords if key in keys_of(Profile) and key not in allowed_keys]
+    for key in refused:
+        sources.report((*path, key), "is about records of Kafka; a program gives ids and texts itself")
+    content = {key: value for key, value in keywords.items() if key not in refused}
+    profile = _read_section(sources, path, Profile, {"topics": _PLACEHOLDERS["topics"], **content})
+    if sources.mistakes:
+        # A keyword has neither section nor profile.
+        raise SettingsError("\n".join(sources.mistakes).replace("profiles.NAME.", ""))
+    return profile
 
 
 def shown(value: Any) -> str:

@@ -389,6 +389,12 @@ class TestProfile:
             "topics: is about records of Kafka; a program gives ids and texts itself",
         ]
 
+    def test_mistakes_are_in_the_order_of_the_keywords(self):
+        keys = ["topics", "op_field", "format", "key_format", "text_fields", "id_field"]
+        with pytest.raises(SettingsError) as caught:
+            Profile(**dict.fromkeys(keys, "a"))
+        assert [line.partition(":")[0] for line in str(caught.value).splitlines()] == keys
+
     @pytest.mark.parametrize("exact_limit", [0, 4, 100])
     def test_the_largest_min_shingles_suppresses_no_pair_of_long_texts(self, exact_limit):
         text = " ".join(f"word{number}" for number in range(300))
