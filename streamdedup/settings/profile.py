@@ -347,7 +347,7 @@ class Profile(Section):
 
     def _check_repetitions(self) -> Iterator[tuple[str, str]]:
         for key in ("topics", "text_fields", "only_sources"):
-            for name, count in Counter(getattr(self, key)).items():
+            for name, count in Counter(getattr(self, key, ())).items():  # a wrong value is absent
                 if count > 1:
                     yield key, f"{write_text(name)} is there {count} times, and may be there once"
 
@@ -381,13 +381,13 @@ class Profile(Section):
                 return
 
     def _check_field_names(self) -> Iterator[tuple[str, str]]:
-        keys_by_field = dict.fromkeys(self.text_fields, "text_fields")
+        keys_by_name = dict.fromkeys(getattr(self, "text_fields", ()), "text_fields")  # a wrong value is absent
         for key in ("id_field", "published_at_field", "source_field", "op_field", "scope_field", "deleted_field"):
-            field = getattr(self, key)
-            if field in keys_by_field:
-                yield key, f"is {field}, which {keys_by_field[field]} names already; each needs a field of its own"
-            elif field is not None:
-                keys_by_field[field] = key
+            name = getattr(self, key, None)
+            if name in keys_by_name:
+                yield key, f"is {name}, which {keys_by_name[name]} names already; each needs a field of its own"
+            elif name is not None:
+                keys_by_name[name] = key
         if self.default_scope is not None and self.scope_field is None:
             yield "default_scope", "needs scope_field"
         if self.default_scope is not None and len(self.default_scope.encode()) > MAX_ID_BYTES:

@@ -107,7 +107,7 @@ class Settings(Section):
         outputs = {self.kafka.duplicates_topic: "duplicates_topic", self.kafka.dead_letter_topic: "dead_letter_topic"}
         owners: dict[str, str] = {}
         for name, profile in self.profiles.items():
-            for topic in profile.topics:
+            for topic in getattr(profile, "topics", ()):  # a wrong value is absent
                 if topic in outputs:
                     yield (
                         f"profiles.{name}.topics",

@@ -377,6 +377,13 @@ def test_values_that_contradict_each_other_are_a_mistake(overrides, key, said):
     check_mistake(overrides, key, said)
 
 
+def test_a_wrong_value_hides_no_repetition_in_other_keys_and_no_topic_of_other_profiles():
+    wrong = {"topics": 7, "text_fields": ["a", "a"], "id_field": "\n", "op_field": "source"}
+    lines = mistakes({"profiles.a": wrong, "profiles.b": {"topics": "duplicates"}})
+    for said in ('profiles.a.text_fields: "a" is there 2', "profiles.a.op_field: is source", "profiles.b.topics: dup"):
+        assert any(line.startswith(said) for line in lines), said
+
+
 @pytest.mark.parametrize(
     ("keys", "key", "said"),
     [
