@@ -63,4 +63,6 @@ class SchemaRegistry(TlsSection):
     def _check_tls(self) -> Iterator[tuple[str, str]]:
         if self.url is None:
             return self.tls_mistakes(_NO_URL)
-        return self.tls_mistakes(None if self.url.startswith("https:") else "url does not use TLS; write https://")
+        return self.tls_mistakes(
+            None if urlsplit(self.url).scheme == "https" else "url does not use TLS; write https://"
+        )

@@ -384,6 +384,11 @@ def test_a_wrong_value_hides_no_repetition_in_other_keys_and_no_topic_of_other_p
         assert any(line.startswith(said) for line in lines), said
 
 
+def test_a_url_with_tls_may_have_its_scheme_in_upper_case():
+    tls = {"schema_registry.url": "HTTPS://registry", "schema_registry.ssl_ca_file": str(TLS / "certificate.pem")}
+    assert load(tls).schema_registry.url == "HTTPS://registry"
+
+
 @pytest.mark.parametrize(
     ("keys", "key", "said"),
     [
