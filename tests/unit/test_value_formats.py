@@ -947,6 +947,13 @@ def test_a_wrapper_of_a_text_is_a_text(answers, decode):
     assert refused(decode, b"\0\0\0\0\7\0", format="protobuf")[0] == ErrorCode.MISSING_TEXT
 
 
+def test_a_wrapper_of_a_truth_value_is_a_truth_value(answers, decode):
+    text = 'import "google/protobuf/wrappers.proto"; message A { google.protobuf.BoolValue gone = 1; string text = 2; }'
+    answers.add(7, f'syntax = "proto3"; {text}', "PROTOBUF")
+    for content, op in ((b"\x0a\2\x08\1", "delete"), (b"\x0a\0\x12\1a", "upsert"), (b"\x12\1a", "upsert")):
+        assert decode(b"\0\0\0\0\7\0" + content, format="protobuf", deleted_field="gone").op == op
+
+
 KNOWN_IMPORTS = [
     "confluent/meta",
     "confluent/type/decimal",

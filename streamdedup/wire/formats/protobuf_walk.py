@@ -39,8 +39,9 @@ _LONG = {_Field.CPPTYPE_INT64, _Field.CPPTYPE_UINT64}
 _UNSIGNED = {_Field.CPPTYPE_UINT32, _Field.CPPTYPE_UINT64}
 _ZIGZAG = {_Field.TYPE_SINT32, _Field.TYPE_SINT64}
 _TIME = "google.protobuf.Timestamp"
-#: Messages of Google that count as one value: a time, and texts and numbers in a wrapper.
-_AS_VALUES = {_TIME} | {f"google.protobuf.{kind}Value" for kind in ("String", "Int32", "Int64", "UInt32", "UInt64")}
+_WRAPPED = ("String", "Bool", "Int32", "Int64", "UInt32", "UInt64")
+#: Messages of Google that count as one value: a time, and texts, truth values and numbers in a wrapper.
+_AS_VALUES = {_TIME} | {f"google.protobuf.{kind}Value" for kind in _WRAPPED}
 
 
 def tree_of(paths: Iterable[FieldPath]) -> Tree:
