@@ -1375,6 +1375,13 @@ def test_a_key_that_its_schema_cannot_read_is_an_invalid_id_and_beside_an_id_a_f
     assert decoder.flaws(document, key) == ("key",)
 
 
+def test_a_message_as_key_needs_a_key_field(answers, url):
+    answers.add(7, BODY, "PROTOBUF")
+    decoder = Decoder(registry=Registry(url), key_format="registry")
+    with pytest.raises(DecodeError, match="schema 7: it has no field for the id without key_field"):
+        decoder.decode(AT, 5, b"\0\0\0\0\7\0", None)
+
+
 def test_a_value_that_is_cut_within_its_time_or_followed_by_bytes_is_no_document_without_the_time(answers, decode):
     schema = record("Article", id="string", text="string", published_at=MILLIS)
     answers.add(7, schema)

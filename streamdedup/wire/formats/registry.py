@@ -143,7 +143,8 @@ class RegistryFormat:
         # A schema of deletions has no text field, but one for the operation. A schema of keys needs the id.
         needed = [*texts, *(names[key] for key in ("op", "deleted") if key in names)] or [names["id"]]
         if not any(name in compiled.names for name in needed):
-            lacking = f"none of the text fields: {', '.join(texts)}" if texts else f"no field {names['id']}"
+            id_name = names["id"] or "for the id without key_field"
+            lacking = f"none of the text fields: {', '.join(texts)}" if texts else f"no field {id_name}"
             raise DecodeError(ErrorCode.UNUSABLE_SCHEMA, f"it has {lacking}")
         return compiled
 
