@@ -2,8 +2,8 @@
 
 A value format (``formats``) turns the value into fields, and ``Decoder`` the fields into a document. ``cli.assembly``
 makes the decoder of a profile, for the daemon (``daemon.batch``), ``serve`` and commands. A new field of documents also
-touches ``settings.profile``, ``formats.fields.Schema`` and docs/messages.md. The functions at the end, for digests,
-scopes and ids, have callers in many folders.
+touches ``settings.profile``, ``formats.fields.WantedFields`` and docs/messages.md. The functions at the end, for
+digests, scopes and ids, have callers in many folders.
 """
 
 import re
@@ -20,7 +20,7 @@ from streamdedup.errors import DecodeError, MessageError
 from streamdedup.position import Position
 from streamdedup.wire.error_codes import ErrorCode
 from streamdedup.wire.formats import make_format
-from streamdedup.wire.formats.fields import Headers, Schema
+from streamdedup.wire.formats.fields import Headers, WantedFields
 from streamdedup.wire.formats.json import encode_fields
 from streamdedup.wire.formats.registry import KEY_ID_HEADER, RegistryFormat, nested
 from streamdedup.wire.schema_registry import Registry
@@ -116,19 +116,19 @@ class Decoder:
 
     def __post_init__(self) -> None:
         used = {name: field for name in _FIELDS if (field := getattr(self, f"{name}_field")) is not None}
-        self._schema = Schema(
+        self._wanted = WantedFields(
             texts=self.text_fields,
-            most_text_bytes=self.max_text_bytes,
+            max_text_bytes=self.max_text_bytes,
             is_deletion=lambda fields: self._op(fields) == "delete",
             **used,
         )
-        self.value_format = make_format(self.format, self._schema, self.registry)
+        self.value_format = make_format(self.format, self._wanted, self.registry)
         self._format_of_keys = None  # for keys that are the id as text
         if self.key_format is not None and self.key_format != "text":
-            schema = Schema(id=self.key_field or "")  # an empty path is the whole key
-            self._format_of_keys = make_format(self.key_format, schema, self.registry, KEY_ID_HEADER)
+            wanted = WantedFields(id=self.key_field or "")  # an empty path is the whole key
+            self._format_of_keys = make_format(self.key_format, wanted, self.registry, KEY_ID_HEADER)
         self._ops = _OPS | dict(self.op_values)
-        self._id_reader = make_format("json", Schema(id=self.id_field), None)
+        self._id_reader = make_format("json", WantedFields(id=self.id_field), None)
 
     @contextmanager
     def batch(self) -> Iterator[None]:
@@ -148,7 +148,7 @@ class Decoder:
         """
         if value is None and key is None:
             raise DecodeError(ErrorCode.NULL_WITHOUT_KEY, "the record has neither a key nor a value")
-        fields = self._schema.struct() if value is None else self.value_format.fields(value, headers)
+        fields = self._wanted.struct() if value is None else self.value_format.fields(value, headers)
         op = "delete" if value is None else self._op(fields)
         document_id, is_doubtful = self._id(fields.id, key, position, headers, op)
         passed_on = {name: content for name in _PASSED_ON if (content := getattr(fields, name)) is not None}
@@ -203,7 +203,7 @@ class Decoder:
             fields = self.value_format.fields(value, headers)
         except MessageError:
             return None
-        contents = {name: getattr(fields, attribute) for attribute, name in self._schema.names.items()}
+        contents = {name: getattr(fields, attribute) for attribute, name in self._wanted.names.items()}
         return encode_fields({name: content for name, content in contents.items() if isinstance(content, str | int)})
 
     def _op(self, fields: Any) -> Op:
@@ -224,7 +224,7 @@ class Decoder:
         """Return the id and ``Document.doubtful``; the id is ``content``, else the key, else ``Position.key``."""
         if content is None and key is None:
             if op != "upsert":
-                raise self._schema.bad_id(f"is missing, and there is no key: nothing says what to {op}")
+                raise self._wanted.bad_id(f"is missing, and there is no key: nothing says what to {op}")
             return position.key, False
         has_other_form = False
         if content is None and key is not None:
@@ -233,7 +233,7 @@ class Decoder:
         document_id = str(content)
         mistake = id_mistake(document_id, _utf8_length(document_id))
         if mistake is not None:
-            raise self._schema.bad_id(f"{mistake}; {KEY_ADVICE}" if has_other_form else mistake)
+            raise self._wanted.bad_id(f"{mistake}; {KEY_ADVICE}" if has_other_form else mistake)
         return document_id, has_other_form and op == "delete"
 
     def _id_in(self, key: bytes, headers: Headers) -> str:
@@ -252,7 +252,7 @@ class Decoder:
 
     def _text(self, fields: Any) -> str:
         texts = []
-        for attribute in self._schema.texts:
+        for attribute in self._wanted.texts:
             if (text := getattr(fields, attribute)) is not None:
                 texts.append(text)  # noqa: PERF401  a comprehension is a call of its own in Python 3.11
         if not texts:
@@ -261,7 +261,7 @@ class Decoder:
         limit, breaks = self.max_text_bytes, len(texts) - 1
         # UTF-8 has at most four bytes for a character, so most texts need not be encoded to be measured.
         if sum(map(len, texts)) * 4 + breaks > limit and (length := sum(map(_utf8_length, texts)) + breaks) > limit:
-            raise self._schema.too_large(length)
+            raise self._wanted.too_large(length)
         return "\n".join(texts)
 
     def _scope(self, field: str, content: str | int | None, op: Op) -> str | None:

@@ -22,7 +22,7 @@ from streamdedup.position import Position
 from streamdedup.wire import Decoder, Document, ErrorCode, Registry
 from streamdedup.wire.formats import avro, avro_walk, json_schema, protobuf
 from streamdedup.wire.formats.avro_walk import Walk, as_step
-from streamdedup.wire.formats.fields import Schema
+from streamdedup.wire.formats.fields import WantedFields
 from streamdedup.wire.schema_registry import RegisteredSchema, RegistrySession
 from tests.bombs import BOMBS, KINDS, TEXT_FIELDS, record, varint, zigzag
 from tests.thoroughness import examples
@@ -113,7 +113,7 @@ def test_a_deletion_needs_its_id_alone(kind, unusable, code, monkeypatch):
     registered = RegisteredSchema(KINDS.get(kind, ""), schema, {})
     monkeypatch.setattr(RegistrySession, "by_id", lambda *_: registered)
     compiler = {"avro": avro, "protobuf": protobuf}.get(kind, json_schema)
-    write = compiler.compile_writer(registered, Schema(texts=("text",), id="id"))
+    write = compiler.compile_writer(registered, WantedFields(texts=("text",), id="id"))
     decoder = Decoder(
         format=kind,
         registry=Registry("http://localhost"),
@@ -150,7 +150,7 @@ def test_texts_that_are_too_long_together_are_not_joined():
 def reader(schema, *texts, **names):
     names = {"id": "id", "op": "op", "published_at": "published_at", "source": "source"} | names
     registered = RegisteredSchema("AVRO", schema if isinstance(schema, str) else json.dumps(schema), {})
-    return avro.compile_schema(registered, Schema(texts=texts or ("text",), **names))
+    return avro.compile_schema(registered, WantedFields(texts=texts or ("text",), **names))
 
 
 def code_of(read, value):
@@ -247,7 +247,8 @@ def test_a_type_that_occurs_often_is_visited_once_for_each_step_of_a_path(make, 
     outer = record("P", payload=[body] + [f"B{at}" for at in range(3)] + ["B"] * count)
     schema = [record(f"B{at}", body="string") for at in range(3)] + [outer] + ["P"] * count
     registered = RegisteredSchema("AVRO", json.dumps(schema), {})
-    make(registered, Schema(texts=("payload.body",), id="id", op="op", published_at="payload.time", source="source"))
+    names = {"id": "id", "op": "op", "published_at": "payload.time", "source": "source"}
+    make(registered, WantedFields(texts=("payload.body",), **names))
     assert len(visits) < 50
 
 
@@ -446,7 +447,8 @@ def test_the_walk_reads_what_a_whole_decoder_reads(seed):
     except DecodeError:
         assert "items without bytes" in traceback.format_exc()
         return
-    converted = [None if content is None else avro._converted(content, type_, Schema()) for content, type_ in contents]
+    wanted = WantedFields()
+    converted = [None if content is None else avro._converted(content, type_, wanted) for content, type_ in contents]
     assert [kept(content) for content in converted] == [kept(at(whole, path)) for path in leaves]
     assert end == len(value)
     for cut in {0, len(value) // 2, len(value) - 1} - {-1}:

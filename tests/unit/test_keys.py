@@ -40,7 +40,7 @@ from streamdedup.position import Partition, Position
 from streamdedup.settings import Settings
 from streamdedup.wire import Decoder, Document, ErrorCode
 from streamdedup.wire.formats import json_schema
-from streamdedup.wire.formats.fields import Schema
+from streamdedup.wire.formats.fields import WantedFields
 from streamdedup.wire.schema_registry import RegisteredSchema
 from tests import envelopes
 from tests.simulation.server import NUMBERED
@@ -622,7 +622,7 @@ def test_lines_are_written_with_a_schema_as_they_are_read(tmp_path):
         b'{"id":"d","text":"e","more":%b}\n' % (b"9" * 5_000)
     )
     decoder = Decoder()
-    write = json_schema.compile_writer(RegisteredSchema("JSON", "{}", {}), Schema(texts=("text",), id="id"))
+    write = json_schema.compile_writer(RegisteredSchema("JSON", "{}", {}), WantedFields(texts=("text",), id="id"))
     readers = [(str(lines), CorpusReader(str(lines), format="jsonl", decoder=decoder))]
     writers = produce._Writers(str.encode, write)
     records = produce._records(readers, FileEntries(), decoder, writers, leaves_out_malformed=True)

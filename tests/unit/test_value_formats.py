@@ -41,7 +41,7 @@ from streamdedup.wire.dead_letters import PREFIX, DeadLetter
 from streamdedup.wire.formats import avro, protobuf
 from streamdedup.wire.formats import registry as registry_module
 from streamdedup.wire.formats.avro_walk import MAX_DEPTH
-from streamdedup.wire.formats.fields import Schema
+from streamdedup.wire.formats.fields import WantedFields
 from streamdedup.wire.schema_registry import MAX_ANSWER_BYTES, RegisteredSchema, RegistrySession
 from tests.streams import decode_batch
 
@@ -1307,11 +1307,11 @@ PROTO_TYPES = [
 
 
 def test_what_fits_no_type_is_refused_and_ends_no_command():
-    schema = Schema(texts=("text",))
+    wanted = WantedFields(texts=("text",))
     writers = []
     for type_ in AVRO_TYPES:
         registered = RegisteredSchema("AVRO", json.dumps(record("A", text="string", x=type_)), {})
-        writers.append((avro.compile_writer(registered, schema), "x"))
+        writers.append((avro.compile_writer(registered, wanted), "x"))
     types = [form % type_ for type_ in PROTO_TYPES for form in ("optional %s", "repeated %s", "map<string, %s>")]
     lines = [
         'syntax = "proto2"; enum Kind { NONE = 0; } message Part { required int32 a = 1; }',
@@ -1319,7 +1319,7 @@ def test_what_fits_no_type_is_refused_and_ends_no_command():
         "message A { required string text = 1; optional Part part = 2;",
         *(f"{type_} x{number} = {number};" for number, type_ in enumerate(types, 3)),
     ]
-    write_proto = protobuf.compile_writer(RegisteredSchema("PROTOBUF", "\n".join([*lines, "}"]), {}), schema)
+    write_proto = protobuf.compile_writer(RegisteredSchema("PROTOBUF", "\n".join([*lines, "}"]), {}), wanted)
     writers += [(write_proto, f"x{number}") for number in range(3, 3 + len(types))]
     for content in (None, True, 1.5, 10**400, float("inf"), "", "a", [], ["a"], [None], {}, {"a": "a"}, {"@type": 5}):
         for write, name in writers:
@@ -1395,8 +1395,8 @@ def test_a_time_without_a_zone_is_written_as_one_of_utc(monkeypatch):
     monkeypatch.setenv("TZ", "America/New_York")
     time.tzset()
     registered = RegisteredSchema("AVRO", json.dumps(record("A", text="string", published_at=MILLIS)), {})
-    schema = Schema(texts=("text",), published_at="published_at")
-    read, write = avro.compile_schema(registered, schema).read, avro.compile_writer(registered, schema)
+    wanted = WantedFields(texts=("text",), published_at="published_at")
+    read, write = avro.compile_schema(registered, wanted).read, avro.compile_writer(registered, wanted)
     times = {"2026-03-02": "00:00", "2026-03-02T08:20:00": "08:20", "2026-03-02T08:20:00+02:00": "06:20"}
     try:
         for text, utc in times.items():

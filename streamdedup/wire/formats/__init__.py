@@ -8,18 +8,18 @@ from contextlib import AbstractContextManager
 from importlib import import_module
 from typing import Any, Final, NamedTuple, Protocol
 
-from streamdedup.wire.formats.fields import Headers, Schema
+from streamdedup.wire.formats.fields import Headers, WantedFields
 from streamdedup.wire.formats.registry import VALUE_ID_HEADER, RegistryFormat
 from streamdedup.wire.schema_registry import Registry
 
 
 class ValueFormat(Protocol):
     def fields(self, value: bytes, headers: Headers) -> Any:
-        """Return the fields in a value, an instance of ``Schema.struct``.
+        """Return the fields in a value, an instance of ``WantedFields.struct``.
 
         Raises:
             DecodeError: The value cannot be read, in this or any later attempt; the record becomes a dead letter.
-            DocumentTooLarge: A text is longer than ``Schema.most_text_bytes``, and the record is no deletion.
+            DocumentTooLarge: A text is longer than ``WantedFields.max_text_bytes``, and the record is no deletion.
             TransientError: A server that is needed does not answer; the batch is undone and read again.
             FatalError: An operator must help; the daemon ends.
         """
@@ -28,7 +28,7 @@ class ValueFormat(Protocol):
         """Return a context in which one thread decodes a batch; a format may remember failed look-ups until its end."""
 
 
-class Row(NamedTuple):
+class FormatRow(NamedTuple):
     """A format in ``FORMATS``.
 
     Attributes:
@@ -43,26 +43,27 @@ class Row(NamedTuple):
 
 #: All formats by name, as in the settings.
 FORMATS: Final = {
-    "json": Row("streamdedup.wire.formats.json"),
-    "avro": Row("streamdedup.wire.formats.avro", "AVRO"),
-    "json-schema": Row("streamdedup.wire.formats.json_schema", "JSON"),
-    "protobuf": Row("streamdedup.wire.formats.protobuf", "PROTOBUF"),
+    "json": FormatRow("streamdedup.wire.formats.json"),
+    "avro": FormatRow("streamdedup.wire.formats.avro", "AVRO"),
+    "json-schema": FormatRow("streamdedup.wire.formats.json_schema", "JSON"),
+    "protobuf": FormatRow("streamdedup.wire.formats.protobuf", "PROTOBUF"),
 }
 
 
-def make_format(name: str, schema: Schema, registry: Registry | None, id_header: str = VALUE_ID_HEADER) -> ValueFormat:
+def make_format(
+    name: str, wanted: WantedFields, registry: Registry | None, id_header: str = VALUE_ID_HEADER
+) -> ValueFormat:
     """Return the format with a name in ``FORMATS``; for the name ``registry``, one that reads schemas of all types.
 
     ``id_header`` is the record header with the schema id. Raises ``ModuleNotFoundError`` where the format needs the
     extra ``registry``, and ``ValueError`` where it needs a registry.
     """
-    rows = [FORMATS[name]] if name in FORMATS else [row for row in FORMATS.values() if row.schema_type]
-    modules = [import_module(row.module) for row in rows]  # here, because most formats need libraries of an extra
-    if rows[0].schema_type is None:
-        value_format: ValueFormat = modules[0].value_format(schema)
+    rows = FORMATS.values() if name == "registry" else [FORMATS[name]]
+    # Imported here, because most formats need libraries of an extra.
+    compilers = {row.schema_type: import_module(row.module) for row in rows if row.schema_type is not None}
+    if not compilers:
+        value_format: ValueFormat = import_module(FORMATS[name].module).value_format(wanted)
         return value_format
     if registry is None:
         raise ValueError(f"the format {name} needs a schema registry")
-    return RegistryFormat(
-        schema, registry, {kind: module for (_, kind), module in zip(rows, modules, strict=True) if kind}, id_header
-    )
+    return RegistryFormat(wanted, registry, compilers, id_header)

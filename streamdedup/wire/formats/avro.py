@@ -20,7 +20,7 @@ from fastavro.read import LOGICAL_READERS
 from streamdedup.errors import DecodeError
 from streamdedup.wire.error_codes import ErrorCode
 from streamdedup.wire.formats.avro_walk import Type, Walk, as_step, unusable
-from streamdedup.wire.formats.fields import Schema
+from streamdedup.wire.formats.fields import WantedFields
 from streamdedup.wire.formats.registry import CompiledSchema, Write, nested
 from streamdedup.wire.schema_registry import RegisteredSchema, parsed_json
 
@@ -42,35 +42,35 @@ _NEWER_READERS: Final[Mapping[str, Callable[..., Any]]] = {
 _WHOLE = "streamdedup_value"
 
 
-def compile_schema(registered: RegisteredSchema, schema: Schema) -> CompiledSchema:
+def compile_schema(registered: RegisteredSchema, wanted: WantedFields) -> CompiledSchema:
     """Return a reader for a schema's values; raise ``DecodeError`` for a schema that cannot be read safely."""
-    names, walk, root = _walk(registered, schema)
+    names, walk, root = _walk(registered, wanted)
     step = as_step(walk.step(root))
 
     def fields(value: bytes) -> Any:
         leaves: list[Any] = [(None, None)] * len(names)
         try:
             end = step(value, 0, 0, leaves)  # from position 0 on, at nesting level 0
-            contents = [None if content is None else _converted(content, type_, schema) for content, type_ in leaves]
+            contents = [None if content is None else _converted(content, type_, wanted) for content, type_ in leaves]
         except (LookupError, ValueError, TypeError, RecursionError) as error:
             raise _damaged(type(error).__name__) from None
         if end != len(value):
             raise _damaged("bytes are left over, or missing")
         pairs = zip(names, contents, strict=True)
-        return schema.from_mapping({name: content for name, content in pairs if content is not None})
+        return wanted.from_mapping({name: content for name, content in pairs if content is not None})
 
     return CompiledSchema(fields, {names[number] for number in walk.definitions})
 
 
-def _walk(registered: RegisteredSchema, schema: Schema) -> tuple[list[str], Walk, Any]:
+def _walk(registered: RegisteredSchema, wanted: WantedFields) -> tuple[list[str], Walk, Any]:
     """Return the field name of each leaf, a walk that knows all types, and the root for its ``step``.
 
     The name ``payload.body`` in the settings means a field that is called so literally, or the field ``body`` of the
-    record or map in the field ``payload`` (``Schema.paths``).
+    record or map in the field ``payload`` (``WantedFields.paths``).
     """
     # A name with dots has two paths, thus two leaves, and the first path with a content counts. The paths are reversed
     # because ``fields`` builds a dict, in which the last content of a name wins.
-    paths = [(path, name) for name, paths in schema.paths.items() for path in reversed(paths)]
+    paths = [(path, name) for name, paths in wanted.paths.items() for path in reversed(paths)]
     walk = Walk({path: number for number, (path, _) in enumerate(paths)})
     try:
         *references, root = (parsed_json(text) for text in (*registered.references.values(), registered.text))
@@ -86,10 +86,10 @@ def _damaged(reason: str) -> DecodeError:
     return DecodeError(ErrorCode.SCHEMA_MISMATCH, f"the bytes do not fit the schema: {reason}")
 
 
-def _converted(content: Any, type_: Type, schema: Schema) -> Any:
+def _converted(content: Any, type_: Type, wanted: WantedFields) -> Any:
     """Return the content of a leaf as a document field has it."""
-    if type_.kind == "string" and len(content) <= schema.most_text_bytes:
-        content = content.decode()  # a longer text stays bytes, which ``Schema.from_mapping`` refuses as too large
+    if type_.kind == "string" and len(content) <= wanted.max_text_bytes:
+        content = content.decode()  # a longer text stays bytes, which ``from_mapping`` refuses as too large
     if type_.kind == "enum":
         symbol = type_.node["symbols"][content]
         if not isinstance(symbol, str) or "\ufffd" in symbol:
@@ -101,7 +101,7 @@ def _converted(content: Any, type_: Type, schema: Schema) -> Any:
     name = f"{type_.kind}-{type_.node['logicalType']}"
     convert = _NEWER_READERS.get(name) or LOGICAL_READERS.get(name)
     if convert is None or (isinstance(content, bytes) and len(content) > MAX_DECIMAL_BYTES):
-        return content  # a longer decimal stays bytes, which ``Schema.from_mapping`` refuses as a wrong type
+        return content  # a longer decimal stays bytes, which ``from_mapping`` refuses as a wrong type
     try:
         converted = convert(content, type_.node, None)  # no reader schema
     except (ValueError, TypeError, KeyError, ArithmeticError):
@@ -111,11 +111,11 @@ def _converted(content: Any, type_: Type, schema: Schema) -> Any:
     return str(converted) if isinstance(converted, UUID | Decimal) else content
 
 
-def compile_writer(registered: RegisteredSchema, schema: Schema) -> Write:
+def compile_writer(registered: RegisteredSchema, wanted: WantedFields) -> Write:
     """Return a writer; where the schema has a time of publication, the field may be a text as in ISO 8601."""
     parsed = _parsed(registered)
-    time_name = schema.names.get("published_at", "")
-    names, walk, root = _walk(registered, schema)
+    time_name = wanted.names.get("published_at", "")
+    names, walk, root = _walk(registered, wanted)
     walk.step(root)  # fills ``walk.definitions``; the step itself is not used
     nodes = [node for number, nodes in walk.definitions.items() if names[number] == time_name for node in nodes]
     has_time = any(str(node.get("logicalType")).startswith("timestamp-") for node in nodes)

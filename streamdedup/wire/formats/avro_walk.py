@@ -26,7 +26,7 @@ Step = Callable[[bytes, int, int, list[Any]], int]
 _NAMED: Final = ("record", "error", "enum", "fixed")
 _VARINT_BITS: Final = 64
 _SIZES: Final = {"null": 0, "boolean": 1, "float": 4, "double": 8}
-#: Contents for leaves of types that no document field has, so that ``Schema.from_mapping`` refuses them.
+#: Contents for leaves of types that no document field has, so that ``WantedFields.from_mapping`` refuses them.
 _MISFITS: Final = {"float": 0.0, "double": 0.0, "array": [], "map": {}, "record": {}, "error": {}}
 
 

@@ -1,11 +1,12 @@
-"""``Schema``: which fields a value format reads from a value, and the form in which it returns them.
+"""``WantedFields``: which fields a value format reads from a value, and the form in which it returns them.
 
-``wire.documents.Decoder`` makes one ``Schema`` of a profile's field names and one for its keys. A format returns an
-instance of ``Schema.struct``: ``Schema(id="id", texts=("title", "payload.body"))`` has a struct with the attributes
-``id``, ``text_0`` and ``text_1``. Every attribute may be None. The text fields and ``op`` are texts, ``deleted`` is a
-text or a truth value, ``source`` and ``published_at`` may be anything, and all other fields are texts or whole numbers.
+``wire.documents.Decoder`` makes one ``WantedFields`` of a profile's field names and one for its keys. A format returns
+an instance of ``WantedFields.struct``: ``WantedFields(id="id", texts=("title", "payload.body"))`` has a struct with the
+attributes ``id``, ``text_0`` and ``text_1``. Every attribute may be None. The text fields and ``op`` are texts,
+``deleted`` is a text or a truth value, ``source`` and ``published_at`` may be anything, and all other fields are texts
+or whole numbers.
 ``msgspec`` checks the types, when it reads JSON (``json``, ``json_schema``) or converts a mapping
-(``Schema.from_mapping``).
+(``WantedFields.from_mapping``).
 """
 
 import sys
@@ -28,7 +29,7 @@ Path = tuple[str, ...]
 PLACE: Final = " - at `$."
 
 
-class Schema:
+class WantedFields:
     """Field names and types, from keyword arguments ATTRIBUTE=NAME and the names of the text fields.
 
     Attributes:
@@ -38,7 +39,7 @@ class Schema:
         types: Type by attribute.
         paths: Paths by field name, of which the first with a value counts: ``payload.body`` has the paths
             ``("payload.body",)`` and ``("payload", "body")``.
-        most_text_bytes: Longest text that formats have to decode, in bytes of UTF-8.
+        max_text_bytes: Longest text that formats have to decode, in bytes of UTF-8.
         needed: Types of the attributes that a deletion needs.
 
     Raises ``ValueError`` for a name used twice, or one with quotes, backslashes or control characters.
@@ -48,11 +49,11 @@ class Schema:
         self,
         *,
         texts: Sequence[str] = (),
-        most_text_bytes: int = sys.maxsize,
+        max_text_bytes: int = sys.maxsize,
         is_deletion: Callable[[Any], bool] = lambda _fields: False,
         **names: str,
     ) -> None:
-        self.most_text_bytes = most_text_bytes
+        self.max_text_bytes = max_text_bytes
         self._is_deletion = is_deletion
         self.texts = tuple(f"text_{number}" for number in range(len(texts)))
         self.names = names | dict(zip(self.texts, texts, strict=True))
@@ -73,12 +74,12 @@ class Schema:
     def from_mapping(self, fields: Mapping[str, Any]) -> Any:
         """Return the fields from contents by name; raise ``DecodeError`` or ``DocumentTooLarge`` for a wrong content.
 
-        The content of a text field may be bytes if it is longer than ``most_text_bytes``.
+        The content of a text field may be bytes if it is longer than ``max_text_bytes``.
         """
         try:
             for attribute in self.texts:
                 content = fields.get(self.names[attribute])
-                if isinstance(content, bytes) and len(content) > self.most_text_bytes:
+                if isinstance(content, bytes) and len(content) > self.max_text_bytes:
                     raise self.too_large(len(content))
             return msgspec.convert(fields, self.struct)
         except (msgspec.ValidationError, DocumentTooLarge) as error:
@@ -93,7 +94,7 @@ class Schema:
         raise error if isinstance(error, DocumentTooLarge) else self.wrong_type(error) from None
 
     def too_large(self, length: int) -> DocumentTooLarge:
-        reason = f"the text is {length:,} bytes long; the limit is {self.most_text_bytes:,}"
+        reason = f"the text is {length:,} bytes long; the limit is {self.max_text_bytes:,}"
         return DocumentTooLarge(ErrorCode.TOO_LARGE, reason)
 
     def bad_id(self, reason: str) -> DecodeError:

@@ -18,7 +18,7 @@ import msgspec
 
 from streamdedup.errors import DecodeError, DocumentTooLarge
 from streamdedup.wire.error_codes import ErrorCode
-from streamdedup.wire.formats.fields import PLACE, Headers, Path, Schema
+from streamdedup.wire.formats.fields import PLACE, Headers, Path, WantedFields
 
 #: Limit of nesting levels in a value: far above any sensible message and far below any interpreter's stack, so that the
 #: outcome is the same on every Python.
@@ -46,15 +46,15 @@ _NO_BRACKETS = bytes(set(range(256)) - set(b"[]{}"))  # all bytes but brackets
 class JsonFormat:
     """Reads JSON objects: the ``ValueFormat`` of files, and of records without a registry."""
 
-    def __init__(self, schema: Schema) -> None:
-        self._schema = schema
+    def __init__(self, wanted: WantedFields) -> None:
+        self._wanted = wanted
         # Fields that alerts repeat: a wrong type is no error, so they are read as bytes, and decoded by `_plain`.
-        self._passed_on = [attribute for attribute, type_ in schema.types.items() if type_ is Any]
-        self._read = _reader(schema, schema.types | dict.fromkeys(self._passed_on, msgspec.Raw))
-        self._read_texts = _reader(schema, dict.fromkeys(schema.texts, msgspec.Raw))
-        self._read_needed = _reader(schema, schema.needed)
-        if "" in schema.paths:  # the whole value is the id, as in keys
-            self._read = lambda value: schema.struct(_DECODE_PLAIN(value))
+        self._passed_on = [attribute for attribute, type_ in wanted.types.items() if type_ is Any]
+        self._read = _reader(wanted, wanted.types | dict.fromkeys(self._passed_on, msgspec.Raw))
+        self._read_texts = _reader(wanted, dict.fromkeys(wanted.texts, msgspec.Raw))
+        self._read_needed = _reader(wanted, wanted.needed)
+        if "" in wanted.paths:  # the whole value is the id, as in keys
+            self._read = lambda value: wanted.struct(_DECODE_PLAIN(value))
 
     def batch(self) -> AbstractContextManager[None]:
         return nullcontext()
@@ -65,12 +65,12 @@ class JsonFormat:
         try:
             # Refuse long texts before they are decoded, to four bytes for a character. JSON has at most six bytes,
             # those of an escape, for a byte of UTF-8.
-            if len(value) > 6 * self._schema.most_text_bytes:
+            if len(value) > 6 * self._wanted.max_text_bytes:
                 self._check_texts(value)
             fields = self._read(value)
         except (msgspec.ValidationError, DocumentTooLarge) as error:
-            struct, asdict = self._schema.struct, msgspec.structs.asdict
-            return self._schema.deletion(
+            struct, asdict = self._wanted.struct, msgspec.structs.asdict
+            return self._wanted.deletion(
                 error, lambda: struct(**asdict(self._read_needed(repair_json(value, b"u0000"))))
             )
         except ValueError as error:  # of msgspec, which refuses a byte order mark and lone surrogates
@@ -86,19 +86,19 @@ class JsonFormat:
         # no id may have. These calls do not come here again, because a repaired value needs no repair.
         with_nulls = self.fields(repair_json(value, b"u0000"), headers).id
         if isinstance(with_nulls, str) and "\0" in with_nulls:
-            raise self._schema.bad_id("contains half of a surrogate pair, or a control character")
+            raise self._wanted.bad_id("contains half of a surrogate pair, or a control character")
         return self.fields(repaired, headers)
 
     def _check_texts(self, value: bytes) -> None:
         texts = self._read_texts(value)
-        for attribute in self._schema.texts:
+        for attribute in self._wanted.texts:
             raw = getattr(texts, attribute)
-            if raw is not None and (length := memoryview(raw).nbytes) > 6 * self._schema.most_text_bytes + len(b'""'):
-                raise self._schema.too_large(length)
+            if raw is not None and (length := memoryview(raw).nbytes) > 6 * self._wanted.max_text_bytes + len(b'""'):
+                raise self._wanted.too_large(length)
 
 
-def value_format(schema: Schema) -> JsonFormat:
-    return JsonFormat(schema)
+def value_format(wanted: WantedFields) -> JsonFormat:
+    return JsonFormat(wanted)
 
 
 def encode_fields(fields: Mapping[str, str | int | None]) -> bytes:
@@ -135,12 +135,12 @@ def repair_json(value: bytes, replacement: bytes = b"ufffd") -> bytes:
     return bytes(repaired)
 
 
-def _reader(schema: Schema, types: Mapping[str, Any]) -> Callable[[bytes], Any]:
+def _reader(wanted: WantedFields, types: Mapping[str, Any]) -> Callable[[bytes], Any]:
     """Return a function that reads the attributes in ``types`` from a JSON object; an absent one is None."""
     fields = [(attribute, type_, None) for attribute, type_ in types.items()]
-    names = {attribute: schema.names[attribute] for attribute in types}
+    names = {attribute: wanted.names[attribute] for attribute in types}
     decode = msgspec.json.Decoder(msgspec.defstruct("Fields", fields, rename=names)).decode
-    nested_paths = {attribute: path for attribute, name in names.items() for path in schema.paths[name][1:]}
+    nested_paths = {attribute: path for attribute, name in names.items() for path in wanted.paths[name][1:]}
     fill = _filler(types, nested_paths)
 
     def read(value: bytes) -> Any:

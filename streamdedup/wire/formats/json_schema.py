@@ -2,10 +2,8 @@
 
 ``registry.RegistryFormat``, which removes and adds the frame, calls this module by its row in ``formats.FORMATS``.
 
-Three things have the name schema: the registered JSON Schema, the document fields of a profile (``fields.Schema``), and
-a part of the JSON Schema (``declared``). Values are read as plain JSON and not validated. The JSON Schema only tells
-which document fields they may have: ``RegistryFormat`` refuses one without the needed fields, and ``streamdedup check``
-names missing ones.
+Values are read as plain JSON and not validated. The JSON Schema only tells which document fields they may have:
+``RegistryFormat`` refuses one without the needed fields, and ``streamdedup check`` names missing ones.
 """
 
 from typing import Any
@@ -14,7 +12,7 @@ import msgspec
 
 from streamdedup.errors import DecodeError
 from streamdedup.wire.error_codes import ErrorCode
-from streamdedup.wire.formats.fields import Path, Schema
+from streamdedup.wire.formats.fields import Path, WantedFields
 from streamdedup.wire.formats.json import JsonFormat
 from streamdedup.wire.formats.registry import CompiledSchema, Write, nested
 from streamdedup.wire.schema_registry import RegisteredSchema, parsed_json
@@ -23,23 +21,23 @@ from streamdedup.wire.schema_registry import RegisteredSchema, parsed_json
 _OPEN = frozenset({"patternProperties", "$ref"})
 
 
-def compile_writer(_registered: RegisteredSchema, _schema: Schema) -> Write:
-    """Return a writer of JSON: of an object, or of a key's id alone. Nothing is validated, so no argument is used."""
+def compile_writer(_registered: RegisteredSchema, _wanted: WantedFields) -> Write:
+    """Return a writer of JSON: of an object, or of a key's id alone. Nothing is validated."""
     return lambda fields: msgspec.json.encode(nested(fields))
 
 
-def compile_schema(registered: RegisteredSchema, schema: Schema) -> CompiledSchema:
+def compile_schema(registered: RegisteredSchema, wanted: WantedFields) -> CompiledSchema:
     """Return a reader for the values of a JSON Schema, and the names of the document fields that they may have."""
     try:
         declared = msgspec.convert(parsed_json(registered.text), dict | bool)
     except ValueError:
         raise DecodeError(ErrorCode.UNUSABLE_SCHEMA, "it is no JSON Schema") from None
-    names = [name for name, paths in schema.paths.items() if any(_may_have(declared, path) for path in paths)]
-    return CompiledSchema(JsonFormat(schema).fields, names)
+    names = [name for name, paths in wanted.paths.items() if any(_may_have(declared, path) for path in paths)]
+    return CompiledSchema(JsonFormat(wanted).fields, names)
 
 
 def _may_have(declared: Any, path: Path) -> bool:
-    """Tell whether a JSON Schema allows a field at a path; only ``additionalProperties: false`` excludes a name."""
+    """Return whether a JSON Schema allows a field at a path; only ``additionalProperties: false`` excludes a name."""
     for step in path:
         if not _is_closed(declared):
             return True

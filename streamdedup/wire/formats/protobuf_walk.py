@@ -24,7 +24,7 @@ Tree = dict[int, Any]
 
 #: Limit of nested groups, as in other decoders.
 MAX_DEPTH: Final = 100
-_MOST_BITS = 70  # ten groups of seven bits hold a number of 64 bits
+_MAX_BITS = 70  # ten groups of seven bits hold a number of 64 bits
 _VARINT, _BYTES, _GROUP, _END = 0, 2, 3, 4
 _SIZES = {1: 8, 5: 4}  # bytes of a value, by wire type
 _Field = FieldDescriptor
@@ -72,14 +72,14 @@ def read_message(value: bytes, position: int, tree: Tree) -> dict[int, Any]:
     return contents
 
 
-def read_varint(value: bytes, position: int, most_bits: int = _MOST_BITS) -> tuple[int, int]:
+def read_varint(value: bytes, position: int, max_bits: int = _MAX_BITS) -> tuple[int, int]:
     """Return a number, and the position behind it; raise ``IndexError`` for a number that is cut or too long."""
     number = byte = value[position]
     if byte < 0x80:  # most tags and lengths
         return number, position + 1
     number, shift = byte & 0x7F, 7
     while byte >= 0x80:
-        if shift >= most_bits:
+        if shift >= max_bits:
             raise IndexError(position)
         position += 1
         byte = value[position]
@@ -126,8 +126,8 @@ def _walk(
     return position
 
 
-def value_at(contents: Mapping[int, Any], path: FieldPath, *, is_text: bool, most_bytes: int = sys.maxsize) -> Any:
-    """Return the value at a path; None where it is absent. A text of more than ``most_bytes`` stays bytes.
+def value_at(contents: Mapping[int, Any], path: FieldPath, *, is_text: bool, max_bytes: int = sys.maxsize) -> Any:
+    """Return the value at a path; None where it is absent. A text of more than ``max_bytes`` stays bytes.
 
     A writer leaves out a field without presence (``has_presence``) that has its default: such a field is an empty text
     if ``is_text`` (the settings name the path as a text field), else absent.
@@ -138,20 +138,20 @@ def value_at(contents: Mapping[int, Any], path: FieldPath, *, is_text: bool, mos
         if content is None:
             return None if field.has_presence or not is_text else ""
     if field.message_type is not None:
-        return _message_value(field.message_type, content, most_bytes)
-    value = _scalar(field, content, most_bytes)
+        return _message_value(field.message_type, content, max_bytes)
+    value = _scalar(field, content, max_bytes)
     if not (value or field.has_presence or is_text):
         return None
     enum_values: Mapping[int, Any] = {} if field.enum_type is None else field.enum_type.values_by_number
     return enum_values[value].name if value in enum_values else value
 
 
-def _message_value(message: Descriptor, contents: Mapping[int, Any], most_bytes: int) -> Any:
-    """Return a time as text, or the value in a wrapper; for another message {}, which ``Schema`` refuses."""
+def _message_value(message: Descriptor, contents: Mapping[int, Any], max_bytes: int) -> Any:
+    """Return a time as text, or the value in a wrapper; for another message {}, which ``WantedFields`` refuses."""
     if message.full_name not in _AS_VALUES:
         return {}
     values = {
-        field.name: _scalar(field, contents[tag], most_bytes)
+        field.name: _scalar(field, contents[tag], max_bytes)
         if (tag := _tag(field)) in contents
         else field.default_value
         for field in message.fields
@@ -164,11 +164,11 @@ def _message_value(message: Descriptor, contents: Mapping[int, Any], most_bytes:
         return values["seconds"]
 
 
-def _scalar(field: FieldDescriptor, content: Any, most_bytes: int) -> Any:
+def _scalar(field: FieldDescriptor, content: Any, max_bytes: int) -> Any:
     if field.type in _FLOATS:
         return struct.unpack(_FLOATS[field.type], content)[0]
     if field.type == _Field.TYPE_STRING:
-        return content.decode() if len(content) <= most_bytes else content
+        return content.decode() if len(content) <= max_bytes else content
     if field.type == _Field.TYPE_BYTES:
         return content
     if field.type == _Field.TYPE_BOOL:

@@ -2,7 +2,7 @@
 
 The value names its schema by an id. ``RegistryFormat`` requests the text of the schema (``RegisteredSchema``) once, and
 a compiler, the module ``avro``, ``json_schema`` or ``protobuf``, makes a reader of it (``CompiledSchema``). The reader
-returns the fields that the profile wants (``fields.Schema``).
+returns the fields that the profile wants (``fields.WantedFields``).
 
 ``formats.make_format`` makes a ``RegistryFormat``. ``wire.documents.Decoder`` reads with ``fields``, ``cli.produce``
 writes with ``writer``, and ``cli.checks`` calls ``missing_fields``.
@@ -16,7 +16,7 @@ from uuid import UUID
 
 from streamdedup.errors import DecodeError
 from streamdedup.wire.error_codes import ErrorCode
-from streamdedup.wire.formats.fields import Headers, Schema
+from streamdedup.wire.formats.fields import Headers, WantedFields
 from streamdedup.wire.schema_registry import RegisteredSchema, Registry, RegistrySession
 
 #: Limit of the text bytes of all remembered schemas; a text counts as at least ``_LEAST_BYTES``. Without a limit,
@@ -53,10 +53,10 @@ class _Remembered(NamedTuple):
 class SchemaCompiler(Protocol):
     """The module of a format: ``avro``, ``json_schema`` or ``protobuf``."""
 
-    def compile_schema(self, registered: RegisteredSchema, schema: Schema) -> CompiledSchema:
+    def compile_schema(self, registered: RegisteredSchema, wanted: WantedFields) -> CompiledSchema:
         """Return a reader for the values of a schema; raise ``DecodeError`` for an invalid schema."""
 
-    def compile_writer(self, registered: RegisteredSchema, schema: Schema) -> Write:
+    def compile_writer(self, registered: RegisteredSchema, wanted: WantedFields) -> Write:
         """Return a writer, which raises ``DecodeError`` for fields that do not fit."""
 
 
@@ -64,9 +64,9 @@ class RegistryFormat:
     """Reads and writes values; ``compilers`` has one by kind of schema: ``AVRO``, ``JSON``, ``PROTOBUF``."""
 
     def __init__(
-        self, schema: Schema, registry: Registry, compilers: Mapping[str, SchemaCompiler], id_header: str
+        self, wanted: WantedFields, registry: Registry, compilers: Mapping[str, SchemaCompiler], id_header: str
     ) -> None:
-        self._schema = schema
+        self._wanted = wanted
         self._registry = registry
         self._compilers = compilers
         self._id_header = id_header
@@ -135,11 +135,11 @@ class RegistryFormat:
             kinds = " or ".join(self._compilers)
             raise DecodeError(ErrorCode.UNUSABLE_SCHEMA, f"its type is {registered.kind}, not {kinds}")
         try:
-            compiled = self._compilers[registered.kind].compile_schema(registered, self._schema)
+            compiled = self._compilers[registered.kind].compile_schema(registered, self._wanted)
         except RecursionError:
             raise DecodeError(ErrorCode.UNUSABLE_SCHEMA, "it is nested too deeply") from None
-        names = self._schema.names
-        texts = [names[attribute] for attribute in self._schema.texts]
+        names = self._wanted.names
+        texts = [names[attribute] for attribute in self._wanted.texts]
         # A schema of deletions has no text field, but one for the operation. A schema of keys needs the id.
         needed = [*texts, *(names[key] for key in ("op", "deleted") if key in names)] or [names["id"]]
         if not any(name in compiled.names for name in needed):
@@ -148,9 +148,9 @@ class RegistryFormat:
             raise DecodeError(ErrorCode.UNUSABLE_SCHEMA, f"it has {lacking}")
         return compiled
 
-    def _forget(self, most_bytes: int) -> None:
-        """Forget schemas, the longest unused first, until the remembered ones have at most ``most_bytes``."""
-        while self._readers and sum(reader.counted_bytes for reader in self._readers.values()) > most_bytes:
+    def _forget(self, max_bytes: int) -> None:
+        """Forget schemas, the longest unused first, until the remembered ones have at most ``max_bytes``."""
+        while self._readers and sum(reader.counted_bytes for reader in self._readers.values()) > max_bytes:
             del self._readers[next(iter(self._readers))]
 
     def missing_fields(self, subject: str) -> list[str] | None:
@@ -163,7 +163,7 @@ class RegistryFormat:
         if registered is None:
             return None
         names = self._compiled(registered).names
-        return [name for name in self._schema.names.values() if name not in names]
+        return [name for name in self._wanted.names.values() if name not in names]
 
     def writer(self, subject: str) -> Write | None:
         """Return a writer of framed values with a subject's newest schema; None and errors as ``missing_fields``."""
@@ -172,7 +172,7 @@ class RegistryFormat:
         if registered is None:
             return None
         self._compiled(registered)  # raises if the daemon could not read the values
-        write = self._compilers[registered.kind].compile_writer(registered, self._schema)
+        write = self._compilers[registered.kind].compile_writer(registered, self._wanted)
         magic, id_bytes = _NUMBER
         frame = bytes([magic]) + registered.schema_id.to_bytes(id_bytes, "big")
         return lambda fields: frame + write(fields)
