@@ -41,9 +41,8 @@ from streamdedup.kafka.protocols import Record
 from streamdedup.kafka.reader import ReaderToEnds
 from streamdedup.position import Partition
 from streamdedup.settings import Profile, Settings
-from streamdedup.wire import Decoder, Document, ErrorCode, RegistryFormat
+from streamdedup.wire import Decoder, Document, ErrorCode, RegistryFormat, repair_json
 from streamdedup.wire.formats.fields import Headers
-from streamdedup.wire.formats.json import repair_json
 from streamdedup.wire.formats.registry import KEY_ID_HEADER, Write
 
 RateOption = Annotated[

@@ -39,7 +39,7 @@ from streamdedup.wire.documents import (
     toggle_scope,
 )
 from streamdedup.wire.error_codes import ErrorCode
-from streamdedup.wire.formats.json import MAX_DEPTH, encode_fields, is_too_deep, repair_json
+from streamdedup.wire.formats.json_text import MAX_DEPTH, encode_fields, is_too_deep, repair_json
 from streamdedup.wire.formats.registry import RegistryFormat
 from streamdedup.wire.schema_registry import Registry
 

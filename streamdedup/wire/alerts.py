@@ -16,7 +16,7 @@ from msgspec.structs import replace
 from streamdedup.errors import DecodeError
 from streamdedup.position import Position
 from streamdedup.wire.error_codes import ErrorCode
-from streamdedup.wire.formats.json import MAX_DEPTH, is_too_deep
+from streamdedup.wire.formats.json_text import MAX_DEPTH, is_too_deep
 
 Method = Literal["exact", "estimated"]
 #: The smaller document in a pair; both where their sizes are equal.

@@ -21,7 +21,7 @@ from streamdedup.position import Position
 from streamdedup.wire.error_codes import ErrorCode
 from streamdedup.wire.formats import make_format
 from streamdedup.wire.formats.fields import Headers, WantedFields
-from streamdedup.wire.formats.json import encode_fields
+from streamdedup.wire.formats.json_text import encode_fields
 from streamdedup.wire.formats.registry import KEY_ID_HEADER, RegistryFormat, nested
 from streamdedup.wire.schema_registry import Registry
 

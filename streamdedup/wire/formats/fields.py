@@ -26,7 +26,7 @@ Headers = Sequence[tuple[str, bytes | None]]
 Path = tuple[str, ...]
 
 #: In an error text from msgspec, the path of the field follows this text.
-PLACE: Final = " - at `$."
+PATH_MARK: Final = " - at `$."
 
 
 class WantedFields:
@@ -42,7 +42,8 @@ class WantedFields:
         max_text_bytes: Longest text that formats have to decode, in bytes of UTF-8.
         needed: Types of the attributes that a deletion needs.
 
-    Raises ``ValueError`` for a name used twice, or one with quotes, backslashes or control characters.
+    Raises ``ValueError`` for a name used twice, or one that msgspec refuses: with quotes, backslashes or control
+    characters.
     """
 
     def __init__(
@@ -51,22 +52,20 @@ class WantedFields:
         texts: Sequence[str] = (),
         max_text_bytes: int = sys.maxsize,
         is_deletion: Callable[[Any], bool] = lambda _fields: False,
-        **names: str,
+        **field_names: str,
     ) -> None:
         self.max_text_bytes = max_text_bytes
         self._is_deletion = is_deletion
         self.texts = tuple(f"text_{number}" for number in range(len(texts)))
-        self.names = names | dict(zip(self.texts, texts, strict=True))
+        self.names = field_names | dict(zip(self.texts, texts, strict=True))
         if len(set(self.names.values())) < len(self.names):
             raise ValueError(f"every field needs a name of its own: {list(self.names.values())}")
         types: dict[str, Any] = {"op": str | None, "deleted": bool | str | None, "source": Any, "published_at": Any}
         types |= dict.fromkeys(self.texts, str | None)
         self.types = {attribute: types.get(attribute, str | int | None) for attribute in self.names}
-        self.needed: Mapping[str, Any] = {name: self.types[name] for name in ("id", "op", "deleted") if name in names}
-        self.paths = {
-            name: tuple(dict.fromkeys([(name,), tuple(name.split("."))])) if name else ((),)
-            for name in self.names.values()
-        }
+        needed = ("id", "op", "deleted")
+        self.needed = {attribute: self.types[attribute] for attribute in needed if attribute in field_names}
+        self.paths = {name: _paths_of(name) for name in self.names.values()}
         fields = [(attribute, type_, None) for attribute, type_ in self.types.items()]
         # gc=False: strings and numbers form no reference cycles.
         self.struct: Any = msgspec.defstruct("Fields", fields, rename=self.names, gc=False)
@@ -84,12 +83,15 @@ class WantedFields:
             return msgspec.convert(fields, self.struct)
         except (msgspec.ValidationError, DocumentTooLarge) as error:
             needed = {self.names[attribute]: fields.get(self.names[attribute]) for attribute in self.needed}
-            return self.deletion(error, lambda: msgspec.convert(needed, self.struct))
+            return self.deletion_or_raise(error, lambda: msgspec.convert(needed, self.struct))
 
-    def deletion(self, error: msgspec.ValidationError | DocumentTooLarge, read_needed: Callable[[], Any]) -> Any:
+    def deletion_or_raise(
+        self, error: msgspec.ValidationError | DocumentTooLarge, read_needed: Callable[[], Any]
+    ) -> Any:
         """Return the fields from ``read_needed`` if they are a deletion, which needs no others; else raise."""
         with suppress(ValueError, MessageError):
-            if self._is_deletion(fields := read_needed()):
+            fields = read_needed()
+            if self._is_deletion(fields):
                 return fields
         raise error if isinstance(error, DocumentTooLarge) else self.wrong_type(error) from None
 
@@ -103,10 +105,16 @@ class WantedFields:
 
     def wrong_type(self, error: msgspec.ValidationError) -> DecodeError:
         """Return the error about a field type; msgspec names types and a path, and quotes no value."""
-        reason, _, path = str(error).partition(PLACE)
+        reason, _, path = str(error).partition(PATH_MARK)
         field = path.removesuffix("`")
-        if field == self.names["id"]:
+        if field == self.names["id"]:  # also where both are empty: the key as a whole
             return self.bad_id(f"is of a wrong type: {reason}")
         if not path:
             return DecodeError(ErrorCode.NOT_AN_OBJECT, f"the value is no object: {reason}")
         return DecodeError(ErrorCode.INVALID_FIELD, f"field `{field}`: {reason}")
+
+
+def _paths_of(name: str) -> tuple[Path, ...]:
+    if not name:
+        return ((),)
+    return tuple(dict.fromkeys([(name,), tuple(name.split("."))]))  # one path for a name without a dot
