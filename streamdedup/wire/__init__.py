@@ -23,24 +23,19 @@ from streamdedup.wire.alerts import (
     encode_alert,
     rfc_3339,
 )
-from streamdedup.wire.documents import (
-    KEY_ADVICE,
+from streamdedup.wire.documents import KEY_ADVICE, Decoder, Document, Flaw, KeyFormat, Op
+from streamdedup.wire.error_codes import ErrorCode
+from streamdedup.wire.formats.json_text import MAX_DEPTH, encode_fields, is_too_deep, repair_json
+from streamdedup.wire.formats.registry import RegistryFormat
+from streamdedup.wire.identity import (
     MAX_ID_BYTES,
     SCOPE_BYTES,
-    Decoder,
-    Document,
-    Flaw,
-    KeyFormat,
-    Op,
     content_digest,
     id_mistake,
     missing_scope,
     scope_key,
     toggle_scope,
 )
-from streamdedup.wire.error_codes import ErrorCode
-from streamdedup.wire.formats.json_text import MAX_DEPTH, encode_fields, is_too_deep, repair_json
-from streamdedup.wire.formats.registry import RegistryFormat
 from streamdedup.wire.schema_registry import Registry
 
 __all__ = [

@@ -2,16 +2,12 @@
 
 A value format (``formats``) turns the value into fields, and ``Decoder`` the fields into a document. ``cli.assembly``
 makes the decoder of a profile, for the daemon (``daemon.batch``), ``serve`` and commands. A new field of documents also
-touches ``settings.profile``, ``formats.fields.WantedFields`` and docs/messages.md. The functions at the end, for
-digests, scopes and ids, have callers in many folders.
+touches ``settings.profile``, ``formats.fields.WantedFields`` and docs/messages.md.
 """
 
-import re
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager, nullcontext
 from dataclasses import dataclass
-from functools import lru_cache
-from hashlib import blake2b
 from typing import Any, Final, Literal
 
 import msgspec
@@ -23,6 +19,7 @@ from streamdedup.wire.formats import make_format
 from streamdedup.wire.formats.fields import Headers, WantedFields
 from streamdedup.wire.formats.json_text import encode_fields
 from streamdedup.wire.formats.registry import KEY_ID_HEADER, RegistryFormat, nested
+from streamdedup.wire.identity import MAX_ID_BYTES, id_mistake, missing_scope
 from streamdedup.wire.schema_registry import Registry
 
 Op = Literal["upsert", "append", "delete"]
@@ -31,27 +28,22 @@ KeyFormat = Literal["text", "json", "registry"]
 #: ``source``, ``published_at``: left out of the document, because the field has a wrong type or is too long.
 Flaw = Literal["key", "source", "published_at"]
 
-#: Limit of UTF-8 bytes in an id, a source, a publication time or a scope: an alert with 100 matches stays far below
-#: Kafka's default limit of 1 MB.
-MAX_ID_BYTES: Final = 1_024
-#: Bytes in the stored form of a scope. Two of 100,000 scopes have the same form with a probability of 3 in 10^10.
-SCOPE_BYTES: Final = 8
-#: Default text limit in UTF-8 bytes; Kafka's default record limit is about the same.
+#: Limit of a text in UTF-8 bytes where no profile gives one; Kafka's default record limit is about the same.
 DEFAULT_MAX_TEXT_BYTES: Final = 1_000_000
 
 _OPS: dict[str | None, Op] = {None: "upsert", "upsert": "upsert", "append": "append", "delete": "delete"}
-#: Contents of ``deleted_field`` that make a record a deletion, and those that do not.
-_TRUE, _FALSE = (True, "true"), (False, "false", None)
-#: Contents for which ``Decoder`` has the name of one field, such as ``id_field``; a text may have several.
-_FIELDS = ("id", "op", "published_at", "source", "scope", "deleted")
+#: Contents of ``deleted_field`` that make a record a deletion.
+_TRUE = (True, "true")
+_FALSE = (False, "false", None)
+#: Attributes of ``WantedFields`` for which ``Decoder`` has a setting ``NAME_field``; texts have ``text_fields``.
+_SINGLE_FIELDS = ("id", "op", "published_at", "source", "scope", "deleted")
 #: Fields that alerts repeat unchanged.
 _PASSED_ON: tuple[Flaw, ...] = ("source", "published_at")
 #: First bytes of keys that are more likely JSON or framed for a schema registry than ids.
 _OTHER_FORMS = (b"{", b'"', b"\0", b"\1")
 #: Cure for a key that is no id.
 KEY_ADVICE = "if the key has the id in another form, set key_format of the profile"
-_PART = 65_536  # characters that are encoded at once
-_CONTROL = re.compile(r"[\x00-\x1f\x7f-\x9f]")
+_PART_CHARACTERS = 65_536  # encoded at once
 
 
 class Document(msgspec.Struct, frozen=True, gc=False):  # gc=False: texts and numbers form no reference cycles
@@ -115,12 +107,12 @@ class Decoder:
     deleted_field: str | None = None
 
     def __post_init__(self) -> None:
-        used = {name: field for name in _FIELDS if (field := getattr(self, f"{name}_field")) is not None}
+        field_names = {name: getattr(self, f"{name}_field") for name in _SINGLE_FIELDS}
         self._wanted = WantedFields(
             texts=self.text_fields,
             max_text_bytes=self.max_text_bytes,
             is_deletion=lambda fields: self._op(fields) == "delete",
-            **used,
+            **{name: field for name, field in field_names.items() if field is not None},
         )
         self.value_format = make_format(self.format, self._wanted, self.registry)
         self._format_of_keys = None  # for keys that are the id as text
@@ -133,7 +125,8 @@ class Decoder:
     @contextmanager
     def batch(self) -> Iterator[None]:
         """Decode the records of one batch within this context: it shares requests to the registry (``ValueFormat``)."""
-        with self.value_format.batch(), nullcontext() if self._format_of_keys is None else self._format_of_keys.batch():
+        batch_of_keys = nullcontext() if self._format_of_keys is None else self._format_of_keys.batch()
+        with self.value_format.batch(), batch_of_keys:
             yield
 
     def decode(
@@ -151,8 +144,14 @@ class Decoder:
         fields = self._wanted.struct() if value is None else self.value_format.fields(value, headers)
         op = "delete" if value is None else self._op(fields)
         document_id, is_doubtful = self._id(fields.id, key, position, headers, op)
-        passed_on = {name: content for name in _PASSED_ON if (content := getattr(fields, name)) is not None}
-        left_out = tuple(name for name in passed_on if not _is_usable(passed_on[name]))
+        passed_on: dict[str, str] = {}
+        left_out: tuple[Flaw, ...] = ()
+        for name in _PASSED_ON:
+            content = getattr(fields, name)
+            if _is_usable(content):
+                passed_on[name] = str(content)
+            elif content is not None:
+                left_out += (name,)
         return Document(
             document_id,
             "" if op == "delete" else self._text(fields),
@@ -162,7 +161,7 @@ class Decoder:
             scope=None if self.scope_field is None else self._scope(self.scope_field, fields.scope, op),
             left_out=left_out,
             doubtful=is_doubtful,
-            **{name: str(content) for name, content in passed_on.items() if name not in left_out},
+            **passed_on,
         )
 
     def readable_id(self, value: bytes) -> str | None:
@@ -222,15 +221,16 @@ class Decoder:
         self, content: str | int | None, key: bytes | None, position: Position, headers: Headers, op: Op
     ) -> tuple[str, bool]:
         """Return the id and ``Document.doubtful``; the id is ``content``, else the key, else ``Position.key``."""
-        if content is None and key is None:
-            if op != "upsert":
-                raise self._wanted.bad_id(f"is missing, and there is no key: nothing says what to {op}")
-            return position.key, False
         has_other_form = False
-        if content is None and key is not None:
-            content = self._id_in(key, headers)
+        if content is not None:
+            document_id = str(content)
+        elif key is not None:
+            document_id = self._id_in(key, headers)
             has_other_form = self.key_format is None and key.startswith(_OTHER_FORMS)
-        document_id = str(content)
+        elif op == "upsert":
+            return position.key, False
+        else:
+            raise self._wanted.bad_id(f"is missing, and there is no key: nothing says what to {op}")
         mistake = id_mistake(document_id, _utf8_length(document_id))
         if mistake is not None:
             raise self._wanted.bad_id(f"{mistake}; {KEY_ADVICE}" if has_other_form else mistake)
@@ -242,10 +242,9 @@ class Decoder:
         except UnicodeDecodeError:
             raise DecodeError(ErrorCode.INVALID_ID, f"the record's key is not UTF-8; {KEY_ADVICE}") from None
         except DecodeError as error:
-            reason = str(error).replace("the value", "it")  # the key
-            raise DecodeError(
-                ErrorCode.INVALID_ID, f"the record's key does not fit key_format and key_field: {reason}"
-            ) from None
+            reason = str(error).replace("the value", "it")  # formats call the key a value
+            text = f"the record's key does not fit key_format and key_field: {reason}"
+            raise DecodeError(ErrorCode.INVALID_ID, text) from None
         if document_id is None:
             raise DecodeError(ErrorCode.INVALID_ID, "the record's key has no id: key_field is missing or null")
         return str(document_id)
@@ -287,40 +286,4 @@ def _is_long(text: str) -> bool:
 
 def _utf8_length(text: str) -> int:
     """Return the length of a text in UTF-8. Encoding the whole text would reserve four bytes for each character."""
-    return sum(len(text[start : start + _PART].encode()) for start in range(0, len(text), _PART))
-
-
-@lru_cache(maxsize=4096)
-def scope_key(scope: str | None) -> bytes:
-    """Return the stored form of a scope: ``SCOPE_BYTES``, or none without a scope."""
-    return b"" if scope is None else blake2b(scope.encode("utf-8", "surrogatepass"), digest_size=SCOPE_BYTES).digest()
-
-
-def content_digest(text: str, scope: str | None = None) -> bytes:
-    """Return the content digest of a text in a scope, 16 bytes: BLAKE2b of the UTF-8 text, and ``toggle_scope``.
-
-    So equal texts in two scopes have different digests, and a document with a changed scope counts as changed.
-    """
-    return toggle_scope(blake2b(text.encode("utf-8", "surrogatepass"), digest_size=16).digest(), scope_key(scope))
-
-
-def toggle_scope(digest: bytes, key: bytes | None) -> bytes:
-    """Return a digest XOR twice the bytes of a ``scope_key``; a second call with the key restores the digest."""
-    if not key:
-        return digest
-    return (int.from_bytes(digest) ^ int.from_bytes(key + key)).to_bytes(len(digest))
-
-
-def missing_scope(scope_field: str) -> DecodeError:
-    reason = f"the scope (field `{scope_field}`) is missing, null or empty, and the profile has no default_scope"
-    return DecodeError(ErrorCode.MISSING_SCOPE, reason)
-
-
-def id_mistake(document_id: str, length: int) -> str | None:
-    """Return why a text, whose ``length`` is in UTF-8 bytes, cannot be a document id; None if it can."""
-    if not 1 <= length <= MAX_ID_BYTES:
-        return f"is {length:,} bytes long; 1 to {MAX_ID_BYTES:,} are allowed"
-    # `isprintable`, which is faster, spares most ids the search.
-    if not document_id.isprintable() and (control := _CONTROL.search(document_id)):
-        return f"contains a control character at position {control.start()}"
-    return None
+    return sum(len(text[start : start + _PART_CHARACTERS].encode()) for start in range(0, len(text), _PART_CHARACTERS))

@@ -32,7 +32,7 @@ from streamdedup.settings import Settings
 from streamdedup.wire import MIN_ALERT_BYTES, AlertReader, ErrorCode, decode_alert, encode_alert, schema
 from streamdedup.wire import schema_registry as registry_module
 from streamdedup.wire.avro_alerts import ALERT_SCHEMA, AvroAlerts
-from streamdedup.wire.documents import MAX_ID_BYTES
+from streamdedup.wire.identity import MAX_ID_BYTES
 from streamdedup.wire.schema_registry import MAX_ANSWER_BYTES, Registry
 from tests import alerts as made
 from tests import released
