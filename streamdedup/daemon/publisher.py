@@ -17,7 +17,7 @@ from streamdedup.kafka.protocols import Batch, Message
 from streamdedup.position import Partition, Position
 from streamdedup.wire import ALERT_VERSION, Alert, AlertDocument, encode_alert, rfc_3339
 from streamdedup.wire.copied_headers import SentHeaders, copied_headers, headers_bytes
-from streamdedup.wire.dead_letters import Stage, dead_letter
+from streamdedup.wire.dead_letters import dead_letter
 
 
 class Publisher:
@@ -69,7 +69,6 @@ class Publisher:
             self._options.daemon,
             time_ms=clock.now_ms(),
             max_bytes=self._options.max_message_bytes,
-            unread=failed.failure.stage is Stage.READ,
             topic_id=topic_ids.get(failed.record.position.topic, ""),
             copy_headers=self._options.copy_headers,
         )

@@ -15,6 +15,7 @@ from msgspec.structs import replace
 
 from streamdedup.errors import DecodeError
 from streamdedup.position import Position
+from streamdedup.wire.copied_headers import RECORD_OVERHEAD_BYTES
 from streamdedup.wire.error_codes import ErrorCode
 from streamdedup.wire.formats.json_text import MAX_DEPTH, is_too_deep
 
@@ -40,8 +41,6 @@ DEFAULT_MAX_ALERT_BYTES: Final = 900_000
 #: time is escaped and the copied headers are the longest.
 MIN_ALERT_BYTES: Final = 65_536
 
-# Record bytes in a batch beside key and value: lengths, time, offset and the batch header.
-_RECORD_OVERHEAD_BYTES = 96
 _EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 _MILLISECOND = timedelta(milliseconds=1)
 _MIN_TIME_MS = (datetime.min.replace(tzinfo=UTC) - _EPOCH) // _MILLISECOND
@@ -131,7 +130,7 @@ class Alert(msgspec.Struct, frozen=True, omit_defaults=True, kw_only=True):
         return tuple(to_ms(text) for text in (self.cluster_since, self.cluster_until) if text is not None)
 
 
-#: Encodes one message, whose part is set, as JSON; also a match.
+#: Encodes as JSON: a message, whose part and parts are set, or a match.
 alert_json = msgspec.json.Encoder().encode
 _decode = msgspec.json.Decoder(Alert).decode
 
@@ -160,11 +159,11 @@ def encode_alert(
     """
     if max_matches < 1 or max_bytes < MIN_ALERT_BYTES:
         raise ValueError(f"an alert needs room for one match and {MIN_ALERT_BYTES:,} bytes: {max_matches}, {max_bytes}")
-    # The encoded match makes the order total, so that equal alerts give equal bytes.
+    # The encoded match makes the order total.
     matches = sorted(alert.matches, key=lambda match: (-match.similarity, match.id, alert_json(match)))
-    # The longest message without matches: no part number has more digits than the number of matches.
+    # An upper bound: no part number has more digits than the number of matches.
     fixed_bytes = len(alert_json(replace(alert, matches=(), part=len(matches), parts=len(matches))))
-    fixed_bytes += len(alert.document.id.encode()) + header_bytes + _RECORD_OVERHEAD_BYTES
+    fixed_bytes += len(alert.document.id.encode()) + header_bytes + RECORD_OVERHEAD_BYTES
     groups = list(_grouped(matches, max_matches, max_bytes - fixed_bytes))
     return [
         encode(replace(alert, matches=tuple(group), part=part, parts=len(groups)))
@@ -178,9 +177,9 @@ def decode_alert(value: bytes) -> Alert:
         if is_too_deep(value):
             raise ValueError(f"nested deeper than {MAX_DEPTH} levels")  # noqa: TRY301  all mistakes raise the same error
         alert = _decode(value)
-        if not all(match.pair.strip() for match in alert.matches):  # `$` in a pattern also matches before a newline
+        if not all(match.pair.strip() for match in alert.matches):  # the pattern allows a line end for an empty pair
             raise ValueError("a match without the field `pair`")  # noqa: TRY301
-        # These raise for an invalid time.
+        # The properties raise ``ValueError`` for a text that is no time.
         _ = alert.document.time_ms, alert.detected_at_ms, alert.cluster_times_ms
     except ValueError as error:
         if is_framed(value):
@@ -195,12 +194,12 @@ def is_framed(value: bytes) -> bool:
 
 
 class AlertReader:
-    """Turns alert messages into JSON: here those in JSON, in ``avro_alerts.AvroAlerts`` also those in Avro."""
+    """Reads alerts in JSON; the subclass ``avro_alerts.AvroAlerts`` also those in Avro."""
 
     def as_json(self, value: bytes) -> bytes:
         """Return an alert message as JSON; the bytes of a message that is not in Avro are unchanged.
 
-        Raises ``DecodeError`` for a value that is framed like Avro, but no alert, and as ``RegistrySession.by_id``.
+        ``AvroAlerts`` raises ``DecodeError`` for a framed value that is no alert, and as ``RegistrySession.by_id``.
         """
         return value
 

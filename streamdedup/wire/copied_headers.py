@@ -10,8 +10,10 @@ from typing import Final
 #: Largest number of bytes of the copied headers in a message, framing included: enough for a W3C trace context with
 #: baggage.
 MAX_COPIED_BYTES: Final = 8_192
+#: Bytes that a record needs beside key, value and headers: lengths, time, offset and the batch header.
+RECORD_OVERHEAD_BYTES: Final = 96
 #: Largest number of bytes that a header needs beside its name and value: two lengths, as variable-length numbers.
-HEADER_OVERHEAD_BYTES: Final = 10
+_HEADER_OVERHEAD_BYTES = 10
 
 #: Names and values of headers; the Kafka client can send no null value.
 SentHeaders = tuple[tuple[str, bytes], ...]
@@ -34,4 +36,4 @@ def copied_headers(headers: Iterable[tuple[str, bytes | None]], names: Collectio
 
 def headers_bytes(headers: Iterable[tuple[str, bytes]]) -> int:
     """Return an upper bound for the bytes of headers in a record."""
-    return sum(len(name.encode()) + len(value) + HEADER_OVERHEAD_BYTES for name, value in headers)
+    return sum(len(name.encode()) + len(value) + _HEADER_OVERHEAD_BYTES for name, value in headers)

@@ -3,7 +3,7 @@
 Key, value, headers and record time stay as they were, so that the record can be replayed to a corrected daemon. The
 headers ``streamdedup.dlq.*`` (*facts* in the code, named without the prefix) tell the reason and the position, and any
 record part that was cut off. None of them contains document text. A new header also goes to docs/messages.md and
-``schemas/dead-letter.schema.json``, and a header about the bytes of the record to ``_LASTING``.
+``schemas/dead-letter.schema.json``, and a header about the bytes of the record to ``_FACTS_OF_BYTES``.
 
 ``daemon.publisher`` calls ``dead_letter``. The commands ``dlq`` and ``demo`` read dead letters as ``DeadLetter``, and
 ``serve`` with ``read_headers``.
@@ -22,7 +22,7 @@ from typing import Final, Protocol
 from streamdedup.errors import MessageError
 from streamdedup.position import Position
 from streamdedup.wire.alerts import rfc_3339
-from streamdedup.wire.copied_headers import SentHeaders, copied_headers, headers_bytes
+from streamdedup.wire.copied_headers import RECORD_OVERHEAD_BYTES, SentHeaders, copied_headers, headers_bytes
 from streamdedup.wire.error_codes import ErrorCode
 
 #: Prefix of the names of the headers that the daemon adds to those of the record.
@@ -36,10 +36,8 @@ MIN_BYTES: Final = 24_576
 #: Code and topic of a dead letter that the daemon did not write.
 UNKNOWN: Final = "?"
 
-# Bytes that a record needs beside its contents: lengths, time and offset as variable-length numbers.
-_RECORD_OVERHEAD_BYTES = 96
 # Facts about the bytes of the record, not about the failure: they are still true when a replayed dead letter fails.
-_LASTING = (
+_FACTS_OF_BYTES = (
     "null-headers",
     "null-value",
     "unread",
@@ -53,7 +51,7 @@ _LASTING = (
 
 
 class Stage(StrEnum):
-    """Processing stage at which a record failed."""
+    """Processing stage at which a record failed; of a record that failed at ``READ`` only the position is known."""
 
     READ = "read"
     DECODE = "decode"
@@ -62,27 +60,22 @@ class Stage(StrEnum):
 
 
 class KafkaRecord(Protocol):
-    """A record of an input topic or of the dead-letter topic; ``kafka.protocols.Record`` implements it."""
+    """A record of an input or the dead-letter topic; described and implemented by ``kafka.protocols.Record``."""
 
     @property
-    def position(self) -> Position:
-        """Record position."""
+    def position(self) -> Position: ...
 
     @property
-    def timestamp_ms(self) -> int:
-        """Record time in milliseconds since the epoch; negative when the record has none."""
+    def timestamp_ms(self) -> int: ...
 
     @property
-    def key(self) -> bytes | None:
-        """Key bytes."""
+    def key(self) -> bytes | None: ...
 
     @property
-    def value(self) -> bytes | None:
-        """Value bytes; None is a tombstone."""
+    def value(self) -> bytes | None: ...
 
     @property
-    def headers(self) -> Sequence[tuple[str, bytes | None]]:
-        """Name and value of each header, in order."""
+    def headers(self) -> Sequence[tuple[str, bytes | None]]: ...
 
 
 @dataclass(frozen=True, slots=True)
@@ -96,7 +89,7 @@ class DaemonInfo:
 
 @dataclass(frozen=True, slots=True)
 class Failure:
-    """The reason why a record cannot be processed.
+    """Why a record cannot be processed.
 
     Attributes:
         code: Stable name of the reason, an ``ErrorCode``.
@@ -141,7 +134,6 @@ def dead_letter(
     *,
     time_ms: int,
     max_bytes: int = DEFAULT_MAX_BYTES,
-    unread: bool = False,
     topic_id: str = "",
     copy_headers: Collection[str] = (),
 ) -> OutgoingDeadLetter:
@@ -157,7 +149,6 @@ def dead_letter(
         max_bytes: Limit on key, value and headers with their framing; at least ``MIN_BYTES``. Beyond it the value is
             truncated, then record headers are dropped (first those that ``copy_headers`` does not name), then the key
             is truncated, as far as needed; headers name each step.
-        unread: Whether the Kafka client could not read the record, so that only its position is known.
         topic_id: Kafka's id of the record's topic, for an unread record; empty if unknown.
         copy_headers: Names of the record headers that are dropped last.
     """
@@ -166,12 +157,12 @@ def dead_letter(
     earlier = _earlier(record)
     attempts = 1 + (whole_number(earlier.get("attempts", "")) or 0)
     facts = _facts(record, failure, daemon, time_ms) | {"attempts": str(attempts)}
-    facts |= {name: earlier[name] for name in _LASTING if name in earlier}
+    facts |= {name: earlier[name] for name in _FACTS_OF_BYTES if name in earlier}
     headers = tuple((name, value or b"") for name, value in record.headers if not name.startswith(PREFIX))
     if nulls := [name for name, value in record.headers if value is None and not name.startswith(PREFIX)]:
         facts["null-headers"] = _name_list(nulls)
     value = record.value
-    if unread:
+    if failure.stage is Stage.READ:
         facts["unread"] = "true"
         facts |= {"topic-id": topic_id} if topic_id else {}
     elif value is None and record.key is None:
@@ -299,7 +290,7 @@ def _clipped(text: str) -> bytes:
 
 
 def _size_bytes(key: bytes | None, value: bytes | None, headers: Iterable[tuple[str, bytes]]) -> int:
-    return _RECORD_OVERHEAD_BYTES + len(key or b"") + len(value or b"") + headers_bytes(headers)
+    return RECORD_OVERHEAD_BYTES + len(key or b"") + len(value or b"") + headers_bytes(headers)
 
 
 def _fit(

@@ -53,10 +53,9 @@ class World:
             for number, code in enumerate(codes, first):
                 origin = Position(topic or self.articles, number % 2, number)
                 record = Record(origin, TIME_MS - 10_000, b"key", b"%d" % number, headers)
-                failure, unread = Failure(Stage.DECODE, code, "DecodeError", "why"), code == "unreadable"
-                time_ms = TIME_MS + number * 1000
-                options = {"time_ms": time_ms, "unread": unread, "topic_id": topic_id}
-                made = dead_letter(record, failure, DaemonInfo("g", "a", "1"), **options)
+                stage = Stage.READ if code == "unreadable" else Stage.DECODE
+                failure, time_ms = Failure(stage, code, "DecodeError", "why"), TIME_MS + number * 1000
+                made = dead_letter(record, failure, DaemonInfo("g", "a", "1"), time_ms=time_ms, topic_id=topic_id)
                 fields = {"headers": list(made.headers), "timestamp_ms": made.timestamp_ms, "partition": partition}
                 producer.send(self.dead, key=made.key, value=made.value, **fields).get(servers.DEADLINE_S)
 

@@ -46,10 +46,11 @@ SETTINGS = [
 
 def letter(code="missing_text", *, offset=0, origin=ORIGIN, number=1, **fields):
     """A dead letter as the daemon makes it, ``number`` times over, at ``offset`` of the dead-letter topic."""
-    options = {name: fields.pop(name) for name in ("unread", "topic_id", "max_bytes") if name in fields}
+    options = {name: fields.pop(name) for name in ("topic_id", "max_bytes") if name in fields}
+    stage = Stage.READ if fields.pop("unread", False) else Stage.DECODE
     fields = {"key": b"k", "value": b'{"id": "k"}', "headers": (), "timestamp_ms": TIME_MS - 500} | fields
     record = Record(origin, fields["timestamp_ms"], fields["key"], fields["value"], fields["headers"])
-    failure = Failure(Stage.DECODE, code, "DecodeError", "no text: `text` missing or null")
+    failure = Failure(stage, code, "DecodeError", "no text: `text` missing or null")
     for number_before in reversed(range(number)):
         # Each replay goes to a later place of the partition.
         record = structs.replace(record, position=origin._replace(offset=origin.offset - number_before))

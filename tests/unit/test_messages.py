@@ -774,7 +774,7 @@ def test_every_dead_letter_keeps_the_record_and_is_valid_by_the_schema(record, f
     assert letter.value == (b"" if record.value is None and record.key is None else record.value)
     assert foreign_headers(letter) == [(name, value or b"") for name, value in record.headers]
     assert json.loads(own.get("null-headers", "[]")) == [name for name, value in record.headers if value is None]
-    assert ("null-value" in own) == (record.value is None and record.key is None)
+    assert ("null-value" in own) == (record.value is None and record.key is None and failure.stage is not Stage.READ)
     assert all(len(value) <= 1_024 for name, value in letter.headers if name.startswith(PREFIX))
     assert read_headers(letter.headers) == own
 
@@ -785,7 +785,8 @@ def test_every_dead_letter_keeps_the_record_and_is_valid_by_the_schema(record, f
     ids=["no key and no value", "tombstone", "unreadable"],
 )
 def test_a_null_value_is_told_from_a_tombstone_and_from_a_record_that_could_not_be_read(key, unread, value, header):
-    letter = made(structs.replace(RECORD, key=key, value=None), unread=unread)
+    failure = replace(FAILURE, stage=Stage.READ if unread else Stage.DECODE)
+    letter = dead_letter(structs.replace(RECORD, key=key, value=None), failure, DAEMON, time_ms=NOW_MS)
     assert (letter.key, letter.value) == (key, value)
     own = own_headers(letter)
     assert {name: own[name] for name in own.keys() & {"null-value", "unread"}} == dict.fromkeys(header, "true")
@@ -910,7 +911,7 @@ def test_a_dead_letter_always_fits(key, value, extra, message, max_bytes, copy_h
 
 
 def test_our_own_headers_at_their_longest_fit_the_smallest_limit():
-    forged = tuple((PREFIX + name, b"x" * 5_000) for name in dead_letters._LASTING)
+    forged = tuple((PREFIX + name, b"x" * 5_000) for name in dead_letters._FACTS_OF_BYTES)
     daemon = DaemonInfo("g" * 2_000, "i" * 2_000, "v" * 2_000)
     record = Record(Position("t" * 249, 1, 1), TIME_MS, b"k" * 30_000, b"v" * 30_000, forged)
     failure = Failure(Stage.SIZE, "c" * 2_000, "E" * 2_000, "m" * 2_000)
