@@ -19,7 +19,7 @@ from uuid import UUID
 import msgspec
 from msgspec import NODEFAULT, inspect
 
-from streamdedup.errors import DecodeError, StreamdedupError
+from streamdedup.errors import DecodeError
 from streamdedup.wire.alerts import (
     Alert,
     AlertDocument,
@@ -50,6 +50,12 @@ _PRIMITIVES: Final[dict[type[Any], str]] = {
     inspect.FloatType: "double",
     inspect.BoolType: "boolean",
 }
+_FIELDS = [field for kind in (Alert, AlertDocument, Match) for field in msgspec.structs.fields(kind)]
+#: A text that alerts always have, although its default is empty: matches of ``serve`` alone lack it.
+_PAIR: Final = "pair"
+#: Texts that JSON leaves out where they are empty; null in Avro.
+_NULL_TEXTS: Final = {field.name for field in _FIELDS if field.default == "" and field.name != _PAIR}
+_TIMES: Final = {field.name for field in _FIELDS if Time in (field.type, *get_args(field.type))}
 
 
 def _avro_type(info: Any) -> Any:
@@ -63,10 +69,8 @@ def _avro_type(info: Any) -> Any:
         case inspect.StructType():
             avro_type = _record(info)
         case inspect.UnionType():  # with None
-            avro_type = [
-                "null",
-                _avro_type(next(kind for kind in info.types if not isinstance(kind, inspect.NoneType))),
-            ]
+            other_type = next(kind for kind in info.types if not isinstance(kind, inspect.NoneType))
+            avro_type = ["null", _avro_type(other_type)]
         case inspect.VarTupleType():
             avro_type = {"type": "array", "items": _avro_type(info.item_type)}
         case inspect.DictType():
@@ -86,15 +90,12 @@ def _field(field: inspect.Field) -> dict[str, Any]:
     type_ = ["null", "string"] if field.name in _NULL_TEXTS else _avro_type(field.type)
     if isinstance(type_, list):
         return {"name": field.name, "type": type_, "default": None}
+    if field.required or field.name == _PAIR:
+        return {"name": field.name, "type": type_}
     default = field.default if field.default_factory is NODEFAULT else field.default_factory()
-    has_default = not (field.required or default == "")  # `pair` is empty in matches of `serve` alone
-    return {"name": field.name, "type": type_} | ({"default": default} if has_default else {})
+    return {"name": field.name, "type": type_, "default": default}
 
 
-_FIELDS = [field for kind in (Alert, AlertDocument, Match) for field in msgspec.structs.fields(kind)]
-#: Texts that JSON leaves out where they are empty; null in Avro.
-_NULL_TEXTS: Final = {field.name for field in _FIELDS if field.default == "" and field.name != "pair"}
-_TIMES: Final = {field.name for field in _FIELDS if Time in (field.type, *get_args(field.type))}
 _ALERT: Final = _record(inspect.type_info(Alert))
 _ALERT["namespace"] = "streamdedup"
 _ALERT["fields"].append({"name": "first_match", "type": "Match"})
@@ -136,12 +137,11 @@ class AvroAlerts(AlertReader):
 
         Raises as ``RegistrySession.register``.
         """
-        schema_id = self.registered_id()
-        if is_new := not schema_id:
-            with RegistrySession(self._registry) as session:
-                schema_id = session.register(self.subject, ALERT_SCHEMA)
-        self._frame = b"\0" + (schema_id or 0).to_bytes(4, "big")
-        return is_new
+        newest_id = self.registered_id()
+        with RegistrySession(self._registry) as session:
+            schema_id = newest_id or session.register(self.subject, ALERT_SCHEMA)
+        self._frame = b"\0" + schema_id.to_bytes(4, "big")
+        return not newest_id
 
     def encode(self, alert: Alert) -> bytes:
         """Encode one message, whose part is set. Raises as ``register``, which it calls if nothing has."""
@@ -161,16 +161,16 @@ class AvroAlerts(AlertReader):
         schema_id, body = split_frame(value, (), "")
         if len(body) > _MAX_VALUE_BYTES:
             raise DecodeError(ErrorCode.INVALID_FIELD, f"no alert: longer than {_MAX_VALUE_BYTES:,} bytes")
-        stream = _Whole(body)
+        written_by, refusal = self._schema_by_id(schema_id)
+        if refusal:
+            raise DecodeError(ErrorCode.INVALID_FIELD, refusal)
+        stream = _CheckedBytes(body)
         try:
-            written_by, refusal = self._schema_by_id(schema_id)
-            if refusal:
-                raise DecodeError(ErrorCode.INVALID_FIELD, refusal)  # noqa: TRY301  a missing schema raises here, too
             fields = self._avro.schemaless_reader(stream, written_by, self._parsed)
             if stream.tell() < len(body):
                 raise ValueError("bytes are left over")  # noqa: TRY301  all mistakes raise the same error
             return alert_json(msgspec.convert(_in_json(fields), Alert))
-        except (StreamdedupError, MemoryError):  # else a rebuild passes over a valid alert
+        except MemoryError:  # no fault of the alert, which a rebuild would leave out
             raise
         except Exception as error:  # noqa: BLE001  of fastavro, for damaged bytes and schemas: of a dozen classes
             # The texts of errors of fastavro quote the value.
@@ -182,12 +182,12 @@ class AvroAlerts(AlertReader):
             session.by_id(1)  # any answer will do
 
     def _fetch_schema(self, schema_id: int | UUID) -> tuple[Any, str]:
-        """Return a schema for fastavro, and why it is refused, else an empty text: so the cache has refusals, too."""
+        """Return a schema for fastavro and "", or None and why it is refused: the cache has refusals, too."""
         with RegistrySession(self._registry) as session:
             registered = session.by_id(schema_id)
         try:
             parsed = self._avro.parse_schema(parsed_json(registered.text))
-            _levels(parsed, dict.fromkeys(_TYPES_WITH_BYTES, 1))
+            _checked_levels(parsed, dict.fromkeys(_TYPES_WITH_BYTES, 1))
         except MemoryError:
             raise
         except Exception as error:  # noqa: BLE001  of fastavro: of a dozen classes
@@ -195,7 +195,7 @@ class AvroAlerts(AlertReader):
         return parsed, ""
 
 
-class _Whole(BytesIO):
+class _CheckedBytes(BytesIO):
     """Bytes that raise ``EOFError`` behind their end.
 
     fastavro 1.13.1 skips numbers and texts in fields that no alert has without a look at the end, so that an array of
@@ -209,7 +209,7 @@ class _Whole(BytesIO):
         return data
 
 
-def _levels(node: Any, known: dict[str, int]) -> int:
+def _checked_levels(node: Any, known: dict[str, int]) -> int:
     """Return the number of nested types in a schema that fastavro has parsed; ``known`` has that of each named type.
 
     Raises ``ValueError`` or ``KeyError`` for a schema whose values fastavro might read without an end: a type without
@@ -225,7 +225,7 @@ def _levels(node: Any, known: dict[str, int]) -> int:
     else:
         parts = [part for key in ("items", "values") if (part := node.get(key)) is not None]
         parts += [] if node["type"] in ("array", "map", "enum", "fixed") else [node["type"]]
-    levels = 1 + max((_levels(part, known) for part in parts), default=0)
+    levels = 1 + max((_checked_levels(part, known) for part in parts), default=0)
     has_bytes = parts or isinstance(node, list) or node["type"] == "enum" or node.get("size", 0) > 0
     if levels > MAX_DEPTH or not has_bytes:
         raise ValueError("a type nests too deeply, or has no bytes")
