@@ -439,11 +439,11 @@ def test_the_walk_reads_what_a_whole_decoder_reads(seed):
     whole = fastavro.schemaless_reader(BytesIO(value), parsed, None)
     paths = {tuple(rng.choices(made.NAMES, k=rng.randrange(1, 4))): None for _ in range(5)}
     leaves = [path for path in paths if not any(path[:end] in paths for end in range(1, len(path)))]
-    walk = Walk({path: number for number, path in enumerate(leaves)})
+    walk = Walk(leaves)
     walk.add_types(schema)
     contents = [(None, None)] * len(leaves)
     try:
-        end = as_step(walk.step(schema))(value, 0, 0, contents)
+        end = as_step(walk.step_of(schema))(value, 0, 0, contents)
     except DecodeError:
         assert "items without bytes" in traceback.format_exc()
         return
@@ -453,7 +453,7 @@ def test_the_walk_reads_what_a_whole_decoder_reads(seed):
     assert end == len(value)
     for cut in {0, len(value) // 2, len(value) - 1} - {-1}:
         try:
-            end = as_step(walk.step(schema))(value[:cut], 0, 0, [None] * len(leaves))
+            end = as_step(walk.step_of(schema))(value[:cut], 0, 0, [None] * len(leaves))
         except (IndexError, ValueError, DecodeError):
             continue
         assert end >= cut

@@ -27,6 +27,7 @@ from streamdedup.wire.schema_registry import RegisteredSchema, parsed_json
 #: Largest number of bytes of a decimal that becomes part of a document: 308 digits.
 MAX_DECIMAL_BYTES: Final = 128
 
+_ABSENT: Final = (None, None)  # content and type of a leaf that a value does not have
 # Readers of logical types of Avro 1.12 that fastavro 1.13.1 lacks.
 _NEWER_READERS: Final[Mapping[str, Callable[..., Any]]] = {
     "fixed-uuid": lambda content, *_: UUID(bytes=content),
@@ -45,10 +46,10 @@ _WHOLE = "streamdedup_value"
 def compile_schema(registered: RegisteredSchema, wanted: WantedFields) -> CompiledSchema:
     """Return a reader for a schema's values; raise ``DecodeError`` for a schema that cannot be read safely."""
     names, walk, root = _walk(registered, wanted)
-    step = as_step(walk.step(root))
+    step = as_step(walk.step_of(root))
 
     def fields(value: bytes) -> Any:
-        leaves: list[Any] = [(None, None)] * len(names)
+        leaves: list[Any] = [_ABSENT] * len(names)
         try:
             end = step(value, 0, 0, leaves)  # from position 0 on, at nesting level 0
             contents = [None if content is None else _converted(content, type_, wanted) for content, type_ in leaves]
@@ -63,7 +64,7 @@ def compile_schema(registered: RegisteredSchema, wanted: WantedFields) -> Compil
 
 
 def _walk(registered: RegisteredSchema, wanted: WantedFields) -> tuple[list[str], Walk, Any]:
-    """Return the field name of each leaf, a walk that knows all types, and the root for its ``step``.
+    """Return the field name of each leaf, a walk that knows all types, and the root for its ``step_of``.
 
     The name ``payload.body`` in the settings means a field that is called so literally, or the field ``body`` of the
     record or map in the field ``payload`` (``WantedFields.paths``).
@@ -71,12 +72,12 @@ def _walk(registered: RegisteredSchema, wanted: WantedFields) -> tuple[list[str]
     # A name with dots has two paths, thus two leaves, and the first path with a content counts. The paths are reversed
     # because ``fields`` builds a dict, in which the last content of a name wins.
     paths = [(path, name) for name, paths in wanted.paths.items() for path in reversed(paths)]
-    walk = Walk({path: number for number, (path, _) in enumerate(paths)})
+    walk = Walk([path for path, _ in paths])
     try:
         *references, root = (parsed_json(text) for text in (*registered.references.values(), registered.text))
         for node in (*references, root):
             walk.add_types(node)
-        walk.type_of(root)  # raises
+        walk.type_of(root)  # raises for a root that is no type
     except (ValueError, TypeError, KeyError) as error:
         raise unusable(f"{type(error).__name__}: {error}") from None
     return [name for _, name in paths], walk, root
@@ -89,6 +90,7 @@ def _damaged(reason: str) -> DecodeError:
 def _converted(content: Any, type_: Type, wanted: WantedFields) -> Any:
     """Return the content of a leaf as a document field has it."""
     if type_.kind == "string" and len(content) <= wanted.max_text_bytes:
+        # A string may have a logical type, too.
         content = content.decode()  # a longer text stays bytes, which ``from_mapping`` refuses as too large
     if type_.kind == "enum":
         symbol = type_.node["symbols"][content]
@@ -106,7 +108,7 @@ def _converted(content: Any, type_: Type, wanted: WantedFields) -> Any:
         converted = convert(content, type_.node, None)  # no reader schema
     except (ValueError, TypeError, KeyError, ArithmeticError):
         return content
-    if isinstance(converted, datetime | date | time):
+    if isinstance(converted, date | time):  # a datetime is a date
         return converted.isoformat().replace("+00:00", "Z")
     return str(converted) if isinstance(converted, UUID | Decimal) else content
 
@@ -116,7 +118,7 @@ def compile_writer(registered: RegisteredSchema, wanted: WantedFields) -> Write:
     parsed = _parsed(registered)
     time_name = wanted.names.get("published_at", "")
     names, walk, root = _walk(registered, wanted)
-    walk.step(root)  # fills ``walk.definitions``; the step itself is not used
+    walk.step_of(root)  # fills ``walk.definitions``; the step itself is not used
     nodes = [node for number, nodes in walk.definitions.items() if names[number] == time_name for node in nodes]
     has_time = any(str(node.get("logicalType")).startswith("timestamp-") for node in nodes)
 

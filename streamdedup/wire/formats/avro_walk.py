@@ -1,6 +1,6 @@
 """Reads the leaves at some paths of Avro values and steps over all else; ``avro`` uses ``Walk``.
 
-A leaf is a part of a value that becomes the content of a document field. ``Walk.step`` turns a schema into a tree of
+A leaf is a part of a value that becomes the content of a document field. ``Walk.step_of`` turns a schema into a tree of
 steps. A step gets the position of its part of the value and returns the position behind it: of a record with a number
 and a text, the first step skips the number, the second reads the leaf. Behind the last leaf a step goes to the end.
 A position may pass the end of a damaged value: the next read raises ``IndexError``, or ``avro`` compares. fastavro
@@ -19,11 +19,13 @@ from streamdedup.wire.formats.fields import Path
 #: every call.
 MAX_DEPTH: Final = 50
 
-#: Gets the value, the position of its part, the nesting level, and a list. Returns the position behind its part. The
-#: step of a leaf sets its content and type in the list, at the number of the leaf.
+#: (value, position of the part, nesting level, leaves) -> position behind the part. The step of a leaf sets
+#: ``leaves[number]`` to its content and type.
 Step = Callable[[bytes, int, int, list[Any]], int]
 
-_NAMED: Final = ("record", "error", "enum", "fixed")
+_NAMED_KINDS: Final = ("record", "error", "enum", "fixed")
+#: Errors that a broken type raises, because schemas are not validated.
+_BROKEN: Final = (KeyError, TypeError, ValueError, AttributeError, ArithmeticError)
 _VARINT_BITS: Final = 64
 _SIZES: Final = {"null": 0, "boolean": 1, "float": 4, "double": 8}
 #: Contents for leaves of types that no document field has, so that ``WantedFields.from_mapping`` refuses them.
@@ -37,225 +39,6 @@ class Type(NamedTuple):
     node: Any
     namespace: str
     name: str = ""
-
-
-class Walk:
-    """Makes the steps of a schema. Call ``add_types`` for all parts of the schema, then ``step`` for its root.
-
-    ``definitions`` has the types of each leaf, as in the schema, by the number of the leaf; ``step`` adds to them.
-    """
-
-    def __init__(self, leaf_numbers: Mapping[Path, int]) -> None:
-        self._leaves = leaf_numbers
-        self._named: dict[str, Type] = {}
-        self._steps: dict[tuple[str, Path | None, bool] | None, Step | int] = {}
-        self.definitions: dict[int, list[Any]] = {}
-
-    def add_types(self, node: Any, namespace: str = "") -> None:
-        """Make the named types of a schema known, so that names can refer to them; ``namespace`` is that around it."""
-        if isinstance(node, dict):
-            if node.get("type") in _NAMED and isinstance(node.get("name"), str):
-                type_ = _named(node, namespace)
-                namespace = type_.namespace
-                self._named.setdefault(type_.name, type_)
-            node = [node.get(key) for key in ("type", "items", "values", "fields")]
-        for inner in node if isinstance(node, list) else ():
-            self.add_types(inner, namespace)
-
-    def type_of(self, node: Any, namespace: str = "") -> Type:
-        """Return the type of a schema; raise ``KeyError`` or ``ValueError`` for a broken schema."""
-        while not isinstance(node, list):
-            kind = node["type"] if isinstance(node, dict) else node
-            if kind in _NAMED and kind is not node:
-                return _named(node, namespace)
-            if kind in ("array", "map", "int", "long", "bytes", "string", *_SIZES):
-                return Type(kind, {} if kind is node else node, namespace)
-            if isinstance(node, str):
-                # As in Java, beyond the specification: a bare name may also be that of a type without a namespace.
-                return self._named.get(f"{namespace}.{node}" if "." not in node else node) or self._named[node]
-            if not isinstance(kind, str | list | dict):
-                raise TypeError("a type is neither a name nor an object")
-            node = kind
-        return Type("union", node, namespace)
-
-    def step(self, node: Any, namespace: str = "", path: Path | None = (), *, is_last: bool = True) -> Step | int:
-        """Return the step of a type; or the size in bytes, if it has no leaf and all its values have the same size.
-
-        ``namespace`` is that around the type; ``path`` leads from the whole value to it, None in a part that is
-        skipped; ``is_last``: no leaf follows behind the type. A broken type becomes a step that raises the error.
-        """
-        key = None
-        try:
-            type_ = self.type_of(node, namespace)
-            key = (type_.name, path, is_last) if type_.name else None
-            if key in self._steps:  # a named type may occur any number of times
-                return self._steps[key]
-            if key is not None:  # it may contain itself: a placeholder, which looks the step up when it is called
-                self._steps[key] = lambda *arguments: as_step(self._steps[key])(*arguments)  # noqa: PLW0108  set below
-            step = self._new_step(type_, path, is_last=is_last)
-        except (KeyError, TypeError, ValueError, AttributeError, ArithmeticError) as error:
-            step = _refusal(f"{type(error).__name__}: {error}")
-        if key is not None:
-            self._steps[key] = step
-        return step
-
-    def _new_step(self, type_: Type, path: Path | None, *, is_last: bool) -> Step | int:
-        kind, node, namespace, _ = type_
-        if kind == "union":
-            return _union([as_step(self.step(branch, namespace, path, is_last=is_last)) for branch in node])
-        if path is not None and path in self._leaves:
-            self.definitions.setdefault(self._leaves[path], []).append(node)
-            skip = as_step(self._new_step(type_, None, is_last=is_last))
-            return _leaf(type_, self._leaves[path], skip)
-        if kind in ("record", "error", "array", "map"):
-            depth = 0 if path is None else len(path)
-            inner = {leaf[depth]: leaf[: depth + 1] for leaf in self._leaves if leaf[:depth] == path}
-            return self._outer_step(type_, inner, is_last=is_last)
-        if kind == "fixed":
-            return min(max(int(node["size"]), 0), sys.maxsize)
-        return _SIZES.get(kind, _skip_bytes if kind in ("bytes", "string") else _skip_number)
-
-    def _outer_step(self, type_: Type, inner: Mapping[str, Path], *, is_last: bool) -> Step | int:
-        """Return the step of a record, array or map; ``inner`` are the paths of its parts with leaves, by name."""
-        kind, node, namespace, _ = type_
-        if is_last and not inner:
-            return _stop
-        if kind == "array":
-            return _blocks(self.step(node["items"], namespace, None, is_last=False))
-        if kind == "map":
-            skip = self.step(node["values"], namespace, None, is_last=False)
-            if not inner:
-                return _blocks(_sequence([_skip_bytes, skip]))
-            read = {name: self.step(node["values"], namespace, path, is_last=False) for name, path in inner.items()}
-            return _blocks(
-                _entry({name.encode(): as_step(step) for name, step in read.items()}, as_step(skip)), is_read=True
-            )
-        fields = node["fields"]
-        last = max((number for number, field in enumerate(fields) if field["name"] in inner), default=-1)
-        end = last + 1 if is_last else len(fields)
-        steps = [
-            self.step(field["type"], namespace, inner.get(field["name"]), is_last=is_last and number == last)
-            for number, field in enumerate(fields[:end])
-        ]
-        return _sequence(steps if end == len(fields) else [*steps, _stop])
-
-
-def _named(node: Mapping[str, Any], namespace: str) -> Type:
-    name = node["name"]
-    if not isinstance(name, str):
-        raise TypeError("a name is no text")
-    if "." in name:
-        namespace = name.rpartition(".")[0]
-    else:
-        namespace = node.get("namespace", namespace) or ""
-        name = f"{namespace}.{name}" if namespace else name
-    if "\ufffd" in name:  # was half of a surrogate pair: two names could become equal
-        raise ValueError("a name contains half of a surrogate pair, or U+FFFD")
-    return Type(node["type"], node, namespace, name)
-
-
-def as_step(step: Step | int) -> Step:
-    """Return a step; for a size, a step over so many bytes."""
-    return (lambda _value, position, _level, _contents: position + step) if isinstance(step, int) else step
-
-
-def _deeper(level: int) -> int:
-    if level >= MAX_DEPTH:
-        raise DecodeError(ErrorCode.TOO_DEEP, f"the value is nested deeper than {MAX_DEPTH} levels")
-    return level + 1
-
-
-def unusable(reason: str) -> DecodeError:
-    return DecodeError(ErrorCode.UNUSABLE_SCHEMA, f"it is no Avro schema: {reason[:200]}")
-
-
-def _refusal(reason: str) -> Step:
-    def step(_value: bytes, _position: int, _level: int, _contents: list[Any]) -> int:
-        raise unusable(reason)
-
-    return step
-
-
-def _leaf(type_: Type, number: int, skip: Step) -> Step:
-    read, misfit, is_fixed = _READS.get(type_.kind), _MISFITS.get(type_.kind), type_.kind == "fixed"
-
-    def step(value: bytes, position: int, level: int, contents: list[Any]) -> int:
-        if read is None:
-            end = skip(value, position, level, contents)
-            content = value[position:end] if is_fixed else misfit
-        else:
-            content, end = read(value, position)
-        contents[number] = content, type_
-        return end
-
-    return step
-
-
-def _union(branches: Sequence[Step]) -> Step:
-    def step(value: bytes, position: int, level: int, contents: list[Any]) -> int:
-        level = _deeper(level)
-        branch, position = _length(value, position)
-        return branches[branch](value, position, level, contents)
-
-    return step
-
-
-def _sequence(steps: Sequence[Step | int]) -> Step | int:
-    """Return the step of a record; its size has a limit that no value reaches.
-
-    A record of a single step is that step: records in each other would multiply the time for a byte.
-    """
-    sizes = [step for step in steps if isinstance(step, int)]
-    if len(sizes) == len(steps):
-        return min(sum(sizes), sys.maxsize)
-    calls = [as_step(step) for step in steps if step != 0]
-    if len(calls) == 1:
-        return calls[0]
-
-    def record(value: bytes, position: int, level: int, contents: list[Any]) -> int:
-        for call in calls:
-            position = call(value, position, level, contents)
-        return position
-
-    return record
-
-
-def _entry(read: Mapping[bytes, Step], skip: Step) -> Step:
-    """Return the step of an entry of a map: ``read`` by its key, else ``skip``."""
-
-    def step(value: bytes, position: int, level: int, contents: list[Any]) -> int:
-        key, position = _bytes(value, position)
-        return read.get(key, skip)(value, position, level, contents)
-
-    return step
-
-
-def _blocks(item: Step | int, *, is_read: bool = False) -> Step:
-    """Return the step of an array or a map. ``is_read``: items have leaves, so no block is skipped as a whole.
-
-    A block begins with its number of items; if this number is negative, the size of the block in bytes follows.
-    """
-
-    def step(value: bytes, position: int, level: int, contents: list[Any]) -> int:
-        level = _deeper(level)
-        count, position = _number(value, position)
-        while count:
-            if count < 0 and not is_read:
-                size, position = _length(value, position)
-                position += size
-            elif isinstance(item, int):
-                if item == 0:
-                    raise unusable("an array in front of a field that is read has items without bytes")
-                position += count * item
-            else:
-                if count < 0:
-                    _, position = _length(value, position)
-                for _ in range(abs(count)):
-                    position = item(value, position, level, contents)
-            count, position = _number(value, position)
-        return position
-
-    return step
 
 
 # Each of these four returns a content and the position behind it.
@@ -294,18 +77,245 @@ def _boolean(value: bytes, position: int) -> tuple[bool, int]:
 _READS: Final[Mapping[str, Callable[[bytes, int], tuple[Any, int]]]] = {
     "boolean": _boolean,
     **dict.fromkeys(("int", "long"), _number),
-    **{"enum": _length, "bytes": _bytes, "string": _bytes},  # noqa: PIE800  one line
+    "enum": _length,
+    **dict.fromkeys(("bytes", "string"), _bytes),
 }
 
 
-def _skip_number(value: bytes, position: int, _level: int, _contents: list[Any]) -> int:
+def _skip_number(value: bytes, position: int, _level: int, _leaves: list[Any]) -> int:
     return position + 1 if value[position] < 0x80 else _number(value, position)[1]
 
 
-def _skip_bytes(value: bytes, position: int, _level: int, _contents: list[Any]) -> int:
+def _skip_bytes(value: bytes, position: int, _level: int, _leaves: list[Any]) -> int:
     length, position = _length(value, position)
     return position + length
 
 
-def _stop(value: bytes, position: int, _level: int, _contents: list[Any]) -> int:
+def _stop(value: bytes, position: int, _level: int, _leaves: list[Any]) -> int:
     return max(position, len(value))
+
+
+def as_step(step: Step | int) -> Step:
+    """Return a step; for a size, a step over so many bytes."""
+    return (lambda _value, position, _level, _leaves: position + step) if isinstance(step, int) else step
+
+
+def _deeper(level: int) -> int:
+    if level >= MAX_DEPTH:
+        raise DecodeError(ErrorCode.TOO_DEEP, f"the value is nested deeper than {MAX_DEPTH} levels")
+    return level + 1
+
+
+def unusable(reason: str) -> DecodeError:
+    return DecodeError(ErrorCode.UNUSABLE_SCHEMA, f"it is no Avro schema: {reason[:200]}")
+
+
+def _refusal(error: Exception) -> Step:
+    reason = f"{type(error).__name__}: {error}"
+
+    def refuse(_value: bytes, _position: int, _level: int, _leaves: list[Any]) -> int:
+        raise unusable(reason)
+
+    return refuse
+
+
+def _leaf(type_: Type, number: int, skip: Step) -> Step:
+    read, misfit, is_fixed = _READS.get(type_.kind), _MISFITS.get(type_.kind), type_.kind == "fixed"
+
+    def read_leaf(value: bytes, position: int, level: int, leaves: list[Any]) -> int:
+        if read is None:
+            end = skip(value, position, level, leaves)
+            content = value[position:end] if is_fixed else misfit
+        else:
+            content, end = read(value, position)
+        leaves[number] = content, type_
+        return end
+
+    return read_leaf
+
+
+def _union(branches: Sequence[Step]) -> Step:
+    def read_branch(value: bytes, position: int, level: int, leaves: list[Any]) -> int:
+        level = _deeper(level)
+        branch, position = _length(value, position)
+        return branches[branch](value, position, level, leaves)
+
+    return read_branch
+
+
+def _sequence(steps: Sequence[Step | int]) -> Step | int:
+    """Return the step of a record; its size has a limit that no value reaches.
+
+    A record of a single step is that step: records in each other would multiply the time for a byte.
+    """
+    sizes = [step for step in steps if isinstance(step, int)]
+    if len(sizes) == len(steps):
+        return min(sum(sizes), sys.maxsize)
+    calls = [as_step(step) for step in steps if step != 0]
+    if len(calls) == 1:
+        return calls[0]
+
+    def read_record(value: bytes, position: int, level: int, leaves: list[Any]) -> int:
+        for call in calls:
+            position = call(value, position, level, leaves)
+        return position
+
+    return read_record
+
+
+def _entry(read: Mapping[bytes, Step], skip: Step) -> Step:
+    """Return the step of an entry of a map: ``read`` by its key, else ``skip``."""
+
+    def read_entry(value: bytes, position: int, level: int, leaves: list[Any]) -> int:
+        key, position = _bytes(value, position)
+        return read.get(key, skip)(value, position, level, leaves)
+
+    return read_entry
+
+
+def _blocks(item: Step | int, *, is_read: bool = False) -> Step:
+    """Return the step of an array or a map. ``is_read``: items have leaves, so no block is skipped as a whole.
+
+    A block begins with its number of items; if this number is negative, the size of the block in bytes follows.
+    """
+
+    def read_blocks(value: bytes, position: int, level: int, leaves: list[Any]) -> int:
+        level = _deeper(level)
+        count, position = _number(value, position)
+        while count:
+            if count < 0:
+                size, position = _length(value, position)
+            if count < 0 and not is_read:
+                position += size
+            elif isinstance(item, int):
+                if item == 0:
+                    raise unusable("an array in front of a field that is read has items without bytes")
+                position += count * item
+            else:
+                for _ in range(abs(count)):
+                    position = item(value, position, level, leaves)
+            count, position = _number(value, position)
+        return position
+
+    return read_blocks
+
+
+class Walk:
+    """Makes the steps of a schema. Call ``add_types`` for all parts of the schema, then ``step_of`` for its root.
+
+    ``paths`` lead to the leaves. The position of a path is the number of its leaf. ``definitions`` has the types of
+    each leaf, as in the schema, by the number of the leaf; ``step_of`` adds to them.
+    """
+
+    def __init__(self, paths: Sequence[Path]) -> None:
+        self._numbers = {path: number for number, path in enumerate(paths)}
+        self._types_by_name: dict[str, Type] = {}
+        self._steps: dict[tuple[str, Path | None, bool], Step | int] = {}
+        self.definitions: dict[int, list[Any]] = {}
+
+    def add_types(self, node: Any, namespace: str = "") -> None:
+        """Make the named types of a schema known, so that names can refer to them; ``namespace`` is that around it."""
+        if isinstance(node, dict):
+            if node.get("type") in _NAMED_KINDS and isinstance(node.get("name"), str):
+                type_ = _named_type(node, namespace)
+                namespace = type_.namespace
+                self._types_by_name.setdefault(type_.name, type_)
+            node = [node.get(key) for key in ("type", "items", "values", "fields")]
+        for inner in node if isinstance(node, list) else ():
+            self.add_types(inner, namespace)
+
+    def type_of(self, node: Any, namespace: str = "") -> Type:
+        """Return the type of a schema; raise ``KeyError`` or ``ValueError`` for a broken schema."""
+        while not isinstance(node, list):
+            kind = node["type"] if isinstance(node, dict) else node
+            if kind in _NAMED_KINDS and kind is not node:
+                return _named_type(node, namespace)
+            if kind in ("array", "map", "int", "long", "bytes", "string", *_SIZES):
+                return Type(kind, {} if kind is node else node, namespace)
+            if isinstance(node, str):
+                # As in Java, beyond the specification: a bare name may also be that of a type without a namespace.
+                full_name = node if "." in node else f"{namespace}.{node}"
+                return self._types_by_name.get(full_name) or self._types_by_name[node]
+            if not isinstance(kind, str | list | dict):
+                raise TypeError("a type is neither a name nor an object")
+            node = kind
+        return Type("union", node, namespace)
+
+    def step_of(self, node: Any, namespace: str = "", path: Path | None = (), *, is_last: bool = True) -> Step | int:
+        """Return the step of a type; or the size in bytes, if it has no leaf and all its values have the same size.
+
+        ``namespace`` is that around the type; ``path`` leads from the whole value to it, None in a part that is
+        skipped; ``is_last``: no leaf follows behind the type. A broken type becomes a step that raises the error.
+        """
+        try:
+            type_ = self.type_of(node, namespace)
+        except _BROKEN as error:
+            return _refusal(error)
+        key = (type_.name, path, is_last)
+        if key in self._steps:  # a named type may occur any number of times
+            return self._steps[key]
+        if type_.name:  # it may contain itself: a placeholder, which looks the step up when it is called
+            self._steps[key] = lambda *arguments: as_step(self._steps[key])(*arguments)  # noqa: PLW0108  set below
+        try:
+            step = self._new_step(type_, path, is_last=is_last)
+        except _BROKEN as error:
+            step = _refusal(error)
+        if type_.name:
+            self._steps[key] = step
+        return step
+
+    def _new_step(self, type_: Type, path: Path | None, *, is_last: bool) -> Step | int:
+        kind, node, namespace, _ = type_
+        if kind == "union":
+            return _union([as_step(self.step_of(branch, namespace, path, is_last=is_last)) for branch in node])
+        if path is not None and (number := self._numbers.get(path)) is not None:
+            self.definitions.setdefault(number, []).append(node)
+            skip = as_step(self._new_step(type_, None, is_last=is_last))  # for records and so on, which no field takes
+            return _leaf(type_, number, skip)
+        if kind in ("record", "error", "array", "map"):
+            depth = 0 if path is None else len(path)
+            # By the next name on the way to each leaf.
+            inner = {leaf[depth]: leaf[: depth + 1] for leaf in self._numbers if leaf[:depth] == path}
+            return self._outer_step(type_, inner, is_last=is_last)
+        if kind == "fixed":
+            return min(max(int(node["size"]), 0), sys.maxsize)
+        return _SIZES.get(kind, _skip_bytes if kind in ("bytes", "string") else _skip_number)
+
+    def _outer_step(self, type_: Type, inner: Mapping[str, Path], *, is_last: bool) -> Step | int:
+        """Return the step of a record, array or map; ``inner`` are the paths of its parts with leaves, by name."""
+        kind, node, namespace, _ = type_
+        if is_last and not inner:
+            return _stop
+        if kind == "array":
+            return _blocks(self.step_of(node["items"], namespace, None, is_last=False))
+        if kind == "map":
+            skip = self.step_of(node["values"], namespace, None, is_last=False)
+            if not inner:
+                return _blocks(_sequence([_skip_bytes, skip]))
+            read = {
+                name.encode(): as_step(self.step_of(node["values"], namespace, path, is_last=False))
+                for name, path in inner.items()
+            }
+            return _blocks(_entry(read, as_step(skip)), is_read=True)
+        fields = node["fields"]
+        last = max((number for number, field in enumerate(fields) if field["name"] in inner), default=-1)
+        end = last + 1 if is_last else len(fields)  # behind the last leaf nothing is read
+        steps = [
+            self.step_of(field["type"], namespace, inner.get(field["name"]), is_last=is_last and number == last)
+            for number, field in enumerate(fields[:end])
+        ]
+        return _sequence(steps if end == len(fields) else [*steps, _stop])
+
+
+def _named_type(node: Mapping[str, Any], namespace: str) -> Type:
+    name = node["name"]
+    if not isinstance(name, str):
+        raise TypeError("a name is no text")
+    if "." in name:
+        namespace = name.rpartition(".")[0]
+    else:
+        namespace = node.get("namespace", namespace) or ""
+        name = f"{namespace}.{name}" if namespace else name
+    if "\ufffd" in name:  # was half of a surrogate pair: two names could become equal
+        raise ValueError("a name contains half of a surrogate pair, or U+FFFD")
+    return Type(node["type"], node, namespace, name)
