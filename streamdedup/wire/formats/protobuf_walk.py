@@ -14,30 +14,31 @@ import sys
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any, Final
 
-from google.protobuf.descriptor import Descriptor, FieldDescriptor
+from google.protobuf.descriptor import Descriptor
+from google.protobuf.descriptor import FieldDescriptor as Field
 from google.protobuf.timestamp_pb2 import Timestamp
 
 #: Field descriptors from a message to a value.
-FieldPath = Sequence[FieldDescriptor]
+FieldPath = Sequence[Field]
 #: Fields to read, by tag: for a message the ``Tree`` of its fields, for another type None.
 Tree = dict[int, Any]
 
 #: Limit of nested groups, as in other decoders.
 MAX_DEPTH: Final = 100
 _MAX_BITS = 70  # ten groups of seven bits hold a number of 64 bits
-_VARINT, _BYTES, _GROUP, _END = 0, 2, 3, 4
-_SIZES = {1: 8, 5: 4}  # bytes of a value, by wire type
-_Field = FieldDescriptor
-_FLOATS = {_Field.TYPE_DOUBLE: "<d", _Field.TYPE_FLOAT: "<f"}
+# Wire types.
+_VARINT, _FIXED64, _BYTES, _GROUP, _END, _FIXED32 = range(6)
+_SIZES = {_FIXED64: 8, _FIXED32: 4}  # bytes of a value
+_FLOATS = {Field.TYPE_DOUBLE: "<d", Field.TYPE_FLOAT: "<f"}
 _WIRE_TYPES = {
-    **dict.fromkeys((_Field.TYPE_DOUBLE, _Field.TYPE_FIXED64, _Field.TYPE_SFIXED64), 1),
-    **dict.fromkeys((_Field.TYPE_STRING, _Field.TYPE_BYTES, _Field.TYPE_MESSAGE), _BYTES),
-    _Field.TYPE_GROUP: _GROUP,
-    **dict.fromkeys((_Field.TYPE_FLOAT, _Field.TYPE_FIXED32, _Field.TYPE_SFIXED32), 5),
+    **dict.fromkeys((Field.TYPE_DOUBLE, Field.TYPE_FIXED64, Field.TYPE_SFIXED64), _FIXED64),
+    **dict.fromkeys((Field.TYPE_STRING, Field.TYPE_BYTES, Field.TYPE_MESSAGE), _BYTES),
+    Field.TYPE_GROUP: _GROUP,
+    **dict.fromkeys((Field.TYPE_FLOAT, Field.TYPE_FIXED32, Field.TYPE_SFIXED32), _FIXED32),
 }
-_LONG = {_Field.CPPTYPE_INT64, _Field.CPPTYPE_UINT64}
-_UNSIGNED = {_Field.CPPTYPE_UINT32, _Field.CPPTYPE_UINT64}
-_ZIGZAG = {_Field.TYPE_SINT32, _Field.TYPE_SINT64}
+_LONG = {Field.CPPTYPE_INT64, Field.CPPTYPE_UINT64}
+_UNSIGNED = {Field.CPPTYPE_UINT32, Field.CPPTYPE_UINT64}
+_ZIGZAG = {Field.TYPE_SINT32, Field.TYPE_SINT64}
 _TIME = "google.protobuf.Timestamp"
 _WRAPPED = ("String", "Bool", "Int32", "Int64", "UInt32", "UInt64")
 #: Messages of Google that count as one value: a time, and texts, truth values and numbers in a wrapper.
@@ -57,7 +58,7 @@ def tree_of(paths: Iterable[FieldPath]) -> Tree:
     return tree
 
 
-def _tag(field: FieldDescriptor) -> int:
+def _tag(field: Field) -> int:
     number: int = field.number
     return number << 3 | _WIRE_TYPES.get(field.type, _VARINT)
 
@@ -70,6 +71,43 @@ def read_message(value: bytes, position: int, tree: Tree) -> dict[int, Any]:
     contents: dict[int, Any] = {}
     _walk(value, position, len(value), tree, contents)
     return contents
+
+
+def _walk(
+    value: bytes, position: int, end: int, tree: Tree, contents: dict[int, Any], group: int = 0, level: int = 0
+) -> int:
+    """Add the fields from ``position`` to ``end`` to ``contents``; return the position behind them.
+
+    The fields of a group end at its end tag, before ``end``: ``group`` is the field number of the group, 0 outside
+    groups, and ``level`` the depth of open groups. Raises as ``read_message``.
+    """
+    while position < end:
+        tag, start = read_varint(value, position)
+        number, wire_type = tag >> 3, tag & 7
+        inner = tree.get(tag)
+        if wire_type == _VARINT:
+            content, position = read_varint(value, start)
+        elif wire_type == _BYTES:
+            length, start = read_varint(value, start)
+            position = start + length
+        elif wire_type == _GROUP and level < MAX_DEPTH:
+            merged: dict[int, Any] = {} if inner is None else contents.setdefault(tag, {})
+            position = _walk(value, start, end, inner or {}, merged, number, level + 1)
+        elif wire_type == _END and group and number == group:
+            return start
+        else:
+            position = start + _SIZES[wire_type]  # KeyError: an unknown type, a group too deep, or a wrong end
+        if position > end or number == 0:
+            raise IndexError(position)
+        if wire_type == _GROUP or tag not in tree:  # a group has been merged above
+            continue
+        if inner is None:
+            contents[tag] = content if wire_type == _VARINT else value[start:position]
+        else:
+            _walk(value, start, position, inner, contents.setdefault(tag, {}))
+    if group:
+        raise IndexError(position)
+    return position
 
 
 def read_varint(value: bytes, position: int, max_bits: int = _MAX_BITS) -> tuple[int, int]:
@@ -88,44 +126,6 @@ def read_varint(value: bytes, position: int, max_bits: int = _MAX_BITS) -> tuple
     return number, position + 1
 
 
-def _walk(
-    value: bytes, position: int, end: int, tree: Tree, contents: dict[int, Any], group: int = 0, level: int = 0
-) -> int:
-    """Add the fields from ``position`` to ``end`` to ``contents``; return the position behind them.
-
-    The fields of a group end at its end tag, before ``end``: ``group`` is the field number of the group, 0 outside
-    groups, and ``level`` the depth of open groups. ``KeyError``: an unknown wire type, or a group that is too deep or
-    ends wrongly.
-    """
-    while position < end:
-        tag, start = read_varint(value, position)
-        number, wire_type = tag >> 3, tag & 7
-        inner = tree.get(tag)
-        if wire_type == _VARINT:
-            content, position = read_varint(value, start)
-        elif wire_type == _BYTES:
-            length, start = read_varint(value, start)
-            position = start + length
-        elif wire_type == _GROUP and level < MAX_DEPTH:
-            merged: dict[int, Any] = {} if inner is None else contents.setdefault(tag, {})
-            position = _walk(value, start, end, inner or {}, merged, number, level + 1)
-        elif wire_type == _END and number == group > 0:
-            return start
-        else:
-            position = start + _SIZES[wire_type]  # KeyError: an unknown type, a group too deep, or a wrong end
-        if position > end or number == 0:
-            raise IndexError(position)
-        if wire_type == _GROUP or tag not in tree:
-            continue
-        if inner is None:
-            contents[tag] = content if wire_type == _VARINT else value[start:position]
-        else:
-            _walk(value, start, position, inner, contents.setdefault(tag, {}))
-    if group:
-        raise IndexError(position)
-    return position
-
-
 def value_at(contents: Mapping[int, Any], path: FieldPath, *, is_text: bool, max_bytes: int = sys.maxsize) -> Any:
     """Return the value at a path; None where it is absent. A text of more than ``max_bytes`` stays bytes.
 
@@ -140,7 +140,7 @@ def value_at(contents: Mapping[int, Any], path: FieldPath, *, is_text: bool, max
     if field.message_type is not None:
         return _message_value(field.message_type, content, max_bytes)
     value = _scalar(field, content, max_bytes)
-    if not (value or field.has_presence or is_text):
+    if not value and not field.has_presence and not is_text:
         return None
     enum_values: Mapping[int, Any] = {} if field.enum_type is None else field.enum_type.values_by_number
     return enum_values[value].name if value in enum_values else value
@@ -150,11 +150,10 @@ def _message_value(message: Descriptor, contents: Mapping[int, Any], max_bytes: 
     """Return a time as text, or the value in a wrapper; for another message {}, which ``WantedFields`` refuses."""
     if message.full_name not in _AS_VALUES:
         return {}
+    fields = {_tag(field): field for field in message.fields}
     values = {
-        field.name: _scalar(field, contents[tag], max_bytes)
-        if (tag := _tag(field)) in contents
-        else field.default_value
-        for field in message.fields
+        field.name: _scalar(field, contents[tag], max_bytes) if tag in contents else field.default_value
+        for tag, field in fields.items()
     }
     if message.full_name != _TIME:
         return values["value"]
@@ -164,19 +163,19 @@ def _message_value(message: Descriptor, contents: Mapping[int, Any], max_bytes: 
         return values["seconds"]
 
 
-def _scalar(field: FieldDescriptor, content: Any, max_bytes: int) -> Any:
+def _scalar(field: Field, content: Any, max_bytes: int) -> Any:
     if field.type in _FLOATS:
         return struct.unpack(_FLOATS[field.type], content)[0]
-    if field.type == _Field.TYPE_STRING:
+    if field.type == Field.TYPE_STRING:
         return content.decode() if len(content) <= max_bytes else content
-    if field.type == _Field.TYPE_BYTES:
+    if field.type == Field.TYPE_BYTES:
         return content
-    if field.type == _Field.TYPE_BOOL:
+    if field.type == Field.TYPE_BOOL:
         return bool(content)
-    return _number(field, int.from_bytes(content, "little") if isinstance(content, bytes) else content)
+    return _signed(field, int.from_bytes(content, "little") if isinstance(content, bytes) else content)
 
 
-def _number(field: FieldDescriptor, content: int) -> int:
+def _signed(field: Field, content: int) -> int:
     """Return the number of a field from its bits, which are sent without a sign."""
     bits = 64 if field.cpp_type in _LONG else 32
     number = content & (1 << bits) - 1
