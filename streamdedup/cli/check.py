@@ -72,7 +72,7 @@ def _findings(config: Path | None, assignments: list[str] | None) -> Iterator[Fi
             yield Finding.failure("settings", SettingsError(line))
         return
     yield Finding.ok("settings", f"settings are valid: profiles {', '.join(sorted(settings.profiles))}")
-    for hint in settings.hints():
+    for hint in settings.hint_lines():
         yield Finding.warning("settings", hint)
     with connect_backend(settings) as backend:
         check_run = CheckRun(settings, backend)

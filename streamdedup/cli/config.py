@@ -30,7 +30,7 @@ def check(config: ConfigOption = None, assignments: SetOption = None) -> None:
         tell(f"profile {name}: topics {', '.join(profile.topics)}")
         for line in (*describe_banding(profile), *describe_suppression(profile)):
             tell(f"  {line}")
-    for hint in settings.hints():
+    for hint in settings.hint_lines():
         tell(f"hint: {hint}")
 
 

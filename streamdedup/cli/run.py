@@ -96,7 +96,7 @@ def run_daemon(settings: Settings) -> None:
         health = _serve_health(settings, metrics, loop, pulse)
         stack.callback(health.close)
         log.info("started", version=__version__, metrics_port=health.port, **_started_facts(settings))
-        for hint in settings.hints():
+        for hint in settings.hint_lines():
             log.warning("settings_hint", reason=hint)
         warm_up(detector_options(name, profile) for name, profile in settings.profiles.items())
         _await_servers(settings, backend, alert_writer, stop, pulse, loop)

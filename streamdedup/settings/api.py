@@ -1,11 +1,10 @@
 """The section ``[api]``: address and access of the HTTP service. A new key also touches ``cli.serve``."""
 
-from collections.abc import Iterator
 from typing import Annotated, Literal
 
 from pydantic import AfterValidator, BeforeValidator, Field
 
-from streamdedup.settings.base import Section
+from streamdedup.settings.base import Mistakes, Section
 from streamdedup.settings.hosts import is_loopback
 from streamdedup.settings.kinds import LISTED, File, Flag, Host, Kind, Whole, parse_host, parse_list, write_list
 from streamdedup.settings.tls import tls_file_mistakes
@@ -50,8 +49,7 @@ class Api(Section):
     """Which servers of a cluster, or of Sentinels, to read; with `replica` a master is read only if it has no replica.
     A single server is read at `redis.url`, whether master or replica. A replica may lack the newest documents."""
 
-    # The base class calls each ``_check_...``, which yields key and text of each mistake.
-    def _check_access(self) -> Iterator[tuple[str, str]]:
+    def _check_access(self) -> Mistakes:
         if self.tokens_file is None and not self.allow_anonymous and not is_loopback(self.host):
             yield (
                 "tokens_file",
@@ -65,5 +63,5 @@ class Api(Section):
             needed = 'the names or addresses by which clients call the service, such as ["dedup.example"]'
             yield "allowed_hosts", f"is missing; allow_anonymous needs {needed}"
 
-    def _check_tls(self) -> Iterator[tuple[str, str]]:
+    def _check_tls(self) -> Mistakes:
         return tls_file_mistakes(ca=None, cert=self.ssl_cert_file, key=self.ssl_key_file)

@@ -16,6 +16,8 @@ from pydantic.fields import FieldInfo
 from streamdedup.settings.files import read_secret
 from streamdedup.settings.kinds import WORD, Kind, write_text
 
+#: Key and text of each mistake, or of each hint, in a section.
+Mistakes = Iterator[tuple[str, str]]
 #: Suffixes of attributes that hold a time. Their keys have no suffix, because in a file the value has a unit.
 _UNIT_SUFFIXES = ("_ms", "_s")
 
@@ -32,34 +34,38 @@ class Section(BaseModel):
 
     model_config = ConfigDict(alias_generator=key_of, frozen=True, extra="forbid", hide_input_in_errors=True)
 
-    def contradictions(self) -> Iterator[tuple[str, str]]:
-        """Call all methods named ``_check_...``; yield key and text for each contradiction between valid values.
+    def contradictions(self) -> Mistakes:
+        """Yield the mistakes from all methods named ``_check_...``: contradictions between valid values.
 
-        ``validation`` removes the attributes with wrong values. A check that reads one ends with an AttributeError, and
-        the next check is called.
+        A check ends where it reads an attribute that ``validation`` removed because its value is wrong.
         """
-        # The checks of base classes come first. A check that overrides one of a base class would be called twice.
+        # ``vars``: in the order of the file, those of base classes first. No check may override another.
         sections = [model for model in reversed(type(self).__mro__) if issubclass(model, Section)]
         for name in (name for model in sections for name in vars(model) if name.startswith("_check_")):
             try:
                 yield from getattr(self, name)()
-            except AttributeError as error:  # of a removed value; any other AttributeError is a defect
+            except AttributeError as error:  # any other AttributeError is a defect
                 if not isinstance(error.obj, Section) or error.name not in type(error.obj).model_fields:
                     raise
+
+    def hints(self) -> Mistakes:
+        """Yield key and text for each allowed but doubtful value."""
+        return iter(())
 
     def secret(self, key: str) -> str | None:
         """Return a secret, or None. A secret's file is read at each call; raises as ``read_secret``."""
         path: Path | None = getattr(self, f"{key}_file")
-        if path is None:
-            secret: SecretStr | None = getattr(self, key)
-            return None if secret is None else secret.get_secret_value()
-        return read_secret(path)
+        if path is not None:
+            return read_secret(path)
+        secret: SecretStr | None = getattr(self, key)
+        return None if secret is None else secret.get_secret_value()
 
 
 def fields_of(section: type[BaseModel]) -> dict[str, FieldInfo]:
     """Return a section's fields by attribute, its own before inherited ones: the order in docs/settings.md."""
     own = inspect.get_annotations(section)
-    return dict(sorted(section.model_fields.items(), key=lambda item: item[0] not in own))  # False first; stable
+    names = sorted(section.model_fields, key=lambda name: name not in own)  # False first; stable
+    return {name: section.model_fields[name] for name in names}
 
 
 def keys_of(section: type[BaseModel]) -> dict[str, FieldInfo]:
@@ -84,7 +90,7 @@ def kind_of(field: FieldInfo) -> Kind:
 def is_file_path(field: FieldInfo, value: object) -> bool:
     """Return whether a field's value is a file path, and not a word that is allowed instead of one."""
     kind = kind_of(field)
-    return kind.is_path and bool(value) and value not in kind.words
+    return kind.is_path and value not in (None, "", *kind.words)
 
 
 def describe_allowed(field: FieldInfo) -> str:
@@ -92,8 +98,9 @@ def describe_allowed(field: FieldInfo) -> str:
     kind = kind_of(field)
     if kind is WORD:
         # The annotation is a Literal, or ``Literal[...] | None``.
-        choices = [part for part in (field.annotation, *get_args(field.annotation)) if get_origin(part) is Literal]
-        return " or ".join(write_text(word) for word in get_args(choices[0]))
+        parts = (field.annotation, *get_args(field.annotation))
+        words = next(get_args(part) for part in parts if get_origin(part) is Literal)
+        return " or ".join(write_text(word) for word in words)
     return " ".join([kind.noun, *_bounds(field, kind)]) + kind.hint
 
 

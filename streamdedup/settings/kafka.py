@@ -7,12 +7,12 @@ docs/settings_tables.py. A login by tokens or by a password file also has a part
 
 import re
 import uuid
-from collections.abc import Iterator
 from typing import Annotated, Any, Literal
 from urllib.parse import urlsplit
 
 from pydantic import AfterValidator, BeforeValidator, Field
 
+from streamdedup.settings.base import Mistakes
 from streamdedup.settings.hosts import HttpUrl, is_loopback
 from streamdedup.settings.kinds import (
     LISTED,
@@ -209,37 +209,35 @@ class Kafka(TlsSection):
             options["sasl_kerberos_service_name"] = self.sasl_kerberos_service_name
         return options | (self.tls_options("ssl_cafile") if self.uses_tls else {})
 
-    def hints(self) -> Iterator[tuple[str, str]]:
-        """Yield key and text for each allowed but doubtful value; called by ``Settings.hints``."""
+    def hints(self) -> Mistakes:
         parts = urlsplit(self.sasl_token_url or "")
         if parts.scheme == "http" and not is_loopback(parts.hostname or ""):
             yield "sasl_token_url", "sends the client's secret in clear to another machine; use https://"
 
-    # The base class calls each ``_check_...``, which yields key and text of each mistake.
-    def _check_outputs(self) -> Iterator[tuple[str, str]]:
+    def _check_outputs(self) -> Mistakes:
         if self.dead_letter_topic == self.duplicates_topic:
             yield "dead_letter_topic", "is the duplicates_topic too; alerts and dead letters need a topic each"
         elif not _TOPIC.match(self.dead_letter_topic):  # a default, which pydantic does not validate
             yield "dead_letter_topic", "is missing; <duplicates_topic>.dlq has more than 249 characters"
 
-    def _check_instance(self) -> Iterator[tuple[str, str]]:
+    def _check_instance(self) -> Mistakes:
         if self.group_instance_id is not None and self._is_exactly_once and "instance_id" not in self.model_fields_set:
             yield "instance_id", "is missing; without it the partitions of group_instance_id wait after a crash"
 
-    def _check_version(self) -> Iterator[tuple[str, str]]:
+    def _check_version(self) -> Mistakes:
         if self.api_version is not None:
             if self._is_exactly_once and self.api_version < _TRANSACTIONS_SINCE:
                 yield "api_version", 'is below 2.5, which delivery = "exactly-once" needs'
             if self.api_version < _ZSTD_SINCE:
                 yield "api_version", "is below 2.1, which alerts compressed by zstd need"
 
-    def _check_times(self) -> Iterator[tuple[str, str]]:
+    def _check_times(self) -> Mistakes:
         if self.transaction_timeout_s >= self.max_poll_interval_s:
             yield "transaction_timeout", "must be below max_poll_interval, or a batch could outlive the membership"
         if self.session_timeout_s > self.max_poll_interval_s:
             yield "session_timeout", "must not be above max_poll_interval"
 
-    def _check_login(self) -> Iterator[tuple[str, str]]:
+    def _check_login(self) -> Mistakes:
         protocol, mechanism = self.security_protocol, self.sasl_mechanism
         logs_in = protocol.startswith("SASL")
         # A login needs a mechanism, and a mechanism needs a login.
@@ -257,7 +255,7 @@ class Kafka(TlsSection):
         if mechanism == "AWS_MSK_IAM" and protocol == "SASL_PLAINTEXT":
             yield "security_protocol", "is SASL_PLAINTEXT; AWS_MSK_IAM needs SASL_SSL"
 
-    def _check_tokens(self) -> Iterator[tuple[str, str]]:
+    def _check_tokens(self) -> Mistakes:
         if self.security_protocol.startswith("SASL") and self.sasl_mechanism == "OAUTHBEARER":
             if (self.sasl_token_file is None) == (self.sasl_token_url is None):
                 yield "sasl_token_file", "OAUTHBEARER needs either sasl_token_file or sasl_token_url"
@@ -270,11 +268,11 @@ class Kafka(TlsSection):
             if path is not None and not is_file(path):
                 yield name, f"names no file that can be read: {path}"
 
-    def _check_tls(self) -> Iterator[tuple[str, str]]:
+    def _check_tls(self) -> Mistakes:
         unused = None if self.uses_tls else f"security_protocol = {self.security_protocol} does not use TLS"
         return self.tls_mistakes(unused)
 
-    def _check_plaintext(self) -> Iterator[tuple[str, str]]:
+    def _check_plaintext(self) -> Mistakes:
         if self.security_protocol == "SASL_PLAINTEXT" and not self.allow_plaintext:
             hosts = [server.rpartition(":")[0] for server in self.bootstrap_servers]
             if not all(is_loopback(host) for host in hosts):

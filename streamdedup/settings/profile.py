@@ -8,7 +8,6 @@ band keys or the sketch of a text is added to ``fingerprint`` and docs/format.md
 
 import unicodedata
 from collections import Counter
-from collections.abc import Iterator
 from dataclasses import replace
 from functools import cached_property
 from pathlib import Path
@@ -17,7 +16,7 @@ from typing import Final, Literal
 from pydantic import Field
 
 from streamdedup.index.documents import MAX_COUNT
-from streamdedup.settings.base import Section
+from streamdedup.settings.base import Mistakes, Section
 from streamdedup.settings.files import read_utf8
 from streamdedup.settings.kinds import (
     Duration,
@@ -290,7 +289,7 @@ class Profile(Section):
             raise ValueError(f"holds other shingles than those of the profile: {', '.join(wrong)}")
         return stops.hashes
 
-    def hints(self) -> Iterator[tuple[str, str]]:
+    def hints(self) -> Mistakes:
         """Yield key and text of a warning if a document probably has more false candidates than ``max_candidates``."""
         banding = self.banding()
         candidates = false_candidates(banding, self.least_jaccard(self.threshold), unit=self.shingle_unit)
@@ -305,8 +304,7 @@ class Profile(Section):
             )
             yield "max_candidates", text
 
-    # The base class calls each ``_check_...``, which yields key and text of each mistake.
-    def _check_bands(self) -> Iterator[tuple[str, str]]:
+    def _check_bands(self) -> Mistakes:
         if self.bands is not None and self.rows is not None:
             yield from self._explicit_banding_mistakes(Banding(self.bands, self.rows))
         elif self.bands is not None:
@@ -319,7 +317,7 @@ class Profile(Section):
             except ValueError as error:
                 yield "min_recall", f"cannot be reached: {error}"
 
-    def _explicit_banding_mistakes(self, banding: Banding) -> Iterator[tuple[str, str]]:
+    def _explicit_banding_mistakes(self, banding: Banding) -> Mistakes:
         """Yield mistakes of ``bands`` and ``rows``: a missed ``min_recall`` only if it or ``recall_from`` is set."""
         banding_text = f"{banding.bands} bands of {banding.rows} rows"
         is_possible = banding.permutations <= self.permutations
@@ -333,25 +331,25 @@ class Profile(Section):
                 text = f"is {self.min_recall}, but {banding_text} reach {reached:.4f} at recall_from {self.recall_from}"
                 yield "min_recall", text
 
-    def _check_recall_from(self) -> Iterator[tuple[str, str]]:
+    def _check_recall_from(self) -> Mistakes:
         if self.recall_from < self.threshold:
             text = f"is {self.recall_from:g}; it must be at least threshold, which is {self.threshold:g}"
             yield "recall_from", text
 
-    def _check_shingle_counts(self) -> Iterator[tuple[str, str]]:
+    def _check_shingle_counts(self) -> Mistakes:
         # Every document with more shingles than exact_limit counts as one with exact_limit + 1, so a higher
         # min_shingles would suppress all pairs.
         if self.exact_limit is not None and self.min_shingles > self.exact_limit + 1:
             text = f"is {self.min_shingles}; it may be {self.exact_limit + 1} at most, one above exact_limit"
             yield "min_shingles", text
 
-    def _check_repetitions(self) -> Iterator[tuple[str, str]]:
+    def _check_repetitions(self) -> Mistakes:
         for key in ("topics", "text_fields", "only_sources"):
             for name, count in Counter(getattr(self, key, ())).items():  # a wrong value is absent
                 if count > 1:
                     yield key, f"{write_text(name)} is there {count} times, and may be there once"
 
-    def _check_ignored_pairs(self) -> Iterator[tuple[str, str]]:
+    def _check_ignored_pairs(self) -> Mistakes:
         for pair, count in Counter(tuple(sorted(pair)) for pair in self.ignore_sources).items():
             names = write_list(pair)
             if count > 1:
@@ -361,11 +359,11 @@ class Profile(Section):
             if self.only_sources and not set(pair) & set(self.only_sources):
                 yield "ignore_sources", f"{names} has no effect: only_sources lists neither"
 
-    def _check_white_space(self) -> Iterator[tuple[str, str]]:
+    def _check_white_space(self) -> Mistakes:
         if self.shingle_unit == "word" and "keep_white_space" in self.model_fields_set:
             yield "keep_white_space", 'is for shingle_unit = "char" only'
 
-    def _check_stop_lists(self) -> Iterator[tuple[str, str]]:
+    def _check_stop_lists(self) -> Mistakes:
         if self.shingle_unit == "char" and self.stop_words != NO_STOPS:
             yield "stop_words", 'is for shingle_unit = "word" only'
         # ``_stop_shingles`` needs ``_stop_words``, so a mistake in the stop words ends the check.
@@ -380,7 +378,7 @@ class Profile(Section):
                 yield key, f"{path} holds no {noun}"
                 return
 
-    def _check_field_names(self) -> Iterator[tuple[str, str]]:
+    def _check_field_names(self) -> Mistakes:
         keys_by_name = dict.fromkeys(getattr(self, "text_fields", ()), "text_fields")  # a wrong value is absent
         for key in ("id_field", "published_at_field", "source_field", "op_field", "scope_field", "deleted_field"):
             name = getattr(self, key, None)

@@ -1,12 +1,12 @@
 """The section ``[redis]``: the servers that hold the index. ``indexes`` connects to them with it."""
 
 import importlib
-from collections.abc import Iterator
 from typing import Annotated, Any, Literal
 from urllib.parse import parse_qsl, unquote, urlsplit
 
 from pydantic import AfterValidator, Field, SecretStr
 
+from streamdedup.settings.base import Mistakes
 from streamdedup.settings.hosts import is_loopback
 from streamdedup.settings.kafka import ALLOW_PLAINTEXT, SERVERS_ALLOWED, Servers
 from streamdedup.settings.kinds import LISTED, Duration, File, Flag, Kind, OptionalText, Secret, Whole
@@ -90,7 +90,7 @@ def _auth_arguments(username: str, password: str) -> tuple[str, ...]:
     return (password,) if password else ()
 
 
-def _provider_mistakes(name: str) -> Iterator[tuple[str, str]]:
+def _provider_mistakes(name: str) -> Mistakes:
     module, _, function = name.partition(":")
     try:
         is_function = callable(getattr(importlib.import_module(module), function, None))
@@ -210,12 +210,11 @@ class Redis(TlsSection):
     def uses_tls(self) -> bool:
         return urlsplit(self._url).scheme == "rediss" if self.mode == "single" else self.tls
 
-    def hints(self) -> Iterator[tuple[str, str]]:
+    def hints(self) -> Mistakes:
         if self.shards > 1 and self.mode != "cluster":
             yield "shards", f"is {self.shards}, which costs time and helps on a cluster only"
 
-    # The base class calls each ``_check_...``, which yields key and text of each mistake.
-    def _check_servers(self) -> Iterator[tuple[str, str]]:
+    def _check_servers(self) -> Mistakes:
         if self.mode != "single":
             if self.url is not None:
                 yield "url", f'is for mode = "single"; with mode = "{self.mode}" name the servers in nodes'
@@ -229,7 +228,7 @@ class Redis(TlsSection):
         if self.tls:
             yield "tls", "is for nodes; write rediss:// in url"
 
-    def _check_sentinels(self) -> Iterator[tuple[str, str]]:
+    def _check_sentinels(self) -> Mistakes:
         if self.mode == "sentinel":
             if self.sentinel_service is None:
                 yield "sentinel_service", "is missing; needed: the name under which the Sentinels know the master"
@@ -240,7 +239,7 @@ class Redis(TlsSection):
             if getattr(self, name) is not None:
                 yield name, f'is given, but mode = "{self.mode}" asks no Sentinel'
 
-    def _check_login(self) -> Iterator[tuple[str, str]]:
+    def _check_login(self) -> Mistakes:
         parts = urlsplit(self._url)
         url_password = unquote(parts.password or "")
         if unquote(parts.username or "") and self.username is not None:
@@ -256,11 +255,11 @@ class Redis(TlsSection):
         if parts.username and parts.password is None and self.password is None and self.credential_provider is None:
             yield "url", f"has a user and no password; {LONE_USER}"
 
-    def _check_tls(self) -> Iterator[tuple[str, str]]:
+    def _check_tls(self) -> Mistakes:
         advice = "url does not use TLS; write rediss://" if self.mode == "single" else "tls is false"
         return self.tls_mistakes(None if self.uses_tls else advice)
 
-    def _check_plaintext(self) -> Iterator[tuple[str, str]]:
+    def _check_plaintext(self) -> Mistakes:
         if self.uses_tls or self.allow_plaintext:
             return
         parts = urlsplit(self._url)

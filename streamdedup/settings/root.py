@@ -1,8 +1,8 @@
 """All settings together: ``Settings.load`` reads them and reports all mistakes, also contradictions between sections.
 
 ``load`` is called by ``cli.settings_options``, ``presets``, ``library`` (``Index.of_daemons``) and single commands;
-``hints`` by ``cli.check``, ``cli.config`` and ``cli.run``, which also reads ``watchdog_s``. A new section is an
-attribute of ``Settings``, a row of ``schema.SECTIONS`` and, where it has hints, an item of ``Settings.hints``.
+``hint_lines`` by ``cli.check``, ``cli.config`` and ``cli.run``, which also reads ``watchdog_s``. A new section is an
+attribute of ``Settings`` and a row of ``schema.SECTIONS``.
 """
 
 import re
@@ -10,21 +10,20 @@ from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any, Self
 
-from pydantic import Field
-
 from streamdedup.errors import SettingsError
 from streamdedup.settings.api import Api
-from streamdedup.settings.base import Section
+from streamdedup.settings.base import Mistakes, Section
 from streamdedup.settings.kafka import Kafka
 from streamdedup.settings.profile import Profile
 from streamdedup.settings.redis import CONNECT_TIMEOUT_S, Redis
+from streamdedup.settings.schema import SECTIONS
 from streamdedup.settings.schema_registry import SchemaRegistry
 from streamdedup.settings.service import Service
 from streamdedup.settings.sources import read_sources
 from streamdedup.settings.validation import read_sections, report_contradictions, shown
 
 #: Tries of a request by the Redis client before the daemon receives an error: 1 + ``RETRIES`` of
-#: ``index/redis/connection.py``, which settings must not import. A cluster has one time-out for each silent node.
+#: ``index/redis/connection.py``, which settings must not import.
 _STORE_ATTEMPTS = 3
 #: A profile's name: part of keys in Redis, label of metrics.
 _PROFILE_NAME = re.compile(r"[a-z0-9_-]{1,32}")
@@ -35,10 +34,10 @@ class Settings(Section):
 
     kafka: Kafka
     redis: Redis
-    schema_registry: SchemaRegistry = Field(default=SchemaRegistry())
-    service: Service = Field(default=Service())
-    api: Api = Field(default=Api())
-    profiles: dict[str, Profile] = Field(min_length=1)
+    schema_registry: SchemaRegistry = SchemaRegistry()
+    service: Service = Service()
+    api: Api = Api()
+    profiles: dict[str, Profile]
 
     @classmethod
     def load(
@@ -58,8 +57,8 @@ class Settings(Section):
         of the process. Without ``needs_servers`` the sections of servers may be absent or lack keys.
         """
         sources = read_sources(path, overrides, environ, needs_servers=needs_servers)
-        # ``read_sections`` has validated each value by itself, so that no mistake hides another; ``model_construct``
-        # skips validation. Its first argument, None, makes it record the passed sections as set.
+        # Not validated again: ``read_sections`` has validated each value. The first argument, None, records the passed
+        # sections as set.
         settings = cls.model_construct(None, **read_sections(sources))
         report_contradictions(sources, settings)
         if sources.mistakes:
@@ -76,34 +75,30 @@ class Settings(Section):
         store_s = (self.redis.timeout_s + CONNECT_TIMEOUT_S) * _STORE_ATTEMPTS
         return max(60.0, 4 * self.kafka.transaction_timeout_s, 4 * store_s, 4 * self.schema_registry.timeout_s)
 
-    def hints(self) -> Iterator[str]:
-        """Yield a line for each value that is allowed but rarely useful; ``service`` and ``api`` have no hints."""
-        profiles = {f"profiles.{name}": profile for name, profile in self.profiles.items()}
-        sections: dict[str, Kafka | Redis | SchemaRegistry | Profile] = {"kafka": self.kafka, "redis": self.redis}
-        sections |= {"schema_registry": self.schema_registry, **profiles}
+    def hint_lines(self) -> Iterator[str]:
+        """Yield a line for each value that is allowed but rarely useful."""
+        sections: dict[str, Section] = {name: getattr(self, name) for name in SECTIONS}
+        sections |= {f"profiles.{name}": profile for name, profile in self.profiles.items()}
         for name, section in sections.items():
             for key, text in section.hints():
                 yield f"{name}.{key}: {text}"
 
-    # The base class calls each ``_check_...``, which yields key and text of each mistake.
-    def _check_profile_names(self) -> Iterator[tuple[str, str]]:
+    def _check_profile_names(self) -> Mistakes:
         for name in self.profiles:
             if not _PROFILE_NAME.fullmatch(name):
                 yield "profiles", f"{shown(name)} is not a profile's name; allowed: 1 to 32 of a-z, 0-9, _ and -"
 
-    def _check_formats(self) -> Iterator[tuple[str, str]]:
-        if self.kafka.alert_format != "json" and self.schema_registry.url is None:
-            yield "schema_registry.url", f'is missing; kafka.alert_format = "{self.kafka.alert_format}" needs it'
-            return
+    def _check_formats(self) -> Mistakes:
+        formats: dict[str, str | None] = {"kafka.alert_format": self.kafka.alert_format}
         for name, profile in self.profiles.items():
-            formats = {"format": profile.format, "key_format": profile.key_format}
-            needing = [key for key, form in formats.items() if form not in {None, "json", "text"}]
-            if needing and self.schema_registry.url is None:
-                key = needing[0]
-                yield "schema_registry.url", f'is missing; profiles.{name}.{key} = "{formats[key]}" needs it'
+            for key in ("format", "key_format"):
+                formats[f"profiles.{name}.{key}"] = getattr(profile, key, None)  # a wrong value is absent
+        for key, form in formats.items():
+            if form not in {None, "json", "text"} and self.schema_registry.url is None:
+                yield "schema_registry.url", f'is missing; {key} = "{form}" needs it'
                 return
 
-    def _check_topics(self) -> Iterator[tuple[str, str]]:
+    def _check_topics(self) -> Mistakes:
         outputs = {self.kafka.duplicates_topic: "duplicates_topic", self.kafka.dead_letter_topic: "dead_letter_topic"}
         owners: dict[str, str] = {}
         for name, profile in self.profiles.items():

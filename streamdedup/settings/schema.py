@@ -33,16 +33,11 @@ SECTIONS: Mapping[str, type[Section]] = {
 KeyPath = tuple[str, ...]
 
 
-def section_at(path: KeyPath) -> type[Section] | None:
-    """Return the model of the table that has the key at ``path``; None if there is no such table."""
-    if len(path) == 3 and path[0] == "profiles":
-        return Profile
-    return SECTIONS.get(path[0]) if len(path) == 2 else None
-
-
 def field_at(path: KeyPath) -> FieldInfo | None:
-    section = section_at(path)
-    return None if section is None else keys_of(section).get(path[-1])
+    """Return the field of the key at ``path``; None if there is no such key."""
+    if len(path) == 3 and path[0] == "profiles":
+        return keys_of(Profile).get(path[-1])
+    return keys_of(SECTIONS[path[0]]).get(path[-1]) if len(path) == 2 and path[0] in SECTIONS else None
 
 
 def tables(tree: Mapping[str, object]) -> Iterator[tuple[KeyPath, type[Section], object]]:
@@ -56,7 +51,7 @@ def tables(tree: Mapping[str, object]) -> Iterator[tuple[KeyPath, type[Section],
 
 def describe_unknown(path: KeyPath) -> str:
     """Describe an unknown key, with the most similar known key: of its table, or else of any table."""
-    profile = path[1] if len(path) == 3 else "NAME"
+    profile = path[1] if len(path) == 3 else "NAME"  # ``redis.x.threshold`` may mean ``profiles.x.threshold``
     all_paths: list[KeyPath] = [(name,) for name in (*SECTIONS, "profiles")]
     all_paths += [(section, key) for section, model in SECTIONS.items() for key in keys_of(model)]
     all_paths += [("profiles", profile, key) for key in keys_of(Profile)]

@@ -4,17 +4,17 @@
 """
 
 from base64 import b64encode
-from collections.abc import Iterator
 from urllib.parse import urlsplit
 
 from pydantic import Field
 
 from streamdedup.errors import SettingsError
+from streamdedup.settings.base import Mistakes
 from streamdedup.settings.hosts import HttpUrl, is_loopback
 from streamdedup.settings.kinds import Duration, File, OptionalText, Secret
 from streamdedup.settings.tls import TlsSection
 
-#: Ends a mistake about a key that only a registry with an address uses.
+#: Reason why a key is unused.
 _NO_URL = "url is missing"
 
 
@@ -44,25 +44,23 @@ class SchemaRegistry(TlsSection):
             return f"Bearer {password}"
         return f"Basic {b64encode(f'{self.username}:{password}'.encode()).decode()}"
 
-    def hints(self) -> Iterator[tuple[str, str]]:
+    def hints(self) -> Mistakes:
         parts = urlsplit(self.url or "")
         if self.password is not None and parts.scheme == "http" and not is_loopback(parts.hostname or ""):
             yield "url", "sends the password in clear to another machine; use https:// where the registry has it"
 
-    # The base class calls each ``_check_...``, which yields key and text of each mistake.
-    def _check_login(self) -> Iterator[tuple[str, str]]:
+    def _check_login(self) -> Mistakes:
         if self.username is not None and self.password is None:
             yield "password", "is missing; username needs it"
 
-    def _check_url(self) -> Iterator[tuple[str, str]]:
+    def _check_url(self) -> Mistakes:
         if self.url is None:
             for name in ("username", "password"):
                 if getattr(self, name) is not None:
                     yield name, f"is given, but {_NO_URL}"
 
-    def _check_tls(self) -> Iterator[tuple[str, str]]:
+    def _check_tls(self) -> Mistakes:
         if self.url is None:
             return self.tls_mistakes(_NO_URL)
-        return self.tls_mistakes(
-            None if urlsplit(self.url).scheme == "https" else "url does not use TLS; write https://"
-        )
+        uses_tls = urlsplit(self.url).scheme == "https"
+        return self.tls_mistakes(None if uses_tls else "url does not use TLS; write https://")

@@ -5,11 +5,10 @@ reported at the start, and no library asks a terminal for a password. A new key 
 """
 
 import ssl
-from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
-from streamdedup.settings.base import Section
+from streamdedup.settings.base import Mistakes, Section
 from streamdedup.settings.kinds import File, Flag
 
 #: OpenSSL's name for a key that belongs to another certificate.
@@ -43,7 +42,7 @@ class TlsSection(Section):
             context.load_cert_chain(self.ssl_cert_file, self.ssl_key_file, password="")
         return context
 
-    def tls_mistakes(self, reason_unused: str | None) -> Iterator[tuple[str, str]]:
+    def tls_mistakes(self, reason_unused: str | None) -> Mistakes:
         """Yield key and text for each TLS file that is given but unused, missing or wrong, or lacks its companion.
 
         ``reason_unused`` says why the connections do not use TLS; None if they do.
@@ -62,7 +61,7 @@ def is_file(path: Path) -> bool:
         return False
 
 
-def tls_file_mistakes(ca: Path | None, cert: Path | None, key: Path | None) -> Iterator[tuple[str, str]]:
+def tls_file_mistakes(ca: Path | None, cert: Path | None, key: Path | None) -> Mistakes:
     """Yield key and text for each mistake about TLS files; None for a file that is not given."""
     files = {"ssl_ca_file": ca, "ssl_cert_file": cert, "ssl_key_file": key}
     absent = [(name, path) for name, path in files.items() if path is not None and not is_file(path)]
@@ -76,7 +75,7 @@ def tls_file_mistakes(ca: Path | None, cert: Path | None, key: Path | None) -> I
         yield from _unusable_files(ca, cert, key)
 
 
-def _unusable_files(ca: Path | None, cert: Path | None, key: Path | None) -> Iterator[tuple[str, str]]:
+def _unusable_files(ca: Path | None, cert: Path | None, key: Path | None) -> Mistakes:
     """Yield key and text for each TLS file with wrong content; the key is checked if the other files are usable."""
     are_usable = True
     for name, path in (("ssl_ca_file", ca), ("ssl_cert_file", cert)):

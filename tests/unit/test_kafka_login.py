@@ -92,7 +92,9 @@ def test_contradictory_settings_are_refused(keys, reason):
 
 
 def test_a_secret_in_clear_to_another_machine_is_pointed_out():
-    hints = ["\n".join(oauth(sasl_token_url=url).hints()) for url in ("http://a/t", "https://a/t", "http://[::1]/t")]
+    hints = [
+        "\n".join(oauth(sasl_token_url=url).hint_lines()) for url in ("http://a/t", "https://a/t", "http://[::1]/t")
+    ]
     assert ["in clear" in hint for hint in hints] == [True, False, False]
 
 

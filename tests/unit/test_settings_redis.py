@@ -135,22 +135,22 @@ def test_a_url_in_the_place_of_a_node_does_not_give_its_password_away():
 
 def test_bands_with_more_candidates_than_are_compared_are_hinted_at():
     low = {"profiles.a.shingle_unit": "char", "profiles.a.threshold": 0.5, "profiles.a.recall_from": 0.5}
-    (hint,) = load(low).hints()
+    (hint,) = load(low).hint_lines()
     assert hint.startswith("profiles.a.max_candidates: is 500, but 35 x 3 (bands x rows) give a document some 1,4")
     assert "candidates below similarity 0.5 in" in hint
-    (lower,) = load(low | {"profiles.a.threshold": 0.1}).hints()
+    (lower,) = load(low | {"profiles.a.threshold": 0.1}).hint_lines()
     assert "candidates below similarity 0.1 in" in lower
     counts = [int(re.search(r"some ([\d,]+) candidates", text)[1].replace(",", "")) for text in (hint, lower)]
     assert counts[1] < 0.9 * counts[0]  # those between 0.1 and 0.5 are right candidates of the lower threshold
     wider = {"profiles.a.permutations": 288, "profiles.a.bands": 72, "profiles.a.rows": 4}
     for cure in (wider, {"profiles.a.max_candidates": "none"}, {"profiles.a.shingle_unit": "word"}):
-        assert list(load(low | cure).hints()) == [], cure
+        assert list(load(low | cure).hint_lines()) == [], cure
 
 
 def test_shards_without_a_cluster_are_allowed_and_hinted_at():
-    (hint,) = load({"redis.shards": 4}).hints()
+    (hint,) = load({"redis.shards": 4}).hint_lines()
     assert hint == "redis.shards: is 4, which costs time and helps on a cluster only"
-    assert list(load(CLUSTER | {"redis.shards": 4}).hints()) == []
+    assert list(load(CLUSTER | {"redis.shards": 4}).hint_lines()) == []
 
 
 def test_the_check_prints_hints_and_succeeds(tmp_path):

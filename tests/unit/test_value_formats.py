@@ -1230,7 +1230,9 @@ def test_contradictory_settings_are_refused_without_a_secret(keys, reason):
 
 
 def test_a_password_in_clear_to_another_machine_is_pointed_out():
-    hints = [list(settings_with(url, password="p").hints()) for url in ("http://a", "https://a", "http://localhost")]
+    hints = [
+        list(settings_with(url, password="p").hint_lines()) for url in ("http://a", "https://a", "http://localhost")
+    ]
     assert [["in clear" in hint for hint in each] for each in hints] == [[True], [], []]
 
 
