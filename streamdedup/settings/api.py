@@ -38,9 +38,9 @@ class Api(Section):
     """Allow requests without a token on any address, although everybody who reaches it can look up texts. Needs
     `allowed_hosts`."""
     allowed_hosts: Hosts = Field(default=(), max_length=256)
-    """Without `tokens_file`: the names by which clients call the service, which the `Host` header of a request may have
-    at any port. Always allowed are `localhost`, `127.0.0.1`, `[::1]` and `host`, and any IP address where other
-    machines can reach `host`."""
+    """Without `tokens_file`: the names by which clients call the service, as in the `Host` header of a request, with
+    any port. Always allowed are `localhost`, `127.0.0.1`, `[::1]` and `host`, and any IP address where other machines
+    can reach `host`."""
     ssl_cert_file: File = None
     """Certificate (PEM) of the service; without it HTTP is not encrypted."""
     ssl_key_file: File = None
@@ -51,10 +51,8 @@ class Api(Section):
 
     def _check_access(self) -> Mistakes:
         if self.tokens_file is None and not self.allow_anonymous and not is_loopback(self.host):
-            yield (
-                "tokens_file",
-                f"is missing; other machines can reach {self.host} (or allow_anonymous = true, with allowed_hosts)",
-            )
+            cure = "or allow_anonymous = true, with allowed_hosts"
+            yield "tokens_file", f"is missing; other machines can reach {self.host} ({cure})"
         if self.tokens_file is not None and self.allow_anonymous:
             yield "allow_anonymous", "is true, but tokens_file is given"
         if self.tokens_file is not None and self.allowed_hosts:

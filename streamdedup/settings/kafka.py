@@ -16,6 +16,7 @@ from streamdedup.settings.base import Mistakes
 from streamdedup.settings.hosts import HttpUrl, is_loopback
 from streamdedup.settings.kinds import (
     LISTED,
+    NOT_EMPTY,
     Duration,
     File,
     Flag,
@@ -36,14 +37,25 @@ _TOPIC = re.compile(r"\A(?!\.{1,2}\Z)[A-Za-z0-9._-]{1,249}\Z")
 _SERVER = re.compile(r"([A-Za-z0-9._-]+|\[[0-9A-Fa-f:.]+\]):([0-9]{1,5})")
 #: Accepted servers, for messages and documentation.
 SERVERS_ALLOWED = 'servers as "host:port"'
-#: Accepted names of topics, for messages and documentation.
-TOPIC_ALLOWED = "a topic's name: letters, digits, dot, underscore and hyphen, at most 249 of them"
 #: Oldest Kafka that fences a transaction by the consumer group's generation (KIP-447).
 _TRANSACTIONS_SINCE = (2, 5)
 #: Oldest Kafka that knows zstd (KIP-110).
 _ZSTD_SINCE = (2, 1)
 #: Advice for networks that are known to be safe.
 ALLOW_PLAINTEXT = "set allow_plaintext = true if the network is safe"
+#: Keys of a login with user and password.
+_PASSWORD_KEYS = ("sasl_username", "sasl_password")
+#: Keys of the client at a token endpoint.
+_CLIENT_KEYS = ("sasl_client_id", "sasl_client_secret")
+#: Keys that only a login with tokens from an endpoint uses.
+_ENDPOINT_KEYS = (*_CLIENT_KEYS, "sasl_token_scope", "sasl_token_ca_file")
+#: Keys of a login with tokens, from a file or from an endpoint.
+_TOKEN_KEYS = ("sasl_token_file", "sasl_token_url", *_ENDPOINT_KEYS)
+#: Keys that a mechanism uses; ``_PASSWORD_KEYS`` for the others, and before one is chosen.
+_KEYS_BY_MECHANISM: dict[str, tuple[str, ...]] = {"OAUTHBEARER": _TOKEN_KEYS, "AWS_MSK_IAM": (), "GSSAPI": ()}
+#: Texts of mistakes about a login; ``{}`` becomes the protocol.
+_MISSING = "is missing; security_protocol = {} needs it"
+_UNUSED = "is given, but security_protocol = {} does not log in"
 
 
 def _valid_server(server: str) -> str:
@@ -59,14 +71,18 @@ def _upper(value: object) -> object:
     return value.upper() if isinstance(value, str) else value
 
 
-Topic = Annotated[str, Field(pattern=_TOPIC), Kind(TOPIC_ALLOWED)]
+Topic = Annotated[
+    str,
+    Field(pattern=_TOPIC),
+    Kind("a topic's name: letters, digits, dot, underscore and hyphen, at most 249 of them"),
+]
 Servers = Annotated[
     tuple[Annotated[str, AfterValidator(_valid_server)], ...],
     BeforeValidator(parse_list),
     Kind(f"{SERVERS_ALLOWED}, {LISTED}", write_list),
 ]
-#: A comma separates names in an environment variable, so no name has one. ``streamdedup.dlq.`` begins the names of the
-#: headers that dead letters have anyway.
+#: A comma separates names in an environment variable, so no name has one. Dead letters have the headers
+#: ``streamdedup.dlq.*`` anyway.
 HeaderNames = Annotated[
     tuple[Annotated[str, Field(pattern=re.compile(r"^(?!streamdedup\.dlq\.)[^,\x00-\x1f]{1,256}\Z"))], ...],
     BeforeValidator(parse_list),
@@ -75,23 +91,10 @@ HeaderNames = Annotated[
 #: Part of a transactional.id or of a member's id.
 _INSTANCE = r"^[A-Za-z0-9._-]{1,64}$"
 _INSTANCE_KIND = Kind("1 to 64 letters, digits, dots, underscores and hyphens")
-#: Keys of a login with user and password.
-_PASSWORD = ("sasl_username", "sasl_password")
-#: Keys of the client at a token endpoint.
-_CLIENT = ("sasl_client_id", "sasl_client_secret")
-#: Keys that only a login with tokens from an endpoint uses.
-_ENDPOINT = (*_CLIENT, "sasl_token_scope", "sasl_token_ca_file")
-#: Keys of a login with tokens, from a file or from an endpoint.
-_TOKENS = ("sasl_token_file", "sasl_token_url", *_ENDPOINT)
-#: Keys of the login by mechanism; ``_PASSWORD`` for all other mechanisms, and without one.
-_LOGINS: dict[str, tuple[str, ...]] = {"OAUTHBEARER": _TOKENS, "AWS_MSK_IAM": (), "GSSAPI": ()}
-#: Texts of mistakes about a login; ``{}`` becomes the protocol.
-_MISSING = "is missing; security_protocol = {} needs it"
-_UNUSED = "is given, but security_protocol = {} does not log in"
 
 
 class Kafka(TlsSection):
-    """Connection, topics and delivery; durations are in seconds here, and have units in the file."""
+    """Connection, topics and delivery."""
 
     bootstrap_servers: Servers = Field(min_length=1)
     """Brokers for the first connection; one reachable broker is enough."""
@@ -175,7 +178,7 @@ class Kafka(TlsSection):
     """Scope of the tokens."""
     sasl_token_ca_file: File = None
     """Certificates (PEM) for `sasl_token_url`."""
-    sasl_kerberos_service_name: Annotated[str, Field(min_length=1), Kind("a text that is not empty")] = "kafka"
+    sasl_kerberos_service_name: Annotated[str, Field(min_length=1), NOT_EMPTY] = "kafka"
     """Service name for `GSSAPI`."""
     allow_plaintext: Flag = False
     """Allow `SASL_PLAINTEXT` to other machines, although the network between can read the password."""
@@ -199,7 +202,10 @@ class Kafka(TlsSection):
         return self.security_protocol.endswith("SSL")
 
     def security(self) -> dict[str, Any]:
-        """Return the options of the Kafka client for TLS and login, with ``sasl_password`` in clear."""
+        """Return the options of the Kafka client for TLS and login, with ``sasl_password`` in clear.
+
+        The logins by tokens and by a password file are in ``cli.assembly.kafka_login``.
+        """
         options: dict[str, Any] = {"security_protocol": self.security_protocol}
         if self.sasl_mechanism is not None:
             options["sasl_mechanism"] = self.sasl_mechanism
@@ -242,14 +248,15 @@ class Kafka(TlsSection):
         logs_in = protocol.startswith("SASL")
         # A login needs a mechanism, and a mechanism needs a login.
         if logs_in != (mechanism is not None):
-            yield "sasl_mechanism", _MISSING.format(protocol) if logs_in else _UNUSED.format(protocol)
-        used = _LOGINS.get(mechanism or "", _PASSWORD) if logs_in else ()
-        no_use = f"is given, but sasl_mechanism = {mechanism} does not use it" if logs_in else _UNUSED.format(protocol)
-        for name in (*_PASSWORD, *_TOKENS):
+            yield "sasl_mechanism", (_MISSING if logs_in else _UNUSED).format(protocol)
+        used = _KEYS_BY_MECHANISM.get(mechanism or "", _PASSWORD_KEYS) if logs_in else ()
+        reason = f"is given, but sasl_mechanism = {mechanism} does not use it" if logs_in else _UNUSED.format(protocol)
+        for name in (*_PASSWORD_KEYS, *_TOKEN_KEYS):
             if getattr(self, name) is not None and name not in used:
-                yield name, no_use
+                yield name, reason
         # A token endpoint needs a client, a token file does not.
-        for name in _PASSWORD if self.sasl_token_url is None else (*_PASSWORD, *_CLIENT):
+        needed = _PASSWORD_KEYS if self.sasl_token_url is None else (*_PASSWORD_KEYS, *_CLIENT_KEYS)
+        for name in needed:
             if name in used and getattr(self, name) is None:
                 yield name, _MISSING.format(protocol)
         if mechanism == "AWS_MSK_IAM" and protocol == "SASL_PLAINTEXT":
@@ -260,7 +267,7 @@ class Kafka(TlsSection):
             if (self.sasl_token_file is None) == (self.sasl_token_url is None):
                 yield "sasl_token_file", "OAUTHBEARER needs either sasl_token_file or sasl_token_url"
             elif self.sasl_token_url is None:
-                for name in _ENDPOINT:
+                for name in _ENDPOINT_KEYS:
                     if getattr(self, name) is not None:
                         yield name, "is given, but sasl_token_file does not use it; it is for sasl_token_url"
         for name in ("sasl_token_file", "sasl_token_ca_file"):

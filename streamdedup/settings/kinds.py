@@ -5,8 +5,8 @@ calls the reader; ``base`` and ``describe`` take the ``Kind`` from the field's m
 
 A value is typed (from TOML) or text (from the environment or the command line). Readers (``parse_...``) accept both,
 never guess (no number without its unit, no truth value for a number), and raise ``ValueError`` for anything else,
-without repeating the value. Readers of optional keys accept None, which code may pass. In a settings file the None of
-``OptionalNumber`` and ``Limit`` is written as ``"none"``; the None of other kinds is an absent key.
+without repeating the value. Readers of optional keys accept None, which programs may pass. In a settings file the None
+of ``OptionalNumber`` and ``Limit`` is written as ``"none"``; the None of other kinds is an absent key.
 
 Two types of pydantic 2.14 guess, so no key has them: ``ByteSize`` reads "1,5MiB" and ``True`` as 1 byte, "32.120kB" as
 32,119 bytes; ``AwareDatetime`` reads "20260501" as seconds (August 1970), and not "20260501T060000Z".
@@ -41,7 +41,7 @@ _EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 _MILLISECOND = timedelta(milliseconds=1)
 #: A number and its unit, white space between them allowed. ASCII digits only, few enough for a float to be finite.
 _QUANTITY = re.compile(r"([0-9]{1,18}(?:\.[0-9]{1,9})?)\s*([A-Za-z]+)")
-#: A whole number as text, and the bound of all whole numbers, which have as many digits.
+#: A whole number as text, of at most 20 digits; the bound of whole numbers of any form.
 _WHOLE = re.compile(r"[+-]?[0-9]{1,20}")
 _WHOLE_BOUND = 10**20
 #: A host name of at most 254 characters, also with underscores, as in names of containers.
@@ -112,7 +112,7 @@ def format_size(size_bytes: int) -> str:
 
 def parse_whole(value: object) -> int:
     """Read a whole number of at most 20 digits; ``true`` and ``1.0`` are refused."""
-    # Python writes no number of more than 4,300 digits; a hexadecimal number of TOML may have them.
+    # The bound: a hexadecimal number of TOML may have more digits than Python writes, 4,300.
     if isinstance(value, int) and not isinstance(value, bool) and abs(value) < _WHOLE_BOUND:
         return value
     if isinstance(value, str) and _WHOLE.fullmatch(value.strip()):
@@ -239,7 +239,7 @@ Size = Annotated[
     Kind("a size", lambda value: write_text(format_size(value)), ', such as "512KiB", "1MiB" or a number of bytes'),
 ]
 Whole = Annotated[int, BeforeValidator(parse_whole), Kind("a whole number", str)]
-#: A whole number, or None for an absent key. Its reader, the same as that of ``Limit``, also accepts ``"none"``.
+#: A whole number, or None, which is written as an absent key, unlike that of ``Limit``; ``"none"`` is read, too.
 OptionalWhole = Annotated[int | None, BeforeValidator(parse_unless_none(parse_whole)), Kind("a whole number", str)]
 Number = Annotated[float, BeforeValidator(parse_number), Kind("a number", repr)]
 #: A finite number, or None for a rule that is off.
@@ -273,10 +273,11 @@ Host = Annotated[
     AfterValidator(parse_host),
     Kind("a host name or address without a port", hint=', such as "127.0.0.1", "::1" or "0.0.0.0"'),
 ]
+NOT_EMPTY = Kind("a text that is not empty")
 #: A text that may be absent but not empty.
-OptionalText = Annotated[str | None, Field(min_length=1), Kind("a text that is not empty")]
+OptionalText = Annotated[str | None, Field(min_length=1), NOT_EMPTY]
 #: One word of a fixed list, declared as a Literal.
 WORD = Kind("one of the words")
 File = Annotated[Path | None, AfterValidator(_possible_path), Kind("the path of a file", is_path=True)]
 #: A text that is never shown.
-Secret = Annotated[SecretStr | None, Field(min_length=1), Kind("a text that is not empty", lambda _value: '"***"')]
+Secret = Annotated[SecretStr | None, Field(min_length=1), NOT_EMPTY]

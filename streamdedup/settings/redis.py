@@ -1,6 +1,7 @@
 """The section ``[redis]``: the servers that hold the index. ``indexes`` connects to them with it."""
 
 import importlib
+from collections.abc import Iterator
 from typing import Annotated, Any, Literal
 from urllib.parse import parse_qsl, unquote, urlsplit
 
@@ -35,11 +36,11 @@ def _valid_url(url: SecretStr) -> SecretStr:
 def url_mistake(url: str, tls_options: frozenset[str] = frozenset()) -> str | None:
     """Return the mistake in a URL of Redis, without any part of the URL; None for an accepted URL.
 
-    The Redis client reads options from the query of a URL. Beside ``db`` a URL with TLS may have those of
-    ``tls_options``; of a settings file they are keys of the section.
+    The Redis client reads options from the query of a URL: ``db``, and with TLS also ``tls_options``, which in a
+    settings file are keys of [redis].
     """
     try:
-        mistake = _mistake_in_parts(url, tls_options)
+        mistake = next(_mistakes_in_parts(url, tls_options), None)
     except ValueError:  # of ``urlsplit`` or ``idna``, whose text may repeat a part of a password
         mistake = "its host or port is not valid"
     if mistake is None or "@" not in url:
@@ -47,8 +48,8 @@ def url_mistake(url: str, tls_options: frozenset[str] = frozenset()) -> str | No
     return f"{mistake}; in user and password, write % / ? # as %25 %2F %3F %23"
 
 
-def _mistake_in_parts(url: str, tls_options: frozenset[str]) -> str | None:
-    """Return the mistake in a URL, or None; ``ValueError`` for a host or a port that cannot exist."""
+def _mistakes_in_parts(url: str, tls_options: frozenset[str]) -> Iterator[str]:
+    """Yield the mistakes in a URL; ``ValueError`` for a host or a port that cannot exist."""
     parts = urlsplit(url)
     query = parse_qsl(parts.query, keep_blank_values=True)
     is_socket = parts.scheme == "unix"
@@ -56,29 +57,30 @@ def _mistake_in_parts(url: str, tls_options: frozenset[str]) -> str | None:
     databases = [value for option, value in query if option == "db"]
     options = {"db", *tls_options} if parts.scheme == "rediss" else {"db"}
     advice = "" if tls_options else "; other options are keys of [redis]"
-    checks = {
-        "it does not begin with redis://, rediss:// or unix://": url.startswith(_BEGINNINGS),
-        "it has a part behind #": not parts.fragment,
-        f"it has an option behind ? other than {', '.join(sorted(options))}{advice}": options.issuperset(dict(query)),
-        "its socket is no absolute path": not is_socket or (parts.path.startswith("/") and not parts.hostname),
-        "its host is missing": is_socket or (parts.hostname or "").encode("idna"),
-        "its host or port is not valid": parts.port != 0,
-        "its database is not a number": all(map(_is_number, [database or "0", *databases])),
-    }
-    return next((mistake for mistake, is_right in checks.items() if not is_right), None)
-
-
-def _is_number(text: str) -> bool:
-    return text.isascii() and text.isdigit()
+    port = parts.port
+    has_host = is_socket or (parts.hostname or "").encode("idna")
+    if not url.startswith(_BEGINNINGS):
+        yield "it does not begin with redis://, rediss:// or unix://"
+    if parts.fragment:
+        yield "it has a part behind #"
+    if not options.issuperset(dict(query)):
+        yield f"it has an option behind ? other than {', '.join(sorted(options))}{advice}"
+    if is_socket and (parts.hostname or not parts.path.startswith("/")):
+        yield "its socket is no absolute path"
+    if not has_host:
+        yield "its host is missing"
+    if port == 0:
+        yield "its host or port is not valid"
+    if not all(text.isascii() and text.isdigit() for text in (database or "0", *databases)):
+        yield "its database is not a number"
 
 
 def redact_url(url: str) -> str:
-    """Return an accepted URL with ``***`` in place of its password, or of a user without one."""
+    """Return an accepted URL with ``***`` in place of its password, or of a user without one, which may be one."""
     parts = urlsplit(url)
     _, at_sign, address = parts.netloc.rpartition("@")
     if not at_sign:
         return url
-    # `redis-cli -u redis://PASSWORD@HOST` logs in with the password: what looks like a user may be one.
     user = f"{parts.username or ''}:" if parts.password is not None else ""
     return parts._replace(netloc=f"{user}***@{address}").geturl()
 
@@ -102,7 +104,7 @@ def _provider_mistakes(name: str) -> Mistakes:
 
 
 #: A URL of Redis; never shown, because it may hold a password.
-Url = Annotated[SecretStr | None, AfterValidator(_valid_url), Kind(URL_ALLOWED, lambda _url: '"***"')]
+Url = Annotated[SecretStr | None, AfterValidator(_valid_url), Kind(URL_ALLOWED)]
 KeyPrefix = Annotated[
     str,
     Field(pattern=r"^[A-Za-z0-9_.-]{1,32}$"),
@@ -111,7 +113,7 @@ KeyPrefix = Annotated[
 
 
 class Redis(TlsSection):
-    """Connection and key space; durations are in seconds here, and have units in the file."""
+    """Connection and key space."""
 
     mode: Literal["single", "sentinel", "cluster"] = "single"
     """Form of the deployment: `single` is one server at `url`; `sentinel` is a master that the Sentinels at `nodes`
@@ -178,10 +180,9 @@ class Redis(TlsSection):
     @property
     def url_without_login(self) -> str:
         """The URL of a single server without user and password; empty in other modes."""
-        # Not by `geturl`, which drops the // of a URL without a host, as that of a Unix socket is. `urlsplit` leaves
-        # tabs and ends of lines out.
-        url = self._url.translate(dict.fromkeys(map(ord, "\t\r\n")))
+        url = self._url.translate(dict.fromkeys(map(ord, "\t\r\n")))  # as ``urlsplit`` does
         login, at_sign, _ = urlsplit(url).netloc.rpartition("@")
+        # Not by ``geturl``, which drops the // of a URL without a host, as that of a Unix socket is.
         return url.replace(login + at_sign, "", 1) if at_sign else url
 
     def login(self) -> tuple[str, ...]:
@@ -197,6 +198,7 @@ class Redis(TlsSection):
         return _auth_arguments(self.sentinel_username or "", self.secret("sentinel_password") or "")
 
     def tls_arguments(self) -> dict[str, Any]:
+        """Return the TLS arguments of redis-py; none without TLS."""
         if not self.uses_tls:
             return {}
         # For a single server the scheme of the URL selects TLS.
@@ -241,18 +243,18 @@ class Redis(TlsSection):
 
     def _check_login(self) -> Mistakes:
         parts = urlsplit(self._url)
-        url_password = unquote(parts.password or "")
-        if unquote(parts.username or "") and self.username is not None:
+        url_user, url_password = parts.username or "", parts.password or ""
+        if url_user and self.username is not None:
             yield "username", "is given twice, here and in url"
         if url_password and self.password is not None:
             yield "password", "is given twice, here and in url"
-        if self.credential_provider is not None and (self.username or self.password or parts.username or url_password):
+        if self.credential_provider is not None and (self.username or self.password or url_user or url_password):
             yield "credential_provider", "is given, and so is username or password; give one of them"
         if self.credential_provider is not None:
             yield from _provider_mistakes(self.credential_provider)
         if self.username is not None and self.password is None and not url_password:
             yield "password", "is missing; username needs it"
-        if parts.username and parts.password is None and self.password is None and self.credential_provider is None:
+        if url_user and parts.password is None and self.password is None and self.credential_provider is None:
             yield "url", f"has a user and no password; {LONE_USER}"
 
     def _check_tls(self) -> Mistakes:
@@ -264,9 +266,9 @@ class Redis(TlsSection):
             return
         parts = urlsplit(self._url)
         if self.mode == "single":
-            login = self.password or self.credential_provider or parts.password is not None
+            has_login = bool(self.password or self.credential_provider or parts.password is not None)
             # A Unix socket is on this machine.
-            if login and parts.scheme == "redis" and not is_loopback(parts.hostname or ""):
+            if has_login and parts.scheme == "redis" and not is_loopback(parts.hostname or ""):
                 yield "url", f"sends a login in clear to another machine; use rediss://, or {ALLOW_PLAINTEXT}"
         elif (self.password or self.sentinel_password or self.credential_provider) and not all(
             is_loopback(host) for host, _ in self.addresses

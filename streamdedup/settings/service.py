@@ -22,8 +22,8 @@ class Service(Section):
     """Lowest level to log. The clients of Kafka and Redis are never logged below `warning`, because their logs
     contain passwords."""
     dead_letter_limit: Limit = Field(default=500, ge=1, lt=1000)
-    """The daemon halts and keeps its partitions when more of the last 1,000 records of a topic would become dead
-    letters than this; with `"none"` it never halts."""
+    """The daemon halts and keeps its partitions when more than this many of the last 1,000 records of a topic would
+    become dead letters; with `"none"` it never halts."""
     on_index_lost: Literal["fail", "continue", "rebuild"] = "rebuild"
     """Reaction to an index that lacks committed documents, because it was lost or restored from an older state: `fail`
     stops with advice, `rebuild` first rebuilds it from the topics, `continue` keeps the rest and misses the pairs with

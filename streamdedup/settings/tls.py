@@ -38,15 +38,12 @@ class TlsSection(Section):
         context = ssl.create_default_context(cafile=self.ssl_ca_file)
         context.check_hostname = self.ssl_check_hostname
         if self.ssl_cert_file is not None:
-            # An empty password keeps OpenSSL from asking for one.
+            # The empty password keeps OpenSSL from asking for one.
             context.load_cert_chain(self.ssl_cert_file, self.ssl_key_file, password="")
         return context
 
     def tls_mistakes(self, reason_unused: str | None) -> Mistakes:
-        """Yield key and text for each TLS file that is given but unused, missing or wrong, or lacks its companion.
-
-        ``reason_unused`` says why the connections do not use TLS; None if they do.
-        """
+        """Yield the mistakes about TLS files; ``reason_unused``: why connections do not use TLS, None if they do."""
         for name in ("ssl_ca_file", "ssl_cert_file", "ssl_key_file"):
             if reason_unused is not None and getattr(self, name) is not None:
                 yield name, f"is given, but {reason_unused}"
@@ -54,7 +51,7 @@ class TlsSection(Section):
 
 
 def is_file(path: Path) -> bool:
-    """Tell whether a path names a file; False where the path cannot be one."""
+    """Return whether a path names a file; False where the path cannot be one."""
     try:
         return path.is_file()
     except OSError:  # a name that is too long, a folder without permission
@@ -101,8 +98,7 @@ def _certificate_mistake(path: Path) -> str | None:
 
 def _key_mistake(cert: Path, key: Path) -> str | None:
     try:
-        # An empty password keeps OpenSSL from asking for one.
-        ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT).load_cert_chain(cert, key, password="")
+        ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT).load_cert_chain(cert, key, password="")  # as in ``tls_context``
     except OSError as error:
         if getattr(error, "reason", None) == _MISMATCH:
             return "is not the key of ssl_cert_file"
