@@ -107,9 +107,10 @@ def compile_writer(registered: RegisteredSchema, wanted: WantedFields) -> Write:
     """Return a writer of the first message that has a text field, or the id of a key; else of the first message."""
     texts = [wanted.names[attribute] for attribute in wanted.texts or ("id",)]
     messages = list(_compiled(registered).message_types_by_name.values())[:_ONE_BYTE_MESSAGES]
-    written = next((number for number, message in enumerate(messages) if any(_paths(message, texts))), 0)
+    number = next((number for number, message in enumerate(messages) if any(_paths(message, texts))), 0)
+    message_class = GetMessageClass(messages[number])
     # The path to the message in its file: length 1 and the number of the message, as zigzag varints.
-    message_class, message_path = GetMessageClass(messages[written]), bytes([2 * 1, 2 * written])
+    message_path = bytes([2 * 1, 2 * number])
 
     def write(fields: Mapping[str, Any]) -> bytes:
         try:
@@ -117,7 +118,7 @@ def compile_writer(registered: RegisteredSchema, wanted: WantedFields) -> Write:
             return message_path + bytes(message.SerializeToString())
         except (ParseError, EncodeError, AttributeError, ArithmeticError) as error:
             # The text also quotes the value.
-            names = ".".join(_MISFITS.findall(str(error)))
+            names = ".".join(_MISFITS.findall(str(error)))  # the path, part by part
             reason = f"it does not fit the schema: {names or type(error).__name__}"
             raise DecodeError(ErrorCode.SCHEMA_MISMATCH, reason) from None
 
@@ -129,18 +130,11 @@ def _compiled(registered: RegisteredSchema) -> FileDescriptor:
     texts = {**registered.references, _MAIN_FILE: registered.text}
     _check_names(texts)
     try:
-        files = [_descriptor(name, text) for name, text in texts.items()]
+        described = [_descriptor(name, text) for name, text in texts.items()]
     except (ValueError, DamagedError):  # sources of schemas, not descriptors
         files = _run_protoc(texts, [_MAIN_FILE])
     else:
-        included = sorted({name for file in files for name in file.dependency} - texts.keys())  # not references
-        builtin = {file.name for file in _builtin_files().file}
-        if not all(
-            name in builtin or (_INCLUDED_NAME.fullmatch(name) and (_INCLUDED / name).is_file()) for name in included
-        ):
-            raise DecodeError(ErrorCode.UNUSABLE_SCHEMA, "it imports a file that is neither a reference nor known")
-        # A file comes after those that it imports.
-        files = [*(_run_protoc({}, included) if included else []), *files]
+        files = [*_included(described, texts), *described]  # a file comes after those that it imports
     pool = DescriptorPool()
     try:
         for file in files:
@@ -149,6 +143,16 @@ def _compiled(registered: RegisteredSchema) -> FileDescriptor:
         return pool.FindFileByName(_MAIN_FILE)
     except TypeError:
         raise DecodeError(ErrorCode.UNUSABLE_SCHEMA, "its descriptor is incomplete") from None
+
+
+def _included(files: Sequence[FileDescriptorProto], texts: Collection[str]) -> list[FileDescriptorProto]:
+    """Return the files that some files import beside the references in ``texts``."""
+    names = sorted({name for file in files for name in file.dependency} - set(texts))
+    builtin = {file.name for file in _builtin_files().file}
+    for name in names:
+        if name not in builtin and not (_INCLUDED_NAME.fullmatch(name) and (_INCLUDED / name).is_file()):
+            raise DecodeError(ErrorCode.UNUSABLE_SCHEMA, "it imports a file that is neither a reference nor known")
+    return _run_protoc({}, names) if names else []
 
 
 def _drop_json_names(messages: Iterable[DescriptorProto]) -> None:

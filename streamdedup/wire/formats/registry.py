@@ -23,14 +23,21 @@ from streamdedup.wire.schema_registry import RegisteredSchema, Registry, Registr
 #: records that name every id of a registry would fill the memory: a compiled schema takes a multiple of its text.
 MAX_REMEMBERED_BYTES: Final = 8 * 1024 * 1024
 _LEAST_BYTES = 16 * 1024
-#: How long the answer that an id is unknown serves a batch that is read again, in seconds: a rate limit of the registry
-#: below the number of unknown ids in a batch would else interrupt the batch at each attempt.
+#: Seconds for which a repeated batch remembers unknown ids. Otherwise a registry that allows fewer requests than the
+#: batch has unknown ids would interrupt each attempt.
 UNKNOWN_S: Final = 60.0
 #: Headers in which newer serializers send the frame, which is then not in front of the value or the key.
 VALUE_ID_HEADER, KEY_ID_HEADER = "__value_schema_id", "__key_schema_id"
-#: A frame is in front of a value: a first byte, and the bytes of the schema id, a number or a UUID. Frame of the number
-#: 7: ``00 00000007``.
-_NUMBER, _UUID = (0, 4), (1, 16)
+
+
+class _Frame(NamedTuple):
+    """What is in front of a value: a first byte, and the bytes of the schema id. Frame of the number 7: 00 00000007."""
+
+    magic: bytes
+    id_bytes: int
+
+
+_NUMBER, _UUID = _Frame(b"\0", 4), _Frame(b"\1", 16)
 
 
 class CompiledSchema(NamedTuple):
@@ -97,7 +104,7 @@ class RegistryFormat:
         remembered = self._readers.pop(schema_id, None)
         if remembered is None:
             remembered = self._new_reader(schema_id)
-            self._forget(MAX_REMEMBERED_BYTES - remembered.counted_bytes)
+            self._make_room(remembered.counted_bytes)
         self._readers[schema_id] = remembered
         return remembered.read(value)
 
@@ -107,23 +114,18 @@ class RegistryFormat:
         Raises ``DecodeError`` if the registry lacks the id: that is not remembered beyond the batch.
         """
         if (unknown := self._unknown.get(schema_id)) is not None:
-            raise DecodeError(unknown.code, str(unknown))
+            raise DecodeError(unknown.code, str(unknown))  # a new one: a raised error keeps its traceback
         try:
             registered = self._request(schema_id)
             size = len(registered.text) + sum(map(len, registered.references.values()))
             return _Remembered(self._compiled(registered).read, max(size, _LEAST_BYTES))
         except DecodeError as error:
-            code, reason = error.code, f"schema {schema_id}: {error}"
-            if code != ErrorCode.UNUSABLE_SCHEMA:
-                if self._session is not None:
-                    self._unknown[schema_id] = error
-                    self._unknown_until = time.monotonic() + UNKNOWN_S
-                raise
-
-        def refuse(_value: bytes) -> Any:
-            raise DecodeError(code, reason)
-
-        return _Remembered(refuse, _LEAST_BYTES)
+            if error.code == ErrorCode.UNUSABLE_SCHEMA:
+                return _Remembered(_refusal(error.code, f"schema {schema_id}: {error}"), _LEAST_BYTES)
+            if self._session is not None:
+                self._unknown[schema_id] = error
+                self._unknown_until = time.monotonic() + UNKNOWN_S
+            raise
 
     def _request(self, schema_id: int | UUID) -> RegisteredSchema:
         # Outside a batch, a session for this request alone.
@@ -141,16 +143,17 @@ class RegistryFormat:
         names = self._wanted.names
         texts = [names[attribute] for attribute in self._wanted.texts]
         # A schema of deletions has no text field, but one for the operation. A schema of keys needs the id.
-        needed = [*texts, *(names[key] for key in ("op", "deleted") if key in names)] or [names["id"]]
-        if not any(name in compiled.names for name in needed):
+        needed = [*texts, *(names[key] for key in ("op", "deleted") if key in names)]
+        if not any(name in compiled.names for name in needed or [names["id"]]):
             id_name = names["id"] or "for the id without key_field"
             lacking = f"none of the text fields: {', '.join(texts)}" if texts else f"no field {id_name}"
             raise DecodeError(ErrorCode.UNUSABLE_SCHEMA, f"it has {lacking}")
         return compiled
 
-    def _forget(self, max_bytes: int) -> None:
-        """Forget schemas, the longest unused first, until the remembered ones have at most ``max_bytes``."""
-        while self._readers and sum(reader.counted_bytes for reader in self._readers.values()) > max_bytes:
+    def _make_room(self, needed_bytes: int) -> None:
+        """Forget schemas, the longest unused first, until ``needed_bytes`` fit the limit or none is left."""
+        limit = MAX_REMEMBERED_BYTES - needed_bytes
+        while self._readers and sum(reader.counted_bytes for reader in self._readers.values()) > limit:
             del self._readers[next(iter(self._readers))]
 
     def missing_fields(self, subject: str) -> list[str] | None:
@@ -173,9 +176,15 @@ class RegistryFormat:
             return None
         self._compiled(registered)  # raises if the daemon could not read the values
         write = self._compilers[registered.kind].compile_writer(registered, self._wanted)
-        magic, id_bytes = _NUMBER
-        frame = bytes([magic]) + registered.schema_id.to_bytes(id_bytes, "big")
+        frame = _NUMBER.magic + registered.schema_id.to_bytes(_NUMBER.id_bytes, "big")
         return lambda fields: frame + write(fields)
+
+
+def _refusal(code: str, reason: str) -> Callable[[bytes], Any]:
+    def refuse(_value: bytes) -> Any:
+        raise DecodeError(code, reason)
+
+    return refuse
 
 
 def nested(fields: Mapping[str, Any]) -> Any:
@@ -216,10 +225,10 @@ def split_frame(value: bytes, headers: Headers, id_header: str) -> tuple[int | U
 
 
 def _split_id(framed: bytes, id_header: str) -> tuple[int | UUID, bytes]:
-    for magic, length in (_NUMBER, _UUID):
-        if framed[:1] == bytes([magic]) and len(framed) > length:
-            content = framed[1 : 1 + length]
-            return (UUID(bytes=content) if magic else int.from_bytes(content, "big")), framed[1 + length :]
-    raise DecodeError(
-        ErrorCode.NOT_FRAMED, f"no schema id is in front of the value or in the record header {id_header}"
-    )
+    for frame in (_NUMBER, _UUID):
+        if framed[:1] == frame.magic and len(framed) > frame.id_bytes:
+            end = 1 + frame.id_bytes
+            content = framed[1:end]
+            return (UUID(bytes=content) if frame is _UUID else int.from_bytes(content, "big")), framed[end:]
+    reason = f"no schema id is in front of the value or in the record header {id_header}"
+    raise DecodeError(ErrorCode.NOT_FRAMED, reason)
