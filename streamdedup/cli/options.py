@@ -25,7 +25,7 @@ from streamdedup.corpora import FORMAT_TITLES, Columns, CorpusReader, Entry, For
 from streamdedup.counts import counted
 from streamdedup.errors import CorpusError
 from streamdedup.settings import Profile
-from streamdedup.settings.presets import default_profile, named_profile
+from streamdedup.settings.presets import default_profile_name, named_profile
 from streamdedup.settings.profile_kinds import ENGLISH, NO_STOPS
 
 T = TypeVar("T")
@@ -68,7 +68,7 @@ class CorpusOptions:
     @cached_property
     def profile_name(self) -> str:
         """The name of the profile, which may not exist."""
-        return self.profile or default_profile(self.config)
+        return self.profile or default_profile_name(self.config)
 
     def inputs(self, profile: Profile) -> tuple[str | Path | None, ...]:
         """Return all files that the command reads, which its output must not replace; None for an absent option."""

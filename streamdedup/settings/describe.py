@@ -15,12 +15,11 @@ from streamdedup.settings.profile import Profile
 from streamdedup.settings.redis import Redis
 from streamdedup.settings.root import Settings
 from streamdedup.settings.schema import SECTIONS
-from streamdedup.similarity.lsh import Banding
 
 #: Similarities at which ``describe_banding`` shows the chance of a pair, beside ``recall_from``.
 _CURVE = (0.5, 0.6, 0.7, 0.8)
 #: Replacement of a secret in shown settings.
-HIDDEN = '"***"'
+_HIDDEN = '"***"'
 
 
 def show(settings: Settings) -> str:
@@ -34,18 +33,17 @@ def show(settings: Settings) -> str:
 
 def describe_banding(profile: Profile) -> Iterator[str]:
     """Yield a profile's banding, the chances of pairs by their similarity, and the containment rule, a line each."""
-    banding: Banding = profile.banding()
+    banding = profile.banding()
     origin = "chosen" if profile.bands is None else "given"
     bands, rows = counted(banding.bands, "band"), counted(banding.rows, "row")
     yield f"banding ({origin}): {bands} x {rows}, {banding.permutations} of {profile.permutations} permutations"
     yield f"steepest near (1/{banding.bands})^(1/{banding.rows}) = {banding.steepest_similarity:.3f}"
     curve = sorted({*_CURVE, profile.recall_from})
     yield f"found: {', '.join(f'{profile.recall(similarity):.4f} at {similarity:g}' for similarity in curve)}"
-    rule = profile.containment_rule()
-    contained = (
-        "" if rule is None else f", or contained from {rule.threshold:g} of {rule.min_shingles} shingles or more"
-    )
-    yield f"alerted: pairs from similarity {profile.threshold:g} on{contained}"
+    alerted = f"alerted: pairs from similarity {profile.threshold:g} on"
+    if (rule := profile.containment_rule()) is not None:
+        alerted += f", or contained from {rule.threshold:g} of {rule.min_shingles} shingles or more"
+    yield alerted
 
 
 def describe_suppression(profile: Profile) -> Iterator[str]:
@@ -57,7 +55,10 @@ def describe_suppression(profile: Profile) -> Iterator[str]:
 
 
 def profile_lines(profile: Profile, always: Sequence[str] = ()) -> Iterator[str]:
-    """Yield a TOML line for each profile key that differs from its default, or whose attribute is in ``always``."""
+    """Yield a TOML line for each profile key that is required, has a computed default or differs from its default.
+
+    ``always``: attributes whose keys have a line in any case.
+    """
     for name, field in fields_of(Profile).items():
         value = getattr(profile, name)
         if name in always or value != field.default:
@@ -69,13 +70,13 @@ def _lines(section: BaseModel) -> Iterator[str]:
     reasons = _reasons_for_comments(section)
     for name, field in fields_of(type(section)).items():
         key, value = key_of(name), getattr(section, name)
-        if value in {None, ()} and value == field.default:  # an absent key; another None is the word "none"
+        if value == field.default and value in {None, ()}:  # an absent key; another None is the word "none"
             continue
         if name not in section.model_fields_set and name in reasons:
             yield f"# {key}: {reasons[name]}"
         elif is_secret(field) and getattr(section, f"{key}_file") is None:
             yield f"{key} = {_shown_secret(section, key)}"
-        elif not is_secret(field):
+        elif not is_secret(field):  # of a secret in a file, the key of the file is shown
             yield f"{key} = {kind_of(field).write(_with_absolute_path(field, value))}"
 
 
@@ -88,7 +89,7 @@ def _with_absolute_path(field: FieldInfo, value: Any) -> Any:
 
 def _shown_secret(section: BaseModel, key: str) -> str:
     """Return the URL of Redis without its password, and nothing of other secrets."""
-    return write_text(section.shown_url) if isinstance(section, Redis) and key == "url" else HIDDEN
+    return write_text(section.shown_url) if isinstance(section, Redis) and key == "url" else _HIDDEN
 
 
 def _reasons_for_comments(section: BaseModel) -> dict[str, str]:

@@ -1,7 +1,7 @@
 """Example profiles for kinds of texts, printed by ``streamdedup config example`` and listed in ``docs/tuning.md``.
 
-Called by ``cli.config``; ``presets`` takes ``news`` as a preset, so its values must be numbers: the quotes of a TOML
-text would be taken as a part of the text. A new example is an entry in ``EXAMPLES`` and a row with the same text in
+Called by ``cli.config``. ``presets`` takes ``news``, whose TOML values must therefore be numbers: quotes would become
+part of a text. A new example is an entry in ``EXAMPLES`` and a row with the same text in
 docs/tuning.md; tests/unit/test_cli_config.py compares the two.
 """
 
@@ -12,8 +12,8 @@ from typing import Final, NamedTuple
 class ExampleProfile(NamedTuple):
     """An example for ``texts``; ``toml_values`` has by key the value as TOML text.
 
-    ``measured`` is the number of pairs that ``scan`` finds in open data sets by this example, instead of by the
-    defaults (shingles of 3 words, threshold and containment 0.8).
+    ``measured``: pairs that ``scan`` finds in open data sets with this example, and with the defaults (shingles of 3
+    words, threshold and containment 0.8).
     """
 
     texts: str

@@ -6,7 +6,7 @@ from pathlib import Path
 
 from streamdedup.errors import SettingsError
 
-#: Reads a pipe once in a process, because it then is empty, and some commands load the settings twice.
+#: A pipe is empty after it was read, and some commands load the settings twice.
 _read_once = functools.cache(Path.read_bytes)
 
 
@@ -17,8 +17,9 @@ def read_utf8(path: Path, *, must_be_regular: bool = True) -> str:
     """
     try:
         is_regular = stat.S_ISREG(path.stat().st_mode)
-        read = Path.read_bytes if is_regular else _read_once
-        text = read(path).decode("utf-8") if is_regular or not must_be_regular else None
+        if is_regular or not must_be_regular:
+            read = Path.read_bytes if is_regular else _read_once
+            return read(path).decode("utf-8").removeprefix("\ufeff")
     except OSError as error:
         raise ValueError(f"cannot be read: {error.strerror}") from None
     except UnicodeDecodeError as error:
@@ -26,9 +27,7 @@ def read_utf8(path: Path, *, must_be_regular: bool = True) -> str:
         raise ValueError("is UTF-16, not UTF-8" if is_utf16 else f"is not UTF-8 at byte {error.start}") from None
     except ValueError:  # a NUL character or a lone surrogate in the path
         raise ValueError("is not a path") from None
-    if text is None:
-        raise ValueError("is no regular file")
-    return text.removeprefix("\ufeff")
+    raise ValueError("is no regular file")
 
 
 def read_secret(path: Path) -> str:

@@ -21,7 +21,7 @@ _PRESETS: Final[Mapping[str, Mapping[str, object]]] = {
 }
 
 
-def default_profile(config: Path | None) -> str:
+def default_profile_name(config: Path | None) -> str:
     """Return the profile's name for a command without ``--profile``: the only one of the file, else ``articles``."""
     profiles = {} if config is None else _unvalidated_profiles(config)
     return next(iter(profiles)) if len(profiles) == 1 else "articles"
@@ -41,7 +41,7 @@ def named_profile(config: Path | None, name: str, overrides: Mapping[str, Any]) 
     if name not in _PRESETS:
         raise SettingsError(f"--profile {name}: without --config it is one of {', '.join(_PRESETS)}")
     preset = {f"profiles.{name}.{key}": value for key, value in _PRESETS[name].items()}
-    # The topic is a placeholder, which the section that ``tune`` prints shows.
+    # The topic is a placeholder; the section that ``tune`` prints shows it.
     topics = {f"profiles.{name}.topics": "scan"}
     # Environment variables are for a daemon, so they do not change a preset.
     return Settings.load(None, topics | preset | changes, environ={}, needs_servers=False).profiles[name]

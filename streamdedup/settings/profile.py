@@ -63,11 +63,9 @@ DEFAULT_RECALL_FROM: Final = 0.8
 
 
 class Profile(Section):
-    """Some topics, the form of their records, and the rules of comparison; each profile has an index of its own.
+    """Some topics, the form of their records, and the rules of comparison; each profile has an index of its own."""
 
-    The key of an attribute lacks the suffix of its unit: ``retention_s`` is the key ``retention``.
-    """
-
+    # Records.
     topics: Topics
     """Input topics of this profile."""
     format: FormatName = "json"
@@ -98,6 +96,7 @@ class Profile(Section):
     within one scope only. A document without it takes `default_scope`, or becomes a dead letter."""
     default_scope: OptionalText = None
     """Scope of documents that have none in `scope_field`."""
+    # Text.
     shingle_unit: Literal["word", "char"] = "word"
     """Unit of a shingle; `char` suits short texts."""
     shingle_size: Whole = default_by_unit("shingle_size", ge=1, le=64)
@@ -120,6 +119,7 @@ class Profile(Section):
     """Shingles to leave out because too many documents share them: a file written by `streamdedup stop-shingles`."""
     keep_white_space: Flag = True
     """For the unit `char`: keep the space between words as part of the text."""
+    # Comparison.
     similarity: MeasureName = "set"
     """Measure of similarity: Jaccard similarity of sets of shingles, or of bags, which count repetitions."""
     short_texts: Literal["whole", "skip"] = "whole"
@@ -141,6 +141,7 @@ class Profile(Section):
     often: [recall](tuning.md#recall)."""
     min_recall: Number = Field(default=0.99, gt=0.0, le=1.0)
     """Lowest share of the pairs exactly at `recall_from` that must be found; decides bands and rows."""
+    # Suppressed pairs, and labels.
     min_shingles: Whole = Field(default=0, ge=0)
     """Suppress pairs in which a document has fewer distinct shingles (of bags: all), stop shingles not counted; 1
     suppresses pairs of texts that have nothing but stop shingles."""
@@ -153,6 +154,7 @@ class Profile(Section):
     label_bytes: Whole = Field(default=80, ge=0, le=160)
     """Longest label (UTF-8): the first words of a document, which the index keeps with its source and publication time,
     so that people recognise the document in alerts. 0 stores and shows none."""
+    # Index.
     permutations: Whole = Field(default=128, ge=1, le=1024)
     """Values in a signature."""
     bands: OptionalWhole = Field(default=None, ge=1, json_schema_extra={"default": "chosen"})
@@ -187,7 +189,6 @@ class Profile(Section):
         return replace(self._options_without_stop_shingles(), stop_shingles=self._stop_shingles)
 
     def _options_without_stop_shingles(self) -> ShingleOptions:
-        """Return the options with which stop shingles are learnt."""
         return ShingleOptions(
             unit=self.shingle_unit,
             size=self.shingle_size,
@@ -203,11 +204,15 @@ class Profile(Section):
         )
 
     def banding(self) -> Banding:
-        """Return ``bands`` and ``rows`` if both are set, else the cheapest with ``min_recall`` at ``recall_from``."""
-        return self._banding  # a method, because it raises ValueError if no banding reaches ``min_recall``
+        """Return ``bands`` and ``rows`` if both are set, else the cheapest with ``min_recall`` at ``recall_from``.
 
+        Raises ``ValueError`` if no banding reaches ``min_recall``.
+        """
+        return self._banding
+
+    # Chosen once, because the choice tries all bandings. ``model_copy`` copies the cached values, also those below.
     @cached_property
-    def _banding(self) -> Banding:  # computed once, because the choice tries all bandings
+    def _banding(self) -> Banding:
         if self.bands is not None and self.rows is not None:
             return Banding(self.bands, self.rows)
         jaccard = self.least_jaccard(self.recall_from)
@@ -234,10 +239,10 @@ class Profile(Section):
         return MEASURES[self.similarity].least_jaccard(similarity)
 
     def fingerprint(self) -> dict[str, object]:
-        """Return what an index cannot be used without: all that determines band keys and sketches; as JSON values.
+        """Return all that determines band keys and sketches, by name, as JSON values.
 
-        After a change of settings an index is used only if the fingerprint is the same. ``unicode`` alone may differ:
-        another version of Unicode changes few characters, and causes a warning.
+        An index is used only with an equal fingerprint. ``unicode`` alone may differ: another version of Unicode
+        changes few characters, and causes a warning.
 
         - Included for other reasons than band keys and sketch: ``exact_limit``, because otherwise the time of insertion
           would decide whether a pair is compared exactly; ``scope_field``, because stored documents would be in wrong
@@ -285,6 +290,7 @@ class Profile(Section):
         if self.stop_shingles == NO_STOPS:
             return frozenset()
         stops = parse_stop_shingles(read_utf8(Path(self.stop_shingles)))
+        # Stop shingles are learnt without stop shingles.
         if wrong := differences(stops, self._options_without_stop_shingles()):
             raise ValueError(f"holds other shingles than those of the profile: {', '.join(wrong)}")
         return stops.hashes
@@ -370,7 +376,7 @@ class Profile(Section):
         for key, noun in (("stop_words", "word"), ("stop_shingles", "shingle")):
             path = getattr(self, key)
             try:
-                stops = getattr(self, f"_{key}")  # ``_stop_words``, ``_stop_shingles``: reads the file
+                stops = self._stop_words if key == "stop_words" else self._stop_shingles  # reads the file
             except ValueError as error:
                 yield key, f"{path} {error}"
                 return

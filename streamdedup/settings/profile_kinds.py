@@ -23,9 +23,12 @@ class UnitDefaults(NamedTuple):
 
 UNIT_DEFAULTS: Final = {"word": UnitDefaults(3, 0.8, 0.8), "char": UnitDefaults(5, 0.8, None)}
 #: Names of fields that JSON writes without escapes, and their description in messages.
-_NAME, _NAME_ALLOWED = r'^[^"\\\x00-\x1f]+$', "without quotes, backslashes and control characters"
-NO_STOPS = "none"  #: In place of a file of stop words or stop shingles.
-ENGLISH = "english"  #: In place of a file of stop words: the project's list.
+_NAME = r'^[^"\\\x00-\x1f]+$'
+_NAME_ALLOWED = "without quotes, backslashes and control characters"
+#: In place of a file of stop words or stop shingles.
+NO_STOPS = "none"
+#: In place of a file of stop words: the project's list.
+ENGLISH = "english"
 
 
 def default_by_unit(key: str, *, le: float, gt: float | None = None, ge: float | None = None) -> Any:

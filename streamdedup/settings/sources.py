@@ -37,8 +37,8 @@ class Sources:
     """The values from all sources together, and their mistakes, one line each.
 
     ``tree`` has the values by section and key, not checked yet. ``settled`` are keys of which no further mistake is
-    reported. ``is_unread``: the file could not be read, so absent keys are no mistakes. Without ``needs_servers`` the
-    sections of servers may lack keys, and no secret is read.
+    reported. ``is_unread``: the file could not be read, so absent keys and contradictions are no mistakes. Without
+    ``needs_servers`` the sections of servers may lack keys, and no secret is read.
     """
 
     tree: dict[str, Any] = field(default_factory=dict)
@@ -50,6 +50,7 @@ class Sources:
 
     def is_checked(self, path: KeyPath) -> bool:
         """Return whether absent keys and contradictions of a table, or of the whole tree, are mistakes."""
+        # The path of the whole tree is (): with contradictions between sections only if all sections are needed.
         return not self.is_unread and (self.needs_servers or path[:1] == ("profiles",))
 
     def assign(self, path: KeyPath, value: object) -> None:
@@ -88,7 +89,7 @@ def crash_point() -> str | None:
 def settings_file(path: Path | None, environ: Mapping[str, str] | None = None) -> Path | None:
     """Return the settings file: ``path`` from the command line, else the file that STREAMDEDUP_CONFIG names, if any."""
     name = (os.environ if environ is None else environ).get(CONFIG_VARIABLE)
-    return Path(name) if path is None and name else path
+    return Path(name) if name and path is None else path
 
 
 def read_sources(
@@ -104,14 +105,14 @@ def read_sources(
         _read_file(sources, path)
     _read_environment(sources, environ)
     for nested_path, value in _leaves(overrides or {}):
-        # The keys of nested overrides may be dotted.
-        sources.assign(tuple(".".join(nested_path).split(".")), value)
+        sources.assign(_undotted(nested_path), value)
     if needs_servers:
         _read_secrets(sources)
     return sources
 
 
 def _read_file(sources: Sources, path: Path) -> None:
+    problem = ""
     try:
         tree = tomllib.loads(read_utf8(path, must_be_regular=False))
         leaves = list(_leaves(tree))
@@ -121,16 +122,21 @@ def _read_file(sources: Sources, path: Path) -> None:
         problem = f"is not TOML: {error}"
     except ValueError as error:
         problem = str(error)
-    else:
-        sources.tree = tree
-        for key_path, value in leaves:
-            declared = field_at(key_path)
-            if declared is not None and isinstance(value, str) and is_file_path(declared, value):
-                # A relative path is relative to the folder of the settings file.
-                sources.assign(key_path, str(path.parent / value))
+    if problem:
+        sources.report_line(f"{path}: {problem}")
+        sources.is_unread = True
         return
-    sources.report_line(f"{path}: {problem}")
-    sources.is_unread = True
+    sources.tree = tree
+    for key_path, value in leaves:
+        declared = field_at(key_path)
+        if declared is not None and isinstance(value, str) and is_file_path(declared, value):
+            # A relative path is relative to the folder of the settings file.
+            sources.assign(key_path, str(path.parent / value))
+
+
+def _undotted(path: KeyPath) -> KeyPath:
+    """Split dotted names: overrides may be dotted, nested or both."""
+    return tuple(".".join(path).split("."))
 
 
 def _leaves(tree: Mapping[str, Any], above: KeyPath = ()) -> Iterator[tuple[KeyPath, Any]]:
@@ -138,7 +144,7 @@ def _leaves(tree: Mapping[str, Any], above: KeyPath = ()) -> Iterator[tuple[KeyP
     for key, value in tree.items():
         path = (*above, key)
         # A mapping at a declared key, such as ``op_values``, is the value of the key.
-        if isinstance(value, Mapping) and field_at(tuple(".".join(path).split("."))) is None:
+        if isinstance(value, Mapping) and field_at(_undotted(path)) is None:
             yield from _leaves(value, path)
         elif value is not None:
             yield path, value
@@ -150,8 +156,8 @@ def _read_environment(sources: Sources, environ: Mapping[str, str]) -> None:
             continue
         path = _path_of(name, sources.tree)
         if field_at(path) is None:
-            meant = _variable_meant(name, sources.tree)
-            sources.report_line(f"{name}: " + (f"did you mean {meant}?" if meant else describe_unknown(path)))
+            similar = _similar_variable(name, sources.tree)
+            sources.report_line(f"{name}: " + (f"did you mean {similar}?" if similar else describe_unknown(path)))
         elif value := environ[name]:  # an empty variable counts as absent
             sources.assign(path, value)
             if len(value) > 1 and value[0] == value[-1] and value[0] in "\"'":
@@ -159,7 +165,7 @@ def _read_environment(sources: Sources, environ: Mapping[str, str]) -> None:
                 sources.settled.add(path)
 
 
-def _variable_meant(name: str, tree: Mapping[str, Any]) -> str | None:
+def _similar_variable(name: str, tree: Mapping[str, Any]) -> str | None:
     """Return the variable of a key that differs from ``name`` in the number of underscores alone."""
     for above, model, _ in tables(tree):
         for key in keys_of(model):
@@ -193,16 +199,12 @@ def _read_secrets(sources: Sources) -> None:
 
 
 def _read_secret(sources: Sources, table: dict[str, Any], secret_path: KeyPath) -> None:
-    key = secret_path[-1]
-    file_path = (*secret_path[:-1], f"{key}_file")
-    if key in table:
-        problem = f"given beside {'.'.join(secret_path)}; give one of them"
-    else:
-        try:
-            table[key] = read_secret(Path(table[file_path[-1]]))
-        except SettingsError as error:
-            problem = str(error)
-        else:
-            return
-    sources.report(file_path, problem)
-    sources.settled |= {secret_path, file_path}
+    *above, key = secret_path
+    file_path = (*above, f"{key}_file")
+    try:
+        if key in table:
+            raise SettingsError(f"given beside {'.'.join(secret_path)}; give one of them")  # noqa: TRY301  reported below
+        table[key] = read_secret(Path(table[f"{key}_file"]))
+    except SettingsError as error:
+        sources.report(file_path, str(error))
+        sources.settled |= {secret_path, file_path}

@@ -34,7 +34,7 @@ from streamdedup.settings.kinds import (
     parse_number,
     parse_size,
 )
-from streamdedup.settings.presets import default_profile, named_profile
+from streamdedup.settings.presets import default_profile_name, named_profile
 from streamdedup.settings.schema import SECTIONS
 from streamdedup.similarity.containment import ContainmentRule
 from streamdedup.similarity.lsh import Banding, choose_banding
@@ -644,7 +644,7 @@ threshold = 0.6
     path = write(tmp_path, text)
     assert len(refused(Settings.load, path, {}, {})) > 5
     assert named_profile(path, "own", {"min_words": 3}).threshold == 0.6
-    assert default_profile(path) == "own"
+    assert default_profile_name(path) == "own"
     # Wrong values, unknown keys and contradictions of the profile are mistakes nevertheless.
     wrong = write(tmp_path, text.replace("[redis]", "group_ip = 1\n[redis]") + "bands = 3\n")
     with pytest.raises(SettingsError) as raised:
@@ -658,8 +658,8 @@ threshold = 0.6
 )
 def test_the_only_profile_of_a_file_need_not_be_named(tmp_path, profiles, expected):
     path = write(tmp_path, "".join(f'[profiles.{name}]\nthreshold = "wrong"\n' for name in profiles))
-    assert default_profile(path) == expected
-    assert default_profile(None) == default_profile(tmp_path / "absent.toml") == "articles"
+    assert default_profile_name(path) == expected
+    assert default_profile_name(None) == default_profile_name(tmp_path / "absent.toml") == "articles"
 
 
 @pytest.mark.parametrize("password", ["ab/cd+ef==", "Pa55 W0rd", "P?w#d", "a@b", "Line\nBreak"])
@@ -762,7 +762,7 @@ def test_a_settings_file_may_be_a_pipe(piped):
 
 
 def test_a_profile_may_be_in_a_pipe(piped):
-    assert default_profile(piped) == "news"
+    assert default_profile_name(piped) == "news"
     assert named_profile(piped, "news", {"threshold": 0.7}).threshold == 0.7
     assert load(path=piped).kafka.group_id == "piped"
 
