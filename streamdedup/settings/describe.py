@@ -18,8 +18,6 @@ from streamdedup.settings.schema import SECTIONS
 
 #: Similarities at which ``describe_banding`` shows the chance of a pair, beside ``recall_from``.
 _CURVE = (0.5, 0.6, 0.7, 0.8)
-#: Replacement of a secret in shown settings.
-_HIDDEN = '"***"'
 
 
 def show(settings: Settings) -> str:
@@ -55,10 +53,7 @@ def describe_suppression(profile: Profile) -> Iterator[str]:
 
 
 def profile_lines(profile: Profile, always: Sequence[str] = ()) -> Iterator[str]:
-    """Yield a TOML line for each profile key that is required, has a computed default or differs from its default.
-
-    ``always``: attributes whose keys have a line in any case.
-    """
+    """Yield TOML lines of a profile's keys: required, with a computed default, unlike it, or of ``always``."""
     for name, field in fields_of(Profile).items():
         value = getattr(profile, name)
         if name in always or value != field.default:
@@ -75,21 +70,16 @@ def _lines(section: BaseModel) -> Iterator[str]:
         if name not in section.model_fields_set and name in reasons:
             yield f"# {key}: {reasons[name]}"
         elif is_secret(field) and getattr(section, f"{key}_file") is None:
-            yield f"{key} = {_shown_secret(section, key)}"
+            # The URL of Redis without its password; nothing of other secrets.
+            shown = section.shown_url if isinstance(section, Redis) and key == "url" else "***"
+            yield f"{key} = {write_text(shown)}"
         elif not is_secret(field):  # of a secret in a file, the key of the file is shown
             yield f"{key} = {kind_of(field).write(_with_absolute_path(field, value))}"
 
 
 def _with_absolute_path(field: FieldInfo, value: Any) -> Any:
     """Return a path as absolute, which a settings file in any folder may name, and any other value unchanged."""
-    if is_file_path(field, value):
-        return Path(value).absolute()
-    return value
-
-
-def _shown_secret(section: BaseModel, key: str) -> str:
-    """Return the URL of Redis without its password, and nothing of other secrets."""
-    return write_text(section.shown_url) if isinstance(section, Redis) and key == "url" else _HIDDEN
+    return Path(value).absolute() if is_file_path(field, value) else value
 
 
 def _reasons_for_comments(section: BaseModel) -> dict[str, str]:

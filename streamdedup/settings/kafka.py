@@ -71,11 +71,8 @@ def _upper(value: object) -> object:
     return value.upper() if isinstance(value, str) else value
 
 
-Topic = Annotated[
-    str,
-    Field(pattern=_TOPIC),
-    Kind("a topic's name: letters, digits, dot, underscore and hyphen, at most 249 of them"),
-]
+_TOPIC_ALLOWED = "a topic's name: letters, digits, dot, underscore and hyphen, at most 249 of them"
+Topic = Annotated[str, Field(pattern=_TOPIC), Kind(_TOPIC_ALLOWED)]
 Servers = Annotated[
     tuple[Annotated[str, AfterValidator(_valid_server)], ...],
     BeforeValidator(parse_list),
@@ -184,13 +181,9 @@ class Kafka(TlsSection):
     """Allow `SASL_PLAINTEXT` to other machines, although the network between can read the password."""
 
     @property
-    def _is_exactly_once(self) -> bool:
-        return self.delivery == "exactly-once"
-
-    @property
     def transactional_id(self) -> str | None:
         """Name of this daemon's transactions at the broker, or None for delivery without them."""
-        return f"streamdedup-{self.group_id}-{self.instance_id}" if self._is_exactly_once else None
+        return f"streamdedup-{self.group_id}-{self.instance_id}" if self.delivery == "exactly-once" else None
 
     @property
     def request_timeout_s(self) -> float:
@@ -202,10 +195,7 @@ class Kafka(TlsSection):
         return self.security_protocol.endswith("SSL")
 
     def security(self) -> dict[str, Any]:
-        """Return the options of the Kafka client for TLS and login, with ``sasl_password`` in clear.
-
-        The logins by tokens and by a password file are in ``cli.assembly.kafka_login``.
-        """
+        """Return the options of the Kafka client for TLS and login, with ``sasl_password`` in clear."""
         options: dict[str, Any] = {"security_protocol": self.security_protocol}
         if self.sasl_mechanism is not None:
             options["sasl_mechanism"] = self.sasl_mechanism
@@ -227,12 +217,13 @@ class Kafka(TlsSection):
             yield "dead_letter_topic", "is missing; <duplicates_topic>.dlq has more than 249 characters"
 
     def _check_instance(self) -> Mistakes:
-        if self.group_instance_id is not None and self._is_exactly_once and "instance_id" not in self.model_fields_set:
+        is_random = "instance_id" not in self.model_fields_set
+        if self.group_instance_id is not None and self.delivery == "exactly-once" and is_random:
             yield "instance_id", "is missing; without it the partitions of group_instance_id wait after a crash"
 
     def _check_version(self) -> Mistakes:
         if self.api_version is not None:
-            if self._is_exactly_once and self.api_version < _TRANSACTIONS_SINCE:
+            if self.delivery == "exactly-once" and self.api_version < _TRANSACTIONS_SINCE:
                 yield "api_version", 'is below 2.5, which delivery = "exactly-once" needs'
             if self.api_version < _ZSTD_SINCE:
                 yield "api_version", "is below 2.1, which alerts compressed by zstd need"

@@ -204,10 +204,7 @@ class Profile(Section):
         )
 
     def banding(self) -> Banding:
-        """Return ``bands`` and ``rows`` if both are set, else the cheapest with ``min_recall`` at ``recall_from``.
-
-        Raises ``ValueError`` if no banding reaches ``min_recall``.
-        """
+        """Return ``bands`` and ``rows`` if set, else the cheapest with ``min_recall``; ``ValueError`` without one."""
         return self._banding
 
     # Chosen once, because the choice tries all bandings. ``model_copy`` copies the cached values, also those below.
@@ -343,8 +340,7 @@ class Profile(Section):
             yield "recall_from", text
 
     def _check_shingle_counts(self) -> Mistakes:
-        # Every document with more shingles than exact_limit counts as one with exact_limit + 1, so a higher
-        # min_shingles would suppress all pairs.
+        # As in ``containment_rule``: a larger minimum would suppress all pairs.
         if self.exact_limit is not None and self.min_shingles > self.exact_limit + 1:
             text = f"is {self.min_shingles}; it may be {self.exact_limit + 1} at most, one above exact_limit"
             yield "min_shingles", text

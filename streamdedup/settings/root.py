@@ -50,11 +50,10 @@ class Settings(Section):
     ) -> Self:
         """Read settings from a file, the environment and overrides; ``SettingsError`` names all mistakes.
 
-        The environment replaces values of the file, overrides replace both.
-
-        ``path``: None for the file that STREAMDEDUP_CONFIG names, if any. ``overrides``: by dotted key
-        (``{"kafka.batch_records": 100}``) or nested; None values count as absent. ``environ``: None for the variables
-        of the process. Without ``needs_servers`` the sections of servers may be absent or lack keys.
+        The environment replaces values of the file, overrides replace both. ``path``: None for the file that
+        STREAMDEDUP_CONFIG names, if any. ``overrides``: by dotted key (``{"kafka.batch_records": 100}``) or nested;
+        None values count as absent. ``environ``: None for the variables of the process. Without ``needs_servers`` the
+        sections of servers may be absent or lack keys.
         """
         sources = read_sources(path, overrides, environ, needs_servers=needs_servers)
         # Not validated again: ``read_sections`` has validated each value. The first argument, None, records the passed

@@ -1,7 +1,4 @@
-"""The section ``[service]``: metrics and logs of the daemon, and its reactions to dead letters and a lost index.
-
-Read by ``cli.assembly`` and the commands ``run``, ``serve``, ``index`` and ``check``.
-"""
+"""The section ``[service]``, read by ``cli.assembly`` and the commands ``run``, ``serve``, ``index`` and ``check``."""
 
 from typing import Literal
 
@@ -12,7 +9,7 @@ from streamdedup.settings.kinds import Host, Limit, Whole
 
 
 class Service(Section):
-    """Metrics, logs, and reactions to dead letters and a lost index."""
+    """Metrics and logs of the daemon, and its reactions to dead letters and a lost index."""
 
     metrics_host: Host = "127.0.0.1"
     """Address of `/metrics`, `/livez` and `/readyz`; `0.0.0.0` for all addresses of this machine."""

@@ -51,10 +51,8 @@ _PRIMITIVES: Final[dict[type[Any], str]] = {
     inspect.BoolType: "boolean",
 }
 _FIELDS = [field for kind in (Alert, AlertDocument, Match) for field in msgspec.structs.fields(kind)]
-#: A text that alerts always have, although its default is empty: matches of ``serve`` alone lack it.
-_PAIR: Final = "pair"
-#: Texts that JSON leaves out where they are empty; null in Avro.
-_NULL_TEXTS: Final = {field.name for field in _FIELDS if field.default == "" and field.name != _PAIR}
+#: Texts that JSON leaves out where they are empty; null in Avro. Only matches of ``serve`` lack ``pair``.
+_NULL_TEXTS: Final = {field.name for field in _FIELDS if field.default == "" and field.name != "pair"}
 _TIMES: Final = {field.name for field in _FIELDS if Time in (field.type, *get_args(field.type))}
 
 
@@ -90,7 +88,7 @@ def _field(field: inspect.Field) -> dict[str, Any]:
     type_ = ["null", "string"] if field.name in _NULL_TEXTS else _avro_type(field.type)
     if isinstance(type_, list):
         return {"name": field.name, "type": type_, "default": None}
-    if field.required or field.name == _PAIR:
+    if field.required or field.name == "pair":
         return {"name": field.name, "type": type_}
     default = field.default if field.default_factory is NODEFAULT else field.default_factory()
     return {"name": field.name, "type": type_, "default": default}

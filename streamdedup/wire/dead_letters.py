@@ -89,12 +89,7 @@ class DaemonInfo:
 
 @dataclass(frozen=True, slots=True)
 class Failure:
-    """Why a record cannot be processed.
-
-    Attributes:
-        code: Stable name of the reason, an ``ErrorCode``.
-        message: Text for the operator; contains no document text.
-    """
+    """Why a record cannot be processed: an ``ErrorCode``, and a message for the operator without document text."""
 
     stage: Stage
     code: str
@@ -116,9 +111,7 @@ class Failure:
 class OutgoingDeadLetter:
     """A record to send to the dead-letter topic.
 
-    Attributes:
-        value: Value bytes; None (a tombstone) only together with a key.
-        timestamp_ms: Record time to set, in milliseconds since the epoch; None for the sending time.
+    ``value`` is None (a tombstone) only together with a key; ``timestamp_ms`` is None for the sending time.
     """
 
     key: bytes | None

@@ -144,14 +144,8 @@ class Decoder:
         fields = self._wanted.struct() if value is None else self.value_format.fields(value, headers)
         op = "delete" if value is None else self._op(fields)
         document_id, is_doubtful = self._id(fields.id, key, position, headers, op)
-        passed_on: dict[str, str] = {}
-        left_out: tuple[Flaw, ...] = ()
-        for name in _PASSED_ON:
-            content = getattr(fields, name)
-            if _is_usable(content):
-                passed_on[name] = str(content)
-            elif content is not None:
-                left_out += (name,)
+        contents = {name: content for name in _PASSED_ON if (content := getattr(fields, name)) is not None}
+        usable = {name: str(content) for name, content in contents.items() if _is_usable(content)}
         return Document(
             document_id,
             "" if op == "delete" else self._text(fields),
@@ -159,9 +153,9 @@ class Decoder:
             timestamp_ms,
             op,
             scope=None if self.scope_field is None else self._scope(self.scope_field, fields.scope, op),
-            left_out=left_out,
+            left_out=tuple(name for name in contents if name not in usable),
             doubtful=is_doubtful,
-            **passed_on,
+            **usable,
         )
 
     def readable_id(self, value: bytes) -> str | None:

@@ -1,8 +1,4 @@
-"""What identifies a document and its content: the limits of an id, the content digest, and the scope in both.
-
-``documents`` decodes with these functions; ``detection``, ``index``, ``serve``, the library and readers of alerts use
-them, too.
-"""
+"""Ids, content digests and stored scopes of documents, for all folders above ``wire``."""
 
 import re
 from functools import lru_cache

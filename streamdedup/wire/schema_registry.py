@@ -45,12 +45,10 @@ _CONFLICTS = frozenset({HTTPStatus.CONFLICT, HTTPStatus.UNPROCESSABLE_ENTITY})
 
 
 class RegisteredSchema(NamedTuple):
-    """A schema as it was registered.
+    """A registered schema of the kind ``AVRO``, ``JSON`` or ``PROTOBUF``.
 
-    Attributes:
-        kind: ``AVRO``, ``JSON`` or ``PROTOBUF``.
-        references: Text by name of each schema that it refers to, directly or not; referred schemas come first.
-        schema_id: Id; 0 if the schema was looked up by its id, which the answer does not repeat.
+    ``references``: text by name of each schema that it refers to, directly or not; referred schemas come first.
+    ``schema_id`` is 0 if the schema was looked up by its id, which the answer does not repeat.
     """
 
     kind: str
@@ -139,9 +137,7 @@ class RegistrySession:
     def register(self, subject: str, text: str) -> int:
         """Return the id of an Avro schema in a subject, which gets the schema if it does not have it.
 
-        Raises:
-            RegistryUnavailable: As ``by_id``.
-            RegistryMisconfigured: As ``by_id``; or the subject does not accept the schema.
+        Raises as ``by_id``; ``RegistryMisconfigured`` also where the subject does not accept the schema.
         """
         path = f"subjects/{quote(subject, safe='')}/versions"
         status, body = self._send("POST", path, msgspec.json.encode({"schema": text}))
@@ -200,10 +196,7 @@ class RegistrySession:
     def _answer(
         self, answer_type: type[T], status: int, body: bytes, path: str, final: frozenset[int] = frozenset()
     ) -> T:
-        """Return the answer in a body; raise as ``register`` for another status than 200, or another body.
-
-        A status in ``final`` does not pass by itself, also of a registry that has answered before.
-        """
+        """Return the answer in a body; else raise as ``register``. A status in ``final`` never passes by itself."""
         if status >= HTTPStatus.INTERNAL_SERVER_ERROR or status in _BUSY:
             raise RegistryUnavailable(f"the schema registry {self._registry.url} answers with status {status}")
         with suppress(ValueError):  # a body that is no answer of the API

@@ -29,12 +29,10 @@ class ValueFormat(Protocol):
 
 
 class FormatRow(NamedTuple):
-    """A format in ``FORMATS``.
+    """A format in ``FORMATS``: its module, and the type of its schemas in a registry, None for one without schemas.
 
-    Attributes:
-        module: Import path of the module, which is a ``registry.SchemaCompiler``; for a format without schemas it has a
-            function ``value_format`` instead, which makes a ``ValueFormat``.
-        schema_type: Type of the schemas in a schema registry; None for a format without schemas.
+    The module is a ``registry.SchemaCompiler``; without schemas it has a function ``value_format`` instead, which makes
+    a ``ValueFormat``.
     """
 
     module: str

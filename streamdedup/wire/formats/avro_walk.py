@@ -26,7 +26,6 @@ Step = Callable[[bytes, int, int, list[Any]], int]
 _NAMED_KINDS: Final = ("record", "error", "enum", "fixed")
 #: Errors that a broken type raises, because schemas are not validated.
 _BROKEN: Final = (KeyError, TypeError, ValueError, AttributeError, ArithmeticError)
-_VARINT_BITS: Final = 64
 _SIZES: Final = {"null": 0, "boolean": 1, "float": 4, "double": 8}
 #: Contents for leaves of types that no document field has, so that ``WantedFields.from_mapping`` refuses them.
 _MISFITS: Final = {"float": 0.0, "double": 0.0, "array": [], "map": {}, "record": {}, "error": {}}
@@ -46,7 +45,7 @@ def _number(value: bytes, position: int) -> tuple[int, int]:
     byte = value[position]
     number, shift = byte & 0x7F, 7
     while byte >= 0x80:
-        if shift >= _VARINT_BITS:
+        if shift >= 64:
             raise ValueError("a number is too long")
         position += 1
         byte = value[position]

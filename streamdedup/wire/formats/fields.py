@@ -21,10 +21,8 @@ from streamdedup.wire.error_codes import ErrorCode
 
 #: Name and value for each record header.
 Headers = Sequence[tuple[str, bytes | None]]
-
 #: Names from the whole value to a field: ``("payload", "body")``.
 Path = tuple[str, ...]
-
 #: In an error text from msgspec, the path of the field follows this text.
 PATH_MARK: Final = " - at `$."
 

@@ -25,10 +25,6 @@ _DECODE_PLAIN = msgspec.json.Decoder(str | int | None).decode
 _ESCAPE_BYTES = 6
 
 
-def value_format(wanted: WantedFields) -> "JsonFormat":
-    return JsonFormat(wanted)
-
-
 class JsonFormat:
     """Reads JSON objects: the ``ValueFormat`` of files, and of records without a registry."""
 
@@ -85,6 +81,9 @@ class JsonFormat:
         if isinstance(with_nulls, str) and "\0" in with_nulls:
             raise self._wanted.bad_id("contains half of a surrogate pair, or a control character")
         return self.fields(repaired)
+
+
+value_format = JsonFormat
 
 
 def _plain(raw: Any) -> Any:

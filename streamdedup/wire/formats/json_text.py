@@ -1,8 +1,4 @@
-"""JSON texts: their depth, the repair of byte order marks and lone surrogates, and the encoding of fields.
-
-``json`` reads documents with it; ``alerts`` and ``serve`` check the depth, ``serve`` and ``cli.produce`` repair, and
-``corpora`` and ``documents`` encode.
-"""
+"""JSON texts, also of alerts, requests and files: their depth, their repair, and the encoding of fields."""
 
 import re
 from collections.abc import Mapping

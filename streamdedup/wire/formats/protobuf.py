@@ -175,10 +175,7 @@ def _check_names(names: Collection[str]) -> None:
 
 
 def _descriptor(name: str, text: str) -> FileDescriptorProto:
-    """Return a file that was registered as a descriptor in Base64, as serializers in Python do.
-
-    Raises ``ValueError`` or ``DamagedError`` for any other text.
-    """
+    """Return a file that Python registered as a descriptor in Base64; ``ValueError`` or ``DamagedError`` for others."""
     file: FileDescriptorProto = FileDescriptorProto.FromString(b64decode(text, validate=True))
     file.name = name
     return file
@@ -264,17 +261,13 @@ def _zigzag(value: bytes, position: int) -> tuple[int, int]:
 
 
 def _message(file: FileDescriptor, path: Sequence[int]) -> Descriptor:
+    if min(path) < 0:  # a list would count from its end
+        raise IndexError(path)
     first, *inner_path = path
-    message: Descriptor = _at(list(file.message_types_by_name.values()), first)
+    message: Descriptor = list(file.message_types_by_name.values())[first]
     for number in inner_path:
-        message = _at(message.nested_types, number)
+        message = message.nested_types[number]
     return message
-
-
-def _at(messages: Sequence[Descriptor], number: int) -> Descriptor:
-    if number < 0:  # a list would count from its end
-        raise IndexError(number)
-    return messages[number]
 
 
 def _with_nested(messages: Sequence[Descriptor]) -> Iterator[Descriptor]:

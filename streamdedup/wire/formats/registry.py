@@ -28,16 +28,10 @@ _LEAST_BYTES = 16 * 1024
 UNKNOWN_S: Final = 60.0
 #: Headers in which newer serializers send the frame, which is then not in front of the value or the key.
 VALUE_ID_HEADER, KEY_ID_HEADER = "__value_schema_id", "__key_schema_id"
-
-
-class _Frame(NamedTuple):
-    """What is in front of a value: a first byte, and the bytes of the schema id. Frame of the number 7: 00 00000007."""
-
-    magic: bytes
-    id_bytes: int
-
-
-_NUMBER, _UUID = _Frame(b"\0", 4), _Frame(b"\1", 16)
+#: A frame is in front of a value: a first byte, which tells the form of the schema id, and so many bytes of the id.
+#: Frame of the number 7: ``00 00000007``.
+_NUMBER, _UUID = b"\0", b"\1"
+_ID_BYTES = {_NUMBER: 4, _UUID: 16}
 
 
 class CompiledSchema(NamedTuple):
@@ -176,7 +170,7 @@ class RegistryFormat:
             return None
         self._compiled(registered)  # raises if the daemon could not read the values
         write = self._compilers[registered.kind].compile_writer(registered, self._wanted)
-        frame = _NUMBER.magic + registered.schema_id.to_bytes(_NUMBER.id_bytes, "big")
+        frame = _NUMBER + registered.schema_id.to_bytes(_ID_BYTES[_NUMBER], "big")
         return lambda fields: frame + write(fields)
 
 
@@ -225,10 +219,9 @@ def split_frame(value: bytes, headers: Headers, id_header: str) -> tuple[int | U
 
 
 def _split_id(framed: bytes, id_header: str) -> tuple[int | UUID, bytes]:
-    for frame in (_NUMBER, _UUID):
-        if framed[:1] == frame.magic and len(framed) > frame.id_bytes:
-            end = 1 + frame.id_bytes
-            content = framed[1:end]
-            return (UUID(bytes=content) if frame is _UUID else int.from_bytes(content, "big")), framed[end:]
-    reason = f"no schema id is in front of the value or in the record header {id_header}"
-    raise DecodeError(ErrorCode.NOT_FRAMED, reason)
+    id_bytes = _ID_BYTES.get(framed[:1])
+    if id_bytes is None or len(framed) <= id_bytes:
+        reason = f"no schema id is in front of the value or in the record header {id_header}"
+        raise DecodeError(ErrorCode.NOT_FRAMED, reason)
+    content, rest = framed[1 : 1 + id_bytes], framed[1 + id_bytes :]
+    return (UUID(bytes=content) if framed[:1] == _UUID else int.from_bytes(content, "big")), rest
