@@ -16,7 +16,7 @@ from typing import Any, Final, NamedTuple, TypeVar
 import structlog
 
 from streamdedup.detection.lookup import IndexLookup, LookupQuery, LookupResult
-from streamdedup.errors import FatalError, StoreUnavailable, StreamdedupError
+from streamdedup.errors import FatalError, MessageError, StoreUnavailable, StreamdedupError
 from streamdedup.index.documents import IndexEntry
 from streamdedup.index.reading import IndexReader
 from streamdedup.serve.gathering import Gatherer, PassLimits
@@ -249,7 +249,7 @@ class Engine:
         try:
             profile.check_index()
             result = function()
-        except RequestProblem:  # the index answered: it has no such document
+        except (RequestProblem, MessageError):  # the index answered, and refuses the id or the scope
             self._log_available(name)
             raise
         except (StoreUnavailable, FatalError, IndexAbsentError) as error:

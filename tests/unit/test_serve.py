@@ -436,6 +436,19 @@ class TestProblems:
         assert [event["event"] for event in events] == ["index_unavailable", "index_available", "index_unavailable"]
         assert value(service, "store_errors_total", profile="articles") == 3
 
+    def test_an_outage_ends_with_a_request_that_is_refused_for_its_scope(self, service, monkeypatch):
+        def failing(*_arguments):
+            raise StoreUnavailable("away")
+
+        service.add(("d0", TEXT))
+        with capture_logs() as events:
+            with monkeypatch.context() as patch:
+                patch.setattr(service.index, "look_up", failing)
+                service.client.post(LOOKUP, json={"text": TEXT})
+            body = {"text": TEXT, "id": "d0", "scope": "x"}
+            check_problem(service.client.post("/v1/profiles/articles/compare", json=body), "no-scopes")
+        assert [event["event"] for event in events] == ["index_unavailable", "index_available"]
+
 
 class TestAccess:
     def test_a_token_of_the_file_is_required(self, make_service, tmp_path):
