@@ -273,11 +273,11 @@ class LibraryIndex:
             IndexMismatch: The index was built anew with another profile.
         """
         items = enumerate(converted_items("texts", texts, str))
-        valid = [self._valid_text(f"number {number}", text) for number, text in items]
-        columns = valid, optional_column("source", sources, valid), optional_column("scope", scopes, valid)
+        valid = [self._valid_text(f"texts[{row}]", text) for row, text in items]
+        source_column, scope_column = optional_column("source", sources, valid), optional_column("scope", scopes, valid)
         queries = [
             LookupQuery(text, source=source, scope=query_scope(self._options, scope))
-            for text, source, scope in zip(*columns, strict=True)
+            for text, source, scope in zip(valid, source_column, scope_column, strict=True)
         ]
         with self._lock:
             if not self._check_index():
@@ -326,7 +326,7 @@ class LibraryIndex:
         return write(self._writer)
 
     def _check_index(self) -> bool:
-        """Return whether the index exists, which the first ``add`` of a program creates.
+        """Return whether the index exists; a program's first ``add`` creates it.
 
         Raises ``StoreUnavailable`` and ``IndexMismatch`` as ``lookup``; the constructors call this method too.
         """
@@ -340,15 +340,15 @@ class LibraryIndex:
     def _valid_document(self, document: DocumentArgument) -> tuple[str, str, str | None, str | None]:
         document_id = valid_id(document.id)
         scope = query_scope(self._options, valid_field("scope", document.scope))
-        text = self._valid_text(document_id, document.text)
+        text = self._valid_text(f"the text of {document_id}", document.text)
         return document_id, text, valid_field("source", document.source), scope
 
-    def _valid_text(self, document: str, text: str) -> str:
-        """Return a repaired text; ``document`` names it in the error for a text that is too long."""
+    def _valid_text(self, subject: str, text: str) -> str:
+        """Return a repaired text; ``subject`` begins the error for a text that is too long."""
         text, length = without_lone_surrogates(text)
         if length > self._max_text_bytes:
             limit = f"max_text_bytes is {self._max_text_bytes:,}"
-            raise DocumentTooLarge(ErrorCode.TOO_LARGE, f"the text of {document} is {length:,} bytes long; {limit}")
+            raise DocumentTooLarge(ErrorCode.TOO_LARGE, f"{subject} is {length:,} bytes long; {limit}")
         return text
 
 

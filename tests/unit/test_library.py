@@ -197,8 +197,8 @@ class TestValues:
         with Index.in_memory(Profile(max_text_bytes=10)) as index:
             with pytest.raises(DocumentTooLarge, match="the text of a is 12 bytes long; max_text_bytes is 10"):
                 index.add([("a", "ä" * 6)])
-            with pytest.raises(DocumentTooLarge):
-                index.lookup(["a" * 11])
+            with pytest.raises(DocumentTooLarge, match=re.escape("texts[1] is 11 bytes long; max_text_bytes is 10")):
+                index.lookup(["a", "a" * 11])
 
     @pytest.mark.parametrize(
         ("document", "kind", "said"),
