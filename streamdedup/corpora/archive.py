@@ -7,17 +7,21 @@ SGML file, so a member with a long name is read under its cut name.
 
 import tarfile
 from collections.abc import Iterator
+from typing import Final
 
 from streamdedup.corpora.reuters import REUTERS_STARTS, is_reuters_name
 from streamdedup.corpora.sources import CHUNK_BYTES, ByteStream, text_start, unzipped
 from streamdedup.errors import CorpusError
+
+#: Types of members without content: some programs write the size of the target into the header of a link.
+_WITHOUT_CONTENT: Final = frozenset(tarfile.SUPPORTED_TYPES) - set(tarfile.REGULAR_TYPES) - set(tarfile.GNU_TYPES)
 
 
 def sgml_members(archive: ByteStream) -> Iterator[ByteStream]:
     """Yield the SGML files, by name or first bytes, decompressed; each is valid until the next is asked for."""
     has_sgml = False
     while (header := _next_header(archive)) is not None:
-        member = _Member(archive, header.size)
+        member = _Member(archive, 0 if header.type in _WITHOUT_CONTENT else header.size)
         stream = ByteStream(member.read, f"{archive.name}:{header.name}")
         if header.isreg() and (is_reuters_name(header.name) or text_start(stream.head()).startswith(REUTERS_STARTS)):
             has_sgml = True

@@ -401,6 +401,14 @@ def test_links_and_devices_in_an_archive_are_passed_over(tmp_path):
     assert failure(write(tmp_path, "a.tar", buffer.getvalue())).endswith("an archive without .sgm files")
 
 
+@pytest.mark.parametrize("kind", [tarfile.LNKTYPE, tarfile.DIRTYPE])
+def test_a_link_or_a_folder_has_no_content_in_an_archive_in_spite_of_its_size(tmp_path, kind):
+    member = tarfile.TarInfo("link.sgm")
+    member.type, member.size = kind, 1_234  # of the target, or of the entries
+    content = member.tobuf(tarfile.USTAR_FORMAT) + tar({"r.sgm": SGML}, compress=False)
+    assert len(list(CorpusReader(write(tmp_path, "a.tar", content)))) == 4
+
+
 # Compression and standard input
 
 
