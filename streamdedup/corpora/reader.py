@@ -20,7 +20,7 @@ from streamdedup.wire import Decoder
 
 _NO_COLUMNS: Final = Columns()
 #: Magic bytes in the first block of a tar archive, and their offset.
-_TAR_MAGIC: Final = (b"ustar", 257)
+_TAR_MAGIC, _TAR_MAGIC_OFFSET = b"ustar", 257
 
 
 class CorpusReader:
@@ -39,7 +39,8 @@ class CorpusReader:
         columns: Columns = _NO_COLUMNS,
     ) -> None:
         self._files = corpus_files(str(path))
-        self._format = _reuters_format(f"{shown_name(str(path))}: a folder", format) if Path(path).is_dir() else format
+        is_folder = self._files != [str(path)]  # the list has the path of a file, or "-", itself
+        self._format = _require_reuters(f"{shown_name(str(path))}: a folder", format) if is_folder else format
         self._decoder = decoder or Decoder()
         self._columns = columns
         self.total_bytes = _total_bytes(self._files)
@@ -56,8 +57,8 @@ class CorpusReader:
         """Yield a file's content: one part, or one for each SGML file of an archive."""
         with open_file(file) as stored:
             stream = unzipped(ByteStream(stored.read1, "stdin" if file == STDIN else file, self._count_bytes))
-            is_archive = stream.head().startswith(*_TAR_MAGIC)  # the magic bytes, at their offset
-            requested = _reuters_format(f"{stream.name}: a tar archive", self._format) if is_archive else self._format
+            is_archive = stream.head().startswith(_TAR_MAGIC, _TAR_MAGIC_OFFSET)
+            requested = _require_reuters(f"{stream.name}: a tar archive", self._format) if is_archive else self._format
             name = detect_format(stream, requested)
             form = FORMATS[name]
             if self._columns and self._columns.tables_only and not form.is_table:
@@ -69,7 +70,7 @@ class CorpusReader:
         self.bytes_read += length
 
 
-def _reuters_format(subject: str, requested: Format) -> Format:
+def _require_reuters(subject: str, requested: Format) -> Format:
     """Return "reuters", the only format of folders and archives; ``CorpusError`` with ``subject`` for another one."""
     if requested not in ("auto", "reuters"):
         raise CorpusError(f"{subject}, of which only reuters is read, not {requested}")

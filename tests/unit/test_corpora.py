@@ -429,6 +429,13 @@ def test_standard_input_is_read_and_left_open(monkeypatch, content):
     assert not sys.stdin.buffer.closed
 
 
+def test_standard_input_is_read_beside_a_folder_with_its_name(tmp_path, monkeypatch):
+    (tmp_path / "-").mkdir()
+    monkeypatch.chdir(tmp_path)
+    stdin(monkeypatch, LINES)
+    assert [entry.id for entry in CorpusReader("-", format="jsonl")] == ["a", "7", "stdin:4"]
+
+
 def test_standard_input_may_be_an_archive_or_empty(monkeypatch):
     stdin(monkeypatch, tar({"r.sgm": SGML}))
     assert len(list(CorpusReader("-"))) == 4
