@@ -16,6 +16,7 @@ from streamdedup.index.memory import MemoryIndex
 from streamdedup.kafka.protocols import Record
 from streamdedup.position import Partition, Position
 from streamdedup.serve.access import Gate, Limits
+from streamdedup.serve.admission import AllowedHosts
 from streamdedup.serve.app import create_app
 from streamdedup.serve.engine import Engine, ServedProfile, TimedReader
 from streamdedup.serve.feed import Feed, Feeds
@@ -96,7 +97,7 @@ class Service:
         open_letters=no_kafka,
         options=OPTIONS,
         registry=None,
-        **gate,
+        hosts=None,
     ) -> None:
         self.texts = MemoryFetcher()
         self.index = MemoryIndex()
@@ -125,7 +126,7 @@ class Service:
         self.aligner = TextAligner(self.texts.open, texts_timeout_s)
         app = create_app(self.engine, self.aligner, self.feeds, self.metrics, max_body_bytes)
         self.limits = Limits(max_body_bytes, max_bodies_bytes, max_requests, max_connections=8, timeout_s=timeout_s)
-        self.app = Gate(app, tokens, self.limits, self.metrics, **gate)
+        self.app = Gate(app, tokens, hosts or AllowedHosts(), self.limits, self.metrics)
         self.client = TestClient(self.app, base_url=HOST, raise_server_exceptions=False)
 
     def add(self, *documents: tuple[str, str], source: str | None = None, time_ms: int = 0) -> None:

@@ -31,7 +31,7 @@ from streamdedup.cli import serve
 from streamdedup.serve import access, feed
 
 serve.STOP_TIMEOUT_S = serve._OPENING_S = feed._OPEN_S = {DEADLINE_S}
-access.Limits.of_texts = lambda _bytes: access.Limits(timeout_s={DEADLINE_S})
+access.Limits.for_texts = lambda _bytes: access.Limits(timeout_s={DEADLINE_S})
 main()
 """,
 )

@@ -29,6 +29,7 @@ from streamdedup.indexes import connect_backend, detector_options
 from streamdedup.kafka.admin import require_topics
 from streamdedup.kafka.options import KafkaOptions
 from streamdedup.kafka.reader import ReaderToEnds, RecordFetcher
+from streamdedup.serve.admission import AllowedHosts, Tokens
 from streamdedup.serve.engine import Engine, ServedProfile, TimedReader
 from streamdedup.serve.feed import Feed, Feeds
 from streamdedup.serve.metrics import ServeMetrics
@@ -63,7 +64,7 @@ log = structlog.get_logger(_LOGGER)
 
 def run_service(settings: Settings) -> None:
     try:
-        from streamdedup.serve.access import AllowedHosts, Gate, Limits, Tokens  # noqa: PLC0415  needs the extra "serve"
+        from streamdedup.serve.access import Gate, Limits  # noqa: PLC0415  needs the extra "serve"
         from streamdedup.serve.app import create_app  # noqa: PLC0415  needs the extra "serve"
         from streamdedup.serve.server import create_server  # noqa: PLC0415  needs the extra "serve"
     except ModuleNotFoundError as error:
@@ -81,11 +82,12 @@ def run_service(settings: Settings) -> None:
         aligner = TextAligner(lambda: _open_fetcher(options), _COMPARISON_S)
         stack.callback(aligner.close)
         feeds = _feeds(settings, metrics)
-        limits = Limits.of_texts(max(profile.max_text_bytes for profile in profiles.values()))
+        limits = Limits.for_texts(max(profile.max_text_bytes for profile in profiles.values()))
         # The Host header of a probe has the IP address of the pod or host, which the settings do not have. So a service
         # that listens on the network accepts every IP address as host.
         hosts = AllowedHosts((api.host, *api.allowed_hosts), any_address=not is_loopback(api.host))
-        gate = Gate(create_app(engine, aligner, feeds, metrics, limits.max_body_bytes), tokens, limits, metrics, hosts)
+        app = create_app(engine, aligner, feeds, metrics, limits.max_body_bytes)
+        gate = Gate(app, tokens, hosts, limits, metrics)
         timer = StopTimer(STOP_TIMEOUT_S, ending_at_once("stop_forced", EXIT_FORCED, _LOGGER))
         timer.start()  # never closed: at its end the interpreter waits for threads whose servers may be silent
 
@@ -93,7 +95,7 @@ def run_service(settings: Settings) -> None:
             timer.begin()
             logs.ClientRepeats.is_stopping = True  # drops errors of uvicorn about clients that it does not wait for
 
-        server = create_server(gate, feeds.end, limits, _server_options(settings), on_signal)
+        server = create_server(gate, feeds.end, on_signal, limits, _server_options(settings))
         # From here on a signal lets the server end as soon as it runs. uvicorn 0.54 has these handlers while it runs,
         # and raises the signals again when it has ended.
         for signal_number in (signal.SIGTERM, signal.SIGINT):

@@ -17,7 +17,8 @@ import uvicorn
 import uvloop
 from uvicorn.protocols.http.h11_impl import H11Protocol
 
-from streamdedup.serve.access import App, AsgiScope, Limits, Receive, Send, problem_response
+from streamdedup.serve.access import Limits
+from streamdedup.serve.exchange import App, AsgiScope, Receive, Send, problem_response, wait_for_disconnect
 from streamdedup.serve.problems import RequestProblem
 
 #: Limit of a request's head, and of its trailers, in bytes. It is checked after each read from the socket, so up to 256
@@ -34,29 +35,29 @@ class LimitedProtocol(H11Protocol):
     """
 
     def __init__(
-        self, *, limits: Limits, opened: set["LimitedProtocol"], app_state: dict[str, Any], **arguments: Any
+        self, *, limits: Limits, open_connections: set["LimitedProtocol"], app_state: dict[str, Any], **arguments: Any
     ) -> None:
         super().__init__(app_state={**app_state, _CONNECTION: self}, **arguments)
         self._limits = limits
-        #: All open connections of the server.
-        self._opened = opened
+        #: All of the server.
+        self._open_connections = open_connections
         #: Requests that `answer` is answering.
         self._requests_count = 0
-        self._has_head_begun = False
-        self._head_timer: asyncio.TimerHandle | None = None
+        self._read_timer: asyncio.TimerHandle | None = None
+        self._answers_when_slow = False
 
     def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]  # as uvicorn has it
         """Accept the connection, or refuse it where too many are open."""
         super().connection_made(transport)
-        self._opened.add(self)
-        if len(self._opened) > self._limits.max_connections:
+        self._open_connections.add(self)
+        if len(self._open_connections) > self._limits.max_connections:
             self._refuse(RequestProblem("too-many-requests", "too many connections are open", retry_after_s=1))
         else:
-            self._start_head_timer()
+            self._start_read_timer(answers_when_slow=False)
 
     def connection_lost(self, exc: Exception | None) -> None:
-        self._opened.discard(self)
-        self._stop_head_timer()
+        self._open_connections.discard(self)
+        self._stop_read_timer()
         super().connection_lost(exc)
 
     def data_received(self, data: bytes) -> None:
@@ -64,49 +65,50 @@ class LimitedProtocol(H11Protocol):
             super().data_received(data)
         except h11.LocalProtocolError:  # uvicorn tries to refuse a body after the answer to its request
             self.transport.abort()
-        if not self._requests_count:  # also after a whole head: its task begins later, and stops the timer in `answer`
+        if not self._requests_count:  # also after a whole head: `answer` begins later, and stops the timer
             self._limit_time_without_request()
 
     async def answer(self, app: App, scope: AsgiScope, receive: Receive, send: Send) -> None:
         """Let the application answer a request of this connection; the application limits the time."""
-        self._stop_head_timer()
+        self._stop_read_timer()
         self._requests_count += 1
         try:
             if not self.transport.is_closing():
                 await app(scope, receive, send)
-            else:  # uvicorn has refused the bytes of the body that came with the head, and is closing
-                await _wait_for_end(receive)
-        except TimeoutError:  # the client does not take its answer; `close` would wait for it
+            else:  # uvicorn 0.54 found the body that came with the head malformed, and is closing
+                await wait_for_disconnect(receive)
+        except TimeoutError:  # the client does not take its answer; `transport.close` would wait until it does
             self.transport.abort()
-            await _wait_for_end(receive)
+            await wait_for_disconnect(receive)  # uvicorn would report an answer without an end before
         finally:
             self._requests_count -= 1
 
     def _limit_time_without_request(self) -> None:
-        """Limit the time of a head, of the rest of a body after the answer to its request, or until the next head."""
+        """Limit the time until the next head, of a head, or of the rest of a body whose request was answered."""
         if self.conn.their_state is h11.IDLE and not self.conn.trailing_data[0]:
             # The rest of a body has ended. uvicorn 0.54 stops its keep-alive timer at each read, and starts it only
             # after an answer; without a timer the connection would stay open.
-            self._stop_head_timer()
+            self._stop_read_timer()
             self.timeout_keep_alive_task = self.loop.call_later(
                 self.timeout_keep_alive, self.timeout_keep_alive_handler
             )
         else:
-            self._has_head_begun = self.conn.our_state is not h11.DONE  # the rest of a body gets no second answer
-            self._start_head_timer()
+            # DONE: the request was answered, and a slow rest of its body gets no second answer.
+            self._start_read_timer(answers_when_slow=self.conn.our_state is not h11.DONE)
 
-    def _start_head_timer(self) -> None:
-        if self._head_timer is None:
-            self._head_timer = self.loop.call_later(self._limits.timeout_s, self._on_slow_head)
+    def _start_read_timer(self, *, answers_when_slow: bool) -> None:
+        """Start the timer if it does not run; without ``answers_when_slow`` the connection is closed at its end."""
+        self._answers_when_slow = answers_when_slow
+        if self._read_timer is None:
+            self._read_timer = self.loop.call_later(self._limits.timeout_s, self._on_slow_read)
 
-    def _stop_head_timer(self) -> None:
-        self._has_head_begun = False
-        if self._head_timer is not None:
-            self._head_timer.cancel()
-            self._head_timer = None
+    def _stop_read_timer(self) -> None:
+        if self._read_timer is not None:
+            self._read_timer.cancel()
+            self._read_timer = None
 
-    def _on_slow_head(self) -> None:
-        if self._has_head_begun:
+    def _on_slow_read(self) -> None:
+        if self._answers_when_slow:
             self._refuse(RequestProblem("slow-request", f"the head took longer than {self._limits.timeout_s:g} s"))
         else:
             self.transport.close()  # without a request there is nothing to answer
@@ -114,12 +116,6 @@ class LimitedProtocol(H11Protocol):
     def _refuse(self, problem: RequestProblem) -> None:
         self.transport.write(_message(problem))
         self.transport.close()
-
-
-async def _wait_for_end(receive: Receive) -> None:
-    """Wait for the end of a closing connection; uvicorn would report an answer without an end before."""
-    while (await receive())["type"] != "http.disconnect":
-        pass
 
 
 def _message(problem: RequestProblem) -> bytes:
@@ -156,18 +152,14 @@ class StreamServer(uvicorn.Server):
 
 
 def create_server(
-    app: App,
-    on_stop: Callable[[], None],
-    limits: Limits,
-    options: dict[str, Any],
-    on_signal: Callable[[], None] = lambda: None,
+    app: App, on_stop: Callable[[], None], on_signal: Callable[[], None], limits: Limits, options: dict[str, Any]
 ) -> StreamServer:
     """Return a server for an application; ``options`` are further arguments of ``uvicorn.Config``."""
 
     async def answer(scope: AsgiScope, receive: Receive, send: Send) -> None:
         await scope["state"][_CONNECTION].answer(app, scope, receive, send)
 
-    protocol: Any = functools.partial(LimitedProtocol, limits=limits, opened=set())  # one set for all connections
+    protocol: Any = functools.partial(LimitedProtocol, limits=limits, open_connections=set())
     config = uvicorn.Config(
         answer, http=protocol, h11_max_incomplete_event_size=MAX_HEAD_BYTES, ws="none", lifespan="off", **options
     )

@@ -20,7 +20,7 @@ from streamdedup.detection.lookup import IndexLookup
 from streamdedup.detection.suppression import Suppression
 from streamdedup.kafka.protocols import Record
 from streamdedup.position import Position
-from streamdedup.serve.access import Tokens
+from streamdedup.serve.admission import Tokens
 from streamdedup.text.alignment import MAX_WORDS
 from streamdedup.wire import Decoder, encode_alert
 from streamdedup.wire.dead_letters import DaemonInfo, Failure, Stage, dead_letter

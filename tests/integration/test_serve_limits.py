@@ -17,6 +17,7 @@ import structlog
 from streamdedup.cli import serve as cli_serve
 from streamdedup.daemon import logs
 from streamdedup.serve.access import Gate, Limits
+from streamdedup.serve.admission import AllowedHosts
 from streamdedup.serve.metrics import ServeMetrics
 from streamdedup.serve.problems import TYPE_PREFIX
 from streamdedup.serve.server import MAX_HEAD_BYTES, create_server
@@ -46,7 +47,7 @@ class Running:
     def __init__(self, app, keep_alive_s=LONG_S, **limits) -> None:
         limits = {"max_connections": 8, "timeout_s": LONG_S, **limits}
         options = {"log_config": None, "access_log": False, "timeout_keep_alive": keep_alive_s}
-        self.server = create_server(app, lambda: None, Limits(**limits), options)
+        self.server = create_server(app, lambda: None, lambda: None, Limits(**limits), options)
         self._listener = cli_serve._listen("127.0.0.1", 0)
         self._thread = threading.Thread(target=self.server.run, args=([self._listener],))
 
@@ -481,7 +482,7 @@ class LongAnswers:
     def __init__(self, sending_s: float) -> None:
         limits = {"max_connections": 8, "max_answers_bytes": len(self.ANSWER) + 1_000_000, "sending_s": sending_s}
         self._metrics = ServeMetrics()
-        self.running = Running(Gate(self._app, None, Limits(**limits), self._metrics), **limits)
+        self.running = Running(Gate(self._app, None, AllowedHosts(), Limits(**limits), self._metrics), **limits)
 
     async def _app(self, scope, _receive, send):
         body = b"short" if scope["path"] == "/short" else self.ANSWER

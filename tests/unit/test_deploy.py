@@ -13,7 +13,7 @@ from streamdedup.cli import main as cli
 from streamdedup.cli import serve
 from streamdedup.daemon.shutdown import STOP_TIMEOUT_S
 from streamdedup.errors import SettingsError
-from streamdedup.serve.access import Tokens
+from streamdedup.serve.admission import Tokens
 from streamdedup.settings import Settings
 from tests.deployed import (
     BASE,

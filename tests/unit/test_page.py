@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 from hatchling.build import build_wheel
 
-from streamdedup.serve.access import Tokens
+from streamdedup.serve.admission import Tokens
 from streamdedup.serve.page import page_files
 from tests.served import Service
 

@@ -28,7 +28,8 @@ from streamdedup.detection.suppression import Suppression
 from streamdedup.errors import EXIT_USAGE, IndexMismatch, SettingsError, StoreMisconfigured, StoreUnavailable
 from streamdedup.index.memory import MemoryIndex
 from streamdedup.serve import bodies, engine
-from streamdedup.serve.access import AllowedHosts, Gate, Limits, Tokens
+from streamdedup.serve.access import Gate, Limits
+from streamdedup.serve.admission import AllowedHosts, Tokens
 from streamdedup.serve.batches import BATCHES
 from streamdedup.serve.engine import PASS_LIMITS, TimedReader
 from streamdedup.serve.gathering import Gatherer, PassLimits
@@ -340,8 +341,8 @@ class TestProblems:
         check_problem(service.client.post(LOOKUP, json={"text": "a" * 200_000}), "too-large")
 
     def test_the_longest_body_grows_with_the_longest_text(self):
-        assert Limits.of_texts(1_000) == Limits()
-        grown = Limits.of_texts(2**24)
+        assert Limits.for_texts(1_000) == Limits()
+        grown = Limits.for_texts(2**24)
         assert (grown.max_body_bytes, grown.max_bodies_bytes, grown.timeout_s) == (2**27, 2**27, Limits().timeout_s)
 
     async def test_a_body_without_a_length_is_read_up_to_the_limit(self, make_service):
@@ -654,7 +655,7 @@ class TestAccess:
         async def broken(_scope, _receive, _send):
             raise RuntimeError(SECRET)
 
-        gate = Gate(broken, None, Limits(timeout_s=1.0), ServeMetrics())
+        gate = Gate(broken, None, AllowedHosts(), Limits(timeout_s=1.0), ServeMetrics())
         with capture_logs() as events:
             start, body = await call(gate)
         assert (start["status"], json.loads(body["body"])["type"]) == (500, TYPE_PREFIX + "internal")
@@ -729,7 +730,7 @@ class TestAccess:
             await receive()
 
         metrics = ServeMetrics()
-        await call(Gate(app, None, Limits(), metrics), receive=receive)
+        await call(Gate(app, None, AllowedHosts(), Limits(), metrics), receive=receive)
         labels = {"route": "none", "status": "200"}
         assert metrics.registry.get_sample_value("streamdedup_serve_requests_total", labels) == 1
 

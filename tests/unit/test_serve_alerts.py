@@ -16,7 +16,7 @@ from streamdedup.errors import BrokerMisconfigured
 from streamdedup.kafka.protocols import Record
 from streamdedup.position import Position
 from streamdedup.serve import events, feed, streaming, subscriber
-from streamdedup.serve.access import Tokens
+from streamdedup.serve.admission import Tokens
 from streamdedup.serve.events import MAX_PARTITIONS, before_ends, decode_id, encode_id, one_line, plan_resume
 from streamdedup.serve.metrics import ServeMetrics
 from streamdedup.serve.problems import TYPE_PREFIX, RequestProblem
