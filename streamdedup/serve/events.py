@@ -51,8 +51,8 @@ class StreamStart(NamedTuple):
     which begins ``recent_count`` offsets before the ends, counted over all partitions.
     """
 
-    last: tuple[str, Offsets] | None = None
-    recent_count: int = 0
+    last: tuple[str, Offsets] | None
+    recent_count: int
 
 
 class ResumePlan(NamedTuple):
@@ -85,17 +85,17 @@ def plan_resume(client_offsets: Offsets, beginnings: Offsets, ends: Offsets) -> 
     """
     if len(client_offsets) > len(ends) or any(offset > end for offset, end in zip(client_offsets, ends, strict=False)):
         return ResumePlan(ends, "unknown")
-    all_offsets = client_offsets + beginnings[len(client_offsets) :]
-    starts = tuple(map(max, all_offsets, beginnings))
+    wanted = client_offsets + beginnings[len(client_offsets) :]
+    starts = tuple(map(max, wanted, beginnings))
     if sum(ends) - sum(starts) > MAX_MISSED:
         return ResumePlan(ends, "too-many")
-    return ResumePlan(starts, None if starts == all_offsets else "expired")
+    return ResumePlan(starts, None if starts == wanted else "expired")
 
 
-def before_ends(ends: Offsets, count: int) -> Offsets:
-    """Return an offset before each end: their distances are equal, and add up to ``count`` or a little more."""
-    share = -(-count // len(ends)) if ends else 0  # rounded up
-    return tuple(max(0, end - share) for end in ends)
+def recent_starts(ends: Offsets, count: int) -> Offsets:
+    """Return an offset before each end: each partition has the same part of ``count``, rounded up."""
+    part = -(-count // len(ends)) if ends else 0  # rounded up
+    return tuple(max(0, end - part) for end in ends)
 
 
 def one_line(value: bytes) -> bytes:

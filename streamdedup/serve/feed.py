@@ -12,45 +12,31 @@ Each reader is used in its own thread. All other code runs in the event loop.
 """
 
 import asyncio
-from collections.abc import AsyncGenerator, AsyncIterator, Callable, Mapping, Sequence
-from concurrent.futures import ThreadPoolExecutor
+from collections.abc import AsyncGenerator, AsyncIterator, Callable
 from contextlib import asynccontextmanager, suppress
-from typing import Final, NamedTuple, TypeVar
+from typing import Final, NamedTuple
 
 import structlog
 
-from streamdedup.errors import (
-    BrokerMisconfigured,
-    BrokerUnavailable,
-    FatalError,
-    MessageError,
-    RegistryUnavailable,
-    StreamdedupError,
-)
-from streamdedup.kafka.protocols import Record, TopicFollower
-from streamdedup.position import Partition
+from streamdedup.errors import BrokerUnavailable, FatalError, RegistryUnavailable, StreamdedupError
+from streamdedup.kafka.protocols import TopicFollower
 from streamdedup.serve.events import (
-    MAX_PARTITIONS,
     Offsets,
     ResumePlan,
     StreamStart,
-    before_ends,
     encode_id,
     format_start,
     plan_resume,
+    recent_starts,
 )
 from streamdedup.serve.metrics import ServeMetrics
 from streamdedup.serve.problems import OutageLog, RequestProblem
 from streamdedup.serve.stream_kinds import StreamKind
-from streamdedup.serve.subscriber import EventBatch, StreamChunk, Subscriber
-
-T = TypeVar("T")
+from streamdedup.serve.subscriber import StreamChunk, Subscriber
+from streamdedup.serve.topic_thread import ReaderThread
 
 #: Most subscribers of a feed: those of both feeds together may use half of the connections (``access.Limits``).
 MAX_SUBSCRIBERS: Final = 128
-#: Longest wait for records in one call of a reader, in seconds; also the longest delay of
-#: ``ReaderThread.close`` once the reader is open.
-_POLL_S: Final = 0.5
 #: Most subscribers that read missed events at the same time, each with a Kafka consumer; further ones wait.
 _RESUMING: Final = 4
 #: Time limit for reading and sending the missed events of one subscriber, in seconds; the last chunk may exceed it.
@@ -63,97 +49,19 @@ _RETRY_S: Final = 5
 log = structlog.get_logger("streamdedup.serve")
 
 
-class ReaderThread:
-    """A reader of a topic, and the one thread that uses the reader; makes events of ``kind``."""
-
-    def __init__(self, kind: StreamKind, open_reader: Callable[[], TopicFollower]) -> None:
-        self._kind = kind
-        self._open_reader = open_reader
-        self._reader: TopicFollower | None = None
-        self._thread = ThreadPoolExecutor(max_workers=1, thread_name_prefix=kind.name)
-
-    async def open(self, plan: Callable[[Offsets, Offsets], ResumePlan]) -> ResumePlan:
-        """Open the reader at the offsets that ``plan`` makes of the first and end offset of each partition."""
-
-        def open_and_start() -> ResumePlan:
-            self._reader = reader = self._open_reader()
-            if len(reader.ends) > MAX_PARTITIONS:
-                raise BrokerMisconfigured(f"the topic of {self._kind.name} has more than {MAX_PARTITIONS} partitions")
-            planned = plan(_as_offsets(reader.beginnings), _as_offsets(reader.ends))
-            reader.start_at(dict(zip(sorted(reader.ends), planned.offsets, strict=True)))
-            return planned
-
-        return await self._run(open_and_start)
-
-    async def read(self) -> EventBatch:
-        """Return the next events, or none after ``_POLL_S``; raises ``StreamdedupError``, also for new partitions."""
-        return await self._run(self._read)
-
-    def _read(self) -> EventBatch:
-        if self._reader is None:
-            raise BrokerUnavailable("the reader is not open")
-        batch = self._reader.poll(_POLL_S)
-        # Every event id names an offset for each partition, so a reader keeps the partitions with which it began.
-        if self._reader.has_new_partitions():
-            raise BrokerUnavailable("the topic has new partitions; subscribers resume with all of them")
-        events, unreadable_count = [], len(batch.unreadable)
-        for record in by_time(batch.records):
-            try:
-                events.append(self._kind.event_of(record))
-            except MessageError:
-                unreadable_count += 1
-        return EventBatch(tuple(events), _as_offsets(self._reader.positions()), unreadable_count)
-
-    def close(self) -> None:
-        """Close the reader in its thread, after the call in progress; return at once."""
-        self._thread.submit(self._close)
-        self._thread.shutdown(wait=False)
-
-    def _close(self) -> None:
-        if self._reader is not None:
-            self._reader.close()
-
-    async def _run(self, function: Callable[[], T]) -> T:
-        return await asyncio.get_running_loop().run_in_executor(self._thread, function)
-
-
-def by_time(records: Sequence[Record]) -> list[Record]:
-    """Return the records of several partitions sorted by time; the order within each partition is kept."""
-    latest_times: dict[int, int] = {}
-    # The latest time so far in the partition: a record with an earlier time than its predecessor stays behind it.
-    sort_times = []
-    for record in records:
-        partition = record.position.partition
-        latest_times[partition] = max(record.timestamp_ms, latest_times.get(partition, record.timestamp_ms))
-        sort_times.append(latest_times[partition])
-    return [records[row] for row in sorted(range(len(records)), key=sort_times.__getitem__)]
-
-
-def _as_offsets(offsets: Mapping[Partition, int]) -> Offsets:
-    """Return the offsets of one topic in the order of its partitions."""
-    return tuple(offset for _, offset in sorted(offsets.items()))
-
-
-def _reason(error: Exception | None) -> str:
-    """Return why a topic cannot be read, for clients; empty for a defect. ``error``: None if no answer came in time."""
-    if isinstance(error, RegistryUnavailable):
-        return "the schema registry does not answer"
-    if isinstance(error, FatalError):
-        return "Kafka refuses the service, or has no such topic; the reason is in the log of the service"
-    return "Kafka does not answer" if error is None or isinstance(error, BrokerUnavailable) else ""
-
-
 class _SharedReader:
-    """State of the shared reader, whose events before ``offsets`` were offered to the live subscribers.
+    """The shared reader, which ``task`` runs.
 
-    ``opened`` is set when the reader is open, has failed (``error``), or is stopped.
+    ``offsets`` is its position: the live subscribers were offered all events before it. ``opened`` is set when the
+    reader is open, has failed (``error``), or is stopped.
     """
+
+    task: asyncio.Task[None]
 
     def __init__(self) -> None:
         self.offsets: Offsets = ()
         self.opened = asyncio.Event()
         self.error: Exception | None = None
-        self.task: asyncio.Task[None] | None = None
 
 
 class Feed:
@@ -196,7 +104,7 @@ class Feed:
         try:
             shared = await self._opened_shared_reader()
             if start.last is None:
-                subscriber.offsets = before_ends(shared.offsets, start.recent_count)
+                subscriber.offsets = recent_starts(shared.offsets, start.recent_count)
             elif start.last[0] == self._topic:  # `last` has topic and offsets
                 subscriber.offsets = start.last[1]
             else:
@@ -217,7 +125,7 @@ class Feed:
         The generator may still be waiting for events when the stream ends, and does not notice the end. So
         ``streaming`` also waits for ``Subscriber.ended``.
         """
-        # A gap of `subscribe`, if any. The subscriber is live then, so `_missed` does not send the gap again.
+        # With a gap of `subscribe` the subscriber is live, so `_missed` does not run and send the gap again.
         yield subscriber.gap or StreamChunk(format_start(subscriber.event_id), counts={})
         if not subscriber.is_live:
             async for chunk in self._missed(subscriber):
@@ -235,22 +143,24 @@ class Feed:
 
     async def _opened_shared_reader(self) -> _SharedReader:
         """Return the shared reader when it is open; start it if there is none."""
-        shared = self._shared_reader
-        if shared is None and not self._is_ending:
-            self._shared_reader = shared = _SharedReader()
-            shared.task = asyncio.create_task(self._follow(shared))
-        if shared is not None:
+        if not self._is_ending:
+            shared = self._shared_reader or self._start_shared_reader()
             with suppress(TimeoutError):
                 await asyncio.wait_for(shared.opened.wait(), _OPEN_S)
-        if shared is None or self._is_ending:  # before the call, or meanwhile
+        if self._is_ending:  # before the call, or meanwhile
             raise RequestProblem(self._unavailable, "the service stops", retry_after_s=_RETRY_S)
         if shared.error is not None or not shared.opened.is_set():
             raise RequestProblem(self._unavailable, _reason(shared.error), retry_after_s=_RETRY_S)
         return shared
 
+    def _start_shared_reader(self) -> _SharedReader:
+        self._shared_reader = shared = _SharedReader()
+        shared.task = asyncio.create_task(self._follow(shared))
+        return shared
+
     def _stop_shared_reader(self) -> None:
         shared, self._shared_reader = self._shared_reader, None
-        if shared is not None and shared.task is not None:
+        if shared is not None:
             shared.opened.set()  # if the service stops, subscribers may still wait for the reader
             shared.task.cancel()
 
@@ -269,16 +179,13 @@ class Feed:
                 for subscriber in self._subscribers:
                     if subscriber.is_live:
                         subscriber.offer(batch)
-        except Exception as error:  # noqa: BLE001  subscribers end, and the next one starts another reader
+        except Exception as error:  # noqa: BLE001  no CancelledError: a reader that was stopped is not the present one
             self._fail(shared, error)
         finally:
             thread.close()
 
     def _fail(self, shared: _SharedReader, error: Exception) -> None:
-        """End all streams, because the topic cannot be read any more; the next subscriber starts another reader.
-
-        ``shared`` is the present shared reader: the tasks of earlier ones were cancelled, which is no ``Exception``.
-        """
+        """End all streams, because the topic cannot be read any more; the next subscriber starts another reader."""
         self._outages.failed(error)
         self._shared_reader = None
         shared.error = error
@@ -303,13 +210,11 @@ class Feed:
                 while subscriber.end_reason is None and not self._make_live_if_caught_up(subscriber):
                     if now_s() > deadline:
                         subscriber.end("timeout")
-                        return
+                        break
                     for chunk in subscriber.advance_over(await thread.read()):
                         yield chunk
-                        # Also after each chunk: one read may have hundreds, and a client may take a minute for each.
-                        if now_s() > deadline:
-                            subscriber.end("timeout")
-                            return
+                        if now_s() > deadline:  # one read may have hundreds of chunks, each of which may take a minute
+                            break
             except StreamdedupError as error:
                 log.info("resume_failed", topic=self._topic, error=type(error).__name__, reason=str(error))
                 subscriber.end(self._unavailable)
@@ -317,21 +222,35 @@ class Feed:
                 thread.close()
 
     def _make_live_if_caught_up(self, subscriber: Subscriber) -> bool:
-        """Make a subscriber live if it has reached the position of the shared reader; return whether it has."""
+        """Make a subscriber live if it has reached the position of the shared reader; return whether it has.
+
+        End all streams if the subscriber's reader, which is newer, has partitions that the shared reader does not read.
+        """
         shared = self._shared_reader
-        if shared is None:
-            subscriber.end(self._unavailable)
-            return False
+        assert shared is not None  # without it, all streams have ended
         if len(subscriber.offsets) != len(shared.offsets):
-            # The subscriber's reader is newer, and has partitions that the shared reader does not read.
             self._fail(shared, BrokerUnavailable("the topic has new partitions"))
-            if shared.task is not None:
-                shared.task.cancel()
+            shared.task.cancel()
             return False
         offsets = zip(subscriber.offsets, shared.offsets, strict=True)
         # A subscriber may also be ahead. Then it is live, and drops events that it has (`Subscriber.advance_over`).
         subscriber.is_live = all(next_offset >= shared_offset for next_offset, shared_offset in offsets)
         return subscriber.is_live
+
+
+def _reason(error: Exception | None) -> str:
+    """Return why a topic cannot be read, for clients; empty for a defect. ``error``: None if no answer came in time."""
+    if isinstance(error, RegistryUnavailable):
+        return "the schema registry does not answer"
+    if isinstance(error, FatalError):
+        return "Kafka refuses the service, or has no such topic; the reason is in the log of the service"
+    return "Kafka does not answer" if error is None or isinstance(error, BrokerUnavailable) else ""
+
+
+def _refuse_lower_offsets(offsets: Offsets, before: Offsets) -> None:
+    """Raise ``BrokerUnavailable`` if the topic was created again: its streams end, and their clients resume anew."""
+    if any(offset < offset_before for offset, offset_before in zip(offsets, before, strict=True)):
+        raise BrokerUnavailable("the topic was created again")
 
 
 class Feeds(NamedTuple):
@@ -343,9 +262,3 @@ class Feeds(NamedTuple):
     def end(self) -> None:
         for feed in self:
             feed.end()
-
-
-def _refuse_lower_offsets(offsets: Offsets, before: Offsets) -> None:
-    """Raise ``BrokerUnavailable`` if the topic was created again: its streams end, and their clients resume anew."""
-    if any(offset < offset_before for offset, offset_before in zip(offsets, before, strict=True)):
-        raise BrokerUnavailable("the topic was created again")

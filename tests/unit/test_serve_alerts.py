@@ -15,9 +15,9 @@ from streamdedup.cli import serve as cli_serve
 from streamdedup.errors import BrokerMisconfigured
 from streamdedup.kafka.protocols import Record
 from streamdedup.position import Position
-from streamdedup.serve import events, feed, streaming, subscriber
+from streamdedup.serve import events, feed, streaming, subscriber, topic_thread
 from streamdedup.serve.admission import Tokens
-from streamdedup.serve.events import MAX_PARTITIONS, before_ends, decode_id, encode_id, one_line, plan_resume
+from streamdedup.serve.events import MAX_PARTITIONS, decode_id, encode_id, one_line, plan_resume, recent_starts
 from streamdedup.serve.metrics import ServeMetrics
 from streamdedup.serve.problems import TYPE_PREFIX, RequestProblem
 from streamdedup.settings import Settings
@@ -32,7 +32,7 @@ LETTERS = "/v1/dead-letters"
 def short_polls():
     """A reader is closed after the poll in progress."""
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(feed, "_POLL_S", 0.02)
+        patch.setattr(topic_thread, "_POLL_S", 0.02)
         yield
 
 
@@ -349,7 +349,7 @@ class TestRecent:
 
     @given(st.lists(st.integers(0, 500), min_size=1, max_size=9), st.integers(0, 1_000))
     def test_each_partition_has_the_same_share(self, ends, count):
-        found = before_ends(tuple(ends), count)
+        found = recent_starts(tuple(ends), count)
         shares = [end - offset for end, offset in zip(ends, found, strict=True)]
         assert all(offset >= 0 for offset in found)
         assert sum(shares) < count + len(ends)
@@ -359,7 +359,7 @@ class TestRecent:
     @given(st.lists(st.tuples(st.integers(0, 2), st.integers(0, 9)), max_size=12))
     def test_records_of_several_partitions_are_in_the_order_of_time(self, made):
         records = [Record(Position("t", number, at), time, None, None) for at, (number, time) in enumerate(made)]
-        found = feed.by_time(records)
+        found = topic_thread.by_time(records)
         for number in range(3):
             of_partition = [[each for each in some if each.position.partition == number] for some in (records, found)]
             assert of_partition[0] == of_partition[1]
