@@ -37,6 +37,11 @@ _lookup_decoder = msgspec.json.Decoder(LookupRequest)
 _compare_decoder = msgspec.json.Decoder(CompareRequest)
 _batch_decoder = msgspec.json.Decoder(_RawBatch)
 _id_decoder = msgspec.json.Decoder(_Id)
+#: Escape of NUL, which takes the place of half a surrogate pair in an id.
+_NUL_ESCAPE: Final = b"u0000"
+
+
+# Bodies
 
 
 def check_content_type(content_type: str) -> None:
@@ -65,6 +70,20 @@ def decode_compare(body: bytes, max_text_bytes: int) -> CompareRequest:
     return request
 
 
+def decode_batch(body: bytes) -> list[bytes]:
+    """Split the body of a batch into JSON texts, one for each look-up; ``decode_lookup`` decodes them."""
+    batch, decoded = _decode_repaired(_batch_decoder, body)
+    texts = list(map(bytes, batch.texts))
+    if not 1 <= len(texts) <= MAX_BATCH_TEXTS:
+        detail = f"a batch has 1 to {MAX_BATCH_TEXTS} texts, not {len(texts):,}"
+        raise RequestProblem("invalid-field", detail, field="texts")
+    if decoded is body:
+        return texts
+    # As in `_decode_repaired`, but chosen for each text by its own id.
+    with_nulls = map(bytes, _batch_decoder.decode(repair_json(body, _NUL_ESCAPE)).texts)
+    return [_choose_repair(*repairs) for repairs in zip(texts, with_nulls, strict=True)]
+
+
 def query_of(request: LookupRequest | CompareRequest) -> LookupQuery:
     """Return the query of a request; ``id`` of a ``CompareRequest`` names the stored document, not the text."""
     source, scope = request.source, request.scope
@@ -79,17 +98,7 @@ def _check_text(text: str, body: bytes, max_text_bytes: int) -> None:
         raise RequestProblem("too-large", f"the text is {length:,} bytes long; the limit is {max_text_bytes:,}")
 
 
-def decode_batch(body: bytes) -> list[bytes]:
-    """Split the body of a batch into JSON texts, one for each look-up; ``decode_lookup`` decodes them."""
-    batch, decoded = _decode_repaired(_batch_decoder, body)
-    texts = list(map(bytes, batch.texts))
-    if not 1 <= len(texts) <= MAX_BATCH_TEXTS:
-        detail = f"a batch has 1 to {MAX_BATCH_TEXTS} texts, not {len(texts):,}"
-        raise RequestProblem("invalid-field", detail, field="texts")
-    if decoded is body:
-        return texts
-    with_nulls = map(bytes, _batch_decoder.decode(repair_json(body, b"u0000")).texts)
-    return [_repaired(text, text_with_nulls) for text, text_with_nulls in zip(texts, with_nulls, strict=True)]
+# Ids
 
 
 def decode_path_id(encoded: str) -> str:
@@ -104,10 +113,13 @@ def decode_path_id(encoded: str) -> str:
 
 def check_id(document_id: str, field: str) -> None:
     mistake = id_mistake(document_id, len(document_id.encode()))
-    if "\0" in document_id:  # `_repaired` may have made it of half a pair
+    if "\0" in document_id:  # `_choose_repair` keeps it for half a pair
         mistake = "contains half of a surrogate pair, or a control character"
     if mistake is not None:
         raise RequestProblem("invalid-field", f"the id {mistake}", field=field)
+
+
+# JSON, in which half surrogate pairs are replaced
 
 
 def _decode(decoder: msgspec.json.Decoder[T], body: bytes) -> T:
@@ -115,7 +127,7 @@ def _decode(decoder: msgspec.json.Decoder[T], body: bytes) -> T:
 
 
 def _decode_repaired(decoder: msgspec.json.Decoder[T], body: bytes) -> tuple[T, bytes]:
-    """Decode a body; return its value and the body, in which a byte order mark or half surrogate pairs are replaced."""
+    """Return the value of a body, and the body as decoded: the same object, or repaired."""
     if is_too_deep(body):
         raise RequestProblem("malformed-json", f"the body is nested deeper than {MAX_DEPTH} levels")
     try:
@@ -123,24 +135,24 @@ def _decode_repaired(decoder: msgspec.json.Decoder[T], body: bytes) -> tuple[T, 
     except msgspec.ValidationError as error:
         raise _invalid(error) from None
     except ValueError as error:
-        repaired = _repaired(repair_json(body), repair_json(body, b"u0000"))
+        repaired = _choose_repair(repair_json(body), repair_json(body, _NUL_ESCAPE))
         if repaired == body:
             raise RequestProblem("malformed-json", str(error)) from None
     return _decode_repaired(decoder, repaired)
 
 
-def _repaired(text: bytes, with_nulls: bytes) -> bytes:
-    """Return JSON with U+FFFD or NUL for half surrogate pairs: the latter for an id, because no id may have a NUL.
+def _choose_repair(with_replacements: bytes, with_nulls: bytes) -> bytes:
+    """Return the JSON with NULs if they are in its id, else the JSON with U+FFFD.
 
-    With U+FFFD two ids could become one, and the request would be about another document.
+    No id may have a NUL, so such an id is refused; with U+FFFD two ids could become one.
     """
-    if text == with_nulls:
-        return text
+    if with_replacements == with_nulls:
+        return with_replacements
     try:
         document_id = _id_decoder.decode(with_nulls).id
     except ValueError:  # the decoder of the request reports it
-        return text
-    return with_nulls if document_id is not None and "\0" in document_id else text
+        return with_replacements
+    return with_nulls if document_id is not None and "\0" in document_id else with_replacements
 
 
 def _invalid(error: msgspec.ValidationError) -> RequestProblem:
