@@ -58,28 +58,26 @@ class Gatherer(Generic[Q, A]):
     async def ask(self, questions: Sequence[Q]) -> list[A | Exception]:
         """Return the answers to questions, in order; an exception in place of an answer belongs to that question."""
         answers: list[A | Exception] = []
-        for group, weight in self._groups(questions):
-            future: asyncio.Future[Sequence[A | Exception]] = asyncio.get_running_loop().create_future()
-            self._waiting.append(_Group(group, weight, future))
+        for group in self._groups(questions):
+            self._waiting.append(group)
             if self._passes_task is None or self._passes_task.done():  # the task ends when no group waits
                 self._passes_task = asyncio.create_task(self._run_passes())
-            answers += await future
+            answers += await group.answers
         return answers
 
-    def _groups(self, questions: Sequence[Q]) -> Iterator[tuple[Sequence[Q], int]]:
-        """Yield groups of questions within the limits of a pass, each with its weight."""
+    def _groups(self, questions: Sequence[Q]) -> Iterator[_Group[Q, A]]:
+        """Yield groups of questions within the limits of a pass."""
+        loop = asyncio.get_running_loop()
         begin, weight = 0, 0
-        for index, question in enumerate(questions):
+        for row, question in enumerate(questions):
             question_weight = self._weigh(question)
             # A group has at least one question, however much it weighs.
-            if index > begin and (
-                index - begin == self._limits.count or weight + question_weight > self._limits.weight
-            ):
-                yield questions[begin:index], weight
-                begin, weight = index, 0
+            if row > begin and (row - begin == self._limits.count or weight + question_weight > self._limits.weight):
+                yield _Group(questions[begin:row], weight, loop.create_future())
+                begin, weight = row, 0
             weight += question_weight
         if begin < len(questions):
-            yield questions[begin:], weight
+            yield _Group(questions[begin:], weight, loop.create_future())
 
     async def _run_passes(self) -> None:
         while self._waiting:

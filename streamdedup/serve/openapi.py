@@ -39,19 +39,11 @@ def describe(handlers: Sequence[ControllerRouterHandler], dependencies: Dependen
     )
     # This application only makes the document. The application that serves has no such routes of the framework: they
     # would answer every unknown path with a page.
-    described = Litestar(handlers, dependencies=dependencies, openapi_config=config, logging_config=None)
-    document = described.openapi_schema.to_schema()
+    app = Litestar(handlers, dependencies=dependencies, openapi_config=config, logging_config=None)
+    document = app.openapi_schema.to_schema()
     _add_bodies(document)
     _describe_match(document["components"]["schemas"]["Match"]["properties"])
     return document
-
-
-def _describe_match(properties: dict[str, dict[str, Any]]) -> None:
-    definitions = msgspec.json.decode(schema("alert"))["$defs"]
-    fields = definitions["place"]["properties"] | definitions["match"]["properties"]
-    for name, described in properties.items():
-        # `label` and `incarnation` are also fields of the alert's document, and so described in `definitions`.
-        described["description"] = (definitions.get(name) or fields[name])["description"]
 
 
 def _add_bodies(document: dict[str, Any]) -> None:
@@ -60,3 +52,11 @@ def _add_bodies(document: dict[str, Any]) -> None:
     for path, body in _BODIES.items():
         content = {"application/json": {"schema": {"$ref": f"#/components/schemas/{body.__name__}"}}}
         document["paths"][path]["post"]["requestBody"] = {"required": True, "content": content}
+
+
+def _describe_match(properties: dict[str, dict[str, Any]]) -> None:
+    definitions = msgspec.json.decode(schema("alert"))["$defs"]
+    fields = definitions["place"]["properties"] | definitions["match"]["properties"]
+    for name, field in properties.items():
+        # `label` and `incarnation` are definitions of their own, because the alert's document has them too.
+        field["description"] = (definitions.get(name) or fields[name])["description"]

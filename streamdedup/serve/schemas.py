@@ -93,6 +93,7 @@ class LookupRequest(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
 class LookupBatchRequest(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     """Texts to look up, each for itself."""
 
+    # For the OpenAPI document; ``requests`` decodes the texts one by one.
     texts: Annotated[
         list[LookupRequest],
         Meta(
@@ -192,10 +193,10 @@ class ClusterBody(msgspec.Struct, frozen=True):
     complete: Annotated[bool, Meta(description="Whether the members are all documents; false from size 1000 on.")]
     size: Annotated[int, Meta(description="Number of documents, expired ones too; 1000 means 1,000 or more.")]
     sources: Annotated[
-        int | None, Meta(description="Distinct sources of these documents; from size 1000 on there may be more.")
+        int | None, Meta(description="Distinct sources in the cluster; from size 1000 on there may be more.")
     ] = None
-    since: Annotated[str | None, Meta(description="Smallest record time of these documents, RFC 3339.")] = None
-    until: Annotated[str | None, Meta(description="Greatest record time of these documents, RFC 3339.")] = None
+    since: Annotated[str | None, Meta(description="Smallest record time in the cluster, RFC 3339.")] = None
+    until: Annotated[str | None, Meta(description="Greatest record time in the cluster, RFC 3339.")] = None
     earliest_id: Annotated[
         str | None,
         Meta(
@@ -204,7 +205,7 @@ class ClusterBody(msgspec.Struct, frozen=True):
         ),
     ] = None
     earliest_source: Annotated[
-        str | None, Meta(description="Source of this document, a long one cut; null where unknown.")
+        str | None, Meta(description="Source of `earliest_id`, a long one cut; null where unknown.")
     ] = None
 
 

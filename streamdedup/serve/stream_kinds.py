@@ -18,7 +18,7 @@ from streamdedup.wire.dead_letters import read_headers, whole_number
 
 @dataclass(frozen=True, slots=True)
 class StreamKind:
-    """A kind of stream; ``event_of`` raises ``MessageError`` for a record of another form.
+    """A kind of stream; ``event_of`` raises ``MessageError`` for a record of no such kind.
 
     ``name`` is in metrics, log events and problems; ``event`` is the name of the events.
     """
@@ -57,18 +57,18 @@ def alerts_kind(reader: AlertReader) -> StreamKind:
 
 
 def _dead_letter_event(record: Record) -> FeedEvent:
-    facts, position = read_headers(record.headers), record.position
-    if "error.code" not in facts or "topic" not in facts:
+    headers, position = read_headers(record.headers), record.position
+    if "error.code" not in headers or "topic" not in headers:
         raise DecodeError(ErrorCode.INVALID_FIELD, "the record has no headers of a dead letter")
     body = DeadLetterBody(
-        topic=facts["topic"],
-        partition=whole_number(facts.get("partition", "")),
-        offset=whole_number(facts.get("offset", "")),
-        reason=facts["error.code"],
-        error=facts.get("error.message", ""),
-        time=facts.get("time") or rfc_3339(record.timestamp_ms),
-        stage=facts.get("stage", ""),
-        attempts=whole_number(facts.get("attempts", "")),
+        topic=headers["topic"],
+        partition=whole_number(headers.get("partition", "")),
+        offset=whole_number(headers.get("offset", "")),
+        reason=headers["error.code"],
+        error=headers.get("error.message", ""),
+        time=headers.get("time") or rfc_3339(record.timestamp_ms),
+        stage=headers.get("stage", ""),
+        attempts=whole_number(headers.get("attempts", "")),
     )
     return FeedEvent(position.partition, position.offset, None, msgspec.json.encode(body))
 

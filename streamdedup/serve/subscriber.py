@@ -10,8 +10,8 @@ from typing import Final, NamedTuple
 
 from streamdedup.serve.events import FeedEvent, Offsets, ResumePlan, encode_id, format_event
 
-#: Bytes of events that may wait for a subscriber. The queues share their event objects, and all end with the latest
-#: ones, so the longest queue is the memory of all.
+#: Bytes of events that may wait for a subscriber. Queues share their events: each is a tail of the same sequence, so
+#: all together take as much memory as the longest.
 MAX_QUEUED_BYTES: Final = 16_777_216
 #: Events that may wait for a subscriber.
 MAX_QUEUED: Final = 10_000
@@ -46,7 +46,7 @@ class Subscriber:
     With ``is_new`` the client has received no event before, so expired events are no gap for it.
     """
 
-    def __init__(self, topic: str, event: str, profile: str | None, *, is_new: bool = False) -> None:
+    def __init__(self, topic: str, event: str, profile: str | None, *, is_new: bool) -> None:
         self._is_new = is_new
         self._topic = topic
         self._event = event

@@ -202,7 +202,7 @@ class TestResume:
         asyncio.run(test())
 
     def test_alerts_that_a_reader_ahead_of_the_shared_one_has_sent_are_not_sent_again(self):
-        stream = subscriber.Subscriber("duplicates", "alert", None)
+        stream = subscriber.Subscriber("duplicates", "alert", None, is_new=False)
         stream.offsets = (2, 7)
         found = tuple(events.FeedEvent(0, at, "articles", b"%d" % at) for at in range(4))
         (chunk,) = stream.advance_over(subscriber.EventBatch(found, (4, 0), 0))
@@ -387,7 +387,7 @@ class TestEnds:
 
     async def test_the_bytes_that_wait_are_bounded(self, monkeypatch):
         monkeypatch.setattr(subscriber, "MAX_QUEUED_BYTES", 1_000)
-        stream = subscriber.Subscriber("duplicates", "alert", None)
+        stream = subscriber.Subscriber("duplicates", "alert", None, is_new=False)
         batch = subscriber.EventBatch((events.FeedEvent(0, 0, "articles", b"x" * 2_000),), (1,), 0)
         stream.offer(batch)
         assert stream.end_reason is None  # a batch fits into an empty queue
