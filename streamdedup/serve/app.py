@@ -93,8 +93,8 @@ def _problems(*statuses: int) -> Mapping[int, ResponseSpec]:
     }
 
 
-# Look-ups. Nothing is created: 200, not 201, which Litestar gives to a POST. 409: the request has a scope, and the
-# profile has none; a batch has this problem in the place of the text.
+# Look-ups. A POST here creates nothing, so its status is 200 and not Litestar's 201. 409: the request has a scope, and
+# the profile has none; a batch has this problem in the place of the text.
 
 
 @post("/v1/profiles/{profile:str}/lookup", status_code=200, responses=_problems(404, 409, 413, 415, 422))
@@ -127,7 +127,7 @@ async def look_up_batch(
 async def document(profile: FromPath[str], document_id: _DocumentId, engine: NamedDependency[Engine]) -> DocumentBody:
     """Return a document of the index, without its text; the id is percent-encoded."""
     served, decoded_id = _served_profile(engine, profile), decode_path_id(document_id)
-    return _stored_document_body(served, await engine.call(served, lambda: served.document(decoded_id)))
+    return document_body(served, await engine.call(served, lambda: served.document(decoded_id)))
 
 
 @get("/v1/profiles/{profile:str}/documents/{document_id:str}/matches", responses=_problems(404, 422))
@@ -164,7 +164,7 @@ async def compare(
 
     stored_a, stored_b, comparison = await engine.call(served, compare_stored)
     alignment = await aligner.align(served.decoder, stored_a.entry, stored_b.entry)
-    bodies = _stored_document_body(served, stored_a), _stored_document_body(served, stored_b)
+    bodies = document_body(served, stored_a), document_body(served, stored_b)
     return compare_body(*bodies, comparison, alignment)
 
 
@@ -179,15 +179,11 @@ async def compare_text(
 
     def compare_text_with_stored() -> tuple[StoredDocument, DocumentComparison]:
         stored = served.document(request_body.id, "id")
-        return stored, served.lookup.compare_text(query_of(request_body), stored.entry, int(engine.now_ms()))
+        return stored, served.lookup.compare_text(query_of(request_body), stored.entry, engine.now_ms())
 
     stored, comparison = await engine.call(served, compare_text_with_stored)
     alignment = await aligner.align(served.decoder, request_body.text, stored.entry)
-    return compare_body(None, _stored_document_body(served, stored), comparison, alignment)
-
-
-def _stored_document_body(served: ServedProfile, stored: StoredDocument) -> DocumentBody:
-    return document_body(stored.entry, stored.cluster_id, served.label_bytes)
+    return compare_body(None, document_body(served, stored), comparison, alignment)
 
 
 @route("/v1/profiles/{profile:str}/compare", http_method="OPTIONS", status_code=204, include_in_schema=False)
@@ -224,7 +220,7 @@ async def alerts(
     """Follow the committed alerts of all daemons, without end; an event `alert` has the JSON of an alert as data."""
     if profile is not None:
         _served_profile(engine, profile)  # raises for an unknown profile
-    return EventStream(feeds.alerts, profile, _stream_start(recent, last_event_id))
+    return EventStream(feeds.alerts, profile, _stream_start(last_event_id, recent))
 
 
 @get("/v1/dead-letters", responses={**_problems(), 200: _STREAM})
@@ -235,10 +231,10 @@ async def dead_letters(
 
     An event `dead-letter` has position, reason, error and time of a failure as data, and no part of the record.
     """
-    return EventStream(feeds.dead_letters, None, _stream_start(recent, last_event_id))
+    return EventStream(feeds.dead_letters, None, _stream_start(last_event_id, recent))
 
 
-def _stream_start(recent_count: int, last_event_id: str | None) -> StreamStart:
+def _stream_start(last_event_id: str | None, recent_count: int) -> StreamStart:
     return StreamStart(None if last_event_id is None else decode_id(last_event_id), recent_count)
 
 
@@ -248,15 +244,15 @@ def _stream_start(recent_count: int, last_event_id: str | None) -> StreamStart:
 @get("/v1/profiles", responses=_problems())
 async def profiles(engine: NamedDependency[Engine]) -> ProfilesBody:
     """Return all profiles with the states of their indexes."""
-    answers = (_ask_profile(engine, served) for served in engine.profiles.values())
-    return ProfilesBody(await asyncio.gather(*answers))
+    bodies = (_profile_with_state(engine, served) for served in engine.profiles.values())
+    return ProfilesBody(await asyncio.gather(*bodies))
 
 
-async def _ask_profile(engine: Engine, served: ServedProfile) -> ProfileBody:
+async def _profile_with_state(engine: Engine, served: ServedProfile) -> ProfileBody:
     try:
         documents_count = await engine.call(served, served.reader.count_documents)
     except StreamdedupError as error:
-        return profile_body(served, documents_count=None, index_problem=request_problem_of(error).problem)
+        return profile_body(served, documents_count=None, index_problem=request_problem_of(error).body)
     return profile_body(served, documents_count, index_problem=None)
 
 
@@ -273,7 +269,7 @@ async def readyz(engine: NamedDependency[Engine]) -> Response[str]:
     """Tell whether at least one index can be looked up."""
     errors = await asyncio.gather(*map(engine.index_error, engine.profiles.values()))
     states = zip(engine.profiles, errors, strict=True)
-    lines = [f"{name}: {request_problem_of(error).problem.title}\n" for name, error in states if error is not None]
+    lines = [f"{name}: {request_problem_of(error).body.title}\n" for name, error in states if error is not None]
     is_ready = len(lines) < len(errors)
     return Response("".join(lines) or "ok\n", status_code=200 if is_ready else 503, media_type=MediaType.TEXT)
 
@@ -295,17 +291,16 @@ def _served_profile(engine: Engine, name: str) -> ServedProfile:
 
 
 def _problem_response(_request: _Request, error: Exception) -> Response[bytes]:
-    answer = request_problem_of(error)
-    body = msgspec.json.encode(answer.problem)
-    return Response(body, status_code=answer.problem.status, media_type=PROBLEM_JSON, headers=answer.headers)
+    problem = request_problem_of(error)
+    body = msgspec.json.encode(problem.body)
+    return Response(body, status_code=problem.body.status, media_type=PROBLEM_JSON, headers=problem.headers)
 
 
 def _on_framework_error(request: _Request, error: HTTPException) -> Response[bytes]:
     name = _FRAMEWORK_PROBLEMS.get(error.status_code)
-    if name is None:
-        if isinstance(error.__cause__, Exception):  # such as an answer that cannot be encoded
-            return _on_defect(request, error.__cause__)
-        name = "internal"  # the client has left before the end of its body: nobody gets this answer
+    if name is None and isinstance(error.__cause__, Exception):  # such as an answer that cannot be encoded
+        return _on_defect(request, error.__cause__)
+    name = name or "internal"  # the client has left before the end of its body: nobody gets this answer
     detail, field = _wrong_parameter(error) if name == "invalid-request" else ("", "")
     response = _problem_response(request, RequestProblem(name, detail, field=field))
     response.headers.update(error.headers or {})  # with status 405, the allowed methods

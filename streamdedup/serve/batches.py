@@ -32,14 +32,14 @@ class BatchLookup:
 
     def __init__(self, engine: Engine) -> None:
         self._engine = engine
-        self._batches = asyncio.Semaphore(BATCHES)
+        self._free_batches = asyncio.Semaphore(BATCHES)
 
     async def look_up(self, served: ServedProfile, encoded_requests: Sequence[bytes]) -> list[LookupBatchResult]:
         """Return a result for each ``LookupRequest`` in JSON: its answer, or the problem with it."""
         requests = [_decoded(encoded, served.max_text_bytes) for encoded in encoded_requests]
         _check_limits(requests)
         results: list[LookupBatchResult] = []
-        async with self._batches:
+        async with self._free_batches:
             for begin in range(0, len(requests), PASS_LIMITS.count):
                 results += await self._look_up_group(served, requests[begin : begin + PASS_LIMITS.count])
         return results
@@ -56,11 +56,11 @@ def _decoded(encoded: bytes, max_text_bytes: int) -> LookupRequest | Problem:
     try:
         return decode_lookup(encoded, max_text_bytes)
     except RequestProblem as error:
-        return error.problem
+        return error.body
 
 
 def _check_limits(requests: Sequence[LookupRequest | Problem]) -> None:
-    """Raise a ``RequestProblem`` if the sum of the limits, and so the answer, may be too large."""
+    """Raise a ``RequestProblem`` if the limits of all texts together exceed ``MAX_BATCH_MATCHES``."""
     # A `limit` has no fraction, but is a float (`LookupRequest`).
     limits_sum = sum(int(request.limit) for request in requests if isinstance(request, LookupRequest))
     if limits_sum > MAX_BATCH_MATCHES:
@@ -76,7 +76,7 @@ def _next_result(request: LookupRequest | Problem, answers: Iterator[LookupResul
     answer = next(answers)
     if isinstance(answer, LookupResult):
         return LookupBatchResult(answer=lookup_body(answer, int(request.limit)))
-    problem = request_problem_of(answer).problem
+    problem = request_problem_of(answer).body
     # An error of the index (5xx) fails the whole batch. A `RequestProblem` with such a status is a defect that this
     # text alone triggers (`Engine.look_up_all`).
     if problem.status >= HTTPStatus.INTERNAL_SERVER_ERROR and not isinstance(answer, RequestProblem):

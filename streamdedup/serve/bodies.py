@@ -9,7 +9,7 @@ from streamdedup.detection.lookup import DocumentComparison, LookupResult, Store
 from streamdedup.detection.model import Skip
 from streamdedup.index.documents import IndexEntry
 from streamdedup.index.values import CLUSTER_SIZE_CAP
-from streamdedup.serve.engine import ServedProfile
+from streamdedup.serve.engine import ServedProfile, StoredDocument
 from streamdedup.serve.problems import Problem
 from streamdedup.serve.schemas import (
     MAX_MATCHES,
@@ -38,8 +38,8 @@ _COMPARED_SIDES: Final[dict[SmallerSide, Literal["a", "b", "both"]]] = {"left": 
 
 
 def lookup_body(result: LookupResult, limit: int) -> LookupBody:
-    skipped, redelivery = _SKIPS.get(result.skipped), result.redelivery
-    return LookupBody(skipped=skipped, redelivery=redelivery, **_result_fields(result, limit))
+    skipped = _SKIPS.get(result.skipped)  # None for a text that is not skipped
+    return LookupBody(skipped=skipped, redelivery=result.redelivery, **_result_fields(result, limit))
 
 
 def _result_fields(result: LookupResult, limit: int) -> dict[str, Any]:
@@ -55,9 +55,10 @@ def _result_fields(result: LookupResult, limit: int) -> dict[str, Any]:
     }
 
 
-def document_body(entry: IndexEntry, cluster_id: str | None, label_bytes: int) -> DocumentBody:
-    """Return a document as it is sent; with ``label_bytes`` 0 it has no label, source and publication time."""
-    sketch, caption = entry.content.sketch, read_caption(entry.content.caption, label_bytes)
+def document_body(served: ServedProfile, stored: StoredDocument) -> DocumentBody:
+    """Return the body of a document; without labels it has no source and publication time either."""
+    entry, cluster_id = stored
+    sketch, caption = entry.content.sketch, read_caption(entry.content.caption, served.lookup.options.label_bytes)
     return DocumentBody(
         id=entry.id,
         digest=entry.digest.hex(),
@@ -77,7 +78,7 @@ def document_body(entry: IndexEntry, cluster_id: str | None, label_bytes: int) -
 
 
 def cluster_body(first_id: str | None, cluster: StoredCluster) -> ClusterBody:
-    """Return a cluster as it is sent; ``first_id`` is that of ``IndexLookup.document``."""
+    """Return the body of a cluster; ``first_id``: id of its first document, None where unknown (``StoredDocument``)."""
     members = [
         MemberBody(
             id=member.id,
@@ -136,7 +137,7 @@ def _segment_body(segment: Segment) -> SegmentBody:
 
 
 def profile_body(served: ServedProfile, documents_count: int | None, index_problem: Problem | None) -> ProfileBody:
-    """Return a profile as it is sent; ``index_problem`` says why its index cannot be looked up."""
+    """Return the body of a profile; ``index_problem`` says why its index cannot be looked up."""
     options = served.lookup.options
     return ProfileBody(
         name=served.name,

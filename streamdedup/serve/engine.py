@@ -28,7 +28,7 @@ T = TypeVar("T")
 
 #: Limits of one pass, in texts and characters. A pass with 128 short articles takes about 30 ms; a text that arrives
 #: meanwhile waits until its end.
-PASS_LIMITS = PassLimits(count=128, weight=1_048_576)
+PASS_LIMITS: Final = PassLimits(count=128, weight=1_048_576)
 #: Duration of a reader's call after which all waiting requests are told that Redis does not answer, in seconds. A call
 #: to a silent Redis fails only after three time-outs of the client, and other calls wait behind it: without this limit,
 #: such requests would reach ``access.Limits.timeout_s``, whose problem does not name Redis.
@@ -36,7 +36,7 @@ AWAY_S: Final = 4.0
 #: Interval at which a waiting request checks whether Redis is away, in seconds.
 _CHECK_INTERVAL_S: Final = 1.0
 #: Duration of a call after which ``/livez`` fails, in seconds; above the sum of the Redis client's time-outs.
-STUCK_S = 60.0
+STUCK_S: Final = 60.0
 
 log = structlog.get_logger("streamdedup.serve")
 
@@ -86,11 +86,6 @@ class ServedProfile:
     reader: TimedReader
     lookup: IndexLookup
 
-    @property
-    def label_bytes(self) -> int:
-        """Most bytes in a label; 0 for no captions."""
-        return self.lookup.options.label_bytes
-
     def check_index(self) -> None:
         if self.reader.check(self.fingerprint) is None:
             raise IndexAbsentError(f"the index of profile {self.name} does not exist; a daemon creates it at its start")
@@ -103,7 +98,7 @@ class ServedProfile:
         return StoredDocument(*entry_and_cluster)
 
 
-class _Question(NamedTuple):
+class _ProfileQuery(NamedTuple):
     profile: ServedProfile
     query: LookupQuery
 
@@ -111,15 +106,13 @@ class _Question(NamedTuple):
 class Engine:
     """Runs look-ups and other calls of the indexes in one thread; ``now_ms`` is the clock, since the epoch."""
 
-    def __init__(
-        self, profiles: Mapping[str, ServedProfile], metrics: ServeMetrics, now_ms: Callable[[], float]
-    ) -> None:
+    def __init__(self, profiles: Mapping[str, ServedProfile], metrics: ServeMetrics, now_ms: Callable[[], int]) -> None:
         self.profiles = profiles
         self._metrics = metrics
         self.now_ms = now_ms
         self._thread = ThreadPoolExecutor(max_workers=1, thread_name_prefix="index")
-        self._gatherer: Gatherer[_Question, LookupResult] = Gatherer(
-            self._run_pass, lambda question: len(question.query.text), PASS_LIMITS
+        self._gatherer: Gatherer[_ProfileQuery, LookupResult] = Gatherer(
+            self._run_pass, lambda asked: len(asked.query.text), PASS_LIMITS
         )
         #: Monotonic time at which the running call began; None without one. The thread writes, the event loop reads.
         self._call_began_at: float | None = None
@@ -144,12 +137,12 @@ class Engine:
         A text whose look-up fails has the error as its result, ``internal`` for a defect. ``StoreUnavailable`` is
         raised if Redis does not answer in time (``AWAY_S``).
         """
-        answers = self._gatherer.ask([_Question(profile, query) for query in queries])
-        return await self._while_redis_answers(profile, answers)
+        answers = self._gatherer.ask([_ProfileQuery(profile, query) for query in queries])
+        return await self._unless_redis_is_away(profile, answers)
 
     async def call(self, profile: ServedProfile, function: Callable[[], T]) -> T:
         """Run a function that reads the index of a profile; errors of the function are raised."""
-        return await self._while_redis_answers(profile, self._run(lambda: self._call_and_report(profile, function)))
+        return await self._unless_redis_is_away(profile, self._run(lambda: self._call_and_report(profile, function)))
 
     async def index_error(self, profile: ServedProfile) -> StreamdedupError | None:
         """Return why the index of a profile cannot be looked up, or None."""
@@ -160,7 +153,7 @@ class Engine:
             return error
         return None
 
-    async def _while_redis_answers(self, profile: ServedProfile, answer: Coroutine[Any, Any, T]) -> T:
+    async def _unless_redis_is_away(self, profile: ServedProfile, answer: Coroutine[Any, Any, T]) -> T:
         """Wait for an answer from the thread; ``StoreUnavailable`` if Redis is away.
 
         Redis is away if a reader's running call, perhaps of another request, takes longer than ``AWAY_S``; or if the
@@ -181,18 +174,15 @@ class Engine:
             # running call ends in its thread, and its result is unused.
             task.cancel()
 
-    def _running_call_s(self) -> float:
-        # Read once, because the thread may reset the attribute between two readings.
-        began_at = self._call_began_at
-        return 0.0 if began_at is None else time.monotonic() - began_at
-
     def _silence_s(self) -> float:
         """Return how long the running call has been waiting for Redis; computing does not count."""
-        began_at = [profile.reader.began_at for profile in self.profiles.values()]
-        return time.monotonic() - min((time_s for time_s in began_at if time_s is not None), default=float("inf"))
+        readers = (profile.reader for profile in self.profiles.values())
+        began_at = [time_s for reader in readers if (time_s := reader.began_at) is not None]
+        return time.monotonic() - min(began_at) if began_at else 0.0
 
     def is_stuck(self) -> bool:
-        return self._running_call_s() > STUCK_S
+        began_at = self._call_began_at  # read once, because the thread may reset the attribute between two readings
+        return began_at is not None and time.monotonic() - began_at > STUCK_S
 
     def close(self) -> None:
         """Wait for the running call and end the thread."""
@@ -210,29 +200,29 @@ class Engine:
 
         return await asyncio.get_running_loop().run_in_executor(self._thread, timed)
 
-    async def _run_pass(self, questions: Sequence[_Question]) -> Sequence[LookupResult | Exception]:
-        return await self._run(lambda: self._answers(questions))
+    async def _run_pass(self, queries: Sequence[_ProfileQuery]) -> Sequence[LookupResult | Exception]:
+        return await self._run(lambda: self._answer(queries))
 
-    def _answers(self, questions: Sequence[_Question]) -> list[LookupResult | Exception]:
-        """Answer the questions of a pass in their order; those of each profile are looked up as one batch."""
+    def _answer(self, queries: Sequence[_ProfileQuery]) -> list[LookupResult | Exception]:
+        """Answer the queries of a pass in their order; those of each profile are looked up as one batch."""
         began_at = time.monotonic()
         rows_by_profile: dict[str, list[int]] = {}
-        for row, question in enumerate(questions):
+        for row, question in enumerate(queries):
             rows_by_profile.setdefault(question.profile.name, []).append(row)
         answers: dict[int, LookupResult | Exception] = {}
         for name, rows in rows_by_profile.items():
-            profile_answers = self._answers_of_profile(self.profiles[name], [questions[row].query for row in rows])
-            answers.update(zip(rows, profile_answers, strict=True))
+            found = self._look_up_together(self.profiles[name], [queries[row].query for row in rows])
+            answers.update(zip(rows, found, strict=True))
             self._metrics.texts.labels(name).inc(len(rows))
-        self._metrics.pass_texts.observe(len(questions))
+        self._metrics.pass_texts.observe(len(queries))
         self._metrics.pass_seconds.observe(time.monotonic() - began_at)
-        return [answers[row] for row in range(len(questions))]
+        return [answers[row] for row in range(len(queries))]
 
-    def _answers_of_profile(
+    def _look_up_together(
         self, profile: ServedProfile, queries: Sequence[LookupQuery]
     ) -> Sequence[LookupResult | Exception]:
         try:
-            return self._call_and_report(profile, lambda: profile.lookup.look_up(queries, int(self.now_ms())))
+            return self._call_and_report(profile, lambda: profile.lookup.look_up(queries, self.now_ms()))
         except StreamdedupError as error:
             return [error] * len(queries)
         except Exception as error:  # noqa: BLE001  the request reports it
@@ -241,7 +231,7 @@ class Engine:
                 # Without the traceback, which could show the text.
                 log.error("lookup_failed", **_defect_fields(profile, queries[0], error))  # noqa: TRY400
                 return [RequestProblem("internal")]
-            return [answer for query in queries for answer in self._answers_of_profile(profile, [query])]
+            return [answer for query in queries for answer in self._look_up_together(profile, [query])]
 
     def _call_and_report(self, profile: ServedProfile, function: Callable[[], T]) -> T:
         """Check an index and run a function; count errors, log each new kind of error and the end of an outage."""

@@ -145,13 +145,13 @@ class ResponseWriter:
 
 def problem_response(problem: RequestProblem) -> tuple[int, list[tuple[bytes, bytes]], bytes]:
     """Return status, headers and body of a problem, also for ``server``; the response closes the connection."""
-    body = msgspec.json.encode(problem.problem)
+    body = msgspec.json.encode(problem.body)
     headers = [(name.encode(), value.encode()) for name, value in problem.headers.items()]
     headers += [(b"content-type", PROBLEM_JSON.encode()), (b"content-length", str(len(body)).encode())]
     # The server would take the unread part of a request body for the next request.
     headers.append((b"connection", b"close"))
     headers += _SECURITY_HEADERS.items()  # `server` sends this without a `ResponseWriter`, which would add them
-    return problem.problem.status, headers, body
+    return problem.body.status, headers, body
 
 
 async def wait_for_disconnect(receive: Receive) -> None:

@@ -30,7 +30,8 @@ from streamdedup.serve.events import (
     recent_starts,
 )
 from streamdedup.serve.metrics import ServeMetrics
-from streamdedup.serve.problems import OutageLog, RequestProblem
+from streamdedup.serve.outages import OutageLog
+from streamdedup.serve.problems import RequestProblem
 from streamdedup.serve.stream_kinds import StreamKind
 from streamdedup.serve.subscriber import StreamChunk, Subscriber
 from streamdedup.serve.topic_thread import ReaderThread

@@ -5,21 +5,15 @@ of a problem is stable: a URN whose last part is a name from ``PROBLEMS``. The `
 describes the occurrence and never contains text of a document.
 
 A new problem is a row in ``PROBLEMS`` and in ``docs/http.md``.
-
-``OutageLog`` logs outages of Kafka and the schema registry for ``feed`` and ``texts``: such an outage ends open streams
-and leaves comparisons without texts, but fails few requests.
 """
 
 from http import HTTPStatus
 from typing import Final
 
 import msgspec
-import structlog
 
 from streamdedup.errors import FatalError, IndexMismatch, MessageError, StoreUnavailable, StreamdedupError
 from streamdedup.wire import ErrorCode
-
-log = structlog.get_logger("streamdedup.serve")
 
 #: Content type of a problem.
 PROBLEM_JSON: Final = "application/problem+json"
@@ -73,9 +67,9 @@ class RequestProblem(Exception):
     """Ends a request with a problem of ``PROBLEMS``; ``retry_after_s`` is None where waiting does not help."""
 
     def __init__(self, name: str, detail: str = "", *, field: str = "", retry_after_s: int | None = None) -> None:
-        super().__init__(detail or PROBLEMS[name][1])
         status, title = PROBLEMS[name]
-        self.problem = Problem(TYPE_PREFIX + name, title, status, detail, field)
+        super().__init__(detail or title)
+        self.body = Problem(TYPE_PREFIX + name, title, status, detail, field)
         self.headers = {} if retry_after_s is None else {"retry-after": str(retry_after_s)}
         if status == HTTPStatus.UNAUTHORIZED:
             self.headers["www-authenticate"] = "Bearer"
@@ -88,7 +82,7 @@ class IndexAbsentError(StreamdedupError):
 def request_problem_of(error: Exception) -> RequestProblem:  # noqa: PLR0911  one for each kind of error
     """Return the problem that reports an error of a request.
 
-    Texts of store errors may name servers and users, so they are not sent; that of an ``IndexMismatch`` is, because it
+    Texts of store errors are not sent, because they may name servers and users, except that of ``IndexMismatch``, which
     names parameters only. A ``MessageError`` of a look-up is about the scope (``detection.scope.query_scope``), or an
     ``ID_COLLISION``.
     """
@@ -119,29 +113,3 @@ def place_of(error: Exception) -> str:
     while frame is not None and frame.tb_next is not None:
         frame = frame.tb_next
     return "" if frame is None else f"{frame.tb_frame.f_code.co_filename.rpartition('/')[2]}:{frame.tb_lineno}"
-
-
-class OutageLog:
-    """Logs a source's first failure as ``SOURCE_unavailable``, and the next success as ``SOURCE_available``."""
-
-    def __init__(self, source: str, /, **fields: str) -> None:
-        self._source = source
-        self._fields = fields
-        self._is_failing = False
-
-    def failed(self, error: Exception) -> None:
-        reason = str(error) if isinstance(error, StreamdedupError) else place_of(error)
-        self.failed_with(error=type(error).__name__, reason=reason)
-
-    def failed_with(self, **facts: str) -> None:
-        """Report a failure; ``facts`` become fields of the log event."""
-        if not self._is_failing:
-            event = f"{self._source}_unavailable"
-            log.warning(event, **self._fields, **facts)
-        self._is_failing = True
-
-    def succeeded(self) -> None:
-        if self._is_failing:
-            event = f"{self._source}_available"
-            log.info(event, **self._fields)
-        self._is_failing = False

@@ -17,7 +17,7 @@ from streamdedup.errors import RegistryMisconfigured, RegistryUnavailable, Strea
 from streamdedup.index.documents import IndexEntry
 from streamdedup.kafka.reader import RecordFetcher
 from streamdedup.kafka.texts import TextMissingError, fetch_text
-from streamdedup.serve.problems import OutageLog
+from streamdedup.serve.outages import OutageLog
 from streamdedup.text.alignment import Segment, align
 from streamdedup.wire import Decoder
 
@@ -48,9 +48,8 @@ class TextAligner:
         # A request waits here for a thread, and not in the queue of the pool: a request that gives up leaves no call
         # in that queue. A call that has begun keeps its thread until the call ends.
         self._free_threads = asyncio.Semaphore(_THREADS)
-        # Loop time until which no text is read after a failure, and the system that failed last.
-        self._paused_until = 0.0
-        self._failed_system = "Kafka"
+        self._paused_until = 0.0  # loop time until which no text is read after a failure
+        self._failed_system = "Kafka"  # in the last failure
         self._outages = OutageLog("texts")
 
     async def align(self, decoder: Decoder, a: IndexEntry | str, b: IndexEntry) -> Alignment:
@@ -60,8 +59,8 @@ class TextAligner:
             if entry.content.first_digest is not None:  # set by the first append
                 return Alignment(None, f"the text of {entry.id} was continued by appends; no record has the whole")
         texts = await self._read(decoder, entries)
-        if isinstance(texts, TextMissingError):
-            return Alignment(None, str(texts))
+        if isinstance(texts, str):
+            return Alignment(None, texts)
         text_a, text_b = [a, *texts] if isinstance(a, str) else texts
         return await self._in_thread(lambda: _aligned(text_a, text_b))
 
@@ -71,11 +70,11 @@ class TextAligner:
         for fetcher in self._fetchers.values():
             fetcher.close()
 
-    async def _read(self, decoder: Decoder, entries: Sequence[IndexEntry]) -> list[str] | TextMissingError:
+    async def _read(self, decoder: Decoder, entries: Sequence[IndexEntry]) -> list[str] | str:
         """Return the texts of documents, or the reason why one cannot be read."""
         now_s = asyncio.get_running_loop().time
         if now_s() < self._paused_until:
-            return TextMissingError(f"{self._failed_system} cannot be read at the moment")
+            return f"{self._failed_system} cannot be read at the moment"
         try:
             async with asyncio.timeout(self._timeout_s):
                 result = await self._in_thread(lambda: self._texts_or_error(decoder, entries))
@@ -84,20 +83,18 @@ class TextAligner:
             servers = "Kafka" if decoder.registry is None else "Kafka or the schema registry"
             reason = f"{servers} did not answer within {self._timeout_s:g} s, or earlier comparisons took this time"
             self._outages.failed_with(reason=reason)
-            return TextMissingError(reason)
+            return reason
         if isinstance(result, StreamdedupError):
             self._paused_until = now_s() + _PAUSE_S
             self._outages.failed_with(reason=str(result))
             is_registry = isinstance(result, RegistryUnavailable | RegistryMisconfigured)
             self._failed_system = "the schema registry" if is_registry else "Kafka"
-            return TextMissingError(f"{self._failed_system} cannot be read; the reason is in the log of the service")
+            return f"{self._failed_system} cannot be read; the reason is in the log of the service"
         self._outages.succeeded()
         return result
 
-    def _texts_or_error(
-        self, decoder: Decoder, entries: Sequence[IndexEntry]
-    ) -> list[str] | TextMissingError | StreamdedupError:
-        """Fetch the texts, in one of the threads.
+    def _texts_or_error(self, decoder: Decoder, entries: Sequence[IndexEntry]) -> list[str] | str | StreamdedupError:
+        """Fetch the texts in one of the threads; return why a text is missing instead.
 
         An expected error is returned and not raised, because a request that has given up no longer awaits the call.
         """
@@ -108,7 +105,7 @@ class TextAligner:
             fetcher = self._fetchers[thread]
             return [fetch_text(fetcher, decoder, entry.id, entry.digest.hex(), entry.position) for entry in entries]
         except TextMissingError as error:
-            return error
+            return str(error)
         except Exception as error:
             # The client may be broken: the next call in this thread opens another one.
             if thread in self._fetchers:

@@ -380,7 +380,7 @@ def test_a_mistake_in_the_scope_of_a_request_is_a_problem_of_the_scope():
     (missing,) = stream.lookup.look_up([LookupQuery(TEXT)], 0)
     unscoped = IndexLookup(replace(OPTIONS, scope_field=None), stream.store)
     (unused,) = unscoped.look_up([LookupQuery(TEXT, scope="x")], 0)
-    problems = [request_problem_of(error).problem for error in (missing, unused)]
+    problems = [request_problem_of(error).body for error in (missing, unused)]
     assert [(problem.type.rpartition(":")[2], problem.status, problem.field) for problem in problems] == [
         ("missing-scope", 422, "scope"),
         ("no-scopes", 409, "scope"),
