@@ -20,7 +20,7 @@ from benchmarks.datasets import Corpus
 from benchmarks.scans import Pair, all_pairs, as_set, scan
 from streamdedup.cli.tune import RECALLS, SIZES, THRESHOLDS
 from streamdedup.evaluation.pairs import Pairs, ShingleSets, contained, shingle_sets
-from streamdedup.evaluation.scores import LEAST_JOINED
+from streamdedup.evaluation.scores import LEAST_CONTAINED_SIMILARITY
 from streamdedup.settings import Profile
 from streamdedup.settings.presets import named_profile
 from streamdedup.text.shingles import ShingleOptions, Shingler
@@ -129,7 +129,7 @@ class Judge:
 def pairs_of(sets: ShingleSets, profile: Profile) -> set[Pair]:
     """Return the pairs that a profile alerts, by an exact join."""
     rule = profile.containment_rule()
-    joined: Pairs = all_pairs(sets.hashes, sets.offsets, min(profile.threshold, LEAST_JOINED))
+    joined: Pairs = all_pairs(sets.hashes, sets.offsets, min(profile.threshold, LEAST_CONTAINED_SIMILARITY))
     is_alerted = joined.similarities >= profile.threshold
     if rule is not None:
         is_alerted |= contained(sets, joined.left, joined.right, rule)

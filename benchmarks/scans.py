@@ -8,7 +8,7 @@ from numpy.typing import NDArray
 from streamdedup.cli.collection import empty_index
 from streamdedup.cli.scan import find_pairs
 from streamdedup.evaluation.join import join
-from streamdedup.evaluation.pairs import Pairs, gathered
+from streamdedup.evaluation.pairs import Pairs
 from streamdedup.evaluation.trial import DetectorRun, document_at
 from streamdedup.indexes import detector_options
 from streamdedup.settings import Profile
@@ -25,7 +25,7 @@ def all_pairs(hashes: NDArray[Any], offsets: NDArray[Any], threshold: float) -> 
         offsets: int64 (n + 1,); set i has hashes[offsets[i] : offsets[i + 1]].
         threshold: Least similarity.
     """
-    return gathered(join(hashes, offsets, threshold))
+    return Pairs.concatenated(join(hashes, offsets, threshold))
 
 
 def as_set(pairs: Pairs) -> set[Pair]:

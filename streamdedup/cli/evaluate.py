@@ -22,8 +22,8 @@ from streamdedup.detection.model import DetectorOptions
 from streamdedup.errors import CorpusError
 from streamdedup.evaluation.join import join
 from streamdedup.evaluation.misses import near_duplicates
-from streamdedup.evaluation.pairs import Pairs, ShingleSets, concatenated, gathered, shingle_sets, similarities
-from streamdedup.evaluation.scores import Evaluation, joined_from, score, without_suppressed
+from streamdedup.evaluation.pairs import Pairs, ShingleSets, shingle_sets, similarities
+from streamdedup.evaluation.scores import Evaluation, least_joined_similarity, score, without_suppressed
 from streamdedup.evaluation.trial import Trial, document_at
 from streamdedup.index.contract import Index
 from streamdedup.indexes import detector_options
@@ -45,7 +45,7 @@ def evaluate_documents(
         parts.append(shingle_sets(shingler, texts, [document.scope for document in batch]))
         ids += [document.id for document in batch]
         sources += [document.source for document in batch]
-    findings, sets = trial.findings(), concatenated(parts)
+    found, sets = trial.found_pairs(), ShingleSets.concatenated(parts)
     started = time.perf_counter()
     if truth_file is None:
         pairs, unknown_pairs_count = _joined_pairs(sets, options), 0
@@ -57,20 +57,20 @@ def evaluate_documents(
         options=options,
         ids=ids,
         run=trial.detector_run,
-        findings=findings,
+        found=found,
         truth_file=truth_file,
         truth_seconds=truth_seconds,
         unknown_pairs_count=unknown_pairs_count,
         suppressed_count=len(pairs.left) - len(expected.left),
-        scores=score(expected, findings, options, sets, ids, is_computed=truth_file is None),
+        scores=score(expected, found, options, sets, ids, is_computed=truth_file is None),
     )
 
 
 def _joined_pairs(sets: ShingleSets, options: DetectorOptions) -> Pairs:
-    """Return all near-duplicates: of the pairs from ``joined_from`` on, those that reach either threshold."""
+    """Return the near-duplicates among the pairs from ``least_joined_similarity`` on, by either threshold."""
     with showing_share("comparing all pairs", len(sets.sizes)) as progress:
-        joined = join(sets.hashes, sets.offsets, joined_from(options), progress, options.measure)
-        pairs = gathered(block.within(sets.scopes) for block in joined)
+        joined = join(sets.hashes, sets.offsets, least_joined_similarity(options), progress, options.measure)
+        pairs = Pairs.concatenated(block.within(sets.scopes) for block in joined)
     return pairs.where(near_duplicates(pairs, options, sets))
 
 

@@ -53,20 +53,20 @@ def find_neighbours(
 
 
 def describe(nearest: NearestDocuments, document_id: str, top: int, threshold: float) -> str:
-    """Return a sentence about the neighbours (``near_count``), of which at most ``top`` are listed."""
-    shares = "shares" if nearest.near_count <= 1 else "share"
+    """Return a sentence about the neighbours (``neighbours_count``), of which at most ``top`` are listed."""
+    shares = "shares" if nearest.neighbours_count <= 1 else "share"
     criterion = f"with a similarity of at least {threshold:g}" if threshold else f"that {shares} a shingle"
     neighbours_text = f"{criterion}, among {counted(nearest.compared_count, 'document')}"
     name = printable(document_id)
     if not nearest.target.hashes.size:
         return f"{name}: none, because its text has no shingle"
-    if not nearest.near_count:
+    if not nearest.neighbours_count:
         return f"{name}: none {neighbours_text}"
-    if nearest.near_count == 1:
+    if nearest.neighbours_count == 1:
         return f"{name}: one {neighbours_text}" + ("" if top == 1 else f"; {top:,} were asked for")
-    if nearest.near_count < top:
-        return f"{name}: {nearest.near_count:,} {neighbours_text}; fewer than the {top:,} asked for"
-    return f"{name}: the nearest {top:,} of {nearest.near_count:,} {neighbours_text}"
+    if nearest.neighbours_count < top:
+        return f"{name}: {nearest.neighbours_count:,} {neighbours_text}; fewer than the {top:,} asked for"
+    return f"{name}: the nearest {top:,} of {nearest.neighbours_count:,} {neighbours_text}"
 
 
 @with_options
@@ -97,7 +97,7 @@ def neighbours(
                 "id": document_id,
                 "asked_for": top,
                 "threshold": threshold,
-                "near": result.near_count,
+                "near": result.neighbours_count,
                 "compared": result.compared_count,
                 "neighbours": [neighbour._asdict() for neighbour in result.nearest],
             }

@@ -1,4 +1,4 @@
-"""Quality of the pairs that the product finds: a truth computed without signatures, and the scores against it.
+"""Quality of the pairs that the product finds: the true pairs, computed without signatures, and the scores.
 
 ``join`` finds all pairs of a collection that are similar enough, without signatures, bands, buckets or a store, in the
 shingle sets of ``pairs``; ``trial`` runs the same documents through the detector; ``scores`` compares the two with

@@ -8,7 +8,7 @@ J. X. Yu, "Efficient similarity joins for near duplicate detection", 2008):
 2. Every set's elements are sorted by frequency, the rarest first (``_ranked``).
 3. Similar sets have a rare element in common: the first elements of each set, its prefix, are indexed (``_Prefixes``).
 4. Each set is looked up there; the sets that share enough elements of the prefixes are its candidates.
-5. Candidates are compared in full (``_compared``).
+5. Candidates are compared in full (``_similarities``).
 6. Similar sets become document pairs (``_expanded``).
 
 Let x be the larger and y the smaller set of a pair with Jaccard similarity J(x, y) >= t. Then
@@ -39,7 +39,7 @@ from typing import Final, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from streamdedup.evaluation.pairs import Pairs, gathered
+from streamdedup.evaluation.pairs import Pairs
 from streamdedup.similarity.measures import MEASURES, Measure, OverlapBounds
 from streamdedup.text.runs import offsets_of, ranges
 
@@ -62,7 +62,7 @@ _ROUNDING: Final = 1e-9
 class _Groups(NamedTuple):
     """Documents with equal sets: group i has members[offsets[i] : offsets[i + 1]], ascending; int64.
 
-    Groups are numbered by the size of their set, the smallest first.
+    Groups are ordered by the size of their set, the smallest first.
     """
 
     members: NDArray[np.int64]
@@ -90,10 +90,10 @@ class _RankedSets(NamedTuple):
 
 
 class _SimilarSets(NamedTuple):
-    """A set's number, the lower numbers of the sets similar to it, and their similarities to it."""
+    """A set's row, the lower rows of the sets similar to it, and their similarities to it."""
 
-    number: int
-    similar_numbers: NDArray[np.int64]
+    row: int
+    similar_rows: NDArray[np.int64]
     similarities: NDArray[np.float64]
 
 
@@ -142,7 +142,7 @@ def _ranked(hashes: NDArray[np.uint32], offsets: NDArray[np.int64], groups: _Gro
     for low, high in _steps(sizes):
         part = slice(set_offsets[low], set_offsets[high])
         keys = rank_of[np.searchsorted(distinct, elements[part])]
-        # Sorted within each set: the set's number in the upper 32 bits keeps the sets apart.
+        # Sorted within each set: the set's row in the upper 32 bits keeps the sets apart.
         keys += np.repeat(np.arange(low, high) << 32, sizes[low:high])
         keys.sort()
         ranks[part] = keys & 0xFFFFFFFF
@@ -152,15 +152,15 @@ def _ranked(hashes: NDArray[np.uint32], offsets: NDArray[np.int64], groups: _Gro
 def _with_similar_sets(
     sets: _RankedSets, threshold: float, measure: Measure, progress: Callable[[int], None]
 ) -> Iterator[_SimilarSets]:
-    """Yield each set that has similar sets among those of lower number, which are smaller or equally large."""
+    """Yield each set that has similar sets among those of lower rows, which are smaller or equally large."""
     prefixes = _Prefixes(sets, measure.bounds(threshold))
     is_member = np.zeros(sets.ranks_count, np.bool_)
     for low, high in _steps(sets.sizes, _LOOKUP_SETS):
-        for number, candidates in prefixes.candidates(low, high):
-            similarities = _compared(sets, number, candidates, measure, is_member)
+        for row, candidates in prefixes.candidates(low, high):
+            similarities = _similarities(sets, row, candidates, measure, is_member)
             near = similarities >= threshold
             if near.any():
-                yield _SimilarSets(number, candidates[near], similarities[near])
+                yield _SimilarSets(row, candidates[near], similarities[near])
         progress(high - low)
 
 
@@ -174,16 +174,16 @@ class _Prefixes:
     def __init__(self, sets: _RankedSets, bounds: OverlapBounds) -> None:
         sizes = sets.sizes
         self._sets = sets
-        self._single_counts = _single_counts(sets)
+        self._single_counts = _count_singles(sets)
         # Least number of elements in common with a larger set; for Jaccard 2 t / (1 + t) |y| (module docstring).
         least_common = _least_counts(bounds.of_smaller, sizes)
         # n (module docstring) of each set as the smaller one of a pair.
         self._needed = np.minimum(1 + sizes // _ELEMENTS_PER_NEED, least_common)
         self._postings = self._postings_of(sizes - least_common + self._needed)
-        # Length of the prefix that is looked up. y is not known here, so n is computed from the looked-up set x: it is
-        # no smaller than the n of any y, so the prefix is long enough.
+        # Prefix lengths for look-ups. The smaller set y is not known yet, so n is that of the looked-up set x, which is
+        # at least that of any y.
         self._lookup_lengths = np.minimum(sizes - _least_counts(bounds.of_larger, sizes) + self._needed, sizes)
-        # For each set, the number of the first set that is large enough to be similar to it: the length filter.
+        # For each set, the row of the first set that is large enough to be similar to it: the length filter.
         self._first_large_enough = np.searchsorted(sizes, _least_counts(bounds.size, sizes))
 
     def _postings_of(self, prefix_lengths: NDArray[np.int64]) -> NDArray[np.int64]:
@@ -194,11 +194,11 @@ class _Prefixes:
         return postings
 
     def candidates(self, low: int, high: int) -> Iterator[tuple[int, NDArray[np.int64]]]:
-        """Yield each set from ``low`` to ``high`` - 1 that has candidates, with these sets, all of lower number."""
+        """Yield each set from ``low`` to ``high`` - 1 that has candidates, with these sets, all of lower rows."""
         sets, single_counts = self._sets, self._single_counts[low:high]
         counts = np.maximum(self._lookup_lengths[low:high] - single_counts, 0)
         ranks = sets.ranks[ranges(sets.offsets[low:high] + single_counts, counts)] << 32
-        # Of each element the stretch of postings whose sets are large enough and have a lower number.
+        # For each element, the range of postings of sets that are large enough and have a lower row.
         begins = np.searchsorted(self._postings, ranks + np.repeat(self._first_large_enough[low:high], counts))
         lengths = np.searchsorted(self._postings, ranks + np.repeat(np.arange(low, high), counts)) - begins
         offsets = offsets_of(counts)
@@ -212,16 +212,16 @@ class _Prefixes:
                 yield low + row, candidates
 
     def _sharing_enough(self, begins: NDArray[np.int64], lengths: NDArray[np.int64]) -> NDArray[np.int64]:
-        """Return the sets that occur at least ``_needed`` times in stretches of the postings, each once, ascending."""
+        """Return the sets that occur at least ``_needed`` times in ranges of the postings, each once, ascending."""
         needed = self._needed
         if lengths.sum() < len(needed) * _COUNT_IN_ARRAY_FROM:
-            numbers, counts = np.unique(self._postings[ranges(begins, lengths)] & 0xFFFFFFFF, return_counts=True)
-            sharing: NDArray[np.int64] = numbers[counts >= needed[numbers]]
+            rows, counts = np.unique(self._postings[ranges(begins, lengths)] & 0xFFFFFFFF, return_counts=True)
+            sharing: NDArray[np.int64] = rows[counts >= needed[rows]]
             return sharing
         counts = np.zeros(len(needed), np.int64)
         for low, high in _steps(lengths):
-            numbers = self._postings[ranges(begins[low:high], lengths[low:high])] & 0xFFFFFFFF  # the sets
-            counts += np.bincount(numbers, minlength=len(needed))
+            rows = self._postings[ranges(begins[low:high], lengths[low:high])] & 0xFFFFFFFF
+            counts += np.bincount(rows, minlength=len(needed))
         return np.flatnonzero(counts >= needed)
 
 
@@ -231,21 +231,21 @@ def _least_counts(share: float, sizes: NDArray[np.int64]) -> NDArray[np.int64]:
     return counts
 
 
-def _single_counts(sets: _RankedSets) -> NDArray[np.int64]:
+def _count_singles(sets: _RankedSets) -> NDArray[np.int64]:
     """Return the number of elements of each set that occur in no other set; they are the first elements of the set."""
     single = np.append(0, np.cumsum(sets.ranks < sets.single_count))
     counts: NDArray[np.int64] = np.diff(single[sets.offsets])
     return counts
 
 
-def _compared(
-    sets: _RankedSets, number: int, candidates: NDArray[np.int64], measure: Measure, is_member: NDArray[np.bool_]
+def _similarities(
+    sets: _RankedSets, row: int, candidates: NDArray[np.int64], measure: Measure, is_member: NDArray[np.bool_]
 ) -> NDArray[np.float64]:
     """Return a set's similarities with its candidates, float64 (n_candidates,).
 
     ``is_member``: bool (ranks_count,), reused by all calls; all False at the beginning and at the end of a call.
     """
-    ranks = sets.ranks[sets.offsets[number] : sets.offsets[number + 1]]
+    ranks = sets.ranks[sets.offsets[row] : sets.offsets[row + 1]]
     sizes = sets.offsets[candidates + 1] - sets.offsets[candidates]
     is_member[ranks] = True
     common = np.empty(len(candidates), np.int64)
@@ -258,7 +258,7 @@ def _compared(
 
 
 def _steps(sizes: NDArray[np.int64], max_items: int | None = None) -> Iterator[tuple[int, int]]:
-    """Yield consecutive runs of items as low and high: items low to high - 1. ``sizes``: element count of each item.
+    """Yield consecutive runs of items, each as (first, one past the last); ``sizes``: element count of each item.
 
     A run has at most ``max_items`` items (None: any number) and ``_STEP_ELEMENTS`` elements. An item with more elements
     is a run alone.
@@ -266,7 +266,7 @@ def _steps(sizes: NDArray[np.int64], max_items: int | None = None) -> Iterator[t
     offsets = offsets_of(sizes)
     low = 0
     while low < len(sizes):
-        # The last within the limit.
+        # End of the run within the limit.
         high = int(np.searchsorted(offsets, offsets[low] + _STEP_ELEMENTS, side="right")) - 1
         high = max(min(high, low + (max_items or len(sizes))), low + 1)  # one item at least
         yield low, high
@@ -278,8 +278,8 @@ def _expanded(groups: _Groups, similar_sets: Iterator[_SimilarSets]) -> Iterator
     sizes = np.diff(groups.offsets)
     for group in np.flatnonzero(sizes > 1).tolist():
         documents = groups.documents_of(group)
-        for number, document in enumerate(documents[:-1], start=1):
-            yield _pairs(document, documents[number:], np.ones(len(documents) - number))
+        for row, document in enumerate(documents[:-1], start=1):
+            yield _pairs(document, documents[row:], np.ones(len(documents) - row))
     for group, similar_groups, similarities in similar_sets:
         similar_documents = groups.members[ranges(groups.offsets[similar_groups], sizes[similar_groups])]
         for document in groups.documents_of(group):
@@ -298,7 +298,7 @@ def _in_blocks(pairs: Iterable[Pairs]) -> Iterator[Pairs]:
         pieces.append(piece)
         count += len(piece.left)
         if count >= _BLOCK_PAIRS:
-            yield gathered(pieces)
+            yield Pairs.concatenated(pieces)
             pieces, count = [], 0
     if pieces:
-        yield gathered(pieces)
+        yield Pairs.concatenated(pieces)

@@ -11,7 +11,7 @@ from numpy.typing import NDArray
 
 from streamdedup.detection.model import DetectorOptions
 from streamdedup.evaluation.pairs import Pairs, ShingleSets, contained, similarities
-from streamdedup.evaluation.trial import Findings
+from streamdedup.evaluation.trial import FoundPairs
 from streamdedup.similarity.containment import sampled_overlaps
 from streamdedup.similarity.lsh import shared_bands
 from streamdedup.similarity.minhash import HashFamily
@@ -44,11 +44,11 @@ class Miss(StrEnum):
 class MissClassifier:
     """Explains the pairs that a trial missed; computes signatures and band keys anew, as the detector does."""
 
-    def __init__(self, options: DetectorOptions, sets: ShingleSets, findings: Findings) -> None:
+    def __init__(self, options: DetectorOptions, sets: ShingleSets, found: FoundPairs) -> None:
         self._options = options
         self._family = HashFamily(options.permutations, options.seed)
         self._sets = sets
-        self._findings = findings
+        self._found = found
 
     def reasons(self, pairs: Pairs) -> list[Miss]:
         steps = range(0, len(pairs.left), _BATCH_PAIRS)
@@ -56,7 +56,7 @@ class MissClassifier:
 
     def _batch_reasons(self, pairs: Pairs) -> list[Miss]:
         # ``right`` is the later document, whose look-up should have found the pair.
-        findings, options, (left, right, _) = self._findings, self._options, pairs
+        found, options, (left, right, _) = self._found, self._options, pairs
         signatures = self._signatures(left), self._signatures(right)
         # Without scopes: the documents of a pair have one scope, which changes their band keys alike.
         shared = shared_bands(*map(options.banding.band_keys, signatures))
@@ -72,19 +72,18 @@ class MissClassifier:
             np.minimum(self._sets.sizes[left], self._sets.sizes[right]),  # the containment rule has a least size
         )
         conditions = {
-            Miss.SKIPPED: findings.skipped[left] | findings.skipped[right],
+            Miss.SKIPPED: found.skipped[left] | found.skipped[right],
             Miss.DISSIMILAR: is_exact & ~is_near,
             Miss.NO_SHARED_BAND: shared < options.min_shared_bands,
             Miss.ESTIMATE: ~is_exact & ~options.near(estimates),
-            # A full bucket keeps the later document from comparing, and the earlier one from being found. The latter is
-            # uncertain, so candidates that the later document dropped come before it.
-            Miss.FULL_BUCKET: findings.full_bucket[right]
-            | (findings.full_bucket[left] & ~findings.over_candidates[right]),
-            Miss.CANDIDATE_CAP: findings.over_candidates[right],
+            # A full bucket keeps the later document from comparing, and the earlier one from being found. The second is
+            # uncertain, so a later document with too many candidates is named first.
+            Miss.FULL_BUCKET: found.full_bucket[right] | (found.full_bucket[left] & ~found.over_candidates[right]),
+            Miss.CANDIDATE_CAP: found.over_candidates[right],
         }
         reasons = [*conditions, Miss.UNEXPLAINED]  # in the order of `Miss`
-        numbers = np.select(list(conditions.values()), range(len(conditions)), len(conditions))
-        return [reasons[number] for number in numbers.tolist()]
+        places = np.select(list(conditions.values()), range(len(conditions)), len(conditions))
+        return [reasons[place] for place in places.tolist()]
 
     def _signatures(self, documents: NDArray[np.int64]) -> NDArray[np.uint32]:
         sets = [self._sets.shingles_of(document) for document in documents.tolist()]

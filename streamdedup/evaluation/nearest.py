@@ -32,7 +32,7 @@ class NearestDocuments:
 
     ``target`` holds one document; only documents of its scope are compared. A neighbour shares at least one shingle and
     reaches the threshold, which may be 0. ``nearest``: at most ``max_neighbours``, the most similar first, equally
-    similar ones by id. ``near_count``: all neighbours so far.
+    similar ones by id. ``neighbours_count``: all neighbours so far.
     """
 
     def __init__(self, target: ShingleSets, max_neighbours: int, threshold: float, measure: Measure) -> None:
@@ -41,7 +41,7 @@ class NearestDocuments:
         self._threshold = threshold
         self._measure = measure
         self.nearest: list[Neighbour] = []
-        self.near_count = 0
+        self.neighbours_count = 0
         self.compared_count = 0
 
     def compare(self, ids: Sequence[str], sets: ShingleSets) -> None:
@@ -53,7 +53,7 @@ class NearestDocuments:
         similarities = self._measure.exact(*overlaps)
         is_compared = sets.scopes == self.target.scopes
         near = np.flatnonzero(is_compared & (similarities >= self._threshold) & (common > 0))
-        self.near_count += len(near)
+        self.neighbours_count += len(near)
         self.compared_count += int(is_compared.sum())
         near_overlaps = overlaps.of(near.tolist())
         neighbours = [

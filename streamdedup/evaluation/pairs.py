@@ -1,8 +1,8 @@
 """Shingle sets of documents, and document pairs with exact similarities, as arrays for whole collections.
 
 Used by all modules of this folder, by ``tuning``, and by the commands ``evaluate`` and ``neighbours``. ``shingle_sets``
-makes the sets; the pairs come from ``evaluation.join``, ``evaluation.trial`` or a file
-(``cli.pairs_file``). A document's row is its place in ``ShingleSets``, not the document number of the index.
+makes the sets; the pairs come from ``evaluation.join``, ``evaluation.trial`` or a file (``cli.pairs_file``). A
+document's row is its place in ``ShingleSets``, not the document number of the index.
 """
 
 from collections.abc import Iterable, Sequence
@@ -35,6 +35,12 @@ class ShingleSets(NamedTuple):
     stop_only: NDArray[np.bool_]
     scopes: NDArray[np.uint64]
 
+    @classmethod
+    def concatenated(cls, parts: Iterable["ShingleSets"]) -> "ShingleSets":
+        """Return the sets of all parts, at least one, as one."""
+        hashes, offsets, *columns = zip(*parts, strict=True)  # columns: the other three fields, one value per document
+        return cls(np.concatenate(hashes), joined_offsets(offsets), *map(np.concatenate, columns))
+
     @property
     def sizes(self) -> NDArray[np.int64]:
         """Hashes per document: distinct shingles, in bags also repetitions; int64 (n_documents,)."""
@@ -52,18 +58,18 @@ def shingle_sets(shingler: Shingler, texts: Sequence[str], scopes: Sequence[str 
     return ShingleSets(batch.hashes, batch.offsets, batch.token_counts, batch.stop_only, keys)
 
 
-def concatenated(parts: Iterable[ShingleSets]) -> ShingleSets:
-    """Return the sets of all parts, at least one, as one."""
-    hashes, offsets, *columns = zip(*parts, strict=True)  # columns: the other three fields, one value per document
-    return ShingleSets(np.concatenate(hashes), joined_offsets(offsets), *map(np.concatenate, columns))
-
-
 class Pairs(NamedTuple):
     """Document pairs: rows of the earlier and of the later document, int64 (n,), and similarities, float64 (n,)."""
 
     left: NDArray[np.int64]
     right: NDArray[np.int64]
     similarities: NDArray[np.float64]
+
+    @classmethod
+    def concatenated(cls, blocks: Iterable["Pairs"]) -> "Pairs":
+        """Return the pairs of all blocks as one; without blocks, no pairs."""
+        empty = cls(np.empty(0, np.int64), np.empty(0, np.int64), np.empty(0, np.float64))
+        return cls(*map(np.concatenate, zip(empty, *blocks, strict=True)))
 
     def where(self, selected: NDArray[np.bool_] | NDArray[np.int64] | slice) -> "Pairs":
         """Return some of the pairs; ``selected``: a mask, bool (n,), or places in the arrays, or a slice of them."""
@@ -72,12 +78,6 @@ class Pairs(NamedTuple):
     def within(self, scopes: NDArray[np.uint64]) -> "Pairs":
         """Return the pairs whose documents have the same scope; ``scopes`` has that of each document."""
         return self.where(scopes[self.left] == scopes[self.right])
-
-
-def gathered(blocks: Iterable[Pairs]) -> Pairs:
-    """Return the pairs of all blocks as one; without blocks, no pairs."""
-    empty = Pairs(np.empty(0, np.int64), np.empty(0, np.int64), np.empty(0, np.float64))
-    return Pairs(*map(np.concatenate, zip(empty, *blocks, strict=True)))
 
 
 def similarities(

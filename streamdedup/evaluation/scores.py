@@ -20,10 +20,10 @@ from streamdedup.detection.suppression import Suppression, source_key
 from streamdedup.evaluation.misses import Miss, MissClassifier, near_duplicates
 from streamdedup.evaluation.pairs import Pairs, ShingleSets, similarities
 from streamdedup.evaluation.rates import Rate
-from streamdedup.evaluation.trial import DetectorRun, Findings
+from streamdedup.evaluation.trial import DetectorRun, FoundPairs
 
 #: Similarity from which pairs by containment are part of a computed truth: bands find few pairs below it.
-LEAST_JOINED: Final = 0.5
+LEAST_CONTAINED_SIMILARITY: Final = 0.5
 #: Examples of missed pairs for each reason.
 _EXAMPLES: Final = 5
 
@@ -56,14 +56,14 @@ class Scores(NamedTuple):
 class Evaluation:
     """The result of ``streamdedup evaluate``.
 
-    ``truth_file`` is None for an exact join. The scores leave out ``unknown_pairs_count`` pairs of the file of which a
-    document was not read, and ``suppressed_count`` true pairs that rules of the profile suppress.
+    ``truth_file`` is None for an exact join. The scores leave out ``unknown_pairs_count`` pairs of the file with a
+    document that was not read, and ``suppressed_count`` true pairs that rules of the profile suppress.
     """
 
     options: DetectorOptions
     ids: Sequence[str]
     run: DetectorRun
-    findings: Findings
+    found: FoundPairs
     truth_file: Path | None
     truth_seconds: float
     unknown_pairs_count: int
@@ -83,9 +83,9 @@ class Evaluation:
         return self.run.candidates_count / len(self.ids) if self.ids else None
 
 
-def joined_from(options: DetectorOptions) -> float:
+def least_joined_similarity(options: DetectorOptions) -> float:
     """Return the least similarity of the pairs of a computed truth."""
-    return options.threshold if options.containment is None else min(options.threshold, LEAST_JOINED)
+    return options.threshold if options.containment is None else min(options.threshold, LEAST_CONTAINED_SIMILARITY)
 
 
 def without_suppressed(
@@ -107,40 +107,40 @@ def without_suppressed(
 
 def score(
     expected: Pairs,
-    findings: Findings,
+    found: FoundPairs,
     options: DetectorOptions,
     sets: ShingleSets,
     ids: list[str],
     *,
     is_computed: bool,
 ) -> Scores:
-    """Compare the findings of a trial with the true pairs ``expected``; ``sets`` and ``ids``: by row.
+    """Compare the pairs that a trial found with the true pairs ``expected``; ``sets`` and ``ids``: by row.
 
     - If ``is_computed``, the true pairs are from the exact join: those from ``recall_from`` on are promised, and a
       found pair is right if it is a near-duplicate by its exact similarity.
     - Else they are from a file: all are promised, and a found pair is right if it is in the file.
     """
-    reported = findings.pairs
-    is_found = np.isin(_codes(expected, ids), _codes(reported, ids))
-    is_promised = (expected.similarities >= options.recall_from) | (not is_computed)
-    promised, is_promise_kept = expected.where(is_promised), is_found[is_promised]
-    is_below = expected.similarities < options.threshold
-    missed = expected.where(~is_found)
-    reasons = MissClassifier(options, sets, findings).reasons(missed)
+    reported = found.pairs
+    expected_found = np.isin(_codes(expected, ids), _codes(reported, ids))
+    every = np.ones(len(expected_found), np.bool_)
+    is_promised = expected.similarities >= options.recall_from if is_computed else every
+    promised, promise_kept = expected.where(is_promised), expected_found[is_promised]
+    missed = expected.where(~expected_found)
+    reasons = MissClassifier(options, sets, found).reasons(missed)
     reason_counts = Counter(reasons)
     if is_computed:
         recomputed = reported._replace(similarities=similarities(sets, reported.left, reported.right, options.measure))
-        is_right = near_duplicates(recomputed, options, sets)
+        reported_right = near_duplicates(recomputed, options, sets)
     else:
-        is_right = np.isin(_codes(reported, ids), _codes(expected, ids))
+        reported_right = np.isin(_codes(reported, ids), _codes(expected, ids))
     return Scores(
-        recall=Rate.of_items(is_promise_kept),
-        precision=Rate.of_items(is_right),
-        containment_recall=Rate.of_items(is_found[is_below]),
-        containment_precision=Rate.of_items(is_right[reported.similarities < options.threshold]),
+        recall=Rate.of_items(promise_kept),
+        precision=Rate.of_items(reported_right),
+        containment_recall=Rate.of_items(expected_found[expected.similarities < options.threshold]),
+        containment_precision=Rate.of_items(reported_right[reported.similarities < options.threshold]),
         missed={reason: reason_counts[reason] for reason in Miss if reason_counts[reason]},
         examples=_examples(missed, reasons),
-        documents_without_alert=_documents_without_alert(promised, is_promise_kept, len(ids)),
+        documents_without_alert=_documents_without_alert(promised, promise_kept, len(ids)),
     )
 
 
@@ -160,9 +160,9 @@ def _codes(pairs: Pairs, ids: Sequence[str]) -> NDArray[np.int64]:
 def _examples(missed: Pairs, reasons: Sequence[Miss]) -> list[MissedPair]:
     examples: list[MissedPair] = []
     counts: Counter[Miss] = Counter()
-    for number in np.argsort(-missed.similarities, kind="stable").tolist():
-        counts[reasons[number]] += 1
-        if counts[reasons[number]] <= _EXAMPLES:
-            pair = int(missed.left[number]), int(missed.right[number]), float(missed.similarities[number])
-            examples.append(MissedPair(*pair, reasons[number]))
+    for row in np.argsort(-missed.similarities, kind="stable").tolist():
+        counts[reasons[row]] += 1
+        if counts[reasons[row]] <= _EXAMPLES:
+            pair = int(missed.left[row]), int(missed.right[row]), float(missed.similarities[row])
+            examples.append(MissedPair(*pair, reasons[row]))
     return examples

@@ -2,7 +2,7 @@
 
 Without Kafka all documents are in one partition and have one record time. ``cli.scan`` writes the results of a
 ``DetectorRun`` as they come. A ``Trial``, for ``cli.evaluate``, keeps them: ``scores`` and ``misses`` compare its
-``Findings`` with a truth.
+``FoundPairs`` with a truth.
 """
 
 import time
@@ -49,7 +49,7 @@ class DetectorRun:
         self.seconds = 0.0
 
     def add(self, documents: Sequence[Document]) -> DetectionResult:
-        """Index documents from ``document_at``, no two of them versions of one; may raise ``StoreUnavailable``."""
+        """Index documents from ``document_at``, no two with the same id; may raise ``StoreUnavailable``."""
         started = time.perf_counter()
         result = self._detector.index(self._detector.prepare(documents), {PARTITION: self._fence})
         # Deletes the pending matches, which serve only a replay. Without a replay no high-water mark is needed.
@@ -64,7 +64,7 @@ class DetectorRun:
         return result
 
 
-class Findings(NamedTuple):
+class FoundPairs(NamedTuple):
     """The pairs found, each once, and three masks, bool (n_documents,).
 
     ``skipped`` is true for a document that was skipped or refused, so it is in no bucket; ``full_bucket`` for one that
@@ -78,7 +78,7 @@ class Findings(NamedTuple):
 
 
 class Trial:
-    """Runs documents with different ids, and rows from 0 on without gaps, through a detector; collects findings."""
+    """Runs documents with different ids, and rows from 0 on without gaps, through a detector; collects its pairs."""
 
     def __init__(self, options: DetectorOptions, index: Index) -> None:
         self.detector_run = DetectorRun(options, index)  # for the caller: counts and time
@@ -98,9 +98,9 @@ class Trial:
         self._full_bucket += [position.offset for position in result.full_bucket_positions]
         self._over_candidates += [position.offset for position in result.over_candidates_positions]
 
-    def findings(self) -> Findings:
+    def found_pairs(self) -> FoundPairs:
         left, right, similarities = zip(*self._pairs, strict=True) if self._pairs else ((), (), ())
-        return Findings(
+        return FoundPairs(
             pairs=Pairs(np.array(left, np.int64), np.array(right, np.int64), np.array(similarities, np.float64)),
             skipped=self._mask(self._skipped),
             full_bucket=self._mask(self._full_bucket),

@@ -16,7 +16,7 @@ from pathlib import Path
 from typing import Final, NamedTuple
 
 from streamdedup.errors import SettingsError
-from streamdedup.evaluation.scores import LEAST_JOINED
+from streamdedup.evaluation.scores import LEAST_CONTAINED_SIMILARITY
 from streamdedup.settings import Profile
 from streamdedup.similarity.minhash import HashFamily
 from streamdedup.text.shingles import ShingleOptions
@@ -175,7 +175,7 @@ def _studies(
                 kind,
                 sample.texts,
                 HashFamily(plan.most_permutations, profile.seed),
-                floor=min(*plan.thresholds, LEAST_JOINED),
+                floor=min(*plan.thresholds, LEAST_CONTAINED_SIMILARITY),
                 rule=profile.containment_rule(),
                 scopes=sample.scopes,
                 text_numbers=text_numbers,

@@ -19,7 +19,7 @@ from typing import Final, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from streamdedup.evaluation.pairs import Pairs, contained, gathered, overlaps_of, shingle_sets, similarities
+from streamdedup.evaluation.pairs import Pairs, contained, overlaps_of, shingle_sets, similarities
 from streamdedup.settings import Profile
 from streamdedup.similarity.minhash import HashFamily
 from streamdedup.text.shingles import ShingleOptions, Shingler
@@ -173,7 +173,7 @@ class ProposalMeter:
         alerted_count = float(weights.sum())
         is_of_family = in_families(self._sources, alerted)
         # Texts that only the proposal makes equal are pairs as well.
-        edited = gathered([alerted.where(alerted.left != alerted.right), self._made_equal(row.study)])
+        edited = Pairs.concatenated([alerted.where(alerted.left != alerted.right), self._made_equal(row.study)])
         gained_pairs = edited.where(~_alerts(self._best.study, edited, self._best.threshold))
         return MeasuredProposal(
             name,
@@ -254,7 +254,7 @@ def _alerted_pairs(study: Study, threshold: float) -> tuple[Pairs, NDArray[np.fl
     """
     alerted, copies = study.alerted_mask(threshold), study.distinct.copies
     copied = np.flatnonzero(copies > 1)
-    pairs = gathered([study.pairs.where(alerted), Pairs(copied, copied, np.ones(len(copied)))])
+    pairs = Pairs.concatenated([study.pairs.where(alerted), Pairs(copied, copied, np.ones(len(copied)))])
     copy_pairs = copies[copied] * (copies[copied] - 1) / 2
     return study.as_text_pairs(pairs), np.concatenate((study.counts[alerted, ALL_PAIRS], copy_pairs))
 

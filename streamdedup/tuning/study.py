@@ -17,7 +17,7 @@ from numpy.typing import NDArray
 
 from streamdedup.detection.scope import band_mask
 from streamdedup.evaluation.join import join
-from streamdedup.evaluation.pairs import Pairs, ShingleSets, gathered, shingle_sets
+from streamdedup.evaluation.pairs import Pairs, ShingleSets, shingle_sets
 from streamdedup.evaluation.rates import Rate
 from streamdedup.similarity.containment import ContainmentRule
 from streamdedup.similarity.lsh import Banding
@@ -305,7 +305,7 @@ def _sample_pairs(
     half, and later pairs are kept with half the chance as before; so each kept pair represents some dropped ones.
     """
     random = np.random.default_rng(_SEED)
-    pairs, kept_share, histogram = gathered([]), 1.0, np.zeros(BINS)
+    pairs, kept_share, histogram = Pairs.concatenated([]), 1.0, np.zeros(BINS)
     for joined in join(sets.hashes, sets.offsets, floor, progress):
         block = joined.within(sets.scopes)
         weights = sets.pair_counts(block.left, block.right)[:, ALL_PAIRS]
@@ -314,7 +314,7 @@ def _sample_pairs(
         histogram += np.bincount(bins, weights=weights, minlength=BINS)
         if kept_share < 1.0:
             block = block.where(random.random(len(block.left)) < kept_share)
-        pairs = gathered([pairs, block])
+        pairs = Pairs.concatenated([pairs, block])
         while len(pairs.left) > MOST_PAIRS:
             pairs = pairs.where(random.random(len(pairs.left)) < 0.5)
             kept_share /= 2

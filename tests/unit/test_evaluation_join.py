@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 from streamdedup.corpora import CorpusReader
 from streamdedup.evaluation import join as join_module
 from streamdedup.evaluation.join import join
-from streamdedup.evaluation.pairs import concatenated, gathered, shingle_sets, similarities
+from streamdedup.evaluation.pairs import Pairs, ShingleSets, shingle_sets, similarities
 from streamdedup.text.shingles import ShingleOptions, Shingler
 
 
@@ -34,7 +34,7 @@ def brute_force(sets, threshold):
 
 def joined(sets, threshold):
     hashes, offsets = arrays_of(sets)
-    pairs = gathered(join(hashes, offsets, threshold))
+    pairs = Pairs.concatenated(join(hashes, offsets, threshold))
     found = list(zip(pairs.left.tolist(), pairs.right.tolist(), strict=True))
     assert len(set(found)) == len(found)
     return dict(zip(found, pairs.similarities.tolist(), strict=True))
@@ -128,11 +128,11 @@ def sample_texts(name):
 def test_the_sample_has_the_pairs_that_comparing_all_texts_gives(name, options):
     texts = sample_texts(name)
     shingler = Shingler(options)
-    sets = concatenated(shingle_sets(shingler, texts[at : at + 50]) for at in range(0, len(texts), 50))
+    sets = ShingleSets.concatenated(shingle_sets(shingler, texts[at : at + 50]) for at in range(0, len(texts), 50))
     plain = [frozenset(sets.shingles_of(i).tolist()) for i in range(len(texts))]
     for threshold in (0.5, 0.8):
         expected = brute_force(plain, threshold)
-        pairs = gathered(join(sets.hashes, sets.offsets, threshold))
+        pairs = Pairs.concatenated(join(sets.hashes, sets.offsets, threshold))
         found = zip(pairs.left.tolist(), pairs.right.tolist(), pairs.similarities.tolist(), strict=True)
         assert {(left, right): similarity for left, right, similarity in found} == expected
         assert expected

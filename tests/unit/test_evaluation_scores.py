@@ -9,10 +9,10 @@ from streamdedup.detection.model import DetectorOptions
 from streamdedup.detection.suppression import Suppression
 from streamdedup.evaluation.join import join
 from streamdedup.evaluation.misses import Miss, near_duplicates
-from streamdedup.evaluation.pairs import Pairs, gathered, shingle_sets, similarities
+from streamdedup.evaluation.pairs import Pairs, shingle_sets, similarities
 from streamdedup.evaluation.rates import Rate
-from streamdedup.evaluation.scores import joined_from, score, without_suppressed
-from streamdedup.evaluation.trial import Findings, Trial, document_at
+from streamdedup.evaluation.scores import least_joined_similarity, score, without_suppressed
+from streamdedup.evaluation.trial import FoundPairs, Trial, document_at
 from streamdedup.index.memory import MemoryIndex
 from streamdedup.similarity.containment import ContainmentRule
 from streamdedup.similarity.lsh import Banding
@@ -42,10 +42,10 @@ def evaluated(texts, options=OPTIONS, *, bucket_cap=None, truth=None):
     for at in range(0, len(documents), 7):
         trial.add(documents[at : at + 7])
     sets = shingle_sets(Shingler(options.shingles), texts)
-    joined = gathered(join(sets.hashes, sets.offsets, joined_from(options)))
+    joined = Pairs.concatenated(join(sets.hashes, sets.offsets, least_joined_similarity(options)))
     true = truth or joined.where(near_duplicates(joined, options, sets))
-    scores = score(true, trial.findings(), options, sets, ids, is_computed=truth is None)
-    return scores, trial.findings()
+    scores = score(true, trial.found_pairs(), options, sets, ids, is_computed=truth is None)
+    return scores, trial.found_pairs()
 
 
 def edited(count, *, of, seed=3):
@@ -61,9 +61,9 @@ def edited(count, *, of, seed=3):
 
 
 def test_all_is_found_where_the_bands_are_many():
-    scores, findings = evaluated(edited(60, of=6))
+    scores, found = evaluated(edited(60, of=6))
     assert scores.recall.share == 1.0
-    assert scores.recall.total == len(findings.pairs.left) > 100
+    assert scores.recall.total == len(found.pairs.left) > 100
     assert scores.precision == Rate(scores.recall.total, scores.recall.total)
     assert scores.missed == {}
 
@@ -78,8 +78,8 @@ def with_additions(count, lost=0):
 
 def test_pairs_by_containment_are_true_and_found():
     options = replace(OPTIONS, threshold=0.7, containment=ContainmentRule(0.9, 20))
-    scores, findings = evaluated(with_additions(30), options)
-    assert len(findings.pairs.left) == 30
+    scores, found = evaluated(with_additions(30), options)
+    assert len(found.pairs.left) == 30
     assert scores.recall == scores.precision == Rate(30, 30)
     assert (scores.containment_recall, scores.containment_precision) == (Rate(30, 30), Rate(30, 30))
     assert scores.missed == {}
@@ -123,24 +123,24 @@ def test_a_pair_without_a_shared_band_has_this_reason():
 
 
 def test_texts_with_too_few_words_have_this_reason():
-    scores, findings = evaluated([words(1, 2), words(1, 2)], replace(OPTIONS, min_words=3))
+    scores, found = evaluated([words(1, 2), words(1, 2)], replace(OPTIONS, min_words=3))
     assert scores.missed == {Miss.SKIPPED: 1}
-    assert findings.skipped.all()
+    assert found.skipped.all()
 
 
 def test_a_full_bucket_is_the_reason():
     texts = [words(*range(20), 100 + at) for at in range(30)]
-    scores, findings = evaluated(texts, bucket_cap=5)
+    scores, found = evaluated(texts, bucket_cap=5)
     assert set(scores.missed) == {Miss.FULL_BUCKET}
     assert scores.missed[Miss.FULL_BUCKET] == scores.recall.total - scores.recall.hits > 100
-    assert findings.full_bucket.any()
+    assert found.full_bucket.any()
 
 
 def test_too_many_candidates_are_the_reason():
     texts = [words(*range(20), 100 + at) for at in range(30)]
-    scores, findings = evaluated(texts, replace(OPTIONS, max_candidates=3))
+    scores, found = evaluated(texts, replace(OPTIONS, max_candidates=3))
     assert set(scores.missed) == {Miss.CANDIDATE_CAP}
-    assert np.count_nonzero(findings.over_candidates) == 26
+    assert np.count_nonzero(found.over_candidates) == 26
 
 
 @pytest.mark.parametrize("seed", range(4))
@@ -171,9 +171,9 @@ def test_a_wrong_pair_lowers_precision():
     sets = shingle_sets(Shingler(OPTIONS.shingles), [words(1, 2, 3), words(1, 2, 3), words(7, 8)])
     none = np.zeros(3, np.bool_)
     pairs = Pairs(np.array([0, 1]), np.array([1, 2]), np.array([1.0, 0.9]))
-    findings = Findings(pairs, none, none, none)
+    found = FoundPairs(pairs, none, none, none)
     truth = Pairs(np.array([0]), np.array([1]), np.array([1.0]))
-    scores = score(truth, findings, OPTIONS, sets, ["a", "b", "c"], is_computed=True)
+    scores = score(truth, found, OPTIONS, sets, ["a", "b", "c"], is_computed=True)
     assert scores.precision == Rate(1, 2)
 
 

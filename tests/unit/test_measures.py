@@ -10,7 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from streamdedup.evaluation.join import join
-from streamdedup.evaluation.pairs import gathered
+from streamdedup.evaluation.pairs import Pairs
 from streamdedup.similarity.measures import MEASURES, OverlapBounds, intersection_size, jaccard
 from streamdedup.similarity.minhash import HashFamily
 from streamdedup.similarity.sketch import Sketch, Sketcher
@@ -70,7 +70,7 @@ def test_every_pair_keeps_to_the_bounds_of_its_similarity(measure, a, b):
 def test_the_exact_join_finds_all_pairs_by_another_measure(sets, threshold):
     hashes = np.concatenate([np.empty(0, np.uint32), *map(array_of, sets)])
     offsets = np.append(0, np.cumsum([len(one) for one in sets])).astype(np.int64)
-    pairs = gathered(join(hashes, offsets, threshold, measure=OVERLAP))
+    pairs = Pairs.concatenated(join(hashes, offsets, threshold, measure=OVERLAP))
     found = dict(zip(zip(pairs.left.tolist(), pairs.right.tolist(), strict=True), pairs.similarities, strict=True))
     every = {(i, j): exact(OVERLAP, sets[i], sets[j]) for i, j in itertools.combinations(range(len(sets)), 2)}
     assert found == {pair: similarity for pair, similarity in every.items() if similarity >= threshold}
