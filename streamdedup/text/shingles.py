@@ -95,6 +95,11 @@ class ShingleOptions:
         if self.stop_words and self.unit == "char":
             raise ValueError("stop words can be left out of word shingles only; shingle unit is 'char'")
 
+    @property
+    def kind(self) -> str:
+        """Unit and size for people, such as "word 3"."""
+        return f"{self.unit} {self.size}"
+
 
 class ShingleBatch(NamedTuple):
     """The shingle hashes of a document batch, one document behind the other.

@@ -23,8 +23,8 @@ _LEAST_PAIRS: Final = 100
 _EMPTY_SHARE, _SHORT_SHARE, _ESTIMATED_SHARE = 0.01, 0.02, 0.10
 #: A forecast for more than this many times the documents of the study has a warning.
 _FAR: Final = 50
-#: Attributes whose keys the printed section has even with their default values. It also has each key without a fixed
-#: default.
+#: Attributes whose keys the printed section always has. It has others that differ from their default or have no fixed
+#: one.
 _ALWAYS: Final = ("shingle_unit", "threshold", "min_recall", "bands", "rows", "exact_limit", "retention_s")
 #: Servers for a settings file that has none yet.
 SERVERS: Final = """# Your servers:
@@ -54,34 +54,37 @@ def recommend(rows: Sequence[TuningRow], preferred: ShingleOptions) -> Recommend
     or it misses the recall, the kind of the first row takes its place.
     """
     row = next((row for row in rows if row.options == preferred), rows[0])
-    threshold, name, needed = row.threshold, _kind_name(row), _words_needed(row)
+    threshold, kind, words_needed = row.threshold, row.options.kind, _words_needed(row)
     if threshold >= 1.0:
-        return Recommendation(row, f"{name}: at a threshold of 1 any kind of shingles finds texts of the same words")
+        return Recommendation(row, f"{kind}: at a threshold of 1 any kind of shingles finds texts of the same words")
     median = row.study.median_words
-    if median >= needed:
+    if median >= words_needed:
         return Recommendation(
             row,
-            f"{name}: half of the texts have {median:,} words or more; from {needed} words on, one changed word leaves "
-            f"a pair above {threshold:g}",
+            f"{kind}: half of the texts have {median:,} words or more; from {words_needed} words on, one changed word "
+            f"leaves a pair above {threshold:g}",
         )
     shortest = min(rows, key=_words_needed)
-    if _words_needed(shortest) == needed:
+    if _words_needed(shortest) == words_needed:
         return Recommendation(
             row,
-            f"{name}: no kind in this table suits shorter texts; half of the texts have {median:,} words or fewer, and "
-            f"a pair that differs in one word needs {needed} to stay above {threshold:g}: think of a lower threshold",
+            f"{kind}: no kind in this table suits shorter texts; half of the texts have {median:,} words or fewer, and "
+            f"a pair that differs in one word needs {words_needed} to stay above {threshold:g}: think of a lower "
+            "threshold",
         )
     return Recommendation(
         shortest,
-        f"{_kind_name(shortest)}: half of the texts have {median:,} words or fewer; in {name} shingles a pair that "
-        f"differs in one word needs {needed} words to stay above {threshold:g}, in these {_words_needed(shortest)}",
+        f"{shortest.options.kind}: half of the texts have {median:,} words or fewer; in {kind} shingles a pair that "
+        f"differs in one word needs {words_needed} words to stay above {threshold:g}, in these "
+        f"{_words_needed(shortest)}",
     )
 
 
 def least_words(options: ShingleOptions, threshold: float) -> int:
     """Return the least word count with which a text stays at the threshold when one word changes.
 
-    If c of s shingles change, the similarity (s - c) / (s + c) is at least t from s = c (1 + t) / (1 - t) on.
+    With s shingles, of which c change, the similarity is (s - c) / (s + c); it is at least t from
+    s = c (1 + t) / (1 - t) on.
 
     - Shingles of k words: a word is part of c = k shingles; a text of n words has n - k + 1 shingles. With k = 3 and
       t = 0.8, s is 27 and n is 29.
@@ -100,10 +103,6 @@ def least_words(options: ShingleOptions, threshold: float) -> int:
 
 def _words_needed(row: TuningRow) -> int:
     return least_words(row.options, row.threshold)
-
-
-def _kind_name(row: TuningRow) -> str:
-    return f"{row.options.unit} {row.options.size}"
 
 
 def tuned_profile(profile: Profile, row: TuningRow) -> Profile:

@@ -39,15 +39,15 @@ def frequent_passages(texts: Sequence[str], counts: Mapping[int, int], options: 
         counts: Document count by stop shingle.
         options: Shingle options with which the stop shingles were learnt.
     """
-    # Stop shingles are learnt, and hashed, without numbered repetitions: not as a bag. With the stop shingles of the
-    # options, the shingler would leave out the shingles that are looked for.
+    # Stop shingles are learnt, and hashed, without numbered repetitions: not as a bag. Without the stop shingles of the
+    # options, which the shingler would leave out.
     shingler = Shingler(replace(options, bag=False, stop_shingles=frozenset()))
-    text_numbers = _first_texts(shingle_sets(shingler, texts), counts)
+    text_rows = _first_texts(shingle_sets(shingler, texts), counts)
     shown: set[int] = set()
     for shingle, documents in sorted(counts.items(), key=lambda item: (-item[1], item[0])):
-        if shingle in shown or shingle not in text_numbers:
+        if shingle in shown or shingle not in text_rows:
             continue
-        ordered = shingler.in_order(texts[text_numbers[shingle]])
+        ordered = shingler.in_order(texts[text_rows[shingle]])
         hashes: list[int] = ordered.hashes.tolist()
         frequent = {stop for stop in hashes if counts.get(stop, 0) * _MOST_TIMES_RARER >= documents} - shown
         # The passage grows from the shingle in both directions: hashes[low:high].
@@ -61,10 +61,10 @@ def frequent_passages(texts: Sequence[str], counts: Mapping[int, int], options: 
 
 
 def _first_texts(sets: ShingleSets, counts: Mapping[int, int]) -> dict[int, int]:
-    """Return the number of the first text with each stop shingle, for those that are in a text."""
+    """Return the row of the first text with each stop shingle, for those that are in a text."""
     stops: NDArray[np.uint32] = np.array(list(counts), np.uint32)
     positions = np.flatnonzero(np.isin(sets.hashes, stops))
     shingles, firsts = np.unique(sets.hashes[positions], return_index=True)
     # A position p belongs to the last text whose offset is at most p; ``side`` is for p equal to an offset.
-    numbers = np.searchsorted(sets.offsets, positions[firsts], side="right") - 1
-    return dict(zip(shingles.tolist(), numbers.tolist(), strict=True))
+    rows = np.searchsorted(sets.offsets, positions[firsts], side="right") - 1
+    return dict(zip(shingles.tolist(), rows.tolist(), strict=True))

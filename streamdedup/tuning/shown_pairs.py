@@ -78,8 +78,8 @@ def _ends(pairs: Pairs) -> list[tuple[int, int]]:
 
 def _shown(sample: Sample, shingler: Shingler, pair: tuple[int, int], similarity: float) -> dict[str, Any]:
     """Return a pair for the JSON of ``tune`` and for ``tuning_tables``: the later document is the left one."""
-    right, left = sorted(pair)
-    left_text, right_text = shingler.in_order(sample.texts[left]), shingler.in_order(sample.texts[right])
+    earlier, later = sorted(pair)
+    left_text, right_text = shingler.in_order(sample.texts[later]), shingler.in_order(sample.texts[earlier])
     left_words, right_words = left_text.hashes.tolist(), right_text.hashes.tolist()
     common = sum((Counter(left_words) & Counter(right_words)).values())
     searched = left_words[:_SEARCHED_WORDS], right_words[:_SEARCHED_WORDS]
@@ -88,11 +88,11 @@ def _shown(sample: Sample, shingler: Shingler, pair: tuple[int, int], similarity
     passage = left_text.text(start, start + length) if length else ""
     return {
         "similarity": similarity,
-        "left": sample.ids[left],
-        "left_source": sample.sources[left],
+        "left": sample.ids[later],
+        "left_source": sample.sources[later],
         "left_words": len(left_words),
-        "right": sample.ids[right],
-        "right_source": sample.sources[right],
+        "right": sample.ids[earlier],
+        "right_source": sample.sources[earlier],
         "right_words": len(right_words),
         "common_words": common,
         "passage_words": length,
