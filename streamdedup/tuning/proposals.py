@@ -7,8 +7,7 @@ for an option of shingles also ``meter._TEXT_KEYS``; the table in docs/tuning.md
 
 import re
 import shlex
-from collections.abc import Iterator, Mapping, Sequence
-from enum import Enum, auto
+from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 from typing import Final, NamedTuple
 
@@ -20,10 +19,8 @@ from streamdedup.tuning.meter import MeasuredProposal, ProposalMeter
 from streamdedup.tuning.rows import TuningRow
 from streamdedup.tuning.study import Study
 
-#: Names of the proposal to leave stop shingles out, and of all proposals together.
-STOPS, ALL = "stop_shingles", "all together"
-#: Kinds of unwanted pairs.
-BOILERPLATE, FAMILIES = "boilerplate", "families"
+#: Name of all proposals together.
+ALL: Final = "all together"
 #: Proposed ``containment_threshold``.
 _CONTAINMENT: Final = 0.8
 #: ``recall_from`` is not lowered below this, the value of the preset ``news``: at 0.5 twice the bands are needed.
@@ -69,23 +66,34 @@ def stops_file(profile: str) -> str:
     return f"boilerplate-{profile}.txt"
 
 
-class _Benefit(Enum):
-    """Pairs that make a change helpful."""
+class _Difference(NamedTuple):
+    """Alerted pairs of a proposal less those of the recommendation.
 
-    #: The boilerplate pairs that disappear, if they are at least half of the lost pairs.
-    REMOVED_BOILERPLATE = auto()
-    #: The lost pairs.
-    LOST = auto()
-    #: gained - lost - 2 u, where u is the larger of gained boilerplate pairs and gained family pairs: a proposal helps
-    #: only if less than half of its gain is unwanted.
-    GAINED = auto()
+    ``unwanted`` is the larger of gained boilerplate pairs and gained family pairs, at least 0.
+    """
+
+    gained: int
+    lost: int
+    removed_boilerplate: int
+    unwanted: int
+
+
+def _removed_boilerplate(pairs: _Difference) -> int:
+    """Return the boilerplate pairs that disappear, if they are at least half of the lost pairs."""
+    return pairs.removed_boilerplate if 2 * pairs.removed_boilerplate >= pairs.lost else 0
+
+
+def _wanted_gain(pairs: _Difference) -> int:
+    """Return a number above 0 only if less than half of the gain is unwanted."""
+    return pairs.gained - pairs.lost - 2 * pairs.unwanted
 
 
 class _Change(NamedTuple):
-    """Changed keys of the profile."""
+    """Changed keys of the profile, and the pairs that make the change helpful."""
 
     keys: dict[str, object]
-    benefit: _Benefit = _Benefit.GAINED
+    benefit: Callable[[_Difference], int] = _wanted_gain
+    learns_stops: bool = False
 
 
 def study_proposals(compared: ComparedSettings, progress: Progress) -> Proposals:
@@ -100,31 +108,32 @@ def study_proposals(compared: ComparedSettings, progress: Progress) -> Proposals
     document_count = row.study.documents_count
     with progress("proposals", len(changes) * document_count) as step:
         measured = [
-            meter.measure(name, base.model_copy(update=change.keys), step, learns_stops=name == STOPS)
+            meter.measure(name, base.model_copy(update=change.keys), step, learns_stops=change.learns_stops)
             for name, change in changes.items()
         ]
-    reached = [proposal for proposal in measured if proposal is not None]
-    helpful = _helpful(reached, recommended, changes)
-    names = {proposal.name for proposal in helpful}
-    rejected = [
-        proposal
-        for proposal in reached
-        if proposal.name not in names and _is_helpful(proposal, recommended, changes, ignored=FAMILIES)
-    ]
+    reached = [(proposal, changes[proposal.name]) for proposal in measured if proposal is not None]
+    stops_help = any(change.learns_stops and _is_helpful(proposal, change, recommended) for proposal, change in reached)
+    helpful, rejected = [], []
+    for proposal, change in reached:
+        # Boilerplate that other proposals gain is left out if stop shingles help.
+        if _is_helpful(proposal, change, recommended, ignored="boilerplate" if stops_help else ""):
+            helpful.append(proposal)
+        elif _is_helpful(proposal, change, recommended, ignored="families"):
+            rejected.append(proposal)
     if len(helpful) < 2:  # nothing to put together
         return Proposals([recommended, *helpful], rejected, meter.warnings)
     update = {key: value for proposal in helpful for key, value in changes[proposal.name].keys.items()}
     with progress(ALL, document_count) as step:
-        together = meter.measure(ALL, base.model_copy(update=update), step, learns_stops=STOPS in names)
+        together = meter.measure(ALL, base.model_copy(update=update), step, learns_stops=stops_help)
     if together is None:
         meter.warnings.append("all proposals together reach the minimum recall with no bands")
     return Proposals([recommended, *helpful, *([together] if together else [])], rejected, meter.warnings)
 
 
 def _changes(base: Profile, study: Study, meter: ProposalMeter) -> Iterator[tuple[str, _Change]]:
-    """Yield name and change of each proposal to measure; ``measure`` adds the stop shingles of ``STOPS``."""
+    """Yield name and change of each proposal to measure; ``measure`` adds the learnt stop shingles."""
     if base.shingle_unit == "word" and base.stop_shingles == "none" and meter.learnt is not None:
-        yield STOPS, _Change({}, _Benefit.REMOVED_BOILERPLATE)
+        yield "stop_shingles", _Change({}, _removed_boilerplate, learns_stops=True)
     if (threshold := meter.lowered_threshold()) is not None:
         recall_from = max(threshold, min(base.recall_from, _LEAST_RECALL_FROM))
         name = f"threshold = {threshold:g}, recall_from = {recall_from:g}"
@@ -142,41 +151,24 @@ def _changes(base: Profile, study: Study, meter: ProposalMeter) -> Iterator[tupl
     if base.shingle_unit == "word" and base.min_words < base.shingle_size:
         short = (study.sets.token_counts > 0) & (study.sets.token_counts < base.shingle_size)
         if short.any():
-            yield f"min_words = {base.shingle_size}", _Change({"min_words": base.shingle_size}, _Benefit.LOST)
+            change = _Change({"min_words": base.shingle_size}, lambda pairs: pairs.lost)
+            yield f"min_words = {base.shingle_size}", change
 
 
 def _are_enough(count: int, texts: Sequence[str]) -> bool:
     return count > 0 and count >= _LEAST_SHARE * len(texts)
 
 
-def _helpful(
-    measured: Sequence[MeasuredProposal], recommended: MeasuredProposal, changes: Mapping[str, _Change]
-) -> list[MeasuredProposal]:
-    """Return the helpful proposals; if ``STOPS`` is among them, the others may gain boilerplate pairs."""
-    stops_help = any(proposal.name == STOPS and _is_helpful(proposal, recommended, changes) for proposal in measured)
-    ignored = BOILERPLATE if stops_help else ""
-    return [proposal for proposal in measured if _is_helpful(proposal, recommended, changes, ignored)]
+def _is_helpful(proposal: MeasuredProposal, change: _Change, recommended: MeasuredProposal, ignored: str = "") -> bool:
+    """Tell whether the pairs of the change's benefit are at least ``_LEAST_CHANGE`` of the recommended pairs.
 
-
-def _is_helpful(
-    proposal: MeasuredProposal, recommended: MeasuredProposal, changes: Mapping[str, _Change], ignored: str = ""
-) -> bool:
-    """Tell whether the pairs of the change's ``_Benefit`` are at least ``_LEAST_CHANGE`` of the recommended pairs.
-
-    Pairs of the kind ``ignored`` may be gained.
+    ``ignored``: kind of unwanted pairs that may be gained, ``boilerplate`` or ``families``.
     """
-    benefit = changes[proposal.name].benefit
     # Boilerplate that cannot be judged, None, counts as no pairs.
     boilerplate = (proposal.boilerplate or 0) - (recommended.boilerplate or 0)
-    if benefit is _Benefit.REMOVED_BOILERPLATE:
-        removed = -boilerplate
-        changed = removed if 2 * removed >= proposal.lost_count else 0
-    elif benefit is _Benefit.LOST:
-        changed = proposal.lost_count
-    else:
-        unwanted = {BOILERPLATE: boilerplate, FAMILIES: proposal.families - recommended.families}
-        counted = [max(pairs, 0) for kind, pairs in unwanted.items() if kind != ignored]
-        changed = proposal.gained_count - proposal.lost_count - 2 * max(counted)
+    gained = {"boilerplate": boilerplate, "families": proposal.families - recommended.families}
+    unwanted = max(0, *(count for kind, count in gained.items() if kind != ignored))
+    changed = change.benefit(_Difference(proposal.gained_count, proposal.lost_count, -boilerplate, unwanted))
     return changed > 0 and changed >= _LEAST_CHANGE * recommended.pairs
 
 
