@@ -21,10 +21,10 @@ from streamdedup.settings import Profile
 from streamdedup.similarity.minhash import HashFamily
 from streamdedup.text.shingles import ShingleOptions
 from streamdedup.tuning.advice import Recommendation, recommend
-from streamdedup.tuning.candidates import MOST_CANDIDATES
-from streamdedup.tuning.capped import StormLimits
-from streamdedup.tuning.rows import LIMIT_FACTORS, TuningRow, Workload, rows_of
-from streamdedup.tuning.sample import Sample, usable_characters, used_text_numbers
+from streamdedup.tuning.buckets import MOST_CANDIDATES
+from streamdedup.tuning.rows import LIMIT_FACTORS, TuningRow, Workload, table_rows
+from streamdedup.tuning.sample import Sample, usable_characters, used_text_rows
+from streamdedup.tuning.storm_limits import StormLimits
 from streamdedup.tuning.study import Study
 
 #: Shows the progress of a part of the work: takes a title and a number of steps, and returns a context manager. Its
@@ -98,10 +98,10 @@ class ComparedSettings(NamedTuple):
         plan, sample: The compared settings, and the documents on which they were compared.
         workload: Index size, and the settings that all rows share.
         rows: All rows, one shingle kind after the other, on the same documents.
-        kind_rows: A row for each shingle kind, with the recommendation's threshold and minimum recall, on the documents
-            of the last comparison with all kinds.
+        kind_rows: One row of each shingle kind, at the recommended threshold and minimum recall, from the comparison of
+            all kinds.
         recommendation: One of the rows, with the reason.
-        share: Share of the usable texts on which the recommended kind was studied; below 1 where time was short.
+        studied_share: Share of the usable texts that were studied with the recommended kind.
     """
 
     plan: TuningPlan
@@ -110,7 +110,7 @@ class ComparedSettings(NamedTuple):
     rows: list[TuningRow]
     kind_rows: list[TuningRow]
     recommendation: Recommendation
-    share: float = 1.0
+    studied_share: float
 
 
 def compare_in_budget(plan: TuningPlan, sample: Sample, progress: Progress, time_s: float = TIME_S) -> ComparedSettings:
@@ -119,15 +119,15 @@ def compare_in_budget(plan: TuningPlan, sample: Sample, progress: Progress, time
     ``time_s`` is converted to numbers of characters. Raises as ``compare_settings``.
     """
     rate = CHARACTERS_PER_S if len(plan.kinds) == 1 else KINDS_CHARACTERS_PER_S
-    compared = compare_settings(plan, sample, progress, _share(plan.kinds, sample, time_s * rate))
+    compared = compare_settings(plan, sample, progress, _share_of_characters(plan.kinds, sample, time_s * rate))
     best = compared.recommendation.row
-    share = _share([best.options], sample, time_s * CHARACTERS_PER_S)
-    if len(used_text_numbers(sample.texts, [best.options.unit], share)) <= best.study.documents_count:
+    share = _share_of_characters([best.options], sample, time_s * CHARACTERS_PER_S)
+    if len(used_text_rows(sample.texts, [best.options.unit], share)) <= best.study.documents_count:
         return compared
     return compare_settings(plan, sample, progress, share, compared)
 
 
-def _share(kinds: Sequence[ShingleOptions], sample: Sample, characters: float) -> float:
+def _share_of_characters(kinds: Sequence[ShingleOptions], sample: Sample, characters: float) -> float:
     """Return ``characters`` as a share of the sample's usable characters, at most 1."""
     return min(1.0, characters / max(usable_characters(sample.texts, {kind.unit for kind in kinds}), 1))
 
@@ -135,7 +135,7 @@ def _share(kinds: Sequence[ShingleOptions], sample: Sample, characters: float) -
 def compare_settings(
     plan: TuningPlan, sample: Sample, progress: Progress, share: float = 1.0, earlier: ComparedSettings | None = None
 ) -> ComparedSettings:
-    """Compare settings on a share of a sample's usable texts (``used_text_numbers``); at least one document is needed.
+    """Compare settings on a share of a sample's usable texts (``used_text_rows``); at least one document is needed.
 
     Given an ``earlier`` comparison on fewer documents, study only the shingle kind that it recommends.
 
@@ -155,10 +155,12 @@ def compare_settings(
     kinds = plan.kinds if earlier is None else (earlier.recommendation.row.options,)
     rows: list[TuningRow] = []
     for study in _studies(plan, kinds, sample, progress, share):
-        with progress(f"{study.options.unit} {study.options.size}: bands", plan.most_permutations - 1) as step:
-            rows += rows_of(study, workload, plan.thresholds, plan.recalls, step)
-    recommendation, kind_rows = _recommended(plan, workload, rows), _at_target(plan, rows)
-    if earlier is not None:
+        with progress(f"{study.options.kind}: bands", plan.most_permutations - 1) as step:
+            rows += table_rows(study, workload, plan.thresholds, plan.recalls, step)
+    recommendation = _recommended(plan, workload, rows)
+    if earlier is None:
+        kind_rows = _rows_at_target(plan, rows)
+    else:
         recommendation, kind_rows = recommendation._replace(reason=earlier.recommendation.reason), earlier.kind_rows
     return ComparedSettings(plan, sample, workload, rows, kind_rows, recommendation, share)
 
@@ -168,9 +170,9 @@ def _studies(
 ) -> Iterator[Study]:
     """Yield each shingle kind's study, all with the same texts."""
     profile = plan.profile
-    text_numbers = used_text_numbers(sample.texts, {kind.unit for kind in kinds}, share)
+    text_rows = used_text_rows(sample.texts, {kind.unit for kind in kinds}, share)
     for kind in kinds:
-        with progress(f"{kind.unit} {kind.size}: pairs", len(text_numbers)) as step:
+        with progress(f"{kind.kind}: pairs", len(text_rows)) as step:
             study = Study(
                 kind,
                 sample.texts,
@@ -178,7 +180,7 @@ def _studies(
                 floor=min(*plan.thresholds, LEAST_CONTAINED_SIMILARITY),
                 rule=profile.containment_rule(),
                 scopes=sample.scopes,
-                text_numbers=text_numbers,
+                text_rows=text_rows,
                 min_words=profile.min_words,
                 progress=step,
             )
@@ -187,14 +189,14 @@ def _studies(
 
 def _recommended(plan: TuningPlan, workload: Workload, rows: Sequence[TuningRow]) -> Recommendation:
     """Recommend one of the rows with ``plan``'s threshold and minimum recall; raises as ``compare_settings``."""
-    eligible = _at_target(plan, rows)
+    eligible = _rows_at_target(plan, rows)
     reaching = [row for row in eligible if row.reaches_recall]
     if not reaching:
         raise SettingsError(_why_none_reaches(plan, workload, eligible))
     return recommend(reaching, plan.profile.shingle_options())
 
 
-def _at_target(plan: TuningPlan, rows: Sequence[TuningRow]) -> list[TuningRow]:
+def _rows_at_target(plan: TuningPlan, rows: Sequence[TuningRow]) -> list[TuningRow]:
     """Return the rows for which settings are recommended: those with ``plan``'s threshold and minimum recall."""
     return [row for row in rows if (row.threshold, row.min_recall) == (plan.threshold, plan.min_recall)]
 
@@ -211,7 +213,7 @@ def _why_none_reaches(plan: TuningPlan, workload: Workload, rows: Sequence[Tunin
     if not rows:
         return f"{reason}: {remedies}"
     best = max(rows, key=lambda row: row.chance)
-    if best.chance == 0.0:  # ``capped``
+    if best.chance == 0.0:  # ``storm_limits``
         return (
             f"{reason}, because texts of one template or with the same boilerplate have more than {MOST_CANDIDATES:,} "
             "candidate pairs, too many to list: try longer shingles with --size, leave boilerplate out with "
@@ -220,7 +222,7 @@ def _why_none_reaches(plan: TuningPlan, workload: Workload, rows: Sequence[Tunin
     index_size = workload.judged_index_size(best.study)
     return (
         f"{reason} in an index of {index_size:,.0f} documents, with bucket_cap and max_candidates up to "
-        f"{LIMIT_FACTORS[-1]} times those of the profile; the best, {best.options.unit} {best.options.size} in "
+        f"{LIMIT_FACTORS[-1]} times those of the profile; the best, {best.options.kind} in "
         f"{best.banding}, reach {best.chance:.4f}: {remedies}; or try longer shingles with --size, leave boilerplate "
         'out with streamdedup stop-shingles, or set both limits to "none"'
     )

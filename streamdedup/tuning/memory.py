@@ -12,6 +12,7 @@ from typing import Final
 
 import numpy as np
 
+from streamdedup.settings import Profile
 from streamdedup.similarity.lsh import BAND_BYTES
 from streamdedup.similarity.sketch import keeps_hashes
 from streamdedup.tuning.rows import TuningRow, Workload
@@ -32,28 +33,21 @@ CLAIM_LIFETIMES: Final = 2.5
 BAND_LIFETIMES: Final = {"sets": 1.0, "packed": 1.5}
 
 
-def bytes_per_document(
-    row: TuningRow, workload: Workload, layout: str, exact_limit: int | None, *, has_captions: bool = False
-) -> float:
-    """Return one document's memory in the steady state, in bytes.
-
-    ``layout``: name of the bucket layout. ``exact_limit``: distinct shingles up to which a document is stored as a set;
-    None for any number. ``has_captions``: whether the index keeps captions.
-    """
+def bytes_per_document(row: TuningRow, workload: Workload, layout: str, profile: Profile) -> float:
+    """Return one document's memory in the steady state, in bytes; ``layout``: name of the bucket layout."""
     # A pair has one claim and is a match of its later document. Matches do not grow in an index beyond the collection.
     matches = row.candidates.matches.expected(min(workload.index_size, workload.collection_size))
     if row.limits.max_candidates is not None:
         matches = min(matches, row.limits.max_candidates)
     bands = row.banding.bands * BAND_LIFETIMES[layout] * BAND_BYTES[layout]
-    entry = ENTRY_BYTES + (CAPTION_BYTES if has_captions else 0)
-    return entry + _sketch_bytes(row, exact_limit) + bands + matches * CLAIM_LIFETIMES * CLAIM_BYTES
+    entry = ENTRY_BYTES + (CAPTION_BYTES if profile.label_bytes else 0)
+    return entry + _sketch_bytes(row, profile.exact_limit) + bands + matches * CLAIM_LIFETIMES * CLAIM_BYTES
 
 
 def _sketch_bytes(row: TuningRow, exact_limit: int | None) -> float:
     distinct = row.study.distinct
-    shingle_counts = np.diff(distinct.offsets)
-    if not shingle_counts.size:
+    if not distinct.sizes.size:
         return 0.0
-    keeps = keeps_hashes(shingle_counts, exact_limit)
-    sizes = np.where(keeps, shingle_counts * SHINGLE_BYTES, row.permutations * VALUE_BYTES)
+    keeps = keeps_hashes(distinct.sizes, exact_limit)
+    sizes = np.where(keeps, distinct.sizes * SHINGLE_BYTES, row.permutations * VALUE_BYTES)
     return float(np.average(sizes, weights=distinct.copies))

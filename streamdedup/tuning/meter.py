@@ -2,7 +2,7 @@
 
 Each profile is measured like the recommended row: by an exact join of the same documents (``study``), and with its own
 cheapest bands (``rows``). A study keeps at most ``MOST_PAIRS`` pairs, each with the number of document pairs that it
-represents, so counts of pairs are estimates. Pairs are named by numbers of the used texts.
+represents, so counts of pairs are estimates. Pairs have the rows of the used texts.
 
 - A pair is *boilerplate* if more than half of the word shingles that its two texts share are stop shingles, which are
   learnt from the whole sample.
@@ -10,7 +10,7 @@ represents, so counts of pairs are estimates. Pairs are named by numbers of the 
   source (or all without a source) that pairs link: texts of one template.
 """
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import suppress
 from dataclasses import replace
 from functools import cache
@@ -19,15 +19,14 @@ from typing import Final, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from streamdedup.evaluation.pairs import Pairs, contained, overlaps_of, shingle_sets, similarities
+from streamdedup.evaluation.pairs import Pairs, ShingleSets, overlaps_of, shingle_sets
 from streamdedup.settings import Profile
 from streamdedup.similarity.minhash import HashFamily
 from streamdedup.text.shingles import ShingleOptions, Shingler
 from streamdedup.text.stop_learning import DEFAULT_SHARE, Learnt, learn_stop_shingles
-from streamdedup.tuning.candidates import ALL_PAIRS
 from streamdedup.tuning.comparison import ComparedSettings
 from streamdedup.tuning.passages import frequent_passages
-from streamdedup.tuning.rows import TuningRow, rows_of
+from streamdedup.tuning.rows import TuningRow, table_rows
 from streamdedup.tuning.shown_pairs import SHOWN_COUNT, across_share, in_families
 from streamdedup.tuning.study import Study
 
@@ -38,25 +37,26 @@ _TEXT_KEYS: Final = ("fold_marks", "fold_variants", "fold_look_alikes", "keep_ur
 _LEAST_ACROSS: Final = 0.8
 #: Fewest pairs of different texts that a step to a lower threshold adds: as many as can be shown.
 _LEAST_ADDED: Final = SHOWN_COUNT
-#: Least shingles and documents of a passage that a warning names where no document has a source; and its characters
-#: that are shown.
-_PASSAGE_SHINGLES, _PASSAGE_DOCUMENTS, _PASSAGE_CHARS = 10, 100, 120
+#: Least shingles and documents of a passage that a warning names where no document has a source.
+_PASSAGE_SHINGLES, _PASSAGE_DOCUMENTS = 10, 100
+#: Characters of the passage that are shown.
+_PASSAGE_CHARS: Final = 120
 
 
 class MeasuredProposal(NamedTuple):
     """A changed profile, measured.
 
     Attributes:
-        name: The change, for people: the changed keys, or ``STOPS`` or ``ALL`` of ``proposals``, or
-            ``as recommended`` for the recommendation itself.
+        name: The change, for people: the changed keys, ``ALL`` of ``proposals``, or ``as recommended`` for the
+            recommendation itself.
         profile: The changed profile, without the learnt stop shingles.
         learnt: Stop shingles that the change adds; None if it adds none.
         row: The cheapest bands for the changed profile.
         pairs: Alerted document pairs.
         gained_count: Alerted pairs that the recommendation does not alert.
         lost_count: Pairs that only the recommendation alerts.
-        boilerplate: Alerted pairs that are boilerplate; None if no pair is known to be, but some sources have too few
-            documents to tell.
+        boilerplate: Alerted pairs that are boilerplate; None if none is found and some sources have too few documents
+            to tell.
         families: Alerted pairs of families.
         gained_pairs: Kept gained pairs of different texts.
         across: Share of pairs of two sources among the ``gained_pairs`` with two known sources; None without any.
@@ -86,27 +86,20 @@ class ProposalMeter:
     def __init__(self, compared: ComparedSettings) -> None:
         self._compared = compared
         self._best = compared.recommendation.row  # the recommended row
-        numbers = self._best.study.text_numbers.tolist()
-        sample = compared.sample
-        self.texts = [sample.texts[number] for number in numbers]
-        self._sources = [sample.sources[number] or None for number in numbers]
+        study, options = self._best.study, self._best.options
+        self.texts = [compared.sample.texts[row] for row in study.text_rows.tolist()]
+        self._sources = compared.sample.sources_of(study.text_rows)
+        self._recommended_pairs, self._recommended_weights = study.alerted_text_pairs(self._best.threshold)
         self.warnings: list[str] = []
-        options = self._best.options
+        self._learnt_with = cache(self._learn)  # by options
         # Boilerplate is judged by sets of word shingles: for a profile of characters by those of the default size.
         words = replace(options, bag=False) if options.unit == "word" else ShingleOptions("word", 3)
-        self._learn = cache(self._learn_uncached)
-        learnt = self._learn(words)
+        learnt = self._learnt_with(words)
         self.learnt = _none_if_empty(learnt)
-        if not any(sample.sources):
+        if not any(compared.sample.sources):
             self.warnings += self._shared_passage(words)
-        # Sources with too few documents to learn their boilerplate.
-        judged = set() if learnt is None else {group.source for group in learnt.groups}
-        self._unjudged = np.array([bool(source) and source not in judged for source in self._sources], np.bool_)
-        self._word_sets = self._best.study.sets if words == options else shingle_sets(Shingler(words), self.texts)
-        self._word_sets_without_stops = self._word_sets
-        if self.learnt is not None:
-            left_out = _with_stops(words, self.learnt.stops.hashes)
-            self._word_sets_without_stops = shingle_sets(Shingler(left_out), self.texts)
+        word_sets = study.sets if words == options else shingle_sets(Shingler(words), self.texts)
+        self._boilerplate = _Boilerplate(word_sets, words, learnt, self.texts, self._sources)
 
     def lowered_threshold(self) -> float | None:
         """Return the threshold to propose instead of the recommended one; None for no other.
@@ -135,7 +128,7 @@ class ProposalMeter:
         ``learns_stops``: whether to learn stop shingles with the changed options, and to leave them out.
         """
         options = replace(self._best.options, **{key: getattr(profile, key) for key in _TEXT_KEYS})
-        learnt = _none_if_empty(self._learn(options)) if learns_stops else None
+        learnt = _none_if_empty(self._learnt_with(options)) if learns_stops else None
         if learnt is not None:
             options = _with_stops(options, learnt.stops.hashes)
         sample, study = self._compared.sample, self._best.study
@@ -152,29 +145,27 @@ class ProposalMeter:
             floor=study.floor,
             rule=profile.containment_rule(),
             scopes=sample.scopes,
-            text_numbers=study.text_numbers,
+            text_rows=study.text_rows,
             min_words=profile.min_words,
             progress=progress,
-            sets=study.sets if options == self._best.options else None,
+            same_shingles=study if options == self._best.options else None,
         )
-        if changed.sets is study.sets:
-            changed.shingle_s = study.shingle_s  # the daemon would shingle the texts in both cases
-        rows = rows_of(changed, workload, (profile.threshold,), (self._best.min_recall,))
+        rows = table_rows(changed, workload, (profile.threshold,), (self._best.min_recall,))
         if not rows or not rows[0].reaches_recall:  # at most one row: one threshold and one minimum recall
             return None
         return self.as_proposal(name, profile, learnt, rows[0])
 
     def as_proposal(self, name: str, profile: Profile, learnt: Learnt | None, row: TuningRow) -> MeasuredProposal:
         """Return a row as a proposal, with the pairs that it adds to and removes from the recommended ones."""
-        recommended, recommended_weights = _alerted_pairs(self._best.study, self._best.threshold)
-        lost_count = float(recommended_weights[~_alerts(row.study, recommended, row.threshold)].sum())
-        common_count = float(recommended_weights.sum()) - lost_count
-        alerted, weights = _alerted_pairs(row.study, row.threshold)
+        is_lost = ~row.study.alerts(self._recommended_pairs, row.threshold)
+        lost_count = float(self._recommended_weights[is_lost].sum())
+        common_count = float(self._recommended_weights.sum()) - lost_count
+        alerted, weights = row.study.alerted_text_pairs(row.threshold)
         alerted_count = float(weights.sum())
         is_of_family = in_families(self._sources, alerted)
         # Texts that only the proposal makes equal are pairs as well.
         edited = Pairs.concatenated([alerted.where(alerted.left != alerted.right), self._made_equal(row.study)])
-        gained_pairs = edited.where(~_alerts(self._best.study, edited, self._best.threshold))
+        gained_pairs = edited.where(~self._best.study.alerts(edited, self._best.threshold))
         return MeasuredProposal(
             name,
             profile,
@@ -184,34 +175,26 @@ class ProposalMeter:
             # Both are estimates, so the difference may be below 0.
             gained_count=round(max(alerted_count - common_count, 0.0)),
             lost_count=round(lost_count),
-            boilerplate=self._boilerplate(alerted, weights),
+            boilerplate=self._boilerplate.count(alerted, weights),
             families=round(float(weights[is_of_family].sum())),
             gained_pairs=gained_pairs,
             across=across_share(self._sources, gained_pairs),
         )
 
-    def _boilerplate(self, pairs: Pairs, weights: NDArray[np.float64]) -> int | None:
-        """Return the number of boilerplate pairs (``MeasuredProposal.boilerplate``)."""
-        shared = overlaps_of(self._word_sets, pairs.left, pairs.right).common
-        shared_without_stops = overlaps_of(self._word_sets_without_stops, pairs.left, pairs.right).common
-        # More than half of the shared shingles are stop shingles.
-        count = round(float(weights[2 * shared_without_stops < shared].sum()))
-        has_unjudged = (self._unjudged[pairs.left] & self._unjudged[pairs.right]).any()
-        return None if not count and has_unjudged else count
-
     def _made_equal(self, study: Study) -> Pairs:
-        """Return pairs of texts that are equal in a study and different in the recommended one.
+        """Return pairs of texts that a study makes equal and the recommended one keeps apart.
 
-        Of n equal texts n - 1 pairs: each text with the next.
+        Each text is paired with the next one of n equal texts: n - 1 pairs.
         """
         firsts = self._best.study.distinct.first_documents
-        numbers = study.distinct.set_numbers[firsts]
-        order = np.argsort(numbers, kind="stable")
-        is_equal = (numbers[order][1:] == numbers[order][:-1]) & (numbers[order][1:] >= 0)
+        set_rows = study.distinct.set_rows[firsts]
+        order = np.argsort(set_rows, kind="stable")
+        ordered = set_rows[order]
+        is_equal = (ordered[1:] == ordered[:-1]) & (ordered[1:] >= 0)
         left, right = firsts[order[:-1]][is_equal], firsts[order[1:]][is_equal]
         return Pairs(left, right, np.ones(len(left)))
 
-    def _learn_uncached(self, options: ShingleOptions) -> Learnt | None:
+    def _learn(self, options: ShingleOptions) -> Learnt | None:
         """Learn from the whole sample, however few of its texts are studied; None, with a warning, if that fails."""
         sample = self._compared.sample
         try:
@@ -239,32 +222,37 @@ class ProposalMeter:
                     return
 
 
+class _Boilerplate:
+    """Counts boilerplate pairs of texts by ``word_sets``, their sets of word shingles, and the ``learnt`` shingles."""
+
+    def __init__(
+        self,
+        word_sets: ShingleSets,
+        words: ShingleOptions,
+        learnt: Learnt | None,
+        texts: Sequence[str],
+        sources: Sequence[str | None],
+    ) -> None:
+        self._sets = self._sets_without_stops = word_sets
+        if learnt is not None and learnt.stops.counts:
+            self._sets_without_stops = shingle_sets(Shingler(_with_stops(words, learnt.stops.hashes)), texts)
+        # Sources with too few documents to learn their boilerplate.
+        judged = set() if learnt is None else {group.source for group in learnt.groups}
+        self._unjudged = np.array([source is not None and source not in judged for source in sources], np.bool_)
+
+    def count(self, pairs: Pairs, weights: NDArray[np.float64]) -> int | None:
+        """Return the number of boilerplate pairs (``MeasuredProposal.boilerplate``)."""
+        shared = overlaps_of(self._sets, pairs.left, pairs.right).common
+        shared_without_stops = overlaps_of(self._sets_without_stops, pairs.left, pairs.right).common
+        # More than half of the shared shingles are stop shingles.
+        count = round(float(weights[2 * shared_without_stops < shared].sum()))
+        has_unjudged = (self._unjudged[pairs.left] & self._unjudged[pairs.right]).any()
+        return None if not count and has_unjudged else count
+
+
 def _none_if_empty(learnt: Learnt | None) -> Learnt | None:
     return learnt if learnt is not None and learnt.stops.counts else None
 
 
 def _with_stops(options: ShingleOptions, stops: frozenset[int]) -> ShingleOptions:
     return replace(options, stop_shingles=options.stop_shingles | stops)
-
-
-def _alerted_pairs(study: Study, threshold: float) -> tuple[Pairs, NDArray[np.float64]]:
-    """Return the alerted pairs, and how many document pairs each represents.
-
-    A set with copies is paired with itself, and represents the pairs of its copies.
-    """
-    alerted, copies = study.alerted_mask(threshold), study.distinct.copies
-    copied = np.flatnonzero(copies > 1)
-    pairs = Pairs.concatenated([study.pairs.where(alerted), Pairs(copied, copied, np.ones(len(copied)))])
-    copy_pairs = copies[copied] * (copies[copied] - 1) / 2
-    return study.as_text_pairs(pairs), np.concatenate((study.counts[alerted, ALL_PAIRS], copy_pairs))
-
-
-def _alerts(study: Study, pairs: Pairs, threshold: float) -> NDArray[np.bool_]:
-    """Return whether a study alerts document pairs, bool (n,), computed anew: the study may have dropped the pairs."""
-    sets, left, right = study.sets, pairs.left, pairs.right
-    is_alerted = similarities(sets, left, right) >= threshold
-    if study.rule is not None:
-        is_alerted |= contained(sets, left, right, study.rule)
-    has_enough_words = sets.token_counts >= study.min_words
-    is_alerted &= has_enough_words[left] & has_enough_words[right]
-    return is_alerted

@@ -16,11 +16,12 @@ from streamdedup.evaluation.pairs import Pairs
 from streamdedup.text.markup import has_html, html_warning
 from streamdedup.text.stop_shingles import differences
 from streamdedup.tuning.advice import SERVERS, warnings
-from streamdedup.tuning.candidates import ALL_PAIRS
 from streamdedup.tuning.comparison import DAY_S, ComparedSettings, Progress, TuningPlan
+from streamdedup.tuning.distinct import ALL_PAIRS
 from streamdedup.tuning.memory import BAND_LIFETIMES, bytes_per_document
 from streamdedup.tuning.meter import MeasuredProposal
 from streamdedup.tuning.proposals import Proposals, learning_command, study_proposals
+from streamdedup.tuning.recall import found_by_similarity, share_without_alert
 from streamdedup.tuning.rows import TuningRow
 from streamdedup.tuning.shown_pairs import across_share, shown_pairs
 from streamdedup.tuning.study import BINS, Study
@@ -45,8 +46,8 @@ def results_of(compared: ComparedSettings, progress: Progress) -> dict[str, Any]
             "documents": len(sample.ids),
             "read": sample.read_count,
             "median_words": best.study.median_words,
-            "cut_by_time": compared.share < 1.0,
-            "looked_at": {f"{kind.unit} {kind.size}": study.documents_count for kind, study in studies.items()},
+            "cut_by_time": compared.studied_share < 1.0,
+            "looked_at": {kind.kind: study.documents_count for kind, study in studies.items()},
         },
         "demand": {
             "documents_per_day": plan.documents_per_day,
@@ -61,19 +62,19 @@ def results_of(compared: ComparedSettings, progress: Progress) -> dict[str, Any]
         "recommendation": _recommendation(compared),
         "warnings": [
             *_too_few_documents(best.study.indexed_count),
-            *warnings(best, plan.documents_kept, plan.profile.exact_limit, is_cut_by_time=compared.share < 1.0),
+            *warnings(best, plan.documents_kept, plan.profile.exact_limit, is_cut_by_time=compared.studied_share < 1.0),
             *proposals.warnings,
             *filter(None, [html_warning(sum(map(has_html, sample.texts)), len(sample.texts))]),
         ],
         "similarities": [
-            {"from": (end - 1) / BINS, "to": end / BINS, "pairs": round(float(count))}
-            for end, count in enumerate(best.study.histogram, 1)
+            {"from": place / BINS, "to": (place + 1) / BINS, "pairs": round(float(count))}
+            for place, count in enumerate(best.study.histogram)
             # Only bins that end above the lowest threshold; 1e-9 for a rounded edge.
-            if end / BINS > min(plan.thresholds) + 1e-9
+            if (place + 1) / BINS > min(plan.thresholds) + 1e-9
         ],
         "curve": [
             {"similarity": middle, "found": rate.hits, "pairs": rate.total}
-            for middle, rate in best.study.found_by_similarity(best.banding, _CURVE_BINS)
+            for middle, rate in found_by_similarity(best.study, best.banding, _CURVE_BINS)
         ],
         **_proposals(compared, proposals),
         "borderline": _borderline(compared),
@@ -138,16 +139,14 @@ def _proposal(compared: ComparedSettings, proposal: MeasuredProposal) -> dict[st
 
 
 def _examples(compared: ComparedSettings, study: Study, pairs: Pairs) -> list[dict[str, Any]]:
-    """Return some of the pairs with their texts, for people; ``pairs`` name the texts by their numbers in the study."""
-    numbers = study.text_numbers
-    return shown_pairs(
-        compared.sample, study.options, pairs._replace(left=numbers[pairs.left], right=numbers[pairs.right])
-    )
+    """Return some of the pairs with their texts, for people; ``pairs`` have the rows of the study's texts."""
+    rows = study.text_rows
+    return shown_pairs(compared.sample, study.options, pairs._replace(left=rows[pairs.left], right=rows[pairs.right]))
 
 
 def _row_values(compared: ComparedSettings, row: TuningRow) -> dict[str, Any]:
-    candidates, index_size = row.candidates, compared.plan.documents_kept
-    document_bytes = _document_bytes(compared, row, compared.plan.bucket_layout)
+    plan, candidates, index_size = compared.plan, row.candidates, compared.plan.documents_kept
+    document_bytes = bytes_per_document(row, compared.workload, plan.bucket_layout, plan.profile)
     return {
         "unit": row.options.unit,
         "size": row.options.size,
@@ -190,11 +189,6 @@ def _row_values(compared: ComparedSettings, row: TuningRow) -> dict[str, Any]:
     }
 
 
-def _document_bytes(compared: ComparedSettings, row: TuningRow, layout: str) -> float:
-    profile = compared.plan.profile
-    return bytes_per_document(row, compared.workload, layout, profile.exact_limit, has_captions=profile.label_bytes > 0)
-
-
 def _recommendation(compared: ComparedSettings) -> dict[str, Any]:
     plan, (row, reason) = compared.plan, compared.recommendation
     documents_per_s = plan.documents_per_day / DAY_S
@@ -204,7 +198,8 @@ def _recommendation(compared: ComparedSettings) -> dict[str, Any]:
         "daemons": max(1, math.ceil(documents_per_s / (_LOAD * row.documents_per_s))),
         "bucket_layout": plan.bucket_layout,
         "memory_bytes_by_layout": {
-            layout: _document_bytes(compared, row, layout) * plan.documents_kept for layout in BAND_LIFETIMES
+            layout: bytes_per_document(row, compared.workload, layout, plan.profile) * plan.documents_kept
+            for layout in BAND_LIFETIMES
         },
     }
 
@@ -216,7 +211,7 @@ def _recalls(compared: ComparedSettings) -> Iterator[dict[str, Any]]:
         if (row.options, row.threshold) == (best.options, best.threshold):
             yield {
                 **_row_values(compared, row),
-                "documents_without_alert": row.study.share_without_alert(row.banding, row.recall_from),
+                "documents_without_alert": share_without_alert(row.study, row.banding, row.recall_from),
             }
 
 
@@ -231,31 +226,31 @@ def _thresholds(compared: ComparedSettings) -> Iterator[dict[str, Any]]:
     weights = study.counts[:, ALL_PAIRS]  # document pairs that each kept pair represents
     similarities = study.pairs.similarities
     is_candidate = study.candidate_mask(row.banding)
-    sources = [compared.sample.sources[number] for number in study.text_numbers.tolist()]
-    previous_pairs, previous = 0, np.zeros(len(similarities), np.bool_)
+    sources = compared.sample.sources_of(study.text_rows)
+    pairs_above, alerted_above = 0, np.zeros(len(similarities), np.bool_)
     for threshold in sorted(compared.plan.thresholds, reverse=True):
         alerted = study.alerted_mask(threshold)
         pairs = round(copy_pairs + float(weights[alerted].sum()))
-        is_added = alerted & ~previous
+        is_added = alerted & ~alerted_above
         weight, added = float(weights[is_added].sum()), study.as_text_pairs(study.pairs.where(is_added))
         yield {
             "threshold": threshold,
             "pairs": pairs,
-            "added": pairs - previous_pairs,
+            "added": pairs - pairs_above,
             "by_containment": round(float(weights[alerted & (similarities < threshold)].sum())),
             # Share that the bands find of the added pairs of different texts.
             "found": float(weights[is_added] @ is_candidate[is_added]) / weight if weight else None,
             "across": across_share(sources, added),
             "examples": _examples(compared, study, added) if threshold < row.threshold else [],
         }
-        previous_pairs, previous = pairs, alerted
+        pairs_above, alerted_above = pairs, alerted
 
 
 def _borderline(compared: ComparedSettings) -> list[dict[str, Any]]:
     """Return the pairs of different sets nearest to the recommended threshold, each by one document of each set."""
     row = compared.recommendation.row
     study = row.study
-    ids = [compared.sample.ids[number] for number in study.first_texts.tolist()]  # by set number
+    ids = [compared.sample.ids[row] for row in study.first_texts.tolist()]  # of the first text with each set
     nearest = np.argsort(np.abs(study.pairs.similarities - row.threshold), kind="stable")[:_BORDERLINE_COUNT]
     columns = (column[nearest].tolist() for column in study.pairs)  # left, right, similarities
     return [

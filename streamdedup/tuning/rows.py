@@ -1,7 +1,7 @@
 """The rows of the table of ``tune``: the cheapest banding for each shingle kind, threshold and minimum recall.
 
-``comparison`` and ``meter`` call ``rows_of`` with a study. A ``TuningRow`` is a row of the table; ``rows`` are the
-rows r of a banding.
+``comparison`` and ``meter`` call ``table_rows`` with a study. A ``TuningRow`` is a row of the table, not one of the
+rows r of a band.
 
 1. For each r, the fewest bands b are taken with which P(s), the chance to find a pair with the similarity s (``lsh``),
    is at least the minimum recall; s is ``recall_from`` of the profile, or the threshold where it is higher. For
@@ -13,10 +13,11 @@ rows r of a banding.
 
    F(b, r) is a new document's false candidate count in an index with N documents, w is ``FALSE_CANDIDATE_WEIGHT``, v is
    ``PERMUTATION_WEIGHT``.
-3. The cheapest are judged with the limits for storms (``capped``), which hide some candidates: first with the profile's
-   limits, then with higher ones. A banding that misses the recall with them is judged once more with more bands.
-4. The first banding that reaches the recall, and whose limits hide at most ``MOST_HIDDEN`` of the pairs, is chosen;
-   ``reaches_recall`` is False where none reaches the recall.
+3. The cheapest are judged with the limits for storms (``storm_limits``), which leave some candidates uncompared: first
+   with the profile's limits, then with higher ones. A banding that misses the recall with them is judged once more with
+   more bands.
+4. The first banding that reaches the recall, with at most ``MOST_UNCOMPARED`` of the pairs uncompared, is chosen;
+   ``reaches_recall`` is False if none reaches the recall.
 """
 
 import math
@@ -29,9 +30,10 @@ from numpy.typing import NDArray
 
 from streamdedup.similarity.lsh import FALSE_CANDIDATE_WEIGHT, Banding, false_candidates
 from streamdedup.text.shingles import ShingleOptions
-from streamdedup.tuning.candidates import ALL_PAIRS, Growth, estimate_growth
-from streamdedup.tuning.capped import Scales, StormLimits, find_chance
-from streamdedup.tuning.study import Recall, Study
+from streamdedup.tuning.distinct import ALL_PAIRS, Growth, estimate_growth
+from streamdedup.tuning.recall import Recall, found_share, measured_recall
+from streamdedup.tuning.storm_limits import Scales, StormLimits, find_chance
+from streamdedup.tuning.study import Study
 
 #: Fewest documents that show false candidates. With fewer, a banding costs at least as much as on Reuters-21578.
 LEAST_PRICED: Final = 2_000
@@ -47,8 +49,8 @@ PERMUTATION_WEIGHT: Final = 0.01
 LIMIT_FACTORS: Final = (1, 4, 16, 64)
 #: Bandings that are tried with each factor.
 MOST_TRIED: Final = 6
-#: Greatest share of the sample's pairs that the limits may hide.
-MOST_HIDDEN: Final = 0.005
+#: Greatest share of the sample's pairs that the limits may leave uncompared.
+MOST_UNCOMPARED: Final = 0.005
 #: The limits are judged in an index of at most this many times the sample: beyond it, forecasts are coarse.
 JUDGED_TIMES: Final = 50
 #: Least similarity of related documents, or the row's threshold where lower. Related documents are versions of one
@@ -150,8 +152,8 @@ class TuningRow(NamedTuple):
         return self.chance >= self.min_recall
 
     @property
-    def hidden_share(self) -> float:
-        """Share of the sample's pairs that the limits hide: candidates that are not compared."""
+    def uncompared_share(self) -> float:
+        """Share of the sample's pairs that are candidates and, because of the limits, not compared."""
         if self.found_share is None or self.recall.measured is None:  # without pairs both are None
             return 0.0
         return self.recall.measured - self.found_share
@@ -161,7 +163,7 @@ class TuningRow(NamedTuple):
         return 1e6 / (self.prepare_us + self.index_us + KAFKA_US)
 
 
-class _Priced(NamedTuple):
+class _BandingCost(NamedTuple):
     """A banding that reaches a recall without limits for storms: its cost, candidates, and scales for the limits."""
 
     cost: float
@@ -170,7 +172,7 @@ class _Priced(NamedTuple):
     scales: Scales
 
 
-def rows_of(
+def table_rows(
     study: Study,
     workload: Workload,
     thresholds: Sequence[float],
@@ -183,21 +185,21 @@ def rows_of(
     ``progress``: called with 1 for each row count r from 2 up to ``workload.most_permutations``.
     """
     searches = [_Search(study, workload, threshold, recall) for threshold in thresholds for recall in recalls]
-    for rows in range(2, workload.most_permutations + 1):
-        reaching = [(search, bands) for search in searches if (bands := search.fewest_bands(rows))]
+    for rows_per_band in range(2, workload.most_permutations + 1):
+        reaching = [(search, bands) for search in searches if (bands := search.fewest_bands(rows_per_band))]
         if reaching:
             # Counted once for the most bands: the result has a count for each smaller number of bands.
-            counts = study.candidate_counts(Banding(max(bands for _, bands in reaching), rows))
+            counts = study.candidate_counts(Banding(max(bands for _, bands in reaching), rows_per_band))
         for search, bands in reaching:
-            search.priced.append(search.price(Banding(bands, rows), counts[bands]))
+            search.add(Banding(bands, rows_per_band), counts[bands])
         progress(1)
-    return [search.row() for search in searches if search.priced]
+    return [row for search in searches if (row := search.best_row()) is not None]
 
 
 class _Search:
     """The search for the row at one threshold and minimum recall.
 
-    ``rows_of`` fills ``priced`` with all bandings that reach the recall, and then calls ``row``.
+    ``table_rows`` adds all bandings that reach the recall, and then calls ``best_row``.
     """
 
     def __init__(self, study: Study, workload: Workload, threshold: float, min_recall: float) -> None:
@@ -208,18 +210,18 @@ class _Search:
         self._recall_from = max(threshold, workload.recall_from)
         # At most the threshold, so that all alerted pairs are related. A study lacks the pairs below its floor.
         self._related_from = min(RELATED_FROM, threshold)
-        self.priced: list[_Priced] = []
+        self._bandings: list[_BandingCost] = []
 
-    def fewest_bands(self, rows: int) -> int | None:
-        """Return the fewest bands of ``rows`` rows that reach the recall; None if the signature is too short."""
-        bands = _bands_needed(self._recall_from, self._min_recall, rows)
-        return bands if bands <= self._workload.most_permutations // rows else None
+    def fewest_bands(self, rows_per_band: int) -> int | None:
+        """Return the fewest bands that reach the recall; None if the signature is too short."""
+        bands = _bands_needed(self._recall_from, self._min_recall, rows_per_band)
+        return bands if bands <= self._workload.most_permutations // rows_per_band else None
 
-    def price(self, banding: Banding, pairs: NDArray[np.float64]) -> _Priced:
-        """Return a banding with its cost.
+    def add(self, banding: Banding, pairs: NDArray[np.float64]) -> None:
+        """Add a banding that reaches the recall; ``pairs``: its candidates in the sample, a pair count."""
+        self._bandings.append(self._with_cost(banding, pairs))
 
-        ``pairs``: its candidates in the sample as a pair count (``candidates``): all pairs, and those across.
-        """
+    def _with_cost(self, banding: Banding, pairs: NDArray[np.float64]) -> _BandingCost:
         study, workload, document_count = self._study, self._workload, self._study.documents_count
         # A study of a part of the sample uses runs of consecutive texts, which keep their neighbours in time.
         share = workload.sample_share
@@ -244,58 +246,66 @@ class _Search:
             unrelated=_scale(judged_unrelated, pairs[ALL_PAIRS] - related[ALL_PAIRS], document_count),
             related=_scale(judged_related, related[ALL_PAIRS], document_count),
         )
-        return _Priced(cost, banding, candidates, scales)
+        return _BandingCost(cost, banding, candidates, scales)
 
-    def row(self) -> TuningRow:
-        """Return the row of the first banding that reaches the recall and whose limits hide at most ``MOST_HIDDEN``.
+    def best_row(self) -> TuningRow | None:
+        """Return the row of the first banding that reaches the recall and leaves few pairs uncompared (4 above).
 
-        Without such a banding: of the rows that reach the recall, the one with the fewest hidden pairs. If no row
-        reaches the recall: the one with the best chance.
+        Without such a banding: of the rows that reach the recall, the one with the fewest uncompared pairs. If no row
+        reaches the recall: the one with the best chance. None without bandings.
         """
-        ordered = sorted(self.priced, key=lambda priced: (priced.cost, priced.banding.permutations))
-        cheapest = ordered[:MOST_TRIED]
-        if self._study.documents_count < LEAST_PRICED:  # too few to justify a signature longer than the profile's
-            short = [priced for priced in ordered if priced.banding.permutations <= self._workload.permutations]
-            cheapest = [*short[:MOST_TRIED], *(priced for priced in cheapest if priced not in short)]
+        if not self._bandings:
+            return None
         tried: list[TuningRow] = []
         for factor in LIMIT_FACTORS:
             limits = self._workload.limits.times(factor)
-            for priced in cheapest:
-                row = self._judged(priced, limits)
+            for banding_cost in self._bandings_to_try():
+                row = self._row_with_limits(banding_cost, limits)
                 tried.append(row)
                 # More bands do not help where no candidate is compared, because there are too many to list.
                 if not row.reaches_recall and row.chance > 0.0:
                     row = self._with_more_bands(row)
                     tried.append(row)
-                if row.reaches_recall and row.hidden_share <= MOST_HIDDEN:
+                if row.reaches_recall and row.uncompared_share <= MOST_UNCOMPARED:
                     return row
-            if limits == (None, None):
-                break  # a factor changes nothing without limits
+            if limits == StormLimits(None, None):
+                break  # a factor changes nothing
         reaching = [row for row in tried if row.reaches_recall]
         if reaching:
-            return min(reaching, key=lambda row: row.hidden_share)
+            return min(reaching, key=lambda row: row.uncompared_share)
         return max(tried, key=lambda row: row.chance)
 
-    def _judged(self, priced: _Priced, limits: StormLimits) -> TuningRow:
-        """Return the row of a banding with limits for storms: recall, chance and cost."""
-        study, workload, banding = self._study, self._workload, priced.banding
-        shares = study.compared_shares(banding, priced.scales, limits, self._related_from)
+    def _bandings_to_try(self) -> list[_BandingCost]:
+        """Return the cheapest bandings; of a small sample, first those that fit the profile's signature.
+
+        A small sample does not justify a longer signature.
+        """
+        ordered = sorted(self._bandings, key=lambda item: (item.cost, item.banding.permutations))
+        cheapest = ordered[:MOST_TRIED]
+        if self._study.documents_count >= LEAST_PRICED:
+            return cheapest
+        short = [item for item in ordered if item.banding.permutations <= self._workload.permutations]
+        return [*short[:MOST_TRIED], *(item for item in cheapest if item not in short)]
+
+    def _row_with_limits(self, banding_cost: _BandingCost, limits: StormLimits) -> TuningRow:
+        study, workload, banding = self._study, self._workload, banding_cost.banding
+        shares = study.compared_shares(banding, banding_cost.scales, limits, self._related_from)
         # ``sign_s`` is the time for ``most_permutations`` signature values.
         signing_s = study.sign_s * banding.permutations / workload.most_permutations
         most_compared = math.inf if limits.max_candidates is None else limits.max_candidates
-        compared = min(priced.candidates.expected(workload.index_size), most_compared)
+        compared = min(banding_cost.candidates.expected(workload.index_size), most_compared)
         return TuningRow(
             study=study,
             threshold=self._threshold,
             recall_from=self._recall_from,
             min_recall=self._min_recall,
             banding=banding,
-            recall=study.recall(banding, self._recall_from),
+            recall=measured_recall(study, banding, self._recall_from),
             limits=limits,
             chance=find_chance(self._recall_from, banding, shares),
-            found_share=study.found_share(banding, self._recall_from, shares),
+            found_share=found_share(study, banding, self._recall_from, shares),
             permutations=max(workload.permutations, banding.permutations),
-            candidates=priced.candidates,
+            candidates=banding_cost.candidates,
             prepare_us=(study.shingle_s + signing_s) / max(study.documents_count, 1) * 1e6,
             index_us=banding.bands * BAND_US + compared * CANDIDATE_US,
         )
@@ -305,22 +315,24 @@ class _Search:
 
         Return the row unchanged if no band count within the signature is enough.
         """
-        rows, most_bands = row.banding.rows, self._workload.most_permutations // row.banding.rows
+        rows_per_band = row.banding.rows
+        most_bands = self._workload.most_permutations // rows_per_band
         compared_share = row.chance / row.banding.probability(self._recall_from)
         candidate_recall = self._min_recall / compared_share  # this share of pairs must become candidates
         if candidate_recall >= 1.0:
             return row
-        bands = _bands_needed(self._recall_from, candidate_recall, rows)
+        bands = _bands_needed(self._recall_from, candidate_recall, rows_per_band)
         if bands > most_bands:
             return row
         # One band in reserve, because more bands have more candidates, of which a smaller share is compared.
-        banding = Banding(min(bands + 1, most_bands), rows)
-        return self._judged(self.price(banding, self._study.candidate_counts(banding)[banding.bands]), row.limits)
+        banding = Banding(min(bands + 1, most_bands), rows_per_band)
+        pairs = self._study.candidate_counts(banding)[banding.bands]
+        return self._row_with_limits(self._with_cost(banding, pairs), row.limits)
 
 
-def _bands_needed(similarity: float, recall: float, rows: int) -> int:
-    """Return the fewest bands of ``rows`` rows that find pairs of a similarity with the chance ``recall``."""
-    agree = similarity**rows
+def _bands_needed(similarity: float, recall: float, rows_per_band: int) -> int:
+    """Return the fewest bands that find pairs of a similarity with the chance ``recall``."""
+    agree = similarity**rows_per_band
     if agree >= 1.0:
         return 1
     if agree < _LEAST_AGREEMENT or recall >= 1.0:
@@ -328,7 +340,7 @@ def _bands_needed(similarity: float, recall: float, rows: int) -> int:
     # Solves 1 - (1 - agree)^bands >= recall; the tolerance is for a quotient that should be a whole number.
     bands = max(math.ceil(math.log1p(-recall) / math.log1p(-agree) - 1e-9), 1)
     # The settings compare the probability with the recall exactly.
-    return bands if Banding(bands, rows).probability(similarity) >= recall else bands + 1
+    return bands if Banding(bands, rows_per_band).probability(similarity) >= recall else bands + 1
 
 
 def _scale(candidates: float, pairs: float, document_count: int) -> float:

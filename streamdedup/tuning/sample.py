@@ -1,7 +1,7 @@
 """Bounded samples of a stream of texts.
 
 ``draw_sample``, for ``cli.tune``, bounds the documents; ``BoundedTexts``, for ``cli.stop_shingles``, the characters.
-``usable_characters`` and ``used_text_numbers`` tell ``comparison`` which texts of a sample to study.
+``usable_characters`` and ``used_text_rows`` tell ``comparison`` which texts of a sample to study.
 """
 
 import itertools
@@ -35,6 +35,10 @@ class Sample(NamedTuple):
     sources: list[str | None]
     scopes: list[str | None]
     read_count: int
+
+    def sources_of(self, rows: NDArray[np.int64]) -> list[str | None]:
+        """Return the sources of some documents; an empty source counts as none."""
+        return [self.sources[row] or None for row in rows.tolist()]
 
     @property
     def share(self) -> float:
@@ -95,8 +99,8 @@ def usable_characters(texts: Sequence[str], units: Iterable[str]) -> int:
     return min(sum(map(len, texts)), *(MOST_CHARACTERS[unit] for unit in units))
 
 
-def used_text_numbers(texts: Sequence[str], units: Iterable[str], share: float = 1.0) -> NDArray[np.int64]:
-    """Return the numbers, from 0, of the texts to use, int64 (n,), ascending: all, or an excerpt of evenly spread runs.
+def used_text_rows(texts: Sequence[str], units: Iterable[str], share: float = 1.0) -> NDArray[np.int64]:
+    """Return the rows of the texts to use, int64 (n,), ascending: all, or an excerpt of evenly spread runs.
 
     ``units``: units of all shingle kinds to compare, which use the same texts. ``share``: share of the usable
     characters (``usable_characters``), above 0, at most 1.

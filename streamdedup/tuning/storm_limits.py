@@ -24,7 +24,8 @@ from numpy.typing import NDArray
 
 from streamdedup.detection.candidates import STORM_CANDIDATES
 from streamdedup.similarity.lsh import Banding
-from streamdedup.tuning.candidates import DistinctSets, largest_bucket_of_each, shared_pairs
+from streamdedup.tuning.buckets import largest_bucket_of_each, shared_pairs
+from streamdedup.tuning.distinct import DistinctSets
 
 
 class StormLimits(NamedTuple):
@@ -50,39 +51,45 @@ def compared_shares(
 ) -> NDArray[np.float64]:
     """Return each set's chance S(j) to compare a candidate that shares j bands, float64 (n_sets, bands + 1).
 
-    0 everywhere if there are too many candidates to list (``candidates.MOST_CANDIDATES``). ``keys``: band keys, uint32
-    (n_sets, bands). ``related``: the related set pairs, int64 (n,), each coded as smaller set number * n_sets + larger
-    set number.
+    0 everywhere if there are too many candidates to list (``buckets.MOST_CANDIDATES``). ``keys``: band keys, uint32
+    (n_sets, bands). ``related``: codes of the related set pairs (``DistinctSets.pair_codes``), int64 (n,).
     """
-    set_count, bands = keys.shape
+    bands = keys.shape[1]
     candidate_pairs = shared_pairs(keys, sets)
     if candidate_pairs is None:
-        return np.zeros((set_count, bands + 1))
+        return np.zeros((len(keys), bands + 1))
     codes, shared = candidate_pairs
-    copies = sets.copies.astype(np.float64)
     factors = np.where(np.isin(codes, related), scales.related, scales.unrelated)
-    # For a document with each set: its c_j, scaled to the index, at set number * (bands + 1) + j; and the number of its
-    # candidates in the sample, beginning with its copies.
-    counts, in_sample = np.zeros(set_count * (bands + 1)), copies - 1
-    smaller, larger = codes // set_count, codes % set_count
-    for set_numbers, candidates in ((smaller, larger), (larger, smaller)):
-        counts += np.bincount(set_numbers * (bands + 1) + shared, copies[candidates] * factors, counts.size)
-        in_sample += np.bincount(set_numbers, copies[candidates], set_count)
-    counts = counts.reshape(set_count, bands + 1)
-    counts[:, bands] += (copies - 1) * scales.related  # a copy is related and shares all bands
-    limit = np.full(set_count, math.inf if limits.max_candidates is None else float(limits.max_candidates))
+    counts = _counts_by_bands(sets, codes, shared, bands, factors)
+    counts[:, bands] += (sets.copies - 1) * scales.related  # a copy is related and shares all bands
+    in_sample = _counts_by_bands(sets, codes, shared, bands, np.ones(len(codes))).sum(axis=1) + sets.copies - 1
+    limit = np.full(len(keys), math.inf if limits.max_candidates is None else float(limits.max_candidates))
     if limits.bucket_cap is not None:
-        mean_factors = np.divide(counts.sum(axis=1), in_sample, out=np.ones(set_count), where=in_sample > 0)
+        mean_factors = np.divide(counts.sum(axis=1), in_sample, out=np.ones(len(keys)), where=in_sample > 0)
         # Without the document itself, which looks the bucket up.
         is_full = (largest_bucket_of_each(keys, sets) - 1) * mean_factors >= limits.bucket_cap
         limit = np.where(is_full, np.minimum(limit, STORM_CANDIDATES), limit)
-    # Candidates that share more than j bands: the sum of c_i from j on, less c_j.
-    with_more_bands = counts[:, ::-1].cumsum(axis=1)[:, ::-1] - counts
+    with_more_bands = counts[:, ::-1].cumsum(axis=1)[:, ::-1] - counts  # for each j: the sum of c_i over i > j
     room = limit[:, None] - with_more_bands
     # ``out`` is for c_j = 0: where the sample has no such candidate, one in the index is compared if there is any room.
     shares = np.divide(room, counts, out=(room > 0).astype(np.float64), where=counts > 0)
     clipped: NDArray[np.float64] = shares.clip(0.0, 1.0)
     return clipped
+
+
+def _counts_by_bands(
+    sets: DistinctSets, codes: NDArray[np.int64], shared: NDArray[np.int64], bands: int, factors: NDArray[np.float64]
+) -> NDArray[np.float64]:
+    """Return each set's candidates by the bands that they share, without copies, float64 (n_sets, bands + 1).
+
+    ``factors``: weight of each pair of ``shared_pairs``.
+    """
+    set_count, width = len(sets.copies), bands + 1
+    counts = np.zeros(set_count * width)
+    smaller, larger = sets.decoded(codes)
+    for rows, candidates in ((smaller, larger), (larger, smaller)):
+        counts += np.bincount(rows * width + shared, sets.copies[candidates] * factors, counts.size)
+    return counts.reshape(set_count, width)
 
 
 def find_chance(similarity: float, banding: Banding, shares: NDArray[np.float64]) -> float:
