@@ -34,7 +34,7 @@ _CONTROL: Final = re.compile(r"[\x00-\x1f\x7f-\x9f]")
 def shown_name(file: str) -> str:
     """Return a file name with escapes for bytes that are not UTF-8 and for control characters.
 
-    No JSON text may hold the former, no id either, and a terminal obeys control codes, also in names of an archive.
+    Bytes that are not UTF-8 can be in no JSON text and no id; a terminal obeys control characters.
     """
     name = file.encode(errors="backslashreplace").decode()
     return _CONTROL.sub(lambda control: repr(control[0])[1:-1], name)

@@ -8,7 +8,7 @@ import csv
 import re
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Final
+from typing import Final, NamedTuple
 
 from streamdedup.corpora import sources
 from streamdedup.corpora.entries import Entry, decode_entry, line_id
@@ -66,40 +66,19 @@ def read_table(
     # ``csv`` refuses cells above 128 KiB by default. The limit applies to the whole process.
     csv.field_size_limit(sources.MAX_LINE_BYTES)
     delimiter = delimiter or _delimiter(stream.head(), decoder, columns)
-    rows = _RowLines(Lines(stream))
-    # ``strict``: a malformed row raises an error; otherwise ``csv`` guesses its cells.
-    parser = csv.reader(
-        iter(rows), delimiter=delimiter, quoting=csv.QUOTE_MINIMAL if quoted else csv.QUOTE_NONE, strict=True
-    )
-    header: _Header | None = None
-    while True:
-        rows.begin_row()
-        try:
-            cells = next(parser)  # reads as many lines from ``rows`` as the row has
-            problem, code = _row_problem(cells, header)
-        except StopIteration:
-            break
-        except csv.Error as error:
-            cells, problem, code = [], _explanation(error, advise_unquoted=quoted and delimiter == "\t"), _MALFORMED
-        if problem is None and _is_blank(cells):
-            continue
-        if header is None and _SEPARATOR_LINE.fullmatch(rows.current_row):
-            continue
-        if header is None:
-            header = _read_header(rows, cells, problem, columns, decoder)
-            continue
-        lines = _lines_like_rows(rows.current_row, delimiter, header.width)
-        id_column = header.single.get(decoder.id_field)
-        # A row without a problem may hold a list, such as cities with their countries: its ids must be alike too.
-        if lines and (problem is not None or _have_ids_alike(cells, lines, delimiter, id_column)):
-            problem, code = _swallowed_rows(len(lines)), _MALFORMED
-        if problem is None:
-            yield decode_entry(decoder, stream.name, rows.line, encode_fields(header.fields(cells)))
-        else:
-            default_id = line_id(stream.name, rows.line)
-            yield Entry(default_id, "", stream.name, rows.line, rows.current_row, problem=problem, code=code)
-    if header is None:
+    lines = _RowLines(Lines(stream))
+    rows = _rows(lines, delimiter, quoted=quoted)
+    first = next((row for row in rows if not _SEPARATOR_LINE.fullmatch(lines.current_row)), None)
+    if first is None:
         raise CorpusError(f"{stream.name}: empty; a table begins with a row that names its columns")
+    header = _read_header(lines, first, columns, decoder)
+    for read in rows:
+        row = _checked(read, lines.current_row, header, delimiter, decoder.id_field)
+        if row.problem is None:
+            yield decode_entry(decoder, stream.name, lines.line, encode_fields(header.fields(row.cells)))
+        else:
+            default_id = line_id(stream.name, lines.line)
+            yield Entry(default_id, "", stream.name, lines.line, lines.current_row, problem=row.problem, code=row.code)
 
 
 def _delimiter(head: bytes, decoder: Decoder, columns: Columns) -> str:
@@ -151,9 +130,40 @@ class _RowLines:
         return CorpusError(f"{self._lines.file}:{self.line}: {reason}")
 
 
+class _Row(NamedTuple):
+    """The cells of a row, or why it is malformed, with the error code."""
+
+    cells: list[str]
+    problem: str | None = None
+    code: ErrorCode | None = None
+
+
+def _rows(lines: _RowLines, delimiter: str, *, quoted: bool) -> Iterator[_Row]:
+    """Yield the rows except blank ones; ``lines`` has the bytes of the last yielded row."""
+    # ``strict``: a malformed row raises an error; otherwise ``csv`` guesses its cells.
+    parser = csv.reader(
+        iter(lines), delimiter=delimiter, quoting=csv.QUOTE_MINIMAL if quoted else csv.QUOTE_NONE, strict=True
+    )
+    while True:
+        lines.begin_row()
+        try:
+            cells = next(parser)  # reads as many lines as the row has
+            # Invalid UTF-8 was decoded to lone surrogates, which cannot be encoded.
+            "".join(cells).encode()
+        except StopIteration:
+            return
+        except UnicodeEncodeError:
+            yield _Row([], "not UTF-8", ErrorCode.NOT_UTF8)
+        except csv.Error as error:
+            yield _Row([], _explanation(error, advise_unquoted=quoted and delimiter == "\t"), _MALFORMED)
+        else:
+            if any(cell.strip() for cell in cells):
+                yield _Row(cells)
+
+
 @dataclass(frozen=True, slots=True)
 class _Header:
-    """Column numbers, from 0, by the decoder's field names; several for a text only where ``Columns`` names them."""
+    """Columns, from 0, by the decoder's field names; a text field has several only where ``Columns`` names them."""
 
     width: int
     single: Mapping[str, int]
@@ -162,26 +172,27 @@ class _Header:
     def fields(self, cells: list[str]) -> dict[str, str]:
         """Return the fields in a row without empty ones; there is at least one text field."""
         fields = {field: cells[column] for field, column in self.single.items() if cells[column]}
-        joined = {field: "\n".join(cells[n] for n in numbers if cells[n]) for field, numbers in self.texts.items()}
+        joined = {field: "\n".join(cells[at] for at in places if cells[at]) for field, places in self.texts.items()}
         texts = {field: text for field, text in joined.items() if text}
         # The decoder skips an empty text, and refuses a missing one.
         return fields | (texts or {next(iter(self.texts)): ""})
 
 
-def _row_problem(cells: list[str], header: _Header | None) -> tuple[str | None, ErrorCode | None]:
-    """Return why a row is malformed, and its error code; twice None for a good or blank row."""
-    try:
-        # Invalid UTF-8 was decoded to lone surrogates, which cannot be encoded.
-        "".join(cells).encode()
-    except UnicodeEncodeError:
-        return "not UTF-8", ErrorCode.NOT_UTF8
-    if header is not None and not _is_blank(cells) and len(cells) != header.width:
-        return f"{counted(len(cells), 'field')}, but the header has {counted(header.width, 'field')}", _MALFORMED
-    return None, None
+def _checked(row: _Row, raw: bytes, header: _Header, delimiter: str, id_field: str) -> _Row:
+    """Return a row, or its problem if it has not the fields of the header, or swallows the rows below it."""
+    if row.problem is None and len(row.cells) != header.width:
+        fields, columns = counted(len(row.cells), "field"), counted(header.width, "field")
+        row = _Row([], f"{fields}, but the header has {columns}", _MALFORMED)
+    swallowed = _swallowed_lines(raw, delimiter, header.width)
+    # A row without a problem may hold a list, such as cities with their countries: its ids must be alike too.
+    if swallowed and (row.problem or _have_ids_alike(row.cells, swallowed, delimiter, header.single.get(id_field))):
+        reason = f"swallows the {len(swallowed):,} rows below it; close it, or write it twice"
+        return _Row([], f"a quotation mark that opens here {reason}", _MALFORMED)
+    return row
 
 
-def _lines_like_rows(row: bytes, delimiter: str, width: int) -> list[bytes]:
-    """Return a row's further lines if they have the delimiters of rows; an empty list for any other row."""
+def _swallowed_lines(row: bytes, delimiter: str, width: int) -> list[bytes]:
+    """Return a row's further lines if they are many and each has the delimiters of a row; else an empty list."""
     lines, separator = row.split(b"\n")[1:], delimiter.encode()
     # The last line is not tested: it ends where a quotation mark closes the field, or with the file. A delimiter before
     # a blank is punctuation.
@@ -199,14 +210,6 @@ def _have_ids_alike(cells: list[str], lines: Sequence[bytes], delimiter: str, id
     return len({_DIGITS.sub("0", document_id.strip()) for document_id in ids}) == 1
 
 
-def _swallowed_rows(count: int) -> str:
-    return f"a quotation mark that opens here swallows the {count:,} rows below it; close it, or write it twice"
-
-
-def _is_blank(cells: list[str]) -> bool:
-    return not any(cell.strip() for cell in cells)
-
-
 def _explanation(error: csv.Error, *, advise_unquoted: bool) -> str:
     """Return the problem of a row; ``advise_unquoted``: for quoted TSV, which has the variant tsv-unquoted."""
     text = next((text for words, text in _EXPLANATIONS if words in str(error)), str(error))
@@ -215,17 +218,17 @@ def _explanation(error: csv.Error, *, advise_unquoted: bool) -> str:
     return text
 
 
-def _read_header(rows: _RowLines, cells: list[str], problem: str | None, columns: Columns, decoder: Decoder) -> _Header:
+def _read_header(lines: _RowLines, row: _Row, columns: Columns, decoder: Decoder) -> _Header:
     """Find the columns in the first row; ``CorpusError`` if it is malformed, or lacks or repeats a column."""
-    if problem is not None:
-        raise rows.error(f"the names of the columns cannot be read: {problem}")
-    names = [cell.strip() for cell in cells]
+    if row.problem is not None:
+        raise lines.error(f"the names of the columns cannot be read: {row.problem}")
+    names = [cell.strip() for cell in row.cells]
     listed = _listed(names)
 
-    def number_of(name: str) -> int:
+    def column_of(name: str) -> int:
         if names.count(name) != 1:
             reason = f"two columns are called `{name}`" if name in names else f"there is no column `{name}`"
-            raise rows.error(f"{reason}; the columns are {listed}")
+            raise lines.error(f"{reason}; the columns are {listed}")
         return names.index(name)
 
     named = {
@@ -238,16 +241,16 @@ def _read_header(rows: _RowLines, cells: list[str], problem: str | None, columns
         named[decoder.scope_field] = None
         if decoder.default_scope is None:  # without the column every row would be malformed
             needed.add(decoder.scope_field)
-    single = {field: number_of(name or field) for field, name in named.items() if field in needed or field in names}
+    single = {field: column_of(name or field) for field, name in named.items() if field in needed or field in names}
     texts: dict[str, tuple[str, ...]] = {field: (field,) for field in decoder.text_fields if field in names}
     if columns.text:
         texts = {decoder.text_fields[0]: columns.text}  # the decoder joins its fields, so one of them takes all
     if not texts:
         missing = " or ".join(f"`{field}`" for field in decoder.text_fields)
-        raise rows.error(
+        raise lines.error(
             f"there is no column {missing}; the columns are {listed}; name those of the text (--text-column)"
         )
-    return _Header(len(names), single, {field: tuple(map(number_of, titles)) for field, titles in texts.items()})
+    return _Header(len(names), single, {field: tuple(map(column_of, titles)) for field, titles in texts.items()})
 
 
 def _listed(names: list[str]) -> str:
