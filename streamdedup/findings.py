@@ -14,8 +14,6 @@ from streamdedup.errors import FatalError, SettingsError, StreamdedupError
 
 
 class Level(StrEnum):
-    """Check outcome."""
-
     OK = "ok"
     WARNING = "warning"
     FAILED = "failed"
@@ -58,8 +56,8 @@ class Finding:
 def warnings_or_raise(findings: Iterable[Finding]) -> list[Finding]:
     """Return the warnings among findings; if there are failures, raise one error for them instead.
 
-    The text has a line for each failure that waiting does not cure or, without one, for each failure. The class of the
-    error is that of the first line.
+    The error has a line for each lasting failure; if all failures are temporary, for each of them. Its class is that of
+    the first line.
     """
     findings = list(findings)
     failures = [(finding.error, finding.sentence) for finding in findings if finding.error is not None]

@@ -13,8 +13,8 @@ from http.client import HTTPConnection, HTTPException, HTTPResponse, HTTPSConnec
 from typing import Any, Final, Self
 from urllib.parse import quote, urlsplit
 
-#: The bound of a whole answer is twice that of its body, because the framing of tiny chunks is about as long as their
-#: content, and these bytes for the head.
+#: Bytes for the head of an answer. The bound of a whole answer is these and twice the bound of its body, because the
+#: framing of tiny chunks is about as long as their content.
 _OVERHEAD_BYTES: Final = 256 * 1024
 
 
@@ -51,7 +51,7 @@ class HttpSession:
             if is_reused:
                 with suppress(OSError, HTTPException):  # the server may have closed the connection meanwhile
                     return self._answer(ends_at, method, path, headers, body)
-                self.close()
+                self.close()  # it has: once more, over a new connection
                 _remaining_s(ends_at)  # raises if no time is left
             return self._answer(ends_at, method, path, headers, body)
         except (OSError, HTTPException) as error:
@@ -60,7 +60,9 @@ class HttpSession:
                 raise TimeoutError("the answer takes too long") from error
             raise
 
-    def _answer(self, ends_at: float, method: str, path: str, headers: Any, body: bytes | None) -> tuple[int, bytes]:
+    def _answer(
+        self, ends_at: float, method: str, path: str, headers: dict[str, str], body: bytes | None
+    ) -> tuple[int, bytes]:
         """Send a request once, over the open connection or a new one, and return status and body."""
         connection = self._connection = self._connection or self._new_connection()
         if connection.sock is None:
@@ -76,10 +78,11 @@ class HttpSession:
         connection.request(method, quote(path, safe="/%!$&'()*+,;=:@~"), headers=headers, body=body)
         with connection.getresponse() as response:
             content = response.read(self._most_bytes + 1)
+            is_cut = len(content) > self._most_bytes
             # A read with a size raises no error for an answer that ends early.
-            if response.length and len(content) <= self._most_bytes:
+            if response.length and not is_cut:
                 raise IncompleteRead(content, response.length)
-        if len(content) > self._most_bytes:
+        if is_cut:
             self.close()  # with the unread part of the answer
         return response.status, content
 

@@ -1,8 +1,8 @@
 """Turns settings into detector options, index parameters and the store of the indexes.
 
-Called by ``library``, ``cli.assembly`` and commands. Only this module opens indexes in Redis;
-``library`` and ``cli.collection`` construct indexes in memory. A new setting of a profile that detection needs is added
-to ``detector_options`` and to ``detection.model.DetectorOptions``.
+Called by ``library``, ``cli.assembly`` and commands. Only this module opens indexes in Redis; ``library`` and
+``cli.collection`` construct indexes in memory. A new setting of a profile that detection needs is added to
+``detector_options`` and to ``detection.model.DetectorOptions``.
 """
 
 from collections.abc import Callable, Mapping
@@ -23,8 +23,8 @@ from streamdedup.settings.redis import CONNECT_TIMEOUT_S, LONE_USER, URL_ALLOWED
 from streamdedup.settings.tls import tls_file_mistakes
 from streamdedup.similarity.measures import MEASURES
 
-#: Options with files that the URL of a program may have, in the order of ``tls_file_mistakes``, and all TLS options;
-#: daemons have keys of ``[redis]`` in place of them.
+#: TLS options in the URL of a program: those that name files, in the order of ``tls_file_mistakes``; and all. Daemons
+#: have keys of ``[redis]``.
 _TLS_FILES = ("ssl_ca_certs", "ssl_certfile", "ssl_keyfile")
 _TLS_OPTIONS = frozenset({*_TLS_FILES, "ssl_check_hostname"})
 
@@ -77,7 +77,7 @@ def connect_backend(settings: Settings, *, from_replicas: bool = False) -> Backe
 
 
 def redis_backend(settings: Settings, connections: Servers) -> RedisBackend:
-    """Return the store of the daemons' indexes over ``connections``, which tests construct."""
+    """Return the store of the daemons' indexes over ``connections``; tests pass their own."""
     redis = settings.redis
     options = RedisOptions(
         prefix=redis.key_prefix,

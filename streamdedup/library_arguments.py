@@ -26,11 +26,11 @@ class DocumentArgument(msgspec.Struct, array_like=True, forbid_unknown_fields=Tr
 
 
 def converted_items(argument: str, values: Iterable[object], kind: Any) -> Iterator[Any]:
-    """Yield the items of an argument as ``kind``; ``TypeError`` or ``ValueError`` names the first wrong item."""
+    """Yield the items as ``kind``, a type for ``msgspec.convert``; an error names the argument and the wrong item."""
     if isinstance(values, (str, bytes)):  # would be taken as the list of its characters
         raise TypeError(f"{argument}: a list of texts is needed, not one text")
-    for number, value in enumerate(values):
-        yield converted_item(f"{argument}[{number}]", value, kind)
+    for row, value in enumerate(values):
+        yield converted_item(f"{argument}[{row}]", value, kind)
 
 
 def converted_item(subject: str, value: object, kind: Any) -> Any:
@@ -48,11 +48,11 @@ def converted_item(subject: str, value: object, kind: Any) -> Any:
         raise (ValueError if "length" in reason else TypeError)(f"{subject}: {reason}") from None
 
 
-def optional_column(noun: str, fields: Iterable[Field | None] | None, texts: Sequence[str]) -> Iterable[str | None]:
-    """Return the source or scope of each text; without ``fields`` None for each."""
-    if fields is None:
+def optional_column(noun: str, values: Iterable[Field | None] | None, texts: Sequence[str]) -> Iterable[str | None]:
+    """Return the source or scope of each text; without ``values`` None for each."""
+    if values is None:
         return [None] * len(texts)
-    contents = [valid_field(noun, field) for field in converted_items(f"{noun}s", fields, Field | None)]
+    contents = [valid_field(noun, value) for value in converted_items(f"{noun}s", values, Field | None)]
     if len(contents) != len(texts):
         raise ValueError(
             f"{noun}s: {len(contents):,} in place of {len(texts):,}; each text needs one, which may be None"

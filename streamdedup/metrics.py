@@ -29,7 +29,7 @@ class DeclaredMetric(Generic[Kind]):
         self._name = name
 
     def __get__(self, metrics: "MetricSet", _owner: type) -> Kind:
-        """Create the metric at the first use, in ``MetricSet``; later uses find the instance attribute instead."""
+        """Create the metric at its first use; later uses find the instance attribute."""
         metric = self.kind(
             f"{metrics.prefix}{self._name}", self._text, self.labels, registry=metrics.registry, **self._options
         )

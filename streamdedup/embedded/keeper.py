@@ -78,8 +78,8 @@ def keep(parent_pid: int, scratch: str, command: list[str]) -> int:
         readable, _, _ = select.select([STDIN, wake_reader], [], [], PARENT_CHECK_S)
         if wake_reader in readable:
             os.read(wake_reader, 4096)  # empties the pipe
-        is_closed = STDIN in readable and not os.read(STDIN, 4096)
-        if is_closed or os.getppid() != parent_pid:
+        parent_closed_pipe = STDIN in readable and not os.read(STDIN, 4096)
+        if parent_closed_pipe or os.getppid() != parent_pid:
             _kill_group(server.pid)
             server.wait()  # the folder may be in use until then
             if scratch:

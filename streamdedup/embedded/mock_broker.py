@@ -47,7 +47,7 @@ class MockBroker(ManagedProcess):
         return self._address_path.read_text(encoding="ascii") if self._address_path.exists() else ""
 
     def spawn(self) -> None:
-        """Remove the address of an earlier run, which would mislead ``is_ready``; then start as ``ManagedProcess``."""
+        """Remove the address of an earlier run, which would mislead ``is_ready``; then start the process."""
         if not self.is_running():
             self._address_path.unlink(missing_ok=True)
         super().spawn()

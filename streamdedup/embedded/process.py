@@ -236,7 +236,7 @@ class ManagedProcess(ServerContext):
             shutil.rmtree(self.directory, ignore_errors=True)
 
     def log_tail(self) -> str:
-        """Return the end of an error message, from "; " on: the log and the last run's last lines; empty if no log."""
+        """Return a clause for error messages: "; ", the path of the log, and the last lines of this run."""
         if not self.log_path.exists():
             return ""
         with self.log_path.open("rb") as log:

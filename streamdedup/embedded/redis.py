@@ -18,7 +18,7 @@ PROGRAMS = ("redis-server", "valkey-server")
 
 
 def find_redis(program: str | None = None) -> str:
-    """Return a program's path; for None that of the wheel's server, else the first of ``PROGRAMS`` on the PATH."""
+    """Return the path of a program; for None, of the wheel's server, else of the first of ``PROGRAMS`` on the PATH."""
     if program is not None:
         path = shutil.which(program)
         if path is None:
