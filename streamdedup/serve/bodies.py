@@ -126,7 +126,7 @@ def compare_body(
         within_window=comparison.within_window,
         is_match=comparison.is_match,
         suppressed_by=None if comparison.suppressed_by is None else comparison.suppressed_by.value,
-        segments=None if segments is None else [_segment_body(segment) for segment in segments],
+        segments=None if segments is None else list(map(_segment_body, segments)),
         aligned=alignment.is_aligned,
         texts_missing=alignment.texts_missing,
     )

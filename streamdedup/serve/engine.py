@@ -112,7 +112,7 @@ class Engine:
         self.now_ms = now_ms
         self._thread = ThreadPoolExecutor(max_workers=1, thread_name_prefix="index")
         self._gatherer: Gatherer[_ProfileQuery, LookupResult] = Gatherer(
-            self._run_pass, lambda asked: len(asked.query.text), PASS_LIMITS
+            lambda queries: self._run(lambda: self._answer(queries)), lambda asked: len(asked.query.text), PASS_LIMITS
         )
         #: Monotonic time at which the running call began; None without one. The thread writes, the event loop reads.
         self._call_began_at: float | None = None
@@ -199,9 +199,6 @@ class Engine:
                 self._call_began_at = None
 
         return await asyncio.get_running_loop().run_in_executor(self._thread, timed)
-
-    async def _run_pass(self, queries: Sequence[_ProfileQuery]) -> Sequence[LookupResult | Exception]:
-        return await self._run(lambda: self._answer(queries))
 
     def _answer(self, queries: Sequence[_ProfileQuery]) -> list[LookupResult | Exception]:
         """Answer the queries of a pass in their order; those of each profile are looked up as one batch."""

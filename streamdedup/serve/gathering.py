@@ -81,7 +81,8 @@ class Gatherer(Generic[Q, A]):
 
     async def _run_passes(self) -> None:
         while self._waiting:
-            await self._run_pass(self._take_groups())
+            if groups := self._take_groups():
+                await self._run_pass(groups)
 
     def _take_groups(self) -> list[_Group[Q, A]]:
         """Take the groups of the next pass from the queue: the first one, and those after it that the limits allow."""
@@ -99,8 +100,6 @@ class Gatherer(Generic[Q, A]):
         return taken
 
     async def _run_pass(self, groups: Sequence[_Group[Q, A]]) -> None:
-        if not groups:
-            return
         questions = [question for group in groups for question in group.questions]
         answers: Sequence[A | Exception]
         try:

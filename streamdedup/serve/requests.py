@@ -56,7 +56,7 @@ def check_content_type(content_type: str) -> None:
 
 def decode_lookup(body: bytes, max_text_bytes: int) -> LookupRequest:
     """Decode the body of a look-up; ``max_text_bytes`` is the profile's longest text in bytes of UTF-8."""
-    request = _decode(_lookup_decoder, body)
+    request, _ = _decode(_lookup_decoder, body)
     _check_text(request.text, body, max_text_bytes)
     if request.id is not None:
         check_id(request.id, "id")
@@ -64,7 +64,7 @@ def decode_lookup(body: bytes, max_text_bytes: int) -> LookupRequest:
 
 
 def decode_compare(body: bytes, max_text_bytes: int) -> CompareRequest:
-    request = _decode(_compare_decoder, body)
+    request, _ = _decode(_compare_decoder, body)
     _check_text(request.text, body, max_text_bytes)
     check_id(request.id, "id")
     return request
@@ -72,14 +72,14 @@ def decode_compare(body: bytes, max_text_bytes: int) -> CompareRequest:
 
 def decode_batch(body: bytes) -> list[bytes]:
     """Split the body of a batch into JSON texts, one for each look-up; ``decode_lookup`` decodes them."""
-    batch, decoded = _decode_repaired(_batch_decoder, body)
+    batch, decoded = _decode(_batch_decoder, body)
     texts = list(map(bytes, batch.texts))
     if not 1 <= len(texts) <= MAX_BATCH_TEXTS:
         detail = f"a batch has 1 to {MAX_BATCH_TEXTS} texts, not {len(texts):,}"
         raise RequestProblem("invalid-field", detail, field="texts")
     if decoded is body:
         return texts
-    # As in `_decode_repaired`, but chosen for each text by its own id.
+    # As in `_decode`, but chosen for each text by its own id.
     with_nulls = map(bytes, _batch_decoder.decode(repair_json(body, _NUL_ESCAPE)).texts)
     return [_choose_repair(*repairs) for repairs in zip(texts, with_nulls, strict=True)]
 
@@ -122,11 +122,7 @@ def check_id(document_id: str, field: str) -> None:
 # JSON, in which half surrogate pairs are replaced
 
 
-def _decode(decoder: msgspec.json.Decoder[T], body: bytes) -> T:
-    return _decode_repaired(decoder, body)[0]
-
-
-def _decode_repaired(decoder: msgspec.json.Decoder[T], body: bytes) -> tuple[T, bytes]:
+def _decode(decoder: msgspec.json.Decoder[T], body: bytes) -> tuple[T, bytes]:
     """Return the value of a body, and the body as decoded: the same object, or repaired."""
     if is_too_deep(body):
         raise RequestProblem("malformed-json", f"the body is nested deeper than {MAX_DEPTH} levels")
@@ -138,7 +134,7 @@ def _decode_repaired(decoder: msgspec.json.Decoder[T], body: bytes) -> tuple[T, 
         repaired = _choose_repair(repair_json(body), repair_json(body, _NUL_ESCAPE))
         if repaired == body:
             raise RequestProblem("malformed-json", str(error)) from None
-    return _decode_repaired(decoder, repaired)
+    return _decode(decoder, repaired)
 
 
 def _choose_repair(with_replacements: bytes, with_nulls: bytes) -> bytes:
