@@ -60,9 +60,7 @@ class HttpSession:
                 raise TimeoutError("the answer takes too long") from error
             raise
 
-    def _answer(
-        self, ends_at: float, method: str, path: str, headers: dict[str, str], body: bytes | None
-    ) -> tuple[int, bytes]:
+    def _answer(self, ends_at: float, method: str, path: str, headers: Any, body: bytes | None) -> tuple[int, bytes]:
         """Send a request once, over the open connection or a new one, and return status and body."""
         connection = self._connection = self._connection or self._new_connection()
         if connection.sock is None:

@@ -168,6 +168,12 @@ class LibraryIndex:
             stack.pop_all()  # without an error the connections stay open until ``close``
             return index
 
+    @classmethod
+    def _of_program(cls, section: settings.Profile, name: str, store: contract.Index, reader: IndexReader) -> Self:
+        """Return an index that this program writes."""
+        options, fingerprint = detector_options(name, section), {**section.fingerprint(), **MAINTAINED_BY_PROGRAMS}
+        return cls(section, options, reader, fingerprint, IndexWriter(options, store, fingerprint))
+
     @staticmethod
     def delete(url: str, *, name: str = "default") -> bool:
         """Delete an index in Redis that programs write, with any profile; return whether anything was deleted.
@@ -213,12 +219,6 @@ class LibraryIndex:
             index = cls(section, detector_options(profile, section), reader, section.fingerprint(), None)
             stack.pop_all()  # as in ``connect``
             return index
-
-    @classmethod
-    def _of_program(cls, section: settings.Profile, name: str, store: contract.Index, reader: IndexReader) -> Self:
-        """Return an index that this program writes."""
-        options, fingerprint = detector_options(name, section), {**section.fingerprint(), **MAINTAINED_BY_PROGRAMS}
-        return cls(section, options, reader, fingerprint, IndexWriter(options, store, fingerprint))
 
     def add(self, documents: Iterable[_DocumentTuple]) -> list[Matches]:
         """Insert documents and find their near-duplicates among those that were inserted before.
