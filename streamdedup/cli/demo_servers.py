@@ -16,7 +16,9 @@ from http.client import HTTPConnection, HTTPException
 from pathlib import Path
 from typing import Any
 
-from streamdedup.embedded import MOCK_API_VERSION, ManagedProcess, MockBroker, RedisServer, ServerError, free_ports
+from streamdedup.embedded import ManagedProcess, MockBroker, RedisServer, ServerError
+from streamdedup.embedded.mock_broker import MOCK_API_VERSION
+from streamdedup.embedded.ports import free_ports
 from streamdedup.settings.schema import PREFIX
 
 _HOST = "127.0.0.1"

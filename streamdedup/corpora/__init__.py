@@ -2,9 +2,9 @@
 
 Formats: JSON lines, tables with named columns (CSV, TSV), plain text with one document per line, and the SGML of
 Reuters-21578 (a file, a folder of ``.sgm`` files, or a tar archive). Every format may be gzip-compressed, which is
-detected by the first bytes, and may come from standard input. Memory holds one document: lines, rows and articles are
-limited to ``MAX_LINE_BYTES``, so that neither a decompression bomb nor a file without line ends exhausts it. Members of
-an archive are never extracted.
+detected by the first bytes, and may come from standard input. Memory holds one document: ``sources.MAX_LINE_BYTES``
+limits lines, rows and articles, so that neither a decompression bomb nor a file without line ends exhausts it. Members
+of an archive are never extracted.
 
 A defect that concerns a whole file (missing, truncated, binary) raises ``CorpusError``. A malformed line becomes an
 entry with its raw bytes and the reason.
@@ -13,17 +13,7 @@ entry with its raw bytes and the reason.
 from streamdedup.corpora.entries import Entry
 from streamdedup.corpora.formats import FORMAT_TITLES, Format
 from streamdedup.corpora.reader import CorpusReader, corpus_files
-from streamdedup.corpora.sources import MAX_LINE_BYTES, STDIN, shown_name
+from streamdedup.corpora.sources import STDIN, shown_name
 from streamdedup.corpora.tables import Columns
 
-__all__ = [
-    "FORMAT_TITLES",
-    "MAX_LINE_BYTES",
-    "STDIN",
-    "Columns",
-    "CorpusReader",
-    "Entry",
-    "Format",
-    "corpus_files",
-    "shown_name",
-]
+__all__ = ["FORMAT_TITLES", "STDIN", "Columns", "CorpusReader", "Entry", "Format", "corpus_files", "shown_name"]

@@ -16,12 +16,10 @@ from typing import Final, cast
 
 from streamdedup.errors import CorpusError
 
-#: Path of standard input.
 STDIN: Final = "-"
 #: Limit of a line (checked by ``Lines``), a table row (by ``tables``) or an SGML article (by ``reuters``), in bytes.
 #: The two modules read it as ``sources.MAX_LINE_BYTES``, because tests replace it here.
 MAX_LINE_BYTES: Final = 64 * 1024 * 1024
-#: Bytes of one read.
 CHUNK_BYTES: Final = 64 * 1024
 #: Byte order mark of UTF-8, which some editors write.
 BOM: Final = b"\xef\xbb\xbf"

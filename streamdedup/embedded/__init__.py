@@ -5,18 +5,8 @@ a demonstration only. No server here is for production. Tests and benchmarks use
 Apache Kafka in ``tests/support/kafka.py``.
 """
 
-from streamdedup.embedded.mock_broker import MOCK_API_VERSION, MockBroker
-from streamdedup.embedded.ports import free_ports
+from streamdedup.embedded.mock_broker import MockBroker
 from streamdedup.embedded.process import ManagedProcess, MissingToolError, ServerError
 from streamdedup.embedded.redis import RedisServer, find_redis
 
-__all__ = [
-    "MOCK_API_VERSION",
-    "ManagedProcess",
-    "MissingToolError",
-    "MockBroker",
-    "RedisServer",
-    "ServerError",
-    "find_redis",
-    "free_ports",
-]
+__all__ = ["ManagedProcess", "MissingToolError", "MockBroker", "RedisServer", "ServerError", "find_redis"]

@@ -31,7 +31,6 @@ LOOPBACK = "127.0.0.1"
 START_DEADLINE_S = 60.0
 #: Seconds between SIGTERM and SIGKILL.
 STOP_DEADLINE_S = 10.0
-#: Seconds between two checks of a condition.
 POLL_INTERVAL_S = 0.02
 #: Bytes from the end of a server's log in an error message.
 LOG_TAIL_BYTES = 3000
@@ -51,7 +50,6 @@ class MissingToolError(ServerError):
 
 
 def accepts_connections(port: int) -> bool:
-    """Return whether ``port`` of this machine accepts connections."""
     try:
         with socket.create_connection((LOOPBACK, port), timeout=1.0):
             return True

@@ -16,15 +16,8 @@ import pytest
 import redis
 from kafka import KafkaConsumer, KafkaProducer, TopicPartition
 
-from streamdedup.embedded import (
-    MOCK_API_VERSION,
-    ManagedProcess,
-    MissingToolError,
-    MockBroker,
-    RedisServer,
-    ServerError,
-    find_redis,
-)
+from streamdedup.embedded import ManagedProcess, MissingToolError, MockBroker, RedisServer, ServerError, find_redis
+from streamdedup.embedded.mock_broker import MOCK_API_VERSION
 from tests.servers import DEADLINE_S, make_redis, wait_until
 from tests.support import ports
 from tests.support.kafka import KafkaServer

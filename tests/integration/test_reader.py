@@ -6,7 +6,7 @@ from dataclasses import replace
 
 import pytest
 
-from streamdedup.embedded import MOCK_API_VERSION, MockBroker
+from streamdedup.embedded.mock_broker import MOCK_API_VERSION, MockBroker
 from streamdedup.errors import BrokerMisconfigured, BrokerUnavailable, DecodeError
 from streamdedup.kafka import producer
 from streamdedup.kafka.producer import Feeder
