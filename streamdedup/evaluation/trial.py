@@ -22,7 +22,6 @@ from streamdedup.index.contract import Index
 from streamdedup.position import Partition, Position
 from streamdedup.wire import Document
 
-#: The partition of all documents.
 PARTITION = Partition("trial", 0)
 
 

@@ -10,7 +10,7 @@ represents, so counts of pairs are estimates. Pairs have the rows of the used te
   source (or all without a source) that pairs link: texts of one template.
 """
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator
 from contextlib import suppress
 from dataclasses import replace
 from functools import cache
@@ -99,7 +99,11 @@ class ProposalMeter:
         if not any(compared.sample.sources):
             self.warnings += self._shared_passage(words)
         word_sets = study.sets if words == options else shingle_sets(Shingler(words), self.texts)
-        self._boilerplate = _Boilerplate(word_sets, words, learnt, self.texts, self._sources)
+        left_out = _with_stops(words, frozenset() if learnt is None else learnt.stops.hashes)
+        without_stops = word_sets if left_out == words else shingle_sets(Shingler(left_out), self.texts)
+        judged = set() if learnt is None else {group.source for group in learnt.groups}
+        unjudged = np.array([source is not None and source not in judged for source in self._sources], np.bool_)
+        self._boilerplate = _Boilerplate(word_sets, without_stops, unjudged)
 
     def lowered_threshold(self) -> float | None:
         """Return the threshold to propose instead of the recommended one; None for no other.
@@ -175,7 +179,7 @@ class ProposalMeter:
             # Both are estimates, so the difference may be below 0.
             gained_count=round(max(alerted_count - common_count, 0.0)),
             lost_count=round(lost_count),
-            boilerplate=self._boilerplate.count(alerted, weights),
+            boilerplate=self._boilerplate.count_in(alerted, weights),
             families=round(float(weights[is_of_family].sum())),
             gained_pairs=gained_pairs,
             across=across_share(self._sources, gained_pairs),
@@ -222,31 +226,23 @@ class ProposalMeter:
                     return
 
 
-class _Boilerplate:
-    """Counts boilerplate pairs of texts by ``word_sets``, their sets of word shingles, and the ``learnt`` shingles."""
+class _Boilerplate(NamedTuple):
+    """Counts boilerplate pairs of texts by their sets of word shingles, with and without stop shingles.
 
-    def __init__(
-        self,
-        word_sets: ShingleSets,
-        words: ShingleOptions,
-        learnt: Learnt | None,
-        texts: Sequence[str],
-        sources: Sequence[str | None],
-    ) -> None:
-        self._sets = self._sets_without_stops = word_sets
-        if learnt is not None and learnt.stops.counts:
-            self._sets_without_stops = shingle_sets(Shingler(_with_stops(words, learnt.stops.hashes)), texts)
-        # Sources with too few documents to learn their boilerplate.
-        judged = set() if learnt is None else {group.source for group in learnt.groups}
-        self._unjudged = np.array([source is not None and source not in judged for source in sources], np.bool_)
+    ``unjudged``: bool (n_texts,); texts of sources with too few documents to learn their boilerplate.
+    """
 
-    def count(self, pairs: Pairs, weights: NDArray[np.float64]) -> int | None:
+    sets: ShingleSets
+    sets_without_stops: ShingleSets
+    unjudged: NDArray[np.bool_]
+
+    def count_in(self, pairs: Pairs, weights: NDArray[np.float64]) -> int | None:
         """Return the number of boilerplate pairs (``MeasuredProposal.boilerplate``)."""
-        shared = overlaps_of(self._sets, pairs.left, pairs.right).common
-        shared_without_stops = overlaps_of(self._sets_without_stops, pairs.left, pairs.right).common
+        shared = overlaps_of(self.sets, pairs.left, pairs.right).common
+        shared_without_stops = overlaps_of(self.sets_without_stops, pairs.left, pairs.right).common
         # More than half of the shared shingles are stop shingles.
         count = round(float(weights[2 * shared_without_stops < shared].sum()))
-        has_unjudged = (self._unjudged[pairs.left] & self._unjudged[pairs.right]).any()
+        has_unjudged = (self.unjudged[pairs.left] & self.unjudged[pairs.right]).any()
         return None if not count and has_unjudged else count
 
 

@@ -250,7 +250,8 @@ def _borderline(compared: ComparedSettings) -> list[dict[str, Any]]:
     """Return the pairs of different sets nearest to the recommended threshold, each by one document of each set."""
     row = compared.recommendation.row
     study = row.study
-    ids = [compared.sample.ids[row] for row in study.first_texts.tolist()]  # of the first text with each set
+    first_texts = study.text_rows[study.distinct.first_documents]  # with each set
+    ids = [compared.sample.ids[row] for row in first_texts.tolist()]
     nearest = np.argsort(np.abs(study.pairs.similarities - row.threshold), kind="stable")[:_BORDERLINE_COUNT]
     columns = (column[nearest].tolist() for column in study.pairs)  # left, right, similarities
     return [

@@ -105,7 +105,6 @@ class Candidates(NamedTuple):
     collection_size: int
 
     def expected(self, index_size: float) -> float:
-        """Return the candidate count in an index with ``index_size`` documents."""
         return self.unrelated.expected(index_size) + self.related.expected(min(index_size, self.collection_size))
 
     def expected_false(self, index_size: float) -> float:
@@ -249,7 +248,7 @@ class _Search:
         return _BandingCost(cost, banding, candidates, scales)
 
     def best_row(self) -> TuningRow | None:
-        """Return the row of the first banding that reaches the recall and leaves few pairs uncompared (4 above).
+        """Return the row of the first banding that reaches the recall and leaves few pairs uncompared (step 4).
 
         Without such a banding: of the rows that reach the recall, the one with the fewest uncompared pairs. If no row
         reaches the recall: the one with the best chance. None without bandings.

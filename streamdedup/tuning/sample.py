@@ -42,7 +42,6 @@ class Sample(NamedTuple):
 
     @property
     def share(self) -> float:
-        """The sample's share of all documents of the stream."""
         return len(self.ids) / self.read_count if self.read_count else 1.0
 
 

@@ -119,11 +119,6 @@ class Study:
         counts = self.sets.token_counts
         return int(np.median(counts)) if counts.size else 0
 
-    @property
-    def first_texts(self) -> NDArray[np.int64]:
-        """Row in the sample of the first text with each distinct set, int64 (n_sets,)."""
-        return self.text_rows[self.distinct.first_documents]
-
     def as_text_pairs(self, pairs: Pairs) -> Pairs:
         """Return pairs of distinct sets as pairs of used texts: of the first text with each set."""
         documents = self.distinct.first_documents
