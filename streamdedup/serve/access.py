@@ -79,7 +79,6 @@ class Limits:
 
     @classmethod
     def for_texts(cls, max_text_bytes: int) -> "Limits":
-        """Return the limits for texts of at most ``max_text_bytes``."""
         limits = cls()
         body_bytes = max(limits.max_body_bytes, 8 * max_text_bytes)
         return replace(limits, max_body_bytes=body_bytes, max_bodies_bytes=max(limits.max_bodies_bytes, body_bytes))

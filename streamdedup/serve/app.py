@@ -3,8 +3,7 @@
 ``cli.serve`` calls ``create_app`` and wraps the application in ``access.Gate``. A handler decodes the request with
 ``requests``, calls ``engine``, ``batches``, ``texts`` or ``feed``, and makes the response with ``bodies``; a function
 that it passes to ``engine.call`` runs in the thread of the index. The docstring of a handler is the description of its
-operation in the OpenAPI document. A new route needs a row in ``_DESCRIBED`` and in ``docs/http.md``. A body needs
-``schemas``, that of a request also ``openapi._BODIES``; a new kind of error needs ``problems.PROBLEMS``.
+operation in the OpenAPI document. docs/architecture.md has the recipe for a new route.
 """
 
 import asyncio
@@ -27,14 +26,7 @@ from prometheus_client.exposition import CONTENT_TYPE_LATEST, generate_latest
 from streamdedup.detection.lookup import DocumentComparison
 from streamdedup.errors import StreamdedupError
 from streamdedup.serve.batches import BatchLookup
-from streamdedup.serve.bodies import (
-    cluster_body,
-    compare_body,
-    document_body,
-    document_matches_body,
-    lookup_body,
-    profile_body,
-)
+from streamdedup.serve.bodies import cluster_body, compare_body, document_body, lookup_body, matches_body, profile_body
 from streamdedup.serve.engine import Engine, ServedProfile, StoredDocument
 from streamdedup.serve.events import EVENT_STREAM, MAX_RECENT, StreamStart, decode_id
 from streamdedup.serve.feed import Feeds
@@ -140,7 +132,7 @@ async def document_matches(
     def find_matches() -> DocumentMatchesBody:
         entry, cluster_id = served.document(decoded_id)
         cluster = cluster_body(cluster_id, served.lookup.cluster_of(entry))
-        return document_matches_body(entry, cluster, served.lookup.matches_of(entry))
+        return matches_body(entry, cluster, served.lookup.matches_of(entry))
 
     return await engine.call(served, find_matches)
 
@@ -258,7 +250,6 @@ async def _profile_with_state(engine: Engine, served: ServedProfile) -> ProfileB
 
 @route("/livez", http_method=["GET", "HEAD"], media_type=MediaType.TEXT)
 async def livez(engine: NamedDependency[Engine]) -> Response[str]:
-    """Tell whether the process works."""
     if engine.is_stuck():
         return Response("a call of the index does not end\n", status_code=503, media_type=MediaType.TEXT)
     return Response("ok\n", media_type=MediaType.TEXT)

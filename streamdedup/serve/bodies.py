@@ -24,7 +24,6 @@ from streamdedup.serve.schemas import (
 )
 from streamdedup.serve.texts import Alignment
 from streamdedup.similarity.containment import SmallerSide
-from streamdedup.text.alignment import Segment
 from streamdedup.wire import rfc_3339
 
 #: Reasons why the daemon would skip a text of a look-up.
@@ -102,7 +101,7 @@ def cluster_body(first_id: str | None, cluster: StoredCluster) -> ClusterBody:
     )
 
 
-def document_matches_body(entry: IndexEntry, cluster: ClusterBody, result: LookupResult) -> DocumentMatchesBody:
+def matches_body(entry: IndexEntry, cluster: ClusterBody, result: LookupResult) -> DocumentMatchesBody:
     fields = _result_fields(result, MAX_MATCHES)
     return DocumentMatchesBody(id=entry.id, cluster_id=cluster.id, cluster=cluster, **fields)
 
@@ -110,7 +109,11 @@ def document_matches_body(entry: IndexEntry, cluster: ClusterBody, result: Looku
 def compare_body(
     a: DocumentBody | None, b: DocumentBody, comparison: DocumentComparison, alignment: Alignment
 ) -> CompareBody:
-    segments = alignment.segments
+    segments = None
+    if alignment.segments is not None:
+        segments = [
+            SegmentBody("equal" if part.is_equal else "changed", a=part.a, b=part.b) for part in alignment.segments
+        ]
     return CompareBody(
         a=a,
         b=b,
@@ -126,14 +129,10 @@ def compare_body(
         within_window=comparison.within_window,
         is_match=comparison.is_match,
         suppressed_by=None if comparison.suppressed_by is None else comparison.suppressed_by.value,
-        segments=None if segments is None else list(map(_segment_body, segments)),
+        segments=segments,
         aligned=alignment.is_aligned,
         texts_missing=alignment.texts_missing,
     )
-
-
-def _segment_body(segment: Segment) -> SegmentBody:
-    return SegmentBody(kind="equal" if segment.is_equal else "changed", a=segment.a, b=segment.b)
 
 
 def profile_body(served: ServedProfile, documents_count: int | None, index_problem: Problem | None) -> ProfileBody:

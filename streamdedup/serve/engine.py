@@ -226,7 +226,9 @@ class Engine:
             # A defect that one text triggers fails that text alone: the texts are looked up again, one by one.
             if len(queries) == 1:
                 # Without the traceback, which could show the text.
-                log.error("lookup_failed", **_defect_fields(profile, queries[0], error))  # noqa: TRY400
+                digest, place = content_digest(queries[0].text).hex(), place_of(error)
+                fields = {"profile": profile.name, "error": type(error).__name__, "place": place, "digest": digest}
+                log.error("lookup_failed", **fields)  # noqa: TRY400
                 return [RequestProblem("internal")]
             return [answer for query in queries for answer in self._look_up_together(profile, [query])]
 
@@ -252,13 +254,3 @@ class Engine:
     def _log_available(self, name: str) -> None:
         if self._failing.pop(name, None) is not None:
             log.info("index_available", profile=name)
-
-
-def _defect_fields(profile: ServedProfile, query: LookupQuery, error: Exception) -> dict[str, object]:
-    """Return the fields of the log event for a defect, without any part of the text."""
-    return {
-        "profile": profile.name,
-        "error": type(error).__name__,
-        "place": place_of(error),
-        "digest": content_digest(query.text).hex(),
-    }

@@ -21,7 +21,6 @@ MAX_PARTITIONS: Final = 500
 MAX_MISSED: Final = 10_000
 #: Most offsets before the ends with which a new stream may begin.
 MAX_RECENT: Final = 1_000
-#: Content type of the stream.
 EVENT_STREAM: Final = "text/event-stream"
 #: Pause before a client connects again, in milliseconds.
 RETRY_MS: Final = 2_000
@@ -92,9 +91,9 @@ def plan_resume(client_offsets: Offsets, beginnings: Offsets, ends: Offsets) -> 
     return ResumePlan(starts, None if starts == wanted else "expired")
 
 
-def recent_starts(ends: Offsets, count: int) -> Offsets:
-    """Return an offset before each end: each partition has the same part of ``count``, rounded up."""
-    part = -(-count // len(ends)) if ends else 0  # rounded up
+def new_starts(ends: Offsets, recent_count: int) -> Offsets:
+    """Return where a new stream begins: before each end by the same part of ``recent_count``, rounded up."""
+    part = -(-recent_count // len(ends)) if ends else 0
     return tuple(max(0, end - part) for end in ends)
 
 

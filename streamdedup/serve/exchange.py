@@ -155,6 +155,5 @@ def problem_response(problem: RequestProblem) -> tuple[int, list[tuple[bytes, by
 
 
 async def wait_for_disconnect(receive: Receive) -> None:
-    """Wait for the end of the connection."""
     while (await receive())["type"] != "http.disconnect":
         pass

@@ -20,15 +20,7 @@ import structlog
 
 from streamdedup.errors import BrokerUnavailable, FatalError, RegistryUnavailable, StreamdedupError
 from streamdedup.kafka.protocols import TopicFollower
-from streamdedup.serve.events import (
-    Offsets,
-    ResumePlan,
-    StreamStart,
-    encode_id,
-    format_start,
-    plan_resume,
-    recent_starts,
-)
+from streamdedup.serve.events import Offsets, ResumePlan, StreamStart, encode_id, format_start, new_starts, plan_resume
 from streamdedup.serve.metrics import ServeMetrics
 from streamdedup.serve.outages import OutageLog
 from streamdedup.serve.problems import RequestProblem
@@ -105,7 +97,7 @@ class Feed:
         try:
             shared = await self._opened_shared_reader()
             if start.last is None:
-                subscriber.offsets = recent_starts(shared.offsets, start.recent_count)
+                subscriber.offsets = new_starts(shared.offsets, start.recent_count)
             elif start.last[0] == self._topic:  # `last` has topic and offsets
                 subscriber.offsets = start.last[1]
             else:
@@ -136,7 +128,6 @@ class Feed:
                 yield chunk
 
     def count(self, chunk: StreamChunk) -> None:
-        """Count the events of a chunk that was sent, in the metrics."""
         for name, events_count in chunk.counts.items():
             self._metrics.events.labels(name).inc(events_count)
 
@@ -255,8 +246,6 @@ def _refuse_lower_offsets(offsets: Offsets, before: Offsets) -> None:
 
 
 class Feeds(NamedTuple):
-    """The feeds of both topics, for ``app``."""
-
     alerts: Feed
     dead_letters: Feed
 

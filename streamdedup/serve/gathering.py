@@ -66,7 +66,6 @@ class Gatherer(Generic[Q, A]):
         return answers
 
     def _groups(self, questions: Sequence[Q]) -> Iterator[_Group[Q, A]]:
-        """Yield groups of questions within the limits of a pass."""
         loop = asyncio.get_running_loop()
         begin, weight = 0, 0
         for row, question in enumerate(questions):

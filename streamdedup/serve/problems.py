@@ -3,8 +3,6 @@
 Modules of the service raise ``RequestProblem``; ``app``, ``access`` and ``server`` send it as a response. The ``type``
 of a problem is stable: a URN whose last part is a name from ``PROBLEMS``. The ``title`` belongs to the type; ``detail``
 describes the occurrence and never contains text of a document.
-
-A new problem is a row in ``PROBLEMS`` and in ``docs/http.md``.
 """
 
 from http import HTTPStatus
@@ -15,7 +13,6 @@ import msgspec
 from streamdedup.errors import FatalError, IndexMismatch, MessageError, StoreUnavailable, StreamdedupError
 from streamdedup.wire import ErrorCode
 
-#: Content type of a problem.
 PROBLEM_JSON: Final = "application/problem+json"
 #: Beginning of the type of each problem.
 TYPE_PREFIX: Final = "urn:streamdedup:problem:"

@@ -17,7 +17,6 @@ from streamdedup.wire import MAX_DEPTH, id_mistake, is_too_deep, repair_json
 
 T = TypeVar("T")
 
-#: Content type of all request bodies.
 _JSON: Final = "application/json"
 
 

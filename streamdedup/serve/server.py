@@ -39,7 +39,6 @@ class LimitedProtocol(H11Protocol):
     ) -> None:
         super().__init__(app_state={**app_state, _CONNECTION: self}, **arguments)
         self._limits = limits
-        #: All of the server.
         self._open_connections = open_connections
         #: Requests that `answer` is answering.
         self._requests_count = 0

@@ -17,7 +17,7 @@ from streamdedup.kafka.protocols import Record
 from streamdedup.position import Position
 from streamdedup.serve import events, feed, streaming, subscriber, topic_thread
 from streamdedup.serve.admission import Tokens
-from streamdedup.serve.events import MAX_PARTITIONS, decode_id, encode_id, one_line, plan_resume, recent_starts
+from streamdedup.serve.events import MAX_PARTITIONS, decode_id, encode_id, new_starts, one_line, plan_resume
 from streamdedup.serve.metrics import ServeMetrics
 from streamdedup.serve.problems import TYPE_PREFIX, RequestProblem
 from streamdedup.settings import Settings
@@ -349,7 +349,7 @@ class TestRecent:
 
     @given(st.lists(st.integers(0, 500), min_size=1, max_size=9), st.integers(0, 1_000))
     def test_each_partition_has_the_same_share(self, ends, count):
-        found = recent_starts(tuple(ends), count)
+        found = new_starts(tuple(ends), count)
         shares = [end - offset for end, offset in zip(ends, found, strict=True)]
         assert all(offset >= 0 for offset in found)
         assert sum(shares) < count + len(ends)
