@@ -18,8 +18,8 @@ from streamdedup.position import Partition, Position
 from streamdedup.serve.access import Gate, Limits
 from streamdedup.serve.admission import AllowedHosts
 from streamdedup.serve.app import create_app
-from streamdedup.serve.engine import Engine, ServedProfile, TimedReader
 from streamdedup.serve.feed import Feed, Feeds
+from streamdedup.serve.index_thread import IndexThread, ServedProfile, TimedReader
 from streamdedup.serve.metrics import ServeMetrics
 from streamdedup.serve.stream_kinds import DEAD_LETTERS, alerts_kind
 from streamdedup.serve.texts import TextAligner
@@ -118,13 +118,13 @@ class Service:
             reader=reader,
             lookup=IndexLookup(options, reader),
         )
-        self.engine = Engine({"articles": profile}, self.metrics, lambda: 0)
+        self.index_thread = IndexThread({"articles": profile}, self.metrics, lambda: 0)
         self.feeds = Feeds(
             Feed(alerts_kind(AlertReader()), "duplicates", open_reader, self.metrics),
             Feed(DEAD_LETTERS, "letters", open_letters, self.metrics),
         )
         self.aligner = TextAligner(self.texts.open, texts_timeout_s)
-        app = create_app(self.engine, self.aligner, self.feeds, self.metrics, max_body_bytes)
+        app = create_app(self.index_thread, self.aligner, self.feeds, self.metrics, max_body_bytes)
         self.limits = Limits(max_body_bytes, max_bodies_bytes, max_requests, max_connections=8, timeout_s=timeout_s)
         self.app = Gate(app, tokens, hosts or AllowedHosts(), self.limits, self.metrics)
         self.client = TestClient(self.app, base_url=HOST, raise_server_exceptions=False)
@@ -142,7 +142,7 @@ class Service:
             self.texts.records[document.position] = Record(document.position, 0, None, value)
 
     def close(self) -> None:
-        self.engine.close()
+        self.index_thread.close()
         self.aligner.close()
 
     def look_up(self, *, status=200, **body):

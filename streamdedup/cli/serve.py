@@ -30,8 +30,8 @@ from streamdedup.kafka.admin import require_topics
 from streamdedup.kafka.options import KafkaOptions
 from streamdedup.kafka.reader import ReaderToEnds, RecordFetcher
 from streamdedup.serve.admission import AllowedHosts, Tokens
-from streamdedup.serve.engine import Engine, ServedProfile, TimedReader
 from streamdedup.serve.feed import Feed, Feeds
+from streamdedup.serve.index_thread import IndexThread, ServedProfile, TimedReader
 from streamdedup.serve.metrics import ServeMetrics
 from streamdedup.serve.stream_kinds import DEAD_LETTERS, StreamKind, alerts_kind
 from streamdedup.serve.texts import TextAligner
@@ -77,7 +77,7 @@ def run_service(settings: Settings) -> None:
         listener = stack.enter_context(_listen(api.host, api.port))
         backend = stack.enter_context(connect_backend(settings, from_replicas=api.read_from == "replica"))
         profiles = _served_profiles(settings, backend)
-        engine = stack.enter_context(closing(Engine(profiles, metrics, clock.now_ms)))
+        index_thread = stack.enter_context(closing(IndexThread(profiles, metrics, clock.now_ms)))
         options = replace(kafka_options(settings), connect_timeout_s=_COMPARISON_S, fetch_timeout_s=_COMPARISON_S)
         aligner = TextAligner(lambda: _open_fetcher(options), _COMPARISON_S)
         stack.callback(aligner.close)
@@ -86,7 +86,7 @@ def run_service(settings: Settings) -> None:
         # The Host header of a probe has the IP address of the pod or host, which the settings do not have. So a service
         # that listens on the network accepts every IP address as host.
         hosts = AllowedHosts((api.host, *api.allowed_hosts), any_address=not is_loopback(api.host))
-        app = create_app(engine, aligner, feeds, metrics, limits.max_body_bytes)
+        app = create_app(index_thread, aligner, feeds, metrics, limits.max_body_bytes)
         gate = Gate(app, tokens, hosts, limits, metrics)
         timer = StopTimer(STOP_TIMEOUT_S, ending_at_once("stop_forced", EXIT_FORCED, _LOGGER))
         timer.start()  # never closed: at its end the interpreter waits for threads whose servers may be silent

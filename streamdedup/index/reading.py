@@ -1,7 +1,7 @@
 """Reading an index without changing it: the Protocol ``IndexReader``, and the hits of documents in given buckets.
 
-``Backend.reader`` makes a reader; ``detection.lookup`` calls it, for ``serve.engine`` and ``library``. ``index.memory``
-and ``index.redis.reader`` implement the Protocol with ``hits_of_members``; tests/contract/test_lookup.py tests both.
+``Backend.reader`` makes a reader; ``detection.lookup`` calls it, for ``serve`` and ``library``. ``index.memory`` and
+``index.redis.reader`` implement the Protocol with ``hits_of_members``; tests/contract/test_lookup.py tests both.
 """
 
 from collections import Counter

@@ -59,8 +59,8 @@ class Limits:
             byte as six, and the body has other fields.
         max_bodies_bytes: Limit for the bytes in the bodies of all requests in progress. A process needs several times
             as much memory while it answers them.
-        max_requests: Limit of requests in progress: with one text each they fill two passes (``engine.PASS_LIMITS``),
-            one running and one waiting. More requests would only wait longer.
+        max_requests: Limit of requests in progress: with one text each they fill two passes of the index thread, one
+            running and one waiting. More requests would only wait longer.
         max_connections: Most open connections; well below the usual limit of open files, 1,024.
         timeout_s: Time limit for the head of a request, and again for body and answer together, in seconds: far above
             the time of the largest batch, and below the time after which proxies give up, 30 s or more.

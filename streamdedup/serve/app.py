@@ -1,9 +1,9 @@
 """The Litestar application: its routes, and how an exception becomes a problem.
 
 ``cli.serve`` calls ``create_app`` and wraps the application in ``access.Gate``. A handler decodes the request with
-``requests``, calls ``engine``, ``batches``, ``texts`` or ``feed``, and makes the response with ``bodies``; a function
-that it passes to ``engine.call`` runs in the thread of the index. The docstring of a handler is the description of its
-operation in the OpenAPI document. docs/architecture.md has the recipe for a new route.
+``requests``, calls ``index_thread``, ``batches``, ``texts`` or ``feed``, and makes the response with ``bodies``; a
+function that it passes to ``IndexThread.call`` runs in that thread. The docstring of a handler is the description of
+its operation in the OpenAPI document. docs/architecture.md has the recipe for a new route.
 """
 
 import asyncio
@@ -27,9 +27,9 @@ from streamdedup.detection.lookup import DocumentComparison
 from streamdedup.errors import StreamdedupError
 from streamdedup.serve.batches import BatchLookup
 from streamdedup.serve.bodies import cluster_body, compare_body, document_body, lookup_body, matches_body, profile_body
-from streamdedup.serve.engine import Engine, ServedProfile, StoredDocument
 from streamdedup.serve.events import EVENT_STREAM, MAX_RECENT, StreamStart, decode_id
 from streamdedup.serve.feed import Feeds
+from streamdedup.serve.index_thread import IndexThread, ServedProfile, StoredDocument
 from streamdedup.serve.metrics import ServeMetrics
 from streamdedup.serve.openapi import describe
 from streamdedup.serve.page import page_routes
@@ -72,6 +72,7 @@ _METRICS_TYPE: Final = CONTENT_TYPE_LATEST.partition("; charset")[0]
 log = structlog.get_logger("streamdedup.serve")
 
 _Request = Request[Any, Any, Any]
+_Thread = NamedDependency[IndexThread]
 # `access.Gate` gives the routes the undecoded path, so that an id may contain `%2F`. Handlers therefore decode ids of a
 # path; the framework decodes those of a query.
 _DocumentId = Annotated[str, PathParameter(description="Id of a document, percent-encoded.", schema_extra=ID_SCHEMA)]
@@ -90,24 +91,24 @@ def _problems(*statuses: int) -> Mapping[int, ResponseSpec]:
 
 
 @post("/v1/profiles/{profile:str}/lookup", status_code=200, responses=_problems(404, 409, 413, 415, 422))
-async def look_up(request: _Request, profile: FromPath[str], engine: NamedDependency[Engine]) -> LookupBody:
+async def look_up(request: _Request, profile: FromPath[str], thread: _Thread) -> LookupBody:
     """Find the near-duplicates of a text.
 
     The matches are those that a daemon would find if the text arrived now.
     """
-    served = _served_profile(engine, profile)
+    served = _served_profile(thread, profile)
     check_content_type(request.headers.get("content-type", ""))
     lookup = decode_lookup(await request.body(), served.max_text_bytes)
     # A `limit` has no fraction, but is a float, so that JSON may also write it as 1.0 (`schemas.LookupRequest`).
-    return lookup_body(await engine.look_up(served, query_of(lookup)), int(lookup.limit))
+    return lookup_body(await thread.look_up(served, query_of(lookup)), int(lookup.limit))
 
 
 @post("/v1/profiles/{profile:str}/lookup:batch", status_code=200, responses=_problems(404, 413, 415, 422))
 async def look_up_batch(
-    request: _Request, profile: FromPath[str], engine: NamedDependency[Engine], batches: NamedDependency[BatchLookup]
+    request: _Request, profile: FromPath[str], thread: _Thread, batches: NamedDependency[BatchLookup]
 ) -> LookupBatchBody:
     """Find the near-duplicates of up to 500 texts, each for itself; a problem with a text is reported in its place."""
-    served = _served_profile(engine, profile)
+    served = _served_profile(thread, profile)
     check_content_type(request.headers.get("content-type", ""))
     return LookupBatchBody(await batches.look_up(served, decode_batch(await request.body())))
 
@@ -116,37 +117,35 @@ async def look_up_batch(
 
 
 @get("/v1/profiles/{profile:str}/documents/{document_id:str}", responses=_problems(404, 422))
-async def document(profile: FromPath[str], document_id: _DocumentId, engine: NamedDependency[Engine]) -> DocumentBody:
+async def document(profile: FromPath[str], document_id: _DocumentId, thread: _Thread) -> DocumentBody:
     """Return a document of the index, without its text; the id is percent-encoded."""
-    served, decoded_id = _served_profile(engine, profile), decode_path_id(document_id)
-    return document_body(served, await engine.call(served, lambda: served.document(decoded_id)))
+    served, decoded_id = _served_profile(thread, profile), decode_path_id(document_id)
+    return document_body(served, await thread.call(served, lambda: served.document(decoded_id)))
 
 
 @get("/v1/profiles/{profile:str}/documents/{document_id:str}/matches", responses=_problems(404, 422))
-async def document_matches(
-    profile: FromPath[str], document_id: _DocumentId, engine: NamedDependency[Engine]
-) -> DocumentMatchesBody:
+async def document_matches(profile: FromPath[str], document_id: _DocumentId, thread: _Thread) -> DocumentMatchesBody:
     """Return the near-duplicates of a document of the index, and its cluster."""
-    served, decoded_id = _served_profile(engine, profile), decode_path_id(document_id)
+    served, decoded_id = _served_profile(thread, profile), decode_path_id(document_id)
 
     def find_matches() -> DocumentMatchesBody:
         entry, cluster_id = served.document(decoded_id)
         cluster = cluster_body(cluster_id, served.lookup.cluster_of(entry))
         return matches_body(entry, cluster, served.lookup.matches_of(entry))
 
-    return await engine.call(served, find_matches)
+    return await thread.call(served, find_matches)
 
 
 @get("/v1/profiles/{profile:str}/compare", responses=_problems(404, 422))
 async def compare(
     profile: FromPath[str],
-    engine: NamedDependency[Engine],
+    thread: _Thread,
     aligner: NamedDependency[TextAligner],
     a: Annotated[str, QueryParameter(description="Id of a document.", schema_extra=ID_SCHEMA)],
     b: Annotated[str, QueryParameter(description="Id of another document.", schema_extra=ID_SCHEMA)],
 ) -> CompareBody:
     """Compare two documents of the index, and align their texts where Kafka still has both."""
-    served = _served_profile(engine, profile)
+    served = _served_profile(thread, profile)
     check_id(a, "a")
     check_id(b, "b")
 
@@ -154,7 +153,7 @@ async def compare(
         stored_a, stored_b = served.document(a, "a"), served.document(b, "b")
         return stored_a, stored_b, served.lookup.compare(stored_a.entry, stored_b.entry)
 
-    stored_a, stored_b, comparison = await engine.call(served, compare_stored)
+    stored_a, stored_b, comparison = await thread.call(served, compare_stored)
     alignment = await aligner.align(served.decoder, stored_a.entry, stored_b.entry)
     bodies = document_body(served, stored_a), document_body(served, stored_b)
     return compare_body(*bodies, comparison, alignment)
@@ -162,18 +161,18 @@ async def compare(
 
 @post("/v1/profiles/{profile:str}/compare", status_code=200, responses=_problems(404, 409, 413, 415, 422))
 async def compare_text(
-    request: _Request, profile: FromPath[str], engine: NamedDependency[Engine], aligner: NamedDependency[TextAligner]
+    request: _Request, profile: FromPath[str], thread: _Thread, aligner: NamedDependency[TextAligner]
 ) -> CompareBody:
     """Compare a text with a document of the index, and align it where Kafka still has the text of the document."""
-    served = _served_profile(engine, profile)
+    served = _served_profile(thread, profile)
     check_content_type(request.headers.get("content-type", ""))
     request_body = decode_compare(await request.body(), served.max_text_bytes)
 
     def compare_text_with_stored() -> tuple[StoredDocument, DocumentComparison]:
         stored = served.document(request_body.id, "id")
-        return stored, served.lookup.compare_text(query_of(request_body), stored.entry, engine.now_ms())
+        return stored, served.lookup.compare_text(query_of(request_body), stored.entry, thread.now_ms())
 
-    stored, comparison = await engine.call(served, compare_text_with_stored)
+    stored, comparison = await thread.call(served, compare_text_with_stored)
     alignment = await aligner.align(served.decoder, request_body.text, stored.entry)
     return compare_body(None, document_body(served, stored), comparison, alignment)
 
@@ -203,7 +202,7 @@ _Recent = Annotated[
 
 @get("/v1/alerts", responses={**_problems(404), 200: _STREAM})
 async def alerts(
-    engine: NamedDependency[Engine],
+    thread: _Thread,
     feeds: NamedDependency[Feeds],
     profile: Annotated[str | None, QueryParameter(description="Profile; default: all.")] = None,
     recent: _Recent = 0,
@@ -211,7 +210,7 @@ async def alerts(
 ) -> ASGIResponse:
     """Follow the committed alerts of all daemons, without end; an event `alert` has the JSON of an alert as data."""
     if profile is not None:
-        _served_profile(engine, profile)  # raises for an unknown profile
+        _served_profile(thread, profile)  # raises for an unknown profile
     return EventStream(feeds.alerts, profile, _stream_start(last_event_id, recent))
 
 
@@ -234,32 +233,32 @@ def _stream_start(last_event_id: str | None, recent_count: int) -> StreamStart:
 
 
 @get("/v1/profiles", responses=_problems())
-async def profiles(engine: NamedDependency[Engine]) -> ProfilesBody:
+async def profiles(thread: _Thread) -> ProfilesBody:
     """Return all profiles with the states of their indexes."""
-    bodies = (_profile_with_state(engine, served) for served in engine.profiles.values())
+    bodies = (_profile_with_state(thread, served) for served in thread.profiles.values())
     return ProfilesBody(await asyncio.gather(*bodies))
 
 
-async def _profile_with_state(engine: Engine, served: ServedProfile) -> ProfileBody:
+async def _profile_with_state(thread: IndexThread, served: ServedProfile) -> ProfileBody:
     try:
-        documents_count = await engine.call(served, served.reader.count_documents)
+        documents_count = await thread.call(served, served.reader.count_documents)
     except StreamdedupError as error:
         return profile_body(served, documents_count=None, index_problem=request_problem_of(error).body)
     return profile_body(served, documents_count, index_problem=None)
 
 
 @route("/livez", http_method=["GET", "HEAD"], media_type=MediaType.TEXT)
-async def livez(engine: NamedDependency[Engine]) -> Response[str]:
-    if engine.is_stuck():
+async def livez(thread: _Thread) -> Response[str]:
+    if thread.is_stuck():
         return Response("a call of the index does not end\n", status_code=503, media_type=MediaType.TEXT)
     return Response("ok\n", media_type=MediaType.TEXT)
 
 
 @route("/readyz", http_method=["GET", "HEAD"], media_type=MediaType.TEXT)
-async def readyz(engine: NamedDependency[Engine]) -> Response[str]:
+async def readyz(thread: _Thread) -> Response[str]:
     """Tell whether at least one index can be looked up."""
-    errors = await asyncio.gather(*map(engine.index_error, engine.profiles.values()))
-    states = zip(engine.profiles, errors, strict=True)
+    errors = await asyncio.gather(*map(thread.index_error, thread.profiles.values()))
+    states = zip(thread.profiles, errors, strict=True)
     lines = [f"{name}: {request_problem_of(error).body.title}\n" for name, error in states if error is not None]
     is_ready = len(lines) < len(errors)
     return Response("".join(lines) or "ok\n", status_code=200 if is_ready else 503, media_type=MediaType.TEXT)
@@ -270,9 +269,9 @@ async def show_metrics(metrics: NamedDependency[ServeMetrics]) -> Response[bytes
     return Response(generate_latest(metrics.registry), media_type=_METRICS_TYPE)
 
 
-def _served_profile(engine: Engine, name: str) -> ServedProfile:
+def _served_profile(thread: IndexThread, name: str) -> ServedProfile:
     """Return the profile of a request; ``RequestProblem`` if there is none."""
-    served = engine.profiles.get(name)
+    served = thread.profiles.get(name)
     if served is None:
         raise RequestProblem("unknown-profile", field="profile")
     return served
@@ -339,12 +338,12 @@ def _openapi_route(dependencies: Dependencies) -> HTTPRouteHandler:
 
 
 def create_app(
-    engine: Engine, aligner: TextAligner, feeds: Feeds, metrics: ServeMetrics, max_body_bytes: int
+    thread: IndexThread, aligner: TextAligner, feeds: Feeds, metrics: ServeMetrics, max_body_bytes: int
 ) -> Litestar:
     """Return the application; all handlers share these objects. ``max_body_bytes`` limits the body of a request."""
-    batches = BatchLookup(engine)
+    batches = BatchLookup(thread)
     dependencies = {
-        "engine": Provide(lambda: engine, sync_to_thread=False),
+        "thread": Provide(lambda: thread, sync_to_thread=False),
         "batches": Provide(lambda: batches, sync_to_thread=False),
         "aligner": Provide(lambda: aligner, sync_to_thread=False),
         "feeds": Provide(lambda: feeds, sync_to_thread=False),

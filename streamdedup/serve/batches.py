@@ -17,7 +17,7 @@ from typing import Final
 
 from streamdedup.detection.lookup import LookupResult
 from streamdedup.serve.bodies import lookup_body
-from streamdedup.serve.engine import PASS_LIMITS, Engine, ServedProfile
+from streamdedup.serve.index_thread import PASS_LIMITS, IndexThread, ServedProfile
 from streamdedup.serve.problems import Problem, RequestProblem, request_problem_of
 from streamdedup.serve.requests import decode_lookup, query_of
 from streamdedup.serve.schemas import MAX_BATCH_MATCHES, LookupBatchResult, LookupRequest
@@ -30,8 +30,8 @@ BATCHES: Final = 4
 class BatchLookup:
     """Looks up batches of texts. Used by one event loop."""
 
-    def __init__(self, engine: Engine) -> None:
-        self._engine = engine
+    def __init__(self, index_thread: IndexThread) -> None:
+        self._engine = index_thread
         self._free_batches = asyncio.Semaphore(BATCHES)
 
     async def look_up(self, served: ServedProfile, encoded_requests: Sequence[bytes]) -> list[LookupBatchResult]:
@@ -78,7 +78,7 @@ def _next_result(request: LookupRequest | Problem, answers: Iterator[LookupResul
         return LookupBatchResult(answer=lookup_body(answer, int(request.limit)))
     problem = request_problem_of(answer).body
     # An error of the index (5xx) fails the whole batch. A `RequestProblem` with such a status is a defect that this
-    # text alone triggers (`Engine.look_up_all`).
+    # text alone triggers (`IndexThread.look_up_all`).
     if problem.status >= HTTPStatus.INTERNAL_SERVER_ERROR and not isinstance(answer, RequestProblem):
         raise answer
     return LookupBatchResult(problem=problem)

@@ -9,7 +9,7 @@ from streamdedup.detection.lookup import DocumentComparison, LookupResult, Store
 from streamdedup.detection.model import Skip
 from streamdedup.index.documents import IndexEntry
 from streamdedup.index.values import CLUSTER_SIZE_CAP
-from streamdedup.serve.engine import ServedProfile, StoredDocument
+from streamdedup.serve.index_thread import ServedProfile, StoredDocument
 from streamdedup.serve.problems import Problem
 from streamdedup.serve.schemas import (
     MAX_MATCHES,

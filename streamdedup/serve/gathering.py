@@ -1,7 +1,7 @@
 """Gathers the questions of concurrent requests, so that one pass answers them together.
 
-``engine.Engine`` has the only ``Gatherer``; a question is a text to look up, which weighs its characters, and a pass is
-one call of the index thread.
+``index_thread`` has the only ``Gatherer``; a question is a text to look up, which weighs its characters, and a pass is
+one call of that thread.
 
 One pass runs at a time. Questions that arrive meanwhile wait and form the next pass. So under load a pass has as many
 questions as arrived during the previous pass, and a question that arrives alone is answered at once.

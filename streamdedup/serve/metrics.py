@@ -1,6 +1,6 @@
 """The metrics of the HTTP service: kind, meaning, action of the operator, labels (``metrics.DeclaredMetric``).
 
-``access``, ``engine`` and ``feed`` count, ``cli.serve`` sets ``build``. A new metric has a row in ``docs/http.md``.
+``access``, ``index_thread`` and ``feed`` count, ``cli.serve`` sets ``build``. A new metric is in ``docs/http.md`` too.
 """
 
 from prometheus_client import Counter, Gauge, Histogram, Info
@@ -57,7 +57,7 @@ class ServeMetrics(MetricSet):
 
     def __init__(self) -> None:
         super().__init__()
-        # `labels` creates a series with the value zero, or its first increase would be invisible; so does `Engine`.
+        # `labels` creates a series with the value zero, or its first increase would be invisible (also `IndexThread`).
         for stream in ("alerts", "dead-letters"):
             self.subscribers.labels(stream)
             self.unreadable_records.labels(stream)

@@ -4,7 +4,7 @@ The index stores no text, so ``kafka.texts`` fetches the record of a document. T
 ``TextAligner.align`` after the index has compared the documents; ``cli.serve`` builds the aligner.
 
 Fetching and alignment run in two threads, each with its own consumer, so that neither the event loop nor the index
-thread (``engine``) waits for them.
+thread (``index_thread``) waits for them.
 """
 
 import asyncio

@@ -89,7 +89,7 @@ def a_world(**options):
         max_bodies_bytes=16_000_000,
         **options,
     )
-    profiles = service.engine.profiles
+    profiles = service.index_thread.profiles
     profiles["articles"] = replace(
         profiles["articles"], max_text_bytes=2_000_000, decoder=Decoder(max_text_bytes=2_000_000)
     )
@@ -196,7 +196,10 @@ class TestAsk:
 
     def test_a_rule_that_suppresses_near_duplicates_is_named(self, world, tab):
         world.service.add(("near", NEAR), ("short", TEXT))
-        profiles, options = world.service.engine.profiles, replace(OPTIONS, suppression=Suppression(min_shingles=8))
+        profiles, options = (
+            world.service.index_thread.profiles,
+            replace(OPTIONS, suppression=Suppression(min_shingles=8)),
+        )
         profiles["articles"] = replace(profiles["articles"], lookup=IndexLookup(options, world.service.index))
         page = tab.page
         page.get_by_label("Source", exact=True).fill("wire")

@@ -27,12 +27,12 @@ from streamdedup.detection.preparation import Preparer
 from streamdedup.detection.suppression import Suppression
 from streamdedup.errors import EXIT_USAGE, IndexMismatch, SettingsError, StoreMisconfigured, StoreUnavailable
 from streamdedup.index.memory import MemoryIndex
-from streamdedup.serve import bodies, engine
+from streamdedup.serve import bodies, index_thread
 from streamdedup.serve.access import Gate, Limits
 from streamdedup.serve.admission import AllowedHosts, Tokens
 from streamdedup.serve.batches import BATCHES
-from streamdedup.serve.engine import PASS_LIMITS, TimedReader
 from streamdedup.serve.gathering import Gatherer, PassLimits
+from streamdedup.serve.index_thread import PASS_LIMITS, TimedReader
 from streamdedup.serve.metrics import ServeMetrics
 from streamdedup.serve.problems import PROBLEMS, TYPE_PREFIX
 from streamdedup.serve.schemas import MAX_BATCH_MATCHES, MAX_BATCH_TEXTS, MAX_MATCHES
@@ -207,7 +207,7 @@ class TestLookup:
 
     def test_matches_beyond_the_limit_are_dropped_group_by_group(self, service, monkeypatch):
         """While a batch is in progress it holds all matches of one group of texts, and not those of all texts."""
-        look_up_all, bodies, alive = service.engine.look_up_all, [], []
+        look_up_all, bodies, alive = service.index_thread.look_up_all, [], []
 
         async def observed(profile, queries):
             answers = await look_up_all(profile, queries)
@@ -215,14 +215,14 @@ class TestLookup:
             bodies.extend(weakref.ref(answer.suppressed) for answer in answers)
             return answers
 
-        monkeypatch.setattr(service.engine, "look_up_all", observed)
+        monkeypatch.setattr(service.index_thread, "look_up_all", observed)
         texts = [{"text": TEXT, "limit": 1}] * MAX_BATCH_TEXTS
         response = service.client.post(LOOKUP + ":batch", json={"texts": texts})
         assert len(response.json()["results"]) == MAX_BATCH_TEXTS
         assert alive == [0, 0, 0, 0]
 
     async def test_few_batches_are_looked_up_at_a_time_and_all_are_answered(self, service, monkeypatch):
-        look_up_all, running, most = service.engine.look_up_all, [], []
+        look_up_all, running, most = service.index_thread.look_up_all, [], []
         body = json.dumps({"texts": [{"text": TEXT}]}).encode()
 
         async def counted(profile, queries):
@@ -233,7 +233,7 @@ class TestLookup:
             finally:
                 running.pop()
 
-        monkeypatch.setattr(service.engine, "look_up_all", counted)
+        monkeypatch.setattr(service.index_thread, "look_up_all", counted)
         requests = [call(service.app, path=LOOKUP + ":batch", receive=a_receive(body)) for _ in range(8)]
         assert [start["status"] for start, _ in await asyncio.gather(*requests)] == [200] * 8
         assert max(most) == BATCHES
@@ -388,14 +388,14 @@ class TestProblems:
         assert [(event["event"], event["reason"]) for event in events] == [("index_unavailable", str(error))]
 
     def test_a_defect_that_one_text_triggers_fails_that_text_alone_and_shows_no_text(self, service, monkeypatch):
-        find = service.engine.profiles["articles"].lookup.look_up
+        find = service.index_thread.profiles["articles"].lookup.look_up
 
         def failing(queries, time_ms):
             if any(SECRET in query.text for query in queries):
                 raise RuntimeError(queries[0].text)
             return find(queries, time_ms)
 
-        monkeypatch.setattr(service.engine.profiles["articles"].lookup, "look_up", failing)
+        monkeypatch.setattr(service.index_thread.profiles["articles"].lookup, "look_up", failing)
         service.add(("d0", TEXT))
         texts = [{"text": TEXT}, {"text": f"{SECRET} {TEXT}"}, {"text": NEAR}]
         with capture_logs() as events:
@@ -411,7 +411,7 @@ class TestProblems:
         def failing(_document_id):
             raise RuntimeError(SECRET)
 
-        monkeypatch.setattr(service.engine.profiles["articles"].lookup, "document", failing)
+        monkeypatch.setattr(service.index_thread.profiles["articles"].lookup, "document", failing)
         with capture_logs() as events, caplog.at_level(logging.DEBUG):
             response = service.client.get("/v1/profiles/articles/documents/a")
         check_problem(response, "internal")
@@ -419,7 +419,7 @@ class TestProblems:
         assert SECRET not in repr(events) + caplog.text + response.text
 
     def test_an_answer_that_the_framework_cannot_encode_is_logged_too(self, service, monkeypatch):
-        monkeypatch.setattr(service.engine.profiles["articles"].reader, "count_documents", lambda: "\ud800")
+        monkeypatch.setattr(service.index_thread.profiles["articles"].reader, "count_documents", lambda: "\ud800")
         with capture_logs() as events:
             check_problem(service.client.get("/v1/profiles"), "internal")
         assert [(event["event"], event["error"]) for event in events] == [("request_failed", "UnicodeEncodeError")]
@@ -622,11 +622,11 @@ class TestAccess:
         self, make_service, monkeypatch, held, method, path, is_known
     ):
         made = make_service()
-        monkeypatch.setattr(engine, "_CHECK_INTERVAL_S", 0.01)
-        monkeypatch.setattr(engine, "AWAY_S", 60.0 if is_known else 0.1)
+        monkeypatch.setattr(index_thread, "_CHECK_INTERVAL_S", 0.01)
+        monkeypatch.setattr(index_thread, "AWAY_S", 60.0 if is_known else 0.1)
         released = held(made, "check")
         if is_known:
-            made.engine._failing["articles"] = "StoreUnavailable"
+            made.index_thread._failing["articles"] = "StoreUnavailable"
         start, body = await call(made.app, method=method, path=path)
         released.set()
         assert (start["status"], json.loads(body["body"])["title"]) == (
@@ -636,15 +636,15 @@ class TestAccess:
 
     async def test_a_request_that_waits_for_others_waits_while_redis_answers(self, make_service, monkeypatch):
         made = make_service()
-        monkeypatch.setattr(engine, "_CHECK_INTERVAL_S", 0.001)
+        monkeypatch.setattr(index_thread, "_CHECK_INTERVAL_S", 0.001)
         look_up = made.index.look_up
         monkeypatch.setattr(made.index, "look_up", lambda *given: time.sleep(0.05) or look_up(*given))
         assert (await call(made.app))[0]["status"] == 200
 
     async def test_a_look_up_that_computes_for_long_is_no_silence_of_redis(self, make_service, monkeypatch):
         made = make_service(timeout_s=0.5)
-        monkeypatch.setattr(engine, "_CHECK_INTERVAL_S", 0.01)
-        monkeypatch.setattr(engine, "AWAY_S", 0.3)
+        monkeypatch.setattr(index_thread, "_CHECK_INTERVAL_S", 0.01)
+        monkeypatch.setattr(index_thread, "AWAY_S", 0.3)
         released, prepare = threading.Event(), Preparer.prepare
         monkeypatch.setattr(Preparer, "prepare", lambda *given: released.wait(60) and prepare(*given))
         start, body = await call(made.app)
@@ -680,7 +680,7 @@ class TestAccess:
         small, large = (json.dumps({"text": TEXT[:length]}).encode() for length in (20, 45))
         assert len(large) + len(small) <= 100 < 2 * len(large)
         waiting = asyncio.create_task(call(made.app, receive=a_receive(large)))
-        await until(lambda: made.engine._call_began_at is not None)
+        await until(lambda: made.index_thread._call_began_at is not None)
         refused = await call(made.app, receive=a_receive(large))
         accepted = asyncio.create_task(call(made.app, receive=a_receive(small)))
         released.set()
@@ -820,9 +820,9 @@ class TestGathering:
         made = make_service()
         released = held(made, "look_up")
         requests = [asyncio.create_task(call(made.app))]
-        await until(lambda: made.engine._call_began_at is not None)
+        await until(lambda: made.index_thread._call_began_at is not None)
         requests += [asyncio.create_task(call(made.app)) for _ in range(4)]
-        await until(lambda: len(made.engine._gatherer._waiting) == 4)
+        await until(lambda: len(made.index_thread._gatherer._waiting) == 4)
         released.set()
         assert [messages[0]["status"] for messages in await asyncio.gather(*requests)] == [200] * 5
         assert (value(made, "pass_texts_count"), value(made, "pass_texts_sum")) == (2, 5)
@@ -890,10 +890,10 @@ class TestService:
         self, make_service, monkeypatch, held
     ):
         made = make_service()
-        (profile,) = made.engine.profiles.values()
-        made.engine.profiles = {name: replace(profile, name=name) for name in "abc"}
-        monkeypatch.setattr(engine, "_CHECK_INTERVAL_S", 0.01)
-        monkeypatch.setattr(engine, "AWAY_S", 0.1)
+        (profile,) = made.index_thread.profiles.values()
+        made.index_thread.profiles = {name: replace(profile, name=name) for name in "abc"}
+        monkeypatch.setattr(index_thread, "_CHECK_INTERVAL_S", 0.01)
+        monkeypatch.setattr(index_thread, "AWAY_S", 0.1)
         released = held(made, "check")
         _, profiles = await call(made.app, method="GET", path="/v1/profiles")
         start, ready = await call(made.app, method="GET", path="/readyz")
@@ -907,9 +907,12 @@ class TestService:
 
     def test_it_is_ready_while_one_of_its_indexes_can_be_looked_up(self, service):
         assert service.client.get("/readyz").text == "ok\n"
-        (profile,) = service.engine.profiles.values()
+        (profile,) = service.index_thread.profiles.values()
         absent = TimedReader(MemoryIndex())
-        service.engine.profiles = {"articles": profile, "reviews": replace(profile, name="reviews", reader=absent)}
+        service.index_thread.profiles = {
+            "articles": profile,
+            "reviews": replace(profile, name="reviews", reader=absent),
+        }
         response = service.client.get("/readyz")
         assert (response.status_code, response.text) == (200, "reviews: The index does not exist\n")
         service.index._fingerprint = None
@@ -919,8 +922,8 @@ class TestService:
         assert service.client.get("/livez").status_code == 200
 
     def test_it_is_not_live_while_a_call_does_not_end(self, service, monkeypatch):
-        monkeypatch.setattr("streamdedup.serve.engine.STUCK_S", -1.0)
-        monkeypatch.setattr(service.engine, "_call_began_at", 0.0)
+        monkeypatch.setattr("streamdedup.serve.index_thread.STUCK_S", -1.0)
+        monkeypatch.setattr(service.index_thread, "_call_began_at", 0.0)
         assert service.client.get("/livez").status_code == 503
 
     def test_the_counters_of_each_profile_begin_at_zero(self, service):
@@ -970,8 +973,8 @@ async def test_the_queries_of_one_pass_have_their_own_results(make_service):
     """Answers go back to the requests that asked, in any order of profiles."""
     made = make_service()
     made.add(("d0", TEXT))
-    profile = made.engine.profiles["articles"]
-    queries = (made.engine.look_up(profile, LookupQuery(text)) for text in (TEXT, "", NEAR))
+    profile = made.index_thread.profiles["articles"]
+    queries = (made.index_thread.look_up(profile, LookupQuery(text)) for text in (TEXT, "", NEAR))
     found = await asyncio.gather(*queries)
     assert [len(result.matches) for result in found] == [1, 0, 1]
     assert found[1].skipped == "empty"

@@ -129,7 +129,7 @@ class TestMissing:
     @pytest.fixture
     def change_entries(self, service, monkeypatch):
         """Let the index have entries that a function makes of its entries."""
-        lookup = service.engine.profiles["articles"].lookup
+        lookup = service.index_thread.profiles["articles"].lookup
         document = lookup.document
 
         def change_by(changed):

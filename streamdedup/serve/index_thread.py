@@ -1,6 +1,6 @@
 """The index thread of the HTTP service, which runs all calls of the indexes.
 
-``cli.serve`` builds one ``Engine``. The routes of ``app`` and ``batches.BatchLookup`` await its methods. The Redis
+``cli.serve`` builds one ``IndexThread``. The routes of ``app`` and ``batches.BatchLookup`` await its methods. The Redis
 client blocks, so all its calls run in one worker thread, and the event loop never waits for a server. Texts of
 concurrent requests are gathered (``gathering``) and looked up in one pass; other calls run one by one between the
 passes.
@@ -103,7 +103,7 @@ class _ProfileQuery(NamedTuple):
     query: LookupQuery
 
 
-class Engine:
+class IndexThread:
     """Runs look-ups and other calls of the indexes in one thread; ``now_ms`` is the clock, since the epoch."""
 
     def __init__(self, profiles: Mapping[str, ServedProfile], metrics: ServeMetrics, now_ms: Callable[[], int]) -> None:
