@@ -51,6 +51,15 @@ def test_a_script_with_flags_names_the_key(opened):
         staging.clear()
 
 
+def test_a_lease_that_cannot_be_given_up_raises_no_error(opened):
+    client, backend, _, keys = opened
+    staging = backend.staging("articles")
+    staging.take_lease()
+    client.delete(keys.staging)
+    client.rpush(keys.staging, "of somebody else")
+    staging.abandon()
+
+
 def test_a_look_up_names_the_slot_and_no_key_that_does_not_exist(opened):
     client, backend, _, keys = opened
     client.rpush(keys.buckets_prefix(3) + bytes(4), "of somebody else")

@@ -10,7 +10,7 @@ from collections.abc import Callable, Sequence
 
 import msgspec
 
-from streamdedup.errors import BatchRefused, IndexBusy, TransientError
+from streamdedup.errors import BatchRefused, IndexBusy, StoreMisconfigured, TransientError
 from streamdedup.index.redis.admin import RedisUpkeep
 from streamdedup.index.redis.keys import Keys
 from streamdedup.index.redis.scripts import Call, ScriptRunner
@@ -101,6 +101,6 @@ class RedisStagingIndex:
         try:
             if self._extend_or_complete():
                 self._servers.ask(self._keys.staging, "UNLINK", self._keys.staging)
-        except TransientError as error:
+        except (TransientError, StoreMisconfigured) as error:
             # Without the deletion the lease ends after a minute.
             logger.info("The lease on a staging index was left", extra={"event": "staging_left", "error": repr(error)})
