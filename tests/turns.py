@@ -154,7 +154,9 @@ class World:
         """Return the target of a rebuild by a daemon."""
         store = self.connect(daemon, in_staging=True)
         staging, pipeline = store.staging(), self.pipeline(name, store)
-        return RebuildTarget(staging, pipeline, self.topics, self.kept_ms, marker_lifetime(self.kept_ms))
+        return RebuildTarget(
+            staging, pipeline, self.topics, self.kept_ms, self.kept_ms and marker_lifetime(self.kept_ms)
+        )
 
     # Records
 

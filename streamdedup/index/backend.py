@@ -21,12 +21,12 @@ from streamdedup.position import Partition
 class IndexParameters:
     """Parameters of a profile's index, the same for all processes that use the index.
 
-    ``bands`` is at least 1; a ``lifetime_ms`` of None is for ever, a ``bucket_cap`` of None no limit.
+    ``bands`` is at least 1; a ``bucket_cap`` of None is no limit.
     """
 
     fingerprint: Fingerprint
     bands: int
-    lifetime_ms: int | None
+    lifetime_ms: int
     bucket_cap: int | None
 
 

@@ -12,7 +12,7 @@ _LEAST_SWEPT = 100
 
 
 class ExpiringDict(Generic[K, V]):
-    """A dictionary whose entries expire after ``lifetime_ms``, None for never; ``set`` may name another time to live.
+    """A dictionary whose entries expire after ``lifetime_ms``, None for never; ``set`` may name another.
 
     ``len`` counts only unexpired entries. ``set`` deletes the expired ones whenever the entries have doubled, so memory
     stays bounded and the cost of a call constant on average.
@@ -35,7 +35,7 @@ class ExpiringDict(Generic[K, V]):
         return value
 
     def set(self, key: K, value: V, lifetime_ms: int | None = None) -> None:
-        """Set a value; ``lifetime_ms`` is its time to live, None for the default."""
+        """Set a value; ``lifetime_ms`` is its time to live where it differs from that of the dictionary."""
         lifetime_ms = self._lifetime_ms if lifetime_ms is None else lifetime_ms
         self._entries[key] = (value, _NEVER if lifetime_ms is None else self._now_ms() + lifetime_ms)
         if lifetime_ms is not None and len(self._entries) >= self._sweep_count:

@@ -66,7 +66,7 @@ class MemoryIndex(MemoryPartitions):
         self._removals_count = 0
         #: By ``_cell`` of contents, the value of ``_removals_count`` at the last removal of a document.
         self._last_removals: dict[int, int] = {}
-        self._claims: ExpiringDict[bytes, Position] = ExpiringDict(claim_lifetime(lifetime_ms), now_ms)
+        self._claims: ExpiringDict[bytes, Position] = ExpiringDict(lifetime_ms and claim_lifetime(lifetime_ms), now_ms)
 
     def open(self, fingerprint: Fingerprint, *, create: bool = True) -> Opening | None:
         if self._fingerprint is None:
@@ -100,8 +100,8 @@ class MemoryIndex(MemoryPartitions):
         self._check_fences(fences)
         for entry in entries:
             if decide_version(self._entries.get(entry.number), entry) in (InsertState.CREATED, InsertState.REPLACED):
-                lifetime_ms = marker_lifetime(self._lifetime_ms) if entry.deleted else self._lifetime_ms
-                self._entries.set(entry.number, entry, lifetime_ms)
+                lifetime_ms = self._lifetime_ms and marker_lifetime(self._lifetime_ms)
+                self._entries.set(entry.number, entry, lifetime_ms if entry.deleted else None)
 
     def insert_and_look_up(
         self, numbers: Sequence[int], band_keys: NDArray[np.uint32], fences: Sequence[Fence]

@@ -227,17 +227,17 @@ class StoreStats:
         return (self.used_bytes or 0) / self.limit_bytes if self.limit_bytes else 0.0
 
 
-def claim_lifetime(lifetime_ms: int | None) -> int | None:
+def claim_lifetime(lifetime_ms: int) -> int:
     """Return how long a claim lives at least after the last request for it: two lifetimes of index entries.
 
     The index entries for both documents were written before the request, so both expire within the first lifetime. The
     second lifetime covers replays: until ``retention_slack`` later, which is less than a lifetime, a position may be
-    processed again, or a document inserted again. None is for ever.
+    processed again, or a document inserted again.
     """
-    return None if lifetime_ms is None else 2 * lifetime_ms
+    return 2 * lifetime_ms
 
 
-def marker_lifetime(lifetime_ms: int | None) -> int | None:
+def marker_lifetime(lifetime_ms: int) -> int:
     """Return how long a deletion marker lives: four lifetimes, longer than any claim.
 
     A document that is inserted again takes its incarnation from the marker. Without the marker its pairs would have the
@@ -245,4 +245,4 @@ def marker_lifetime(lifetime_ms: int | None) -> int | None:
     lifetimes after a request, and a replay of the other document may request it until ``retention_slack`` after the
     deletion.
     """
-    return None if lifetime_ms is None else 4 * lifetime_ms
+    return 4 * lifetime_ms

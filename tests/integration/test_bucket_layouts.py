@@ -165,12 +165,6 @@ class TestBothLayouts:
         assert min(expiries) > LIFETIME_MS - 60_000
         assert max(expiries) <= (LIFETIME_MS if lab.layout == "sets" else 2 * LIFETIME_MS)
 
-    def test_without_a_lifetime_no_key_has_a_time_to_live(self, redis_client, layout):
-        lab = Lab(redis_client, layout, lifetime_ms=None)
-        lab.insert([*documents(50), 60], [*[7] * 50, 8])
-        assert {lab.client.pttl(key) for key in lab.bucket_keys()} == {-1}
-        assert lab.insert([70], [8]).candidates == [{60: BANDS}]
-
     def test_most_insertions_take_two_commands(self, lab):
         lab.insert([1], [7])
         lab.client.config_resetstat()
@@ -297,11 +291,6 @@ class TestParts:
     def test_a_look_up_reads_both_parts(self, parted):
         reader = RedisIndexReader(parted.server, parted.store.options)
         assert reader.look_up([3], rows_of([7])).candidates == [dict.fromkeys({50, *documents(PART)} - {3}, BANDS)]
-
-    def test_a_bucket_that_never_expires_is_whole(self, redis_client):
-        sets = Lab(redis_client, "sets", lifetime_ms=None)
-        sets.insert(documents(3 * PART), [7] * 3 * PART)
-        assert self.parts(sets) == [3 * PART]
 
 
 class TestPages:

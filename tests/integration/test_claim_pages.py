@@ -166,23 +166,6 @@ def test_a_longer_retention_holds_at_once_and_a_shorter_one_from_the_next_genera
     assert short.ask(pairs(10, 40), SECOND) == [False] * 10
 
 
-def test_where_nothing_expires_there_is_one_generation(redis_client):
-    lab = Lab(redis_client, None)
-    lab.ask(pairs(10))
-    lab.pass_time(1000 * LIFETIME_MS)
-    assert lab.ask(pairs(10), SECOND) == [False] * 10
-    assert len(lab.generations()) == 1
-    assert {redis_client.pttl(key) for key in (*lab.pages(), CATALOGUE)} == {-1}
-
-
-def test_claims_that_live_for_ever_are_in_no_generation_that_ends(redis_client):
-    Lab(redis_client).ask(pairs(1))
-    lab = Lab(redis_client, None)
-    lab.ask(pairs(10, 1))
-    lab.pass_time(1000 * LIFETIME_MS)
-    assert lab.ask(pairs(10, 1), SECOND) == [False] * 10
-
-
 def test_generations_are_bounded(redis_client):
     for hours in range(1, 30):
         Lab(redis_client, hours * HOUR_MS).ask(pairs(1))

@@ -18,7 +18,10 @@ CLAIM = [(b"p" * 16, Position(*PARTITION, 3))]
 def processes(redis_client, redis_url):
     """The store as each of two processes has it."""
     with connect(redis_url) as one, connect(redis_url) as other:
-        stores = [RedisIndex(servers, RedisIndexOptions(namespace="sd:articles", bands=4)) for servers in (one, other)]
+        stores = [
+            RedisIndex(servers, RedisIndexOptions(namespace="sd:articles", bands=4, lifetime_ms=3_600_000))
+            for servers in (one, other)
+        ]
         for store in stores:
             store.open({})
         yield stores

@@ -45,7 +45,8 @@ class RedisServer(Server):
 
     def backend(self, prefix: str) -> RedisBackend:
         options = RedisOptions(prefix=prefix, address="redis", bucket_layout=self._layout)
-        parameters = IndexParameters(fingerprint={}, bands=OPTIONS.banding.bands, lifetime_ms=None, bucket_cap=None)
+        # Nothing expires: the server has its own time, not that of the history.
+        parameters = IndexParameters(fingerprint={}, bands=OPTIONS.banding.bands, lifetime_ms=10**12, bucket_cap=None)
         return RedisBackend(OneServer(self._client), options, {PROFILE: parameters})
 
     def save(self, name: str) -> None:

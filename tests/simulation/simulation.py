@@ -322,7 +322,9 @@ class Simulation:
         installation = self._running.installation
         store = self.connection(f"{owner.name} rebuild", installation, owner.link, in_staging=True)
         pipeline = self.pipeline(name, store, installation)
-        return RebuildTarget(store.staging(), pipeline, self.topics, self.kept_ms, marker_lifetime(self.kept_ms))
+        return RebuildTarget(
+            store.staging(), pipeline, self.topics, self.kept_ms, self.kept_ms and marker_lifetime(self.kept_ms)
+        )
 
     # Effects
 

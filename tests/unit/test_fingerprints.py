@@ -17,7 +17,7 @@ OURS = {"seed": 1, "unicode": "15.0.0", "signature_algorithm": 1, "shingle_algor
 
 
 def a_place(**options):
-    return RedisIndexOptions(namespace="sd:articles", bands=4, **options)
+    return RedisIndexOptions(namespace="sd:articles", bands=4, **{"lifetime_ms": 60_000} | options)
 
 
 def test_an_index_of_the_same_parameters_is_continued():

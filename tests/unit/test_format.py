@@ -65,7 +65,7 @@ def test_the_fields_on_the_page_are_those_of_the_vectors():
 def test_the_parameters_on_the_page_are_those_of_a_fingerprint():
     names = {name for row in rows(section(PAGE, "Parameters")) for name in named(row[0])}
     profile = Profile(topics=("articles",))
-    options = RedisIndexOptions(namespace="sd:articles", bands=9, bucket_layout="packed")
+    options = RedisIndexOptions(namespace="sd:articles", bands=9, lifetime_ms=1000, bucket_layout="packed")
     assert names == options.stored_fingerprint(profile.fingerprint()).keys()
 
 

@@ -36,16 +36,16 @@ class RedisIndexOptions:
     Attributes:
         namespace: Prefix and profile, joined by a colon.
         shards: Slots for each band; 1 except on a cluster.
-        lifetime_ms: Time to live of index entries, bucket members and pending matches after the last write, None for
-            ever. Claims live twice as long, at least.
+        lifetime_ms: Time to live of index entries, bucket members and pending matches after the last write. Claims
+            live twice as long, at least.
         bucket_cap: None for no limit.
         bucket_layout: A key of ``buckets.LAYOUTS``.
     """
 
     namespace: str
     bands: int
+    lifetime_ms: int
     shards: int = 1
-    lifetime_ms: int | None = None
     bucket_cap: int | None = None
     bucket_layout: str = "sets"
 
@@ -53,7 +53,7 @@ class RedisIndexOptions:
         """Return the fingerprint to store: the settings, and the parameters that decide on the keys."""
         layouts = {"bucket_layout": self.bucket_layout, "layout": LAYOUT}
         # Keys of pages contain the number of a generation: the time divided by this length (``lua/_pages.lua``).
-        generation = {"page_generation_ms": self.lifetime_ms or 0} if self.bucket_layout == "packed" else {}
+        generation = {"page_generation_ms": self.lifetime_ms} if self.bucket_layout == "packed" else {}
         return {**fingerprint, "shards": self.shards, **layouts, **generation}
 
 
@@ -119,14 +119,13 @@ class RedisReading:
         last index entry in the slice.
         """
         last_slice = self._document_slice()
-        first_slice = last_slice if self.options.lifetime_ms is None else last_slice - SLICES_PER_LIFETIME
-        keys = [self._keys.document_count(time_slice) for time_slice in range(first_slice, last_slice + 1)]
+        time_slices = range(last_slice - SLICES_PER_LIFETIME, last_slice + 1)
+        keys = [self._keys.document_count(time_slice) for time_slice in time_slices]
         return int(self._servers.ask(keys[0], "PFCOUNT", *keys))
 
     def _document_slice(self) -> int:
-        """Return the number of the present time slice; 0, the only slice, where entries never expire."""
-        lifetime_ms = self.options.lifetime_ms
-        return 0 if lifetime_ms is None else int(self._now_ms() * SLICES_PER_LIFETIME / lifetime_ms)
+        """Return the number of the present time slice."""
+        return int(self._now_ms() * SLICES_PER_LIFETIME / self.options.lifetime_ms)
 
     def close(self) -> None:
         self._servers.close()
@@ -170,8 +169,6 @@ class RedisPart(RedisReading):
         keys = Keys(options.namespace, options.bands, options.shards, in_staging=in_staging)
         self._runner = ScriptRunner(servers, keys.fingerprint)
         super().__init__(servers, options, keys, self._runner.run, now_ms)
-        #: Time to live of entries, buckets and pending matches as an argument of scripts, in milliseconds; 0 for ever.
-        self._lifetime = options.lifetime_ms or 0
         #: Random name of this index object (rule 7), a part of its fences and of the keys of its call numbers.
         self._writer = secrets.token_bytes(8)
         #: By slot; a single server has slot 0 for all. Empty before the first call and after ``forget_calls``.

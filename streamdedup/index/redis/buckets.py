@@ -121,14 +121,14 @@ class RedisBuckets(RedisPart):
         for slot, rows, keys in self._keys.calls_of_buckets(band_keys, CALL_DOCUMENTS):
             # Without shards, and in one chunk, each slot has all documents.
             encoded = all_encoded if len(rows) == len(numbers) else encode(numbers_array[rows])
-            arguments = [self._keys.buckets_prefix(slot), self._lifetime, *limits, keys, encoded]
+            arguments = [self._keys.buckets_prefix(slot), self.options.lifetime_ms, *limits, keys, encoded]
             calls.append(self._fenced_call(script, slot, encoded_fences, arguments, len(rows)))
             rows_of_call.append(rows)
         return calls, rows_of_call
 
     def _count_call(self, numbers: Sequence[int]) -> Call:
         # `count_documents` reads a slice until all its documents have expired: a lifetime and a slice after its start.
-        lifetime_ms = self._lifetime + self._lifetime // SLICES_PER_LIFETIME
+        lifetime_ms = self.options.lifetime_ms + self.options.lifetime_ms // SLICES_PER_LIFETIME
         elements = np.array(numbers, ">i8").tobytes()
         key = self._keys.document_count(self._document_slice())
         return Call("count_documents", [key], [lifetime_ms, elements], len(numbers))
@@ -159,7 +159,7 @@ class RedisBuckets(RedisPart):
             inserted = [*(outside.documents[row] for row in outside_rows), *(documents[row] for row in rows)]
             arguments = [
                 *self._copies_arguments(slot),
-                self._lifetime,
+                self.options.lifetime_ms,
                 COPIES_CAP,
                 outside.removals.get(slot, 0),
                 len(outside_rows),

@@ -51,7 +51,9 @@ class RedisEntries(RedisPart):
         encoded = encode_entries(entries) if encoded is None else encoded
         # Reply of a call: one state byte per entry; then for each state in ``RETURNING_STATES`` number in the call and
         # stored entry. b"\0\1\0", 2, stored: of three entries the second is to replace the stored one.
-        groups, replies = self._call_with_entries("insert_entries", [self._lifetime], entries, encoded, fences)
+        groups, replies = self._call_with_entries(
+            "insert_entries", [self.options.lifetime_ms], entries, encoded, fences
+        )
         for rows, (states, *stored) in zip(groups, replies, strict=True):
             if set(states) == {InsertState.CREATED}:
                 continue
@@ -71,10 +73,10 @@ class RedisEntries(RedisPart):
         removal, encoded_fences = f"remove_{self.options.bucket_layout}", self._encode_fences(fences)
         calls = []
         for slot in by_slot(self._keys.entry_slot(entry.number) for entry in entries):
-            no_documents = [self._keys.buckets_prefix(slot), self._lifetime, b"", b""]
+            no_documents = [self._keys.buckets_prefix(slot), self.options.lifetime_ms, b"", b""]
             calls.append(self._fenced_call(removal, slot, encoded_fences, no_documents))
         self._run(calls)
-        lifetimes = [self._lifetime, marker_lifetime(self.options.lifetime_ms) or 0]
+        lifetimes = [self.options.lifetime_ms, marker_lifetime(self.options.lifetime_ms)]
         self._call_with_entries("replace_entries", lifetimes, entries, encode_entries(entries), fences)
 
     def _call_with_entries(
@@ -165,7 +167,12 @@ class RedisEntries(RedisPart):
         max_joined = CLUSTER_SIZE_CAP - 1  # without the first document
 
         def first_arguments(slot: int) -> list[Any]:
-            return [self._keys.cluster_sets_prefix(slot), self._keys.entries_prefix(slot), self._lifetime, max_joined]
+            return [
+                self._keys.cluster_sets_prefix(slot),
+                self._keys.entries_prefix(slot),
+                self.options.lifetime_ms,
+                max_joined,
+            ]
 
         calls = self._calls_by_slot("change_cluster_sets", slots, fences, first_arguments, arguments)
         return _in_order(slots, self._run(calls))

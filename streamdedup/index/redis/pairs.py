@@ -37,7 +37,7 @@ class RedisPairs(RedisPart):
         groups = list(_split_calls(slots, [len(fields) for fields in encoded]))
         calls, encoded_fences = [], self._encode_fences(fences)
         for slot, rows in groups:
-            arguments: list[Any] = [self._keys.pending_matches_prefix(slot), self._lifetime]
+            arguments: list[Any] = [self._keys.pending_matches_prefix(slot), self.options.lifetime_ms]
             for row in rows:
                 position, fields = pending[row][0], encoded[row]
                 arguments += (position.key, len(fields), *chain.from_iterable(fields.items()))
@@ -61,7 +61,7 @@ class RedisPairs(RedisPart):
         sizes = [1] * len(pair_keys)  # in pairs
         groups = list(_split_calls(map(self._keys.claim_slot, pair_keys), sizes))
         calls, encoded_fences = [], self._encode_fences(fences)
-        lifetime_ms = claim_lifetime(self.options.lifetime_ms) or 0  # in scripts 0 is for ever
+        lifetime_ms = claim_lifetime(self.options.lifetime_ms)
         for slot, rows in groups:
             # Rows ascend, so the claims come before the pairs that are only extended, which have no token.
             claims_count = sum(row < len(claims) for row in rows)

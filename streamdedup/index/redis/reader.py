@@ -43,7 +43,7 @@ class RedisIndexReader(RedisReading):
         layout = self.options.bucket_layout
         calls, rows_of_call = [], []
         for slot, rows, keys in self._keys.calls_of_buckets(band_keys, CALL_DOCUMENTS):
-            arguments = [self._keys.buckets_prefix(slot), self.options.lifetime_ms or 0, keys]  # 0 is for ever
+            arguments = [self._keys.buckets_prefix(slot), self.options.lifetime_ms, keys]
             calls.append(Call(f"look_up_{layout}", [self._keys.guard(slot)], arguments))
             rows_of_call.append(rows)
         buckets: list[list[list[int]]] = [[] for _ in numbers]

@@ -3,7 +3,7 @@
 --
 -- ARGV[used+1]    prefix of the keys of sets; the number that names the cluster (8 bytes) follows
 -- ARGV[used+2]    prefix of the keys of entries
--- ARGV[used+3]    time to live in milliseconds ('0' for ever)
+-- ARGV[used+3]    time to live in milliseconds
 -- ARGV[used+4]    most documents that may join a set. A full set may lack documents that came later: a removal keeps it full, and clears
 --                 only the source of the member
 -- ARGV[used+5..]  for each change: '+', '-' or '=' (only the counts), the number that names the cluster (8 bytes), and the document: its
@@ -34,7 +34,7 @@ for cluster, set in pairs(sets) do
   elseif set.changed then
     redis.call('SET', key, char(math.floor(set.sources / 256), set.sources % 256) .. set.members, 'KEEPTTL')
   end
-  if joins[cluster] and lifetime ~= '0' then
+  if joins[cluster] then
     redis.call('PEXPIRE', key, lifetime, set.is_new and 'NX' or 'GT')  -- never shorter, as in insert_sets.lua
   end
   add_first(set, entries, cluster)  -- for the reply only: stored when a document joins

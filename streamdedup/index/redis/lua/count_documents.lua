@@ -1,7 +1,7 @@
 -- Add documents to a HyperLogLog, which estimates how many there are.
 --
 -- KEYS[1]  the HyperLogLog
--- ARGV[1]  its time to live in milliseconds ('0' for ever)
+-- ARGV[1]  its time to live in milliseconds
 -- ARGV[2]  document numbers (8 bytes each, joined)
 local numbers, elements = ARGV[2], {}
 for i = 1, #numbers / 8 do
@@ -11,7 +11,5 @@ end
 for first = 1, #elements, 1000 do
   redis.call('PFADD', KEYS[1], unpack(elements, first, math.min(first + 999, #elements)))
 end
-if ARGV[1] ~= '0' then
-  redis.call('PEXPIRE', KEYS[1], ARGV[1])
-end
+redis.call('PEXPIRE', KEYS[1], ARGV[1])
 return 1

@@ -3,7 +3,7 @@
 --
 -- ARGV[used+1]    prefix of the buckets; the content digest follows
 -- ARGV[used+2]    key of the removals (remove_copies.lua)
--- ARGV[used+3]    time to live in milliseconds ('0' for ever)
+-- ARGV[used+3]    time to live in milliseconds
 -- ARGV[used+4]    cap of a bucket
 -- ARGV[used+5]    count of removals that the caller read before it read the first m documents
 -- ARGV[used+6]    number m of documents outside the batch. Such a document is left out if a document of its cell of contents (fifth byte
@@ -24,10 +24,7 @@ local function insert(key, number)
   redis.call('ZADD', key, (members[2] or 0) + 1, number)
   -- The oldest member may be removed: its entry expires first, and members are hints.
   redis.call('ZREMRANGEBYRANK', key, 0, -cap - 1)
-  if lifetime ~= '0' then
-    -- Never shorter, as in insert_sets.lua.
-    redis.call('PEXPIRE', key, lifetime, #members == 0 and 'NX' or 'GT')
-  end
+  redis.call('PEXPIRE', key, lifetime, #members == 0 and 'NX' or 'GT')  -- never shorter, as in insert_sets.lua
   return others
 end
 

@@ -2,7 +2,7 @@
 -- include: _fence _entries
 --
 -- ARGV[used+1]  prefix of the keys of entries; the document number (8 bytes) follows
--- ARGV[used+2]  time to live in milliseconds ('0' for ever)
+-- ARGV[used+2]  time to live in milliseconds
 -- ARGV[used+3]  numbers of n documents (8 bytes each, joined)
 -- ARGV[used+4]  lengths of the n entries (4 bytes each, joined)
 -- ARGV[used+5]  the n entries, joined
@@ -11,12 +11,7 @@
 local prefix, lifetime = ARGV[used + 1], ARGV[used + 2]
 local call, created, states, result = redis.call, string.char(CREATED), {}, {''}
 for i, number, entry in entries(ARGV[used + 3], ARGV[used + 4], ARGV[used + 5]) do
-  local key, stored = prefix .. number, nil
-  if lifetime == '0' then
-    stored = call('SET', key, entry, 'NX', 'GET')
-  else
-    stored = call('SET', key, entry, 'NX', 'GET', 'PX', lifetime)
-  end
+  local stored = call('SET', prefix .. number, entry, 'NX', 'GET', 'PX', lifetime)
   states[i] = created
   if stored then
     local state = decide(parse(stored), parse(entry))

@@ -2,7 +2,7 @@
 -- include: _fence
 --
 -- ARGV[used+1]    prefix of the keys; the text of the position follows
--- ARGV[used+2]    time to live in milliseconds ('0' for ever)
+-- ARGV[used+2]    time to live in milliseconds
 -- ARGV[used+3..]  for each position: its text, number m of fields, m times field and value (index/entries.py)
 -- Returns for each position {field, value, field, value, ...}: everything that is saved for it.
 local prefix, lifetime = ARGV[used + 1], ARGV[used + 2]
@@ -14,7 +14,7 @@ while start <= #ARGV do
   for i = 1, fields_count do
     redis.call('HSETNX', key, ARGV[start + 2 * i], ARGV[start + 2 * i + 1])
   end
-  if fields_count > 0 and lifetime ~= '0' then
+  if fields_count > 0 then
     redis.call('PEXPIRE', key, lifetime)
   end
   result[#result + 1] = redis.call('HGETALL', key)
