@@ -1,36 +1,22 @@
 -- Layout "packed": insert documents in their buckets of one slot; where a bucket existed, return its earlier members.
--- include: _fence _pages
+-- include: _fence _linear_hashing _pages
 -- ARGV[used+1..2]  see _pages.lua, which has the layout and reads the page generations into `generations`, the present one first
 -- ARGV[used+3..4]  cap of a bucket ('0' for none), number of members of a full bucket to return
 -- ARGV[used+5..6]  band keys (4 bytes for each of n documents, joined), n document numbers (8 bytes each, joined)
--- Returns {i, members, i, members, ...}: the number i (from 1 on) of each document whose bucket existed, and the earlier members (8 bytes
+-- Returns {i, members, i, members, ...}: the row i (from 1 on) of each document whose bucket existed, and the earlier members (8 bytes
 --   each, joined), the document among them if it was a member; -i and some members where the bucket is full, so that it is not inserted.
 local cap, shown, band_keys, numbers = tonumber(ARGV[used + 3]), tonumber(ARGV[used + 4]), ARGV[used + 5], ARGV[used + 6]
 local present, result = generations[1], {}
-if present.buckets == 0 then  -- a new page generation begins with as many pages as the largest other one needs for its buckets
+-- A new page generation begins with as many pages as the largest other one needs for its buckets.
+if present.buckets == 0 then
   for g = 2, #generations do
     set_pages(present, math.max(present.pages, math.ceil(generations[g].buckets / FULL_PAGE)))
   end
 end
 
-local function add_page()
-  local new, modulus = present.pages, present.modulus
-  local from, to = format('%s:%d', present.key, new - modulus / 2), format('%s:%d', present.key, new)
-  local buckets, moved, fields = call('HGETALL', from), {}, {}
-  for i = 1, #buckets, 2 do
-    if (unpack_key('>I3', buckets[i]) * 256 + new % 256) % modulus == new then
-      fields[#fields + 1] = buckets[i]
-      moved[#moved + 1], moved[#moved + 2] = buckets[i], buckets[i + 1]
-    end
-  end
-  -- At most 1,000 fields in one command: `unpack` puts its values on the stack of Lua, which is limited.
-  for first = 1, #fields, 1000 do
-    local last = math.min(first + 999, #fields)
-    call('HSET', to, unpack(moved, 2 * first - 1, 2 * last))
-    call('HDEL', from, unpack(fields, first, last))
-  end
-  expire(present, to)
-  set_pages(present, new + 1)
+-- The band key of a field that belongs to page `number` or stays: its last byte is that of the page's number.
+local function hash_of(field, number)
+  return unpack_key('>I3', field) * 256 + number % 256
 end
 
 for i = 1, #numbers / 8 do
@@ -40,32 +26,32 @@ for i = 1, #numbers / 8 do
     others = others .. read(generations[g], hash, field)
   end
   local page = page_of(present, hash)
-  if others == '' and call('HSETNX', page, field, number) == 1 then
+  if others == '' and call('HSETNX', page, field, number) == 1 then  -- a new bucket
     present.buckets = present.buckets + 1
     if call('HLEN', page) == 1 then
       expire(present, page)
     end
   else
-    local own = read(present, hash, field)
-    local members = own .. others
-    local is_member, row = place_of(number, members), i
-    if cap > 0 and #members >= 8 * cap and not is_member then
+    local in_present = read(present, hash, field)
+    local members, row = in_present .. others, i
+    local is_member = place_of(number, members) ~= nil
+    if cap > 0 and #members >= 8 * cap and not is_member then  -- a full bucket
       row = -i
       -- Neighbouring members, from a place that depends on the document: different documents get different members.
       local first = unpack_key('>I2', number, 7) % math.max(1, #members / 8 - shown + 1)
       members = sub(members, 8 * first + 1, 8 * (first + shown))
-    elseif not place_of(number, own) then
+    elseif not place_of(number, in_present) then
       if is_member then  -- of another generation: it moves to the present one
         for g = 2, #generations do
           remove(generations[g], hash, field, number)
         end
       end
-      write(present, hash, field, own, own .. number)
+      write(present, hash, field, in_present, in_present .. number)
     end
     result[#result + 1], result[#result + 2] = row, members
   end
   if present.buckets > FULL_PAGE * present.pages then
-    add_page()
+    expire(present, page_key(present, add_page(present, hash_of)))
   end
 end
 save_generations()
