@@ -7,6 +7,8 @@
 -- The time is that of the record with which the document joined; partition and offset order documents of the same millisecond.
 -- The first document is a member if its entry existed when a document joined. It counts in the size in any case.
 local MEMBER, NO_SOURCE = 24, '\0\0\0\0\0'
+-- Bytes of a member at which its document number and its source begin.
+local NUMBER, SOURCE = 1, 20
 local byte, char, find, sub = string.byte, string.char, string.find, string.sub
 
 -- The record time of an entry in 6 bytes: the last 6 of its 8, or the nearest time that 6 bytes can express.
@@ -17,7 +19,8 @@ local function time_of(entry)
   return first < 128 and '\127\255\255\255\255\255' or '\128\0\0\0\0\0'
 end
 
--- The member for an index entry; nil for a deletion marker. Layout of an entry: index/entries.py, which counts bytes from 0.
+-- The member for an index entry; nil for a deletion marker. Layout of an entry: index/entries.py, which counts bytes from 0. From 1 on,
+-- bytes 26 to 33 are the offset, 34 and 35 the length of the partition, which begins at byte 36.
 local function member_of(number, entry)
   local flags, partition_end = byte(entry, 1) % 4, 35 + byte(entry, 34) * 256 + byte(entry, 35)
   if sub(entry, partition_end + 1, partition_end + 2) == '\0\0' then return nil end
@@ -27,12 +30,13 @@ local function member_of(number, entry)
   return number .. time_of(entry) .. char(partition % 256) .. sub(entry, 30, 33) .. source
 end
 
--- The start of the first member with `bytes` from its byte `place` on; nil without such a member.
-local function member_with(set, bytes, place)
+-- The start of the first member with `bytes` from its byte `field` on (NUMBER, SOURCE); nil without such a member.
+local function member_with(set, field, bytes)
   local from = 1
   while true do
     local at = find(set.members, bytes, from, true)
-    if not at or (at - place) % MEMBER == 0 then return at and at - place + 1 end
+    if not at then return nil end
+    if (at - field) % MEMBER == 0 then return at - field + 1 end
     from = at + 1
   end
 end
@@ -46,16 +50,17 @@ end
 
 -- Add a member unless its document is in the set.
 local function add(set, member)
-  if member_with(set, sub(member, 1, 8), 1) then return end
+  if member_with(set, NUMBER, sub(member, 1, 8)) then return end
   set.changed = true
-  local source, time, place = sub(member, 20, 24), order(member, 1)
-  if source ~= NO_SOURCE and not member_with(set, source, 20) then
+  local source = sub(member, SOURCE, 24)
+  if source ~= NO_SOURCE and not member_with(set, SOURCE, source) then
     set.sources = set.sources + 1
   end
+  local time, order_in_time = order(member, 1)
   local last = #set.members  -- documents join in about the order of their times
   while last > 0 do
-    local other_time, other_place = order(set.members, last - MEMBER + 1)
-    if other_time < time or (other_time == time and other_place <= place) then break end
+    local other_time, other_order = order(set.members, last - MEMBER + 1)
+    if other_time < time or (other_time == time and other_order <= order_in_time) then break end
     last = last - MEMBER
   end
   set.members = sub(set.members, 1, last) .. member .. sub(set.members, last + 1)
@@ -63,7 +68,7 @@ end
 
 -- Remove the member of a document, or only its source.
 local function remove(set, number, only_source)
-  local at = member_with(set, number, 1)
+  local at = member_with(set, NUMBER, number)
   if not at then return end
   set.changed = true
   local source, kept = sub(set.members, at + 19, at + 23), ''
@@ -71,7 +76,7 @@ local function remove(set, number, only_source)
     kept = sub(set.members, at, at + 18) .. NO_SOURCE
   end
   set.members = sub(set.members, 1, at - 1) .. kept .. sub(set.members, at + MEMBER)
-  if source ~= NO_SOURCE and not member_with(set, source, 20) then
+  if source ~= NO_SOURCE and not member_with(set, SOURCE, source) then
     set.sources = set.sources - 1
   end
 end
@@ -84,7 +89,7 @@ end
 
 -- Add the first document, whose entry is in the same slot.
 local function add_first(set, entries, number)
-  if member_with(set, number, 1) then return end
+  if member_with(set, NUMBER, number) then return end
   local entry = redis.call('GET', entries .. number)
   local member = entry and member_of(number, entry)
   if member then add(set, member) end
@@ -92,7 +97,7 @@ end
 
 -- Number of documents that joined the first one, which itself is not counted.
 local function joined(set, number)
-  return #set.members / MEMBER - (member_with(set, number, 1) and 1 or 0)
+  return #set.members / MEMBER - (member_with(set, NUMBER, number) and 1 or 0)
 end
 
 -- The counts of a cluster: size and sources (2 bytes each), number and time of the earliest document (8, 6), time of the latest one (6).

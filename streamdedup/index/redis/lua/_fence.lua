@@ -22,13 +22,13 @@ end
 local used = #KEYS  -- n + 2, as many arguments as keys
 do
   local last_call = KEYS[#KEYS]
-  local number, acknowledged = ARGV[used - 1], ARGV[used]
+  local number, least = ARGV[used - 1], ARGV[used]
   local last = redis.call('GET', last_call)
   if last and tonumber(last) > tonumber(number) then
     return redis.error_reply('LATE ' .. last .. ' ' .. number)
   end
-  if tonumber(last or 0) < tonumber(acknowledged) then
-    return redis.error_reply('FORGOTTEN ' .. acknowledged)
+  if tonumber(last or 0) < tonumber(least) then
+    return redis.error_reply('FORGOTTEN ' .. least)
   end
   -- For an hour: a request that a network has held back for longer is lost.
   redis.call('SET', last_call, number, 'EX', 3600)

@@ -1,5 +1,5 @@
 -- Name the key in the error for a command on a value of another type, with escapes for bytes that are not printable.
--- Included in front of a script that has failed with WRONGTYPE, in a second call.
+-- Included in front of a script that has failed with WRONGTYPE, in a second call. The key is the first argument of each command.
 local server = redis
 local redis = setmetatable({
   call = function(...)

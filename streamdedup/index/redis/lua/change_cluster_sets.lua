@@ -10,7 +10,7 @@
 --                 member ('+'), number ('-') or nothing ('=')
 -- Returns for each change the counts of its cluster after all changes. So a repeated call has the same reply.
 -- Called by index/redis/entries.py; the specification is index/cluster_sets.py.
-local prefix, entries, lifetime, limit = ARGV[used + 1], ARGV[used + 2], ARGV[used + 3], tonumber(ARGV[used + 4])
+local prefix, entries, lifetime, most_joined = ARGV[used + 1], ARGV[used + 2], ARGV[used + 3], tonumber(ARGV[used + 4])
 local sets, joins, replies = {}, {}, {}
 used = used + 4
 for at = used + 1, #ARGV, 3 do
@@ -19,12 +19,12 @@ for at = used + 1, #ARGV, 3 do
   sets[cluster] = set
   if change == '+' then
     add_first(set, entries, cluster)
-    if joined(set, cluster) < limit then
+    if joined(set, cluster) < most_joined then
       add(set, document)
     end
     joins[cluster] = true
   elseif change == '-' then
-    remove(set, document, joined(set, cluster) >= limit)
+    remove(set, document, joined(set, cluster) >= most_joined)
   end
 end
 for cluster, set in pairs(sets) do

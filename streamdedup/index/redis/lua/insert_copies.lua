@@ -6,8 +6,8 @@
 -- ARGV[used+3]    time to live in milliseconds
 -- ARGV[used+4]    cap of a bucket
 -- ARGV[used+5]    count of removals that the caller read before it read the first m documents
--- ARGV[used+6]    number m of documents outside the batch. Such a document is left out if a document of its cell of contents (fifth byte
---                 of the digest) was removed after that count: it could be the document itself
+-- ARGV[used+6]    number m of documents outside the batch. A document outside the batch is left out if a document in its cell of contents
+--                 (fifth byte of the digest) was removed after the caller read the count: it could be this document
 -- ARGV[used+7..]  for each document: content digest (16 bytes), number as decimal text
 -- Returns {members, members, ...}: the other members, the latest first, for each document after the first m.
 local prefix, removals, lifetime, cap = ARGV[used + 1], ARGV[used + 2], ARGV[used + 3], tonumber(ARGV[used + 4])
@@ -21,7 +21,8 @@ local function insert(key, number)
       others[#others + 1] = members[i]
     end
   end
-  redis.call('ZADD', key, (members[2] or 0) + 1, number)
+  local latest_score = members[2] or 0
+  redis.call('ZADD', key, latest_score + 1, number)
   -- The oldest member may be removed: its entry expires first, and members are hints.
   redis.call('ZREMRANGEBYRANK', key, 0, -cap - 1)
   redis.call('PEXPIRE', key, lifetime, #members == 0 and 'NX' or 'GT')  -- never shorter, as in insert_sets.lua

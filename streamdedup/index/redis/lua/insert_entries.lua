@@ -7,7 +7,7 @@
 -- ARGV[used+4]  lengths of the n entries (4 bytes each, joined)
 -- ARGV[used+5]  the n entries, joined
 -- Returns {states, i, entry, i, entry, ...}: n states of one byte each, joined; then for each document that is neither CREATED nor
---   SUPERSEDED its number among the n (from 1 on) and the stored entry. An entry to be REPLACED is still stored.
+--   SUPERSEDED its row among the n (from 1 on) and the stored entry. An entry to be REPLACED is still stored.
 local prefix, lifetime = ARGV[used + 1], ARGV[used + 2]
 local call, created, states, result = redis.call, string.char(CREATED), {}, {''}
 for i, number, entry in entries(ARGV[used + 3], ARGV[used + 4], ARGV[used + 5]) do

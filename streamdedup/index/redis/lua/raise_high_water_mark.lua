@@ -12,7 +12,9 @@ local key, offset = ARGV[used + 1], tonumber(ARGV[used + 2])
 local topic_id, log_end = ARGV[used + 3], tonumber(ARGV[used + 4])
 local pattern = '^(%d+) (%d+) (%S*) (.*)$'
 local previous, incarnation, known_id, earlier = string.match(redis.call('GET', key) or '', pattern)
-previous, incarnation, known_id, earlier = tonumber(previous or -1), tonumber(incarnation or ARGV[used + 5]), known_id or '', earlier or ''
+previous = tonumber(previous or -1)
+incarnation = tonumber(incarnation or ARGV[used + 5])
+known_id, earlier = known_id or '', earlier or ''
 if topic_id ~= '' and string.find(' ' .. earlier .. ' ', ' ' .. topic_id .. ' ', 1, true) then
   return redis.error_reply('RECREATED ' .. known_id .. ' ' .. topic_id)
 end
@@ -23,7 +25,7 @@ if recreated then
   if is_other then
     earlier = known_id .. ' ' .. earlier
   end
-  high_water_mark, incarnation, known_id = offset, incarnation + 1, is_other and topic_id or known_id
+  high_water_mark, incarnation = offset, incarnation + 1
 end
 if topic_id ~= '' then
   known_id = topic_id

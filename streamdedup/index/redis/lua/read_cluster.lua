@@ -1,5 +1,5 @@
 -- Read the set of a cluster.
--- include: _no_fence _cluster_sets
+-- include: _cluster_sets
 --
 -- KEYS[1]  guard of the slot: a key that never exists (index/redis/keys.py)
 -- ARGV     prefix of the keys of sets, prefix of the keys of entries, the number that names the cluster (8 bytes)

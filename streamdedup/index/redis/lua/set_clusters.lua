@@ -14,7 +14,8 @@ used = used + 2
 for i = 1, (#ARGV - used) / 3 do
   local number, position, cluster = ARGV[used + 3 * i - 2], ARGV[used + 3 * i - 1], ARGV[used + 3 * i]
   local entry = redis.call('GET', prefix .. number)
-  local member = entry and sub(entry, 26, 25 + #position) == position and member_of(number, entry)  -- Lua counts bytes from 1
+  local has_position = entry and sub(entry, 26, 25 + #position) == position  -- Lua counts bytes from 1
+  local member = has_position and member_of(number, entry)
   replies[i] = ''
   if member then
     local first_byte = byte(entry, 1)

@@ -8,10 +8,11 @@
 -- ARGV[3]  key of the announced attempt
 -- Returns the announced attempt as announce_attempt stores it ('' for none).
 -- Error FENCED: a later generation has the partition.
-local stored = redis.call('GET', KEYS[2])
 local function generation(fence)
   return tonumber(string.match(fence, '^%d+'))
 end
+
+local stored = redis.call('GET', KEYS[2])
 if stored and generation(stored) > generation(ARGV[1]) then
   return redis.error_reply('FENCED ' .. stored .. ' ' .. ARGV[1])
 end
