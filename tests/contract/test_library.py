@@ -15,7 +15,7 @@ from streamdedup.errors import (
     StoreMisconfigured,
     StoreUnavailable,
 )
-from streamdedup.index.redis.admin import RedisUpkeep
+from streamdedup.index.redis import staging
 from streamdedup.settings import Settings
 from tests import redis_sets
 from tests.serving import fill, settings_file
@@ -136,7 +136,7 @@ class TestDelete:
     def test_an_interrupted_deletion_is_finished_by_the_next_one(self, connect, redis_client, redis_url, monkeypatch):
         connect().add([("a", TEXT)])
         with monkeypatch.context() as patch:
-            patch.setattr(RedisUpkeep, "_scan", lambda _self: (_ for _ in ()).throw(StoreUnavailable("away")))
+            patch.setattr(staging, "scan_keys", lambda *_: (_ for _ in ()).throw(StoreUnavailable("away")))
             with pytest.raises(StoreUnavailable):
                 Index.delete(redis_url)
         with pytest.raises(IndexMismatch, match=r"call again: streamdedup index drop, or Index\.delete"):
@@ -149,8 +149,8 @@ class TestDelete:
     ):
         connect().add([("a", TEXT)])
 
-        def scanned_then_suspended(upkeep, scan=RedisUpkeep._scan):
-            keys = list(scan(upkeep))
+        def scanned_then_suspended(*place, scan=staging.scan_keys):
+            keys = list(scan(*place))
             monkeypatch.undo()
             for refused in (lambda: Index.delete(redis_url), connect):
                 with pytest.raises(StoreUnavailable, match="being rebuilt or deleted"):
@@ -160,7 +160,7 @@ class TestDelete:
             connect().add([("b", TEXT)])
             return keys
 
-        monkeypatch.setattr(RedisUpkeep, "_scan", scanned_then_suspended)
+        monkeypatch.setattr(staging, "scan_keys", scanned_then_suspended)
         with pytest.raises(StoreUnavailable, match="taken over"):
             Index.delete(redis_url)
         assert ids(connect().add([("c", TEXT)])) == [["b"]]

@@ -28,6 +28,7 @@ from streamdedup.index.documents import (
 )
 from streamdedup.index.memory import MemoryIndex
 from streamdedup.index.redis import base
+from streamdedup.index.redis import staging as staging_module
 from streamdedup.index.redis.base import RedisIndexOptions
 from streamdedup.index.redis.connection import connect, connect_cluster
 from streamdedup.index.redis.reader import RedisIndexReader
@@ -1263,15 +1264,16 @@ class TestStaging:
             other.store.insert_entries([an_entry(8)], [other.store.fence(PARTITION, 2, 0)])
             other.complete(FINGERPRINT)
 
-        def scanned_then_frozen(scan=staging._upkeep._scan):
-            keys = list(scan())
+        def scanned_then_frozen(*place, scan=staging_module.scan_keys):
+            monkeypatch.undo()
+            keys = list(scan(*place))
             if moment == "between two keys":
                 take_over()
             yield from keys
             if moment == "before the end":
                 take_over()
 
-        monkeypatch.setattr(staging._upkeep, "_scan", scanned_then_frozen)
+        monkeypatch.setattr(staging_module, "scan_keys", scanned_then_frozen)
         staging.take_lease()
         if moment == "before the first key":
             take_over()
@@ -1286,7 +1288,7 @@ class TestStaging:
         other.take_lease()
         for is_last in (False, True):
             with pytest.raises(BatchRefused, match="taken over"):
-                staging._delete([staging._keys.guard(0) + b"x"], is_last)
+                staging._delete([staging._keys.guard(0) + b"x"], is_last=is_last)
         assert redis_client.exists(staging._keys.guard(0) + b"x")
 
     def test_on_a_cluster_a_process_that_has_lost_its_lease_deletes_nothing(self, cluster_servers):

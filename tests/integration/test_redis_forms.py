@@ -14,7 +14,9 @@ from streamdedup.index.redis.admin import RedisUpkeep
 from streamdedup.index.redis.base import RedisIndexOptions
 from streamdedup.index.redis.connection import connect, connect_cluster, connect_sentinel, require_usable
 from streamdedup.index.redis.keys import Keys
+from streamdedup.index.redis.staging import RedisStagingIndex
 from streamdedup.index.redis.store import RedisIndex
+from streamdedup.index.staging import delete_index
 from streamdedup.position import Partition, Position
 from tests import redis_sets
 from tests.canaries import TLS
@@ -269,10 +271,15 @@ class TestRights:
         assert store.count_documents() == len(numbers) + 1
         store.unfence(PARTITION)
 
+    @staticmethod
+    def delete(servers, namespace):
+        options = RedisIndexOptions(namespace=namespace, bands=BANDS, lifetime_ms=3_600_000)
+        return delete_index(RedisStagingIndex(servers, RedisIndex(servers, options, in_staging=True)))
+
     def live(self, servers):
         """Do all work of a daemon, the deletion of a lost index with it."""
         self.work(servers)
-        assert RedisUpkeep(servers, NAMESPACE).drop() > 0
+        assert self.delete(servers, NAMESPACE) > 0
 
     def test_the_rights_of_the_page_are_enough(self, own_redis):
         server, client = own_redis
@@ -308,10 +315,9 @@ class TestRights:
         let_in([client], *redis_sets.acl_line("daemon"), *redis_sets.acl_line("operator"))
         with connect(server.url, security=LOGIN) as servers:
             self.work(servers)
-            upkeep = RedisUpkeep(servers, NAMESPACE)
-            assert upkeep.survey().documents_count == 12
-            assert upkeep.drop() > 0
-            assert RedisUpkeep(servers, f"{NAMESPACE}-packed").drop() > 0
+            assert RedisUpkeep(servers, NAMESPACE).survey().documents_count == 12
+            assert self.delete(servers, NAMESPACE) > 0
+            assert self.delete(servers, f"{NAMESPACE}-packed") > 0
             assert client.dbsize() == 0
 
     def test_a_wrong_password_is_told_without_repeating_it(self, own_redis):

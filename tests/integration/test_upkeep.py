@@ -6,6 +6,7 @@ import pytest
 from streamdedup.errors import IndexLost, IndexMismatch, StoreMisconfigured, StoreUnavailable
 from streamdedup.index.backend import PartitionFacts
 from streamdedup.index.documents import IndexEntry, deletion_marker
+from streamdedup.index.redis import staging as staging_module
 from streamdedup.index.redis.admin import RedisUpkeep
 from streamdedup.index.redis.base import RedisIndexOptions
 from streamdedup.index.redis.connection import connect
@@ -30,6 +31,11 @@ def servers(request):
         client = request.getfixturevalue("redis_client")
         with connect(request.getfixturevalue("redis_url")) as connection:
             yield connection, client.keys
+
+
+def staging_of(connection, namespace="sd:articles", on_keys=lambda _count: None):
+    options = RedisIndexOptions(namespace=namespace, bands=BANDS, lifetime_ms=3_600_000)
+    return RedisStagingIndex(connection, RedisIndex(connection, options, in_staging=True), on_keys)
 
 
 def fill(connection, namespace="sd:articles", documents_count=3):
@@ -137,15 +143,17 @@ class TestDeleting:
         fill(connection, documents_count=DOCUMENTS_COUNT)
         count = len(all_keys()) - len(others)
         deleted = []
-        assert RedisUpkeep(connection, "sd:articles").drop(deleted.append) == count
+        assert delete_index(staging_of(connection, on_keys=deleted.append)) == count
         assert set(all_keys()) == others
         assert len(deleted) > 1
 
-    def test_the_fences_of_all_slots_go_before_all_that_a_batch_reads(self, servers):
+    def test_the_fences_of_all_slots_go_before_all_that_a_batch_reads(self, servers, monkeypatch):
         connection, _ = servers
         fill(connection, documents_count=DOCUMENTS_COUNT)
-        upkeep, deleted = RedisUpkeep(connection, "sd:articles"), []
-        upkeep.drop(delete=lambda keys, is_last: deleted.extend(keys) or upkeep.delete(keys, is_last))
+        staging, deleted = staging_of(connection), []
+        delete = staging._delete
+        monkeypatch.setattr(staging, "_delete", lambda keys, **last: deleted.extend(keys) or delete(keys, **last))
+        delete_index(staging)
         kinds = [key.partition(b"}")[2][:1] for key in deleted[1:]]
         assert deleted[0].endswith(b"fingerprint")
         assert kinds[:BANDS] == [b"f"] * BANDS
@@ -153,8 +161,8 @@ class TestDeleting:
 
     def test_an_index_is_deleted_that_fills_the_memory(self, servers):
         connection, all_keys = servers
-        store, _ = fill(connection)
-        staging = RedisStagingIndex(connection, RedisIndex(connection, store.options, in_staging=True))
+        fill(connection)
+        staging = staging_of(connection)
         connection.ask_masters("SCRIPT", "FLUSH")
         connection.ask_masters("CONFIG", "SET", "maxmemory", 1)
         try:
@@ -168,16 +176,15 @@ class TestDeleting:
     def test_there_is_none_afterwards_and_a_new_one_can_be_begun(self, servers):
         connection, _ = servers
         store, _ = fill(connection)
-        upkeep = RedisUpkeep(connection, "sd:articles")
-        upkeep.drop()
-        assert upkeep.fingerprint() is None
-        assert upkeep.drop() == 0
+        delete_index(staging_of(connection))
+        assert RedisUpkeep(connection, "sd:articles").fingerprint() is None
+        assert delete_index(staging_of(connection)) == 0
         assert store.open({"bands": BANDS, "seed": 2}).is_created
 
     def test_a_daemon_that_still_writes_is_told_that_its_index_is_gone(self, servers):
         connection, _ = servers
         store, fence = fill(connection)
-        RedisUpkeep(connection, "sd:articles").drop()
+        delete_index(staging_of(connection))
         with pytest.raises(IndexLost):
             store.claim_pairs([(b"r" * 16, Position(*PARTITION, 9))], [fence])
 
@@ -185,15 +192,14 @@ class TestDeleting:
         """As where a failover interrupts a scan, which then goes on in the table of another process."""
         connection, all_keys = servers
         fill(connection, documents_count=DOCUMENTS_COUNT)
-        upkeep = RedisUpkeep(connection, "sd:articles")
-        scan, missed = upkeep._scan, iter([2, 2, 3])
+        scan, missed = staging_module.scan_keys, iter([2, 2, 3])
 
-        def scan_in_part():
+        def scan_in_part(*place):
             part = next(missed, 1)
-            return (keys[::part] for keys in scan())
+            return (keys[::part] for keys in scan(*place))
 
-        monkeypatch.setattr(upkeep, "_scan", scan_in_part)
-        upkeep.drop()
+        monkeypatch.setattr(staging_module, "scan_keys", scan_in_part)
+        delete_index(staging_of(connection))
         assert all_keys() == []
 
     def test_one_that_was_cut_short_is_not_opened_until_it_is_done(self, servers, monkeypatch):
@@ -201,19 +207,19 @@ class TestDeleting:
         store, _ = fill(connection)
         upkeep = RedisUpkeep(connection, "sd:articles")
 
-        def interrupt():
+        def interrupt(*_place):
             raise KeyboardInterrupt
 
         with monkeypatch.context() as patch:
-            patch.setattr(upkeep, "_scan", interrupt)
+            patch.setattr(staging_module, "scan_keys", interrupt)
             with pytest.raises(KeyboardInterrupt):
-                upkeep.drop()
+                delete_index(staging_of(connection))
         assert all_keys()
         assert upkeep.is_half_dropped()
         with pytest.raises(IndexLost):
             store.fence(PARTITION, 8, 0)
         with pytest.raises(IndexMismatch, match="did not end"):
             store.open(FINGERPRINT)
-        upkeep.drop()
+        delete_index(staging_of(connection))
         assert all_keys() == []
         assert not upkeep.is_half_dropped()

@@ -1,6 +1,6 @@
-"""Inspects and deletes an index in Redis: the contract is ``index.backend.IndexUpkeep``, which names the callers.
+"""Inspects an index in Redis: the contract is ``index.backend.IndexUpkeep``, which names the callers.
 
-``redis.staging`` calls ``drop``, under its lease. A new kind of key (``redis.keys``) gets its line in ``KINDS``.
+``redis.staging`` scans and deletes the same keys. A new kind of key (``redis.keys``) gets its line in ``KINDS``.
 """
 
 import random
@@ -13,13 +13,12 @@ from streamdedup.index.documents import MARKER_DIGEST
 from streamdedup.index.entries import DIGEST_RANGE, decode_generation, decode_high_water_mark
 from streamdedup.index.fingerprints import decode_fingerprint
 from streamdedup.index.redis.keys import Keys
-from streamdedup.index.redis.scripts import Call, ScriptRunner
 from streamdedup.index.redis.servers import Command, Servers
 from streamdedup.index.values import Fingerprint
 from streamdedup.position import Partition
 
-#: Kind of the keys that hold index entries.
 ENTRY_KIND = "index entries"
+FENCE_KIND = "fences"
 #: Kinds of keys by the letter after the hash tag, as ``index status --exact`` shows them.
 KINDS = {
     b"r": ENTRY_KIND,
@@ -30,7 +29,7 @@ KINDS = {
     b"c": "claim pages",
     b"k": "claim catalogues",
     b"p": "pending matches",
-    b"f": "fences",
+    b"f": FENCE_KIND,
     b"m": "high-water marks",
     b"o": "last calls",
     b"a": "announced attempts",
@@ -44,10 +43,7 @@ _SCAN_COUNT = 1000
 #: Number of keys of each kind whose memory is measured.
 _SAMPLE_COUNT = 500
 #: Number of partitions looked up for a topic: the partition count in Kafka is not known here.
-_PARTITIONS_COUNT = 1024
-
-#: The type of ``RedisUpkeep.delete``.
-Delete = Callable[[Sequence[bytes], bool], int]
+_MAX_PARTITIONS = 1024
 
 
 class RedisUpkeep:
@@ -58,7 +54,6 @@ class RedisUpkeep:
         self._namespace = namespace
         # One band is enough: all keys that are read by name are in the first slot, which every index has.
         self._keys = Keys(namespace, 1)
-        self._runner = ScriptRunner(servers, self._keys.fingerprint)
 
     def fingerprint(self) -> Fingerprint | None:
         """Return the stored fingerprint; raise ``StoreMisconfigured`` for a value that is no fingerprint."""
@@ -69,9 +64,12 @@ class RedisUpkeep:
     def is_half_dropped(self) -> bool:
         return bool(self._servers.ask(self._keys.dropping, "EXISTS", self._keys.dropping))
 
+    def is_staging(self) -> bool:
+        return bool(self._servers.ask(self._keys.staging, "EXISTS", self._keys.staging))
+
     def partitions(self, topics: Iterable[str], also: Iterable[Partition] = ()) -> dict[Partition, PartitionFacts]:
         """Return the facts of ``also`` and of the first 1,024 partitions of each topic."""
-        looked_up = {Partition(topic, number) for topic in topics for number in range(_PARTITIONS_COUNT)}
+        looked_up = {Partition(topic, number) for topic in topics for number in range(_MAX_PARTITIONS)}
         partitions = sorted(looked_up | set(also))
         high_water_marks = self._stored([self._keys.high_water_mark(partition) for partition in partitions])
         slot = 0  # every slot has the fence
@@ -89,10 +87,10 @@ class RedisUpkeep:
     def survey(self, on_keys: Callable[[int], None] = lambda _count: None) -> Survey:
         counts: Counter[str] = Counter()
         samples: dict[str, list[bytes]] = {}
-        for keys in self._scan():
+        for keys in scan_keys(self._servers, self._namespace):
             markers = self._markers(keys)
             for key in keys:
-                kind = MARKER_KIND if key in markers else self._kind(key)
+                kind = MARKER_KIND if key in markers else kind_of(key)
                 counts[kind] += 1
                 sample = samples.setdefault(kind, [])
                 _add_to_sample(sample, key, counts[kind])
@@ -103,13 +101,8 @@ class RedisUpkeep:
         }
         return Survey(counts[ENTRY_KIND], kinds)
 
-    def _kind(self, key: bytes) -> str:
-        suffix = key.partition(b"}")[2]
-        # These names begin with f and d, the letters of two kinds.
-        return OTHER_KIND if suffix in {b"fingerprint", b"dropping"} else KINDS.get(suffix[:1], OTHER_KIND)
-
     def _markers(self, keys: Sequence[bytes]) -> set[bytes]:
-        entries = [key for key in keys if self._kind(key) == ENTRY_KIND]
+        entries = [key for key in keys if kind_of(key) == ENTRY_KIND]
         digests = self._servers.ask_many([Command(key, ("GETRANGE", key, *DIGEST_RANGE)) for key in entries])
         return {key for key, digest in zip(entries, digests, strict=True) if digest == MARKER_DIGEST}
 
@@ -118,71 +111,25 @@ class RedisUpkeep:
         unexpired = [size for size in sizes if size is not None]
         return sum(unexpired) / len(unexpired) if unexpired else 0.0
 
-    def is_staging(self) -> bool:
-        return bool(self._servers.ask(self._keys.staging, "EXISTS", self._keys.staging))
 
-    def drop(
-        self,
-        on_keys: Callable[[int], None] = lambda _count: None,
-        delete: Delete | None = None,
-        lease_key: bytes | None = None,
-    ) -> int:
-        """Delete the index in small steps.
+def kind_of(key: bytes) -> str:
+    """Return the kind of a key: one of ``KINDS``, or ``OTHER_KIND``."""
+    suffix = key.partition(b"}")[2]
+    # These names begin with f and d, the letters of two kinds.
+    return OTHER_KIND if suffix in {b"fingerprint", b"dropping"} else KINDS.get(suffix[:1], OTHER_KIND)
 
-        A marker key exists until the deletion is complete. Without the marker, remains from an interrupted deletion
-        could be taken for a part of the next index.
 
-        Args:
-            delete: In place of ``self.delete``; ``redis.staging`` passes its own form, which checks the lease.
-            lease_key: The lease, which is not deleted.
-        """
-        delete = delete or self.delete
-        # 0. Before the first change: a user without the right to scan is refused here.
-        self._servers.ask_masters("SCAN", 0, "COUNT", 1)
-        # 1. No process opens the index any more. A daemon that has the index open finds it lost at the first missing
-        # fence, and reacts as `service.on_index_lost` says.
-        deleted_count = delete([self._keys.fingerprint], False)
-        kept = {self._keys.dropping, lease_key}
-
-        def delete_scanned(*, fences_only: bool = False) -> int:
-            count = 0
-            for scanned in self._scan():
-                wanted = (key for key in scanned if not fences_only or self._kind(key) == KINDS[b"f"])
-                keys = [key for key in wanted if key not in kept]
-                count += delete(keys, False) if keys else 0
-                on_keys(len(keys))
-            return count
-
-        # 2. The fences of all slots, so that a batch that misses an entry is refused.
-        deleted_count += delete_scanned(fences_only=True)
-        # 3. All other keys, until a scan finds none. A scan that a failover, a restart or a moved hash slot interrupts
-        # goes on without an error and misses keys, because a cursor is a place in the table of one process.
-        while count := delete_scanned():
-            deleted_count += count
-        # 4. The deletion is complete.
-        return deleted_count + delete([], True)
-
-    def delete(self, keys: Sequence[bytes], is_last: bool) -> int:
-        """Delete keys under the marker, which the last call removes; return how many keys existed."""
-        marker = self._keys.dropping
-        # First, and so before the deletion of the fingerprint.
-        if is_last:
-            self._servers.ask(marker, "UNLINK", marker)
-        else:
-            self._runner.run([Call("set_in_full_memory", [self._keys.guard(0), marker], ["1"])])
-        return sum(self._servers.ask_many([Command(key, ("UNLINK", key)) for key in keys]))
-
-    def _scan(self) -> Iterator[list[bytes]]:
-        """Yield all keys in chunks; if servers or hash slots change meanwhile, a key may occur twice or be missed."""
-        # Neither prefixes nor profile names have characters with a meaning in patterns.
-        pattern = f"{{{self._namespace}:*"
-        first_replies: Mapping[str, Any] = self._servers.ask_masters("SCAN", 0, "MATCH", pattern, "COUNT", _SCAN_COUNT)
-        for master, (first_cursor, first_keys) in first_replies.items():
-            cursor, keys = first_cursor, first_keys
+def scan_keys(servers: Servers, namespace: str) -> Iterator[list[bytes]]:
+    """Yield all keys of an index in chunks; a change of servers or hash slots may repeat or miss some."""
+    # Neither prefixes nor profile names have characters with a meaning in patterns.
+    pattern = f"{{{namespace}:*"
+    first_replies: Mapping[str, Any] = servers.ask_masters("SCAN", 0, "MATCH", pattern, "COUNT", _SCAN_COUNT)
+    for master, (first_cursor, first_keys) in first_replies.items():
+        cursor, keys = first_cursor, first_keys
+        yield keys
+        while cursor:
+            cursor, keys = servers.ask_master(master, "SCAN", cursor, "MATCH", pattern, "COUNT", _SCAN_COUNT)
             yield keys
-            while cursor:
-                cursor, keys = self._servers.ask_master(master, "SCAN", cursor, "MATCH", pattern, "COUNT", _SCAN_COUNT)
-                yield keys
 
 
 def _facts(high_water_mark: bytes | None, fence: bytes | None) -> PartitionFacts:

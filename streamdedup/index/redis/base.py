@@ -19,7 +19,7 @@ from streamdedup.index.entries import LAYOUT, decode_entries, encode_fence
 from streamdedup.index.fingerprints import compare_fingerprints, decode_fingerprint
 from streamdedup.index.redis.errors import damage_translated
 from streamdedup.index.redis.keys import Keys, by_slot
-from streamdedup.index.redis.scripts import Call, ScriptRunner
+from streamdedup.index.redis.scripts import Call, FencedScripts
 from streamdedup.index.redis.servers import Command, Servers
 from streamdedup.index.values import Fence, Fingerprint, Opening
 
@@ -60,7 +60,7 @@ class RedisIndexOptions:
 class RedisReading:
     """Reads an index in Redis; the base for ``RedisPart`` and ``RedisIndexReader``.
 
-    ``run`` calls scripts: ``ScriptRunner.run``, or the reader's own function, which needs no right to write.
+    ``run`` calls scripts: ``FencedScripts.run``, or the reader's own function, which needs no right to write.
     """
 
     def __init__(
@@ -167,7 +167,7 @@ class RedisPart(RedisReading):
         now_ms: Callable[[], float] = clock.now_ms,
     ) -> None:
         keys = Keys(options.namespace, options.bands, options.shards, in_staging=in_staging)
-        self._runner = ScriptRunner(servers, keys.fingerprint)
+        self._runner = FencedScripts(servers, keys.fingerprint)
         super().__init__(servers, options, keys, self._runner.run, now_ms)
         #: Random name of this index object (rule 7), a part of its fences and of the keys of its call numbers.
         self._writer = secrets.token_bytes(8)

@@ -14,7 +14,7 @@ from streamdedup.errors import StoreMisconfigured
 from streamdedup.findings import Finding
 from streamdedup.index.redis.connection import policy_warnings, read_facts, software, store_name
 from streamdedup.index.redis.errors import GRANT
-from streamdedup.index.redis.scripts import load_scripts
+from streamdedup.index.redis.scripts import read_scripts
 from streamdedup.index.redis.servers import Command, Servers
 
 #: One call of each command that the daemon must be permitted to call, except INFO, EVALSHA and SCRIPT LOAD, which the
@@ -146,7 +146,7 @@ def _clocks(servers: Servers) -> Iterator[Finding]:
 
 
 def _rights(servers: Servers, keys: Sequence[bytes], probes: Sequence[str], key_pattern: str) -> Iterator[Finding]:
-    script = load_scripts()["check_permissions"]
+    script = read_scripts()["check_permissions"]
     try:
         servers.ask_masters("SCRIPT LOAD", script.source)
         replies = servers.ask_many([Command(key, ("EVALSHA", script.sha, 1, key, *probes)) for key in keys])

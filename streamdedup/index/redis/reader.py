@@ -20,7 +20,7 @@ from streamdedup.index.redis.base import RedisIndexOptions, RedisReading
 from streamdedup.index.redis.buckets import CALL_DOCUMENTS, LAYOUTS
 from streamdedup.index.redis.errors import beginning_of, check_replies
 from streamdedup.index.redis.keys import Keys
-from streamdedup.index.redis.scripts import Call, load_scripts
+from streamdedup.index.redis.scripts import Call, read_scripts
 from streamdedup.index.redis.servers import Command, Servers
 from streamdedup.index.values import ClusterCounts, Fingerprint, Hits, Opening
 
@@ -28,7 +28,7 @@ from streamdedup.index.values import ClusterCounts, Fingerprint, Hits, Opening
 class RedisIndexReader(RedisReading):
     def __init__(self, servers: Servers, options: RedisIndexOptions) -> None:
         super().__init__(servers, options, Keys(options.namespace, options.bands, options.shards), self._call_scripts)
-        self._scripts = load_scripts()
+        self._scripts = read_scripts()
 
     def check(self, fingerprint: Fingerprint) -> Opening | None:
         key = self._keys.fingerprint

@@ -1,25 +1,25 @@
-"""The Lua scripts of an index: one file for each operation in ``lua/``. ``ScriptRunner`` calls many at a time.
+"""The Lua scripts of an index: one file for each operation in ``lua/``. ``Scripts`` calls many at a time.
 
-``redis.base`` makes the calls of the parts; ``redis.staging`` and ``redis.admin`` run scripts of their own,
-``redis.reader`` and ``redis.checks`` only load them here; ``redis.pairs`` uses ``fields_of``.
+``redis.base`` makes the fenced calls of the parts; ``redis.staging`` runs scripts of its own, ``redis.reader`` and
+``redis.checks`` only read the files here; ``redis.pairs`` uses ``fields_of``.
 
 To add a script, write ``lua/NAME.lua``. A line ``-- include: _fence _pages`` in it names the files to put in front of
 the script. A script that writes for a partition includes ``_fence``: ``RedisPart._fenced_call`` makes its calls, which
-``ScriptRunner.run`` sends; its own arguments follow those of the fence, from ``ARGV[used+1]`` on. Other scripts are
-called by a plain ``Call``, as in ``redis.reader``. A command that no script has called so far is added to
-``checks.PROBES`` and docs/redis.md, a new error to ``ScriptRunner._raise_for_refusal``.
+``FencedScripts.run`` sends; its own arguments follow those of the fence, from ``ARGV[used+1]`` on. Other scripts are
+called by a plain ``Call``, as in ``redis.staging``. A command that no script has called so far is added to
+``checks.PROBES`` and docs/redis.md, a new error to ``_REFUSALS``.
 """
 
 import re
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from hashlib import sha1
 from importlib import resources
-from typing import Any, NamedTuple
+from typing import Any, Final, NamedTuple
 
 from redis.exceptions import NoScriptError, ResponseError
 
-from streamdedup.errors import BatchRefused, IndexLost, StoreUnavailable
+from streamdedup.errors import BatchRefused, IndexLost, StoreUnavailable, StreamdedupError
 from streamdedup.index.redis.errors import beginning_of, check_replies, shown_key, wrong_type
 from streamdedup.index.redis.servers import Command, Servers
 
@@ -34,6 +34,17 @@ _INCLUDE = re.compile(rb"^-- include: (.*)$", re.MULTILINE)
 _WRONG_TYPE = "WRONGTYPE"
 #: The same reply from ``lua/_key_in_error.lua``, with the key.
 _NAMED_KEY = re.compile(r'WRONGTYPE key "(.*)"')
+#: Errors of fenced scripts by their first words; ``FencedScripts`` words FENCED and UNFENCED.
+_REFUSALS: Final[Mapping[str, tuple[type[StreamdedupError], str]]] = {
+    "RECREATED": (BatchRefused, "a partition of the batch was polled before its topic was deleted and created again"),
+    "LATE": (BatchRefused, "a later call of this daemon has overtaken one of the batch's"),
+    "SURPASSED": (BatchRefused, "a later attempt at a batch of the same partition is announced"),
+    "FORGOTTEN": (
+        StoreUnavailable,
+        "the store has forgotten a write that it had acknowledged; the batch is done again",
+    ),
+    "BACK": (IndexLost, "the index has gone back to an earlier time while the daemon was at work"),
+}
 
 
 @dataclass(frozen=True, slots=True)
@@ -52,7 +63,7 @@ def _script(source: bytes) -> Script:
     return Script(source, sha1(source, usedforsecurity=False).hexdigest())
 
 
-def load_scripts() -> dict[str, Script]:
+def read_scripts() -> dict[str, Script]:
     scripts = {}
     for path in _FOLDER.iterdir():
         name = path.name.removesuffix(".lua")
@@ -80,46 +91,28 @@ class Call(NamedTuple):
     documents_count: int = 0
 
 
-class ScriptRunner:
-    """Calls scripts for one index.
+class Scripts:
+    """Calls scripts on the servers of one index."""
 
-    Args:
-        existence_key: A key that exists as long as the index, for a staging index its lease; tells a missing fence
-            from a lost index.
-
-    Attributes:
-        run_number: Number of the next run, carried by all its fenced calls. Redis refuses a call whose number is
-            smaller than that of an earlier call (rule 10).
-        failures_count: Runs that have failed, in whole or in part.
-    """
-
-    def __init__(self, servers: Servers, existence_key: bytes) -> None:
+    def __init__(self, servers: Servers) -> None:
         self._servers = servers
-        self._existence_key = existence_key
-        self._scripts = load_scripts()
-        self.run_number = 1
-        self.failures_count = 0
+        self._scripts = read_scripts()
 
     def run(self, calls: Sequence[Call]) -> list[Any]:
         """Call scripts and return their replies, in few round trips, none of which keeps a server busy for long.
 
         Calls in one slot are executed in order.
         """
-        self.run_number += 1  # for the next run: ``calls`` were made with the number of this one
         replies: list[Any] = []
         round_trip: list[Call] = []
         size = 0
-        try:
-            for call in calls:
-                round_trip.append(call)
-                size += len(call.arguments) + call.documents_count
-                if size >= _ROUND_TRIP_ARGUMENTS:
-                    replies += self._send(round_trip)
-                    round_trip, size = [], 0
-            return replies + self._send(round_trip)
-        except BaseException:
-            self.failures_count += 1
-            raise
+        for call in calls:
+            round_trip.append(call)
+            size += len(call.arguments) + call.documents_count
+            if size >= _ROUND_TRIP_ARGUMENTS:
+                replies += self._send(round_trip)
+                round_trip, size = [], 0
+        return replies + self._send(round_trip)
 
     def _send(self, calls: Sequence[Call]) -> list[Any]:
         """Call scripts in one round trip; if a server lacks a script, load all scripts and send all calls again.
@@ -132,27 +125,25 @@ class ScriptRunner:
         ]
         replies = self._servers.send_raw(commands)
         if NoScriptError in map(type, replies):
-            self.load()
+            self._load()
             replies = self._servers.send_raw(commands)
         for call, reply in zip(calls, replies, strict=True):
             if isinstance(reply, ResponseError):
-                self._raise_for_refusal(str(reply))
-                self._raise_for_wrong_type(call, reply)
-                # Only the first error counts: the calls behind it find no number of this run, and reply FORGOTTEN. A
-                # fence that another slot has lost is found by the next try, which fences again before it writes.
-                break
+                self._raise_for_error(call, reply)
+                break  # only the first error counts (``FencedScripts``)
         check_replies(replies, [command.key for command in commands])
         return replies
 
-    def load(self) -> None:
+    def _load(self) -> None:
         for script in self._scripts.values():
             self._servers.ask_masters("SCRIPT LOAD", script.source)
 
-    def _raise_for_wrong_type(self, call: Call, reply: ResponseError) -> None:
+    def _raise_for_error(self, call: Call, reply: ResponseError) -> None:
         """Raise if a key has a value of another type than the script expects; other errors pass.
 
-        The reply does not name the key, so the script is called again behind ``_key_in_error.lua``, which does no harm.
-        If the second reply names no key either, the error shows the hash tag, which all keys of the call share.
+        The reply does not name the key, so the script is called again behind ``_key_in_error.lua``; every script is
+        repeatable. If the second reply names no key either, the error shows the hash tag, which all keys of the call
+        share.
         """
         if not str(reply).startswith(_WRONG_TYPE):
             return
@@ -164,28 +155,52 @@ class ScriptRunner:
         reply_with_key = _NAMED_KEY.match(str(replies[0]))
         raise wrong_type(reply_with_key[1] if reply_with_key else shown_key(beginning_of(keys[0]))) from reply
 
-    def _raise_for_refusal(self, text: str) -> None:
-        """Raise for errors of ``lua/_fence.lua`` and of scripts for fences, high-water marks, attempts; others pass."""
-        if text.startswith("FENCED"):
+
+class FencedScripts(Scripts):
+    """Calls scripts that check fences and call numbers (``lua/_fence.lua``).
+
+    Of the errors in a round trip only the first counts: the calls behind it find no number of this run, and reply
+    FORGOTTEN. A lost fence of another slot shows at the next try.
+
+    Args:
+        existence_key: A key that exists as long as the index, for a staging index its lease; tells a missing fence
+            from a lost index.
+
+    Attributes:
+        run_number: Number of the next run. Calls are made with this number, and belong to the next ``run``.
+        failures_count: Runs that have failed, in whole or in part.
+    """
+
+    def __init__(self, servers: Servers, existence_key: bytes) -> None:
+        super().__init__(servers)
+        self._existence_key = existence_key
+        self.run_number = 1
+        self.failures_count = 0
+
+    def run(self, calls: Sequence[Call]) -> list[Any]:
+        self.run_number += 1
+        try:
+            return super().run(calls)
+        except BaseException:
+            self.failures_count += 1
+            raise
+
+    def _raise_for_error(self, call: Call, reply: ResponseError) -> None:
+        refusal, _, details = str(reply).partition(" ")
+        if refusal in _REFUSALS:
+            error_class, text = _REFUSALS[refusal]
+            raise error_class(text)
+        if refusal == "FENCED":
             # The error has the stored and the expected fence, each "<generation>:<writer>".
-            stored, expected = (fence.partition(":")[0] for fence in text.split()[1:3])
+            stored, expected = (fence.partition(":")[0] for fence in details.split()[:2])
             if stored == expected:
                 raise BatchRefused("a partition of the batch is fenced by another process with our place in the group")
             raise BatchRefused(f"a partition of the batch is fenced by generation {stored}, the batch has {expected}")
-        if text.startswith("RECREATED"):
-            raise BatchRefused("a partition of the batch was polled before its topic was deleted and created again")
-        if text.startswith("LATE"):
-            raise BatchRefused("a later call of this daemon has overtaken one of the batch's")
-        if text.startswith("SURPASSED"):
-            raise BatchRefused("a later attempt at a batch of the same partition is announced")
-        if text.startswith("FORGOTTEN"):
-            raise StoreUnavailable("the store has forgotten a write that it had acknowledged; the batch is done again")
-        if text.startswith("BACK"):
-            raise IndexLost("the index has gone back to an earlier time while the daemon was at work")
-        if text.startswith("UNFENCED"):
+        if refusal == "UNFENCED":
             if self._servers.ask(self._existence_key, "EXISTS", self._existence_key):
                 raise BatchRefused("a partition of the batch is not fenced")
             raise IndexLost("the index is gone from the server")
+        super()._raise_for_error(call, reply)
 
 
 def fields_of(reply: Any) -> dict[bytes, bytes]:

@@ -1,20 +1,22 @@
 """The staging index in Redis: it has the keys of the index, and a lease instead of the fingerprint.
 
-``RedisBackend.staging`` makes it for ``daemon.rebuild``. Scripts: ``set_in_full_memory``, ``extend_staging_lease``,
-``delete_in_staging``. Read ``index.staging`` first, its contract.
+``RedisBackend.staging`` makes it for ``daemon.rebuild`` and ``index.staging.delete_index``. Scripts:
+``set_in_full_memory``, ``extend_staging_lease``, ``delete_in_staging``, ``complete_staging``. Read ``index.staging``
+first, its contract.
 """
 
 import logging
 import secrets
 from collections.abc import Callable, Sequence
+from typing import Any
 
 import msgspec
 
 from streamdedup.errors import BatchRefused, IndexBusy, StoreMisconfigured, TransientError
-from streamdedup.index.redis.admin import RedisUpkeep
+from streamdedup.index.redis.admin import FENCE_KIND, kind_of, scan_keys
 from streamdedup.index.redis.keys import Keys
-from streamdedup.index.redis.scripts import Call, ScriptRunner
-from streamdedup.index.redis.servers import Servers
+from streamdedup.index.redis.scripts import Call, Scripts
+from streamdedup.index.redis.servers import Command, Servers
 from streamdedup.index.redis.store import RedisIndex
 from streamdedup.index.values import Fingerprint
 
@@ -40,66 +42,88 @@ class RedisStagingIndex:
         self._keys = Keys(self._namespace, 1)  # one band is enough: all keys of a lease are in slot 0
         self._on_keys = on_keys
         self._name = secrets.token_hex(8).encode()
-        self._runner = ScriptRunner(servers, self._keys.staging)
-        self._upkeep = RedisUpkeep(servers, self._namespace)
+        self._scripts = Scripts(servers)
+
+    def _run(self, script: str, keys: Sequence[bytes], arguments: Sequence[Any]) -> Any:
+        (reply,) = self._scripts.run([Call(script, [self._keys.guard(0), *keys], list(arguments))])
+        return reply
 
     def take_lease(self, *, only_to_delete: bool = False) -> None:
         key, arguments = self._keys.staging, [self._name, "NX", "PX", LEASE_MS]
         if only_to_delete:
-            (is_taken,) = self._runner.run([Call("set_in_full_memory", [self._keys.guard(0), key], arguments)])
+            is_taken = self._run("set_in_full_memory", [key], arguments)
         else:
             is_taken = self._servers.ask(key, "SET", key, *arguments)
         # An existing key may be the lease of this process, which is then extended.
-        if not (is_taken or self._extend_or_complete()):
+        if not (is_taken or self._has_lease()):
             raise IndexBusy(f"the index of {self._namespace} is being rebuilt or deleted by another process")
 
+    def _has_lease(self) -> bool:
+        """Extend the lease; return whether this process has the lease."""
+        return bool(self._run("extend_staging_lease", [self._keys.staging], [self._name, LEASE_MS]))
+
+    def extend_lease(self) -> None:
+        if not self._has_lease():
+            raise BatchRefused(_TAKEN_OVER)
+
     def clear(self, tick: Callable[[], None] = lambda: None) -> int:
-
-        def deleted(count: int) -> None:
-            self.extend_lease()  # the deletion may take longer than the lease
-            self._on_keys(count)
-            tick()
-
-        count = self._upkeep.drop(deleted, self._delete, lease_key=self._keys.staging)
+        # 0. Before the first change: a user without the right to scan is refused here.
+        self._servers.ask_masters("SCAN", 0, "COUNT", 1)
+        # 1. No process opens the index any more. A daemon that has the index open finds it lost at the first missing
+        # fence, and reacts as `service.on_index_lost` says.
+        deleted_count = self._delete([self._keys.fingerprint])
+        # 2. The fences of all slots, so that a batch that misses an entry is refused.
+        deleted_count += self._delete_scanned(tick, fences_only=True)
+        # 3. All other keys, until a scan finds none. A scan that a failover, a restart or a moved hash slot interrupts
+        # goes on without an error and misses keys, because a cursor is a place in the table of one process.
+        while count := self._delete_scanned(tick):
+            deleted_count += count
+        # 4. The deletion is complete.
+        self._delete([], is_last=True)
         self.store.forget_calls()
+        return deleted_count
+
+    def _delete_scanned(self, tick: Callable[[], None], *, fences_only: bool = False) -> int:
+        count, kept = 0, {self._keys.staging, self._keys.dropping}
+        for scanned in scan_keys(self._servers, self._namespace):
+            keys = [key for key in scanned if key not in kept and not (fences_only and kind_of(key) != FENCE_KIND)]
+            count += self._delete(keys) if keys else 0
+            self.extend_lease()  # the deletion may take longer than the lease
+            self._on_keys(len(keys))
+            tick()
         return count
 
-    def _delete(self, keys: Sequence[bytes], is_last: bool) -> int:
-        """Delete keys as ``RedisUpkeep.delete``, in one atomic step with the check of the lease.
+    def _delete(self, keys: Sequence[bytes], *, is_last: bool = False) -> int:
+        """Delete keys in one atomic step with the check of the lease; return how many keys existed.
 
-        On a cluster the two are separate steps, because the keys are in other slots than the lease. A process that is
+        The key ``dropping`` exists from the first call until the last. Without it, remains from an interrupted deletion
+        could be taken for a part of the next index.
+
+        On a cluster there are separate steps, because the keys are in other slots than the lease. A process that is
         frozen in between for longer than the lease deletes up to 1,000 keys of an index that another process has built.
         """
+        lease, dropping = self._keys.staging, self._keys.dropping
         if self._servers.mode == "cluster":
             self.extend_lease()
-            return self._upkeep.delete(keys, is_last)
-        declared = [self._keys.guard(0), self._keys.staging, self._keys.dropping, *keys]
-        (deleted,) = self._runner.run([Call("delete_in_staging", declared, [self._name, int(is_last)])])
+            if is_last:
+                self._servers.ask(dropping, "UNLINK", dropping)
+            else:
+                self._run("set_in_full_memory", [dropping], ["1"])
+            return sum(self._servers.ask_many([Command(key, ("UNLINK", key)) for key in keys]))
+        deleted = self._run("delete_in_staging", [lease, dropping, *keys], [self._name, int(is_last)])
         if deleted < 0:
             raise BatchRefused(_TAKEN_OVER)
         return int(deleted)
 
-    def _extend_or_complete(self, fingerprint: bytes = b"") -> bool:
-        """Extend the lease, or complete the index if there is a fingerprint; return whether this process has the lease.
-
-        A repeated completion returns True, although the lease is given up.
-        """
-        keys = [self._keys.guard(0), self._keys.staging, self._keys.fingerprint]
-        (has_lease,) = self._runner.run([Call("extend_staging_lease", keys, [self._name, LEASE_MS, fingerprint])])
-        return bool(has_lease)
-
-    def extend_lease(self) -> None:
-        if not self._extend_or_complete():
-            raise BatchRefused(_TAKEN_OVER)
-
     def complete(self, fingerprint: Fingerprint) -> None:
         # Encoded as by ``RedisIndex.open``.
-        if not self._extend_or_complete(msgspec.json.encode(self.store.options.stored_fingerprint(fingerprint))):
+        value = msgspec.json.encode(self.store.options.stored_fingerprint(fingerprint))
+        if not self._run("complete_staging", [self._keys.staging, self._keys.fingerprint], [self._name, value]):
             raise BatchRefused(_TAKEN_OVER)
 
     def abandon(self) -> None:
         try:
-            if self._extend_or_complete():
+            if self._has_lease():
                 self._servers.ask(self._keys.staging, "UNLINK", self._keys.staging)
         except (TransientError, StoreMisconfigured) as error:
             # Without the deletion the lease ends after a minute.
