@@ -17,7 +17,7 @@ from streamdedup.daemon.partitions import PartitionOwnership
 from streamdedup.detection.model import published_pair_key
 from streamdedup.errors import StoreUnavailable
 from streamdedup.index.documents import PendingMatches
-from streamdedup.index.redis.base import EncodedFences, RedisPart
+from streamdedup.index.redis.fenced import EncodedFences, RedisPart
 from streamdedup.index.redis.store import RedisIndex
 from streamdedup.index.values import Hits
 from streamdedup.kafka import producer

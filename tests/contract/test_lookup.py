@@ -21,9 +21,9 @@ from streamdedup.index.contract import Index
 from streamdedup.index.documents import deletion_marker
 from streamdedup.index.memory import MemoryIndex
 from streamdedup.index.reading import IndexReader
-from streamdedup.index.redis.base import RedisIndexOptions
 from streamdedup.index.redis.connection import connect_cluster
 from streamdedup.index.redis.reader import RedisIndexReader
+from streamdedup.index.redis.reading import RedisIndexOptions
 from streamdedup.index.redis.servers import OneServer, Servers
 from streamdedup.index.redis.store import RedisIndex
 from streamdedup.index.values import ClusterCounts

@@ -27,11 +27,11 @@ from streamdedup.index.documents import (
     deletion_marker,
 )
 from streamdedup.index.memory import MemoryIndex
-from streamdedup.index.redis import base
+from streamdedup.index.redis import fenced as fenced_module
 from streamdedup.index.redis import staging as staging_module
-from streamdedup.index.redis.base import RedisIndexOptions
 from streamdedup.index.redis.connection import connect, connect_cluster
 from streamdedup.index.redis.reader import RedisIndexReader
+from streamdedup.index.redis.reading import RedisIndexOptions
 from streamdedup.index.redis.servers import OneServer, Servers
 from streamdedup.index.redis.staging import LEASE_MS, RedisStagingIndex
 from streamdedup.index.redis.store import RedisIndex
@@ -1384,7 +1384,7 @@ class TestStaging:
         (number,) = redis_client.keys("*}o*")
         assert redis_client.ttl(number) > 3000
         redis_client.delete(number)
-        monkeypatch.setattr(base.time, "monotonic", lambda: later_s)
+        monkeypatch.setattr(fenced_module.time, "monotonic", lambda: later_s)
         store.announce(EARLIER, [fence], {PARTITION: 0})
 
     def test_a_write_that_never_reached_the_server_is_no_forgotten_one(self, store, monkeypatch):

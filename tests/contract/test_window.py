@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 
 from streamdedup.index.contract import Index
 from streamdedup.index.memory import MemoryIndex
-from streamdedup.index.redis.base import RedisIndexOptions
+from streamdedup.index.redis.reading import RedisIndexOptions
 from streamdedup.index.redis.servers import OneServer
 from streamdedup.index.redis.store import RedisIndex
 from streamdedup.position import Position

@@ -9,9 +9,9 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from streamdedup.index.memory import MemoryIndex
-from streamdedup.index.redis.base import RedisIndexOptions
 from streamdedup.index.redis.keys import Keys
 from streamdedup.index.redis.reader import RedisIndexReader
+from streamdedup.index.redis.reading import RedisIndexOptions
 from streamdedup.index.redis.servers import OneServer
 from streamdedup.index.redis.store import RedisIndex
 from streamdedup.index.values import SHOWN_OF_FULL

@@ -8,7 +8,7 @@ import itertools
 
 import pytest
 
-from streamdedup.index.redis.base import RedisIndexOptions
+from streamdedup.index.redis.reading import RedisIndexOptions
 from streamdedup.index.redis.servers import OneServer
 from streamdedup.index.redis.store import RedisIndex
 from streamdedup.position import Partition, Position

@@ -3,8 +3,8 @@
 import pytest
 
 from streamdedup.errors import BatchRefused, IndexLost
-from streamdedup.index.redis.base import RedisIndexOptions
 from streamdedup.index.redis.connection import connect
+from streamdedup.index.redis.reading import RedisIndexOptions
 from streamdedup.index.redis.store import RedisIndex
 from streamdedup.index.values import AnnouncedAttempt, PartitionState
 from streamdedup.position import Partition, Position

@@ -8,8 +8,8 @@ import pytest
 import redis
 
 from streamdedup.detection.detector import Detector
-from streamdedup.index.redis.base import RedisIndexOptions
 from streamdedup.index.redis.buckets import LAYOUTS
+from streamdedup.index.redis.reading import RedisIndexOptions
 from streamdedup.index.redis.servers import OneServer
 from streamdedup.index.redis.store import RedisIndex
 from streamdedup.indexes import connect_backend, detector_options

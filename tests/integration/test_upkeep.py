@@ -8,8 +8,8 @@ from streamdedup.index.backend import PartitionFacts
 from streamdedup.index.documents import IndexEntry, deletion_marker
 from streamdedup.index.redis import staging as staging_module
 from streamdedup.index.redis.admin import RedisUpkeep
-from streamdedup.index.redis.base import RedisIndexOptions
 from streamdedup.index.redis.connection import connect
+from streamdedup.index.redis.reading import RedisIndexOptions
 from streamdedup.index.redis.staging import RedisStagingIndex
 from streamdedup.index.redis.store import RedisIndex
 from streamdedup.index.staging import delete_index

@@ -39,7 +39,7 @@ from streamdedup.detection.detector import Detector
 from streamdedup.detection.model import DetectorOptions
 from streamdedup.detection.suppression import Suppression
 from streamdedup.errors import BrokerSilent, BrokerUnavailable, RegistryUnavailable
-from streamdedup.index.redis import base as redis_base
+from streamdedup.index.redis import fenced as redis_fenced
 from streamdedup.index.values import marker_lifetime
 from streamdedup.kafka.protocols import Batch, Message
 from streamdedup.position import Partition
@@ -70,7 +70,7 @@ BEGIN_MS = 1_700_000_000_000
 #: Most bytes of a label.
 LABEL_BYTES = 16
 #: Modules of the package whose clock is the scheduler's.
-_TIMED = (clock, attempts, rebuild, rebuild_run, statistics, commands, brokers, redis_base)
+_TIMED = (clock, attempts, rebuild, rebuild_run, statistics, commands, brokers, redis_fenced)
 #: Fates of a call of the server, of a call of Kafka, and of a publish.
 SERVER_FATES = ("request lost", "reply lost", "late", "twice")
 KAFKA_FATES, PUBLISH_FATES = ("refused", "silent"), ("before commit", "after commit")

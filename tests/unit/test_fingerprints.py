@@ -10,7 +10,7 @@ from streamdedup.index.fingerprints import (
     VERSION_PARAMETERS,
     compare_fingerprints,
 )
-from streamdedup.index.redis.base import RedisIndexOptions
+from streamdedup.index.redis.reading import RedisIndexOptions
 from streamdedup.settings import Settings
 
 OURS = {"seed": 1, "unicode": "15.0.0", "signature_algorithm": 1, "shingle_algorithm": 2}

@@ -8,7 +8,7 @@ import unicodedata
 import format_vectors
 from test_docs import PAGES, blocks, named, rows, section
 
-from streamdedup.index.redis.base import RedisIndexOptions
+from streamdedup.index.redis.reading import RedisIndexOptions
 from streamdedup.settings import Profile
 from streamdedup.similarity import minhash
 from streamdedup.text import element_hashes, shingle_hashes

@@ -11,11 +11,11 @@ from streamdedup.errors import StoreMisconfigured, StoreUnavailable
 from streamdedup.findings import Finding
 from streamdedup.index.backend import IndexParameters, ServerFacts
 from streamdedup.index.redis.admin import RedisUpkeep
-from streamdedup.index.redis.base import RedisIndexOptions
 from streamdedup.index.redis.checks import check_redis
 from streamdedup.index.redis.connection import read_facts, require_usable, software
 from streamdedup.index.redis.keys import Keys
 from streamdedup.index.redis.reader import RedisIndexReader
+from streamdedup.index.redis.reading import RedisIndexOptions
 from streamdedup.index.redis.servers import Servers
 from streamdedup.index.redis.staging import RedisStagingIndex
 from streamdedup.index.redis.store import RedisIndex

@@ -24,8 +24,9 @@ from typing import Any, Final
 import numpy as np
 from numpy.typing import NDArray
 
-from streamdedup.index.redis.base import SLICES_PER_LIFETIME, RedisPart
+from streamdedup.index.redis.fenced import RedisPart
 from streamdedup.index.redis.keys import by_slot
+from streamdedup.index.redis.reading import SLICES_PER_LIFETIME
 from streamdedup.index.redis.scripts import Call
 from streamdedup.index.redis.servers import Command
 from streamdedup.index.values import COPIES_CAP, SHOWN_OF_FULL, Fence, FoundNearCapacity, Hits

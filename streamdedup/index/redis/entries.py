@@ -1,42 +1,21 @@
-"""Index entries and clusters in Redis, a part of ``RedisIndex``; called by ``detection`` through the contract.
+"""Index entries in Redis, a part of ``RedisIndex``; called by ``detection`` through the contract.
 
-An entry is a string (``index.entries``) in the slot of its document number; a cluster set is in the slot of the number
-of its first document. Scripts: ``insert_entries``, ``replace_entries``, ``set_clusters``, ``change_cluster_sets``.
-Read ``index.contract`` first: the calls implement its rules 1, 3 and 9. A change of behaviour touches ``index.memory``.
+An entry is a string (``index.entries``) in the slot of its document number. Scripts: ``insert_entries``,
+``replace_entries``. Read ``index.contract`` first: the calls implement its rules 1, 3 and 9. A change of behaviour
+touches ``index.memory``.
 """
 
 from collections.abc import Sequence
-from typing import Any, Literal, NamedTuple
+from typing import Any
 
 import numpy as np
 
 from streamdedup.index.documents import IndexEntry, InsertResult, InsertState
-from streamdedup.index.entries import (
-    decode_counts,
-    decode_entries,
-    decode_number,
-    encode_entries,
-    encode_number,
-    encode_position,
-)
-from streamdedup.index.redis.base import RedisPart
+from streamdedup.index.entries import decode_entries, encode_entries
 from streamdedup.index.redis.errors import damage_translated
+from streamdedup.index.redis.fenced import RedisPart
 from streamdedup.index.redis.keys import by_slot
-from streamdedup.index.values import CLUSTER_SIZE_CAP, ClusterCounts, Fence, marker_lifetime
-from streamdedup.position import Position
-
-
-class _SetChange(NamedTuple):
-    """A change of a cluster set: ``+`` adds a document, ``-`` removes a document, ``=`` only reads the counts.
-
-    Attributes:
-        cluster: Document number that names the cluster.
-        document: For ``+`` the member (``lua/_cluster_sets.lua``), for ``-`` the document number, for ``=`` nothing.
-    """
-
-    sign: Literal["+", "-", "="]
-    cluster: int
-    document: bytes
+from streamdedup.index.values import Fence, marker_lifetime
 
 
 class RedisEntries(RedisPart):
@@ -49,15 +28,15 @@ class RedisEntries(RedisPart):
     ) -> list[InsertResult]:
         results = [InsertResult(InsertState.CREATED)] * len(entries)
         encoded = encode_entries(entries) if encoded is None else encoded
-        # Reply of a call: one state byte per entry; then for each state in ``RETURNING_STATES`` number in the call and
-        # stored entry. b"\0\1\0", 2, stored: of three entries the second is to replace the stored one.
+        # Reply of a call: a state byte for each entry; then for each state in ``RETURNING_STATES`` the row, from 1 on,
+        # and the stored entry. b"\0\1\0", 2, stored: of three entries the second is to replace the stored one.
         groups, replies = self._call_with_entries(
             "insert_entries", [self.options.lifetime_ms], entries, encoded, fences
         )
         for rows, (states, *stored) in zip(groups, replies, strict=True):
             if set(states) == {InsertState.CREATED}:
                 continue
-            returned = [rows[number - 1] for number in stored[::2]]
+            returned = [rows[row_from_1 - 1] for row_from_1 in stored[::2]]
             with damage_translated():
                 previous = decode_entries([entries[row].number for row in returned], stored[1::2])
             previous_of = dict(zip(returned, previous, strict=True))
@@ -67,17 +46,24 @@ class RedisEntries(RedisPart):
         return results
 
     def replace_entries(self, entries: Sequence[IndexEntry], fences: Sequence[Fence]) -> None:
-        # The entries rely on the removals from buckets (rule 9). On a cluster these are in slots with call numbers of
-        # their own (rule 10). So a removal of no documents first stores the present call number in the slot of each
-        # entry. A failover that loses removals also loses this later write; the new master refuses the entries.
+        if self._servers.mode == "cluster":
+            self._store_call_numbers(entries, fences)
+        lifetimes = [self.options.lifetime_ms, marker_lifetime(self.options.lifetime_ms)]
+        self._call_with_entries("replace_entries", lifetimes, entries, encode_entries(entries), fences)
+
+    def _store_call_numbers(self, entries: Sequence[IndexEntry], fences: Sequence[Fence]) -> None:
+        """Call each slot of the entries, with a removal of no documents, before the entries are replaced.
+
+        The entries rely on removals from buckets in other slots (rule 9), each with call numbers of its own (rule 10).
+        A master of both slots that loses removals in a failover loses this later call too, and refuses the entries. A
+        removal that is lost elsewhere leaves a number in its bucket, a hint that expires.
+        """
         removal, encoded_fences = f"remove_{self.options.bucket_layout}", self._encode_fences(fences)
         calls = []
         for slot in by_slot(self._keys.entry_slot(entry.number) for entry in entries):
             no_documents = [self._keys.buckets_prefix(slot), self.options.lifetime_ms, b"", b""]
             calls.append(self._fenced_call(removal, slot, encoded_fences, no_documents))
         self._run(calls)
-        lifetimes = [self.options.lifetime_ms, marker_lifetime(self.options.lifetime_ms)]
-        self._call_with_entries("replace_entries", lifetimes, entries, encode_entries(entries), fences)
 
     def _call_with_entries(
         self,
@@ -101,89 +87,3 @@ class RedisEntries(RedisPart):
             arguments = [self._keys.entries_prefix(slot), *lifetimes, *joined]
             calls.append(self._fenced_call(script, slot, encoded_fences, arguments, len(rows)))
         return list(groups.values()), self._run(calls)
-
-    def set_clusters(
-        self, clusters: Sequence[tuple[int, Position, int]], fences: Sequence[Fence]
-    ) -> list[ClusterCounts]:
-        """Store the clusters in three runs, so that a call that failed halfway can be repeated.
-
-        1. Write the cluster into each entry that names none.
-        2. Update the cluster sets. Until this is done, the entry of a document that changes its cluster names the
-           cluster whose set the document leaves.
-        3. Write the clusters into the entries that name another one.
-        """
-        joining = [(number, position, cluster) for number, position, cluster in clusters if cluster != number]
-        replies = iter(self._name_clusters(joining, fences, replace_other=False))
-        changes: list[_SetChange] = []
-        moving: list[tuple[int, Position, int]] = []
-        for number, position, cluster in clusters:
-            reply = b"" if cluster == number else next(replies)
-            if not reply:
-                changes.append(_SetChange("=", cluster, b""))
-                continue
-            previous_cluster, member = decode_number(reply[:8]), reply[8:]
-            if previous_cluster == number:
-                # The document may have expired and come again: its earlier version is in the set.
-                changes.append(_SetChange("-", cluster, encode_number(number)))
-            elif previous_cluster != cluster:
-                changes.append(_SetChange("-", previous_cluster, encode_number(number)))
-                moving.append((number, position, cluster))
-            # Also where the entry names the cluster already: after a call that failed halfway the set may lack the
-            # document, and to join again changes nothing.
-            changes.append(_SetChange("+", cluster, member))
-        counts = self._change_cluster_sets(changes, fences)
-        self._name_clusters(moving, fences, replace_other=True)
-        return [decode_counts(reply) for change, reply in zip(changes, counts, strict=True) if change.sign != "-"]
-
-    def _name_clusters(
-        self, clusters: Sequence[tuple[int, Position, int]], fences: Sequence[Fence], *, replace_other: bool
-    ) -> list[bytes]:
-        """Write clusters into entries; with ``replace_other`` also into those that name another cluster.
-
-        Returns:
-            For each document 8 bytes and the member for the set, joined; empty where the entry is missing or has
-            another position. The 8 bytes are the cluster that the entry named before, or the document's own number.
-        """
-        slots = [self._keys.entry_slot(number) for number, _, _ in clusters]
-        arguments = [
-            (encode_number(number), encode_position(position), encode_number(cluster))
-            for number, position, cluster in clusters
-        ]
-
-        def first_arguments(slot: int) -> list[Any]:
-            return [self._keys.entries_prefix(slot), int(replace_other)]
-
-        calls = self._calls_by_slot("set_clusters", slots, fences, first_arguments, arguments)
-        return _in_order(slots, self._run(calls))
-
-    def leave_clusters(self, members: Sequence[tuple[int, int]], fences: Sequence[Fence]) -> None:
-        changes = [_SetChange("-", cluster, encode_number(number)) for number, cluster in members]
-        self._change_cluster_sets(changes, fences)
-
-    def _change_cluster_sets(self, changes: Sequence[_SetChange], fences: Sequence[Fence]) -> list[bytes]:
-        """Change the sets of clusters, in order; return for each change the counts of its cluster after all changes."""
-        slots = [self._keys.entry_slot(change.cluster) for change in changes]
-        arguments = [(sign, encode_number(cluster), document) for sign, cluster, document in changes]
-        max_joined = CLUSTER_SIZE_CAP - 1  # without the first document
-
-        def first_arguments(slot: int) -> list[Any]:
-            return [
-                self._keys.cluster_sets_prefix(slot),
-                self._keys.entries_prefix(slot),
-                self.options.lifetime_ms,
-                max_joined,
-            ]
-
-        calls = self._calls_by_slot("change_cluster_sets", slots, fences, first_arguments, arguments)
-        return _in_order(slots, self._run(calls))
-
-
-def _in_order(slots: Sequence[int], replies: Sequence[Sequence[Any]]) -> list[Any]:
-    """Return the reply for each element, from calls by slot, in the order of the elements."""
-    groups = by_slot(slots).values()
-    reply_of = {
-        row: reply
-        for rows, slot_replies in zip(groups, replies, strict=True)
-        for row, reply in zip(rows, slot_replies, strict=True)
-    }
-    return [reply_of[row] for row in range(len(slots))]

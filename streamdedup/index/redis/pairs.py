@@ -10,8 +10,8 @@ from typing import Any, Final
 
 from streamdedup.index.documents import PendingMatches
 from streamdedup.index.entries import count_claims, decode_pending, encode_pending, position_token
-from streamdedup.index.redis.base import RedisPart
 from streamdedup.index.redis.errors import damage_translated
+from streamdedup.index.redis.fenced import RedisPart
 from streamdedup.index.redis.keys import by_slot
 from streamdedup.index.redis.scripts import fields_of
 from streamdedup.index.redis.servers import Command

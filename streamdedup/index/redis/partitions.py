@@ -14,7 +14,7 @@ from streamdedup.index.entries import (
     encode_attempt,
     encode_fence,
 )
-from streamdedup.index.redis.base import RedisPart
+from streamdedup.index.redis.fenced import RedisPart
 from streamdedup.index.redis.scripts import Call
 from streamdedup.index.redis.servers import Command
 from streamdedup.index.values import UNKNOWN_BROKER_STATE, AnnouncedAttempt, BrokerState, Fence, PartitionState

@@ -16,10 +16,10 @@ from redis.exceptions import NoScriptError
 from streamdedup.errors import StoreUnavailable
 from streamdedup.index.entries import decode_cluster, encode_number
 from streamdedup.index.reading import hits_of_members
-from streamdedup.index.redis.base import RedisIndexOptions, RedisReading
 from streamdedup.index.redis.buckets import CALL_DOCUMENTS, LAYOUTS
 from streamdedup.index.redis.errors import beginning_of, check_replies
 from streamdedup.index.redis.keys import Keys
+from streamdedup.index.redis.reading import RedisIndexOptions, RedisReading
 from streamdedup.index.redis.scripts import Call, read_scripts
 from streamdedup.index.redis.servers import Command, Servers
 from streamdedup.index.values import ClusterCounts, Fingerprint, Hits, Opening

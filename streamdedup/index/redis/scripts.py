@@ -1,6 +1,6 @@
 """The Lua scripts of an index: one file for each operation in ``lua/``. ``Scripts`` calls many at a time.
 
-``redis.base`` makes the fenced calls of the parts; ``redis.staging`` runs scripts of its own, ``redis.reader`` and
+``redis.fenced`` makes the calls of the parts; ``redis.staging`` runs scripts of its own, ``redis.reader`` and
 ``redis.checks`` only read the files here; ``redis.pairs`` uses ``fields_of``.
 
 To add a script, write ``lua/NAME.lua``. A line ``-- include: _fence _pages`` in it names the files to put in front of

@@ -1,8 +1,8 @@
 """The index in Redis (7.0 or newer) or Valkey, on one server or on a cluster.
 
-``RedisIndex`` joins the parts ``redis.partitions``, ``redis.entries``, ``redis.buckets`` and ``redis.pairs``, one for
-each Protocol in the contract, with the common base ``redis.base``. ``redis.backend`` makes a ``RedisIndex`` for each
-profile. A new method of the contract goes into its part here and into ``index.memory``; tests/contract calls both.
+``RedisIndex`` joins the parts ``redis.partitions``, ``redis.entries``, ``redis.clusters``, ``redis.buckets`` and
+``redis.pairs``, with the common base ``redis.fenced``. ``redis.backend`` makes a ``RedisIndex`` for each profile. A new
+method of the contract goes into its part here and into ``index.memory``; tests/contract calls both.
 
 Each writing operation is one script call (``redis.scripts``) per slot for a whole batch. Slots are those of
 ``redis.keys``, not the 16,384 hash slots of Redis Cluster: all keys in a call are on one cluster node.
@@ -15,6 +15,7 @@ import msgspec
 
 from streamdedup.errors import IndexBusy, IndexMismatch
 from streamdedup.index.redis.buckets import RedisBuckets
+from streamdedup.index.redis.clusters import RedisClusters
 from streamdedup.index.redis.entries import RedisEntries
 from streamdedup.index.redis.pairs import RedisPairs
 from streamdedup.index.redis.partitions import RedisPartitions
@@ -22,17 +23,16 @@ from streamdedup.index.redis.servers import Command, refuse_eviction
 from streamdedup.index.values import Fingerprint, Opening, StoreStats
 
 
-class RedisIndex(RedisPartitions, RedisEntries, RedisBuckets, RedisPairs):
+class RedisIndex(RedisPartitions, RedisEntries, RedisClusters, RedisBuckets, RedisPairs):
     """An ``Index`` in Redis: the parts, and ``StoreHealth``.
 
-    Of ``StoreHealth``, ``count_documents`` and ``close`` are in ``redis.base``, ``count_claims`` is in ``redis.pairs``.
+    Of ``StoreHealth``, ``count_documents`` and ``close`` are in ``redis.reading``, ``count_claims`` in ``redis.pairs``.
     """
 
     def open(self, fingerprint: Fingerprint, *, create: bool = True) -> Opening | None:
         key = self._keys.fingerprint
-        # In one command, because a rebuild may end at any moment. The key ``dropping`` exists while an index is being
-        # deleted, by a process that has the lease. Without a lease the deletion was interrupted, and a new index would
-        # take over its remains. Without ``create`` no index is found: the fingerprint goes first.
+        # In one command, so that both are of one moment: ``dropping`` without a lease is an interrupted deletion, whose
+        # remains a new index would take over.
         lease, dropping = self._servers.ask(key, "MGET", self._keys.staging, self._keys.dropping)
         if lease is not None:
             raise IndexBusy(f"the index of {self.options.namespace} is being rebuilt or deleted")
@@ -41,6 +41,7 @@ class RedisIndex(RedisPartitions, RedisEntries, RedisBuckets, RedisPairs):
                 f"the deletion of {self.options.namespace} did not end; call again: streamdedup index drop, or "
                 "Index.delete for the index of a program"
             )
+        # Without ``create`` an interrupted deletion counts as no index: it began with the fingerprint.
         value = msgspec.json.encode(self.options.stored_fingerprint(fingerprint))
         if create and self._servers.ask(key, "SET", key, value, "NX"):
             return Opening(is_created=True)

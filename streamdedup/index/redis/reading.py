@@ -1,0 +1,128 @@
+"""Base class for reading an index in Redis, with its options: for ``redis.fenced`` and ``redis.reader``."""
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import msgspec
+
+from streamdedup import clock
+from streamdedup.index.documents import IndexEntry
+from streamdedup.index.entries import LAYOUT, decode_entries
+from streamdedup.index.fingerprints import compare_fingerprints, decode_fingerprint
+from streamdedup.index.redis.errors import damage_translated
+from streamdedup.index.redis.keys import Keys, by_slot
+from streamdedup.index.redis.scripts import Call
+from streamdedup.index.redis.servers import Command, Servers
+from streamdedup.index.values import Fingerprint, Opening
+
+#: Time slices in a lifetime; documents are counted by slice.
+SLICES_PER_LIFETIME = 8
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class RedisIndexOptions:
+    """Place and limits of an index in Redis, the same for all processes that use it.
+
+    Attributes:
+        namespace: Prefix and profile, joined by a colon.
+        shards: Slots for each band; 1 except on a cluster.
+        lifetime_ms: Time to live of index entries, bucket members and pending matches after the last write. Claims
+            live twice as long, at least.
+        bucket_cap: None for no limit.
+        bucket_layout: A key of ``buckets.LAYOUTS``.
+    """
+
+    namespace: str
+    bands: int
+    lifetime_ms: int
+    shards: int = 1
+    bucket_cap: int | None = None
+    bucket_layout: str = "sets"
+
+    def stored_fingerprint(self, fingerprint: Fingerprint) -> dict[str, object]:
+        """Return the fingerprint to store: the settings, and the parameters that decide on the keys."""
+        layouts = {"bucket_layout": self.bucket_layout, "layout": LAYOUT}
+        # Keys of pages contain the number of a generation: the time divided by this length (``lua/_pages.lua``).
+        generation = {"page_generation_ms": self.lifetime_ms} if self.bucket_layout == "packed" else {}
+        return {**fingerprint, "shards": self.shards, **layouts, **generation}
+
+
+class RedisReading:
+    """Reads an index in Redis; the base for ``RedisPart`` and ``RedisIndexReader``.
+
+    ``run`` calls scripts: ``FencedScripts.run``, or the reader's own function, which needs no right to write.
+    """
+
+    def __init__(
+        self,
+        servers: Servers,
+        options: RedisIndexOptions,
+        keys: Keys,
+        run: Callable[[Sequence[Call]], list[Any]],
+        now_ms: Callable[[], float] = clock.now_ms,
+    ) -> None:
+        self.options = options
+        self._servers = servers
+        self._keys = keys
+        self._slots = range(keys.slots_count)
+        self._run = run
+        self._now_ms = now_ms
+
+    def _compare_fingerprint(self, stored: bytes, fingerprint: Fingerprint) -> Opening:
+        """Compare a stored fingerprint with the settings; raise ``IndexMismatch`` or ``StoreMisconfigured``."""
+        # Through JSON, as the stored value was: a tuple becomes a list.
+        configured = msgspec.json.decode(msgspec.json.encode(self.options.stored_fingerprint(fingerprint)))
+        return compare_fingerprints(decode_fingerprint(self._keys.fingerprint, stored), configured)
+
+    def get_entries(self, numbers: Sequence[int]) -> dict[int, IndexEntry]:
+        distinct = list(dict.fromkeys(numbers))
+        groups = by_slot(self._keys.entry_slot(number) for number in distinct)
+        keys_by_slot = [[self._keys.entry(distinct[row]) for row in rows] for rows in groups.values()]
+        replies = self._servers.ask_many([Command(keys[0], ("MGET", *keys)) for keys in keys_by_slot])
+        stored = {}
+        for rows, values in zip(groups.values(), replies, strict=True):
+            for row, data in zip(rows, values, strict=True):
+                if data is not None:
+                    stored[distinct[row]] = data
+        return _decoded(stored)
+
+    def read_entries(self, numbers: Sequence[int], limit_bytes: int) -> dict[int, IndexEntry | None]:
+        groups = by_slot(self._keys.entry_slot(number) for number in numbers)
+        slot_limit_bytes = max(1, limit_bytes // max(1, len(groups)))  # without numbers there is no group
+        calls = [
+            Call("read_entries", [self._keys.entry(numbers[row]) for row in rows], [slot_limit_bytes])
+            for rows in groups.values()
+        ]
+        read = {
+            numbers[row]: data
+            for rows, reply in zip(groups.values(), self._run(calls), strict=True)
+            # A reply ends where the limit was reached.
+            for row, data in zip(rows, reply, strict=False)
+        }
+        entries = _decoded({number: data for number, data in read.items() if data is not None})
+        return {number: entries.get(number) for number in read}
+
+    def count_documents(self) -> int:
+        """Return the document count by HyperLogLogs, standard error 0.81 %.
+
+        Elements cannot be removed from a HyperLogLog, so each time slice has its own, of 12 kB. It expires after the
+        last index entry in the slice.
+        """
+        last_slice = self._document_slice()
+        time_slices = range(last_slice - SLICES_PER_LIFETIME, last_slice + 1)
+        keys = [self._keys.document_count(time_slice) for time_slice in time_slices]
+        return int(self._servers.ask(keys[0], "PFCOUNT", *keys))
+
+    def _document_slice(self) -> int:
+        """Return the number of the present time slice."""
+        return int(self._now_ms() * SLICES_PER_LIFETIME / self.options.lifetime_ms)
+
+    def close(self) -> None:
+        self._servers.close()
+
+
+def _decoded(stored: Mapping[int, bytes]) -> dict[int, IndexEntry]:
+    with damage_translated():
+        entries = decode_entries(list(stored), list(stored.values()))
+    return dict(zip(stored, entries, strict=True))
