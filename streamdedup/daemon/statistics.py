@@ -22,7 +22,7 @@ from streamdedup.daemon.metrics import Metrics
 from streamdedup.detection.limits import CURE, ReachedLimits
 from streamdedup.detection.model import DetectionResult
 from streamdedup.index.contract import StoreHealth
-from streamdedup.index.values import Fence, StoreStats
+from streamdedup.index.values import NEARLY_FULL, Fence, StoreStats
 from streamdedup.kafka.protocols import Batch, Source
 from streamdedup.repeats import RepeatLimit
 from streamdedup.wire import ErrorCode, Flaw
@@ -32,9 +32,8 @@ _SUMMARY_S = 60.0
 #: Interval of requests for statistics of the index, in seconds. An idle daemon notices within this time that the
 #: index's server is away.
 _STATS_S = 10.0
-#: Share of the server's memory limit above which a warning is logged (the same as in the Prometheus alert rule), and
-#: share to which the memory must fall before the next warning.
-NEARLY_FULL, ROOM_AGAIN = 0.85, 0.8
+#: Share of the memory limit to which the memory must fall after a warning (``NEARLY_FULL``) before the next one.
+_ROOM_AGAIN = 0.8
 
 log = structlog.get_logger("streamdedup.loop")  # one name for all modules of the loop, shown in each log line
 
@@ -190,7 +189,7 @@ class Statistics:
         """Warn when the memory is nearly full; warn again only after there was room."""
         if stats.used_share > NEARLY_FULL and not self._is_nearly_full:
             log.warning("store_nearly_full", used_bytes=stats.used_bytes, limit_bytes=stats.limit_bytes)
-        limit = ROOM_AGAIN if self._is_nearly_full else NEARLY_FULL
+        limit = _ROOM_AGAIN if self._is_nearly_full else NEARLY_FULL
         self._is_nearly_full = stats.used_share > limit
 
     # Events

@@ -214,6 +214,9 @@ class ClusterCounts(NamedTuple):
 
 # Memory and times
 
+#: Share of the memory limit beyond which the daemon and its checks warn; the same as in the Prometheus alert rule.
+NEARLY_FULL = 0.85
+
 
 @dataclass(frozen=True, slots=True)
 class StoreStats:

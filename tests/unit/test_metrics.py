@@ -23,7 +23,7 @@ from streamdedup.daemon.readiness import Readiness
 from streamdedup.daemon.statistics import Statistics
 from streamdedup.detection.model import Detection, DetectionResult, Skip
 from streamdedup.errors import DecodeError, StoreUnavailable
-from streamdedup.index.values import StoreStats
+from streamdedup.index.values import NEARLY_FULL, StoreStats
 from streamdedup.kafka.protocols import Batch, Record, SourceStats
 from streamdedup.position import Partition, Position
 from streamdedup.wire import Document, Match
@@ -364,4 +364,4 @@ def test_without_a_limit_no_memory_is_full(metrics):
 def test_the_log_and_the_alert_rule_have_the_same_limit_of_nearly_full():
     rules = (Path(__file__).parents[2] / "deploy/prometheus/rules/streamdedup.yml").read_text(encoding="utf-8")
     (limit,) = re.findall(r"streamdedup_store_limit_bytes > 0\)\) > (\S+)", rules)
-    assert float(limit) == statistics_module.NEARLY_FULL
+    assert float(limit) == NEARLY_FULL

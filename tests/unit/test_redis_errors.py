@@ -10,9 +10,10 @@ import pytest
 from redis import exceptions
 
 from streamdedup.errors import StoreMisconfigured, StoreUnavailable
+from streamdedup.index.redis.cluster_servers import ClusterServers
 from streamdedup.index.redis.connection import connect, connect_sentinel
 from streamdedup.index.redis.errors import check_replies, translated
-from streamdedup.index.redis.servers import ClusterServers, Command
+from streamdedup.index.redis.servers import Command
 
 
 def wrapped(cause):

@@ -12,7 +12,7 @@ from streamdedup.findings import Finding
 from streamdedup.index.backend import IndexParameters, ServerFacts
 from streamdedup.index.redis.admin import RedisUpkeep
 from streamdedup.index.redis.checks import check_redis
-from streamdedup.index.redis.connection import read_facts, require_usable, software
+from streamdedup.index.redis.facts import read_facts, require_usable, software
 from streamdedup.index.redis.keys import Keys
 from streamdedup.index.redis.reader import RedisIndexReader
 from streamdedup.index.redis.reading import RedisIndexOptions

@@ -12,13 +12,16 @@ from redis.exceptions import NoPermissionError
 
 from streamdedup.errors import StoreMisconfigured
 from streamdedup.findings import Finding
-from streamdedup.index.redis.connection import policy_warnings, read_facts, software, store_name
 from streamdedup.index.redis.errors import GRANT
+from streamdedup.index.redis.facts import policy_warnings, read_facts, software, store_name
 from streamdedup.index.redis.scripts import read_scripts
 from streamdedup.index.redis.servers import Command, Servers
+from streamdedup.index.values import NEARLY_FULL
 
-#: One call of each command that the daemon must be permitted to call, except INFO, EVALSHA and SCRIPT LOAD, which the
-#: checks themselves call. "@" is replaced by a guard (``check_redis``).
+#: Commands that the checks themselves call.
+_CALLED_ANYWAY = ("info", "evalsha", "script load")
+#: One call of each other command that the daemon must be permitted to call. "@" is replaced by a guard
+#: (``check_redis``).
 PROBES = (
     "ping",
     "exists @",
@@ -52,8 +55,6 @@ PROBES = (
 REBUILD_PROBES = ("scan 0 count 1",)
 #: Difference of two clocks, in seconds, beyond which at least one of them is not set by NTP.
 _CLOCK_LIMIT_S = 30.0
-#: Share of the memory limit beyond which there is a warning; the same as for the event ``store_nearly_full``.
-_NEARLY_FULL = 0.85
 
 
 def check_redis(
@@ -61,8 +62,7 @@ def check_redis(
 ) -> Iterator[Finding]:
     """Yield the result of each check; raise for a request without an answer.
 
-    The check of permissions calls all commands in a script that may not write, and so changes no key. The server checks
-    permissions before it refuses a write, so its reply shows a lack. The script stays in the server's cache.
+    The check of permissions (``lua/check_permissions.lua``) changes no key; its script stays in the server's cache.
 
     Args:
         keys: The guard of each slot of the indexes, a key that never exists.
@@ -99,7 +99,7 @@ def _memory(store: str, info: Mapping[str, Any]) -> Finding:
     if not limit_bytes:
         text = f"{used_text} and has no memory limit (maxmemory 0): the machine's memory is the limit"
         return Finding.ok("redis_memory", text)
-    if used_bytes > _NEARLY_FULL * limit_bytes:
+    if used_bytes > NEARLY_FULL * limit_bytes:
         text = f"{used_text} of {limit_bytes / 2**20:,.1f} MiB: raise maxmemory; a full store holds up all daemons"
         return Finding.warning("redis_memory", text)
     return Finding.ok("redis_memory", f"{used_text} of {limit_bytes / 2**20:,.1f} MiB")
@@ -130,10 +130,10 @@ def _persistence(store: str, address: str, info: Mapping[str, Any]) -> Finding:
 def _clocks(servers: Servers) -> Iterator[Finding]:
     before_s = time.time()
     replies = servers.ask_masters("TIME")
-    ours_s = (before_s + time.time()) / 2  # in the middle of the round trip
+    local_s = (before_s + time.time()) / 2  # in the middle of the round trip
     for name, (seconds, microseconds) in replies.items():
         store = store_name(servers, name)
-        ahead_s = int(seconds) + int(microseconds) / 1e6 - ours_s
+        ahead_s = int(seconds) + int(microseconds) / 1e6 - local_s
         if abs(ahead_s) > _CLOCK_LIMIT_S:
             direction = "ahead of" if ahead_s > 0 else "behind"
             text = (
@@ -165,5 +165,5 @@ def _rights(servers: Servers, keys: Sequence[bytes], probes: Sequence[str], key_
         )
         yield Finding.failure("redis_rights", lacking)
     else:
-        # Three further commands were called by the checks themselves (``PROBES``).
-        yield Finding.ok("redis_rights", f"all {len(probes) + 3} commands that the daemon needs are granted")
+        commands_count = len(probes) + len(_CALLED_ANYWAY)
+        yield Finding.ok("redis_rights", f"all {commands_count} commands that the daemon needs are granted")

@@ -17,9 +17,10 @@ from streamdedup.errors import IndexBusy, IndexMismatch
 from streamdedup.index.redis.buckets import RedisBuckets
 from streamdedup.index.redis.clusters import RedisClusters
 from streamdedup.index.redis.entries import RedisEntries
+from streamdedup.index.redis.facts import refuse_eviction
 from streamdedup.index.redis.pairs import RedisPairs
 from streamdedup.index.redis.partitions import RedisPartitions
-from streamdedup.index.redis.servers import Command, refuse_eviction
+from streamdedup.index.redis.servers import Command
 from streamdedup.index.values import Fingerprint, Opening, StoreStats
 
 
