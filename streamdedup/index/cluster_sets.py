@@ -35,7 +35,7 @@ class ClusterSet:
         self._first = first
         self._members = list(members)
         self._numbers = {member.number for member in self._members}
-        self._sources: Counter[bytes | None] = Counter(member.source for member in self._members if member.source)
+        self._sources = Counter(member.source for member in self._members if member.source)
 
     def with_first(self, entry: IndexEntry | None) -> Self:
         """Return the set with the first document, whose index entry is ``entry``, as readers see the set.
@@ -68,7 +68,8 @@ class ClusterSet:
         row = next((row for row, member in enumerate(self._members) if member.number == number), None)
         if row is None:
             return
-        self._sources -= Counter([self._members[row].source])  # drops a source that no document has any more
+        if source := self._members[row].source:
+            self._sources -= Counter([source])  # drops a source that no document has any more
         if self._is_full:
             self._members[row] = self._members[row]._replace(source=None)
         else:

@@ -45,7 +45,10 @@ from streamdedup.position import Position
 
 
 class MemoryIndex(MemoryPartitions):
-    """An ``Index`` in memory; a ``lifetime_ms`` of None is for ever, a ``bucket_cap`` of None no limit."""
+    """An ``Index`` and ``IndexReader`` in memory.
+
+    A ``lifetime_ms`` of None is for ever, a ``bucket_cap`` of None no limit.
+    """
 
     def __init__(
         self,
@@ -68,16 +71,22 @@ class MemoryIndex(MemoryPartitions):
         self._last_removals: dict[int, int] = {}
         self._claims: ExpiringDict[bytes, Position] = ExpiringDict(lifetime_ms and claim_lifetime(lifetime_ms), now_ms)
 
-    def open(self, fingerprint: Fingerprint, *, create: bool = True) -> Opening | None:
-        if self._fingerprint is None:
-            if not create:
-                return None
-            self._fingerprint = dict(fingerprint)
-            return Opening(is_created=True)
-        return compare_fingerprints(self._fingerprint, fingerprint)
+    def get_entries(self, numbers: Sequence[int]) -> dict[int, IndexEntry]:
+        entries = ((number, self._entries.get(number)) for number in numbers)
+        return {number: entry for number, entry in entries if entry is not None}
+
+    def read_entries(self, numbers: Sequence[int], limit_bytes: int) -> dict[int, IndexEntry | None]:
+        read: dict[int, IndexEntry | None] = {}
+        size_bytes = 0
+        for number in numbers:
+            read[number] = entry = self._entries.get(number)
+            size_bytes += 0 if entry is None else entry.content.size_bytes
+            if size_bytes >= limit_bytes:
+                break
+        return read
 
     def encode_entries(self, entries: Sequence[IndexEntry]) -> None:
-        """Return None: entries are kept as they are."""
+        """Return None: entries need no encoding."""
 
     def insert_entries(
         self,
@@ -103,6 +112,35 @@ class MemoryIndex(MemoryPartitions):
                 lifetime_ms = self._lifetime_ms and marker_lifetime(self._lifetime_ms)
                 self._entries.set(entry.number, entry, lifetime_ms if entry.deleted else None)
 
+    def set_clusters(
+        self, clusters: Sequence[tuple[int, Position, int]], fences: Sequence[Fence]
+    ) -> list[ClusterCounts]:
+        self._check_fences(fences)
+        for number, position, cluster in clusters:
+            entry = self._entries.get(number)
+            if cluster != number and entry is not None and not entry.deleted and entry.position == position:
+                if entry.cluster != cluster:
+                    # A document that joins none yet may have expired and come again: its earlier version is in the set.
+                    self._leave_cluster(number, cluster if entry.cluster == number else entry.cluster)
+                self._entries.amend(number, replace(entry, cluster=cluster))
+                members = self._cluster_set(cluster)
+                members.add(entry)
+                self._cluster_sets.set(cluster, members)
+        return [self._cluster_set(cluster).counts for _, _, cluster in clusters]
+
+    def leave_clusters(self, members: Sequence[tuple[int, int]], fences: Sequence[Fence]) -> None:
+        self._check_fences(fences)
+        for number, cluster in members:
+            self._leave_cluster(number, cluster)
+
+    def _leave_cluster(self, number: int, cluster: int) -> None:
+        if (members := self._cluster_sets.get(cluster)) is not None:
+            members.remove(number)
+
+    def _cluster_set(self, cluster: int) -> ClusterSet:
+        members = self._cluster_sets.get(cluster) or ClusterSet(cluster)
+        return members.with_first(self._entries.get(cluster))
+
     def insert_and_look_up(
         self, numbers: Sequence[int], band_keys: NDArray[np.uint32], fences: Sequence[Fence]
     ) -> Hits:
@@ -114,9 +152,9 @@ class MemoryIndex(MemoryPartitions):
         expiry = math.inf if self._lifetime_ms is None else self._now_ms() + self._lifetime_ms
         for row, (number, keys, hits) in enumerate(zip(numbers, band_keys.tolist(), candidates, strict=True)):
             for band_and_key in enumerate(keys):
-                members = self._members(band_and_key)
+                members = self._live_members(band_and_key)
                 co_members = [member for member in members if member != number]
-                if len(co_members) >= cap:
+                if len(co_members) >= cap:  # full, and the document is no member: a member has fewer others
                     full[row] += 1
                     co_members = co_members[:SHOWN_OF_FULL]
                 else:
@@ -134,19 +172,39 @@ class MemoryIndex(MemoryPartitions):
         self._check_fences(fences)
         for number, keys in zip(numbers, band_keys.tolist(), strict=True):
             for band_and_key in enumerate(keys):
-                members = self._members(band_and_key)
+                members = self._live_members(band_and_key)
                 members.pop(number, None)
                 if not members:
                     self._buckets.drop(band_and_key)
 
-    def _members(self, band_and_key: tuple[int, int]) -> dict[int, float]:
-        """Return the members of a bucket that have not expired; a change of the dictionary changes the bucket."""
+    def _live_members(self, band_and_key: tuple[int, int]) -> dict[int, float]:
+        """Drop the expired members of a bucket; return the others, to be changed in place, or a new dictionary."""
         members = self._buckets.get(band_and_key) or {}
         if self._lifetime_ms is not None:
             now_ms = self._now_ms()
             for number in [number for number, expiry in members.items() if expiry <= now_ms]:
                 del members[number]
         return members
+
+    def insert_copies(
+        self,
+        documents: Sequence[tuple[int, bytes]],
+        fences: Sequence[Fence],
+        near_capacity: FoundNearCapacity | None = None,
+    ) -> list[list[int]]:
+        self._check_fences(fences)
+        if near_capacity is not None:
+            removals_count = near_capacity.removals[0]  # before the documents were read
+            for number, digest in near_capacity.documents:
+                if self._last_removals.get(_cell(digest), 0) <= removals_count:  # no removal since (rule 9)
+                    self._insert_copy(number, digest)
+        return [self._insert_copy(number, digest) for number, digest in documents]
+
+    def _insert_copy(self, number: int, digest: bytes) -> list[int]:
+        copies = [member for member in self._copies.get(digest) or {} if member != number]
+        # Of a full bucket the oldest member falls out: its entry expires first, and members are hints.
+        self._copies.set(digest, dict.fromkeys([number, *copies[: COPIES_CAP - 1]]))
+        return copies
 
     def remove_copies(self, documents: Sequence[tuple[int, bytes]], fences: Sequence[Fence]) -> None:
         self._check_fences(fences)
@@ -159,56 +217,7 @@ class MemoryIndex(MemoryPartitions):
             self._last_removals[_cell(digest)] = self._removals_count
 
     def copy_removals(self) -> dict[int, int]:
-        """Return the count of removals; there is one slot."""
-        return {0: self._removals_count}
-
-    def insert_copies(
-        self,
-        documents: Sequence[tuple[int, bytes]],
-        fences: Sequence[Fence],
-        near_capacity: FoundNearCapacity | None = None,
-    ) -> list[list[int]]:
-        self._check_fences(fences)
-        if near_capacity is not None:
-            removals_count = near_capacity.removals[0]  # before the documents were read; slot 0 is the only slot
-            for number, digest in near_capacity.documents:
-                if self._last_removals.get(_cell(digest), 0) <= removals_count:  # no removal since (rule 9)
-                    self._insert_copy(number, digest)
-        return [self._insert_copy(number, digest) for number, digest in documents]
-
-    def _insert_copy(self, number: int, digest: bytes) -> list[int]:
-        copies = [member for member in self._copies.get(digest) or {} if member != number]
-        # Of a full bucket the oldest member falls out: its entry expires first, and members are hints.
-        self._copies.set(digest, dict.fromkeys([number, *copies[: COPIES_CAP - 1]]))
-        return copies
-
-    def check(self, fingerprint: Fingerprint) -> Opening | None:
-        return self.open(fingerprint, create=False)
-
-    def look_up(self, numbers: Sequence[int], band_keys: NDArray[np.uint32]) -> Hits:
-        buckets = [
-            [list(self._members(band_and_key)) for band_and_key in enumerate(keys)] for keys in band_keys.tolist()
-        ]
-        return hits_of_members(numbers, buckets, self._bucket_cap)
-
-    def look_up_copies(self, documents: Sequence[tuple[int, bytes]]) -> list[list[int]]:
-        return [
-            [member for member in self._copies.get(digest) or () if member != number] for number, digest in documents
-        ]
-
-    def get_entries(self, numbers: Sequence[int]) -> dict[int, IndexEntry]:
-        entries = ((number, self._entries.get(number)) for number in numbers)
-        return {number: entry for number, entry in entries if entry is not None}
-
-    def read_entries(self, numbers: Sequence[int], limit_bytes: int) -> dict[int, IndexEntry | None]:
-        read: dict[int, IndexEntry | None] = {}
-        size_bytes = 0
-        for number in numbers:
-            read[number] = entry = self._entries.get(number)
-            size_bytes += 0 if entry is None else entry.content.size_bytes
-            if size_bytes >= limit_bytes:
-                break
-        return read
+        return {0: self._removals_count}  # of the only slot
 
     def save_pending_matches(
         self, pending: Sequence[tuple[Position, PendingMatches]], fences: Sequence[Fence]
@@ -244,41 +253,13 @@ class MemoryIndex(MemoryPartitions):
                 self._claims.set(pair_key, stored_owner)
         return owned
 
-    def count_claims(self) -> int:
-        return len(self._claims)
-
-    def set_clusters(
-        self, clusters: Sequence[tuple[int, Position, int]], fences: Sequence[Fence]
-    ) -> list[ClusterCounts]:
-        self._check_fences(fences)
-        for number, position, cluster in clusters:
-            entry = self._entries.get(number)
-            if cluster != number and entry is not None and not entry.deleted and entry.position == position:
-                if entry.cluster != cluster:
-                    # A document that joins none yet may have expired and come again: its earlier version is in the set.
-                    self._leave_cluster(number, cluster if entry.cluster == number else entry.cluster)
-                self._entries.amend(number, replace(entry, cluster=cluster))
-                members = self._cluster_set(cluster)
-                members.add(entry)
-                self._cluster_sets.set(cluster, members)
-        return [self._cluster_set(cluster).counts for _, _, cluster in clusters]
-
-    def leave_clusters(self, members: Sequence[tuple[int, int]], fences: Sequence[Fence]) -> None:
-        self._check_fences(fences)
-        for number, cluster in members:
-            self._leave_cluster(number, cluster)
-
-    def _leave_cluster(self, number: int, cluster: int) -> None:
-        if (members := self._cluster_sets.get(cluster)) is not None:
-            members.remove(number)
-
-    def _cluster_set(self, cluster: int) -> ClusterSet:
-        members = self._cluster_sets.get(cluster) or ClusterSet(cluster)
-        return members.with_first(self._entries.get(cluster))
-
-    def read_cluster(self, cluster: int) -> tuple[ClusterCounts, list[int]]:
-        members = self._cluster_set(cluster)
-        return members.counts, members.numbers
+    def open(self, fingerprint: Fingerprint, *, create: bool = True) -> Opening | None:
+        if self._fingerprint is None:
+            if not create:
+                return None
+            self._fingerprint = dict(fingerprint)
+            return Opening(is_created=True)
+        return compare_fingerprints(self._fingerprint, fingerprint)
 
     def count_connections(self) -> int:
         return 0
@@ -290,13 +271,35 @@ class MemoryIndex(MemoryPartitions):
         return StoreStats(used_bytes=None, limit_bytes=None)
 
     def count_documents(self) -> int:
-        """Return the number of index entries, deletion markers included."""
         return len(self._entries)
+
+    def count_claims(self) -> int:
+        return len(self._claims)
 
     def close(self) -> None:
         """Do nothing: memory has no connection."""
 
+    # IndexReader
+
+    def check(self, fingerprint: Fingerprint) -> Opening | None:
+        return self.open(fingerprint, create=False)
+
+    def look_up(self, numbers: Sequence[int], band_keys: NDArray[np.uint32]) -> Hits:
+        buckets = [
+            [list(self._live_members(band_and_key)) for band_and_key in enumerate(keys)] for keys in band_keys.tolist()
+        ]
+        return hits_of_members(numbers, buckets, self._bucket_cap)
+
+    def look_up_copies(self, documents: Sequence[tuple[int, bytes]]) -> list[list[int]]:
+        return [
+            [member for member in self._copies.get(digest) or () if member != number] for number, digest in documents
+        ]
+
+    def read_cluster(self, cluster: int) -> tuple[ClusterCounts, list[int]]:
+        members = self._cluster_set(cluster)
+        return members.counts, members.numbers
+
 
 def _cell(digest: bytes) -> int:
-    """Return the group of contents whose removals are counted together, as in Redis."""
+    """Return the cell of a content, whose removals are counted together (``redis/lua/remove_copies.lua``)."""
     return digest[4]

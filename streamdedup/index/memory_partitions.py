@@ -52,15 +52,13 @@ class MemoryPartitions:
     ) -> Fence:
         if self._fingerprint is None:
             raise IndexLost("the index is gone")
-        stored = self._fences.get(partition)
-        if stored is not None and stored > generation:
-            raise BatchRefused(f"{partition} is fenced by generation {stored}, the batch has {generation}")
+        self._refuse_later(partition, generation)
         # Before the checks that may raise, as in Redis: from now on the previous owner's writes are refused.
         self._fences[partition] = generation
         if not self._attempt(partition).knows(committed_id):
             raise IndexLost(f"the index has gone back, or another was used: it lacks committed batches of {partition}")
         confirm()
-        self._check_fences([Fence(partition, generation, start)])
+        self._check_fences([Fence(partition, generation, start)])  # again: ``confirm`` may have taken long
         if state.topic_id in self._earlier_topic_ids.get(partition, ()):
             raise BatchRefused(f"{partition} was polled before its topic was deleted and created again")
         recreated = self._update_incarnation(partition, state)
@@ -133,13 +131,14 @@ class MemoryPartitions:
             self._pending_matches.drop(position)
 
     def _check_fences(self, fences: Sequence[Fence]) -> None:
+        if fences and self._fingerprint is None:
+            raise IndexLost("the index is gone")
         for fence in fences:
-            stored = self._fences.get(fence.partition)
-            if self._fingerprint is None:
-                raise IndexLost("the index is gone")
-            if stored is None:
+            if fence.partition not in self._fences:
                 raise BatchRefused(f"{fence.partition} is not fenced")
-            if stored > fence.generation:
-                raise BatchRefused(
-                    f"{fence.partition} is fenced by generation {stored}, the batch has {fence.generation}"
-                )
+            self._refuse_later(fence.partition, fence.generation)
+
+    def _refuse_later(self, partition: Partition, generation: int) -> None:
+        stored = self._fences.get(partition)
+        if stored is not None and stored > generation:
+            raise BatchRefused(f"{partition} is fenced by generation {stored}, the batch has {generation}")
