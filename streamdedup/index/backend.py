@@ -48,7 +48,7 @@ class Survey:
 
 @dataclass(frozen=True, slots=True)
 class PartitionFacts:
-    """Facts that an index has stored for a partition.
+    """What `index status` shows of a partition.
 
     Attributes:
         generation: Consumer-group generation of the fence; None without a fence.
@@ -106,7 +106,7 @@ class Backend(Protocol):
 
     @property
     def mode(self) -> str:
-        """The setting ``redis.mode``: ``single`` (one server), ``sentinel`` or ``cluster``."""
+        """How the servers are reached, for `index status`: ``single`` (one server), ``sentinel`` or ``cluster``."""
 
     def index(self, name: str) -> Index:
         """Return the index of a profile."""
@@ -130,7 +130,7 @@ class Backend(Protocol):
         """Return the facts of the servers; raise ``StoreMisconfigured`` if they are not as in the settings."""
 
     def require_usable(self) -> list[str]:
-        """Raise unless the servers can keep an index; return warnings. Checks less than ``findings``."""
+        """Raise unless the servers accept writes and keep every key (a part of ``findings``); return warnings."""
 
     def findings(self, *, rebuilds: bool) -> Iterator[Finding]:
         """Yield the result of each check of the servers, for `streamdedup check` and for the start of the daemon.

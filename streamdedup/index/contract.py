@@ -66,7 +66,7 @@ class EntryReading(Protocol):
         """Return the entries that the index has, deletion markers included."""
 
     def read_entries(self, numbers: Sequence[int], limit_bytes: int) -> dict[int, IndexEntry | None]:
-        """Read entries up to a stored size of ``limit_bytes``, at least 1.
+        """Read entries until their stored size reaches ``limit_bytes``, which is 1 or more.
 
         A store with several slots divides the limit among the slots, and may exceed the limit by one entry for each
         slot.
@@ -91,7 +91,8 @@ class EntryStore(EntryReading, Protocol):
     ) -> list[InsertResult]:
         """Store entries for documents that the index does not have; return one result for each entry, in order.
 
-        A later version than the stored one is not stored yet: the old one must be removed from its buckets first.
+        A later version than the stored one is not stored: ``replace_entries`` stores it, after the old version was
+        removed from its buckets.
         ``encoded`` is the result of ``encode_entries`` for these entries, if it was done ahead.
         """
 
@@ -103,9 +104,9 @@ class EntryStore(EntryReading, Protocol):
     ) -> list[ClusterCounts]:
         """Name a cluster in each document's entry, in order; an entry with another position is left alone.
 
-        A document that joins a cluster becomes a member of the cluster's set with the source and record time of its
-        entry, also where the set has its earlier version, which expired; it leaves the set of the cluster that its
-        entry named. To join again only renews the time to live. The first document becomes a member too, if it has an
+        A document that joins a cluster becomes a member of its set, with the source and record time of the entry, and
+        leaves the set of the cluster that the entry named. A version of the document in the set, whose entry expired,
+        is replaced. To join again only renews the time to live. The first document becomes a member too, if it has an
         entry. A set lives as long as an entry, counted from the last call for it.
 
         Args:
@@ -157,7 +158,8 @@ class BucketStore(Protocol):
             documents: Document numbers with content digests, inserted in order.
             near_capacity: Documents outside the batch, inserted first. A member read from a bucket may have been
                 removed meanwhile, and nothing would remove it again. So a document is left out if a document with its
-                content was removed since ``near_capacity.removals`` was read. A store may compare groups of contents.
+                content was removed since ``near_capacity.removals`` was read. A store may count removals by groups of
+                contents, and then leaves out some more.
 
         Returns:
             For each of ``documents`` the other members, the latest first; hints, as in any bucket.
@@ -195,18 +197,22 @@ class PairStore(Protocol):
                 have claimed a pair whose alert is committed.
             extended_keys: Keys for pairs that do not match now (rule 5); claims on them are only extended.
 
-        Returns for each of ``claims`` whether the position owns the pair, by this call or an earlier one.
+        Returns:
+            For each of ``claims`` whether the position owns the pair, by this call or an earlier one.
         """
 
 
 class DocumentStore(EntryStore, BucketStore, PairStore, Protocol):
     """Everything that detection writes and reads for a batch.
 
-    Call order: ``insert_entries``; where documents change or are deleted ``get_entries``,
-    ``remove_from_buckets``, ``remove_copies``, ``leave_clusters``, ``replace_entries``, and after appends
-    ``set_clusters``; ``insert_and_look_up``; where buckets are near capacity ``copy_removals``, ``insert_and_look_up``
-    (again, to read the present members), ``read_entries``, ``insert_copies``; then ``read_entries``,
-    ``save_pending_matches``, ``claim_pairs``, ``get_entries``, ``set_clusters``.
+    Call order:
+
+    1. ``insert_entries``.
+    2. Where documents change or are deleted: ``get_entries``, ``remove_from_buckets``, ``remove_copies``,
+       ``leave_clusters``, ``replace_entries``; after appends ``set_clusters``.
+    3. ``insert_and_look_up``; where buckets are near capacity ``copy_removals``, ``insert_and_look_up`` again, to read
+       the present members, ``read_entries``, ``insert_copies``.
+    4. ``read_entries``, ``save_pending_matches``, ``claim_pairs``, ``get_entries``, ``set_clusters``.
     """
 
 
@@ -214,11 +220,10 @@ class PartitionStore(Protocol):
     """Fences, high-water marks and announced attempts, by partition."""
 
     def partition_states(self, partitions: Sequence[Partition]) -> dict[Partition, PartitionState]:
-        """Return the partition states.
+        """Return what the index knows of each partition; without an index, or with a staging index only, nothing.
 
-        Without an index, or with a staging index only, each partition has the state of a partition never seen. A
-        partition with a committed offset and no high-water mark shows that the index was lost, because the fence, which
-        sets the high-water mark, precedes the commit.
+        A partition with a committed offset and no high-water mark shows that the index was lost, because the fence,
+        which sets the high-water mark, precedes the commit.
         """
 
     def fence(
@@ -261,7 +266,7 @@ class PartitionStore(Protocol):
     ) -> None:
         """Store in every slot that an attempt at a batch is completely written, before it is published.
 
-        As text, ``attempt_id`` is greater than all earlier ids.
+        Ids are compared as text; ``attempt_id`` is greater than all earlier ones.
 
         Args:
             fences: Fences for all batch partitions.
@@ -280,7 +285,9 @@ class StoreHealth(Protocol):
     """Opening, closing and numbers for metrics."""
 
     def open(self, fingerprint: Fingerprint, *, create: bool = True) -> Opening | None:
-        """Open the index, or create it if there is none and ``create`` is true; once per connection.
+        """Open the index, or create it if there is none and ``create`` is true.
+
+        May be repeated: the daemon compares the parameters in every generation.
 
         Returns None when there is no index and ``create`` is false. Raises ``IndexMismatch`` for an index that was
         built with other parameters, each named in the text, and for the remains of an interrupted deletion. Raises
@@ -316,7 +323,7 @@ class StoreHealth(Protocol):
 class Index(DocumentStore, PartitionStore, StoreHealth, Protocol):
     """A profile's index. Called from one thread; one process may have several.
 
-    Call order: ``open`` once per connection; ``partition_states`` when partitions are assigned; ``fence``
+    Call order: ``open``; ``partition_states`` when partitions are assigned; ``fence``
     before the first write for a partition and after every generation change; for each batch the calls of
     ``DocumentStore``, then ``announce``, and after the commit ``finish``.
     """

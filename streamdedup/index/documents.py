@@ -44,7 +44,7 @@ SOURCE_BYTES = 8
 
 
 class Content(msgspec.Struct, frozen=True, gc=False):
-    """The part of an index entry computed from the document's fields; of the text only a label is kept (``caption``).
+    """The part of an index entry computed from the document's fields.
 
     Attributes:
         token_count: Tokens in the text, at most ``MAX_COUNT``.
@@ -83,7 +83,7 @@ class Content(msgspec.Struct, frozen=True, gc=False):
 MAX_COUNT = 65_535
 #: The digest in deletion markers.
 MARKER_DIGEST = bytes(16)
-#: The content for an empty text and for deletion markers.
+#: The content of a deletion marker, and of a document that the index lacks.
 EMPTY_CONTENT = Content(Sketch(0, hashes=np.empty(0, np.uint32)), 0, 0)
 
 
@@ -115,7 +115,8 @@ class IndexEntry(msgspec.Struct, frozen=True, gc=False):
     def pair_digest(self) -> bytes:
         """The digest in pair keys, 16 bytes: of the text before the first append, without the scope.
 
-        So a published pair keeps its key after its documents have changed their scope.
+        So a published pair keeps its key after its documents have changed their scope. ``toggle_scope`` takes the scope
+        out of a digest, and puts it in.
         """
         return self.content.first_digest or toggle_scope(self.digest, self.content.scope)
 

@@ -63,19 +63,26 @@ from streamdedup.wire import SCOPE_BYTES, Match
 #: Version of the layout of all stored values, a part of the index's fingerprint; raised with each change of a layout.
 LAYOUT: Final = 2
 #: First byte of an entry without cluster and source, and the flags for these; scripts read them.
-_FIRST_BYTE, _IN_CLUSTER, _HAS_SOURCE = LAYOUT << 4, 1, 2
+_FIRST_BYTE = LAYOUT << 4
+_IN_CLUSTER = 1
+_HAS_SOURCE = 2
 #: First and last byte of the digest in an entry.
 DIGEST_RANGE: Final = (1, 16)
-#: First byte, digest, record time, offset, length of the partition; the same without the length.
-_HEAD, _HEAD_START = struct.Struct(">B16sqqH"), struct.Struct(">B16sqq")
+#: First byte, digest, record time, offset; the same and the length of the partition.
+_HEAD, _HEAD_AND_LENGTH = struct.Struct(">B16sqq"), struct.Struct(">B16sqqH")
 _NUMBER = struct.Struct(">q")
 _LENGTH = struct.Struct(">H")
 #: Flags, tokens, elements, hashes in the tail, distinct shingles.
 _CONTENT = struct.Struct("<BHHBI")
-#: By number of hashes in the tail: the tail alone, and the fields of ``_CONTENT`` with the tail behind them.
+#: By number of hashes in the tail: the tail; the fields of ``_CONTENT`` and the tail.
 _TAILS = [struct.Struct(f"<{count}Q") for count in range(256)]
 _CONTENTS = [struct.Struct(f"{_CONTENT.format}{count}Q") for count in range(256)]
-_HAS_FIRST_DIGEST, _HAS_INCARNATION, _STOP_SHINGLES_ONLY, _IS_SIGNATURE, _HAS_SCOPE, _HAS_CAPTION = 1, 2, 4, 8, 16, 32
+_HAS_FIRST_DIGEST = 1
+_HAS_INCARNATION = 2
+_STOP_SHINGLES_ONLY = 4
+_IS_SIGNATURE = 8
+_HAS_SCOPE = 16
+_HAS_CAPTION = 32
 _KNOWN_FLAGS = 63  # the sum of these
 _DIGEST_BYTES, _INCARNATION_BYTES = 16, 8
 #: First bytes of the fields of pending matches.
@@ -91,12 +98,12 @@ def encode_number(number: int) -> bytes:
 
 def decode_number(data: bytes) -> int:
     """Decode a document number; the reverse of ``encode_number``."""
-    (number,) = _NUMBER.unpack(data)
-    return int(number)
+    number: int = _NUMBER.unpack(data)[0]
+    return number
 
 
 def encode_position(position: Position) -> bytes:
-    """Encode a position as in an index entry, from the offset to the partition's end."""
+    """Encode a position as in an index entry: its bytes 25 to 35+p."""
     return _NUMBER.pack(position.offset) + _encode_partition(position.partition_incarnation)
 
 
@@ -133,25 +140,24 @@ def _encode_entry(entry: IndexEntry, encoded_sketch: bytes) -> bytes:
     document_id = entry.id.encode("utf-8", "surrogatepass")
     is_alone = entry.cluster == entry.number
     first_byte = _FIRST_BYTE | (0 if is_alone else _IN_CLUSTER) | (_HAS_SOURCE if content.source else 0)
-    flags, optional_parts = _IS_SIGNATURE if content.sketch.hashes is None else 0, b""
-    if content.caption:
-        flags |= _HAS_CAPTION
-        optional_parts = bytes((len(content.caption),)) + content.caption
+    flags = (_IS_SIGNATURE if content.sketch.hashes is None else 0) | (_HAS_CAPTION if content.caption else 0)
+    hashes = b""
     # One test for most entries, which have none of these.
     if content.stop_only or content.first_digest or content.incarnation or content.scope:
         flags |= (_STOP_SHINGLES_ONLY if content.stop_only else 0) | (_HAS_FIRST_DIGEST if content.first_digest else 0)
         flags |= (_HAS_INCARNATION if content.incarnation else 0) | (_HAS_SCOPE if content.scope else 0)
-        hashes = (content.first_digest, content.incarnation, content.scope)
-        optional_parts = b"".join(filter(None, hashes)) + optional_parts
+        hashes = b"".join(filter(None, (content.first_digest, content.incarnation, content.scope)))
+    caption = bytes((len(content.caption),)) + content.caption if content.caption else b""
     counts = content.token_count, content.element_count, len(tail), content.sketch.count
     return b"".join(
         (
-            _HEAD_START.pack(first_byte, entry.digest, entry.time_ms, position.offset),
+            _HEAD.pack(first_byte, entry.digest, entry.time_ms, position.offset),
             _encode_partition(position.partition_incarnation),
             _LENGTH.pack(len(document_id)),
             document_id,
             _CONTENTS[len(tail)].pack(flags, *counts, *tail),
-            optional_parts,
+            hashes,
+            caption,
             encoded_sketch,
             content.source or b"",
             b"" if is_alone else _NUMBER.pack(entry.cluster),
@@ -196,8 +202,8 @@ def _parse_entry(number: int, data: bytes) -> _ParsedEntry:
     if data and data[0] & ~(_FIRST_BYTE | _IN_CLUSTER | _HAS_SOURCE):
         raise ValueError(f"index entry {number} is damaged: unknown first byte {data[0]:#x}")
     try:
-        first_byte, digest, time_ms, offset, partition_length = _HEAD.unpack_from(data)
-        id_start = _HEAD.size + partition_length + _LENGTH.size
+        first_byte, digest, time_ms, offset, partition_length = _HEAD_AND_LENGTH.unpack_from(data)
+        id_start = _HEAD_AND_LENGTH.size + partition_length + _LENGTH.size
         (id_length,) = _LENGTH.unpack_from(data, id_start - _LENGTH.size)
         id_end = id_start + id_length
         cluster, end = number, len(data)
@@ -208,7 +214,7 @@ def _parse_entry(number: int, data: bytes) -> _ParsedEntry:
         if first_byte & _HAS_SOURCE:
             end -= SOURCE_BYTES
             source = data[end : end + SOURCE_BYTES]
-        position = _decode_partition(data[_HEAD.size : id_start - _LENGTH.size]).position_at(offset)
+        position = _decode_partition(data[_HEAD_AND_LENGTH.size : id_start - _LENGTH.size]).position_at(offset)
         document_id = data[id_start:id_end].decode("utf-8", "surrogatepass")
         content, sketch = _parse_content(data, id_end, end, source)
     except (struct.error, ValueError) as error:
@@ -224,10 +230,9 @@ def _parse_content(data: bytes, start: int, end: int, source: bytes | None) -> t
     incarnation_start = first_digest_start + (_DIGEST_BYTES if flags & _HAS_FIRST_DIGEST else 0)
     scope_start = incarnation_start + (_INCARNATION_BYTES if flags & _HAS_INCARNATION else 0)
     scope_end = scope_start + (SCOPE_BYTES if flags & _HAS_SCOPE else 0)
-    caption_start = scope_end + (1 if flags & _HAS_CAPTION else 0)  # after the length byte
-    # An entry that is cut off before the length byte is refused below.
-    caption_length = data[scope_end] if scope_end < caption_start <= len(data) else 0
-    sketch_start = caption_start + caption_length
+    sketch_start = scope_end
+    if flags & _HAS_CAPTION:  # refused below if the length byte is cut off
+        sketch_start += 1 + (data[scope_end] if scope_end < end else 0)
     if flags & ~_KNOWN_FLAGS:
         raise ValueError(f"unknown flags {flags:#x}")
     if sketch_start > end:
@@ -241,7 +246,7 @@ def _parse_content(data: bytes, start: int, end: int, source: bytes | None) -> t
         data[incarnation_start:scope_start] or None,
         source,
         data[scope_start:scope_end] or None,
-        data[caption_start:sketch_start] or None,
+        data[scope_end + 1 : sketch_start] or None,
     )
     return content, StoredSketch(data[sketch_start:end], shingle_count, bool(flags & _IS_SIGNATURE))
 
@@ -316,7 +321,7 @@ def decode_high_water_mark(stored: bytes) -> StoredHighWaterMark:
 
 
 def encode_attempt(attempt: AnnouncedAttempt) -> str:
-    """Encode an announced attempt; ``start`` is an offset here."""
+    """Encode an announced attempt, whose ``start`` is not None."""
     return f"{attempt.attempt_id} {attempt.start} {attempt.committed_id}"
 
 

@@ -59,7 +59,7 @@ class IndexReader(EntryReading, Protocol):
 
 
 def hits_of_members(numbers: Sequence[int], buckets: Sequence[Sequence[Sequence[int]]], bucket_cap: int | None) -> Hits:
-    """Return the hits as ``look_up`` does; ``buckets`` has the members of each bucket, document by document."""
+    """Return the hits of documents in ``buckets``, which has the members of each bucket, document by document."""
     candidates: list[dict[int, int]] = []
     full: Counter[int] = Counter()
     near_capacity: set[int] = set()
@@ -67,8 +67,9 @@ def hits_of_members(numbers: Sequence[int], buckets: Sequence[Sequence[Sequence[
         band_counts: dict[int, int] = {}
         for members in document_buckets:
             co_members = [member for member in members if member != number]
-            # A full bucket would refuse a document that is no member (equal lengths); a member gets all others.
-            if bucket_cap is not None and len(co_members) == len(members) >= bucket_cap:
+            is_member = len(co_members) < len(members)
+            # As an insertion, which a full bucket refuses; a member gets all others.
+            if bucket_cap is not None and len(members) >= bucket_cap and not is_member:
                 full[row] += 1
                 co_members = _random.sample(co_members, min(SHOWN_OF_FULL, len(co_members)))
             elif bucket_cap is not None and 2 * len(co_members) >= bucket_cap:

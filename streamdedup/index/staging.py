@@ -15,9 +15,9 @@ class StagingIndex(Protocol):
     """A profile's index in a rebuild, written by the process that has the lease: the right to rebuild, for a minute.
 
     A lost index is cleared first. Until the staging index is complete there is no index: ``Index.open`` says that the
-    index is being rebuilt, and ``Index.fence`` refuses. An index that has gone back to an earlier time is not cleared;
-    ``Index.fence`` refuses until the rebuild announces an attempt again. Methods raise ``BatchRefused`` when another
-    process has the lease.
+    index is being rebuilt, and ``Index.fence`` refuses. An index that has gone back to an earlier time is not cleared:
+    its gap makes ``Index.fence`` refuse until the rebuild announces an attempt. Methods raise ``BatchRefused`` when
+    another process has the lease.
     """
 
     @property

@@ -10,7 +10,7 @@ from typing import NamedTuple
 
 from streamdedup.position import Partition, Position
 
-#: Number of members that a full bucket returns for a document, which it does not take.
+#: Number of members that a full bucket returns for a document that it refuses.
 SHOWN_OF_FULL = 2
 #: Largest number of members of a bucket of exact copies.
 COPIES_CAP = 8
@@ -46,9 +46,9 @@ class Fence:
         incarnation: Topic incarnation, counted for this partition.
         is_recreated: Whether the topic was created again, so that the call that returned this fence began the
             incarnation.
-        has_commit: Whether the group has a committed offset for the partition; set by ``daemon``, not by stores. If so,
-            records below the high-water mark mean that an operator has set the offset back; if not, nothing explains
-            such records.
+        has_commit: Whether the group has a committed offset for the partition; set by ``daemon``, not by stores. With a
+            committed offset, records below the high-water mark mean that an operator has set the offset back; without
+            one, nothing explains such records.
     """
 
     partition: Partition
@@ -108,9 +108,7 @@ class AnnouncedAttempt(NamedTuple):
     def knows(self, committed_id: str) -> bool:
         """Tell whether the slot knows a committed attempt (rule 11); so does ``redis/lua/announce_attempt.lua``.
 
-        That a later attempt is announced proves nothing. The index may have been left for another one, in which the
-        commit was made. Or it has gone back to a time before the fence of the daemon that committed, and a daemon that
-        this fence had stopped has announced its old batch.
+        A later announced attempt proves nothing: docs/delivery.md, rule 11.
         """
         return committed_id == self.attempt_id or committed_id <= self.committed_id
 
@@ -132,17 +130,17 @@ class PartitionState:
 
     @property
     def announced(self) -> str:
-        """Id of the earliest attempt that is the announced one of a slot; empty when a slot has none."""
+        """Least id announced in any slot; empty when a slot has none."""
         return min(attempt.attempt_id for attempt in self.attempts)
 
     @property
     def latest(self) -> str:
-        """Id of the latest attempt that is announced in any slot."""
+        """Greatest id announced in any slot."""
         return max(attempt.attempt_id for attempt in self.attempts)
 
     @property
     def committed_id(self) -> str:
-        """Id of the last committed attempt that all slots knew at their announcements; empty for none."""
+        """Least committed id stored beside an announcement: all slots know this commit. Empty for none."""
         return min(attempt.committed_id for attempt in self.attempts)
 
     @property
@@ -196,11 +194,13 @@ class FoundNearCapacity:
 class ClusterCounts(NamedTuple):
     """Numbers of a cluster: exact below ``CLUSTER_SIZE_CAP`` documents; a larger one counts only its first documents.
 
+    All but ``size`` are 0 for an empty cluster set.
+
     Attributes:
         size: Documents, at most ``CLUSTER_SIZE_CAP``.
         sources: Distinct sources; documents without a source do not count.
         earliest: Number of the document with the smallest record time; among equal times, with the smallest partition
-            and offset. Like the times, 0 for an empty cluster set.
+            and offset.
         since_ms: Record time of the earliest document, milliseconds since the epoch.
         until_ms: Latest record time of a document, milliseconds since the epoch.
     """

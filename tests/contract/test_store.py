@@ -380,7 +380,7 @@ class TestLeaving:
 def test_an_entry_is_not_replaced_where_the_removals_before_were_forgotten(cluster_servers, monkeypatch):
     store, fence = fenced(redis_store(cluster_servers))
     run, slot = store._run, 1
-    number_key = store._keys.fencing(slot, [], store._writer, slot)[-1]
+    number_key = store._keys.fenced_call_keys(slot, [], store._writer, slot)[-1]
 
     def run_and_fail_over(calls):
         replies = run(calls)

@@ -90,7 +90,7 @@ def test_a_key_that_is_not_text_is_shown_with_escapes(opened):
     client, _, store, keys = opened
     fence = store.fence(PARTITION, 1, 0)
     digest = bytes(range(0, 256, 16))
-    slot = keys.copies_slot(digest)
+    slot = keys.digest_slot(digest)
     client.set(keys.copies_prefix(slot) + digest, "of somebody else")
     with pytest.raises(StoreMisconfigured, match=r"the key \{sd:articles:\d\}d\\x00\\x10 0@P`p\\x80\\x90"):
         store.insert_copies([(1, digest)], [fence])

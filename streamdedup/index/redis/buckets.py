@@ -119,7 +119,7 @@ class RedisBuckets(RedisPart):
         script, encode = f"{verb}_{self.options.bucket_layout}", LAYOUTS[self.options.bucket_layout].encode
         numbers_array, encoded_fences = np.array(numbers, np.int64), self._encode_fences(fences)
         all_encoded = encode(numbers_array)
-        for slot, rows, keys in self._keys.calls_of_buckets(band_keys, CALL_DOCUMENTS):
+        for slot, rows, keys in self._keys.split_band_keys(band_keys, CALL_DOCUMENTS):
             # Without shards, and in one chunk, each slot has all documents.
             encoded = all_encoded if len(rows) == len(numbers) else encode(numbers_array[rows])
             arguments = [self._keys.buckets_prefix(slot), self.options.lifetime_ms, *limits, keys, encoded]
@@ -135,7 +135,7 @@ class RedisBuckets(RedisPart):
         return Call("count_documents", [key], [lifetime_ms, elements], len(numbers))
 
     def remove_copies(self, documents: Sequence[tuple[int, bytes]], fences: Sequence[Fence]) -> None:
-        slots = (self._keys.copies_slot(digest) for _, digest in documents)
+        slots = (self._keys.digest_slot(digest) for _, digest in documents)
         removed = [(digest, number) for number, digest in documents]
         self._run(self._calls_by_slot("remove_copies", slots, fences, self._copies_arguments, removed))
 
@@ -151,8 +151,8 @@ class RedisBuckets(RedisPart):
         near_capacity: FoundNearCapacity | None = None,
     ) -> list[list[int]]:
         outside = near_capacity or FoundNearCapacity((), {})  # documents outside the batch
-        groups = by_slot(self._keys.copies_slot(digest) for _, digest in documents)
-        outside_groups = by_slot(self._keys.copies_slot(digest) for _, digest in outside.documents)
+        groups = by_slot(self._keys.digest_slot(digest) for _, digest in documents)
+        outside_groups = by_slot(self._keys.digest_slot(digest) for _, digest in outside.documents)
         calls, encoded_fences = [], self._encode_fences(fences)
         rows_of_call: list[list[int]] = []
         for slot in dict.fromkeys([*outside_groups, *groups]):  # each slot once

@@ -55,7 +55,7 @@ class RedisPart(RedisReading):
         now_ms: Callable[[], float] = clock.now_ms,
     ) -> None:
         keys = Keys(options.namespace, options.bands, options.shards, in_staging=in_staging)
-        self._runner = FencedScripts(servers, keys.fingerprint)
+        self._runner = FencedScripts(servers, keys.existence)
         super().__init__(servers, options, keys, self._runner.run, now_ms)
         #: Random name of this index object (rule 7), a part of its fences and of the keys of its call numbers.
         self._writer = secrets.token_bytes(8)
@@ -76,7 +76,7 @@ class RedisPart(RedisReading):
         run_number = self._runner.run_number
         # A single server loses the last writes of all slots together, so slot 0 has the number for all slots.
         call_slot = slot if self._servers.mode == "cluster" else 0
-        keys = self._keys.fencing(slot, fences.partitions, self._writer, call_slot)
+        keys = self._keys.fenced_call_keys(slot, fences.partitions, self._writer, call_slot)
         fenced_arguments = [*fences.values, run_number, self._expected_number(call_slot, run_number), *arguments]
         return Call(name, keys, fenced_arguments, documents_count)
 

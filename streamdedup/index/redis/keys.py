@@ -9,11 +9,12 @@ all documents of a batch in one slot, on a cluster too:
 =====================  =======  ==============================================================
 key                    type     content
 =====================  =======  ==============================================================
-``{..:s}b`` + CRC-32   set      layout ``sets``: a bucket, the document numbers of one band key
-``{..:s}b`` + .. + :   set      layout ``sets``: its earlier part (``lua/_sets.lua``)
+``{..:s}b`` + CRC      set      layout ``sets``: a bucket, the document numbers of one band
+                                key (CRC-32)
+``{..:s}b`` + CRC + :  set      layout ``sets``: its earlier part (``lua/_sets.lua``)
 ``{..:s}b`` + gen.     string   layout ``packed``: page and bucket counts of a page generation
-``{..:s}b`` + page     hash     layout ``packed``: a bucket page (``lua/_pages.lua``)
-``{..:s}b`` + bucket   string   layout ``packed``: a bucket that is too large for its page
+... gen. + : + page    hash     layout ``packed``: a bucket page (``lua/_pages.lua``)
+... gen. + := + CRC    string   layout ``packed``: a bucket that is too large for its page
 ``{..:s}d`` + digest   zset     a bucket of exact copies: document numbers with this content, by order of insertion
 ``{..:s}q``            hash     removals from these: how many, and the last in each cell of
                                 contents (``lua/remove_copies.lua``)
@@ -63,7 +64,8 @@ class Keys:
     """Keys and slots of one index.
 
     Attributes:
-        fingerprint: Key that exists as long as the index does. Of a staging index this is the key ``staging``.
+        fingerprint: The parameters that the index was built with.
+        existence: Key that exists as long as the index does: the fingerprint, for a staging index its lease.
         staging: Lease on the staging index.
         dropping: Key that exists while the index is being deleted.
     """
@@ -73,7 +75,8 @@ class Keys:
         self._shards = shards
         self._tags = [f"{{{namespace}:{slot}}}".encode() for slot in range(self.slots_count)]
         self.staging = self._tags[0] + b"staging"
-        self.fingerprint = self.staging if in_staging else self._tags[0] + b"fingerprint"
+        self.fingerprint = self._tags[0] + b"fingerprint"
+        self.existence = self.staging if in_staging else self.fingerprint
         self.dropping = self._tags[0] + b"dropping"
 
     # Slots
@@ -81,16 +84,14 @@ class Keys:
     def entry_slot(self, number: int) -> int:
         return number % self.slots_count
 
-    def copies_slot(self, digest: bytes) -> int:
+    def digest_slot(self, digest: bytes) -> int:
+        """Return the slot for a content digest or a pair key."""
         return int.from_bytes(digest[:4], "big") % self.slots_count
-
-    def claim_slot(self, pair_key: bytes) -> int:
-        return int.from_bytes(pair_key[:4], "big") % self.slots_count
 
     def partition_slot(self, partition: PartitionIncarnation) -> int:
         return crc32(str(partition).encode()) % self.slots_count
 
-    def calls_of_buckets(
+    def split_band_keys(
         self, band_keys: NDArray[np.uint32], max_rows: int
     ) -> Iterator[tuple[int, NDArray[np.intp], bytes]]:
         """Yield for each script call the slot, its rows (documents), and the joined band keys of these rows.
@@ -155,13 +156,13 @@ class Keys:
     def announced(self, slot: int, partition: Partition) -> bytes:
         return self._tags[slot] + b"a" + str(partition).encode()
 
-    def fencing(self, slot: int, partitions: Sequence[bytes], writer: bytes, call_slot: int) -> list[bytes]:
+    def fenced_call_keys(self, slot: int, partitions: Sequence[bytes], writer: bytes, call_slot: int) -> list[bytes]:
         """Return the keys for ``lua/_fence.lua``: the guard, the fences, and the number of the writer's last call.
 
         ``writer`` is the random name of the index object; the number of its last call is in ``call_slot``.
         """
         tag = self._tags[slot]
-        # `guard` and `fence`, written out: each call of a batch has these keys.
+        # `guard` and `fence`, written out for speed: each call of a batch has these keys.
         return [tag + b"x", *map((tag + b"f").__add__, partitions), self._tags[call_slot] + b"o" + writer]
 
     def high_water_mark(self, partition: Partition) -> bytes:

@@ -59,7 +59,7 @@ class RedisPairs(RedisPart):
         pair_keys = [*(pair_key for pair_key, _ in claims), *extended_keys]
         tokens = [position_token(position) for _, position in claims]
         sizes = [1] * len(pair_keys)  # in pairs
-        groups = list(_split_calls(map(self._keys.claim_slot, pair_keys), sizes))
+        groups = list(_split_calls(map(self._keys.digest_slot, pair_keys), sizes))
         calls, encoded_fences = [], self._encode_fences(fences)
         lifetime_ms = claim_lifetime(self.options.lifetime_ms)
         for slot, rows in groups:

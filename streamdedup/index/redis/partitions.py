@@ -76,7 +76,7 @@ class RedisPartitions(RedisPart):
         return [decode_attempt(reply) for reply in replies]
 
     def _refuse_if_gone(self) -> None:
-        if not self._servers.ask(self._keys.fingerprint, "EXISTS", self._keys.fingerprint):
+        if not self._servers.ask(self._keys.existence, "EXISTS", self._keys.existence):
             raise IndexLost("the index is gone from the server")
 
     def _high_water_mark_call(
@@ -102,9 +102,9 @@ class RedisPartitions(RedisPart):
             return {}
         marks = [self._keys.high_water_mark(partition) for partition in partitions]
         announced = [[self._keys.announced(slot, partition) for partition in partitions] for slot in self._slots]
-        fingerprint = self._keys.fingerprint
+        existence = self._keys.existence
         commands = [Command(keys[0], ("MGET", *keys)) for keys in (marks, *announced)]
-        has_index, *values = self._servers.ask_many([Command(fingerprint, ("EXISTS", fingerprint)), *commands])
+        has_index, *values = self._servers.ask_many([Command(existence, ("EXISTS", existence)), *commands])
         if not has_index:
             self.forget_calls()  # their numbers are gone too
             return dict.fromkeys(partitions, PartitionState(None))

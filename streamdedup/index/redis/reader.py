@@ -42,7 +42,7 @@ class RedisIndexReader(RedisReading):
     def look_up(self, numbers: Sequence[int], band_keys: NDArray[np.uint32]) -> Hits:
         layout = self.options.bucket_layout
         calls, rows_of_call = [], []
-        for slot, rows, keys in self._keys.calls_of_buckets(band_keys, CALL_DOCUMENTS):
+        for slot, rows, keys in self._keys.split_band_keys(band_keys, CALL_DOCUMENTS):
             arguments = [self._keys.buckets_prefix(slot), self.options.lifetime_ms, keys]
             calls.append(Call(f"look_up_{layout}", [self._keys.guard(slot)], arguments))
             rows_of_call.append(rows)
@@ -54,7 +54,7 @@ class RedisIndexReader(RedisReading):
         return hits_of_members(numbers, buckets, self.options.bucket_cap)
 
     def look_up_copies(self, documents: Sequence[tuple[int, bytes]]) -> list[list[int]]:
-        keys = [self._keys.copies_prefix(self._keys.copies_slot(digest)) + digest for _, digest in documents]
+        keys = [self._keys.copies_prefix(self._keys.digest_slot(digest)) + digest for _, digest in documents]
         replies = self._servers.ask_many([Command(key, ("ZREVRANGE", key, 0, -1)) for key in keys])
         return [
             [member for member in map(int, members) if member != number]
