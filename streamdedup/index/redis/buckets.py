@@ -17,9 +17,8 @@ first, rules 2 and 9. A change of behaviour touches ``index.memory``.
 
 from collections import Counter
 from collections.abc import Callable, Iterable, Sequence
-from dataclasses import dataclass
 from itertools import chain
-from typing import Any, Final
+from typing import Any, Final, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
@@ -52,8 +51,7 @@ def _decode_packed(members: bytes) -> list[int]:
     return numbers
 
 
-@dataclass(frozen=True, slots=True)
-class BucketLayout:
+class BucketLayout(NamedTuple):
     """The form in which the scripts for a layout take and return document numbers.
 
     Attributes:
@@ -83,14 +81,13 @@ class RedisBuckets(RedisPart):
         candidates: list[dict[int, int]] = [{} for _ in numbers]
         full: Counter[int] = Counter()
         near_capacity: set[int] = set()
-        replies = self._run([*calls, self._count_call(numbers)])[: len(calls)]  # the last reply is not needed
+        *replies, _ = self._run([*calls, self._count_call(numbers)])
         for rows, reply in zip(rows_of_call, replies, strict=True):
-            # The reply is a flat list: [1, members, -3, members] for the first and the third document of the call, the
-            # latter with a full bucket.
-            for row_number, members in zip(reply[::2], reply[1::2], strict=True):
-                row = int(rows[abs(row_number) - 1])
+            # A flat list of pairs: row in the call, from 1 on, negative if the bucket is full; its members.
+            for signed_row, members in zip(reply[::2], reply[1::2], strict=True):
+                row = int(rows[abs(signed_row) - 1])
                 co_members_count = _add_to_candidates(candidates[row], decode(members), numbers[row])
-                if row_number < 0:
+                if signed_row < 0:
                     full[row] += 1
                 elif 0 < cap <= 2 * co_members_count:
                     near_capacity.add(row)
@@ -99,7 +96,7 @@ class RedisBuckets(RedisPart):
     def remove_from_buckets(
         self, numbers: Sequence[int], band_keys: NDArray[np.uint32], fences: Sequence[Fence]
     ) -> None:
-        calls, _ = self._bucket_calls("remove", numbers, band_keys, fences, [])
+        calls, _ = self._bucket_calls("remove", numbers, band_keys, fences)
         self._run(calls)
 
     def _bucket_calls(
@@ -108,7 +105,7 @@ class RedisBuckets(RedisPart):
         numbers: Sequence[int],
         band_keys: NDArray[np.uint32],
         fences: Sequence[Fence],
-        limits: Sequence[int],
+        limits: Sequence[int] = (),
     ) -> tuple[list[Call], list[NDArray[np.intp]]]:
         """Return a call for each slot and chunk of documents, and for each call its rows of ``numbers``.
 
@@ -135,9 +132,9 @@ class RedisBuckets(RedisPart):
         return Call("count_documents", [key], [lifetime_ms, elements], len(numbers))
 
     def remove_copies(self, documents: Sequence[tuple[int, bytes]], fences: Sequence[Fence]) -> None:
-        slots = (self._keys.digest_slot(digest) for _, digest in documents)
+        slots = [self._keys.digest_slot(digest) for _, digest in documents]
         removed = [(digest, number) for number, digest in documents]
-        self._run(self._calls_by_slot("remove_copies", slots, fences, self._copies_arguments, removed))
+        self._run_by_slot("remove_copies", slots, fences, self._copies_arguments, removed)
 
     def copy_removals(self) -> dict[int, int]:
         keys = [self._keys.copy_removals(slot) for slot in self._slots]
@@ -155,7 +152,7 @@ class RedisBuckets(RedisPart):
         outside_groups = by_slot(self._keys.digest_slot(digest) for _, digest in outside.documents)
         calls, encoded_fences = [], self._encode_fences(fences)
         rows_of_call: list[list[int]] = []
-        for slot in dict.fromkeys([*outside_groups, *groups]):  # each slot once
+        for slot in outside_groups | groups:
             rows, outside_rows = groups.get(slot, []), outside_groups.get(slot, [])
             inserted = [*(outside.documents[row] for row in outside_rows), *(documents[row] for row in rows)]
             arguments = [

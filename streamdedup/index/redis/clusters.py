@@ -5,12 +5,11 @@ the number of its first document. Scripts: ``set_clusters``, ``change_cluster_se
 ``index.cluster_sets`` with ``index.memory``, which a change of behaviour touches.
 """
 
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Sequence
 from typing import Any, Literal, NamedTuple
 
 from streamdedup.index.entries import decode_counts, decode_number, encode_number, encode_position
 from streamdedup.index.redis.fenced import RedisPart
-from streamdedup.index.redis.keys import by_slot
 from streamdedup.index.values import CLUSTER_SIZE_CAP, ClusterCounts, Fence
 from streamdedup.position import Position
 
@@ -81,7 +80,7 @@ class RedisClusters(RedisPart):
         def first_arguments(slot: int) -> list[Any]:
             return [self._keys.entries_prefix(slot), int(replace_other)]
 
-        return self._run_in_order("set_clusters", slots, fences, first_arguments, arguments)
+        return self._run_by_slot("set_clusters", slots, fences, first_arguments, arguments)
 
     def leave_clusters(self, members: Sequence[tuple[int, int]], fences: Sequence[Fence]) -> None:
         changes = [_SetChange("-", cluster, encode_number(number)) for number, cluster in members]
@@ -101,20 +100,4 @@ class RedisClusters(RedisPart):
                 most_joined,
             ]
 
-        return self._run_in_order("change_cluster_sets", slots, fences, first_arguments, arguments)
-
-    def _run_in_order(
-        self,
-        script: str,
-        slots: Sequence[int],
-        fences: Sequence[Fence],
-        first_arguments: Callable[[int], Sequence[Any]],
-        arguments: Sequence[Iterable[Any]],
-    ) -> list[bytes]:
-        """Call a script that returns a list, as ``_calls_by_slot``; return the reply for each row, in order."""
-        slot_replies = self._run(self._calls_by_slot(script, slots, fences, first_arguments, arguments))
-        replies = [b""] * len(slots)
-        for rows, row_replies in zip(by_slot(slots).values(), slot_replies, strict=True):
-            for row, reply in zip(rows, row_replies, strict=True):
-                replies[row] = reply
-        return replies
+        return self._run_by_slot("change_cluster_sets", slots, fences, first_arguments, arguments)

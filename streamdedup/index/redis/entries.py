@@ -19,9 +19,7 @@ from streamdedup.index.values import Fence, marker_lifetime
 
 
 class RedisEntries(RedisPart):
-    @staticmethod
-    def encode_entries(entries: Sequence[IndexEntry]) -> list[bytes]:
-        return encode_entries(entries)
+    encode_entries = staticmethod(encode_entries)
 
     def insert_entries(
         self, entries: Sequence[IndexEntry], fences: Sequence[Fence], encoded: Sequence[bytes] | None = None

@@ -100,22 +100,25 @@ class RedisPart(RedisReading):
             return 0
         return last.run_number
 
-    def _calls_by_slot(
+    def _run_by_slot(
         self,
         name: str,
-        slots: Iterable[int],
+        slots: Sequence[int],
         fences: Sequence[Fence],
         first_arguments: Callable[[int], Sequence[Any]],
         arguments: Sequence[Iterable[Any]],
-    ) -> list[Call]:
-        """Return a fenced call for each slot that occurs, from rows such as documents or changes.
+    ) -> list[Any]:
+        """Call a script that has a reply for each row, such as a document; return the replies in the order of the rows.
 
-        ``slots`` and ``arguments`` have an element for each row. A call gets ``first_arguments(slot)``, then the
-        arguments of its rows, in order.
+        ``slots`` and ``arguments`` have an element for each row. There is a call for each slot: it gets
+        ``first_arguments(slot)``, then the arguments of its rows.
         """
-        encoded_fences = self._encode_fences(fences)
-        calls = []
-        for slot, rows in by_slot(slots).items():
+        encoded_fences, groups, calls = self._encode_fences(fences), by_slot(slots), []
+        for slot, rows in groups.items():
             slot_arguments = [*first_arguments(slot), *chain.from_iterable(arguments[row] for row in rows)]
             calls.append(self._fenced_call(name, slot, encoded_fences, slot_arguments))
-        return calls
+        replies: list[Any] = [None] * len(slots)
+        for rows, slot_replies in zip(groups.values(), self._run(calls), strict=True):
+            for row, reply in zip(rows, slot_replies, strict=True):
+                replies[row] = reply
+        return replies
