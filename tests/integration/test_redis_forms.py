@@ -11,8 +11,8 @@ from streamdedup.embedded.process import LOOPBACK
 from streamdedup.errors import IndexLost, StoreMisconfigured, StoreUnavailable
 from streamdedup.index.documents import IndexEntry, InsertState
 from streamdedup.index.redis.admin import RedisUpkeep
+from streamdedup.index.redis.checks import require_usable
 from streamdedup.index.redis.connection import connect, connect_cluster, connect_sentinel
-from streamdedup.index.redis.facts import require_usable
 from streamdedup.index.redis.keys import Keys
 from streamdedup.index.redis.reading import RedisIndexOptions
 from streamdedup.index.redis.staging import RedisStagingIndex

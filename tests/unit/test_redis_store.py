@@ -14,7 +14,7 @@ from streamdedup.errors import StoreMisconfigured, StreamdedupError
 from streamdedup.index.backend import ServerFacts
 from streamdedup.index.redis import scripts
 from streamdedup.index.redis.backend import _server_facts
-from streamdedup.index.redis.facts import _check_kind, _check_sentinels
+from streamdedup.index.redis.checks import _check_kind, _check_sentinels
 from streamdedup.index.redis.pairs import _FULL_CALL, _split_calls
 from streamdedup.index.redis.store import _fullest
 from streamdedup.index.redis.tls import tls_mismatch

@@ -71,18 +71,14 @@ class RedisUpkeep:
         """Return the facts of ``also`` and of the first 1,024 partitions of each topic."""
         looked_up = {Partition(topic, number) for topic in topics for number in range(_MAX_PARTITIONS)}
         partitions = sorted(looked_up | set(also))
-        high_water_marks = self._stored([self._keys.high_water_mark(partition) for partition in partitions])
-        slot = 0  # every slot has the fence
-        fences = self._stored([self._keys.fence(slot, partition) for partition in partitions])
+        marks = [self._keys.high_water_mark(partition) for partition in partitions]
+        fences = [self._keys.fence(0, partition) for partition in partitions]  # every slot has the fence
+        stored = self._servers.ask_many([Command(keys[0], ("MGET", *keys)) for keys in (marks, fences)])
         return {
             partition: _facts(high_water_mark, fence)
-            for partition, high_water_mark, fence in zip(partitions, high_water_marks, fences, strict=True)
+            for partition, high_water_mark, fence in zip(partitions, *stored, strict=True)
             if high_water_mark is not None or fence is not None
         }
-
-    def _stored(self, keys: Sequence[bytes]) -> list[bytes | None]:
-        stored: list[bytes | None] = self._servers.ask(keys[0], "MGET", *keys)
-        return stored
 
     def survey(self, on_keys: Callable[[int], None] = lambda _count: None) -> Survey:
         counts: Counter[str] = Counter()

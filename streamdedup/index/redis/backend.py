@@ -11,8 +11,7 @@ from streamdedup.errors import StoreMisconfigured, StoreUnavailable
 from streamdedup.findings import Finding
 from streamdedup.index.backend import IndexParameters, ServerFacts
 from streamdedup.index.redis.admin import RedisUpkeep
-from streamdedup.index.redis.checks import check_redis
-from streamdedup.index.redis.facts import read_facts, require_usable, software
+from streamdedup.index.redis.checks import check_redis, read_facts, require_usable, software
 from streamdedup.index.redis.keys import Keys
 from streamdedup.index.redis.reader import RedisIndexReader
 from streamdedup.index.redis.reading import RedisIndexOptions
@@ -45,12 +44,12 @@ class RedisOptions:
 class RedisBackend:
     """The ``Backend`` of one installation. Its indexes share connections, so each one counts those of all."""
 
-    def __init__(self, servers: Servers, options: RedisOptions, indexes: Mapping[str, IndexParameters]) -> None:
+    def __init__(self, servers: Servers, options: RedisOptions, parameters: Mapping[str, IndexParameters]) -> None:
         self.shared_servers = servers
         self.address = options.address
         self.mode = servers.mode
         self._options = options
-        self._indexes = indexes
+        self._parameters = parameters
 
     def index(self, name: str) -> RedisIndex:
         return RedisIndex(self.shared_servers, self._index_options(name))
@@ -66,7 +65,7 @@ class RedisBackend:
         return RedisUpkeep(self.shared_servers, self._namespace(name))
 
     def configured_fingerprint(self, name: str) -> Fingerprint:
-        return self._index_options(name).stored_fingerprint(self._indexes[name].fingerprint)
+        return self._index_options(name).stored_fingerprint(self._parameters[name].fingerprint)
 
     def where(self, name: str) -> str:
         return f"{self.address} under {self._namespace(name)} (redis.url, redis.key_prefix)"
@@ -78,17 +77,18 @@ class RedisBackend:
         return require_usable(self.shared_servers)
 
     def findings(self, *, rebuilds: bool) -> Iterator[Finding]:
-        options, keys = self._options, [self._keys(name) for name in self._indexes]
+        keys = [self._keys(name) for name in self._parameters]
         guards = [index_keys.guard(slot) for index_keys in keys for slot in range(index_keys.slots_count)]
-        # In an ACL rule, such as ~{sd:*: each key begins with the hash tag {prefix:profile:slot}.
-        key_pattern = f"~{{{options.prefix}:*"
+        # For an ACL rule: all keys begin with the hash tag {prefix:profile:slot}.
+        key_pattern = f"~{{{self._options.prefix}:*"
         try:
             yield from check_redis(
                 self.shared_servers, self.address, keys=guards, rebuilds=rebuilds, key_pattern=key_pattern
             )
         except StoreUnavailable as error:
             # For a wrong TLS setting the client raises the same error as for an absent server.
-            mismatch = tls_mismatch(options.tcp_addresses, uses_tls=options.uses_tls, has_url=self.mode == "single")
+            options, has_url = self._options, self.mode == "single"
+            mismatch = tls_mismatch(options.tcp_addresses, uses_tls=options.uses_tls, has_url=has_url)
             if mismatch is None:
                 raise
             raise StoreMisconfigured(f"{mismatch} [{error}]") from error
@@ -97,10 +97,10 @@ class RedisBackend:
         return f"{self._options.prefix}:{name}"
 
     def _keys(self, name: str) -> Keys:
-        return Keys(self._namespace(name), self._indexes[name].bands, self._options.shards)
+        return Keys(self._namespace(name), self._parameters[name].bands, self._options.shards)
 
     def _index_options(self, name: str) -> RedisIndexOptions:
-        parameters = self._indexes[name]
+        parameters = self._parameters[name]
         return RedisIndexOptions(
             namespace=self._namespace(name),
             bands=parameters.bands,

@@ -1,6 +1,7 @@
-"""Checks of the servers before the first document, without writing keys; for `streamdedup check` and `run`.
+"""Checks of the servers, without writing keys: refuses wrong ones, and yields findings before the first document.
 
-Called by ``redis.backend``. A command in ``PROBES`` is also in docs/redis.md. Script: ``check_permissions``.
+Called by ``redis.backend`` for `streamdedup check` and `run`, and by ``redis.store`` for the eviction policy. A command
+in ``PROBES`` is also in docs/redis.md. Script: ``check_permissions``.
 """
 
 import shlex
@@ -8,14 +9,14 @@ import time
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
-from redis.exceptions import NoPermissionError
+from redis import exceptions
+from redis.sentinel import SentinelConnectionPool
 
-from streamdedup.errors import StoreMisconfigured
+from streamdedup.errors import StoreMisconfigured, StoreUnavailable
 from streamdedup.findings import Finding
-from streamdedup.index.redis.errors import GRANT
-from streamdedup.index.redis.facts import policy_warnings, read_facts, software, store_name
+from streamdedup.index.redis.errors import GRANT, is_untrusted, translated
 from streamdedup.index.redis.scripts import read_scripts
-from streamdedup.index.redis.servers import Command, Servers
+from streamdedup.index.redis.servers import Command, OneServer, Servers
 from streamdedup.index.values import NEARLY_FULL
 
 #: Commands that the checks themselves call.
@@ -53,6 +54,8 @@ PROBES = (
 )
 #: The further commands of a daemon that rebuilds a lost index by itself.
 REBUILD_PROBES = ("scan 0 count 1",)
+#: Oldest server version, the first with NX and GET together in SET.
+_OLDEST_VERSION = (7, 0)
 #: Difference of two clocks, in seconds, beyond which at least one of them is not set by NTP.
 _CLOCK_LIMIT_S = 30.0
 
@@ -99,10 +102,10 @@ def _memory(store: str, info: Mapping[str, Any]) -> Finding:
     if not limit_bytes:
         text = f"{used_text} and has no memory limit (maxmemory 0): the machine's memory is the limit"
         return Finding.ok("redis_memory", text)
+    text = f"{used_text} of {limit_bytes / 2**20:,.1f} MiB"
     if used_bytes > NEARLY_FULL * limit_bytes:
-        text = f"{used_text} of {limit_bytes / 2**20:,.1f} MiB: raise maxmemory; a full store holds up all daemons"
-        return Finding.warning("redis_memory", text)
-    return Finding.ok("redis_memory", f"{used_text} of {limit_bytes / 2**20:,.1f} MiB")
+        return Finding.warning("redis_memory", f"{text}: raise maxmemory; a full store holds up all daemons")
+    return Finding.ok("redis_memory", text)
 
 
 def _set_config(address: str, key: str, value: str) -> str:
@@ -151,7 +154,7 @@ def _rights(servers: Servers, keys: Sequence[bytes], probes: Sequence[str], key_
         servers.ask_masters("SCRIPT LOAD", script.source)
         replies = servers.ask_many([Command(key, ("EVALSHA", script.sha, 1, key, *probes)) for key in keys])
     except StoreMisconfigured as error:
-        if not isinstance(error.__cause__, NoPermissionError):
+        if not isinstance(error.__cause__, exceptions.NoPermissionError):
             raise
         # Scripts are not permitted, so it is unknown which other commands are.
         yield Finding.failure("redis_rights", StoreMisconfigured(f"{error}, with {key_pattern} for the keys"))
@@ -167,3 +170,95 @@ def _rights(servers: Servers, keys: Sequence[bytes], probes: Sequence[str], key_
     else:
         commands_count = len(probes) + len(_CALLED_ANYWAY)
         yield Finding.ok("redis_rights", f"all {commands_count} commands that the daemon needs are granted")
+
+
+def read_facts(servers: Servers) -> dict[str, dict[str, Any]]:
+    """Return each master's reply to ``INFO``, by address, if the servers are as in the settings.
+
+    Raises:
+        StoreMisconfigured: A server is too old, a replica, a Sentinel or part of a cluster, against the settings; or no
+            Sentinel knows the master.
+        StoreUnavailable: A server does not answer, or is a replica after a failover.
+    """
+    if isinstance(servers, OneServer) and isinstance(servers.client.connection_pool, SentinelConnectionPool):
+        _check_sentinels(servers.client.connection_pool)
+    facts = servers.ask_masters("INFO")
+    for info in facts.values():
+        _check_kind(servers, info)
+    return facts
+
+
+def require_usable(servers: Servers) -> list[str]:
+    """Raise unless each server is as in the settings, accepts writes and keeps every key; return warnings."""
+    facts = read_facts(servers).items()
+    return [text for name, info in facts for text in policy_warnings(store_name(servers, name), info)]
+
+
+def software(info: Mapping[str, Any]) -> str:
+    """Return product and version from a server's reply to ``INFO``."""
+    valkey = info.get("valkey_version")
+    return f"Valkey {valkey}" if valkey else f"Redis {info.get('redis_version')}"
+
+
+def store_name(servers: Servers, address: str) -> str:
+    """Return the noun phrase for a master; cluster masters are named by their addresses."""
+    return f"the store {address}" if servers.mode == "cluster" else "the store"
+
+
+def _check_kind(servers: Servers, info: Mapping[str, Any]) -> None:
+    version = str(info.get("redis_version", "0"))
+    if "sentinel_masters" in info:
+        raise StoreMisconfigured('redis.url names a Sentinel; name it in redis.nodes, with redis.mode = "sentinel"')
+    if tuple(int(part) for part in version.split(".")[:2] if part.isdigit()) < _OLDEST_VERSION:
+        raise StoreMisconfigured(f"the store runs Redis {version}; streamdedup needs 7.0 or newer, or Valkey")
+    # In the reverse case the client has raised an error already (``errors._wrong_server``).
+    if info.get("cluster_enabled") and servers.mode != "cluster":
+        raise StoreMisconfigured('the store is part of a cluster; set redis.mode = "cluster" and redis.nodes')
+    if info.get("role") == "slave":
+        if servers.mode == "single":
+            raise StoreMisconfigured("the store is a replica; redis.url must name the master")
+        raise StoreUnavailable("the store's master has become a replica: a failover is under way")
+
+
+def policy_warnings(store: str, info: Mapping[str, Any]) -> list[str]:
+    """Raise if the server ``store`` drops keys when it is full; return a warning if only a memory limit is missing.
+
+    ``info`` is the reply to ``INFO memory``.
+    """
+    policy = info.get("maxmemory_policy", "noeviction")
+    if policy == "noeviction":
+        return []
+    advice = "set it to noeviction (CONFIG SET maxmemory-policy noeviction)"
+    if info.get("maxmemory"):
+        raise StoreMisconfigured(
+            f"{store} would drop keys when full and pairs would be missed; its maxmemory-policy is {policy}: {advice}"
+        )
+    return [f"{store} would drop keys if a memory limit were set; its maxmemory-policy is {policy}: {advice}"]
+
+
+def _check_sentinels(pool: SentinelConnectionPool) -> None:
+    """Raise unless the Sentinels know the master; a master that is away at the moment passes."""
+    masters: set[str] = set()
+    has_answer = False
+    untrusted: exceptions.RedisError | None = None
+    for sentinel in pool.sentinel_manager.sentinels:
+        try:
+            masters |= set(sentinel.sentinel_masters())
+            has_answer = True
+        except (exceptions.AuthenticationError, exceptions.NoPermissionError) as error:
+            raise StoreMisconfigured(
+                f"a Sentinel refuses us; check redis.sentinel_username and password: {error}"
+            ) from error
+        except exceptions.ResponseError as error:
+            # All other errors say nothing about the master: the next Sentinel is asked.
+            if "unknown command" in str(error).lower():
+                raise StoreMisconfigured("redis.nodes names a server that is no Sentinel") from error
+        except (exceptions.ConnectionError, exceptions.TimeoutError) as error:
+            if is_untrusted(error):
+                untrusted = error
+    if untrusted is not None and not has_answer:
+        with translated():
+            raise untrusted
+    if has_answer and pool.service_name not in masters:
+        names = ", ".join(sorted(masters)) or "none"
+        raise StoreMisconfigured(f"redis.sentinel_service: no Sentinel knows {pool.service_name}; they know: {names}")

@@ -1,7 +1,7 @@
 """Redis servers: one server, a master that Sentinel names, or the masters in a cluster (``redis.cluster_servers``).
 
 All modules of ``index.redis`` send their commands through ``Servers``, and may ask its ``mode`` and
-``connections.count``. Besides these two modules, only ``redis.connection``, ``redis.facts``, ``redis.credentials`` and
+``connections.count``. Besides these two modules, only ``redis.connection``, ``redis.checks``, ``redis.credentials`` and
 ``redis.errors`` use more of redis-py than its exceptions. The daemon's loop repeats a batch whose call fails. A new
 ``redis.mode`` touches also ``redis.connection``, ``indexes`` and ``settings.redis``.
 

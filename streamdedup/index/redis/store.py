@@ -15,9 +15,9 @@ import msgspec
 
 from streamdedup.errors import IndexBusy, IndexMismatch
 from streamdedup.index.redis.buckets import RedisBuckets
+from streamdedup.index.redis.checks import policy_warnings
 from streamdedup.index.redis.clusters import RedisClusters
 from streamdedup.index.redis.entries import RedisEntries
-from streamdedup.index.redis.facts import refuse_eviction
 from streamdedup.index.redis.pairs import RedisPairs
 from streamdedup.index.redis.partitions import RedisPartitions
 from streamdedup.index.redis.servers import Command
@@ -61,8 +61,8 @@ class RedisIndex(RedisPartitions, RedisEntries, RedisClusters, RedisBuckets, Red
     def stats(self) -> StoreStats:
         masters = self._servers.ask_masters("INFO", "memory")
         for name, info in masters.items():
-            # At every reading of the metrics, because an operator may change the policy at any time.
-            refuse_eviction(f"the store {name}", info)
+            # Raises for a wrong policy, at every reading of the metrics: an operator may change it at any time.
+            policy_warnings(f"the store {name}", info)
         return _fullest(masters.values())
 
 
