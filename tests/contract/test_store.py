@@ -507,7 +507,7 @@ class TestPairs:
         store, fence = fenced(redis_store(redis_client))
         store.save_pending_matches([(START, pending_of([b"1" * 16]))], [fence])
         with monkeypatch.context() as patch:
-            patch.setattr(store, "_drop_pending_matches", lambda _: {}["the connection is lost"])
+            patch.setattr(store, "_unlink", lambda _: {}["the connection is lost"])
             with pytest.raises(KeyError):
                 store.finish({PARTITION: 1}, [START], [fence])
         fence = store.fence(PARTITION, 1, 1)

@@ -58,22 +58,16 @@ class RedisPartitions(RedisPart):
             incarnation, end = fence.incarnation, fence.high_water_mark
             start = max(previous, end - _CLEARED_RECORDS)
         cleared = PartitionIncarnation(*fence.partition, incarnation)
-        self._drop_pending_matches(map(cleared.position_at, range(start, end)))
+        self._unlink(self._keys.pending_matches(cleared.position_at(offset)) for offset in range(start, end))
 
     def _set_fences(self, partition: Partition, generation: int) -> list[AnnouncedAttempt]:
         """Set a partition fence in every slot; return the attempt announced in each slot."""
         value = encode_fence(generation, self._writer)
-        replies = self._run(
-            [
-                Call(
-                    "set_fence",
-                    [self._keys.guard(slot), self._keys.fence(slot, partition)],
-                    [value, FENCE_LIFETIME_MS, self._keys.announced(slot, partition)],
-                )
-                for slot in self._slots
-            ]
-        )
-        return [decode_attempt(reply) for reply in replies]
+        calls = []
+        for slot in self._slots:
+            keys = [self._keys.guard(slot), self._keys.fence(slot, partition)]
+            calls.append(Call("set_fence", keys, [value, FENCE_LIFETIME_MS, self._keys.announced(slot, partition)]))
+        return [decode_attempt(reply) for reply in self._run(calls)]
 
     def _refuse_if_gone(self) -> None:
         if not self._servers.ask(self._keys.existence, "EXISTS", self._keys.existence):
@@ -89,12 +83,11 @@ class RedisPartitions(RedisPart):
 
     def finish(self, ends: Mapping[Partition, int], positions: Sequence[Position], fences: Sequence[Fence]) -> None:
         # In this order: after a crash in between, the next owner clears the positions from the old high-water mark on.
-        self._drop_pending_matches(positions)
+        self._unlink(map(self._keys.pending_matches, positions))
         encoded = {fence.partition: self._encode_fences([fence]) for fence in fences}
         self._run([self._high_water_mark_call(partition, encoded[partition], end) for partition, end in ends.items()])
 
-    def _drop_pending_matches(self, positions: Iterable[Position]) -> None:
-        keys = [self._keys.pending_matches(position) for position in positions]
+    def _unlink(self, keys: Iterable[bytes]) -> None:
         self._servers.ask_many([Command(key, ("UNLINK", key)) for key in keys])
 
     def partition_states(self, partitions: Sequence[Partition]) -> dict[Partition, PartitionState]:
@@ -137,5 +130,4 @@ class RedisPartitions(RedisPart):
         self._run(calls)
 
     def unfence(self, partition: Partition) -> None:
-        keys = [self._keys.fence(slot, partition) for slot in self._slots]
-        self._servers.ask_many([Command(key, ("UNLINK", key)) for key in keys])
+        self._unlink(self._keys.fence(slot, partition) for slot in self._slots)
