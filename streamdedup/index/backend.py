@@ -118,7 +118,7 @@ class Backend(Protocol):
         """Return the reader of the index of a profile."""
 
     def upkeep(self, name: str) -> IndexUpkeep:
-        """Return the tool that inspects and deletes the index of a profile."""
+        """Return the tool that inspects the index of a profile."""
 
     def configured_fingerprint(self, name: str) -> Fingerprint:
         """Return the parameters with which the index of a profile would be built now."""

@@ -16,17 +16,17 @@ ADVISORY_PARAMETERS = frozenset({"unicode"})
 #: Parameters that the version of the program decides, not the settings.
 VERSION_PARAMETERS = frozenset({"shingle_algorithm", "signature_algorithm", "layout"})
 #: Names of settings for a parameter that has another name.
-_SETTINGS = {"page_generation_ms": "retention plus retention_slack, in milliseconds,"}
-#: Seconds that the last rebuild of the index took: stored with the parameters, but not compared.
+_SETTING_NAMES = {"page_generation_ms": "retention plus retention_slack, in milliseconds,"}
+#: Seconds that the last rebuild of the index took: stored with the parameters, but not compared (``differences``).
 REBUILT_S = "rebuilt_s"
 #: The parameter, with its value, that an index has if programs write it with ``library``; an index of daemons lacks it.
 MAINTAINED_BY_PROGRAMS = {"maintained_by": "library"}
-#: First part of all keys of these indexes.
+#: First part of all keys of the indexes that programs write.
 PROGRAMS_PREFIX = "streamdedup-library"
 
 
 def differences(stored: Fingerprint, expected: Fingerprint) -> dict[str, str]:
-    """Return the parameters in which two fingerprints differ: name, and a text with both values, None if missing."""
+    """Return by name a text with both values of each parameter in which two fingerprints differ; None if missing."""
     return {
         name: _difference(name, stored, expected)
         for name in sorted((stored.keys() | expected.keys()) - {REBUILT_S})
@@ -42,7 +42,7 @@ def mismatches(stored: Fingerprint, expected: Fingerprint) -> list[str]:
 def _difference(name: str, stored: Fingerprint, expected: Fingerprint) -> str:
     if name in VERSION_PARAMETERS:
         return f"{name} is {stored.get(name)} in the index and {expected.get(name)} in this version"
-    setting = _SETTINGS.get(name, name)
+    setting = _SETTING_NAMES.get(name, name)
     return f"{setting} is {stored.get(name)!r} in the index and {expected.get(name)!r} in the settings"
 
 

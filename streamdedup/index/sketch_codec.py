@@ -50,21 +50,21 @@ def encode_sketches(sketches: Sequence[Sketch]) -> list[bytes]:
     """Encode each sketch: its hashes or its signature."""
     coded = [hashes for sketch in sketches if (hashes := sketch.hashes) is not None and len(hashes) >= _FEWEST_CODED]
     codes = iter(_encode_hashes(coded))
-    encoded = []
+    stored = []
     for sketch in sketches:
         values = sketch.signature if sketch.hashes is None else sketch.hashes
         assert values is not None
         is_coded = sketch.hashes is not None and len(values) >= _FEWEST_CODED
-        encoded.append(next(codes) if is_coded else values.astype(_VALUE, copy=False).tobytes())
-    return encoded
+        stored.append(next(codes) if is_coded else values.astype(_VALUE, copy=False).tobytes())
+    return stored
 
 
 def decode_sketches(stored: Sequence[StoredSketch]) -> list[Sketch]:
     """Decode sketches, which share no memory with the bytes; raise ``ValueError`` with the reason for a damaged one."""
     plain = [sketch for sketch in stored if not sketch.is_signature and sketch.shingles_count < _FEWEST_CODED]
     coded = [sketch for sketch in stored if not sketch.is_signature and sketch.shingles_count >= _FEWEST_CODED]
-    plain_hashes = _split(_decode_plain(plain), plain) if plain else iter(())
-    coded_hashes = _split(_decode_hashes(coded), coded) if coded else iter(())
+    plain_hashes = _split_and_check(_decode_plain(plain), plain) if plain else iter(())
+    coded_hashes = _split_and_check(_decode_hashes(coded), coded) if coded else iter(())
     sketches = []
     for data, count, is_signature in stored:
         if is_signature:
@@ -74,7 +74,7 @@ def decode_sketches(stored: Sequence[StoredSketch]) -> list[Sketch]:
     return sketches
 
 
-def _split(hashes: NDArray[np.uint32], stored: Sequence[StoredSketch]) -> Iterator[NDArray[np.uint32]]:
+def _split_and_check(hashes: NDArray[np.uint32], stored: Sequence[StoredSketch]) -> Iterator[NDArray[np.uint32]]:
     """Return each document's hashes from the joined ones; raise unless they ascend strictly, as comparisons require."""
     ends = list(accumulate(sketch.shingles_count for sketch in stored))
     descends = hashes[1:] <= hashes[:-1]

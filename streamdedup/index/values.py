@@ -106,10 +106,7 @@ class AnnouncedAttempt(NamedTuple):
     committed_id: str = ""
 
     def knows(self, committed_id: str) -> bool:
-        """Tell whether the slot knows a committed attempt (rule 11); so does ``redis/lua/announce_attempt.lua``.
-
-        A later announced attempt proves nothing: docs/delivery.md, rule 11.
-        """
+        """Tell whether the slot knows a committed attempt (rule 11); so does ``redis/lua/announce_attempt.lua``."""
         return committed_id == self.attempt_id or committed_id <= self.committed_id
 
 

@@ -6,6 +6,7 @@ after a server has closed a connection or refused a command for lack of a valid 
 
 import importlib
 from collections.abc import Callable
+from functools import cache
 from typing import Any
 
 from redis import exceptions
@@ -47,12 +48,10 @@ def login_of_provider(name: str) -> RenewedLogin:
     ``name`` is the setting ``redis.credential_provider``: ``package:function``. The function returns the provider, and
     is called at the first login.
     """
-    providers: list[CredentialProvider] = []
 
-    def read() -> tuple[str, ...]:
-        if not providers:
-            module, _, function = name.partition(":")
-            providers.append(getattr(importlib.import_module(module), function)())
-        return providers[0].get_credentials()
+    @cache
+    def provider() -> Any:
+        module, _, function = name.partition(":")
+        return getattr(importlib.import_module(module), function)()
 
-    return RenewedLogin("redis.credential_provider", read)
+    return RenewedLogin("redis.credential_provider", lambda: provider().get_credentials())

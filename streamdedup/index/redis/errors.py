@@ -105,8 +105,7 @@ def damage_translated() -> Iterator[None]:
 
 def wrong_type(key: str) -> StoreMisconfigured:
     """Return the error for a key, or the beginning of a key, with a value of another type than the index writes."""
-    # The key begins with {prefix:profile:slot}; only the prefix may contain colons.
-    prefix = key.removeprefix("{").partition("}")[0].rsplit(":", 2)[0]
+    prefix = key.removeprefix("{").partition(":")[0]
     if prefix == PROGRAMS_PREFIX:
         setting, new_keys, new_index = "", "the index another name=...", "Index.delete(url, name=...)"
     else:
@@ -153,7 +152,7 @@ def _translate(
 
 
 def _causes(error: BaseException) -> Iterator[BaseException]:
-    """Yield an error, and the causes of an error of a cluster client that could not read the map of the hash slots."""
+    """Yield an error; for a ``RedisClusterException`` also its causes."""
     cause: BaseException | None = error
     while cause is not None:
         yield cause

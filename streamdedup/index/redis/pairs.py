@@ -18,8 +18,8 @@ from streamdedup.index.redis.servers import Command
 from streamdedup.index.values import Fence, claim_lifetime
 from streamdedup.position import Position
 
-#: Size at which a call takes no further row: pairs to claim, or hash fields of pending matches, which stay together for
-#: a position. A storm of copies may have hundreds of thousands of pairs in a batch.
+#: A call takes rows until their sizes reach this: pairs to claim, or fields of pending matches, all of a position in a
+#: call. A storm of copies may have hundreds of thousands of pairs in a batch.
 _FULL_CALL: Final = 2_000
 #: Length of the end of a pair key that is the field of a claim in its page. The first 4 of the 16 bytes are dropped: 12
 #: bytes of a digest distinguish all pairs.

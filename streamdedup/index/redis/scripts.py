@@ -12,7 +12,6 @@ called by a plain ``Call``, as in ``redis.staging``. A command that no script ha
 
 import re
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
 from hashlib import sha1
 from importlib import resources
 from typing import Any, Final, NamedTuple
@@ -47,8 +46,7 @@ _REFUSALS: Final[Mapping[str, tuple[type[StreamdedupError], str]]] = {
 }
 
 
-@dataclass(frozen=True, slots=True)
-class Script:
+class Script(NamedTuple):
     """Script text with the included files, and its SHA-1 in hexadecimal digits, by which the server knows it."""
 
     source: bytes

@@ -9,9 +9,9 @@ import ssl
 from collections.abc import Sequence
 
 #: Time limit of one probe of a port, in seconds.
-_PROTOCOL_S = 1.0
+_PROBE_S = 1.0
 #: First bytes of a plain reply of Redis: a status or an error.
-_REPLIES = (b"+", b"-")
+_FIRST_BYTES = (b"+", b"-")
 
 
 def tls_mismatch(addresses: Sequence[tuple[str, int]], *, uses_tls: bool, has_url: bool) -> str | None:
@@ -31,23 +31,23 @@ def tls_mismatch(addresses: Sequence[tuple[str, int]], *, uses_tls: bool, has_ur
 
 
 def _answers_plainly(host: str, port: int) -> bool:
-    """Return whether a port answers PING without TLS, with a status or an error."""
+    """Tell whether a port answers PING without TLS, with a status or an error."""
     try:
-        with socket.create_connection((host, port), _PROTOCOL_S) as connection:
+        with socket.create_connection((host, port), _PROBE_S) as connection:
             connection.sendall(b"PING\r\n")
-            return connection.recv(1) in _REPLIES
+            return connection.recv(1) in _FIRST_BYTES
     except OSError:
         return False
 
 
 def _answers_tls(host: str, port: int) -> bool:
-    """Return whether a port answers a TLS handshake, with any certificate or an alert."""
+    """Tell whether a port answers a TLS handshake, with any certificate or an alert."""
     context = ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)
     context.check_hostname = False
     context.verify_mode = ssl.CERT_NONE  # nothing is sent after the handshake
     try:
         with (
-            socket.create_connection((host, port), _PROTOCOL_S) as connection,
+            socket.create_connection((host, port), _PROBE_S) as connection,
             context.wrap_socket(connection, server_hostname=host),
         ):
             return True
