@@ -188,7 +188,7 @@ class LibraryIndex:
         _check_index_name(name)
         parameters = index_parameters(LibraryProfile().section)  # of any profile: the keys are found by their names
         with backend_at(url, PROGRAMS_PREFIX, {name: parameters}) as backend:
-            fingerprint = backend.upkeep(name).fingerprint()
+            fingerprint = backend.inspector(name).fingerprint()
             # Without a fingerprint there is no index; without ``MAINTAINED_BY_PROGRAMS`` in it the index is of daemons.
             if fingerprint is not None and not MAINTAINED_BY_PROGRAMS.items() <= fingerprint.items():
                 raise IndexNotWritable(

@@ -224,17 +224,17 @@ def _index_finding(
     settings: Settings, name: str, backend: Backend, committed_offsets: Mapping[Partition, CommittedOffset] | None
 ) -> Finding:
     """Return the finding about the index of a profile; raises the error with which the daemon would end."""
-    upkeep, profile = backend.upkeep(name), settings.profiles[name]
-    if upkeep.is_staging():
+    inspector, profile = backend.inspector(name), settings.profiles[name]
+    if inspector.is_staging():
         text = f"index of {name}: being rebuilt or deleted; a daemon that is started now waits for the end"
         return Finding.warning("index", text)
-    stored = upkeep.fingerprint()
+    stored = inspector.fingerprint()
     # Raises `IndexMismatch`.
     opening = None if stored is None else compare_fingerprints(stored, backend.configured_fingerprint(name))
     offsets = {p: offset for p, offset in (committed_offsets or {}).items() if p.topic in profile.topics}
     losses = find_losses(backend.index(name), offsets)
     unknown = "" if committed_offsets is not None else " (whether data was lost is not known without Kafka)"
-    if upkeep.is_half_dropped() and (not losses or settings.service.on_index_lost == "continue"):
+    if inspector.is_half_dropped() and (not losses or settings.service.on_index_lost == "continue"):
         # The daemon raises the same where it creates an index.
         raise IndexMismatch(f"half deleted; call streamdedup index drop again{unknown}")
     if losses:

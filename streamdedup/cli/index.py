@@ -161,7 +161,9 @@ def rebuild(
         committed_offsets = read_committed_offsets(kafka_options(settings))
         losses = _losses(settings, names, backend, committed_offsets)
         to_rebuild = {name for name in names if not _is_gap(losses[name], settings.profiles[name])}
-        to_replace = [name for name in names if name in to_rebuild and backend.upkeep(name).fingerprint() is not None]
+        to_replace = [
+            name for name in names if name in to_rebuild and backend.inspector(name).fingerprint() is not None
+        ]
         if unread := [name for name in to_replace if not _of_topics(committed_offsets, settings.profiles[name])]:
             tell(
                 f"The group {settings.kafka.group_id} has no committed offsets in the topics of {', '.join(unread)}: "
@@ -212,7 +214,7 @@ def _require_still_gaps(losses: list[Loss], name: str, profile: Profile) -> list
 
 def _fits(backend: Backend, name: str) -> bool:
     """Tell whether a profile has an index, built with the parameters of the settings."""
-    fingerprint = backend.upkeep(name).fingerprint()
+    fingerprint = backend.inspector(name).fingerprint()
     return fingerprint is not None and not mismatches(fingerprint, backend.configured_fingerprint(name))
 
 
@@ -274,7 +276,7 @@ def prepare(config: ConfigOption = None, assignments: SetOption = None, profile:
         committed_offsets = read_committed_offsets(options)
         losses = _losses(settings, names, backend, committed_offsets)
         for name in names:
-            exists = backend.upkeep(name).fingerprint() is not None
+            exists = backend.inspector(name).fingerprint() is not None
             # An index of an earlier call of this command fits, and has gaps at most.
             if exists and (not _fits(backend, name) or is_lost_as_a_whole(losses[name])):
                 raise SettingsError(

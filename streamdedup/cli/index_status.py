@@ -8,7 +8,7 @@ from streamdedup.cli.assembly import kafka_options
 from streamdedup.cli.checks import is_filled_switch
 from streamdedup.daemon.losses import find_losses
 from streamdedup.errors import BrokerMisconfigured, BrokerUnavailable
-from streamdedup.index.backend import Backend, IndexUpkeep, PartitionFacts
+from streamdedup.index.backend import Backend, IndexInspector, PartitionFacts
 from streamdedup.index.fingerprints import ADVISORY_PARAMETERS, differences
 from streamdedup.index.values import BrokerState, is_recreated
 from streamdedup.kafka.errors import missing_topics_text
@@ -59,11 +59,11 @@ def _group(settings: Settings) -> tuple[GroupState | None, str | None]:
 def _profile(
     settings: Settings, name: str, backend: Backend, group: GroupState | None, on_keys: Callable[[int], None] | None
 ) -> dict[str, Any]:
-    upkeep, index = backend.upkeep(name), backend.index(name)
-    fingerprint, is_staging = upkeep.fingerprint(), upkeep.is_staging()
+    inspector, index = backend.inspector(name), backend.index(name)
+    fingerprint, is_staging = inspector.fingerprint(), inspector.is_staging()
     topics = settings.profiles[name].topics
     all_differences = {} if fingerprint is None else differences(fingerprint, backend.configured_fingerprint(name))
-    survey = None if on_keys is None else upkeep.survey(on_keys)
+    survey = None if on_keys is None else inspector.survey(on_keys)
     # Differences in advisory parameters do not keep a daemon from working.
     blocking = [text for parameter, text in all_differences.items() if parameter not in ADVISORY_PARAMETERS]
     missing = None if group is None else sorted(group.missing_topics.intersection(topics))
@@ -74,14 +74,14 @@ def _profile(
     losses = [] if blocking else find_losses(index, committed_offsets)
     loss_state = None if is_filled_switch(settings, name, losses) else "lost"
     loss_states = dict.fromkeys((loss.partition for loss in losses), loss_state)
-    partitions = list(_partitions(topics, committed_offsets, upkeep, group, loss_states))
+    partitions = list(_partitions(topics, committed_offsets, inspector, group, loss_states))
     if fingerprint is None and is_staging:  # it is being built, and knows of no partition before the end
         partitions = [{**partition, "state": None} for partition in partitions]
     return {
         "name": name,
         "exists": fingerprint is not None,
         "staging": is_staging,
-        "half_dropped": upkeep.is_half_dropped() and not is_staging,
+        "half_dropped": inspector.is_half_dropped() and not is_staging,
         "differences": blocking,
         "advisories": [text for parameter, text in all_differences.items() if parameter in ADVISORY_PARAMETERS],
         "documents": index.count_documents(),
@@ -98,12 +98,12 @@ def _profile(
 def _partitions(
     topics: Sequence[str],
     committed_offsets: Mapping[Partition, CommittedOffset],
-    upkeep: IndexUpkeep,
+    inspector: IndexInspector,
     group: GroupState | None,
     loss_states: Mapping[Partition, str | None],
 ) -> Iterator[dict[str, Any]]:
     offsets = {partition: committed_offset.offset for partition, committed_offset in committed_offsets.items()}
-    facts_by_partition = upkeep.partitions(topics, offsets)  # only of partitions that the index has seen
+    facts_by_partition = inspector.partitions(topics, offsets)  # only of partitions that the index has seen
     is_running = group is not None and bool(group.members)
     for partition in sorted(facts_by_partition.keys() | offsets.keys()):
         facts = facts_by_partition.get(partition, PartitionFacts(high_water_mark=None, generation=None))

@@ -2,7 +2,7 @@
 
 A kind of store is a folder beside this module with an implementation of ``Backend``, such as ``redis.backend``.
 ``streamdedup.indexes`` constructs it, for the commands in ``cli`` and for ``library``; no other module knows which kind
-is in use. A change also touches ``redis.backend``, ``redis.admin`` and the backend in tests/simulation/operator.py.
+is in use. A change touches ``redis.backend``, ``redis.inspection`` and the one in tests/simulation/operator.py.
 """
 
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
@@ -71,7 +71,7 @@ class ServerFacts:
     eviction_policy: str | None
 
 
-class IndexUpkeep(Protocol):
+class IndexInspector(Protocol):
     """Inspects one index, for `index status`, other commands and ``library.Index.delete``.
 
     Nothing takes a lock, so numbers are approximate while daemons write.
@@ -117,8 +117,8 @@ class Backend(Protocol):
     def reader(self, name: str) -> IndexReader:
         """Return the reader of the index of a profile."""
 
-    def upkeep(self, name: str) -> IndexUpkeep:
-        """Return the tool that inspects the index of a profile."""
+    def inspector(self, name: str) -> IndexInspector:
+        """Return the inspector of the index of a profile."""
 
     def configured_fingerprint(self, name: str) -> Fingerprint:
         """Return the parameters with which the index of a profile would be built now."""

@@ -10,9 +10,9 @@ import redis
 from streamdedup.embedded.process import LOOPBACK
 from streamdedup.errors import IndexLost, StoreMisconfigured, StoreUnavailable
 from streamdedup.index.documents import IndexEntry, InsertState
-from streamdedup.index.redis.admin import RedisUpkeep
 from streamdedup.index.redis.checks import require_usable
 from streamdedup.index.redis.connection import connect, connect_cluster, connect_sentinel
+from streamdedup.index.redis.inspection import RedisInspector
 from streamdedup.index.redis.keys import Keys
 from streamdedup.index.redis.reading import RedisIndexOptions
 from streamdedup.index.redis.staging import RedisStagingIndex
@@ -316,7 +316,7 @@ class TestRights:
         let_in([client], *redis_sets.acl_line("daemon"), *redis_sets.acl_line("operator"))
         with connect(server.url, security=LOGIN) as servers:
             self.work(servers)
-            assert RedisUpkeep(servers, NAMESPACE).survey().documents_count == 12
+            assert RedisInspector(servers, NAMESPACE).survey().documents_count == 12
             assert self.delete(servers, NAMESPACE) > 0
             assert self.delete(servers, f"{NAMESPACE}-packed") > 0
             assert client.dbsize() == 0

@@ -100,7 +100,7 @@ def test_the_key_of_a_single_command_is_named(opened):
     client, backend, _, keys = opened
     client.rpush(keys.fingerprint.replace(b"articles", b"other"), "x")
     with pytest.raises(StoreMisconfigured, match=r"the key \{sd:other:0\}fingerprint holds a value of another"):
-        backend.upkeep("other").fingerprint()
+        backend.inspector("other").fingerprint()
 
 
 @pytest.mark.parametrize("damage", [lambda data: data[:-3], lambda data: b"\xff" + data[1:], lambda _data: b""])

@@ -82,8 +82,8 @@ class Backend:
     def servers(self) -> None:
         """Do nothing: the servers are as in the settings."""
 
-    def upkeep(self, _name: str) -> Any:
-        return self._index.ask("upkeep", self._index.upkeep)
+    def inspector(self, _name: str) -> Any:
+        return self._index.ask("inspector", self._index.inspector)
 
     def configured_fingerprint(self, _name: str) -> Mapping[str, object]:
         return self._index.configured(self._installation.fingerprint())  # type: ignore[no-any-return]

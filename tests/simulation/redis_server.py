@@ -86,8 +86,8 @@ class RedisConnection(Connection):
         assert self._staging is not None
         return RedisStaging(self._redis, self, self._staging)
 
-    def upkeep(self) -> Any:
-        return self._backend.upkeep(PROFILE)
+    def inspector(self) -> Any:
+        return self._backend.inspector(PROFILE)
 
     def configured(self, fingerprint: Fingerprint) -> Fingerprint:
         return self._data.options.stored_fingerprint(fingerprint)  # type: ignore[no-any-return]

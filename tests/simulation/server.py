@@ -207,8 +207,8 @@ class Connection:
     def staging(self) -> Any:
         return Staging(self)
 
-    def upkeep(self) -> Any:
-        """Return the part of an ``IndexUpkeep`` that ``streamdedup index`` asks."""
+    def inspector(self) -> Any:
+        """Return the part of an ``IndexInspector`` that ``streamdedup index`` asks."""
         return self
 
     def fingerprint(self) -> Fingerprint | None:

@@ -7,8 +7,8 @@ from pathlib import Path
 
 import pytest
 
-from streamdedup.index.redis.admin import KINDS
 from streamdedup.index.redis.checks import PROBES, REBUILD_PROBES
+from streamdedup.index.redis.inspection import KINDS
 from streamdedup.settings import Profile
 from streamdedup.settings.base import keys_of, secrets_of
 from streamdedup.settings.schema import SECTIONS

@@ -787,7 +787,7 @@ def test_the_command_asks_before_it_replaces_an_index_and_replaces_none_unasked_
         begun.append((name, find_losses and find_losses()))
 
     backend = SimpleNamespace(address="memory", require_usable=list)
-    backend.upkeep = lambda _name: SimpleNamespace(fingerprint=dict)
+    backend.inspector = lambda _name: SimpleNamespace(fingerprint=dict)
     told = []
     patches = {
         "load_settings": lambda *_: SimpleNamespace(
@@ -887,7 +887,7 @@ def test_a_preparation_ends_with_a_short_round_or_one_hardly_shorter_than_the_ro
 )
 def test_no_index_is_prepared_over_one_with_other_parameters_or_offsets(monkeypatch, fits, gap, refusal):
     backend = SimpleNamespace(require_usable=list, where=lambda _name: "here")
-    backend.upkeep = lambda _name: SimpleNamespace(fingerprint=dict)
+    backend.inspector = lambda _name: SimpleNamespace(fingerprint=dict)
     losses = [Loss(Partition("a", 0), CommittedOffset(1), "lost", gap)]
     patched_commands(
         monkeypatch,

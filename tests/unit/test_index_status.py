@@ -13,7 +13,7 @@ from streamdedup.cli.index_status import _partition_state, is_lost, render_statu
 from streamdedup.errors import BrokerUnavailable
 from streamdedup.index.backend import PartitionFacts
 from streamdedup.index.memory import MemoryIndex
-from streamdedup.index.redis.admin import KINDS, OTHER_KIND
+from streamdedup.index.redis.inspection import KINDS, OTHER_KIND
 from streamdedup.kafka.group_admin import GroupState
 from streamdedup.kafka.protocols import CommittedOffset
 from streamdedup.position import Partition
@@ -144,12 +144,12 @@ class TestLag:
         partition, other = Partition("articles", 0), Partition("reviews", 0)
         committed_offsets = {} if offset is None else {partition: CommittedOffset(offset)}
         ends = {} if end is None else {partition: end, other: 7}
-        upkeep = SimpleNamespace(partitions=lambda _topics, also: dict.fromkeys(also, PartitionFacts(10, 3)))
-        rows = list(index_status._partitions(["articles"], committed_offsets, upkeep, GroupState(ends=ends), {}))
+        inspector = SimpleNamespace(partitions=lambda _topics, also: dict.fromkeys(also, PartitionFacts(10, 3)))
+        rows = list(index_status._partitions(["articles"], committed_offsets, inspector, GroupState(ends=ends), {}))
         assert [(row["end"], row["lag"]) for row in rows] == ([(end, lag)] if offset is not None else [])
 
 
-UPKEEP = SimpleNamespace(
+INSPECTOR = SimpleNamespace(
     fingerprint=lambda: None,
     is_half_dropped=lambda: False,
     is_staging=lambda: False,
@@ -158,7 +158,11 @@ UPKEEP = SimpleNamespace(
 FACTS = PartitionFacts(high_water_mark=10, generation=1)
 #: A store without indexes.
 BACKEND = SimpleNamespace(
-    address="redis://h:1/0", mode="single", servers=list, upkeep=lambda _name: UPKEEP, index=lambda _name: MemoryIndex()
+    address="redis://h:1/0",
+    mode="single",
+    servers=list,
+    inspector=lambda _name: INSPECTOR,
+    index=lambda _name: MemoryIndex(),
 )
 
 
@@ -222,14 +226,14 @@ def test_an_index_that_has_gone_back_or_has_not_seen_a_partition_is_lost(
     stored.open({"bands": 6})
     fence, committed_id = stored.fence(partition, 1, 3), attempt_id(known)
     stored.announce(attempt_id(announced, lineage), [fence], {partition: 0}, committed_id=committed_id)
-    upkeep = SimpleNamespace(
+    inspector = SimpleNamespace(
         fingerprint=lambda: {"bands": 6},
         is_half_dropped=lambda: False,
         is_staging=lambda: False,
         partitions=lambda *_: {partition: FACTS},
     )
     backend = SimpleNamespace(
-        upkeep=lambda _: upkeep, index=lambda _: stored, configured_fingerprint=lambda _: {"bands": bands}
+        inspector=lambda _: inspector, index=lambda _: stored, configured_fingerprint=lambda _: {"bands": bands}
     )
     committed_offsets = dict.fromkeys((partition, unseen), CommittedOffset(10, attempt_id(2)))
     group = GroupState(committed_offsets={**committed_offsets, Partition("foreign", 0): 7})
@@ -243,7 +247,9 @@ def test_a_half_deleted_index_is_lost_unless_it_is_being_built(is_staging, state
     partition = Partition("articles", 0)
     facts = {partition: FACTS} if has_marks else {}
     changes = {"partitions": lambda *_: facts, "is_staging": lambda: is_staging}
-    backend = SimpleNamespace(upkeep=lambda _: SimpleNamespace(**vars(UPKEEP) | changes), index=lambda _: MemoryIndex())
+    backend = SimpleNamespace(
+        inspector=lambda _: SimpleNamespace(**vars(INSPECTOR) | changes), index=lambda _: MemoryIndex()
+    )
     group = GroupState(committed_offsets={partition: CommittedOffset(10)})
     (row,) = index_status._profile(settings_of("rebuild"), "articles", backend, group, None)["partitions"]
     assert row["state"] == state

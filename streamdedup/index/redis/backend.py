@@ -1,4 +1,4 @@
-"""The ``Backend`` of Redis and Valkey: makes the index, reader, staging index and upkeep of each profile.
+"""The ``Backend`` of Redis and Valkey: makes the index, reader, staging index and inspector of each profile.
 
 ``streamdedup.indexes`` constructs it from the settings. The contract is ``index.backend.Backend``, with its callers.
 """
@@ -10,8 +10,8 @@ from typing import Any, Self
 from streamdedup.errors import StoreMisconfigured, StoreUnavailable
 from streamdedup.findings import Finding
 from streamdedup.index.backend import IndexParameters, ServerFacts
-from streamdedup.index.redis.admin import RedisUpkeep
 from streamdedup.index.redis.checks import check_redis, read_facts, require_usable, software
+from streamdedup.index.redis.inspection import RedisInspector
 from streamdedup.index.redis.keys import Keys
 from streamdedup.index.redis.reader import RedisIndexReader
 from streamdedup.index.redis.reading import RedisIndexOptions
@@ -61,8 +61,8 @@ class RedisBackend:
     def reader(self, name: str) -> RedisIndexReader:
         return RedisIndexReader(self.shared_servers, self._index_options(name))
 
-    def upkeep(self, name: str) -> RedisUpkeep:
-        return RedisUpkeep(self.shared_servers, self._namespace(name))
+    def inspector(self, name: str) -> RedisInspector:
+        return RedisInspector(self.shared_servers, self._namespace(name))
 
     def configured_fingerprint(self, name: str) -> Fingerprint:
         return self._index_options(name).stored_fingerprint(self._parameters[name].fingerprint)

@@ -1,6 +1,6 @@
 """Redis keys of an index: all modules of ``index.redis`` that name keys take them from ``Keys``.
 
-A change touches docs/redis.md, docs/format.md, ``admin.KINDS`` and the comments of the scripts that build the key.
+A change touches docs/redis.md, docs/format.md, ``inspection.KINDS`` and the comments of the scripts that build the key.
 
 Each key carries a hash tag, ``{prefix:profile:slot}``, and a letter for its kind: ``{sd:articles:0}mnews:2`` is the
 high-water mark of partition 2 of ``news``. The slots are the bands (times ``shards``), so that one script call serves

@@ -13,7 +13,7 @@ from typing import Any
 import msgspec
 
 from streamdedup.errors import BatchRefused, IndexBusy, StoreMisconfigured, TransientError
-from streamdedup.index.redis.admin import FENCE_KIND, kind_of, scan_keys
+from streamdedup.index.redis.inspection import FENCE_KIND, kind_of, scan_keys
 from streamdedup.index.redis.keys import Keys
 from streamdedup.index.redis.scripts import Call, Scripts
 from streamdedup.index.redis.servers import Command, Servers

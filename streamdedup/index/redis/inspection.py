@@ -1,4 +1,4 @@
-"""Inspects an index in Redis: the contract is ``index.backend.IndexUpkeep``, which names the callers.
+"""Inspects an index in Redis: the contract is ``index.backend.IndexInspector``, which names the callers.
 
 ``redis.staging`` scans and deletes the same keys. A new kind of key (``redis.keys``) gets its line in ``KINDS``.
 """
@@ -46,8 +46,8 @@ _SAMPLE_COUNT = 500
 _MAX_PARTITIONS = 1024
 
 
-class RedisUpkeep:
-    """An ``IndexUpkeep`` in Redis; ``namespace`` is prefix and profile, joined by a colon."""
+class RedisInspector:
+    """An ``IndexInspector`` in Redis; ``namespace`` is prefix and profile, joined by a colon."""
 
     def __init__(self, servers: Servers, namespace: str) -> None:
         self._servers = servers

@@ -7,8 +7,8 @@ from streamdedup.errors import IndexLost, IndexMismatch, StoreMisconfigured, Sto
 from streamdedup.index.backend import PartitionFacts
 from streamdedup.index.documents import IndexEntry, deletion_marker
 from streamdedup.index.redis import staging as staging_module
-from streamdedup.index.redis.admin import RedisUpkeep
 from streamdedup.index.redis.connection import connect
+from streamdedup.index.redis.inspection import RedisInspector
 from streamdedup.index.redis.reading import RedisIndexOptions
 from streamdedup.index.redis.staging import RedisStagingIndex
 from streamdedup.index.redis.store import RedisIndex
@@ -67,7 +67,7 @@ class TestLookingIn:
         fill(connection)
         fill(connection, "sd:articles2")
         fill(connection, "sd2:articles")
-        figures = RedisUpkeep(connection, "sd:articles").survey().kinds
+        figures = RedisInspector(connection, "sd:articles").survey().kinds
         counts = {kind: found.count for kind, found in figures.items()}
         assert counts == {
             "index entries": 3,
@@ -94,7 +94,7 @@ class TestLookingIn:
         connection, _ = servers
         store, fence = fill(connection)
         store.replace_entries([deletion_marker(2, Position(*PARTITION, 4), 2000)], [fence])
-        survey = RedisUpkeep(connection, "sd:articles").survey()
+        survey = RedisInspector(connection, "sd:articles").survey()
         counts = [survey.kinds[kind].count for kind in ("index entries", "deletion markers")]
         assert (survey.documents_count, counts) == (2, [2, 1])
 
@@ -102,7 +102,7 @@ class TestLookingIn:
         with connect(redis_url) as connection:
             fill(connection, documents_count=DOCUMENTS_COUNT)
             met = []
-            survey = RedisUpkeep(connection, "sd:articles").survey(met.append)
+            survey = RedisInspector(connection, "sd:articles").survey(met.append)
         records = [redis_client.memory_usage(key) for key in redis_client.keys("*}r*")]
         assert survey.kinds["index entries"].count == survey.documents_count == DOCUMENTS_COUNT
         assert survey.kinds["index entries"].used_bytes == pytest.approx(sum(records), rel=0.15)
@@ -114,24 +114,24 @@ class TestLookingIn:
         store, _ = fill(connection)
         far = Partition("articles", 5000)
         store.fence(far, 9, 40)
-        upkeep = RedisUpkeep(connection, "sd:articles")
-        assert upkeep.partitions(["articles", "others"]) == {PARTITION: PartitionFacts(3, 7)}
-        assert upkeep.partitions(["articles"], [far])[far] == PartitionFacts(40, 9)
+        inspector = RedisInspector(connection, "sd:articles")
+        assert inspector.partitions(["articles", "others"]) == {PARTITION: PartitionFacts(3, 7)}
+        assert inspector.partitions(["articles"], [far])[far] == PartitionFacts(40, 9)
         store.unfence(PARTITION)
-        assert upkeep.partitions(["articles"]) == {PARTITION: PartitionFacts(3, None)}
+        assert inspector.partitions(["articles"]) == {PARTITION: PartitionFacts(3, None)}
 
     def test_the_fingerprint_is_what_the_index_was_built_with(self, servers):
         connection, _ = servers
-        upkeep = RedisUpkeep(connection, "sd:articles")
-        assert upkeep.fingerprint() is None
+        inspector = RedisInspector(connection, "sd:articles")
+        assert inspector.fingerprint() is None
         fill(connection)
         place = RedisIndexOptions(namespace="any", bands=1, shards=1, bucket_layout="sets", lifetime_ms=3_600_000)
-        assert upkeep.fingerprint() == place.stored_fingerprint(FINGERPRINT)
+        assert inspector.fingerprint() == place.stored_fingerprint(FINGERPRINT)
 
     def test_a_key_of_somebody_else_is_named(self, redis_client, redis_url):
         redis_client.set("{sd:articles:0}fingerprint", "mine")
         with connect(redis_url) as connection, pytest.raises(StoreMisconfigured, match="another prefix"):
-            RedisUpkeep(connection, "sd:articles").fingerprint()
+            RedisInspector(connection, "sd:articles").fingerprint()
 
 
 class TestDeleting:
@@ -177,7 +177,7 @@ class TestDeleting:
         connection, _ = servers
         store, _ = fill(connection)
         delete_index(staging_of(connection))
-        assert RedisUpkeep(connection, "sd:articles").fingerprint() is None
+        assert RedisInspector(connection, "sd:articles").fingerprint() is None
         assert delete_index(staging_of(connection)) == 0
         assert store.open({"bands": BANDS, "seed": 2}).is_created
 
@@ -205,7 +205,7 @@ class TestDeleting:
     def test_one_that_was_cut_short_is_not_opened_until_it_is_done(self, servers, monkeypatch):
         connection, all_keys = servers
         store, _ = fill(connection)
-        upkeep = RedisUpkeep(connection, "sd:articles")
+        inspector = RedisInspector(connection, "sd:articles")
 
         def interrupt(*_place):
             raise KeyboardInterrupt
@@ -215,11 +215,11 @@ class TestDeleting:
             with pytest.raises(KeyboardInterrupt):
                 delete_index(staging_of(connection))
         assert all_keys()
-        assert upkeep.is_half_dropped()
+        assert inspector.is_half_dropped()
         with pytest.raises(IndexLost):
             store.fence(PARTITION, 8, 0)
         with pytest.raises(IndexMismatch, match="did not end"):
             store.open(FINGERPRINT)
         delete_index(staging_of(connection))
         assert all_keys() == []
-        assert not upkeep.is_half_dropped()
+        assert not inspector.is_half_dropped()
