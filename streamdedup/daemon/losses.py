@@ -80,10 +80,10 @@ class _KnownCommits(NamedTuple):
 
 
 def _known_commits(states: Collection[PartitionState]) -> _KnownCommits:
-    lineage = max((lineage_of(state.announced) for state in states), default=0)
+    lineage = max((lineage_of(state.least_announced) for state in states), default=0)
     times_ms = [attempt_ms(state.committed_id) for state in states if state.committed_id]
-    is_mixed = any(lineage_of(state.announced) != lineage_of(state.latest) for state in states)
-    is_unused = all(is_renewed(state.announced, state.committed_id) for state in states)
+    is_mixed = any(lineage_of(state.least_announced) != lineage_of(state.latest_announced) for state in states)
+    is_unused = all(is_renewed(state.least_announced, state.committed_id) for state in states)
     return _KnownCommits(lineage, None if is_mixed else max(times_ms, default=None), is_unused)
 
 

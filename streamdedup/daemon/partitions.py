@@ -114,7 +114,7 @@ class PartitionOwnership:
         committed_offset = _of_present_topic(in_group, in_kafka)
         index = self._pipelines[partition.topic].index
         in_index = index.partition_states([partition])[partition]
-        self._attempt_ids.observe(in_index.latest)
+        self._attempt_ids.observe(in_index.latest_announced)
         reason = None if committed_offset is None else loss_reason(partition, committed_offset, in_index)
         if reason is not None:
             raise IndexLost(reason)
@@ -218,7 +218,7 @@ class PartitionOwnership:
         for pipeline, partitions in self._by_pipeline(committed_offsets):
             states = pipeline.index.partition_states(sorted(partitions))
             for state in states.values():
-                self._attempt_ids.observe(state.latest)
+                self._attempt_ids.observe(state.latest_announced)
             losses += losses_between({partition: committed_offsets[partition] for partition in partitions}, states)
             behind += [
                 (partition, committed_offsets[partition])

@@ -165,7 +165,7 @@ class RebuildRun:
             known_id = states[partition].known_id
             in_kafka = BrokerState(committed_offset.topic_id, incarnation=committed_offset.incarnation)
             fences[partition] = index.fence(partition, self._generation, committed_offset.offset, known_id, in_kafka)
-            self._attempt_ids.observe(states[partition].latest)
+            self._attempt_ids.observe(states[partition].latest_announced)
         return fences
 
     def _announce(self, fences: Mapping[Partition, Fence], now_ms: int) -> None:

@@ -126,12 +126,12 @@ class PartitionState:
     attempts: tuple[AnnouncedAttempt, ...] = (AnnouncedAttempt(),)
 
     @property
-    def announced(self) -> str:
+    def least_announced(self) -> str:
         """Least id announced in any slot; empty when a slot has none."""
         return min(attempt.attempt_id for attempt in self.attempts)
 
     @property
-    def latest(self) -> str:
+    def latest_announced(self) -> str:
         """Greatest id announced in any slot."""
         return max(attempt.attempt_id for attempt in self.attempts)
 
@@ -143,7 +143,7 @@ class PartitionState:
     @property
     def known_id(self) -> str:
         """An id that all slots know: of the announced attempt if it is the same in all, else ``committed_id``."""
-        return self.announced if self.announced == self.latest else self.committed_id
+        return self.least_announced if self.least_announced == self.latest_announced else self.committed_id
 
     def knows(self, committed_id: str) -> bool:
         """Tell whether all slots know a committed attempt."""

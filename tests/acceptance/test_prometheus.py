@@ -436,7 +436,7 @@ def raise_fences(installation: Installation, redis_url: str) -> None:
         store = backend.index("articles")
         for number in range(PARTITIONS):
             partition = Partition(installation.topic, number)
-            store.fence(partition, 1_000_000, 0, store.partition_states([partition])[partition].announced)
+            store.fence(partition, 1_000_000, 0, store.partition_states([partition])[partition].least_announced)
 
 
 def test_every_query_of_the_dashboard_belongs_to_an_event():

@@ -1071,7 +1071,7 @@ class TestAnnouncements:
     def test_a_rebuild_announces_an_attempt_of_its_own_beside_the_committed_one(self, store):
         store.announce(LATER, [store.fence(PARTITION, 1, 0)], {PARTITION: 0}, committed_id=EARLIER)
         state = store.partition_states([PARTITION])[PARTITION]
-        assert (state.announced, state.committed_id) == (LATER, EARLIER)
+        assert (state.least_announced, state.committed_id) == (LATER, EARLIER)
 
     @pytest.mark.parametrize("ids", [[(3, 1), (2, 1), (4, 1)], [(1, 3), (1, 2), (1, 4)]])
     def test_a_later_attempt_hides_no_commit_that_the_index_lacks(self, store, ids):
@@ -1093,7 +1093,7 @@ class TestAnnouncements:
         assert store.partition_states([PARTITION])[PARTITION].committed_id == fence.committed_id
         with pytest.raises(BatchRefused, match="a later attempt at a batch"):
             store.announce(EARLIER, [fence], {PARTITION: 0})
-        assert store.partition_states([PARTITION])[PARTITION].announced == LATER
+        assert store.partition_states([PARTITION])[PARTITION].least_announced == LATER
 
     def test_an_announcement_beside_another_commit_may_be_repeated(self, store):
         store.announce(EARLIER, [store.fence(PARTITION, 1, 0)], {PARTITION: 0})
@@ -1114,7 +1114,7 @@ class TestAnnouncements:
         store.announce(LATER, [store.fence(PARTITION, 9, 0)], {PARTITION: 0})
         store.unfence(PARTITION)
         store.fence(PARTITION, 1, 0)
-        assert store.partition_states([PARTITION])[PARTITION].announced == LATER
+        assert store.partition_states([PARTITION])[PARTITION].least_announced == LATER
 
     @pytest.mark.parametrize("lacking", [0, 1])
     def test_nothing_is_announced_where_what_is_committed_is_not_known(self, store, lacking):
@@ -1123,7 +1123,7 @@ class TestAnnouncements:
         with pytest.raises(IndexLost, match="gone back"):
             store.announce(LATER, fences, {PARTITION: 0, OTHER_PARTITION: 0})
         partition = fences[lacking].partition
-        assert store.partition_states([partition])[partition].announced == ""
+        assert store.partition_states([partition])[partition].least_announced == ""
 
     def test_unfencing_keeps_the_announced_attempt(self, store):
         store.announce(LATER, [store.fence(PARTITION, 9, 0)], {PARTITION: 0})
@@ -1353,10 +1353,10 @@ class TestStaging:
         with forgotten_by(redis_client):
             begin(staging)
             fence = staging.store.fence(PARTITION, 2, 3)
-            assert staging.store.partition_states([PARTITION])[PARTITION].announced < EARLIER
+            assert staging.store.partition_states([PARTITION])[PARTITION].least_announced < EARLIER
         with pytest.raises((BatchRefused, IndexLost, StoreUnavailable)):
             staging.store.announce(LATER, [fence], {PARTITION: 3})
-        assert store.partition_states([PARTITION])[PARTITION].announced == EARLIER
+        assert store.partition_states([PARTITION])[PARTITION].least_announced == EARLIER
 
     def test_a_write_that_the_server_forgot_is_noticed_by_the_next(self, store, redis_client):
         fence = store.fence(PARTITION, 1, 0)

@@ -68,7 +68,11 @@ def test_an_index_of_which_one_slot_has_gone_back_knows_no_later_attempt_of_the_
     states = store.partition_states([other, PARTITION, Partition("articles", 2)])
     state = states[PARTITION]
     assert set(state.attempts) == {AnnouncedAttempt(attempts[at], at, attempts[at]) for at in (1, 3)}
-    assert (state.announced, state.latest, state.committed_id) == (attempts[1], attempts[3], attempts[1])
+    assert (state.least_announced, state.latest_announced, state.committed_id) == (
+        attempts[1],
+        attempts[3],
+        attempts[1],
+    )
     assert states[other] == PartitionState(0, attempts=(AnnouncedAttempt(attempts[2], 7),))
     assert states[Partition("articles", 2)] == PartitionState(None)
     assert store.partition_states([]) == {}

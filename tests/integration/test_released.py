@@ -32,6 +32,6 @@ def test_an_index_of_the_last_release_is_continued_or_refused_by_name(redis_clie
     if refusal is not None:
         assert "streamdedup index rebuild" in refusal
         return
-    assert (state.high_water_mark, state.announced) == (3, "0000000000000001")
+    assert (state.high_water_mark, state.least_announced) == (3, "0000000000000001")
     (detection,) = result.detections
     assert {match.id for match in detection.matches} == {"first", "copy"}

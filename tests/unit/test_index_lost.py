@@ -1367,7 +1367,7 @@ def test_a_rebuild_announces_its_lineage_also_where_an_operator_has_set_the_offs
     target = RebuildTarget(None, SimpleNamespace(name="articles", index=index), ["articles"], None, None)
     run = RebuildRun(target, None, None, {partition: CommittedOffset(9)}, 2, lambda: None, lambda *_: None, 0)
     run._announce(run._fence_committed(), 6_000)
-    assert lineage_of(index.partition_states([partition])[partition].announced) == 6_000
+    assert lineage_of(index.partition_states([partition])[partition].least_announced) == 6_000
 
 
 def test_a_commit_of_another_program_in_an_unused_index_is_no_switch():
@@ -1389,9 +1389,9 @@ def test_attempts_after_an_accepted_loss_are_later_than_the_committed_one(gap):
     committed_offset = CommittedOffset(9, f"{2**43:013d}.{7:010d}.{1:017d}")
     ownership.accept_losses([Loss(partition, committed_offset, "gone", gap)], generation=1)
     state = index.partition_states([partition])[partition]
-    assert committed_offset.metadata == state.committed_id < state.announced
+    assert committed_offset.metadata == state.committed_id < state.least_announced
     # Of an index that is lost as a whole another copy may be in use.
-    assert (lineage_of(state.announced) > lineage_of(committed_offset.metadata)) is (gap is None)
+    assert (lineage_of(state.least_announced) > lineage_of(committed_offset.metadata)) is (gap is None)
     assert find_losses(index, {partition: committed_offset}) == []
 
 
