@@ -18,7 +18,7 @@
 local FULL_PAGE = 32
 -- Largest number of generations: daemons with different settings must not begin new ones without end.
 local MOST_GENERATIONS = 8
-local floor, format, max, min = math.floor, string.format, math.max, math.min
+local floor, max, min = math.floor, math.max, math.min
 
 local function present()
   local time = redis.call('TIME')
@@ -84,7 +84,7 @@ local function open_generation(generations, prefix, lifetime, now)
 end
 
 local function hash_of(field)
-  return (struct.unpack('>I4', field))
+  return (unpack_key('>I4', field))
 end
 
 -- Find a claim; return its value and its generation.

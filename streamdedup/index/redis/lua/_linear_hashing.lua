@@ -3,6 +3,8 @@
 -- With n pages and the least power of two m above n, a hash is on page (hash mod m) if that page exists, else on page (hash mod m/2):
 -- with 5 pages, hash 12 is on page 4 (12 mod 8), hash 13 on page 1 (13 mod 4). A new page takes its fields from one other page: page 5
 -- takes hash 13 from page 1.
+local format, unpack_key = string.format, struct.unpack
+
 local function set_pages(generation, pages)
   local _, exponent = math.frexp(pages)
   generation.pages, generation.modulus = pages, 2 ^ exponent
@@ -14,7 +16,7 @@ local function page_number(generation, hash)
 end
 
 local function page_key(generation, number)
-  return string.format('%s%d', generation.prefix, number)
+  return format('%s%d', generation.prefix, number)
 end
 
 -- Add a page, move its fields from the page that has had them so far, and return its number. `hash_of` returns the hash for a field and
