@@ -81,10 +81,9 @@ def described_options(options: ShingleOptions) -> dict[str, str]:
 
 
 def digest_of_words(words: frozenset[str]) -> str:
-    """Return 16 BLAKE2b bytes, in hexadecimal, for the normalised tokens in a stop list; "none" for an empty list."""
-    if not words:
-        return "none"
-    return _digest("\n".join(sorted({token for word in words for token in folded_text(word).split(" ")})))
+    """Return 16 BLAKE2b bytes, in hexadecimal, for the normalised tokens in a stop list; "none" for no tokens."""
+    tokens = {token for word in words for token in folded_text(word).split()}
+    return _digest("\n".join(sorted(tokens))) if tokens else "none"
 
 
 def digest_of_hashes(hashes: frozenset[int]) -> str:
@@ -110,7 +109,7 @@ def parse_stop_shingles(text: str) -> StopShingles:
         head[pair[1]] = pair[2]
         place += 1
     expected = [*described_options(ShingleOptions()), "documents", "share"]
-    if list(head) != expected or place == len(lines) or lines[place]:  # other keys or order, no end, or another line
+    if list(head) != expected or place == len(lines) or lines[place]:  # other keys, another order, or no empty line
         raise ValueError(f"line {place + 1}: the head must be {', '.join(expected)}, in this order, and an empty line")
     documents_count, share = _pop_sample(head)
     counts: dict[int, int] = {}

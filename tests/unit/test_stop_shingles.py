@@ -301,6 +301,12 @@ def test_a_stop_list_makes_other_shingles():
     assert said.startswith("stop_words none, not ")
 
 
+@pytest.mark.parametrize("words", [set(), {"the"}])
+def test_an_entry_of_a_stop_list_without_letters_makes_no_other_shingles(words):
+    with_dash = replace(OPTIONS, stop_words=frozenset({*words, "-"}))
+    assert described_options(with_dash) == described_options(replace(OPTIONS, stop_words=frozenset(words)))
+
+
 def test_the_digest_does_not_depend_on_the_order_of_the_shingles():
     assert digest_of_hashes(frozenset()) == "none"
     assert digest_of_hashes(frozenset({3, 1, 2})) == digest_of_hashes(frozenset({2, 3, 1}))
