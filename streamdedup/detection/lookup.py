@@ -33,6 +33,7 @@ from streamdedup.detection.verification import RowMatches, Verifier
 from streamdedup.errors import MessageError
 from streamdedup.index.documents import IndexEntry
 from streamdedup.index.reading import IndexReader
+from streamdedup.index.values import CLUSTER_SIZE_CAP
 from streamdedup.position import Position
 from streamdedup.similarity.containment import SmallerSide
 from streamdedup.wire import Document, Match
@@ -240,7 +241,8 @@ class IndexLookup:
         counts, numbers = self._reader.read_cluster(entry.cluster)
         label_bytes, scope, members, earliest = self.options.label_bytes, entry.content.scope, [], None
         # ``entry`` is added, because a set that has reached ``CLUSTER_SIZE_CAP`` lacks documents that joined later.
-        for chunk in read_chunks(self._reader, [entry.cluster, entry.number, *numbers]):
+        distinct = list(dict.fromkeys([entry.cluster, entry.number, *numbers]))
+        for chunk in read_chunks(self._reader, distinct[:CLUSTER_SIZE_CAP]):
             earliest = chunk.get(counts.earliest, earliest)
             members += [
                 ClusterMember(member.id, member.time_ms, read_caption(member.content.caption, label_bytes))
@@ -250,8 +252,7 @@ class IndexLookup:
                 and not member.deleted
                 and member.content.scope == scope
             ]
-        # A daemon may have died between the append to a member and the renewal of the set, so that the set has expired.
-        # Then more members were read than the set accounts for.
+        # A set may have expired before its members: a daemon died between an append and the renewal of the set.
         size = max(counts.size, len(members))
         members.sort(key=lambda member: (member.time_ms, member.id))
         return StoredCluster(tuple(members), size, spread_of(counts, earliest, scope, label_bytes))

@@ -26,7 +26,7 @@ from streamdedup.index.redis.reader import RedisIndexReader
 from streamdedup.index.redis.reading import RedisIndexOptions
 from streamdedup.index.redis.servers import OneServer, Servers
 from streamdedup.index.redis.store import RedisIndex
-from streamdedup.index.values import ClusterCounts
+from streamdedup.index.values import CLUSTER_SIZE_CAP, ClusterCounts
 from streamdedup.position import Partition, Position
 from streamdedup.similarity.containment import ContainmentRule
 from streamdedup.wire import Document
@@ -429,6 +429,16 @@ class TestDocuments:
         # The cluster keeps its name without its first document.
         daemon.delete(daemon.document("first", "", op="delete"))
         assert cluster("late") == ([three[2]], 2)
+
+    def test_a_cluster_beyond_its_cap_has_as_many_members_as_the_cap(self, world, daemon, lookup):
+        names = [f"d{at}" for at in range(CLUSTER_SIZE_CAP + 1)]
+        daemon.index(*(daemon.document(name, f"{name}a {name}b {name}c {name}d") for name in names))
+        first, *others = [lookup.document(name)[0] for name in names]
+        members = [(entry.number, entry.position, first.number) for entry in others]
+        world.index.set_clusters(members, list(daemon._fences.values()))
+        members, size, _ = lookup.cluster_of(lookup.document(names[-1])[0])
+        assert len(members) == size == CLUSTER_SIZE_CAP
+        assert {names[0], names[-1]} <= {member.id for member in members}
 
     def test_a_document_counts_in_its_cluster_where_the_set_has_expired(self, world, daemon, lookup):
         daemon.index(daemon.document("first", TEXT))
