@@ -2,7 +2,7 @@
 
 Called by ``lifecycle``, which stores the entries that this module computes; ``lookup`` uses ``collision``.
 
-An append yields the content that the whole text has (``content.contents_after_append``). The entry's digest becomes a
+An append yields the content that the whole text has (``content.content_after_append``). The entry's digest becomes a
 hash of the stored digest and the appended text, because the whole text is not stored. ``Content.first_digest`` stays
 the digest before the first append: pair keys contain it, so that an append repeats no alert.
 """
@@ -13,7 +13,7 @@ from typing import NamedTuple
 
 from msgspec import structs
 
-from streamdedup.detection.content import BagTooLarge, contents_after_append
+from streamdedup.detection.content import content_after_append
 from streamdedup.detection.model import document_number
 from streamdedup.errors import MessageError
 from streamdedup.index.contract import DocumentStore
@@ -100,14 +100,14 @@ class Appender:
                 try:
                     extended = self._entry_after_append(document, entry)
                     rows.append((document, extended, InsertResult(InsertState.REPLACED, entry)))
-                except BagTooLarge as error:
-                    refused.append((document, MessageError(ErrorCode.BAG_TOO_LARGE, str(error))))
+                except MessageError as error:
+                    refused.append((document, error))
         documents, extended_entries, results = zip(*rows, strict=True) if rows else ((), (), ())
         return Appended(documents, extended_entries, results, refused, sorted(missing_at_first))
 
     def _entry_after_append(self, document: Document, entry: IndexEntry) -> IndexEntry:
-        """Return the entry after an append; raise ``BagTooLarge`` for a bag beyond ``exact_limit``."""
-        (content,) = contents_after_append(self._shingler, self._sketcher, [entry.content], [document.text])
+        """Return the entry after an append; raise MessageError for a bag beyond ``exact_limit``."""
+        content = content_after_append(self._shingler, self._sketcher, entry.content, document.text)
         return structs.replace(
             entry,
             digest=blake2b(entry.digest + content_digest(document.text), digest_size=16).digest(),

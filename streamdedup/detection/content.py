@@ -14,15 +14,14 @@ import numpy as np
 from msgspec.structs import replace
 from numpy.typing import NDArray
 
+from streamdedup.errors import MessageError
 from streamdedup.index.documents import MAX_COUNT, Content
+from streamdedup.similarity.minhash import merge
 from streamdedup.similarity.sketch import Sketch, Sketcher
 from streamdedup.text.runs import ranges
 from streamdedup.text.shingle_hashes import repetitions
 from streamdedup.text.shingles import ShingleBatch, Shingler
-
-
-class BagTooLarge(ValueError):
-    """A bag (a multiset of shingles) beyond ``exact_limit`` cannot be extended: its signature counts no repetitions."""
+from streamdedup.wire import ErrorCode
 
 
 def contents_of(shingles: ShingleBatch, sketches: Sequence[Sketch]) -> list[Content]:
@@ -41,49 +40,41 @@ def contents_of(shingles: ShingleBatch, sketches: Sequence[Sketch]) -> list[Cont
     ]
 
 
-def contents_after_append(
-    shingler: Shingler, sketcher: Sketcher, contents: Sequence[Content], texts: Sequence[str]
-) -> list[Content]:
-    """Return the contents of n documents after n texts are appended, one to each document, on a new line.
+def content_after_append(shingler: Shingler, sketcher: Sketcher, content: Content, text: str) -> Content:
+    """Return the content of a document after a text is appended on a new line.
 
-    The other fields of a content stay: incarnation, source, scope, caption and first digest. Raises ``BagTooLarge`` for
+    The other fields of the content stay: incarnation, source, scope, caption and first digest. Raises MessageError for
     a bag beyond ``exact_limit``.
     """
-    # After a stored text without elements there is no space at the seam. An empty tail does not tell: with shingles of
-    # one element every tail is empty.
-    empty = [not content.element_count for content in contents]
-    added = shingler.appended([np.array(content.tail, np.uint64) for content in contents], empty, texts)
-    offsets, tails, tail_offsets = added.offsets.tolist(), added.tails.tolist(), added.tail_offsets.tolist()
-    results = []
-    for row, content in enumerate(contents):
-        # ``added.token_counts`` are without the tail. ``element_counts`` include the tail; without added elements, 0.
-        if not added.element_counts[row]:
-            results.append(content)
-            continue
-        element_count = content.element_count + int(added.element_counts[row]) - len(content.tail)
-        hashes = added.hashes[offsets[row] : offsets[row + 1]]
-        stored_sketch: Sketch | None = content.sketch
-        stop_only = bool(added.stop_only[row])
-        if content.element_count < shingler.options.size:
-            # The stored text was one short shingle, which the whole text does not have. All its elements are in the
-            # tail, so ``hashes`` are all shingles of the whole text.
-            stored_sketch = None
-        # A text keeps its stop shingles only where it has no other shingles.
-        elif content.stop_only and not stop_only:
-            stored_sketch = None
-        elif stop_only and not content.stop_only:
-            hashes, stop_only = hashes[:0], False
-        results.append(
-            replace(
-                content,
-                sketch=_extended(shingler, sketcher, stored_sketch, hashes),
-                token_count=min(content.token_count + int(added.token_counts[row]), MAX_COUNT),
-                element_count=min(element_count, MAX_COUNT),
-                tail=tuple(tails[tail_offsets[row] : tail_offsets[row + 1]]),
-                stop_only=stop_only,
-            )
-        )
-    return results
+    tail = np.array(content.tail, np.uint64)
+    gained = shingler.appended(tail, text, is_first=not content.element_count)
+    gained_count = int(gained.element_counts[0])  # with the tail
+    if not gained_count:
+        return content
+    stored_sketch, hashes, stop_only = _kept(content, gained, shingler.options.size)
+    return replace(
+        content,
+        sketch=_extended(shingler, sketcher, stored_sketch, hashes),
+        token_count=min(content.token_count + int(gained.token_counts[0]), MAX_COUNT),
+        element_count=min(content.element_count - len(content.tail) + gained_count, MAX_COUNT),
+        tail=tuple(gained.tails.tolist()),
+        stop_only=stop_only,
+    )
+
+
+def _kept(content: Content, gained: ShingleBatch, size: int) -> tuple[Sketch | None, NDArray[np.uint32], bool]:
+    """Return what the whole text has: the stored sketch or None, the gained hashes, and whether they are stops only."""
+    stop_only = bool(gained.stop_only[0])
+    if content.element_count < size:
+        # The stored text was one short shingle, which the whole text does not have. All its elements are in the tail,
+        # so the gained hashes are all shingles of the whole text.
+        return None, gained.hashes, stop_only
+    # A text keeps its stop shingles only where it has no other shingles.
+    if content.stop_only and not stop_only:
+        return None, gained.hashes, stop_only
+    if stop_only and not content.stop_only:
+        return content.sketch, gained.hashes[:0], False
+    return content.sketch, gained.hashes, stop_only
 
 
 def _extended(
@@ -95,27 +86,32 @@ def _extended(
     hashes with repetitions, while the stored hashes are occurrence hashes: the first occurrence of a shingle has the
     plain hash, each further one a hash of its own.
     """
-    family, limit = sketcher.family, sketcher.exact_limit
-    if stored_sketch is not None and stored_sketch.hashes is None:
-        if shingler.options.bag:
-            raise BagTooLarge(f"a bag of more than {limit} shingles is kept by its signature and cannot be continued")
-        assert stored_sketch.signature is not None
-        shingles = np.unique(hashes)
-        offsets = np.array([0, len(shingles)], np.int64)  # one document
-        signature = family.extended(stored_sketch.signature[np.newaxis], shingles, offsets)[0]
-        # The sum counts shingles in both parts twice. That changes nothing: the stored count is the limit + 1 already,
-        # where ``signature_sketch`` caps it.
-        return sketcher.signature_sketch(stored_sketch.count + len(shingles), signature)
+    if stored_sketch is not None and stored_sketch.signature is not None:
+        if shingler.options.bag:  # a signature counts no repetitions
+            text = (
+                f"a bag of more than {sketcher.exact_limit} shingles is kept by its signature and cannot be continued"
+            )
+            raise MessageError(ErrorCode.BAG_TOO_LARGE, text)
+        signature = merge(stored_sketch.signature, sketcher.family.sign(hashes, _offsets_of_one(hashes))[0])
+        # Too great a count, because it has shingles in both parts twice: ``signature_sketch`` caps it.
+        return sketcher.signature_sketch(stored_sketch.count + len(hashes), signature)
     stored = np.empty(0, np.uint32) if stored_sketch is None or stored_sketch.hashes is None else stored_sketch.hashes
     if shingler.options.bag:
         hashes = _occurrence_hashes(stored, hashes)
     union = np.union1d(stored, hashes)
-    sketches, _ = sketcher.make(union, np.array([0, len(union)], np.int64))
+    sketches, _ = sketcher.make(union, _offsets_of_one(union))
     return sketches[0]
 
 
+def _offsets_of_one(hashes: NDArray[np.uint32]) -> NDArray[np.int64]:
+    return np.array([0, hashes.size], np.int64)
+
+
 def _occurrence_hashes(bag: NDArray[np.uint32], hashes: NDArray[np.uint32]) -> NDArray[np.uint32]:
-    """Return the occurrence hashes of plain hashes with repetitions: the third one of a shingle twice in ``bag``."""
+    """Return the occurrence hashes of plain hashes with repetitions.
+
+    A shingle that ``bag`` has twice continues with its third occurrence.
+    """
     unique, counts = np.unique(hashes, return_counts=True)
     shingles = unique.astype(np.uint64)
     bag_counts = np.zeros(shingles.size, np.int64)  # occurrences of each shingle in the bag

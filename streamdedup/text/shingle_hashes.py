@@ -77,6 +77,11 @@ def sorted_hashes(
     return keys[: int(shingle_counts.sum())].astype(np.uint32), counts
 
 
+def ordered_hashes(hashes: NDArray[np.uint64], size: int) -> NDArray[np.uint32]:
+    """Return the shingle hashes of one text in text order, from the hashes of at least `size` elements."""
+    return _shingles_from(hashes, size)[: hashes.size - size + 1]
+
+
 def _sort_each(hashes: NDArray[np.uint32], starts: NDArray[np.int64], counts: NDArray[np.int64]) -> NDArray[np.uint32]:
     """Sort the run of hashes at each of `starts` in place; return the runs concatenated."""
     runs = [hashes[start:end] for start, end in zip(starts.tolist(), (starts + counts).tolist(), strict=True)]

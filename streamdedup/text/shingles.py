@@ -27,7 +27,7 @@ from streamdedup.text.folding import FoldOptions
 from streamdedup.text.markup import without_urls
 from streamdedup.text.normalise import fold
 from streamdedup.text.runs import joined_offsets, offsets_of, ranges
-from streamdedup.text.shingle_hashes import distinct, numbered_repetitions, sorted_hashes, without_stops
+from streamdedup.text.shingle_hashes import distinct, numbered_repetitions, ordered_hashes, sorted_hashes, without_stops
 from streamdedup.text.tokens import SPACE_HASH, ElementReader, spaced_text
 from streamdedup.text.unicode_tables import LETTER, NUMBER
 
@@ -188,65 +188,39 @@ class Shingler:
         size = min(self.options.size, len(hashes))
         if not size or (size < self.options.size and self.options.short_texts == "skip"):
             return OrderedShingles(np.empty(0, np.uint32), bounds[:0, 0], bounds[:0, 1], spaced)
-        starts = np.arange(len(hashes) - size + 1)
-        sizes = np.full_like(starts, size)
-        # The elements of each shingle as a document, so that sorting within documents keeps the order of the shingles.
-        # ``starts`` count from 0, so they are also the rows of these documents. ``whole``: if the text is shorter than
-        # a shingle, its elements are one document with one shingle.
-        documents = Elements(hashes[ranges(starts, sizes)], stored=sizes, used=sizes, token_counts=sizes)
-        shingles, _ = sorted_hashes(documents, starts, self.options.size, whole=True)
         # A shingle begins with its first element and ends with its last one, `size` - 1 elements later.
-        return OrderedShingles(shingles, bounds[: len(starts), 0], bounds[size - 1 :, 1], spaced)
+        shingles = ordered_hashes(hashes, size)
+        return OrderedShingles(shingles, bounds[: shingles.size, 0], bounds[size - 1 :, 1], spaced)
 
-    def appended(
-        self, tails: Sequence[NDArray[np.uint64]], empty: Sequence[bool], texts: Sequence[str]
-    ) -> ShingleBatch:
-        """Return the shingles that n stored texts gain when a text is appended to each on a new line.
+    def appended(self, tail: NDArray[np.uint64], text: str, *, is_first: bool) -> ShingleBatch:
+        """Return the shingles that a stored text gains when a text is appended on a new line, as a batch of one.
 
         The whole text has the gained shingles and those of the stored text. Exception: a stored text shorter than a
         shingle has the text as a whole as its only shingle, which the gained shingles replace.
 
         Args:
-            tails: `ShingleBatch.tails` by stored text.
-            empty: Whether a stored text has no elements.
+            tail: `ShingleBatch.tails` of the stored text; empty for any text with shingles of one element.
+            is_first: Whether the stored text has no elements, so that no space is at the seam.
 
         Returns:
             The gained hashes; stop shingles only where all gained shingles are such. `token_counts` of the appended
-            texts, `element_counts` with the tails before them, 0 where nothing is gained; `tails` of the whole texts.
+            text, `element_counts` with the tail before it, 0 where nothing is gained; `tails` of the whole text.
         """
-        added = self._elements(self._without_urls(texts), ascii_only=False)
-        elements = self._joined(tails, empty, added)
-        hashes, counts, stop_only = self._sorted_without_stops(elements, np.arange(len(texts)))
+        added = self._elements(self._without_urls([text]), ascii_only=False)
+        gained = added.hashes[: int(added.used[0])]
+        if gained.size:
+            is_spaced = self.options.unit == "char" and self.options.keep_white_space and not is_first
+            gained = np.concatenate([tail, SPACE_HASH, gained] if is_spaced else [tail, gained])
+        element_counts = np.array([gained.size])
+        elements = Elements(gained, element_counts, element_counts, added.token_counts)
+        hashes, counts, stop_only = self._sorted_without_stops(elements, np.arange(1))
         if not self.options.bag:
             hashes, counts = distinct(hashes, counts)
-        tail_places, tail_counts = _tails(elements, self.options.size)
+        tail = gained[max(0, gained.size - self.options.size + 1) :]
+        tail_offsets = np.array([0, tail.size])
         return ShingleBatch(
-            hashes,
-            offsets_of(counts),
-            added.token_counts,
-            elements.used,
-            elements.hashes[tail_places],
-            offsets_of(tail_counts),
-            stop_only,
+            hashes, offsets_of(counts), added.token_counts, element_counts, tail, tail_offsets, stop_only
         )
-
-    def _joined(self, tails: Sequence[NDArray[np.uint64]], empty: Sequence[bool], added: Elements) -> Elements:
-        """Join each tail and the elements appended to it, with a space between where white space counts."""
-        spaced = self.options.unit == "char" and self.options.keep_white_space
-        parts: list[NDArray[np.uint64]] = []
-        lengths = []
-        starts = offsets_of(added.stored)[:-1]
-        for tail, is_empty, start, used in zip(tails, empty, starts.tolist(), added.used.tolist(), strict=True):
-            if not used:
-                # Without elements in the result the caller leaves the document as it is.
-                lengths.append(0)
-                continue
-            seam = SPACE_HASH if spaced and not is_empty else SPACE_HASH[:0]
-            parts += (tail, seam, added.hashes[start : start + used])
-            lengths.append(len(tail) + len(seam) + used)
-        counts = np.array(lengths, np.int64)
-        # The empty array is for an append without any parts, which ``concatenate`` refuses.
-        return Elements(np.concatenate([SPACE_HASH[:0], *parts]), counts, counts, added.token_counts)
 
     def _sorted_without_stops(
         self, elements: Elements, result_rows: NDArray[np.int64]
@@ -282,13 +256,15 @@ class Shingler:
         hashes, counts = distinct(hashes, counts)
         order = np.empty(len(texts), np.int64)
         order[result_rows] = np.arange(len(texts))
-        tail_places, tail_counts = _tails(elements, self.options.size, order)
+        used = elements.used[order]
+        tail_counts = np.minimum(used, self.options.size - 1)
+        tail_starts = offsets_of(elements.stored)[order] + used - tail_counts
         return ShingleBatch(
             hashes,
             offsets_of(counts),
             elements.token_counts[order],
-            elements.used[order],
-            elements.hashes[tail_places],
+            used,
+            elements.hashes[ranges(tail_starts, tail_counts)],
             offsets_of(tail_counts),
             stop_only,
         )
@@ -309,15 +285,6 @@ class Shingler:
         nearest = np.searchsorted(self._stop_words, hashes[maybe]).clip(max=self._stop_words.size - 1)
         stop[maybe] = self._stop_words[nearest] == hashes[maybe]
         return stop
-
-
-def _tails(
-    elements: Elements, size: int, order: NDArray[np.int64] | slice = slice(None)
-) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
-    """Return the places of the last `size` - 1 elements for each document in `order`, and their counts."""
-    counts = np.minimum(elements.used, size - 1)[order]
-    ends = (offsets_of(elements.stored)[:-1] + elements.used)[order]
-    return ranges(ends - counts, counts), counts
 
 
 def folded_text(

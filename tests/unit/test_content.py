@@ -6,7 +6,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from msgspec.structs import replace
 
-from streamdedup.detection.content import BagTooLarge, contents_after_append, contents_of
+from streamdedup.detection.content import content_after_append, contents_of
+from streamdedup.errors import MessageError
 from streamdedup.index.documents import MAX_COUNT, Content, IndexEntry
 from streamdedup.position import Position
 from streamdedup.similarity.minhash import HashFamily
@@ -70,9 +71,8 @@ def test_a_document_that_is_continued_has_the_content_of_the_whole(options, limi
     for step in range(1, max(map(len, documents))):
         going = [at for at, parts in enumerate(documents) if step < len(parts)]
         try:
-            earlier, parts = [kept[at] for at in going], [documents[at][step] for at in going]
-            more = contents_after_append(shingler, sketcher, earlier, parts)
-        except BagTooLarge:
+            more = [content_after_append(shingler, sketcher, kept[at], documents[at][step]) for at in going]
+        except MessageError:
             assert options.bag
             assert any(kept[at].sketch.hashes is None for at in going)
             return
@@ -84,8 +84,10 @@ def test_a_document_that_is_continued_has_the_content_of_the_whole(options, limi
 @pytest.mark.parametrize("parts", [("a", "a"), ("a a", "a b"), ("a", "b a a")])
 def test_a_bag_counts_on_where_an_append_repeats_a_shingle(parts):
     shingler = Shingler(ShingleOptions(size=1, bag=True))
-    kept = contents_after_append(shingler, SKETCHER, contents(shingler, SKETCHER, [parts[0]]), [parts[1]])
-    assert kept == contents(shingler, SKETCHER, ["\n".join(parts)])
+    (content,) = contents(shingler, SKETCHER, [parts[0]])
+    assert [content_after_append(shingler, SKETCHER, content, parts[1])] == contents(
+        shingler, SKETCHER, ["\n".join(parts)]
+    )
 
 
 @pytest.mark.parametrize("part", ["b " * 300, " ".join(f"w{word}" for word in range(300))])
@@ -98,16 +100,20 @@ def test_an_append_to_a_bag_takes_few_steps_however_many_shingles_it_has_and_rep
 
     monkeypatch.setattr("streamdedup.detection.content.repetitions", counted)
     shingler, first = Shingler(ShingleOptions(size=1, bag=True)), "a b " * 100 + "w7 w7"
-    kept = contents_after_append(shingler, SKETCHER, contents(shingler, SKETCHER, [first]), [part])
-    assert kept == contents(shingler, SKETCHER, [f"{first}\n{part}"])
+    (content,) = contents(shingler, SKETCHER, [first])
+    assert [content_after_append(shingler, SKETCHER, content, part)] == contents(
+        shingler, SKETCHER, [f"{first}\n{part}"]
+    )
     assert len(calls) < 10
 
 
 @pytest.mark.parametrize("parts", [("grove", "amber b"), ("amber b", "grove"), ("amber", "b")])
 def test_a_document_keeps_stop_shingles_only_while_it_has_no_others(parts):
     shingler = Shingler(ShingleOptions(size=1, stop_shingles=stops("word", 1)))
-    kept = contents_after_append(shingler, SKETCHER, contents(shingler, SKETCHER, [parts[0]]), [parts[1]])
-    assert kept == contents(shingler, SKETCHER, ["\n".join(parts)])
+    (content,) = contents(shingler, SKETCHER, [parts[0]])
+    assert [content_after_append(shingler, SKETCHER, content, parts[1])] == contents(
+        shingler, SKETCHER, ["\n".join(parts)]
+    )
 
 
 def test_a_long_article_in_three_parts_keeps_the_signature_of_the_whole():
@@ -116,7 +122,7 @@ def test_a_long_article_in_three_parts_keeps_the_signature_of_the_whole():
     (kept,) = contents(SHINGLER, SKETCHER, parts[:1])
     assert kept.sketch.hashes is not None
     for part in parts[1:]:
-        (kept,) = contents_after_append(SHINGLER, SKETCHER, [kept], [part])
+        kept = content_after_append(SHINGLER, SKETCHER, kept, part)
     (whole,) = contents(SHINGLER, SKETCHER, ["\n".join(parts)])
     assert kept.sketch.signature is not None
     assert kept == whole
@@ -127,7 +133,7 @@ def test_a_long_article_in_three_parts_keeps_the_signature_of_the_whole():
 def test_an_append_keeps_first_digest_and_incarnation(first_digest, incarnation):
     (plain,) = contents(SHINGLER, SKETCHER, ["amber birch cedar delta"])
     returned = replace(plain, first_digest=first_digest, incarnation=incarnation)
-    (content,) = contents_after_append(SHINGLER, SKETCHER, [returned], ["ember"])
+    content = content_after_append(SHINGLER, SKETCHER, returned, "ember")
     assert (content.first_digest, content.incarnation) == (first_digest, incarnation)
 
 
@@ -135,7 +141,7 @@ def test_counts_of_long_texts_stay_storable():
     (content,) = contents(SHINGLER, SKETCHER, ["amber birch " * 40_000])
     assert (content.token_count, content.element_count) == (MAX_COUNT, MAX_COUNT)
     nearly_full = replace(content, token_count=MAX_COUNT - 1)
-    (content,) = contents_after_append(SHINGLER, SKETCHER, [nearly_full], ["ember fjord grove"])
+    content = content_after_append(SHINGLER, SKETCHER, nearly_full, "ember fjord grove")
     assert (content.token_count, content.element_count) == (MAX_COUNT, MAX_COUNT)
 
 

@@ -152,7 +152,7 @@ def test_a_text_with_a_url_equals_the_text_without_it_if_urls_are_left_out(linke
     shingler = Shingler(ShingleOptions(keep_urls=False))
     assert set(shingler.in_order(linked).hashes.tolist()) == set(shingler.shingle([plain]).hashes.tolist())
     before = shingler.shingle(["one two three"])
-    gained = [shingler.appended([before.tails], [False], [text]).hashes.tolist() for text in (linked, plain)]
+    gained = [shingler.appended(before.tails, text, is_first=False).hashes.tolist() for text in (linked, plain)]
     assert gained[0] == gained[1]
 
 
