@@ -17,9 +17,9 @@ from typing import Literal, Self, TypedDict, TypeVar, Unpack
 from streamdedup import clock, settings
 from streamdedup.detection.chunks import CHUNK_DOCUMENTS
 from streamdedup.detection.lookup import IndexLookup, LookupQuery, StoredCluster
-from streamdedup.detection.model import DetectorOptions, Matches
+from streamdedup.detection.model import DetectorOptions
 from streamdedup.detection.scope import query_scope
-from streamdedup.detection.writing import IndexWriter
+from streamdedup.detection.writing import IndexWriter, Matches
 from streamdedup.errors import BatchRefused, DocumentTooLarge, IndexNotWritable, SettingsError, StoreUnavailable
 from streamdedup.index import contract
 from streamdedup.index.fingerprints import MAINTAINED_BY_PROGRAMS, PROGRAMS_PREFIX

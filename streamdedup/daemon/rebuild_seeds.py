@@ -12,8 +12,7 @@ from msgspec import structs
 
 from streamdedup.daemon.batch import Pipeline
 from streamdedup.detection.entry_chunks import read_chunks
-from streamdedup.detection.lifecycle import incarnation_after
-from streamdedup.detection.model import document_number, pair_key, pair_side, published_pair_key
+from streamdedup.detection.model import document_number, incarnation_after, pair_key, pair_side, published_pair_key
 from streamdedup.index.documents import EMPTY_CONTENT, IndexEntry, deletion_marker
 from streamdedup.index.values import PUBLISHED, Fence
 from streamdedup.position import Position

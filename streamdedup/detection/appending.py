@@ -14,17 +14,11 @@ from typing import NamedTuple
 from msgspec import structs
 
 from streamdedup.detection.content import content_after_append
+from streamdedup.detection.missing import missing_at_first_attempt
 from streamdedup.detection.model import document_number
 from streamdedup.errors import MessageError
 from streamdedup.index.contract import DocumentStore
-from streamdedup.index.documents import (
-    EMPTY_CONTENT,
-    IndexEntry,
-    InsertResult,
-    InsertState,
-    PendingMatches,
-    decide_version,
-)
+from streamdedup.index.documents import EMPTY_CONTENT, IndexEntry, InsertState, decide_version
 from streamdedup.index.values import Fence
 from streamdedup.position import Partition, Position
 from streamdedup.similarity.sketch import Sketcher
@@ -34,22 +28,27 @@ from streamdedup.wire import Document, ErrorCode, content_digest
 _UNKNOWN_DOCUMENT = "there is no document of this id to append to: it was never indexed, was deleted, or has expired"
 
 
+class InsertedVersion(NamedTuple):
+    """A version of a document, its entry, and what the index did with it: as in ``InsertResult``."""
+
+    document: Document
+    entry: IndexEntry
+    state: InsertState
+    previous: IndexEntry | None = None
+
+
 class Appended(NamedTuple):
-    """Result of appends; the first three have a row for each append to a document that exists.
+    """Result of appends.
 
     Attributes:
-        documents: The appends.
-        entries: Entries after the appends. A replayed append has the stored entry, a superseded one an entry without
-            digest and content.
-        results: Results like those of ``insert_entries``.
+        versions: A version for each append to a document that exists. A replayed append has the stored entry, a
+            superseded one an entry without digest and content.
         refused: Appends that can never be processed, with the reason.
         missing_positions: Positions of the refused appends whose document is not in the index and that have pending
-            matches (``save_missing_documents``).
+            matches (``missing_at_first_attempt``).
     """
 
-    documents: Sequence[Document] = ()
-    entries: Sequence[IndexEntry] = ()
-    results: Sequence[InsertResult] = ()
+    versions: Sequence[InsertedVersion] = ()
     refused: Sequence[tuple[Document, MessageError]] = ()
     missing_positions: Sequence[Position] = ()
 
@@ -74,39 +73,38 @@ class Appender:
         entries = self._store.get_entries(numbers)
         stored = [entries.get(number) for number in numbers]
         states = [_state(document, entry) for document, entry in zip(appends, stored, strict=True)]
-        # Only positions whose first attempt may have found no document: True where none is there now (no entry, or a
-        # deletion marker), False where a later version has come since.
         missing_now = {
-            document.position: state is not InsertState.SUPERSEDED
-            for document, entry, state in zip(appends, stored, states, strict=True)
-            if entry is None or entry.deleted or state is InsertState.SUPERSEDED
+            document.position: state is None
+            for document, state in zip(appends, states, strict=True)
+            if state is None or state is InsertState.SUPERSEDED
         }
-        missing_at_first = save_missing_documents(self._store, missing_now, fences)
+        missing_at_first = missing_at_first_attempt(self._store, missing_now, fences)
         missing = missing_at_first | {position for position, is_missing in missing_now.items() if is_missing}
-        rows: list[tuple[Document, IndexEntry, InsertResult]] = []
+        versions: list[InsertedVersion] = []
         refused: list[tuple[Document, MessageError]] = []
         for document, entry, state in zip(appends, stored, states, strict=True):
-            # Decided by the first attempt, not by the index now. Without an entry the position is in ``missing``, too.
+            # The first attempt decides, not the index now. Without an entry the position is in ``missing``, too.
             if entry is None or document.position in missing:
                 refused.append((document, MessageError(ErrorCode.UNKNOWN_DOCUMENT, _UNKNOWN_DOCUMENT)))
-            elif state is InsertState.COLLIDED:
-                refused.append((document, collision(entry)))
-            elif state is InsertState.REPLAYED:
-                rows.append((document, entry, InsertResult(state, entry)))
-            elif state is InsertState.SUPERSEDED:
-                # Nothing is stored or looked up. The row is needed to alert matches that an earlier attempt saved.
-                rows.append((document, _entry_of_superseded(document, entry), InsertResult(state)))
-            else:
-                try:
-                    extended = self._entry_after_append(document, entry)
-                    rows.append((document, extended, InsertResult(InsertState.REPLACED, entry)))
-                except MessageError as error:
-                    refused.append((document, error))
-        documents, extended_entries, results = zip(*rows, strict=True) if rows else ((), (), ())
-        return Appended(documents, extended_entries, results, refused, sorted(missing_at_first))
+                continue
+            try:
+                versions.append(self._version(document, entry, state))
+            except MessageError as error:
+                refused.append((document, error))
+        return Appended(versions, refused, sorted(missing_at_first))
+
+    def _version(self, document: Document, entry: IndexEntry, state: InsertState | None) -> InsertedVersion:
+        """Return the version of an append to a document with an entry; raise MessageError to refuse it."""
+        if state is InsertState.COLLIDED:
+            raise collision(entry)
+        if state is InsertState.REPLAYED:
+            return InsertedVersion(document, entry, state, entry)
+        if state is InsertState.SUPERSEDED:
+            # Nothing is stored or looked up. The version is needed to alert matches that an earlier attempt saved.
+            return InsertedVersion(document, _entry_of_superseded(document, entry), state)
+        return InsertedVersion(document, self._entry_after_append(document, entry), InsertState.REPLACED, entry)
 
     def _entry_after_append(self, document: Document, entry: IndexEntry) -> IndexEntry:
-        """Return the entry after an append; raise MessageError for a bag beyond ``exact_limit``."""
         content = content_after_append(self._shingler, self._sketcher, entry.content, document.text)
         return structs.replace(
             entry,
@@ -115,30 +113,6 @@ class Appender:
             time_ms=document.time_ms,
             content=structs.replace(content, first_digest=entry.pair_digest),
         )
-
-
-def save_missing_documents(
-    store: DocumentStore, missing_now: Mapping[Position, bool], fences: Mapping[Partition, Fence]
-) -> frozenset[Position]:
-    """Save which documents are missing; return the positions whose document was missing in the first attempt.
-
-    Whether a document is missing decides about a dead letter. The first attempt stores this fact with the pending
-    matches, before the index can have an entry from the position or a later one. Below the high-water mark nothing is
-    emitted, and not saved: no commit would delete it after a rebuild.
-
-    ``missing_now`` tells by position whether the document is missing now. A position with False has an entry from this
-    position or a later one, so only the saved fact tells what the first attempt found.
-    """
-    # Empty matches store nothing; the call returns those that the first attempt saved.
-    pending = [
-        (position, PendingMatches(document_missing=missing))
-        for position, missing in missing_now.items()
-        if position.offset >= fences[position.topic_partition].high_water_mark
-    ]
-    saved = store.save_pending_matches(pending, list(fences.values())) if pending else ()
-    return frozenset(
-        position for (position, _), matches in zip(pending, saved, strict=True) if matches.document_missing
-    )
 
 
 def collision(stored: IndexEntry) -> MessageError:
@@ -158,15 +132,16 @@ def _entry_of_superseded(document: Document, entry: IndexEntry) -> IndexEntry:
     )
 
 
-def _state(document: Document, entry: IndexEntry | None) -> InsertState:
-    """Return the append's state.
+def _state(document: Document, entry: IndexEntry | None) -> InsertState | None:
+    """Return the append's state; None where there is no document to append to: no entry, or a deletion marker.
 
-    CREATED: there is no entry. REPLAYED: the entry has this append. COLLIDED: the entry is of another id. SUPERSEDED:
-    the entry is later. REPLACED: the entry after the append is to be stored.
+    REPLAYED: the entry has this append. COLLIDED: the entry is of another id. SUPERSEDED: the entry, or the deletion
+    marker, is later. REPLACED: the entry after the append is to be stored.
     """
     if entry is None:
-        return InsertState.CREATED  # the append is refused, as is an append to a deletion marker
+        return None
     if (entry.id, entry.position) == (document.id, document.position):
         return InsertState.REPLAYED
     # Never REDELIVERED, because no entry has its digest: an append changes the content.
-    return decide_version(entry, _entry_of_superseded(document, entry))
+    state = decide_version(entry, _entry_of_superseded(document, entry))
+    return None if entry.deleted and state is not InsertState.SUPERSEDED else state

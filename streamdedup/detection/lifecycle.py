@@ -1,21 +1,29 @@
 """Writes the index entries of a chunk: inserts, replaces, appends and deletes.
 
-Called by ``detector``; ``lookup`` uses ``with_incarnation``. A change here must pass ``tests/simulation``. A chunk
-has one version of a document, and its redeliveries (``chunks.split_documents``).
+Called by ``detector``. A change here must pass ``tests/simulation``. A chunk has one version of a document, and its
+redeliveries (``chunks.split_documents``).
 
 An earlier version is removed from its buckets before its entry changes (rule 9 of ``index.contract``). ``InsertState``
 in ``index.documents`` says how the index treats a version.
 """
 
 from collections.abc import Mapping, Sequence
-from hashlib import blake2b
 
 import numpy as np
 from msgspec import structs
 from numpy.typing import NDArray
 
-from streamdedup.detection.appending import Appender, collision, save_missing_documents
-from streamdedup.detection.model import DetectionResult, DetectorOptions, InsertedBatch, Prepared, Skip, document_number
+from streamdedup.detection.appending import Appender, InsertedVersion, collision
+from streamdedup.detection.missing import missing_at_first_attempt
+from streamdedup.detection.model import (
+    DetectionResult,
+    DetectorOptions,
+    InsertedBatch,
+    Prepared,
+    Skip,
+    document_number,
+    with_incarnation,
+)
 from streamdedup.detection.preparation import Preparer
 from streamdedup.errors import MessageError
 from streamdedup.index.contract import Index
@@ -36,11 +44,11 @@ class Lifecycle:
     def __init__(self, options: DetectorOptions, store: Index, preparer: Preparer) -> None:
         self._options = options
         self._store = store
-        self._band_keys = preparer.band_keys
+        self._preparer = preparer
         self._appender = Appender(options.profile, store, preparer.shingler, preparer.sketcher)
 
     def insert(self, prepared: Prepared, fences: Mapping[Partition, Fence]) -> InsertedBatch:
-        """Insert the entries of a chunk, and remove replaced versions from their buckets.
+        """Insert the entries of a chunk.
 
         Steps:
             1. Insert entries for new documents; only the last version where the chunk has several.
@@ -49,36 +57,91 @@ class Lifecycle:
         """
         fence_list = list(fences.values())
         # 1. Insert.
-        inserted = self._insert_last_versions(prepared.entries, prepared.encoded, fence_list)
+        inserted = self._insert_last_versions(prepared, fence_list)
         # 2. Appends.
         appended = self._appender.append(prepared.appends, fences)
-        band_keys, skips = self._with_appended(prepared.band_keys, prepared.skips, appended.entries)
-        documents = [*prepared.documents, *appended.documents]
-        results = [*inserted, *appended.results]
+        band_keys, skips = self._with_appended(prepared, [version.entry for version in appended.versions])
+        versions = [*inserted, *appended.versions]
         # 3. Replace.
+        self._replace([version for version in versions if version.state is InsertState.REPLACED], fence_list)
         compares = self._options.compares_redeliveries
-        entries = [
-            entry
-            if result.previous is None
-            else _resolved_entry(document, entry, result.state, result.previous, compares)
-            for document, entry, result in zip(documents, [*prepared.entries, *appended.entries], results, strict=True)
-        ]
-        self._replace(documents, entries, results, fence_list)
         collisions = [
-            (document, collision(result.previous))
-            for document, result in zip(documents, results, strict=True)
-            if result.state is InsertState.COLLIDED and result.previous is not None  # always, in this state
+            (version.document, collision(version.previous))
+            for version in inserted
+            if version.state is InsertState.COLLIDED and version.previous is not None  # always, in this state
         ]
         return InsertedBatch(
-            documents=documents,
-            entries=entries,
-            states=[result.state for result in results],
+            documents=[version.document for version in versions],
+            entries=[version.entry for version in versions],
+            states=[version.state for version in versions],
             band_keys=band_keys,
             skips=skips,
-            to_look_up=_rows_to_look_up(documents, skips, results, compares),
+            to_look_up=[
+                row
+                for row, version in enumerate(versions)
+                if row not in skips and (version.state in _LOOKED_UP_STATES or _is_compared_again(version, compares))
+            ],
             refused=[*appended.refused, *collisions],
             missing_positions=appended.missing_positions,
         )
+
+    def _insert_last_versions(self, prepared: Prepared, fences: Sequence[Fence]) -> list[InsertedVersion]:
+        """Insert each document's last version in the chunk; return all versions, with the entries to compare."""
+        entries, encoded = prepared.entries, prepared.encoded
+        results = _results_within_chunk(entries)
+        rows = [row for row in range(len(entries)) if row not in results]
+        if rows:
+            encoded = None if encoded is None else [encoded[row] for row in rows]
+            inserted = self._store.insert_entries([entries[row] for row in rows], fences, encoded)
+            results |= zip(rows, inserted, strict=True)
+        versions: list[InsertedVersion] = []
+        for row, (document, entry) in enumerate(zip(prepared.documents, entries, strict=True)):
+            version = InsertedVersion(document, entry, results[row].state, results[row].previous)
+            if version.previous is not None:
+                version = version._replace(entry=self._entry_to_compare(version, version.previous))
+            versions.append(version)
+        return versions
+
+    def _entry_to_compare(self, version: InsertedVersion, stored: IndexEntry) -> IndexEntry:
+        """Return the entry that is looked up and compared for a version, where the index had the entry ``stored``.
+
+        - Replaced: the new version, with the document's incarnation; it is also stored.
+        - Replayed: the entry with time and content from the first attempt. Kafka may set back a time in the future, and
+          the window must be the same for all attempts.
+        - Redelivered and compared again: the stored entry. Claims keep pairs from a second alert.
+        - In the other states: the entry itself, which is not looked up.
+        """
+        if version.state is InsertState.REPLACED:
+            return with_incarnation(version.entry, stored)
+        if version.state is InsertState.REPLAYED:
+            return structs.replace(version.entry, time_ms=stored.time_ms, content=stored.content)
+        return stored if _is_compared_again(version, self._options.compares_redeliveries) else version.entry
+
+    def _with_appended(
+        self, prepared: Prepared, entries: Sequence[IndexEntry]
+    ) -> tuple[NDArray[np.uint32], Mapping[int, Skip]]:
+        """Return band keys and skips with further rows for the entries after appends."""
+        if not entries:
+            return prepared.band_keys, prepared.skips
+        contents = [entry.content for entry in entries]
+        band_keys = np.concatenate([prepared.band_keys, self._preparer.band_keys(contents)])
+        first_row, reasons = len(prepared.band_keys), self._options.stored_skip_reasons(contents)
+        return band_keys, {**prepared.skips, **{first_row + row: reason for row, reason in reasons.items()}}
+
+    def _replace(self, versions: Sequence[InsertedVersion], fences: Sequence[Fence]) -> None:
+        """Remove replaced versions from buckets and clusters, then replace their entries."""
+        if not versions:
+            return
+        replaced = [(version, old) for version in versions if (old := version.previous) is not None and not old.deleted]
+        self._remove_from_buckets([old for _, old in replaced], fences)
+        # A new version belongs to no cluster at first; after an append the document stays in its cluster.
+        self._leave_clusters([old for version, old in replaced if version.document.op != "append"], fences)
+        self._store.replace_entries([version.entry for version in versions], fences)
+        # Documents with appended text join their clusters again, so that the sets live as long as they do.
+        appended = [version.entry for version in versions if version.document.op == "append"]
+        again = [(entry.number, entry.position, entry.cluster) for entry in appended if entry.cluster != entry.number]
+        if again:
+            self._store.set_clusters(again, fences)
 
     def delete(self, documents: Sequence[Document], fences: Mapping[Partition, Fence]) -> DetectionResult:
         """Delete documents: remove them from their buckets, then replace the entries by deletion markers.
@@ -96,7 +159,7 @@ class Lifecycle:
         ]
         fence_list = list(fences.values())
         missing_now = _missing_now(rows)
-        missing_at_first = save_missing_documents(self._store, missing_now, fences)
+        missing_at_first = missing_at_first_attempt(self._store, missing_now, fences)
         unknown = missing_at_first | {position for position, missing in missing_now.items() if missing}
         markers, removed, refused = [], [], []
         for document, marker, stored in rows:
@@ -117,55 +180,11 @@ class Lifecycle:
             deleted_unknown_count=len(unknown) - len(refused),
         )
 
-    def _insert_last_versions(
-        self, entries: Sequence[IndexEntry], encoded: Sequence[bytes] | None, fences: Sequence[Fence]
-    ) -> list[InsertResult]:
-        """Insert each document's last version in the chunk; return a result for each entry."""
-        results = _results_within_chunk(entries)
-        rows = [row for row in range(len(entries)) if row not in results]
-        if rows:
-            encoded = None if encoded is None else [encoded[row] for row in rows]
-            inserted = self._store.insert_entries([entries[row] for row in rows], fences, encoded)
-            results = {**results, **dict(zip(rows, inserted, strict=True))}
-        return [results[row] for row in range(len(entries))]
-
-    def _with_appended(
-        self, band_keys: NDArray[np.uint32], skips: Mapping[int, Skip], entries: Sequence[IndexEntry]
-    ) -> tuple[NDArray[np.uint32], Mapping[int, Skip]]:
-        """Return band keys and skips with further rows for the entries after appends."""
-        if not entries:
-            return band_keys, skips
-        contents = [entry.content for entry in entries]
-        first_row = len(band_keys)
-        appended_skips = {first_row + row: reason for row, reason in self._options.skip_reasons_of(contents).items()}
-        return np.concatenate([band_keys, self._band_keys(contents)]), {**skips, **appended_skips}
-
-    def _replace(
-        self,
-        documents: Sequence[Document],
-        entries: Sequence[IndexEntry],
-        results: Sequence[InsertResult],
-        fences: Sequence[Fence],
-    ) -> None:
-        """Remove replaced versions from their buckets, then replace their entries."""
-        rows = [row for row, result in enumerate(results) if result.state is InsertState.REPLACED]
-        if rows:
-            replaced = {row: old for row in rows if (old := results[row].previous) is not None and not old.deleted}
-            self._remove_from_buckets(list(replaced.values()), fences)
-            # A new version belongs to no cluster at first; after an append the document stays in its cluster.
-            self._leave_clusters([old for row, old in replaced.items() if documents[row].op != "append"], fences)
-            self._store.replace_entries([entries[row] for row in rows], fences)
-            # Documents with appended text join their clusters again, so that the sets live as long as they do.
-            appended = [entries[row] for row in rows if documents[row].op == "append"]
-            again = [(each.number, each.position, each.cluster) for each in appended if each.cluster != each.number]
-            if again:
-                self._store.set_clusters(again, fences)
-
     def _remove_from_buckets(self, entries: Sequence[IndexEntry], fences: Sequence[Fence]) -> None:
         """Remove versions from their buckets, and from the buckets of exact copies."""
         if not entries:
             return
-        keys = self._band_keys([entry.content for entry in entries])
+        keys = self._preparer.band_keys([entry.content for entry in entries])
         self._store.remove_from_buckets([entry.number for entry in entries], keys, fences)
         self._store.remove_copies([(entry.number, entry.digest) for entry in entries], fences)
 
@@ -174,6 +193,44 @@ class Lifecycle:
         members = [(entry.number, cluster) for entry in entries for cluster in {entry.cluster, entry.number}]
         if members:
             self._store.leave_clusters(members, fences)
+
+
+def _is_compared_again(version: InsertedVersion, compares_redeliveries: bool) -> bool:
+    """Tell whether a redelivered document is looked up and compared all the same.
+
+    - It was inserted by another partition, or by an earlier incarnation of its own: the index may have been lost during
+      the first attempt at this position, and the other partition may have inserted the document silently since, below
+      its high-water mark.
+    - ``compares_redeliveries`` (of ``DetectorOptions``): the call that stored the entry may have ended before the
+      buckets.
+    """
+    document, _, state, stored = version
+    if state is not InsertState.REDELIVERED:
+        return False
+    return compares_redeliveries or (
+        stored is not None and stored.position.partition_incarnation != document.position.partition_incarnation
+    )
+
+
+def _results_within_chunk(entries: Sequence[IndexEntry]) -> dict[int, InsertResult]:
+    """Return by row the results that another row of the chunk decides.
+
+    A document with the offsets 1, 3, 2: rows 0 and 2, which row 1 supersedes.
+    """
+    results: dict[int, InsertResult] = {}
+    winners: dict[int, int] = {}
+    for row, entry in enumerate(entries):
+        winner = winners.setdefault(entry.number, row)
+        if winner == row:
+            continue
+        state = decide_version(entries[winner], entry)
+        if state is InsertState.REPLACED:
+            results[winner] = InsertResult(InsertState.SUPERSEDED)
+            winners[entry.number] = row
+        else:
+            # The error about a collision names the other id; in the other states nothing needs the winner's entry.
+            results[row] = InsertResult(state, entries[winner] if state is InsertState.COLLIDED else None)
+    return results
 
 
 def _missing_now(rows: Sequence[tuple[Document, IndexEntry, IndexEntry | None]]) -> dict[Position, bool]:
@@ -201,90 +258,3 @@ def _missing_now(rows: Sequence[tuple[Document, IndexEntry, IndexEntry | None]])
 def _is_foreign(document: Document, stored: IndexEntry | None) -> bool:
     """Tell whether the entry with the number of a document belongs to another id."""
     return stored is not None and not stored.deleted and stored.id != document.id
-
-
-def _rows_to_look_up(
-    documents: Sequence[Document], skips: Mapping[int, Skip], results: Sequence[InsertResult], compares: bool
-) -> list[int]:
-    """Return the rows to look up: new, replaced, replayed, or redelivered and compared again; no skipped ones."""
-    return [
-        row
-        for row, result in enumerate(results)
-        if row not in skips
-        and (
-            result.state in _LOOKED_UP_STATES
-            or _is_compared_again(documents[row], result.state, result.previous, compares)
-        )
-    ]
-
-
-def _resolved_entry(
-    document: Document, entry: IndexEntry, state: InsertState, stored: IndexEntry, compares: bool
-) -> IndexEntry:
-    """Return the entry with which a row goes on, looked up and compared, where the index had an entry before.
-
-    - Replaced: the new version, with the document's incarnation; it is also stored.
-    - Replayed: the entry with time and content from the first attempt. Kafka may set back a time in the future, and the
-      window must be the same for all attempts.
-    - Redelivered and compared again: the stored entry. Claims keep pairs from a second alert.
-    - In the other states: the entry itself, which is not looked up.
-    """
-    if state is InsertState.REPLACED:
-        return with_incarnation(entry, stored)
-    if state is InsertState.REPLAYED:
-        return structs.replace(entry, time_ms=stored.time_ms, content=stored.content)
-    return stored if _is_compared_again(document, state, stored, compares) else entry
-
-
-def _is_compared_again(document: Document, state: InsertState, stored: IndexEntry | None, compares: bool) -> bool:
-    """Tell whether a redelivered document is looked up and compared all the same.
-
-    - It was inserted by another partition, or by an earlier incarnation of its own: the index may have been lost during
-      the first attempt at this position, and the other partition may have inserted the document silently since, below
-      its high-water mark.
-    - ``compares`` (``DetectorOptions.compares_redeliveries``): the call that stored the entry may have ended before the
-      buckets.
-    """
-    if state is not InsertState.REDELIVERED:
-        return False
-    return compares or (
-        stored is not None and stored.position.partition_incarnation != document.position.partition_incarnation
-    )
-
-
-def incarnation_after(deletion: Position) -> bytes:
-    """Return the name of the incarnation of a document after a deletion; each deletion begins another one."""
-    return blake2b(deletion.key.encode(), digest_size=8).digest()
-
-
-def with_incarnation(entry: IndexEntry, stored: IndexEntry) -> IndexEntry:
-    """Return a version with the incarnation of its document; ``stored`` is an earlier version or a deletion marker.
-
-    A document that is inserted after its deletion begins a new incarnation, whose pairs are alerted anew; its later
-    versions belong to the same incarnation.
-    """
-    if stored.deleted:
-        incarnation: bytes | None = incarnation_after(stored.position)
-    else:
-        incarnation = stored.content.incarnation
-    if incarnation is None:
-        return entry
-    return structs.replace(entry, content=structs.replace(entry.content, incarnation=incarnation))
-
-
-def _results_within_chunk(entries: Sequence[IndexEntry]) -> dict[int, InsertResult]:
-    """Return by row the results that others of the chunk decide: of a document's offsets 1, 3, 2, rows 0 and 2."""
-    results: dict[int, InsertResult] = {}
-    winners: dict[int, int] = {}
-    for row, entry in enumerate(entries):
-        winner = winners.setdefault(entry.number, row)
-        if winner == row:
-            continue
-        state = decide_version(entries[winner], entry)
-        if state is InsertState.REPLACED:
-            results[winner] = InsertResult(InsertState.SUPERSEDED)
-            winners[entry.number] = row
-        else:
-            # The error about a collision names the other id; in the other states nothing needs the winner's entry.
-            results[row] = InsertResult(state, entries[winner] if state is InsertState.COLLIDED else None)
-    return results

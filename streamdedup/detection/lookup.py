@@ -24,8 +24,7 @@ from streamdedup.detection.candidates import BucketHits, Copies, hits_by_row
 from streamdedup.detection.captions import Caption, read_caption
 from streamdedup.detection.clusters import spread_of
 from streamdedup.detection.entry_chunks import read_chunks
-from streamdedup.detection.lifecycle import with_incarnation
-from streamdedup.detection.model import DetectorOptions, Skip, Spread, document_number
+from streamdedup.detection.model import DetectorOptions, Skip, Spread, document_number, with_incarnation
 from streamdedup.detection.preparation import Preparer
 from streamdedup.detection.scope import query_scope
 from streamdedup.detection.suppression import SuppressionRule
@@ -261,7 +260,7 @@ class IndexLookup:
         """Find the near-duplicates that the index has now for a stored document."""
         content = entry.content
         # A document that is skipped for its text has an entry, but is in no bucket.
-        skips = self.options.skip_reasons_of([content])
+        skips = self.options.stored_skip_reasons([content])
         band_keys = self._preparer.band_keys([content])
         matches = {} if skips else self._find([entry], band_keys, [0], self.options.threshold)
         return self._result(entry, skips.get(0), matches.get(0, RowMatches()), threshold=None, redelivery=True)
@@ -277,7 +276,7 @@ class IndexLookup:
         suppressed_by = None if options.suppression is None else options.suppression.rule(a.content, b.content)
         is_near = bool(options.near(similarities)[0]) and shared_bands >= options.min_shared_bands
         # A skipped document has an entry, and is in no bucket.
-        is_skipped = bool(options.skip_reasons_of([a.content, b.content]))
+        is_skipped = bool(options.stored_skip_reasons([a.content, b.content]))
         # Equal numbers: a document is no match of itself.
         is_match = is_near and within_scope and within_window and a.number != b.number and not is_skipped
         return DocumentComparison(

@@ -6,14 +6,15 @@ from settings; the callers of the detector read the results. A new field of ``De
 """
 
 from collections import Counter
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, fields
 from enum import StrEnum
 from hashlib import blake2b
 from operator import add, attrgetter
-from typing import NamedTuple, Self
+from typing import NamedTuple
 
 import numpy as np
+from msgspec import structs
 from numpy.typing import NDArray
 
 from streamdedup.detection.suppression import Suppression, SuppressionRule
@@ -121,7 +122,7 @@ class DetectorOptions:
         rows = np.flatnonzero((shingle_counts == 0) | (token_counts < self.min_words)).tolist()
         return {row: self._skip_reason(int(token_counts[row])) for row in rows}
 
-    def skip_reasons_of(self, contents: Sequence[Content]) -> dict[int, Skip]:
+    def stored_skip_reasons(self, contents: Sequence[Content]) -> dict[int, Skip]:
         """Return the reason by row, as ``skip_reasons``, for contents in the index."""
         token_counts = np.array([content.token_count for content in contents], np.int64)
         return self.skip_reasons(token_counts, np.array([content.sketch.count for content in contents], np.int64))
@@ -173,20 +174,6 @@ class InsertedBatch:
     to_look_up: Sequence[int]
     refused: Sequence[tuple[Document, MessageError]]
     missing_positions: Sequence[Position]
-
-
-class Matches(tuple[Match, ...]):  # noqa: SLOT001  a tuple subclass with slots has no further attribute
-    """The matches of a document or text, the most similar first; made for programs by ``library`` and ``writing``.
-
-    ``complete`` is false where a bucket was full, or candidates were beyond ``max_candidates``.
-    """
-
-    complete: bool
-
-    def __new__(cls, matches: Iterable[Match] = (), *, complete: bool = True) -> Self:
-        self = super().__new__(cls, matches)
-        self.complete = complete
-        return self
 
 
 class Spread(NamedTuple):
@@ -306,6 +293,23 @@ def pair_side(entry: IndexEntry) -> bytes:
     The digest is that of the text before the first append, so that an append repeats no alert.
     """
     return entry.number.to_bytes(8, "big", signed=True) + entry.pair_digest + (entry.content.incarnation or b"")
+
+
+def incarnation_after(deletion: Position) -> bytes:
+    """Return the name of the incarnation of a document after a deletion; each deletion begins another one."""
+    return blake2b(deletion.key.encode(), digest_size=8).digest()
+
+
+def with_incarnation(entry: IndexEntry, stored: IndexEntry) -> IndexEntry:
+    """Return a version with the incarnation of its document; ``stored`` is an earlier version or a deletion marker.
+
+    A document that is inserted after its deletion begins a new incarnation, whose pairs are alerted anew; its later
+    versions belong to the same incarnation.
+    """
+    incarnation = incarnation_after(stored.position) if stored.deleted else stored.content.incarnation
+    if incarnation is None:
+        return entry
+    return structs.replace(entry, content=structs.replace(entry.content, incarnation=incarnation))
 
 
 def pair_key(a: bytes, b: bytes) -> bytes:

@@ -4,21 +4,21 @@ A program owns the only partition of its index, as a daemon owns the partitions 
 """
 
 import time
-from collections.abc import Collection, Iterator, Sequence
+from collections.abc import Collection, Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import replace
 from hashlib import blake2b
-from typing import NamedTuple
+from typing import NamedTuple, Self
 
 from streamdedup import clock
 from streamdedup.detection.chunks import CHUNK_CHARACTERS, CHUNK_DOCUMENTS, split_documents
 from streamdedup.detection.detector import Detector
-from streamdedup.detection.model import DetectionResult, DetectorOptions, Matches
+from streamdedup.detection.model import DetectionResult, DetectorOptions
 from streamdedup.errors import BatchRefused, IndexNotWritable
 from streamdedup.index.contract import Index
 from streamdedup.index.values import Fence, Fingerprint
 from streamdedup.position import Partition, Position
-from streamdedup.wire import Document
+from streamdedup.wire import Document, Match
 
 #: The one partition of all documents.
 _PARTITION = Partition("library", 0)
@@ -37,6 +37,20 @@ _TAKEN_OVER = (
 
 #: Id, text, source and scope of a document.
 Added = tuple[str, str, str | None, str | None]
+
+
+class Matches(tuple[Match, ...]):  # noqa: SLOT001  slots would exclude ``complete``
+    """The matches of a document or text, the most similar first; for programs.
+
+    ``complete`` is false where a bucket was full, or candidates were beyond ``max_candidates``.
+    """
+
+    complete: bool
+
+    def __new__(cls, matches: Iterable[Match] = (), *, complete: bool = True) -> Self:
+        self = super().__new__(cls, matches)
+        self.complete = complete
+        return self
 
 
 class _UnfinishedCall(NamedTuple):

@@ -149,7 +149,7 @@ RULES: dict[str, Sequence[Break]] = {
 #: By kept story, what switches off the branch of the code that the story needs.
 BRANCHES: dict[str, Sequence[Break]] = {
     "announced-by-a-stale-fence": [(AnnouncedAttempt, "knows", _by_order)],
-    "append-to-nothing": [(appending, "save_missing_documents", _at_present)],
+    "append-to-nothing": [(appending, "missing_at_first_attempt", _at_present)],
     "batch-ahead-undone": [(read_ahead.ReadAhead, "discard", _returns_none)],
     "dead-letter-set-back": [(publisher.Publisher, "_is_to_publish", _always(True))],
     "drop-forced": [(server, "PARTS", lambda parts: (*parts[1:], parts[0]))],

@@ -416,7 +416,7 @@ class Verdict:
         homes = Counter(name for name, _ in {(p.sent.id, p.partition) for p in simulation.produced})
         moved = {document_number("articles", name) for name, count in homes.items() if count > 1}
         stored = {number: entry for number, (entry, _) in data._entries._entries.items() if not entry.deleted}
-        band_keys = simulation.pipeline("articles", data).detector._lifecycle._band_keys
+        band_keys = simulation.pipeline("articles", data).detector._preparer.band_keys
         keys = {number: band_keys([entry.content])[0].tolist() for number, entry in stored.items()}
         for (band, key), (members, _) in data._buckets._entries.items():
             for number in members:

@@ -14,10 +14,9 @@ from hypothesis import strategies as st
 from streamdedup.detection import appending, candidates, comparison, entry_chunks, lifecycle, preparation
 from streamdedup.detection.candidates import STORM_CANDIDATES, BucketHits, promising_candidates
 from streamdedup.detection.entry_chunks import read_chunks, weight_bytes
-from streamdedup.detection.lifecycle import incarnation_after
 from streamdedup.detection.limits import ReachedLimits
 from streamdedup.detection.lookup import IndexLookup, LookupQuery
-from streamdedup.detection.model import Skip, document_number
+from streamdedup.detection.model import Skip, document_number, incarnation_after
 from streamdedup.detection.suppression import Suppression
 from streamdedup.index.documents import InsertResult, InsertState
 from streamdedup.index.entries import decode_entries, encode_entries
