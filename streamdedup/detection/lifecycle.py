@@ -88,15 +88,21 @@ class Lifecycle:
     def _insert_last_versions(self, prepared: Prepared, fences: Sequence[Fence]) -> list[InsertedVersion]:
         """Insert each document's last version in the chunk; return all versions, with the entries to compare."""
         entries, encoded = prepared.entries, prepared.encoded
-        results = _results_within_chunk(entries)
-        rows = [row for row in range(len(entries)) if row not in results]
+        decided = _decided_within_chunk(entries)
+        rows = [row for row in range(len(entries)) if row not in decided]
+        results: dict[int, InsertResult] = {}
         if rows:
             encoded = None if encoded is None else [encoded[row] for row in rows]
             inserted = self._store.insert_entries([entries[row] for row in rows], fences, encoded)
             results |= zip(rows, inserted, strict=True)
         versions: list[InsertedVersion] = []
         for row, (document, entry) in enumerate(zip(prepared.documents, entries, strict=True)):
-            version = InsertedVersion(document, entry, results[row].state, results[row].previous)
+            result = results.get(row)
+            if result is None:
+                state, winner = decided[row]
+                # The entry of the winner, an earlier row, as if the index had it already.
+                result = InsertResult(state, None if state is InsertState.SUPERSEDED else versions[winner].entry)
+            version = InsertedVersion(document, entry, result.state, result.previous)
             if version.previous is not None:
                 version = version._replace(entry=self._entry_to_compare(version, version.previous))
             versions.append(version)
@@ -212,12 +218,12 @@ def _is_compared_again(version: InsertedVersion, compares_redeliveries: bool) ->
     )
 
 
-def _results_within_chunk(entries: Sequence[IndexEntry]) -> dict[int, InsertResult]:
-    """Return by row the results that another row of the chunk decides.
+def _decided_within_chunk(entries: Sequence[IndexEntry]) -> dict[int, tuple[InsertState, int]]:
+    """Return by row the state that another row of the chunk decides, and this other row.
 
     A document with the offsets 1, 3, 2: rows 0 and 2, which row 1 supersedes.
     """
-    results: dict[int, InsertResult] = {}
+    decided: dict[int, tuple[InsertState, int]] = {}
     winners: dict[int, int] = {}
     for row, entry in enumerate(entries):
         winner = winners.setdefault(entry.number, row)
@@ -225,12 +231,11 @@ def _results_within_chunk(entries: Sequence[IndexEntry]) -> dict[int, InsertResu
             continue
         state = decide_version(entries[winner], entry)
         if state is InsertState.REPLACED:
-            results[winner] = InsertResult(InsertState.SUPERSEDED)
+            decided[winner] = InsertState.SUPERSEDED, row
             winners[entry.number] = row
         else:
-            # The error about a collision names the other id; in the other states nothing needs the winner's entry.
-            results[row] = InsertResult(state, entries[winner] if state is InsertState.COLLIDED else None)
-    return results
+            decided[row] = state, winner
+    return decided
 
 
 def _missing_now(rows: Sequence[tuple[Document, IndexEntry, IndexEntry | None]]) -> dict[Position, bool]:

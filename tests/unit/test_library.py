@@ -104,6 +104,12 @@ class TestAdd:
         assert ids(index.add([("b", TEXT)])) == [["a"]]
         assert ids(index.lookup(["something else entirely here"])) == [[]]
 
+    def test_a_document_twice_in_a_call_after_its_removal_returns_each_pair_once(self, index):
+        index.remove(["x"])
+        index.add([("z", TEXT)])
+        assert ids(index.add([("x", TEXT)] * 2)) == [["z"], []]
+        assert ids(index.add([("x", TEXT)] * 2)) == [[], []]
+
     def test_the_answers_about_a_text_whose_buckets_decoys_fill_are_not_complete(self):
         story, calm = a_story(), "something else entirely here"
         with Index.in_memory(Profile(bucket_cap=10, containment_threshold="none")) as index:
