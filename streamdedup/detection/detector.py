@@ -24,9 +24,10 @@ from dataclasses import replace
 
 from msgspec import structs
 
-from streamdedup.detection.candidates import BucketHits, CopyBuckets, hits_by_row
+from streamdedup.detection.candidates import BucketHits, hits_by_row
 from streamdedup.detection.captions import read_caption
 from streamdedup.detection.clusters import Clusters, Member
+from streamdedup.detection.copy_buckets import CopyBuckets
 from streamdedup.detection.lifecycle import Lifecycle
 from streamdedup.detection.model import (
     Detection,

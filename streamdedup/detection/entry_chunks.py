@@ -1,6 +1,6 @@
 """Reads index entries in chunks with a bounded weight, so that memory does not grow with the candidate count.
 
-For verification, buckets of exact copies (``candidates``), clusters in look-ups, and ``daemon.rebuild_seeds``.
+For verification, buckets of exact copies (``copy_buckets``), clusters in look-ups, and ``daemon.rebuild_seeds``.
 """
 
 from collections.abc import Iterable, Iterator, Mapping
@@ -11,7 +11,7 @@ from streamdedup.index.documents import IndexEntry
 #: Weight of the index entries that are held at once, in bytes of their hashes. An entry is held twice for a moment: in
 #: the reply and decoded. The candidates of an ordinary chunk of 1,000 documents weigh less than 2 MB, so that they are
 #: read in one round trip; 3,000 candidates of 24 kB are read in nine.
-BUDGET_BYTES = 8 * 1_048_576
+BUDGET_BYTES = 8 * 2**20
 #: Largest number of entries in a request. A reply ends where the budget is used up, and the next request repeats the
 #: numbers that did not fit. Without this limit, every request would name all numbers that are still to be read.
 _REQUEST_ENTRIES = 2_000

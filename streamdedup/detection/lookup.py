@@ -314,8 +314,8 @@ class IndexLookup:
         return matches
 
     def _copies(self, entries: Sequence[IndexEntry], hits: Mapping[int, BucketHits]) -> Copies:
-        """Look up exact copies for rows that need them."""
-        rows = [row for row, hit in hits.items() if hit.needs_copies]
+        """Look up exact copies for rows that may miss them."""
+        rows = [row for row, hit in hits.items() if hit.may_miss_copies]
         documents = [(entries[row].number, entries[row].digest) for row in rows]
         return Copies(dict(zip(rows, self._reader.look_up_copies(documents), strict=True)) if rows else {})
 

@@ -69,7 +69,7 @@ class Verifier:
         """
         limit = self._options.max_candidates
         candidates = {
-            row: with_copies(promising_candidates(hit, limit), copies.numbers.get(row, ()), hit)
+            row: with_copies(promising_candidates(hit, limit), copies.by_row.get(row, ()), hit)
             for row, hit in hits.items()
         }
         comparer = Comparer(self._options, self._sketcher, entries, band_keys, threshold)

@@ -11,7 +11,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from streamdedup.detection import appending, candidates, comparison, entry_chunks, lifecycle, preparation
+from streamdedup.detection import appending, comparison, copy_buckets, entry_chunks, lifecycle, preparation
 from streamdedup.detection.candidates import STORM_CANDIDATES, BucketHits, promising_candidates
 from streamdedup.detection.entry_chunks import read_chunks, weight_bytes
 from streamdedup.detection.limits import ReachedLimits
@@ -535,7 +535,7 @@ def test_the_budget_of_a_chunk_does_not_change_the_result(seed, budget_bytes, ca
             ids = [f"d{rng.randrange(60)}" for _ in sent]
             batch = {i: a_document(i, sent[at], first + at, time_ms=first + at) for at, i in enumerate(ids)}
             with pytest.MonkeyPatch.context() as patch:
-                for module in (candidates, entry_chunks):
+                for module in (copy_buckets, entry_chunks):
                     patch.setattr(module, "BUDGET_BYTES", budget)
                 results[-1].append(stream.index(*batch.values()))
         results[-1].append((stream.store._copies, stream.store._pending_matches, stream.store._claims))
