@@ -13,8 +13,10 @@ from numpy.typing import NDArray
 from streamdedup.detection.captions import read_caption
 from streamdedup.detection.model import DetectorOptions, pair_key, pair_side
 from streamdedup.detection.scope import band_keys_of
+from streamdedup.detection.suppression import Pair
 from streamdedup.index.documents import IndexEntry
 from streamdedup.similarity import containment
+from streamdedup.similarity.lsh import shared_bands
 from streamdedup.similarity.sketch import Sketcher
 from streamdedup.wire import Contained, Match
 
@@ -44,6 +46,7 @@ class _Comparison(NamedTuple):
     by_containment: bool
 
     def match(self, candidate: IndexEntry, options: DetectorOptions) -> Match:
+        """Return the match without its pair key, which belongs to the document and the candidate."""
         topic, partition, offset, _ = candidate.position
         label, source, published_at = read_caption(candidate.content.caption, options.label_bytes)
         error = 0.0 if self.is_exact else options.measure.standard_error(self.similarity, options.permutations)
@@ -71,8 +74,8 @@ class _Comparison(NamedTuple):
 class Comparer:
     """Compares the documents of a batch with candidates, without reading the index.
 
-    ``entries`` and ``band_keys``, (n, bands), are those of the batch, by row. Pairs that reach a lower ``threshold``
-    than the profile's are near-duplicates, too.
+    ``entries`` and ``band_keys``, (n, bands), are those of the batch, by row; ``threshold`` is as in
+    ``Verifier.verify``.
     """
 
     def __init__(
@@ -91,7 +94,7 @@ class Comparer:
 
     def near_duplicates(
         self, rows_of: Mapping[int, Sequence[int]], candidates: Mapping[int, IndexEntry]
-    ) -> dict[tuple[int, int], tuple[bytes, Match]]:
+    ) -> dict[Pair, tuple[bytes, Match]]:
         """Compare a chunk of candidates, each with its rows (``rows_by_candidate``); equal contents are compared once.
 
         Returns pair key and match for each near-duplicate, by row and candidate number.
@@ -105,9 +108,9 @@ class Comparer:
             first_pairs.setdefault(pair_digests, pair)
         compared = dict(zip(first_pairs, self._compare(list(first_pairs.values())), strict=True))
         sides = {row: pair_side(self._entries[row]) for row in {row for row, _ in pairs}}
-        candidate_sides = {number: pair_side(candidate) for number, candidate in _distinct(pairs).items()}
+        candidate_sides = {number: pair_side(candidate) for number, candidate in _candidates_of(pairs).items()}
         matches: dict[tuple[int, bytes], Match] = {}
-        near: dict[tuple[int, int], tuple[bytes, Match]] = {}
+        near: dict[Pair, tuple[bytes, Match]] = {}
         for (row, candidate), (row_digest, candidate_digest) in zip(pairs, digests, strict=True):
             comparison = compared[row_digest, candidate_digest]
             if comparison is None:
@@ -135,10 +138,9 @@ class Comparer:
     def _compare(self, pairs: Sequence[tuple[int, IndexEntry]]) -> list[_Comparison | None]:
         """Return the comparison for each pair; None for a pair that is no near-duplicate or shares too few bands."""
         options = self._options
-        # Each sketch is passed once: sketches of rows in the left list, those of candidates in the right list. A pair
-        # has a position in either list.
+        # Left the sketch of each row, right that of each candidate; a pair is a place in both.
         left_of = {row: left for left, row in enumerate(dict.fromkeys(row for row, _ in pairs))}
-        candidates = _distinct(pairs)
+        candidates = _candidates_of(pairs)
         right_of = {number: right for right, number in enumerate(candidates)}
         similarities = self._sketcher.similarities(
             [self._entries[row].content.sketch for row in left_of],
@@ -146,12 +148,13 @@ class Comparer:
             [(left_of[row], right_of[candidate.number]) for row, candidate in pairs],
         )
         compared: list[_Comparison | None] = [None] * len(pairs)
-        by_containment = options.contained(similarities) & (similarities.values < options.threshold)
+        # As ``options.near``, with the lower threshold.
+        by_containment = options.containment_holds(similarities) & (similarities.values < options.threshold)
         near = np.flatnonzero((similarities.values >= self._threshold) | by_containment).tolist()
         if not near:
             return compared
         overlaps = similarities.overlaps.of(near)
-        columns = zip(
+        columns = zip(  # after ``near`` in the order of the fields of ``_Comparison``
             near,
             similarities.values[near].tolist(),
             similarities.exact[near].tolist(),
@@ -162,7 +165,7 @@ class Comparer:
             by_containment[near].tolist(),
             strict=True,
         )
-        for pair_row, *fields in columns:  # the columns after ``near`` are the fields of a comparison, in order
+        for pair_row, *fields in columns:
             comparison = _Comparison(*fields)
             if comparison.shared_bands >= options.min_shared_bands:
                 compared[pair_row] = comparison
@@ -178,17 +181,16 @@ class Comparer:
         banding = self._options.banding
         row_of = {entry.digest: row for row, entry in enumerate(self._entries)}
         further = {entry.digest: entry.content for _, entry in pairs if entry.digest not in row_of}
-        # The keys of further contents follow those of the batch.
         row_of |= {digest: row for row, digest in enumerate(further, len(self._entries))}
         keys = self._band_keys
-        if further:
+        if further:  # behind those of the batch
             keys = np.concatenate([keys, band_keys_of(list(further.values()), self._sketcher, banding)])
         rows, candidate_rows = [row for row, _ in pairs], [row_of[candidate.digest] for _, candidate in pairs]
         shared: list[int] = []
         step = max(1, _BLOCK_KEYS // banding.bands)
         for first in range(0, len(pairs), step):
             block = slice(first, first + step)
-            shared += (keys[candidate_rows[block]] == self._band_keys[rows[block]]).sum(axis=1).tolist()
+            shared += shared_bands(keys[candidate_rows[block]], self._band_keys[rows[block]]).tolist()
         return shared
 
 
@@ -201,5 +203,5 @@ def rows_by_candidate(candidates: Mapping[int, Sequence[int]]) -> dict[int, list
     return rows_of
 
 
-def _distinct(pairs: Iterable[tuple[int, IndexEntry]]) -> dict[int, IndexEntry]:
+def _candidates_of(pairs: Iterable[tuple[int, IndexEntry]]) -> dict[int, IndexEntry]:
     return {candidate.number: candidate for _, candidate in pairs}

@@ -57,7 +57,7 @@ class DetectorOptions:
         permutations: Signature length; at least bands times rows.
         threshold: Least similarity for a reported pair, in (0, 1].
         containment: Rule by which pairs below the threshold are reported; None for no rule.
-        recall_from: Similarity from which ``banding`` is meant to find pairs; the detector does not read it.
+        recall_from: Similarity from which pairs are promised; only ``evaluation`` reads it.
         min_words: Documents with fewer tokens are skipped.
         exact_limit: Documents with at most so many shingles are stored as sets and compared exactly; None for no limit.
         window_ms: Greatest difference between the record times in a pair, in milliseconds; None for no limit.
@@ -100,9 +100,9 @@ class DetectorOptions:
 
     def near(self, similarities: Similarities) -> NDArray[np.bool_]:
         """Return which pairs are near-duplicates, by the threshold or the containment rule, bool (n,)."""
-        return (similarities.values >= self.threshold) | self.contained(similarities)
+        return (similarities.values >= self.threshold) | self.containment_holds(similarities)
 
-    def contained(self, similarities: Similarities) -> NDArray[np.bool_]:
+    def containment_holds(self, similarities: Similarities) -> NDArray[np.bool_]:
         """Return for which pairs the containment rule holds, independent of their similarity, bool (n,)."""
         if self.containment is None:
             return np.zeros(len(similarities.values), np.bool_)
@@ -162,6 +162,7 @@ class InsertedBatch:
         entries: The entries to compare; some differ from the prepared ones (``lifecycle``).
         states: What the index did with each version.
         to_look_up: Rows to insert in buckets and to look up.
+        refused: Appends that can never be processed, and documents whose number belongs to another id.
         missing_positions: Positions of those refused appends whose document is missing from the index and that have
             pending matches, to be deleted after the commit.
     """
@@ -231,10 +232,10 @@ class DetectionResult:
         pending_positions: Positions whose pending matches in the index are to be deleted after the commit.
         indexed_count: Documents neither skipped nor refused: their version is in the index.
         replayed_count: Indexed documents at or above the high-water mark that an earlier attempt inserted.
-        silent_count: Indexed documents below the high-water mark, which emit nothing, and warm-up documents (record
+        silent_count: Indexed documents that emit nothing (below the high-water mark), and warm-up documents (record
             time before ``silent_until_ms``), which form no pairs among themselves.
-        unexplained_count: Indexed documents below the high-water mark in partitions without a committed offset. Nobody
-            has set the offset back, because this commits one: Kafka has lost it.
+        unexplained_count: Of the silent_count, those below the mark in partitions without a committed offset. Kafka has
+            lost the offset: an operator who sets an offset back commits one.
         deleted_count: Requests to delete a document, in the index or not, that are not refused.
         deleted_unknown_count: Of the deleted_count, requests for a document without an entry or marker in the index.
         candidates_count: For documents at or above the high-water mark: candidates from buckets, and exact copies that
@@ -315,6 +316,11 @@ def with_incarnation(entry: IndexEntry, stored: IndexEntry) -> IndexEntry:
 def pair_key(a: bytes, b: bytes) -> bytes:
     """Return the name for a pair of versions, 16 bytes, the same for either order of the sides."""
     return blake2b(a + b if a < b else b + a, digest_size=16).digest()
+
+
+def alert_order(match: Match) -> tuple[float, str]:
+    """Return the sort key of matches: the most similar first, then by id."""
+    return -match.similarity, match.id
 
 
 def published_pair_key(match: Match) -> bytes:

@@ -21,8 +21,8 @@ rule                    suppresses a pair
 A document has the source from the upsert that stored its text; appends keep it. A missing or empty source is not known.
 The last three rules need both sources: a pair with a source that is not known is alerted.
 
-An index entry has 8 bytes of its source (BLAKE2b). Two sources with the same hash would count as one; that any two of
-100,000 sources have the same hash has a probability of 3 in 10^10. With 4 bytes it would be likely.
+An index entry has 8 bytes of its source (BLAKE2b). Among 100,000 sources two have the same hash, and then count as one,
+with a probability of 3 in 10^10. With 4 bytes it would be likely.
 """
 
 from collections.abc import Iterable, Mapping, Sequence
@@ -32,6 +32,9 @@ from functools import lru_cache
 from hashlib import blake2b
 
 from streamdedup.index.documents import SOURCE_BYTES, Content, IndexEntry
+
+#: Row of a document in a batch, and number of its candidate.
+Pair = tuple[int, int]
 
 
 class SuppressionRule(StrEnum):
@@ -82,9 +85,9 @@ class Suppression:
         return None
 
     def suppressed_pairs(
-        self, pairs: Iterable[tuple[int, int]], documents: Sequence[IndexEntry], candidates: Mapping[int, IndexEntry]
-    ) -> dict[tuple[int, int], SuppressionRule]:
-        """Return the rule for each suppressed pair: of a row of ``documents`` and a number in ``candidates``."""
+        self, pairs: Iterable[Pair], documents: Sequence[IndexEntry], candidates: Mapping[int, IndexEntry]
+    ) -> dict[Pair, SuppressionRule]:
+        """Return the rule for each suppressed pair, from the entries by row and by number."""
         rules = ((pair, self.rule(documents[pair[0]].content, candidates[pair[1]].content)) for pair in pairs)
         return {pair: rule for pair, rule in rules if rule is not None}
 

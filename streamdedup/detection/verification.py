@@ -4,8 +4,8 @@ Called by ``detector`` and ``lookup``. Reads the index entries of candidates in 
 (``comparison``) and applies the suppression rules. A new count is a field of ``model.DetectionResult``.
 """
 
-from collections import Counter
-from collections.abc import Collection, Iterator, Mapping, Sequence
+from collections import Counter, defaultdict
+from collections.abc import Collection, Mapping, Sequence
 from collections.abc import Set as AbstractSet
 from typing import NamedTuple
 
@@ -16,7 +16,7 @@ from streamdedup.detection.candidates import BucketHits, Copies, promising_candi
 from streamdedup.detection.comparison import Comparer, rows_by_candidate
 from streamdedup.detection.entry_chunks import read_chunks
 from streamdedup.detection.model import DetectionResult, DetectorOptions, pair_key, pair_side
-from streamdedup.detection.suppression import SuppressionRule
+from streamdedup.detection.suppression import Pair, SuppressionRule
 from streamdedup.index.contract import EntryReading
 from streamdedup.index.documents import IndexEntry
 from streamdedup.similarity.sketch import Sketcher
@@ -38,6 +38,20 @@ class RowMatches(NamedTuple):
     suppressed: Sequence[tuple[SuppressionRule, Match]] = ()
     complete: bool = True
     unmatched: AbstractSet[bytes] = frozenset()
+
+
+class _NearDuplicates(NamedTuple):
+    """The near-duplicates among some candidates, and what is known of the others.
+
+    Attributes:
+        matches: Pair key and match of each near-duplicate.
+        suppressed_by: Rule of each suppressed near-duplicate.
+        known_keys: By known row, the keys of its pairs with all candidates that exist.
+    """
+
+    matches: dict[Pair, tuple[bytes, Match]]
+    suppressed_by: dict[Pair, SuppressionRule]
+    known_keys: Mapping[int, set[bytes]]
 
 
 class Verifier:
@@ -65,7 +79,7 @@ class Verifier:
             band_keys: Band keys by row, (n, bands).
             hits: Candidates by row, for the rows to compare.
             known_rows: Rows whose documents may have had an index entry, and so claims, before this attempt.
-            threshold: A lower similarity from which pairs are matches, too; None for the profile's rules alone.
+            threshold: Similarity below the profile's threshold from which pairs match, too; None for no other.
         """
         limit = self._options.max_candidates
         candidates = {
@@ -73,64 +87,50 @@ class Verifier:
             for row, hit in hits.items()
         }
         comparer = Comparer(self._options, self._sketcher, entries, band_keys, threshold)
-        known_keys: dict[int, set[bytes]] = {row: set() for row in candidates if row in known_rows}
-        near, rules = self._compare(comparer, entries, rows_by_candidate(candidates), copies.entries, known_keys)
+        matches, suppressed_by, known_keys = self._near_duplicates(
+            comparer, entries, rows_by_candidate(candidates), copies.entries, known_rows
+        )
         verified: dict[int, RowMatches] = {}
         dropped_count = 0
         for row, hit in hits.items():
             # In the order of the candidates, not of the chunks.
-            pairs = [(row, number) for number in candidates[row] if (row, number) in near]
-            matches = dict(near[pair] for pair in pairs if pair not in rules)
-            suppressed = [(rules[pair], near[pair][1]) for pair in pairs if pair in rules] if rules else ()
-            # Exact copies are compared too, whether they are among the candidates or take the place of some.
-            dropped = len(hit.candidates) - sum(number in hit.candidates for number in candidates[row])
+            pairs = [(row, number) for number in candidates[row] if (row, number) in matches]
+            alerted = dict(matches[pair] for pair in pairs if pair not in suppressed_by)
+            suppressed = [(suppressed_by[pair], matches[pair][1]) for pair in pairs if pair in suppressed_by]
+            # Candidates that are not compared: beyond a limit, or replaced by exact copies.
+            dropped = len(hit.candidates.keys() - candidates[row])
             dropped_count += dropped
             is_complete = not (dropped or hit.full_count)
-            verified[row] = RowMatches(matches, suppressed, is_complete, known_keys.get(row, set()) - matches.keys())
+            unmatched = known_keys.get(row, set()) - alerted.keys()
+            verified[row] = RowMatches(alerted, suppressed, is_complete, unmatched)
         compared_count = sum(map(len, candidates.values()))
         return verified, DetectionResult(
             candidates_count=compared_count + dropped_count,
             dropped_candidates_count=dropped_count,
-            accepted_count=len(near),
-            suppressed=Counter(rules.values()),
-            rejected_count=compared_count - len(near),
+            accepted_count=len(matches),
+            suppressed=Counter(suppressed_by.values()),
+            rejected_count=compared_count - len(matches),
         )
 
-    def _compare(
+    def _near_duplicates(
         self,
         comparer: Comparer,
         entries: Sequence[IndexEntry],
         rows_of: Mapping[int, Sequence[int]],
         read_before: Mapping[int, IndexEntry],
-        known_keys: Mapping[int, set[bytes]],
-    ) -> tuple[dict[tuple[int, int], tuple[bytes, Match]], dict[tuple[int, int], SuppressionRule]]:
-        """Read and compare the candidates in chunks; fill the sets in ``known_keys``.
-
-        Each set, of a known row, gets the keys of the row's pairs with candidates that exist. Returns pair key and
-        match of each near-duplicate, and the rule of each suppressed one, both by row and candidate number.
-        """
-        near: dict[tuple[int, int], tuple[bytes, Match]] = {}
-        rules: dict[tuple[int, int], SuppressionRule] = {}
+        known_rows: Collection[int],
+    ) -> _NearDuplicates:
+        """Read and compare candidates in chunks, each with its rows."""
+        matches: dict[Pair, tuple[bytes, Match]] = {}
+        suppressed_by: dict[Pair, SuppressionRule] = {}
+        known_keys: dict[int, set[bytes]] = defaultdict(set)
         for chunk in read_chunks(self._store, rows_of, read_before):
-            near_in_chunk = comparer.near_duplicates(rows_of, chunk)
+            near = comparer.near_duplicates(rows_of, chunk)
+            matches |= near
             if self._options.suppression is not None:
-                rules |= self._options.suppression.suppressed_pairs(near_in_chunk, entries, chunk)
-            near |= near_in_chunk
-            for row, key in _pair_keys(entries, rows_of, chunk, known_keys.keys()):
-                known_keys[row].add(key)
-        return near, rules
-
-
-def _pair_keys(
-    entries: Sequence[IndexEntry],
-    rows_of: Mapping[int, Sequence[int]],
-    candidates: Mapping[int, IndexEntry],
-    rows: AbstractSet[int],
-) -> Iterator[tuple[int, bytes]]:
-    """Yield row and pair key for each candidate in a chunk and each of its rows that is among ``rows``."""
-    if not rows:
-        return
-    for number, candidate in candidates.items():
-        for row in rows_of[number]:
-            if row in rows:
-                yield row, pair_key(pair_side(entries[row]), pair_side(candidate))
+                suppressed_by |= self._options.suppression.suppressed_pairs(near, entries, chunk)
+            for number, candidate in chunk.items() if known_rows else ():
+                for row in rows_of[number]:
+                    if row in known_rows:
+                        known_keys[row].add(pair_key(pair_side(entries[row]), pair_side(candidate)))
+        return _NearDuplicates(matches, suppressed_by, known_keys)
