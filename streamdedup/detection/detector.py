@@ -20,6 +20,7 @@ leave pairs out. Of a document that changes or is deleted, only the version that
 
 from collections import Counter
 from collections.abc import Mapping, Sequence
+from collections.abc import Set as AbstractSet
 from dataclasses import replace
 
 from msgspec import structs
@@ -36,6 +37,7 @@ from streamdedup.detection.model import (
     InsertedBatch,
     Prepared,
     Skip,
+    alert_order,
     document_number,
 )
 from streamdedup.detection.preparation import Preparer
@@ -99,8 +101,9 @@ class Detector:
         batch = self._lifecycle.insert(prepared, fences)
         # 2. Insert in buckets and look up.
         hits, bucket_counts = self._insert_and_look_up(batch, fence_list)
+        # Rows that may emit pairs.
+        emitting, emission_counts = self._emitting_rows(batch, fences)
         # 3. Verify.
-        emitting, emission_counts = self._emitting(batch, fences)
         exact_copies = self._copy_buckets.insert_and_look_up(batch, hits, fence_list)
         emitting_hits = {row: hits[row] for row in emitting if row in hits}
         known_rows = {row for row in emitting if batch.states[row] in _KNOWN_STATES}
@@ -114,16 +117,17 @@ class Detector:
         # 6. Clusters.
         detections = self._place_in_clusters(batch, pending, owned, verified, fence_list)
         with_matches = {row for row, saved in pending.items() if saved.matches}
-        band_count = batch.band_keys.shape[1]
-        hidden = {row for row, hit in emitting_hits.items() if hit.full_count == band_count} - with_matches
-        over = [row for row, found in verified.items() if not (found.complete or hits[row].full_count)]
-        counts = bucket_counts + emission_counts + verified_counts
-        return counts + DetectionResult(
-            detections=detections,
-            refused=tuple(batch.refused),
-            pending_positions=(*batch.missing_positions, *(batch.documents[row].position for row in with_matches)),
-            over_candidates_positions=tuple(batch.documents[row].position for row in over),
-            hidden=tuple(batch.documents[row] for row in sorted(hidden)),
+        limit_counts = _beyond_limits(batch, emitting_hits, verified, with_matches)
+        return (
+            bucket_counts
+            + emission_counts
+            + verified_counts
+            + limit_counts
+            + DetectionResult(
+                detections=detections,
+                refused=tuple(batch.refused),
+                pending_positions=(*batch.missing_positions, *(batch.documents[row].position for row in with_matches)),
+            )
         )
 
     def delete(self, documents: Sequence[Document], fences: Mapping[Partition, Fence]) -> DetectionResult:
@@ -145,7 +149,9 @@ class Detector:
         counts = DetectionResult(full_buckets_count=sum(hits.full.values()), full_bucket_positions=full)
         return hits_by_row(rows, hits), counts
 
-    def _emitting(self, batch: InsertedBatch, fences: Mapping[Partition, Fence]) -> tuple[list[int], DetectionResult]:
+    def _emitting_rows(
+        self, batch: InsertedBatch, fences: Mapping[Partition, Fence]
+    ) -> tuple[list[int], DetectionResult]:
         """Return the rows that may emit pairs, and a result with the counts of indexed, replayed and silent documents.
 
         A row may emit if its offset is not below the high-water mark, even if its document is skipped.
@@ -176,8 +182,6 @@ class Detector:
                 silent_count += skip is None and is_warm_up
             elif skip is None:
                 silent_count += 1
-                # With a committed offset, an operator has set the offset back. Without one, nothing explains a record
-                # below the high-water mark.
                 unexplained_count += not fence.has_commit
         return emitting, DetectionResult(
             skipped=tuple(skipped),
@@ -235,10 +239,7 @@ class Detector:
                 if not self._options.label_bytes:  # an attempt with other settings may have saved a caption
                     owned_match = structs.replace(owned_match, label="", source=None, published_at=None)
                 matches.setdefault(row, []).append(owned_match)
-        return {
-            row: tuple(sorted(row_matches, key=lambda match: (-match.similarity, match.id)))
-            for row, row_matches in matches.items()
-        }
+        return {row: tuple(sorted(row_matches, key=alert_order)) for row, row_matches in matches.items()}
 
     def _place_in_clusters(
         self,
@@ -256,14 +257,16 @@ class Detector:
         members = [
             Member(
                 entry=structs.replace(batch.entries[row], digest=pending[row].digest or batch.entries[row].digest),
-                best=document_number(self._options.profile, owned[row][0].id),  # the most similar match is the first
+                best_number=document_number(
+                    self._options.profile, owned[row][0].id
+                ),  # the most similar match is the first
                 matches=owned[row],
             )
             for row in rows
         ]
         clusters = self._clusters.join(members, fences)
         # ``verified`` lacks a row if an earlier attempt at the position found all its matches.
-        compared = [verified.get(row, RowMatches()) for row in rows]
+        compared = {row: verified.get(row, RowMatches()) for row in rows}
         label_bytes = self._options.label_bytes
         return tuple(
             Detection(
@@ -276,8 +279,24 @@ class Detector:
                 incarnation=cluster.incarnation or b"",
                 cluster_size=cluster.size,
                 spread=cluster.spread,
-                complete=row_matches.complete,
-                suppressed=Counter(rule for rule, _ in row_matches.suppressed),
+                complete=compared[row].complete,
+                suppressed=Counter(rule for rule, _ in compared[row].suppressed),
             )
-            for row, row_matches, member, cluster in zip(rows, compared, members, clusters, strict=True)
+            for row, member, cluster in zip(rows, members, clusters, strict=True)
         )
+
+
+def _beyond_limits(
+    batch: InsertedBatch,
+    hits: Mapping[int, BucketHits],
+    verified: Mapping[int, RowMatches],
+    with_matches: AbstractSet[int],
+) -> DetectionResult:
+    """Return a result with the documents that have too many candidates, and the hidden ones (limits for storms)."""
+    over_candidates = [row for row, found in verified.items() if not (found.complete or hits[row].full_count)]
+    band_count = batch.band_keys.shape[1]
+    hidden = {row for row, hit in hits.items() if hit.full_count == band_count} - with_matches
+    return DetectionResult(
+        over_candidates_positions=tuple(batch.documents[row].position for row in over_candidates),
+        hidden=tuple(batch.documents[row] for row in sorted(hidden)),
+    )
