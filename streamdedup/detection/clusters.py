@@ -19,7 +19,6 @@ from streamdedup.detection.model import DetectorOptions, Spread
 from streamdedup.index.contract import EntryStore
 from streamdedup.index.documents import IndexEntry
 from streamdedup.index.values import ClusterCounts, Fence
-from streamdedup.position import Position
 from streamdedup.similarity.sketch import Sketcher
 from streamdedup.wire import Match
 
@@ -28,13 +27,13 @@ class Member(NamedTuple):
     """A document with matches, to be placed in a cluster.
 
     Attributes:
-        best: Document number of the best match.
+        best_number: Document number of the best match.
         matches: All matches; a cluster's first document that is among them is not compared again.
     """
 
     entry: IndexEntry
-    best: int
-    matches: Sequence[Match] = ()
+    best_number: int
+    matches: Sequence[Match]
 
 
 class Joined(NamedTuple):
@@ -44,8 +43,8 @@ class Joined(NamedTuple):
         first: First document of the cluster; the document itself where it joins no cluster.
         size: Documents in the cluster, at most ``CLUSTER_SIZE_CAP``.
         spread: Sources, earliest document and times.
-        incarnation: That of the document in the index. The entry of a member that is processed again after a later
-            version lacks it, and a rebuild takes it from the document's last alert.
+        incarnation: That of the document in the index now. The entry of a replayed member may lack it, and a rebuild
+            takes it from the document's last alert.
     """
 
     first: IndexEntry
@@ -85,36 +84,29 @@ class Clusters:
 
     def join(self, members: Sequence[Member], fences: Sequence[Fence]) -> list[Joined]:
         """Place documents in clusters, in order, and store the clusters; return the cluster of each document."""
-        # The members' entries too: ``_present_first`` needs them, and a member may be a new version of the first
-        # document of its best match's cluster.
-        entries = self._store.get_entries(
-            [number for member in members for number in (member.best, member.entry.number)]
-        )
-        if firsts_to_read := {entry.cluster for entry in entries.values()} - entries.keys():
-            entries |= self._store.get_entries(sorted(firsts_to_read))
+        entries = self._read(members)
         incarnations = [entries.get(member.entry.number, member.entry).content.incarnation for member in members]
-        firsts: list[IndexEntry] = []
-        joined: list[tuple[int, Position, int]] = []
+        joined: list[tuple[IndexEntry, IndexEntry]] = []  # each document, and the first document of its cluster
         for member in members:
             entry, first = member.entry, self._first(member, entries)
             if first is None:
                 # ``set_clusters`` with the present cluster returns its counts, and changes no cluster.
-                first = _present_first(entry, entries)
+                first = _first_of_present_cluster(entry, entries)
             else:
                 # Later members whose best match is this document join the same cluster, unless the index has a later
                 # version of the document, which has a cluster of its own.
                 stored = entries.get(entry.number)
                 if stored is None or stored.position == entry.position:
                     entries[entry.number] = replace(entry, cluster=first.number)
-            firsts.append(first)
-            # With the position: a version from another position, which replaced this one, is left alone.
-            joined.append((entry.number, entry.position, first.number))
-        all_counts = self._store.set_clusters(joined, fences)
-        if self._options.label_bytes and (
-            to_read := {counts.earliest for counts in all_counts if counts.sources} - entries.keys()
-        ):
-            entries |= self._store.get_entries(sorted(to_read))
+            joined.append((entry, first))
+        # With the position: a version from another position, which replaced this one, is left alone.
+        all_counts = self._store.set_clusters(
+            [(entry.number, entry.position, first.number) for entry, first in joined], fences
+        )
         label_bytes = self._options.label_bytes
+        earliest = {counts.earliest for counts in all_counts if counts.sources} if label_bytes else set()
+        if to_read := earliest - entries.keys():
+            entries |= self._store.get_entries(sorted(to_read))
         return [
             Joined(
                 first,
@@ -122,15 +114,28 @@ class Clusters:
                 spread_of(counts, entries.get(counts.earliest), first.content.scope, label_bytes),
                 incarnation,
             )
-            for first, counts, incarnation in zip(firsts, all_counts, incarnations, strict=True)
+            for (_, first), counts, incarnation in zip(joined, all_counts, incarnations, strict=True)
         ]
+
+    def _read(self, members: Sequence[Member]) -> dict[int, IndexEntry]:
+        """Read the entries of members and best matches, and of the first documents of their clusters, by number.
+
+        The members' entries too: ``_first`` may need one as a first document, and ``_first_of_present_cluster`` needs
+        them.
+        """
+        entries = self._store.get_entries(
+            [number for member in members for number in (member.best_number, member.entry.number)]
+        )
+        if firsts := {entry.cluster for entry in entries.values()} - entries.keys():
+            entries |= self._store.get_entries(sorted(firsts))
+        return entries
 
     def _first(self, member: Member, entries: dict[int, IndexEntry]) -> IndexEntry | None:
         """Return the first document in the cluster that a document joins; None if the document joins no cluster.
 
         The two are compared by scope, suppression rules, and similarity or containment, not by times or band keys.
         """
-        best = entries.get(member.best)
+        best = entries.get(member.best_number)
         first = None if best is None else entries.get(best.cluster)
         # A document does not join its own cluster: equal numbers.
         if first is None or first.deleted or first.number == member.entry.number:
@@ -148,8 +153,8 @@ class Clusters:
         return first if options.near(similarities)[0] else None
 
 
-def _present_first(entry: IndexEntry, entries: Mapping[int, IndexEntry]) -> IndexEntry:
-    """Return the first document of the cluster that a document is in already, as after an append; else its own."""
+def _first_of_present_cluster(entry: IndexEntry, entries: Mapping[int, IndexEntry]) -> IndexEntry:
+    """Return the first document of the cluster that a document is in, as after an append; without one, the document."""
     stored = entries.get(entry.number)
     first = None if stored is None or stored.position != entry.position else entries.get(stored.cluster)
     if first is None or first.deleted or first.content.scope != entry.content.scope:

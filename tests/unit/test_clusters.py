@@ -76,7 +76,7 @@ class TestClusters:
     def test_later_documents_of_a_batch_join_the_cluster_of_earlier_ones(self):
         third, fourth = an_entry(3, 1, 2, 3), an_entry(4, 1, 2, 4)
         self.store.insert_entries([third, fourth], self.fences)
-        members = [Member(third, BEST.number), Member(fourth, third.number)]
+        members = [Member(third, BEST.number, ()), Member(fourth, third.number, ())]
         joined = self.clusters.join(members, self.fences)
         assert [(first.id, size) for first, size, *_ in joined] == [(FIRST.id, 3), (FIRST.id, 3)]
         assert self.clusters.join(members, self.fences) == joined
