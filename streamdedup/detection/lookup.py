@@ -24,7 +24,14 @@ from streamdedup.detection.candidates import BucketHits, Copies, hits_by_row
 from streamdedup.detection.captions import Caption, read_caption
 from streamdedup.detection.clusters import spread_of
 from streamdedup.detection.entry_chunks import read_chunks
-from streamdedup.detection.model import DetectorOptions, Skip, Spread, document_number, with_incarnation
+from streamdedup.detection.model import (
+    DetectorOptions,
+    Skip,
+    Spread,
+    alert_order,
+    document_number,
+    with_incarnation,
+)
 from streamdedup.detection.preparation import Preparer
 from streamdedup.detection.scope import query_scope
 from streamdedup.detection.suppression import SuppressionRule
@@ -35,6 +42,7 @@ from streamdedup.index.reading import IndexReader
 from streamdedup.index.values import CLUSTER_SIZE_CAP
 from streamdedup.position import Position
 from streamdedup.similarity.containment import SmallerSide
+from streamdedup.similarity.lsh import shared_bands
 from streamdedup.wire import Document, Match
 
 #: Position of a text that comes from no topic.
@@ -169,8 +177,9 @@ class IndexLookup:
         stored = self._reader.get_entries(numbers) if numbers else {}
         entries = [_entry_to_compare(entry, stored.get(entry.number)) for entry in prepared.entries]
         rows = [row for row in range(len(queries)) if row not in prepared.skips]
-        # All are compared from the lowest threshold on; ``_reaching`` then applies the threshold of each query.
-        lowest_threshold = min((self._threshold(query.threshold) for query in queries), default=self.options.threshold)
+        # All are compared from the lowest threshold on; ``_reaches`` then applies the threshold of each query.
+        thresholds = [query.threshold for query in queries if query.threshold is not None]
+        lowest_threshold = min(thresholds, default=self.options.threshold)
         matches = self._find(entries, prepared.band_keys, rows, lowest_threshold)
         results: list[LookupResult | MessageError] = []
         for row, (query, entry) in enumerate(zip(queries, entries, strict=True)):
@@ -193,36 +202,36 @@ class IndexLookup:
         redelivery: bool,
     ) -> LookupResult:
         """Return the result for an entry; ``threshold`` is that of the query, or None."""
-        effective_threshold = self._threshold(threshold)
-        matches = [structs.replace(match, pair=key.hex()) for key, match in row_matches.matches.items()]
+        matches = []
+        for key, match in row_matches.matches.items():
+            if self._reaches(match, threshold):
+                pair = "" if entry.id == _NO_ID else key.hex()  # no pair key can name a text without an id
+                reason = match.reason if threshold is None else "similarity"
+                matches.append(structs.replace(match, pair=pair, reason=reason))
+        least = self.options.threshold if threshold is None else threshold
         return LookupResult(
             digest=entry.digest,
             skipped=skipped,
             redelivery=redelivery,
-            matches=_in_order(self._reaching(threshold, matches), has_id=entry.id != _NO_ID),
+            matches=tuple(sorted(matches, key=alert_order)),
             complete=row_matches.complete,
-            threshold=effective_threshold,
-            recall=self.options.recall(effective_threshold),
-            suppressed=Counter(rule for rule, match in row_matches.suppressed if self._reaching(threshold, [match])),
+            threshold=least,
+            recall=self.options.recall(least),
+            suppressed=Counter(rule for rule, match in row_matches.suppressed if self._reaches(match, threshold)),
         )
 
-    def _threshold(self, threshold: float | None) -> float:
-        return self.options.threshold if threshold is None else threshold
+    def _reaches(self, match: Match, threshold: float | None) -> bool:
+        """Tell whether a match reaches a query's threshold; without one, the profile's threshold or containment rule.
 
-    def _reaching(self, threshold: float | None, matches: Sequence[Match]) -> list[Match]:
-        """Return the matches that reach a query's threshold.
-
-        A query without a threshold has the profile's threshold and containment rule. A query with a threshold has no
-        containment rule: the reason for each match is the similarity, also where the profile's rule was the reason.
+        A query with a threshold has no containment rule: the reason for each match is the similarity, also where the
+        profile's rule was the reason.
         """
         if threshold is not None:
-            similar = [match for match in matches if match.similarity >= threshold]
-            return [structs.replace(match, reason="similarity") for match in similar]
-        threshold = self.options.threshold
-        return [match for match in matches if match.similarity >= threshold or match.reason == "containment"]
+            return match.similarity >= threshold
+        return match.similarity >= self.options.threshold or match.reason == "containment"
 
     def document(self, document_id: str) -> tuple[IndexEntry, str | None] | None:
-        """Return a document's entry and the id of the first document in its cluster.
+        """Return the entry of a stored document, and the id of the first document in its cluster.
 
         The id is None where the first document left the index, or has another scope now.
         """
@@ -239,8 +248,9 @@ class IndexLookup:
         """Return the cluster of a stored document; its members have the scope of the document (``spread_of``)."""
         counts, numbers = self._reader.read_cluster(entry.cluster)
         label_bytes, scope, members, earliest = self.options.label_bytes, entry.content.scope, [], None
-        # ``entry`` is added, because a set that has reached ``CLUSTER_SIZE_CAP`` lacks documents that joined later.
-        distinct = list(dict.fromkeys([entry.cluster, entry.number, *numbers]))
+        # ``entry`` is added, because a set at ``CLUSTER_SIZE_CAP`` lacks documents that joined later. Then another
+        # document is left out, but not the earliest.
+        distinct = list(dict.fromkeys([entry.cluster, entry.number, counts.earliest, *numbers]))
         for chunk in read_chunks(self._reader, distinct[:CLUSTER_SIZE_CAP]):
             earliest = chunk.get(counts.earliest, earliest)
             members += [
@@ -266,15 +276,16 @@ class IndexLookup:
         return self._result(entry, skips.get(0), matches.get(0, RowMatches()), threshold=None, redelivery=True)
 
     def compare(self, a: IndexEntry, b: IndexEntry) -> DocumentComparison:
+        """Compare two stored documents, or the entry of a text with one."""
         options = self.options
         similarities = self._preparer.sketcher.similarities([a.content.sketch], [b.content.sketch])
         similarity, exact = float(similarities.values[0]), bool(similarities.exact[0])
         keys = self._preparer.band_keys([a.content, b.content])
-        shared_bands = int(np.count_nonzero(keys[0] == keys[1]))
+        shared = int(shared_bands(keys[:1], keys[1:])[0])
         within_window = options.times_allow_pair(a.time_ms, b.time_ms)
         within_scope = a.content.scope == b.content.scope
         suppressed_by = None if options.suppression is None else options.suppression.rule(a.content, b.content)
-        is_near = bool(options.near(similarities)[0]) and shared_bands >= options.min_shared_bands
+        is_near = suppressed_by is None and bool(options.near(similarities)[0]) and shared >= options.min_shared_bands
         # A skipped document has an entry, and is in no bucket.
         is_skipped = bool(options.stored_skip_reasons([a.content, b.content]))
         # Equal numbers: a document is no match of itself.
@@ -287,10 +298,10 @@ class IndexLookup:
             containment_error=0.0 if exact else float(similarities.overlaps.standard_errors()[0]),
             contained=similarities.overlaps.smaller_sides()[0],
             bands=options.banding.bands,
-            shared_bands=shared_bands,
+            shared_bands=shared,
             within_scope=within_scope,
             within_window=within_window,
-            is_match=is_match and suppressed_by is None,
+            is_match=is_match,
             suppressed_by=suppressed_by,
         )
 
@@ -332,10 +343,3 @@ def _entry_to_compare(entry: IndexEntry, stored: IndexEntry | None) -> IndexEntr
 
 def _is_redelivery(entry: IndexEntry, stored: IndexEntry | None) -> bool:
     return stored is not None and not stored.deleted and stored.id == entry.id and stored.digest == entry.digest
-
-
-def _in_order(matches: Sequence[Match], *, has_id: bool) -> tuple[Match, ...]:
-    """Return matches in alert order; without pair keys for a text without an id, which no pair key can name."""
-    if not has_id:
-        matches = [structs.replace(match, pair="") for match in matches]
-    return tuple(sorted(matches, key=lambda match: (-match.similarity, match.id)))
