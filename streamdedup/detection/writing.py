@@ -27,8 +27,8 @@ _PARTITION = Partition("library", 0)
 _GENERATION = 1
 #: Age at which a fence is renewed, in seconds; the fence lives for 7 days.
 _RENEWAL_S = 86_400.0
-#: Failed calls that are remembered: threads that share an index may each have one.
-_MOST_UNFINISHED = 16
+#: Calls that are remembered, the present one included: threads that share an index may each have a failed one.
+_MOST_UNFINISHED = 17
 _TAKEN_OVER = (
     "another program has taken the right to write to this index, or this one has not written for 7 days. One program "
     "at a time writes to an index: let one process add all documents, or give each its own index with name=...; to "
@@ -54,9 +54,9 @@ class Matches(tuple[Match, ...]):  # noqa: SLOT001  slots would exclude ``comple
 
 
 class _UnfinishedCall(NamedTuple):
-    """A call of ``add`` that has failed: the ids of its documents, and their positions.
+    """A call of ``add`` that has failed: the ids of its documents, and the position of each.
 
-    The position of an id is greater than all at which other calls have written the id since (``_place_behind``).
+    ``positions`` change in place when another call writes one of the ids (``_postpone_unfinished``).
     """
 
     ids: list[str]
@@ -68,7 +68,8 @@ class IndexWriter:
 
     A call's offsets are reserved in the high-water mark before the call writes, so that no later writer gives the
     same offsets to other documents. After a failed ``add`` the writer remembers the call with its positions, and
-    the index the pending matches: a repeated call has the same positions, and returns the same pairs.
+    the index the pending matches: a repeated call has the same positions, and returns the same pairs. Exception:
+    documents that other calls have written since (``_postpone_unfinished``).
 
     A call that is repeated by another program, or is forgotten, has other positions. Its documents are looked up again
     (``compares_redeliveries``), because their first insertion may have ended between entry and buckets.
@@ -78,7 +79,8 @@ class IndexWriter:
         self._store = store
         self._fingerprint = fingerprint
         self._detector = Detector(replace(options, compares_redeliveries=True), store)
-        #: Fence of the first write, also for all later ones (``_ensured_fence``); None before it.
+        #: Fence of the first write, also for all later ones: a renewed one has a raised high-water mark, below which a
+        #: repeated ``add`` emits no pairs. None before the first write.
         self._fence: Fence | None = None
         self._fenced_at_s = 0.0  # monotonic time of the last renewal
         self._next_offset = 0  # of the next document; begins at the high-water mark of the first fence
@@ -94,9 +96,9 @@ class IndexWriter:
         ids, digest = [document_id for document_id, *_ in added], _digest(added)
         # A repeated call has the same positions.
         call = self._unfinished.get(digest) or _UnfinishedCall(ids, self._reserve_positions(len(ids), fence))
-        self._place_behind(set(ids), fence, repeated=call)
+        self._postpone_unfinished(set(ids), fence, but=call)
         self._unfinished[digest] = call
-        if len(self._unfinished) > _MOST_UNFINISHED + 1:  # with this one, which has not failed
+        if len(self._unfinished) > _MOST_UNFINISHED:
             del self._unfinished[next(iter(self._unfinished))]
         now_ms = clock.now_ms()
         documents = [
@@ -132,17 +134,17 @@ class IndexWriter:
             Document(document_id, "", position, now_ms, "delete")
             for document_id, position in zip(ids, positions, strict=True)
         ]
-        self._place_behind(set(ids), fence)
+        self._postpone_unfinished(set(ids), fence)
         with self._refusals():
             for chunk in split_documents(documents, CHUNK_DOCUMENTS, CHUNK_CHARACTERS):
                 result = self._detector.delete(chunk, {_PARTITION: fence})
                 self._store.finish({}, result.pending_positions, [fence])
 
-    def _place_behind(self, ids: Collection[str], fence: Fence, repeated: "_UnfinishedCall | None" = None) -> None:
-        """Give documents of failed calls new positions, at which a later repetition replaces what this call writes."""
+    def _postpone_unfinished(self, ids: Collection[str], fence: Fence, but: _UnfinishedCall | None = None) -> None:
+        """Move documents of other failed calls behind this call, so that their repetition replaces its versions."""
         for call in self._unfinished.values():
             rows = [row for row, document_id in enumerate(call.ids) if document_id in ids]
-            if rows and call is not repeated:
+            if rows and call is not but:
                 for row, position in zip(rows, self._reserve_positions(len(rows), fence), strict=True):
                     call.positions[row] = position
 
@@ -159,9 +161,8 @@ class IndexWriter:
             elif time.monotonic() - self._fenced_at_s > _RENEWAL_S:
                 # Refused where another program has taken the fence; otherwise nothing changes.
                 self._store.finish({_PARTITION: self._next_offset}, [], [self._fence])
-                # The first fence stays in use. The new one has the raised high-water mark, below which a repeated
-                # ``add`` would emit no pairs. A program that has taken the fence since the last call loses it again;
-                # its positions are below that mark.
+                # A program that has taken the fence since the last call loses it again: its positions are
+                # below the mark.
                 self._next_offset = max(self._next_offset, self._set_fence().high_water_mark)
                 self._fenced_at_s = time.monotonic()
         return self._fence
