@@ -21,8 +21,7 @@ PART_BYTES: Final = 32
 _SHORT_LINE: Final = 0.15
 #: Invisible characters that belong to the spelling of words in many scripts.
 _JOINERS: Final = frozenset("\u200c\u200d")
-#: Characters of a text that are read for each byte of its label. White space among them does not count for the label,
-#: so a label is shorter where long runs of white space separate the first words.
+#: Characters of a text that are read for each byte of its label. Long runs of white space among them shorten the label.
 _READ_CHARACTERS: Final = 4
 
 
@@ -49,17 +48,17 @@ def caption_of(document: Document, label_bytes: int) -> bytes | None:
     caption = label_of(document.text, label_bytes)
     source = _stored_source(document.source) if document.source else ""
     published_at = _visible(document.published_at) if document.published_at else ""
-    if published_at and _size(published_at) <= PART_BYTES:
+    if published_at and _utf8_size(published_at) <= PART_BYTES:
         caption = f"{caption}\n{source}\n{published_at}"
     elif source:
         caption = f"{caption}\n{source}"
     return caption.encode() or None
 
 
-@lru_cache(maxsize=4096)
+@lru_cache(maxsize=4096)  # many documents have the same source
 def _stored_source(source: str) -> str:
     source = _visible(source)
-    if _size(source) <= PART_BYTES:
+    if _utf8_size(source) <= PART_BYTES:
         return source
     return _cut(source, PART_BYTES - len("…".encode())) + "…"
 
@@ -75,17 +74,17 @@ def label_of(text: str, limit_bytes: int) -> str:
     A label is cut between two words, unless that would leave less than half of the limit; then within a word.
     """
     label, unread = "", text.lstrip()[: _READ_CHARACTERS * limit_bytes]
-    while unread and _size(label) < _SHORT_LINE * limit_bytes:
+    while unread and _utf8_size(label) < _SHORT_LINE * limit_bytes:
         line, _, unread = unread.partition("\n")
         label = f"{label} {_visible(line)}".strip() if label else _visible(line)
-    if _size(label) <= limit_bytes:
+    if _utf8_size(label) <= limit_bytes:
         return label
     # One byte more: a word that ends at the limit is whole if a blank follows.
     words = label.encode()[: limit_bytes + 1].rpartition(b" ")[0]
     return words.decode() if len(words) > limit_bytes // 2 else _cut(label, limit_bytes)
 
 
-def _size(text: str) -> int:
+def _utf8_size(text: str) -> int:
     return len(text) if text.isascii() else len(text.encode())
 
 
@@ -112,7 +111,7 @@ def _joins(text: str, offset: int) -> bool:
 
 
 def _cut(text: str, limit_bytes: int) -> str:
-    """Return the beginning of a text, at most so many bytes; it ends neither in a combining sequence nor in a blank."""
+    """Return the beginning of a text, at most so many bytes; it splits no combining sequence and ends in no blank."""
     beginning = text.encode()[:limit_bytes].decode(errors="ignore")
     end = len(beginning)
     while 0 < end < len(text) and (

@@ -1,6 +1,6 @@
 """Splits documents into chunks, each of which is prepared, inserted and looked up at once.
 
-Called by ``daemon.batch``, by ``writing`` and by ``cli.scan``, so that all of them compare each version of a document.
+Called by ``daemon.batch``, ``writing`` and ``cli.scan``.
 """
 
 from collections.abc import Iterable, Iterator
@@ -26,20 +26,20 @@ def split_documents(documents: Iterable[Document], size: int, characters: int) -
     """
     chunk: list[Document] = []
     length = 0
-    last_versions: dict[str, Document] = {}
+    latest: dict[str, Document] = {}
     for document in documents:
-        earlier = last_versions.get(document.id)
+        earlier = latest.get(document.id)
         is_deletion = document.op == "delete"
-        # A deletion after a version is no new version here: `is_mixed` ends the chunk.
+        # Not a deletion after a version: `is_mixed` ends the chunk.
         is_new_version = earlier is not None and not (is_deletion or _is_redelivery(document, earlier))
         is_full = len(chunk) == size or length + len(document.text) > characters
         is_mixed = bool(chunk) and is_deletion != (chunk[0].op == "delete")
         if chunk and (is_full or is_new_version or is_mixed):
             yield chunk
-            chunk, last_versions, length = [], {}, 0
+            chunk, latest, length = [], {}, 0
         chunk.append(document)
         length += len(document.text)
-        last_versions[document.id] = document
+        latest[document.id] = document
     if chunk:
         yield chunk
 

@@ -4,7 +4,8 @@ Called by ``daemon.statistics``, for the log, and by ``evaluation.trial``; both 
 touches the log event ``limits_reached`` in docs/metrics.md.
 """
 
-from dataclasses import dataclass, fields
+from dataclasses import astuple, dataclass
+from operator import add
 from typing import Final
 
 from streamdedup.detection.model import DetectionResult
@@ -43,7 +44,7 @@ class ReachedLimits:
         )
 
     def __add__(self, added: "ReachedLimits") -> "ReachedLimits":
-        return ReachedLimits(*(getattr(self, field.name) + getattr(added, field.name) for field in fields(self)))
+        return ReachedLimits(*map(add, astuple(self), astuple(added)))
 
     @property
     def documents(self) -> int:

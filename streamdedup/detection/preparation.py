@@ -35,7 +35,7 @@ class Preparer:
     def prepare(self, documents: Sequence[Document]) -> Prepared:
         """Return the batch with an index entry and band keys for each document to insert.
 
-        ``documents`` are in position order within each partition. No other one has the id of an append (``chunks``).
+        No other document of the chunk has the id of an append (``chunks``).
         """
         inserted = [document for document in documents if document.op != "append"]
         shingles = self.shingler.shingle([document.text for document in inserted])

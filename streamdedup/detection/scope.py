@@ -9,8 +9,8 @@ scopes of texts. A change to the masks also touches docs/format.md. A scope acts
   shared bucket leads to no pair.
 
 The content digest depends on the scope (``wire.content_digest``): a changed scope is a new version, and a bucket of
-exact copies holds documents of one scope. Pair keys do not depend on the scope: a pair that was published is known
-after a change of the scope. Nor do document numbers: a tombstone, the record without a value that deletes a document,
+exact copies holds documents of one scope. Pair keys do not depend on the scope: a published pair stays known when its
+documents change their scope. Nor do document numbers: a tombstone, the record without a value that deletes a document,
 has no scope.
 """
 
