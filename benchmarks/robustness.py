@@ -76,7 +76,7 @@ class Judge:
 
     def _prepare(self, texts: Sequence[str]) -> tuple[list[Sketch], NDArray[np.uint32]]:
         batch = self._shingler.shingle(texts)
-        sketches, values = self._sketcher.make(batch.hashes, batch.offsets)
+        sketches, values = self._sketcher.sketch(batch.hashes, batch.offsets)
         return sketches, self._banding.band_keys(values)
 
 

@@ -99,7 +99,7 @@ def _extended(
     if shingler.options.bag:
         hashes = _occurrence_hashes(stored, hashes)
     union = np.union1d(stored, hashes)
-    sketches, _ = sketcher.make(union, _offsets_of_one(union))
+    sketches, _ = sketcher.sketch(union, _offsets_of_one(union))
     return sketches[0]
 
 

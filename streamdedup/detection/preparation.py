@@ -39,7 +39,7 @@ class Preparer:
         """
         inserted = [document for document in documents if document.op != "append"]
         shingles = self.shingler.shingle([document.text for document in inserted])
-        sketches, banded_signatures = self.sketcher.make(shingles.hashes, shingles.offsets)
+        sketches, banded_signatures = self.sketcher.sketch(shingles.hashes, shingles.offsets)
         contents = contents_of(shingles, sketches)
         entries = [self._entry(document, content) for document, content in zip(inserted, contents, strict=True)]
         band_keys = self._options.banding.band_keys(banded_signatures)

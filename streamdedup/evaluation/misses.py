@@ -12,7 +12,7 @@ from numpy.typing import NDArray
 from streamdedup.detection.model import DetectorOptions
 from streamdedup.evaluation.pairs import Pairs, ShingleSets, contained, similarities
 from streamdedup.evaluation.trial import FoundPairs
-from streamdedup.similarity.containment import sampled_overlaps
+from streamdedup.similarity.containment import drawn_overlaps
 from streamdedup.similarity.lsh import shared_bands
 from streamdedup.similarity.minhash import HashFamily
 from streamdedup.similarity.sketch import Similarities, keeps_hashes
@@ -68,7 +68,7 @@ class MissClassifier:
         estimates = Similarities(
             options.measure.estimate(*signatures),
             np.zeros(len(left), np.bool_),  # none is exact
-            sampled_overlaps(*signatures),
+            drawn_overlaps(*signatures),
             np.minimum(self._sets.sizes[left], self._sets.sizes[right]),  # the containment rule has a least size
         )
         conditions = {

@@ -1,1 +1,1 @@
-"""Similarity of shingle sets: MinHash signatures, bands, sketches; ValueError for numbers or shapes that do not fit."""
+"""Similarity of shingle sets: MinHash, bands, sketches. Numbers or shapes that do not fit raise ValueError."""

@@ -19,12 +19,13 @@ function draws one random element of the union: the one with the smallest value 
     in A only       where the value of A is smaller   a times
     in B only       where the value of B is smaller   b times
 
-so e + a random elements of A were drawn, of which e lie in B. With A the smaller set (a <= b),
+so e + a random elements of A were drawn, of which e lie in B. With A the set of fewer drawn elements (a <= b), which
+counts as the smaller one,
 
-    C = e / (e + a),    standard error sqrt(C (1 - C) / (e + a)) = C sqrt((1 - C) / (K J)),    J = e / K
+    C = e / (e + a),    standard error sqrt(C (1 - C) / (e + a))
 
-a binomial share; the delta method for the ratio yields the same. The side with fewer drawn elements counts as the
-smaller set: for two sets of nearly equal size this overestimates C, by less than a standard error.
+a binomial share; the delta method for the ratio yields the same. For two sets of nearly equal size this overestimates
+C, by less than a standard error.
 
 Where the sizes are known, the estimate of J yields a second one of C, because |A and B| = J (|A| + |B|) / (1 + J). The
 second is worse: at C = 0.9, |B| = 2 |A| and K = 128 its standard error is 0.064, that of e / (e + a) is 0.038.
@@ -48,7 +49,7 @@ _SMALLER: Final[Mapping[int, SmallerSide]] = {-1: "left", 0: "both", 1: "right"}
 class Overlaps(NamedTuple):
     """Intersections and set sizes by pair.
 
-    For an estimated pair only the K drawn elements are counted (``sampled_overlaps``).
+    For an estimated pair only the K drawn elements are counted (``drawn_overlaps``).
 
     Attributes:
         common: int64 (n,); elements that both sets have.
@@ -82,17 +83,17 @@ class Overlaps(NamedTuple):
         return Overlaps(self.common[pairs], self.left[pairs], self.right[pairs])
 
 
-def sampled_overlaps(left: NDArray[np.uint32], right: NDArray[np.uint32]) -> Overlaps:
+def drawn_overlaps(left: NDArray[np.uint32], right: NDArray[np.uint32]) -> Overlaps:
     """Return the drawn elements by pair (module docstring), from signatures of one family, each uint32 (n, K)."""
     common = np.count_nonzero(left == right, axis=1)
     left_only = np.count_nonzero(left < right, axis=1)
-    # Each drawn element that is not in the left set only is in the right set.
+    # All drawn elements but the left-only ones are in the right set.
     return Overlaps(common, common + left_only, np.full_like(common, left.shape[1]) - left_only)
 
 
 @dataclass(frozen=True, slots=True)
 class ContainmentRule:
-    """Pairs that are alerted although their similarity is below the threshold.
+    """Rule by which pairs below the threshold of similarity are alerted.
 
     Attributes:
         threshold: Least containment, above 0, at most 1.

@@ -1,8 +1,7 @@
 """Locality-sensitive hashing: band keys of signatures, the probability of a shared bucket, and the cheapest banding.
 
-Called by `detection.scope` and `detection.preparation` for band keys, by `evaluation.misses` for shared bands, by
-`detection.model` and `settings.profile` for probabilities, by the latter also to choose a banding, and by `tuning` for
-all. A change to the keys also touches docs/format.md, and the fingerprint, because indexes store the keys.
+`detection` computes and compares band keys, `settings.profile` chooses bandings, `tuning` and `evaluation` do both on
+corpora. A change to the keys also touches docs/format.md, and the fingerprint, because indexes store the keys.
 
 Source: J. Leskovec, A. Rajaraman, J. Ullman, "Mining of Massive Datasets", chapter 3.4. A signature is cut into b bands
 of r rows; documents that agree on a whole band share that band's bucket and become a candidate pair. A pair of
@@ -168,7 +167,8 @@ def false_candidates(
         unit: Shingle unit: words by 3, or characters by 5. ``choose_banding`` always assumes words.
     """
     total = 0.0
-    for low, high, neighbours in _NEIGHBOURS if unit == "word" else _CHARACTER_NEIGHBOURS:
+    intervals = _NEIGHBOURS if unit == "word" else _CHARACTER_NEIGHBOURS
+    for low, high, neighbours in intervals:
         # The interval that contains the threshold counts with its part below the threshold.
         share_below = min(1.0, max(0.0, (threshold - low) / (high - low)))
         total += neighbours * share_below * banding.probability((low + high) / 2)

@@ -64,8 +64,7 @@ class Measure:
 def intersection_size(left: NDArray[np.uint32], right: NDArray[np.uint32]) -> int:
     """Count the values that two sets have in common: equal neighbours after sorting, as each set has distinct values.
 
-    This is faster than a set intersection or a binary search, and than one array with all pairs, whose keys would need
-    64 bits (table in `sketch`).
+    This is faster than a set intersection or a binary search (table in `sketch`).
     """
     both = np.concatenate((left, right))
     both.sort()

@@ -103,22 +103,12 @@ class HashFamily:
         filled = offsets[1:] > offsets[:-1]
         if filled.all():
             return _minima(hashes, offsets, a, b)
-        # reduceat gives an empty segment the first value of the next one, so empty documents are left out. The others
-        # still divide all hashes, because empty documents have none.
+        # reduceat gives an empty segment the first value of the next one, so empty documents are left out. Without them
+        # the offsets of the others still cover all hashes.
         signatures = np.full((len(filled), last - skip), EMPTY, dtype=np.uint32)
         if filled.any():
             signatures[filled] = _minima(hashes, np.append(offsets[:-1][filled], offsets[-1]), a, b)
         return signatures
-
-    def extended(
-        self, signatures: NDArray[np.uint32], hashes: NDArray[np.uint32], offsets: NDArray[np.int64]
-    ) -> NDArray[np.uint32]:
-        """Return the signatures of documents with further shingles, uint32 (n, p), in a new array.
-
-        ``signatures`` are uint32 (n, p) of this family's first p functions; ``hashes`` and ``offsets`` are as for
-        `sign`.
-        """
-        return merge(signatures, self.sign(hashes, offsets, permutations=signatures.shape[1]))
 
 
 def merge(left: NDArray[np.uint32], right: NDArray[np.uint32]) -> NDArray[np.uint32]:
@@ -130,11 +120,9 @@ def merge(left: NDArray[np.uint32], right: NDArray[np.uint32]) -> NDArray[np.uin
 def estimate(left: NDArray[np.uint32], right: NDArray[np.uint32]) -> NDArray[np.float64]:
     """Estimate Jaccard similarities as the share of equal values in signatures of one family, each uint32 (..., K).
 
-    Returns float64 in 0 .. 1, shape (...): a correctly rounded quotient. Signatures without values are a ValueError.
+    Returns float64 in 0 .. 1, shape (...): a correctly rounded quotient.
     """
     _check_same_shape(left, right)
-    if left.shape[-1] == 0:
-        raise ValueError("signatures without values say nothing about similarity")
     equal = np.asarray(np.count_nonzero(left == right, axis=-1), dtype=np.int64)
     return np.true_divide(equal, left.shape[-1])
 

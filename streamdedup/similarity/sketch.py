@@ -29,7 +29,7 @@ import msgspec
 import numpy as np
 from numpy.typing import NDArray
 
-from streamdedup.similarity.containment import Overlaps, sampled_overlaps
+from streamdedup.similarity.containment import Overlaps, drawn_overlaps
 from streamdedup.similarity.measures import MEASURES, Measure, intersection_size
 from streamdedup.similarity.minhash import HashFamily
 
@@ -94,7 +94,7 @@ def keeps_hashes(counts: NDArray[np.int64], exact_limit: int | None) -> NDArray[
     if exact_limit is None:
         return np.ones(len(counts), np.bool_)
     # With the limit 0 an empty document keeps no hashes either.
-    within: NDArray[np.bool_] = counts <= (exact_limit or -1)
+    within: NDArray[np.bool_] = (counts <= exact_limit) & (exact_limit > 0)
     return within
 
 
@@ -119,7 +119,7 @@ class Sketcher:
         self.banded_values = banded_values
         self._measure = measure
 
-    def make(self, hashes: NDArray[np.uint32], offsets: NDArray[np.int64]) -> tuple[list[Sketch], NDArray[np.uint32]]:
+    def sketch(self, hashes: NDArray[np.uint32], offsets: NDArray[np.int64]) -> tuple[list[Sketch], NDArray[np.uint32]]:
         """Sketch a document batch.
 
         Args:
@@ -130,11 +130,11 @@ class Sketcher:
             The n sketches, which share no memory with the arguments, and the first `banded_values` signature values by
             document, uint32, shape (n, banded_values). The other values are computed only where the sketch keeps them.
         """
-        prefixes = self.family.sign(hashes, offsets, permutations=self.banded_values)
+        banded = self.family.sign(hashes, offsets, permutations=self.banded_values)
         _check_ascending(hashes, offsets)
         counts = np.diff(offsets)
         beyond_limit = np.flatnonzero(~keeps_hashes(counts, self.exact_limit))
-        signatures = self._complete(prefixes, hashes, offsets, beyond_limit)
+        signatures = self._whole_signatures(banded, hashes, offsets, beyond_limit)
         by_signature = {
             i: self.signature_sketch(int(counts[i]), signature.copy())
             for i, signature in zip(beyond_limit.tolist(), signatures, strict=True)
@@ -143,7 +143,7 @@ class Sketcher:
             by_signature[i] if i in by_signature else Sketch(last - first, hashes[first:last].copy())
             for i, (first, last) in enumerate(pairwise(offsets.tolist()))
         ]
-        return sketches, prefixes
+        return sketches, banded
 
     def signatures(self, sketches: Sequence[Sketch], permutations: int) -> NDArray[np.uint32]:
         """Return the first `permutations` signature values of n sketches, uint32 (n, permutations).
@@ -200,14 +200,13 @@ class Sketcher:
                 if left_sketch.count and right_sketch.count:
                     estimated_pairs.append(i)
         left_sizes, right_sizes = [left[a].count for a, _ in pairs], [right[b].count for _, b in pairs]
-        overlaps = Overlaps(*(np.array(numbers, np.int64) for numbers in (common, left_sizes, right_sizes)))
+        overlaps = Overlaps(*(np.array(counts, np.int64) for counts in (common, left_sizes, right_sizes)))
         values = self._measure.exact(*overlaps)  # estimated pairs get theirs below
         smaller_counts = np.minimum(overlaps.left, overlaps.right)
         if estimated_pairs:
-            # Here intersection and sizes are counts among the elements that the hash functions draw (`containment`).
-            values[estimated_pairs], sampled = self._estimates(left, right, [pairs[i] for i in estimated_pairs])
-            for numbers, sampled_numbers in zip(overlaps, sampled, strict=True):
-                numbers[estimated_pairs] = sampled_numbers
+            values[estimated_pairs], drawn = self._estimates(left, right, [pairs[i] for i in estimated_pairs])
+            for counts, drawn_counts in zip(overlaps, drawn, strict=True):
+                counts[estimated_pairs] = drawn_counts
         return Similarities(values, exact, overlaps, smaller_counts)
 
     def _estimates(
@@ -224,7 +223,7 @@ class Sketcher:
         for first in range(0, len(pairs), step):
             lefts, rights = signatures[left_of[first : first + step]], signatures[right_of[first : first + step]]
             values.append(self._measure.estimate(lefts, rights))
-            overlaps.append(sampled_overlaps(lefts, rights))
+            overlaps.append(drawn_overlaps(lefts, rights))
         return np.concatenate(values), Overlaps(*map(np.concatenate, zip(*overlaps, strict=True)))
 
     def signature_sketch(self, count: int, signature: NDArray[np.uint32]) -> Sketch:
@@ -235,23 +234,23 @@ class Sketcher:
         capped = count if self.exact_limit is None else min(count, self.exact_limit + 1)
         return Sketch(capped, signature=signature)
 
-    def _complete(
+    def _whole_signatures(
         self,
-        prefixes: NDArray[np.uint32],
+        banded: NDArray[np.uint32],
         hashes: NDArray[np.uint32],
         offsets: NDArray[np.int64],
         documents: NDArray[np.int64],
     ) -> NDArray[np.uint32]:
-        """Return all K signature values of the documents in some rows, uint32 (len(documents), K).
+        """Return all K signature values of `documents`, uint32 (len(documents), K).
 
-        `prefixes` are the first values for all rows.
+        `banded` are the first values of all rows.
         """
         if len(documents) == 0 or self.banded_values == self.family.permutations:
-            return prefixes[documents]
+            return banded[documents]
         parts = [hashes[offsets[i] : offsets[i + 1]] for i in documents]
         part_offsets = np.cumsum([0, *map(len, parts)])
         suffixes = self.family.sign(np.concatenate(parts), part_offsets, skip=self.banded_values)
-        return np.concatenate((prefixes[documents], suffixes), axis=1)
+        return np.concatenate((banded[documents], suffixes), axis=1)
 
 
 def _check_ascending(hashes: NDArray[np.uint32], offsets: NDArray[np.int64]) -> None:

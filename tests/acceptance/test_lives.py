@@ -312,7 +312,7 @@ class TestWhatIsLeftOfADeletedDocument:
         texts = [words("hushhush", at) for at in range(LENGTH + 1)] + [f"{words('hushhush')} hushhushmore"]
         shingler = Shingler(ShingleOptions(size=2))
         shingles = shingler.shingle(texts)
-        sketches, _ = Sketcher(HashFamily(128, DEFAULT_SEED), 512, 128).make(shingles.hashes, shingles.offsets)
+        sketches, _ = Sketcher(HashFamily(128, DEFAULT_SEED), 512, 128).sketch(shingles.hashes, shingles.offsets)
         telling = {b"secret", b"hushhush", source_key(SECRET_SOURCE)[:5]} | {content_digest(text) for text in texts}
         for content in contents_of(shingles, sketches):
             # A sketch holds its hashes in order: two neighbours are eight bytes that nothing else comes to.

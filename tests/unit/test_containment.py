@@ -8,7 +8,7 @@ import pytest
 from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
-from streamdedup.similarity.containment import ContainmentRule, sampled_overlaps
+from streamdedup.similarity.containment import ContainmentRule, drawn_overlaps
 from streamdedup.similarity.minhash import HashFamily, estimate
 from streamdedup.similarity.sketch import Sketcher
 from streamdedup.text.runs import offsets_of
@@ -25,7 +25,7 @@ def compared(sketcher, *sets):
     """Compare two sets."""
     hashes = np.array([value for one in sets for value in sorted(one)], np.uint32)
     offsets = offsets_of(np.array([len(one) for one in sets], np.int64))
-    (left, right), _ = sketcher.make(hashes, offsets)
+    (left, right), _ = sketcher.sketch(hashes, offsets)
     return sketcher.similarities([left], [right])
 
 
@@ -58,7 +58,7 @@ class TestExact:
     def test_in_bags_it_is_the_sum_of_the_minima_over_the_size_of_the_smaller_bag(self, a, b):
         batch = Shingler(ShingleOptions(unit="word", size=1, bag=True)).shingle([" ".join(a), " ".join(b)])
         sketcher = Sketcher(HashFamily(8), None, 8)
-        (left, right), _ = sketcher.make(batch.hashes, batch.offsets)
+        (left, right), _ = sketcher.sketch(batch.hashes, batch.offsets)
         common = (Counter(a) & Counter(b)).total()
         found = sketcher.similarities([left], [right]).overlaps.containments()[0]
         assert found == common / min(len(a), len(b))
@@ -111,7 +111,7 @@ class TestEstimated:
         found = []
         for family in (HashFamily(permutations, seed + number) for number in range(families)):
             signed = [family.sign(one, np.array([0, len(one)])) for one in (left, right)]
-            found.append(float(sampled_overlaps(*signed).containments()[0]))
+            found.append(float(drawn_overlaps(*signed).containments()[0]))
         # The side with fewer drawn elements is taken for the smaller one: between equal sizes up to one error too much.
         assert -5 * error / np.sqrt(families) - 1e-9 <= np.mean(found) - exact <= error + 1e-9
         assert 0.5 * error - 1e-9 <= np.std(found) <= 1.5 * error + 1e-9

@@ -55,7 +55,7 @@ SHINGLER, SKETCHER = Shingler(ShingleOptions()), Sketcher(FAMILY, 512, 8)
 
 def contents(shingler: Shingler, sketcher: Sketcher, texts: list[str]) -> list[Content]:
     shingles = shingler.shingle(texts)
-    sketches, _ = sketcher.make(shingles.hashes, shingles.offsets)
+    sketches, _ = sketcher.sketch(shingles.hashes, shingles.offsets)
     return contents_of(shingles, sketches)
 
 

@@ -23,7 +23,7 @@ from streamdedup.index.entries import decode_entries, encode_entries
 from streamdedup.index.memory import MemoryIndex
 from streamdedup.index.reading import hits_of_members
 from streamdedup.position import Position
-from streamdedup.similarity.containment import ContainmentRule, sampled_overlaps
+from streamdedup.similarity.containment import ContainmentRule, drawn_overlaps
 from streamdedup.similarity.lsh import Banding
 from streamdedup.similarity.measures import MEASURES
 from streamdedup.similarity.sketch import Sketcher
@@ -171,7 +171,7 @@ class TestContainment:
 
     def test_the_error_of_an_estimated_containment_does_not_depend_on_the_measure(self):
         def by_overlap(left, right):
-            return sampled_overlaps(left, right).containments()
+            return drawn_overlaps(left, right).containments()
 
         texts = self.long_texts()
         (match,) = self.matches(*texts, exact_limit=3, threshold=0.2)

@@ -21,7 +21,7 @@ def batch_of(sets):
 
 
 def sketches_of(sets, limit):
-    return list(Sketcher(FAMILY, limit, 8).make(*batch_of(sets))[0])
+    return list(Sketcher(FAMILY, limit, 8).sketch(*batch_of(sets))[0])
 
 
 def by_hashes(*hashes):
@@ -39,7 +39,7 @@ def true_similarity(left, right):
 class TestMake:
     @given(st.lists(hash_sets, min_size=1, max_size=8), limits, st.integers(1, 32))
     def test_sets_within_the_limit_are_kept_and_larger_ones_signed(self, sets, limit, banded):
-        sketches, prefixes = Sketcher(FAMILY, limit, banded).make(*batch_of(sets))
+        sketches, prefixes = Sketcher(FAMILY, limit, banded).sketch(*batch_of(sets))
         signatures = FAMILY.sign(*batch_of(sets))
         assert np.array_equal(prefixes, signatures[:, :banded])
         for one, sketch, signature in zip(sets, sketches, signatures, strict=True):
@@ -56,14 +56,14 @@ class TestMake:
         assert sketch == by_signature(0, *[EMPTY] * 32)
 
     def test_an_empty_batch_makes_nothing(self):
-        sketches, prefixes = Sketcher(FAMILY, 10, 8).make(np.zeros(0, np.uint32), np.zeros(1, np.int64))
+        sketches, prefixes = Sketcher(FAMILY, 10, 8).sketch(np.zeros(0, np.uint32), np.zeros(1, np.int64))
         assert list(sketches) == []
         assert prefixes.shape == (0, 8)
 
     @pytest.mark.parametrize("limit", [None, 0])
     def test_a_sketch_keeps_none_of_the_batchs_memory(self, limit):
         hashes, offsets = batch_of([{1, 2, 3}, {4}])
-        sketches, prefixes = Sketcher(FAMILY, limit, 32).make(hashes, offsets)
+        sketches, prefixes = Sketcher(FAMILY, limit, 32).sketch(hashes, offsets)
         before = copy.deepcopy([(one.hashes, one.signature) for one in sketches])
         hashes[:] = 9
         prefixes[:] = 9
@@ -75,10 +75,12 @@ class TestMake:
     @pytest.mark.parametrize("hashes", [[1, 3, 2], [1, 2, 2]], ids=["unsorted", "repeated"])
     def test_hashes_out_of_order_are_refused(self, hashes):
         with pytest.raises(ValueError, match="sorted and distinct"):
-            Sketcher(FAMILY, None, 8).make(np.array(hashes, dtype=np.uint32), np.array([0, 0, 3, 3]))
+            Sketcher(FAMILY, None, 8).sketch(np.array(hashes, dtype=np.uint32), np.array([0, 0, 3, 3]))
 
     def test_order_is_asked_within_documents_only(self):
-        sketches, _ = Sketcher(FAMILY, None, 8).make(np.array([5, 9, 2, 2], dtype=np.uint32), np.array([0, 0, 2, 3, 4]))
+        sketches, _ = Sketcher(FAMILY, None, 8).sketch(
+            np.array([5, 9, 2, 2], dtype=np.uint32), np.array([0, 0, 2, 3, 4])
+        )
         assert list(sketches) == [by_hashes(), by_hashes(5, 9), by_hashes(2), by_hashes(2)]
 
     @pytest.mark.parametrize(("limit", "banded"), [(-1, 8), (10, 0), (10, 33)])
@@ -177,7 +179,7 @@ class TestSimilarities:
     def test_many_estimated_pairs_take_bounded_memory_and_get_the_values_of_single_pairs(self):
         family = HashFamily(1_024, 7)
         sketcher = Sketcher(family, 0, 8)
-        sketches, _ = sketcher.make(*batch_of([range(i, i + 50) for i in range(100)]))
+        sketches, _ = sketcher.sketch(*batch_of([range(i, i + 50) for i in range(100)]))
         pairs = [(i, j) for i in range(100) for j in range(100)]
         sketcher.similarities(sketches[:1], sketches[:1])
         tracemalloc.start()
