@@ -136,7 +136,7 @@ def text_values(shingles, text):
         fold_look_alikes=shingles.fold_look_alikes,
     )
     written, spans = replace(reader, unit="word").spans(text)
-    hashes = [f"{value:016x}" for value in elements.hashes[: elements.used[0]].tolist()]
+    hashes = [f"{value:016x}" for value in elements.hashes.tolist()]
     return {"folded": folded, "tokens": [written[start:end] for start, end in spans], "elements": hashes}
 
 

@@ -50,16 +50,13 @@ class Elements(NamedTuple):
     """The elements (tokens or characters) of a document batch.
 
     Attributes:
-        hashes: uint64 (sum of stored,); element hashes, one document behind the other.
-        stored: int64 (n_docs,); element counts in `hashes`, by document.
-        used: int64 (n_docs,); counts of the elements that belong to the text. For the character unit `hashes` may have
-            one separator more at the end.
+        hashes: uint64 (sum of counts,); element hashes, one document behind the other.
+        counts: int64 (n_docs,); element counts, by document.
         token_counts: int64 (n_docs,); token counts, by document.
     """
 
     hashes: NDArray[np.uint64]
-    stored: NDArray[np.int64]
-    used: NDArray[np.int64]
+    counts: NDArray[np.int64]
     token_counts: NDArray[np.int64]
 
 

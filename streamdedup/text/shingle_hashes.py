@@ -46,7 +46,7 @@ def sorted_hashes(
     """Return all shingle hashes, repetitions included, ascending within each document, and their counts.
 
     Args:
-        elements: Element hashes of all documents; the first `used` elements of a document form shingles.
+        elements: Element hashes of all documents.
         result_rows: int64 (n_docs,); the row of each document in the result, a permutation.
         size: Shingle size in elements, at least 1.
         whole: Whether a document with fewer elements than `size` is one shingle as a whole, not none.
@@ -54,14 +54,14 @@ def sorted_hashes(
     Returns:
         Hashes, uint32 (n_total,), and their number by document in the result, int64 (n_docs,).
     """
-    hashes, stored_counts, used_counts, _ = elements
-    starts = offsets_of(stored_counts)[:-1]
-    shingle_counts = np.maximum(used_counts - (size - 1), 0)
+    hashes, element_counts, _ = elements
+    starts = offsets_of(element_counts)[:-1]
+    shingle_counts = np.maximum(element_counts - (size - 1), 0)
     shingles = _shingles_from(hashes, size)
     if whole:
         # The hash of a short document replaces the value without meaning at its first element.
-        short = np.flatnonzero((used_counts > 0) & (used_counts < size))
-        shingles[starts[short]] = _finish(_short_sums(hashes, starts[short], used_counts[short]))
+        short = np.flatnonzero((element_counts > 0) & (element_counts < size))
+        shingles[starts[short]] = _finish(_short_sums(hashes, starts[short], element_counts[short]))
         shingle_counts[short] = 1
     # The documents in the order of the result: the inverse of the permutation.
     order = np.empty_like(result_rows)
@@ -70,9 +70,9 @@ def sorted_hashes(
     if shingles.size > _SORTED_ALONE * result_rows.size:
         return _sort_each(shingles, starts[order], counts), counts
     # One sort for all documents, by row in the result and hash; elements where no shingle begins sort to the end.
-    keys = np.repeat(result_rows.astype(np.uint64) << _HASH_BITS, stored_counts)
+    keys = np.repeat(result_rows.astype(np.uint64) << _HASH_BITS, element_counts)
     keys |= shingles
-    keys[ranges(starts + shingle_counts, stored_counts - shingle_counts)] = _NO_SHINGLE
+    keys[ranges(starts + shingle_counts, element_counts - shingle_counts)] = _NO_SHINGLE
     keys.sort()
     return keys[: int(shingle_counts.sum())].astype(np.uint32), counts
 

@@ -178,8 +178,7 @@ class Shingler:
         """Return the shingles in text order, stop shingles and repetitions included."""
         (text,) = self._without_urls([text])
         spaced, spans = self._reader.spans(text)
-        # For the character unit `read` may return the hash of one more separator at the end (`Elements.used`).
-        hashes = self._reader.read([text], ascii_only=False).hashes[: len(spans)]
+        hashes = self._reader.read([text], ascii_only=False).hashes
         # A row for each element: start and end.
         bounds = np.array(spans, np.int64).reshape(-1, 2)
         if self._stop_words.size:
@@ -207,12 +206,12 @@ class Shingler:
             text, `element_counts` with the tail before it, 0 where nothing is gained; `tails` of the whole text.
         """
         added = self._elements(self._without_urls([text]), ascii_only=False)
-        gained = added.hashes[: int(added.used[0])]
+        gained = added.hashes
         if gained.size:
             is_spaced = self.options.unit == "char" and self.options.keep_white_space and not is_first
             gained = np.concatenate([tail, SPACE_HASH, gained] if is_spaced else [tail, gained])
         element_counts = np.array([gained.size])
-        elements = Elements(gained, element_counts, element_counts, added.token_counts)
+        elements = Elements(gained, element_counts, added.token_counts)
         hashes, counts, stop_only = self._sorted_without_stops(elements, np.arange(1))
         if not self.options.bag:
             hashes, counts = distinct(hashes, counts)
@@ -256,14 +255,14 @@ class Shingler:
         hashes, counts = distinct(hashes, counts)
         order = np.empty(len(texts), np.int64)
         order[result_rows] = np.arange(len(texts))
-        used = elements.used[order]
-        tail_counts = np.minimum(used, self.options.size - 1)
-        tail_starts = offsets_of(elements.stored)[order] + used - tail_counts
+        element_counts = elements.counts[order]
+        tail_counts = np.minimum(element_counts, self.options.size - 1)
+        tail_starts = offsets_of(elements.counts)[order] + element_counts - tail_counts
         return ShingleBatch(
             hashes,
             offsets_of(counts),
             elements.token_counts[order],
-            used,
+            element_counts,
             elements.hashes[ranges(tail_starts, tail_counts)],
             offsets_of(tail_counts),
             stop_only,
@@ -275,8 +274,8 @@ class Shingler:
 
     def _without_stop_words(self, tokens: Elements) -> Elements:
         words = np.flatnonzero(~self._is_stop_word(tokens.hashes))
-        counts = np.diff(np.searchsorted(words, offsets_of(tokens.stored)))
-        return Elements(tokens.hashes.take(words), counts, counts, counts)
+        counts = np.diff(np.searchsorted(words, offsets_of(tokens.counts)))
+        return Elements(tokens.hashes.take(words), counts, counts)
 
     def _is_stop_word(self, hashes: NDArray[np.uint64]) -> NDArray[np.bool_]:
         stop = self._maybe_stop_word.take(hashes >> (64 - _STOP_WORD_BITS))

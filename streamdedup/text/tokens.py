@@ -83,15 +83,13 @@ class ElementReader:
         edges = np.flatnonzero(inside[1:] != inside[:-1]) + 1  # start, end, start, end ... of the tokens
         starts = edges[::2].copy()  # contiguous, which makes look-ups faster
         counts = np.diff(np.searchsorted(starts, text_starts))  # token starts within each text; likewise below
-        return Elements(hash64(data, starts, edges[1::2] - starts), counts, counts, counts)
+        return Elements(hash64(data, starts, edges[1::2] - starts), counts, counts)
 
     def _ascii_characters(self, texts: Sequence[str]) -> Elements:
         data, text_starts = self._ascii_bytes(texts)
         inside = _ascii_inside(data)
-        places, stored, used = self._stored_places(inside, text_starts)
-        starts = np.flatnonzero(inside[1:] & ~inside[:-1]) + 1  # only to count the tokens
-        hashes = _ASCII_HASHES.take(np.frombuffer(data, np.uint8).take(places))
-        return Elements(hashes, stored, used, np.diff(np.searchsorted(starts, text_starts)))
+        places, counts, token_counts = self._character_places(inside, text_starts)
+        return Elements(_ASCII_HASHES.take(np.frombuffer(data, np.uint8).take(places)), counts, token_counts)
 
     def tokens(self, texts: Sequence[str]) -> Elements:
         """Return the tokens of texts in any script; `Shingler` also hashes stop words with it."""
@@ -100,46 +98,48 @@ class ElementReader:
         starts, lengths = _token_places(folded, inside, exact=False)
         hashes = token_hashes(_token_points(folded, inside), starts, lengths)
         counts = np.diff(np.searchsorted(starts, folded.starts))
-        return Elements(hashes, counts, counts, counts)
+        return Elements(hashes, counts, counts)
 
     def _general_characters(self, texts: Sequence[str]) -> Elements:
         folded = fold(texts, self.folding)
         inside = self._inside(folded)
-        places, stored, used = self._stored_places(inside, folded.starts)
-        starts = np.flatnonzero(_token_begins(folded, inside))  # only to count the tokens
+        places, counts, token_counts = self._character_places(inside, folded.starts)
+        if folded.bits & SOLO:
+            token_starts = np.flatnonzero(_token_begins(folded, inside))
+            token_counts = np.diff(np.searchsorted(token_starts, folded.starts))
         points = _spaced_points(folded.packed, inside).take(places)
-        return Elements(character_hashes(points), stored, used, np.diff(np.searchsorted(starts, folded.starts)))
+        return Elements(character_hashes(points), counts, token_counts)
 
     def spans(self, text: str) -> tuple[str, list[tuple[int, int]]]:
         """Return the folded text with a space for each separator, and the start and end of each element in it."""
         folded = fold([text], self.folding)
         inside = self._inside(folded)
         if self.unit == "char":
-            places, _, used = self._stored_places(inside, folded.starts)
-            starts = places[: int(used[0])]
+            starts, _, _ = self._character_places(inside, folded.starts)
             ends = starts + 1
         else:
             starts, lengths = _token_places(folded, inside, exact=True)
             ends = starts + lengths
         return spaced_text(folded.packed, inside), list(zip(starts.tolist(), ends.tolist(), strict=True))
 
-    def _stored_places(
+    def _character_places(
         self, inside: NDArray[np.bool_], text_starts: NDArray[np.int64]
     ) -> tuple[NDArray[np.int64], NDArray[np.int64], NDArray[np.int64]]:
-        """Return the places of the characters that become elements, `Elements.stored` and `Elements.used`.
+        """Return the places of the characters that become elements; their number and that of the tokens by text.
 
-        With white space, the first separator behind each token is stored, also behind the last token of a text. That
-        one does not belong to the text: `used` is one less than `stored`.
+        With white space, the first separator behind each token is an element, except at the end of a text. The tokens
+        are those of texts without solo characters.
         """
-        if not self.keep_white_space:
-            places = np.flatnonzero(inside)
-            stored = np.diff(np.searchsorted(places, text_starts))
-            return places, stored, stored
-        is_stored = inside.copy()
-        is_stored[1:] |= inside[:-1]
-        places = np.flatnonzero(is_stored)
-        stored = np.diff(np.searchsorted(places, text_starts))
-        return places, stored, np.maximum(stored - 1, 0)
+        token_ends = np.flatnonzero(inside[:-1] & ~inside[1:]) + 1
+        token_offsets = np.searchsorted(token_ends, text_starts)
+        token_counts = np.diff(token_offsets)
+        if self.keep_white_space:
+            is_element = inside.copy()
+            is_element[1:] |= inside[:-1]
+            is_element[token_ends.take(token_offsets[1:][token_counts > 0] - 1)] = False
+            inside = is_element
+        places = np.flatnonzero(inside)
+        return places, np.diff(np.searchsorted(places, text_starts)), token_counts
 
     def _inside(self, folded: Folded) -> NDArray[np.bool_]:
         inside: NDArray[np.bool_] = (folded.kinds & kind_mask(LETTER if self.letters_only else LETTER | NUMBER)) != 0
