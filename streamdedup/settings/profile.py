@@ -54,8 +54,9 @@ from streamdedup.similarity.lsh import REFERENCE_DOCUMENTS, Banding, choose_band
 from streamdedup.similarity.measures import MEASURES, MeasureName
 from streamdedup.text import shingles
 from streamdedup.text.folding import look_alikes_version, variants_version
-from streamdedup.text.shingles import ENGLISH_STOP_WORDS, ShingleOptions, parse_stop_words
+from streamdedup.text.shingles import ShingleOptions
 from streamdedup.text.stop_shingles import differences, digest_of_hashes, digest_of_words, parse_stop_shingles
+from streamdedup.text.stop_words import ENGLISH_STOP_WORDS, parse_stop_words
 from streamdedup.wire import MAX_ID_BYTES, KeyFormat
 
 #: ``recall_from`` where none is given and the threshold is not higher.

@@ -8,7 +8,8 @@ Called by `shingles`, and by `detection.content` for appends to bags. A change t
     n-th repetition = finish(mix(shingle hash + n * REPETITION)), n from 1 on: the second, third ... occurrence of a
                       shingle, where texts are compared as bags (multisets)
 
-all modulo 2^64; `element_hashes` has mix. Without `finish` it would be linear; MinHash needs hashes without structure.
+all modulo 2^64; `element_hashes` has mix. Without `finish` a shingle hash would be linear in its
+elements; MinHash needs hashes without structure.
 
 `hashes` concatenates the documents, `counts[d]` is the number of hashes of document d (`runs`). The functions are the
 steps that `shingles` takes: hash all shingles and sort (`sorted_hashes`), leave stop shingles out (`without_stops`),
@@ -28,8 +29,7 @@ _FINISH_2 = 0x510E527FADE682D1
 _REPETITION = 0x9B05688C2B3E6C1F
 
 #: Mean number of elements above which each document is sorted by itself, not the batch as a whole: NumPy 2.4 with
-#: AVX-512 on Zen 4 sorts long arrays five times as slowly as with AVX2. Texts of 64 words take 0.63 of the time that
-#: they take with a mean of 128 (AVX2: 0.97), texts of 32 words 0.76 (AVX2: 1.11).
+#: AVX-512 sorts long arrays slowly (texts of 64 words take 0.63 of the time, with AVX2 0.97).
 _SORTED_ALONE = 32
 #: Elements whose shingles are hashed at once, so that the arrays stay in the second-level cache.
 _BLOCK = 1 << 15
@@ -41,13 +41,13 @@ _HASH_MASK = np.uint64(2**32 - 1)
 
 
 def sorted_hashes(
-    elements: Elements, result_rows: NDArray[np.int64], size: int, *, whole: bool
+    elements: Elements, order: NDArray[np.int64], size: int, *, whole: bool
 ) -> tuple[NDArray[np.uint32], NDArray[np.int64]]:
     """Return all shingle hashes, repetitions included, ascending within each document, and their counts.
 
     Args:
         elements: Element hashes of all documents.
-        result_rows: int64 (n_docs,); the row of each document in the result, a permutation.
+        order: int64 (n_docs,); the documents in the order of the result, a permutation.
         size: Shingle size in elements, at least 1.
         whole: Whether a document with fewer elements than `size` is one shingle as a whole, not none.
 
@@ -63,14 +63,13 @@ def sorted_hashes(
         short = np.flatnonzero((element_counts > 0) & (element_counts < size))
         shingles[starts[short]] = _finish(_short_sums(hashes, starts[short], element_counts[short]))
         shingle_counts[short] = 1
-    # The documents in the order of the result: the inverse of the permutation.
-    order = np.empty_like(result_rows)
-    order[result_rows] = np.arange(result_rows.size)
     counts = shingle_counts[order]
-    if shingles.size > _SORTED_ALONE * result_rows.size:
+    if shingles.size > _SORTED_ALONE * order.size:
         return _sort_each(shingles, starts[order], counts), counts
     # One sort for all documents, by row in the result and hash; elements where no shingle begins sort to the end.
-    keys = np.repeat(result_rows.astype(np.uint64) << _HASH_BITS, element_counts)
+    result_rows = np.empty(order.size, np.uint64)
+    result_rows[order] = np.arange(order.size, dtype=np.uint64)
+    keys = np.repeat(result_rows << _HASH_BITS, element_counts)
     keys |= shingles
     keys[ranges(starts + shingle_counts, element_counts - shingle_counts)] = _NO_SHINGLE
     keys.sort()
@@ -147,26 +146,44 @@ def distinct(hashes: NDArray[np.uint32], counts: NDArray[np.int64]) -> tuple[NDA
     return hashes.take(firsts, mode=UNCHECKED), np.diff(np.searchsorted(firsts, offsets))
 
 
+class HashSet:
+    """A set of hashes, uint32 or uint64, with a table of their top bits as a quick first test."""
+
+    def __init__(self, hashes: NDArray[np.uint32] | NDArray[np.uint64], top_bits: int) -> None:
+        self._hashes = hashes.copy()
+        self._hashes.sort()
+        self._shift = 8 * hashes.itemsize - top_bits
+        self._has_top = np.zeros(1 << top_bits, np.bool_)
+        self._has_top[self._hashes >> self._shift] = True
+
+    def __bool__(self) -> bool:
+        return bool(self._hashes.size)
+
+    def contains(self, hashes: NDArray[np.uint32] | NDArray[np.uint64]) -> NDArray[np.bool_]:
+        """Return a mask for the hashes that are in the set, which is not empty."""
+        is_contained = self._has_top.take(hashes >> self._shift)
+        places = np.flatnonzero(is_contained)
+        suspects = hashes.take(places)
+        # The nearest place for a hash above all is behind the last one: "clip" makes it the last.
+        nearest = np.searchsorted(self._hashes, suspects)
+        is_contained[places] = self._hashes.take(nearest, mode="clip") == suspects
+        return is_contained
+
+
 def without_stops(
-    hashes: NDArray[np.uint32], counts: NDArray[np.int64], stops: NDArray[np.uint32], prefilter: NDArray[np.bool_]
+    hashes: NDArray[np.uint32], counts: NDArray[np.int64], stops: HashSet
 ) -> tuple[NDArray[np.uint32], NDArray[np.int64], NDArray[np.bool_]]:
     """Leave stop shingles out; a document that has nothing else keeps them all.
 
     Args:
         hashes: uint32 (n_total,); the documents concatenated.
         counts: int64 (n_docs,); hashes per document.
-        stops: uint32 (n_stops,), ascending, at least one.
-        prefilter: bool (2^b,), for a quick first test: entry x is true if a stop shingle has x as its top b bits.
+        stops: uint32 hashes.
 
     Returns:
         The remaining hashes; their count per document; whether a document has stop shingles only.
     """
-    top_bits = prefilter.size.bit_length() - 1  # b
-    remains = ~prefilter.take(hashes >> np.uint32(32 - top_bits))
-    suspects = np.flatnonzero(~remains)
-    # The place of the first stop shingle that is not smaller; n_stops for a hash above all: "clip" makes it the last.
-    nearest = np.searchsorted(stops, hashes.take(suspects))
-    remains[suspects] = stops.take(nearest, mode="clip") != hashes.take(suspects)
+    remains = ~stops.contains(hashes)
     offsets = offsets_of(counts)
     remaining_counts = np.diff(np.searchsorted(np.flatnonzero(remains), offsets))
     stop_only = (remaining_counts == 0) & (counts > 0)

@@ -27,7 +27,14 @@ from streamdedup.text.folding import FoldOptions
 from streamdedup.text.markup import without_urls
 from streamdedup.text.normalise import fold
 from streamdedup.text.runs import joined_offsets, offsets_of, ranges
-from streamdedup.text.shingle_hashes import distinct, numbered_repetitions, ordered_hashes, sorted_hashes, without_stops
+from streamdedup.text.shingle_hashes import (
+    HashSet,
+    distinct,
+    numbered_repetitions,
+    ordered_hashes,
+    sorted_hashes,
+    without_stops,
+)
 from streamdedup.text.tokens import SPACE_HASH, ElementReader, spaced_text
 from streamdedup.text.unicode_tables import LETTER, NUMBER
 
@@ -40,18 +47,6 @@ _CHUNK_CHARACTERS = 1 << 17
 _STOP_WORD_BITS = 12
 #: Top bits of a shingle hash that the first, quick test looks up for stop shingles; there may be tens of thousands.
 _STOP_SHINGLE_BITS = 20
-
-_ENGLISH = """
-a about above after again against all also am among an and any are as at be because been before being below between
-both but by can cannot could did do does doing down during each either else ever every few for from further had has
-have having he her here hers herself him himself his how however i if in into is it its itself just may me might more
-most must my myself neither no nor not now of off on once only or other our ours ourselves out over own per same shall
-she should since so some such than that the their theirs them themselves then there these they this those though
-through thus to too under until up upon us very was we were what when where whether which while who whom whose why
-will with within without would yet you your yours yourself yourselves
-"""
-#: English function words: they carry style, not content.
-ENGLISH_STOP_WORDS = frozenset(_ENGLISH.split())
 
 
 @dataclass(frozen=True, slots=True)
@@ -151,14 +146,11 @@ class Shingler:
         self.options = options
         folding = FoldOptions(options.fold_marks, options.fold_variants, options.fold_look_alikes)
         self._reader = ElementReader(options.unit, options.letters_only, options.keep_white_space, folding)
-        self._stop_words = np.empty(0, np.uint64)
-        self._maybe_stop_word = np.zeros(1 << _STOP_WORD_BITS, np.bool_)
+        stop_words = np.empty(0, np.uint64)
         if options.stop_words:
-            self._stop_words = np.unique(self._reader.tokens(sorted(options.stop_words)).hashes)
-            self._maybe_stop_word[self._stop_words >> (64 - _STOP_WORD_BITS)] = True
-        self._stop_shingles = np.array(sorted(options.stop_shingles), np.uint32)
-        self._maybe_stop_shingle = np.zeros(1 << _STOP_SHINGLE_BITS, np.bool_)
-        self._maybe_stop_shingle[self._stop_shingles >> np.uint32(32 - _STOP_SHINGLE_BITS)] = True
+            stop_words = self._reader.read(sorted(options.stop_words), ascii_only=False).hashes
+        self._stop_words = HashSet(stop_words, _STOP_WORD_BITS)
+        self._stop_shingles = HashSet(np.fromiter(options.stop_shingles, np.uint32), _STOP_SHINGLE_BITS)
 
     def shingle(self, texts: Sequence[str]) -> ShingleBatch:
         """Return the distinct shingle hashes of any Unicode texts, lone surrogates included.
@@ -181,8 +173,8 @@ class Shingler:
         hashes = self._reader.read([text], ascii_only=False).hashes
         # A row for each element: start and end.
         bounds = np.array(spans, np.int64).reshape(-1, 2)
-        if self._stop_words.size:
-            words = np.flatnonzero(~self._is_stop_word(hashes))
+        if self._stop_words:
+            words = np.flatnonzero(~self._stop_words.contains(hashes))
             hashes, bounds = hashes.take(words), bounds[words]
         size = min(self.options.size, len(hashes))
         if not size or (size < self.options.size and self.options.short_texts == "skip"):
@@ -222,23 +214,24 @@ class Shingler:
         )
 
     def _sorted_without_stops(
-        self, elements: Elements, result_rows: NDArray[np.int64]
+        self, elements: Elements, order: NDArray[np.int64]
     ) -> tuple[NDArray[np.uint32], NDArray[np.int64], NDArray[np.bool_]]:
         """Return the results of `sorted_hashes` without stop shingles, and a mask of documents that have no others.
 
-        Documents in the mask keep their stop shingles. ``result_rows`` is the row of each document in the result.
+        Documents in the mask keep their stop shingles.
         """
         whole = self.options.short_texts == "whole"
-        hashes, counts = sorted_hashes(elements, result_rows, self.options.size, whole=whole)
-        if not self._stop_shingles.size:
+        hashes, counts = sorted_hashes(elements, order, self.options.size, whole=whole)
+        if not self._stop_shingles:
             return hashes, counts, np.zeros(counts.size, np.bool_)
-        return without_stops(hashes, counts, self._stop_shingles, self._maybe_stop_shingle)
+        return without_stops(hashes, counts, self._stop_shingles)
 
     def _without_urls(self, texts: Sequence[str]) -> Sequence[str]:
         return texts if self.options.keep_urls else [without_urls(text) for text in texts]
 
     def _chunk(self, texts: Sequence[str]) -> ShingleBatch:
         """Shingle one cache-sized chunk of texts."""
+        # ASCII texts are read as one group, then the others; the results are in the order of the texts.
         ascii_only = [i for i, text in enumerate(texts) if text.isascii()]
         wide = [i for i, text in enumerate(texts) if not text.isascii()]
         groups = []
@@ -246,15 +239,12 @@ class Shingler:
             groups.append(self._elements([texts[i] for i in ascii_only], ascii_only=True))
         if wide:
             groups.append(self._elements([texts[i] for i in wide], ascii_only=False))
-        # ASCII texts are read as one group, then the others; the results are in the order of the texts.
-        result_rows = np.array(ascii_only + wide, np.int64)
+        order = np.argsort(np.array(ascii_only + wide, np.int64), kind="stable")
         elements = groups[0] if len(groups) == 1 else Elements(*map(np.concatenate, zip(*groups, strict=True)))
-        hashes, counts, stop_only = self._sorted_without_stops(elements, result_rows)
+        hashes, counts, stop_only = self._sorted_without_stops(elements, order)
         if self.options.bag:
             hashes = numbered_repetitions(hashes, counts)
         hashes, counts = distinct(hashes, counts)
-        order = np.empty(len(texts), np.int64)
-        order[result_rows] = np.arange(len(texts))
         element_counts = elements.counts[order]
         tail_counts = np.minimum(element_counts, self.options.size - 1)
         tail_starts = offsets_of(elements.counts)[order] + element_counts - tail_counts
@@ -270,20 +260,12 @@ class Shingler:
 
     def _elements(self, texts: Sequence[str], *, ascii_only: bool) -> Elements:
         elements = self._reader.read(texts, ascii_only=ascii_only)
-        return self._without_stop_words(elements) if self._stop_words.size else elements
+        return self._without_stop_words(elements) if self._stop_words else elements
 
     def _without_stop_words(self, tokens: Elements) -> Elements:
-        words = np.flatnonzero(~self._is_stop_word(tokens.hashes))
+        words = np.flatnonzero(~self._stop_words.contains(tokens.hashes))
         counts = np.diff(np.searchsorted(words, offsets_of(tokens.counts)))
         return Elements(tokens.hashes.take(words), counts, counts)
-
-    def _is_stop_word(self, hashes: NDArray[np.uint64]) -> NDArray[np.bool_]:
-        stop = self._maybe_stop_word.take(hashes >> (64 - _STOP_WORD_BITS))
-        maybe = np.flatnonzero(stop)
-        # Clipped: a hash above all stop words has a place behind the last one.
-        nearest = np.searchsorted(self._stop_words, hashes[maybe]).clip(max=self._stop_words.size - 1)
-        stop[maybe] = self._stop_words[nearest] == hashes[maybe]
-        return stop
 
 
 def folded_text(
@@ -302,12 +284,6 @@ def folded_text(
     folded = fold([text], FoldOptions(fold_marks, fold_variants, fold_look_alikes))
     inside = (folded.packed & (LETTER if letters_only else LETTER | NUMBER)) != 0
     return " ".join(spaced_text(folded.packed, inside).split())
-
-
-def parse_stop_words(text: str) -> frozenset[str]:
-    """Return the words from a list with one word a line; # begins a comment, empty lines are skipped."""
-    words = (line.partition("#")[0].strip() for line in text.splitlines())
-    return frozenset(word for word in words if word)
 
 
 def _chunks(texts: Sequence[str]) -> Iterator[tuple[int, int]]:

@@ -69,7 +69,7 @@ class ElementReader:
         """Return the elements. ``ascii_only``: all texts are ASCII, so they are read as bytes, which is faster."""
         if self.unit == "char":
             return self._ascii_characters(texts) if ascii_only else self._general_characters(texts)
-        return self._ascii_tokens(texts) if ascii_only else self.tokens(texts)
+        return self._ascii_tokens(texts) if ascii_only else self._general_tokens(texts)
 
     def _ascii_bytes(self, texts: Sequence[str]) -> tuple[bytes, NDArray[np.int64]]:
         """Return the folded bytes with a separator before each text and at the end; the text starts, and the end."""
@@ -91,8 +91,7 @@ class ElementReader:
         places, counts, token_counts = self._character_places(inside, text_starts)
         return Elements(_ASCII_HASHES.take(np.frombuffer(data, np.uint8).take(places)), counts, token_counts)
 
-    def tokens(self, texts: Sequence[str]) -> Elements:
-        """Return the tokens of texts in any script; `Shingler` also hashes stop words with it."""
+    def _general_tokens(self, texts: Sequence[str]) -> Elements:
         folded = fold(texts, self.folding)
         inside = self._inside(folded)
         starts, lengths = _token_places(folded, inside, exact=False)

@@ -39,8 +39,9 @@ from streamdedup.settings.schema import SECTIONS
 from streamdedup.similarity.containment import ContainmentRule
 from streamdedup.similarity.lsh import Banding, choose_banding
 from streamdedup.similarity.measures import MEASURES
-from streamdedup.text.shingles import ENGLISH_STOP_WORDS, ShingleOptions
+from streamdedup.text.shingles import ShingleOptions
 from streamdedup.text.stop_learning import learn_stop_shingles
+from streamdedup.text.stop_words import ENGLISH_STOP_WORDS
 from tests.canaries import KEY_PASSWORD, TLS
 from tests.thoroughness import examples
 

@@ -13,7 +13,8 @@ from hypothesis import strategies as st
 from streamdedup.text import normalise as normalise_module
 from streamdedup.text import unicode_tables
 from streamdedup.text.folding import FoldOptions, normalized
-from streamdedup.text.shingles import ENGLISH_STOP_WORDS, ShingleOptions, Shingler, folded_text, parse_stop_words
+from streamdedup.text.shingles import ShingleOptions, Shingler, folded_text
+from streamdedup.text.stop_words import ENGLISH_STOP_WORDS, parse_stop_words
 from tests.thoroughness import examples
 from tests.unit import reference_shingles as reference
 
