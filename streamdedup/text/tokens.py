@@ -42,8 +42,8 @@ _ASCII_LETTERS = _ascii_table(letters_only=True)
 _ASCII_HASHES = character_hashes(np.arange(128, dtype=np.uint32))
 #: Steps of a loop that finds, in each step, one more mark behind every solo character. Where a run of marks is longer,
 #: another way finds all marks at once, which is slower.
-_MARK_STEPS = 4
-#: Where separators are rarer than one for so many characters that continue a token, as in Thai, token ends are not
+_MARKS_STEPWISE = 4
+#: If fewer than one separator comes on so many characters that continue a token, as in Thai, ends of tokens are not
 #: searched for: the length of a token includes the separators behind it, which change no hash.
 _CONTINUING_PER_SEPARATOR = 4
 #: Hash of the space that replaces a run of separators, where the elements are characters.
@@ -129,7 +129,7 @@ class ElementReader:
         With white space, the first separator behind each token is an element, except at the end of a text. The tokens
         are those of texts without solo characters.
         """
-        token_ends = np.flatnonzero(inside[:-1] & ~inside[1:]) + 1
+        token_ends = np.flatnonzero(inside[:-1] > inside[1:]) + 1  # inside, then not
         token_offsets = np.searchsorted(token_ends, text_starts)
         token_counts = np.diff(token_offsets)
         if self.keep_white_space:
@@ -161,16 +161,15 @@ def _token_begins(folded: Folded, inside: NDArray[np.bool_]) -> NDArray[np.bool_
         return begins
     solo = (kinds & kind_mask(SOLO)) != 0
     solo &= inside  # with `letters_only` a solo number separates
-    if not (inside > solo).any():
+    if not (inside & ~solo).any():
         return inside  # every character is a token by itself
     begins |= solo
     plain = (kinds & kind_mask(SOLO | MARK)) == 0
     begins_after_solo = inside[1:] & plain[1:]
     if not begins_after_solo.any():
         return begins
-    # Still missing: the first character of a word directly behind a solo character or its marks. The first character
-    # is plain and inside a token; the character before it is inside a token and not plain.
-    begins_after_solo &= inside[:-1] > plain[:-1]
+    # Still missing: the first character of a word directly behind a solo character or its marks.
+    begins_after_solo &= inside[:-1] & ~plain[:-1]
     if begins_after_solo.any():
         reached = _continued_by_marks(solo, (kinds & kind_mask(MARK)) != 0) if bits & MARK else solo
         begins[1:] |= reached[:-1] & begins_after_solo
@@ -180,7 +179,7 @@ def _token_begins(folded: Folded, inside: NDArray[np.bool_]) -> NDArray[np.bool_
 def _continued_by_marks(solo: NDArray[np.bool_], mark: NDArray[np.bool_]) -> NDArray[np.bool_]:
     """Return a mask for the characters in `solo` and the marks directly behind them."""
     reached = solo.copy()
-    for _ in range(_MARK_STEPS):
+    for _ in range(_MARKS_STEPWISE):
         further = reached[:-1] & mark[1:]
         further &= ~reached[1:]
         if not further.any():
@@ -227,7 +226,7 @@ def _token_points(folded: Folded, inside: NDArray[np.bool_]) -> NDArray[np.uint1
     """Return the folded code points with NUL for separators, as `token_hashes` reads them: uint16 if all fit."""
     # `bits` is the union of all bits: it exceeds LAST_UNIT, 16 ones, only if a code point does. ``astype`` drops the
     # bits above the code point.
-    narrow = folded.bits & CODE_POINT <= LAST_UNIT
+    narrow = (folded.bits & CODE_POINT) <= LAST_UNIT
     points = folded.packed.astype("<u2") if narrow else folded.packed & CODE_POINT
     points *= inside
     return points
@@ -235,12 +234,7 @@ def _token_points(folded: Folded, inside: NDArray[np.bool_]) -> NDArray[np.uint1
 
 def _spaced_points(packed: NDArray[np.uint32], inside: NDArray[np.bool_]) -> NDArray[np.uint32]:
     """Return the folded code points with a space for each separator."""
-    # While SPACE is subtracted, a separator is 0: the product with False.
-    points = packed & CODE_POINT
-    points -= SPACE
-    points *= inside
-    points += SPACE
-    return points
+    return np.where(inside, packed & CODE_POINT, SPACE)
 
 
 def spaced_text(packed: NDArray[np.uint32], inside: NDArray[np.bool_]) -> str:
