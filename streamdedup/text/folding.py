@@ -4,14 +4,14 @@ Called by ``unicode_tables``, and by ``normalise`` where tables do not suffice; 
 ``stop_shingles`` read the versions; `cli.rendering.differences` calls ``normalized``. A change of the result also
 touches tests/unit/reference_shingles.py, docs/text.md and docs/format.md, and needs a new ``shingles.ALGORITHM``.
 
-A text is in its folded form when ``case_folded(compatible(text))`` changes nothing.
+A text is in its folded form when ``folding_rounds`` change nothing.
 """
 
 import functools
 import itertools
 import re
 import unicodedata
-from collections.abc import Mapping
+from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
 from typing import Final, Literal, NamedTuple
 
@@ -24,13 +24,13 @@ _DOTTED_I_RUN: Final = re.compile(f"{DOTTED_I}+")
 _VARIANTS: Final = Path(__file__).with_name("han_variants.txt")
 _LOOK_ALIKES: Final = Path(__file__).with_name("look_alikes.txt")
 #: Romanian letters with a comma below, for which old encodings and keyboards have a cedilla. No language has both. The
-#: comma is replaced by the cedilla, not the reverse: the cedilla has the lower combining class, so no mark after the
-#: letter has to move.
+#: comma is replaced by the cedilla, not the reverse: the cedilla has the lower combining class (202, not 220), so marks
+#: after the letter keep their places.
 _COMMAS: Final = dict(zip("\u0219\u021b", "\u015f\u0163", strict=True))
 #: Letters of Azerbaijani that older texts write with the Cyrillic or the turned e.
 _SCHWAS: Final = dict.fromkeys("\u04d9\u01dd", "\u0259")
 #: Consonants without vowel that older encodings write as letter, virama and joiner: the chillus of Malayalam, khanda ta
-#: of Bengali. The joiner is ignored. Neither letter nor virama composes with a neighbour.
+#: of Bengali. The joiner is ignored. See ``unicode_tables._context_of``.
 FINAL_CONSONANTS: Final = {
     "\u0d7a": "\u0d23\u0d4d",
     "\u0d7b": "\u0d28\u0d4d",
@@ -92,7 +92,8 @@ def _version(file: Path) -> str:
 def replacements(folding: FoldOptions) -> Mapping[str, str]:
     """Return the replacement, one or two characters, of each character that is replaced after case folding."""
     replaced = _COMMAS | _SCHWAS | FINAL_CONSONANTS | (_SIMPLE_LETTERS | _digits() if folding.marks else {})
-    for file in [_VARIANTS] * folding.variants + [_LOOK_ALIKES] * folding.look_alikes:
+    files = ((_VARIANTS, folding.variants), (_LOOK_ALIKES, folding.look_alikes))
+    for file in [file for file, is_on in files if is_on]:  # look-alikes override variants
         for line in file.read_text(encoding="utf-8").splitlines():
             if not line.startswith("#"):
                 replaced |= dict.fromkeys(line[1:], line[0])
@@ -112,8 +113,8 @@ def normalized(form: Literal["NFC", "NFD", "NFKC"], text: str) -> str:
     3.11): a text of 1 MiB with marks alone would take minutes, and no other thread runs meanwhile. So long runs are
     sorted here. Canonical order is a stable sort by combining class, so the result stays the same.
     """
-    runs, decompositions = _long_runs("NFKD" if form == "NFKC" else "NFD")
-    return unicodedata.normalize(form, runs.sub(lambda run: _ordered(run[0].translate(decompositions)), text))
+    long_runs, decompositions = _long_run_tools("NFKD" if form == "NFKC" else "NFD")
+    return unicodedata.normalize(form, long_runs.sub(lambda run: _ordered(run[0].translate(decompositions)), text))
 
 
 def _ordered(text: str) -> str:
@@ -123,12 +124,12 @@ def _ordered(text: str) -> str:
 
 
 @functools.cache
-def _long_runs(form: Literal["NFD", "NFKD"]) -> tuple[re.Pattern[str], Mapping[int, str]]:
+def _long_run_tools(form: Literal["NFD", "NFKD"]) -> tuple[re.Pattern[str], Mapping[int, str]]:
     """Return an expression for texts with all long runs of marks, and the decomposition of each mark that has one.
 
-    A mark is here a character that decomposes to characters with a combining class: U+0F73 and U+FF9E have none.
+    A mark is here a character whose decomposition has a combining class, even if the character has none (U+0F73).
     """
-    points = range(0x300, 0x20000)  # none is outside
+    points = range(0x300, 0x20000)  # all such characters are within
     changing = (c for c in map(chr, points) if unicodedata.combining(c) or unicodedata.decomposition(c))
     decompositions = {c: unicodedata.normalize(form, c) for c in changing}
     marks = {c: parts for c, parts in decompositions.items() if unicodedata.combining(parts[0])}
@@ -142,31 +143,49 @@ def _long_runs(form: Literal["NFD", "NFKD"]) -> tuple[re.Pattern[str], Mapping[i
 def compatible(text: str) -> str:
     """Return a text in NFKC, but with a space for each separator that NFKC would turn into a space and a mark."""
     composed = normalized("NFC", text)  # first, because U+00A8 and U+0301 compose to one separator
-    return normalized("NFKC", _become_spaces().sub(" ", composed))
+    return normalized("NFKC", _space_pattern().sub(" ", composed))
+
+
+def folding_rounds(
+    text: str, folding: FoldOptions, without_ignorable: Callable[[str], str]
+) -> Iterator[tuple[str, str]]:
+    """Yield the text in NFKC, then folded, in each round, until a round changes nothing; the last folded one is final.
+
+    A result may contain ignorable or cased characters again, hence the rounds.
+    """
+    while True:
+        # NFD separates accents from their letters, so that ``without_ignorable`` removes them.
+        composed = compatible(without_ignorable(normalized("NFD", text) if folding.marks else text))
+        # After `compatible`, because case folding leaves compatibility forms alone.
+        folded = case_folded(composed, folding)
+        yield composed, folded
+        if folded == text:
+            return
+        text = folded
 
 
 def case_folded(text: str, folding: FoldOptions) -> str:
-    """Return a text with folded case and replaced characters, in NFKC."""
+    """Return a text with folded case and replaced characters, in NFKC, because folding may decompose."""
     # By a regular expression: ``str.translate`` takes ten times as long where few characters change.
     replaced = replacements(folding)
     folded = _DOTTED_I_RUN.sub("i", text.casefold())
-    return normalized("NFKC", _replaced_characters(folding).sub(lambda match: replaced.get(match[0], match[0]), folded))
+    return normalized("NFKC", _replaced_pattern(folding).sub(lambda match: replaced.get(match[0], match[0]), folded))
 
 
 @functools.cache
-def _become_spaces() -> re.Pattern[str]:
+def _space_pattern() -> re.Pattern[str]:
     """Return an expression for the characters that ``compatible`` replaces by a space.
 
     They are the separators whose NFKD begins with a space, such as U+00A8 (space and mark), and the Korean dot.
     """
-    characters = map(chr, range(0x10000))  # none is above
+    characters = map(chr, range(0x10000))  # all such characters are within
     separators = (c for c in characters if unicodedata.category(c)[0] not in "LMN")
     spaced = (c for c in separators if c != " " and unicodedata.normalize("NFKD", c).startswith(" "))
     return re.compile(f"[{_KOREAN_DOT}{''.join(spaced)}]")
 
 
 @functools.cache
-def _replaced_characters(folding: FoldOptions) -> re.Pattern[str]:
-    # One range for all characters beyond 16 bits, as in `_long_runs`: a hundred times as fast with ``variants``.
+def _replaced_pattern(folding: FoldOptions) -> re.Pattern[str]:
+    # One range for all characters beyond 16 bits, as in `_long_run_tools`: a hundred times as fast with ``variants``.
     characters = "".join(c for c in replacements(folding) if c < "\U00010000")
     return re.compile(f"[{characters}\U00010000-\U0010ffff]")

@@ -14,7 +14,7 @@ steps:
    in which shadda is typed before the vowel sign.
 3. Compose with ``unicodedata`` the documents that step 2 leaves in doubt, and repeat steps 1 and 2 for them
    (``_fold_doubtful``).
-4. Fold documents that are still in doubt with ``_fold_slowly``, which is always right.
+4. Fold documents that are still in doubt with ``folding_rounds``, which is always right (``_fold_slowly``).
 5. Replace entries with ``EXPANDS`` by several code points (``_expand``).
 
 The result for a document depends neither on the steps that fold it nor on the rest of the batch.
@@ -26,7 +26,7 @@ from typing import NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from streamdedup.text.folding import FoldOptions, case_folded, compatible, normalized
+from streamdedup.text.folding import FoldOptions, folding_rounds, normalized
 from streamdedup.text.mark_repair import Repaired, repair
 from streamdedup.text.runs import UNCHECKED, VALUES_PER_CHANGE, offsets_of, ranges, spliced, without
 from streamdedup.text.unicode_tables import CHECK, CLASSED, CODE_POINT, EXPANDS, IGNORED, Tables, kinds_of, tables
@@ -103,17 +103,8 @@ def _look_up(texts: Sequence[str], table: Tables) -> _LookedUp:
 
 
 def _fold_slowly(text: str, table: Tables, folding: FoldOptions) -> str:
-    """Return a text in NFKC, case-folded and without ignorable characters; separators stay."""
-    # A result may contain ignorable or cased characters, so the steps are repeated until nothing changes.
-    while True:
-        # NFD separates accents from their letters, so that ``_without_ignorable`` removes them.
-        visible = _without_ignorable(normalized("NFD", text) if folding.marks else text, table)
-        # `compatible` first, because case folding leaves compatibility forms alone. `case_folded` ends with NFKC,
-        # because folding may decompose.
-        folded = case_folded(compatible(visible), folding)
-        if folded == text:
-            return folded
-        text = folded
+    *_, (_, folded) = folding_rounds(text, folding, lambda text: _without_ignorable(text, table))
+    return folded
 
 
 def _without_ignorable(text: str, table: Tables) -> str:

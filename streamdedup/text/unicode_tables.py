@@ -31,7 +31,7 @@ from typing import Final, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from streamdedup.text.folding import DOTTED_I, FINAL_CONSONANTS, FoldOptions, case_folded, compatible, replacements
+from streamdedup.text.folding import DOTTED_I, FINAL_CONSONANTS, FoldOptions, folding_rounds, replacements
 from streamdedup.text.runs import offsets_of
 from streamdedup.text.unicode_ranges import (
     APOSTROPHE_RANGES,
@@ -59,7 +59,7 @@ NUMBER = np.uint32(1 << 25)
 MARK = np.uint32(1 << 26)
 #: A character of a script without spaces: a token of its own.
 SOLO = np.uint32(1 << 27)
-#: May compose with the code point before it, or depends on neighbours in another way.
+#: Neighbours may change the result: may compose with the code point before it, or depends on them in another way.
 CHECK = np.uint32(1 << 28)
 #: Has a combining class: may have to change places with a code point before it that has ``ENDS_CLASSED``.
 CLASSED = np.uint32(1 << 29)
@@ -150,12 +150,15 @@ def kinds_of(packed: NDArray[np.uint32]) -> NDArray[np.uint8]:
 
 @functools.cache
 def tables(folding: FoldOptions) -> Tables:
-    """Return the tables; built at the first call."""
+    """Return the tables; built at the first call.
+
+    The entries are written in this order: categories; foldings, copies of entries without bits about neighbours; bits
+    about neighbours; ignorable characters; last the pairs, which read all bits.
+    """
     characters = _characters(folding)
     packed = _category_entries(characters)
     composing = _composing_pairs(characters.foldings)
     context = _context(characters, composing)
-    # Before the bits about neighbours are set: a folding is a copy of entries without these bits.
     expansions = _write_foldings(packed, characters.foldings)
     points = np.flatnonzero(context)
     bits = context[points]
@@ -163,7 +166,6 @@ def tables(folding: FoldOptions) -> Tables:
     packed[points[bits & OWN_CLASS != 0]] |= CLASSED
     packed[points[bits >> LAST_CLASS_SHIFT & OWN_CLASS != 0]] |= ENDS_CLASSED
     packed[[ord(character) for character in characters.ignored]] = SPACE | IGNORED
-    # After all bits are set: `_composite_table` reads them.
     lengths = np.array([expansion.size for expansion in expansions], np.int64)
     pairs = _composite_table(composing, characters.foldings, packed)
     return Tables(packed, context, np.concatenate(expansions), offsets_of(lengths)[:-1], lengths, pairs)
@@ -213,16 +215,12 @@ def _in_ranges(ranges: Ranges) -> Iterator[str]:
 def _folding_steps(character: str, ignored: Collection[str], folding: FoldOptions) -> list[str]:
     """Return the NFKC results on the way from a character to its fixed point, the last one."""
     steps: list[str] = []
-    text = character
-    while True:
-        decomposed = unicodedata.normalize("NFD", text) if folding.marks else text
-        composed = compatible("".join(c for c in decomposed if c not in ignored))
-        folded = case_folded(composed, folding)
-        if steps and folded == text:  # at least one round: a character that composes again to itself has steps
-            return steps
+    for composed, folded in folding_rounds(
+        character, folding, lambda text: "".join(c for c in text if c not in ignored)
+    ):
         # In the first round the NFKC result before case folding is a step, too: a neighbour may compose with it.
         steps += [folded] if steps else [composed, folded]
-        text = folded
+    return steps
 
 
 # Step 2: the packed entries.
@@ -287,7 +285,7 @@ def _context(characters: _Characters, composing: dict[tuple[int, int], int]) -> 
 def _context_of(character: str, steps: list[str], own_context: dict[str, int]) -> int:
     """Return the context bits for a character that normalisation or case folding may change."""
     bits = own_context.get(character, 0)
-    # The virama of a final consonant counts as the last class alone.
+    # A final consonant ends in a virama, which only following marks are compared with (``last_class``).
     inside = (own_context.get(c, 0) for step in steps for c in (step[:1] if character in FINAL_CONSONANTS else step))
     if bits & OWN_CLASS or any(entry & (OWN_CLASS | COMPOSES_BACKWARD) for entry in inside):
         # A mark that folds, or a character with a mark in its folded form: no table tells what neighbours change.
@@ -304,7 +302,8 @@ def _context_of(character: str, steps: list[str], own_context: dict[str, int]) -
 
 def _composing_pairs(foldings: dict[str, list[str]]) -> dict[tuple[int, int], int]:
     """Return the composed code point by pair (letter, mark) for all pairs that compose; without Hangul."""
-    # Left out: compatibility decompositions, which begin with <, and characters that NFC excludes from composition.
+    # ``folding`` makes the dotted i an i. Left out: compatibility decompositions, which begin with <, and characters
+    # that NFC excludes from composition.
     composing = {(ord(DOTTED_I[0]), ord(DOTTED_I[1])): ord("i")}
     for character in foldings:
         decomposition = unicodedata.decomposition(character).split()
@@ -317,7 +316,7 @@ def _composite_table(
     composing: dict[tuple[int, int], int], foldings: dict[str, list[str]], packed: NDArray[np.uint32]
 ) -> CompositeTable:
     """Return the table with all pairs, those that compose only after folding included."""
-    pairs = _undecided_pairs(composing, foldings) | composing  # a pair in both has its composed code point
+    pairs = _doubtful_pairs(composing, foldings) | composing  # a pair in both has its composed code point
     letters, row = np.unique([letter for letter, _ in pairs], return_inverse=True)
     marks, column = np.unique([mark for _, mark in pairs], return_inverse=True)
     composites = np.array(list(pairs.values()), np.uint32)
@@ -334,7 +333,7 @@ def _composite_table(
     return CompositeTable(letter_row, mark_column, np.frombuffer(b"".join(numbers), np.uint32))
 
 
-def _undecided_pairs(
+def _doubtful_pairs(
     composing: dict[tuple[int, int], int], foldings: dict[str, list[str]]
 ) -> dict[tuple[int, int], int]:
     """Return the pairs whose letter folds to a letter that composes with the mark, each with ``DOUBTFUL``."""
