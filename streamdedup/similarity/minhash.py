@@ -76,9 +76,6 @@ class HashFamily:
         self.a.flags.writeable = False
         self.b.flags.writeable = False
 
-    def __repr__(self) -> str:
-        return f"HashFamily(permutations={self.permutations}, seed={self.seed:#x})"
-
     def sign(
         self, hashes: NDArray[np.uint32], offsets: NDArray[np.int64], *, permutations: int | None = None, skip: int = 0
     ) -> NDArray[np.uint32]:

@@ -22,7 +22,7 @@ from streamdedup.text.unicode_ranges import SOLO_RANGES
 
 #: Largest number of words of a text that is aligned.
 MAX_WORDS: Final = 10_000
-#: An equal part of at most so many characters between two changes, spaces aside, belongs to the change.
+#: Equal parts of at most so many characters, spaces aside, between two changes are part of the change.
 _MIN_EQUAL_CHARS: Final = 3
 #: Ranges of code points that have combining marks.
 _MARK_RANGES: Final = (range(0x300, 0x1F000), range(0xE0100, 0xE01F0))
@@ -102,7 +102,8 @@ def _common_subsequence(a: Sequence[str], b: Sequence[str]) -> list[tuple[int, i
     for row, word in enumerate(a):
         rows[word] = rows.get(word, 0) | 1 << row
     full = (1 << len(a)) - 1
-    # Bit i of a state is 0 where the subsequence with a[: i + 1] is longer than that with a[:i].
+    # A state belongs to a prefix of b: bit i is 0 where its longest common subsequence with a[: i + 1] is longer than
+    # that with a[:i].
     state, states = full, [full]
     for word in b:
         if word in rows:
@@ -135,7 +136,7 @@ def _parts(
 ) -> Iterator[Segment]:
     """Yield a segment of the words before each match, then the match; behind each a segment of its white space."""
     next_a = next_b = 0
-    # The last pair, the ends of both texts, is no match: its segment is empty.
+    # The ends of both texts as a last pair, so that the words behind the last match are yielded, too.
     for row_a, row_b in [*matches, (len(a), len(b))]:
         for is_equal, end_a, end_b in ((False, row_a, row_b), (True, row_a + 1, row_b + 1)):
             if (next_a, next_b) == (end_a, end_b):
@@ -163,8 +164,9 @@ def _joined(segments: Iterator[Segment]) -> Iterator[Segment]:
 
 
 def _without_short_equals(segments: Iterator[Segment]) -> list[Segment]:
-    """Join changes that are separated by a short equal part only; equal parts and changes alternate."""
-    groups: list[list[Segment]] = []  # joined at the end, so that no text is copied again and again
+    """Join changes that are separated by a short equal part only; ``segments`` alternate between equal and changed."""
+    # Joined at the end, so that no text is copied again and again. An equal part is a group of one.
+    groups: list[list[Segment]] = []
     for segment in segments:
         if not segment.is_equal and len(groups) >= 2 and _is_short(groups[-1][0].a):
             equal = groups.pop()

@@ -30,12 +30,12 @@ _MIX = 0x6A09E667F3BCC909
 _MULTIPLIER = 0xBB67AE8584CAA73B
 _WIDE = 0x1F83D9ABFB41BD6B
 
-#: Steps that hash the second to fifth word of tokens, one step for each word. The words after these, which few tokens
-#: have, are hashed together by `_further_words`.
+#: Words of a token, after the first, that are hashed one by one; all further words are hashed together
+#: (`_further_words`), which few tokens have.
 _WORD_STEPS = 4
-#: If at most one token in so many has several UTF-16 units, the hashes of all other tokens are looked up in a table.
-#: If more tokens have several units, as in Thai, it is faster to compute the hashes of all tokens.
-_TOKENS_PER_SEVERAL_UNITS = 5
+#: Largest share of tokens with several UTF-16 units for which the hashes of the others are looked up in a table. Where
+#: more tokens have several units, as in Thai, it is faster to compute the hashes of all tokens.
+_MOST_SEVERAL_UNITS = 0.2
 #: Last code point that is one unit of UTF-16.
 LAST_UNIT = 0xFFFF
 #: First code point beyond ASCII.
@@ -60,10 +60,28 @@ class Elements(NamedTuple):
     token_counts: NDArray[np.int64]
 
 
+# The formulas of the module docstring
+
+
+def mix(words: NDArray[np.uint64]) -> NDArray[np.uint64]:
+    """Mix words in place, and return them."""
+    words ^= words >> 32
+    words *= np.uint64(_MIX)
+    words ^= words >> 29
+    return words
+
+
+def powers(base: int, count: int) -> NDArray[np.uint64]:
+    """Return base^0 ... base^(count - 1) modulo 2^64."""
+    values = np.full(count, base, np.uint64)
+    values[:1] = 1
+    return np.multiply.accumulate(values)
+
+
 def hash64(
     data: bytes | NDArray[np.uint16], starts: NDArray[np.int64], lengths: NDArray[np.int64]
 ) -> NDArray[np.uint64]:
-    """Return hash64, of the module docstring, for slices of bytes or UTF-16.
+    """Return hash64 for slices of bytes or UTF-16.
 
     Args:
         data: The bytes or units, PADDING behind them.
@@ -72,7 +90,7 @@ def hash64(
     """
     size = 1 if isinstance(data, bytes) else data.itemsize
     per_word = 8 // size
-    # One word of 8 bytes for each unit, as far as the data reach.
+    # Word i: the 8 bytes from unit i on.
     count = (len(data) * size - 8) // size + 1
     words = np.ascontiguousarray(np.ndarray((count,), "<u8", data, strides=(size,)))
     masks = _MASKS[::size]  # by length in units
@@ -113,6 +131,9 @@ def _further_words(
     return np.add.reduceat(terms, offsets_of(counts)[:-1])
 
 
+# Hashes of elements
+
+
 def token_hashes(
     points: NDArray[np.uint16] | NDArray[np.uint32],
     starts: NDArray[np.int64],
@@ -130,7 +151,7 @@ def token_hashes(
     if points.itemsize > 2:
         has_several_units |= points.take(starts, mode=UNCHECKED) > LAST_UNIT
     count = np.count_nonzero(has_several_units)
-    if count * _TOKENS_PER_SEVERAL_UNITS > lengths.size:
+    if count > _MOST_SEVERAL_UNITS * lengths.size:
         return _computed_hashes(points, starts, lengths.astype(np.int64, copy=False))
     # A code point beyond the table takes any entry, by wrapping: its token has two units, and is hashed below.
     hashes = _single_unit_hashes().take(points.take(starts, mode=UNCHECKED), mode="wrap")
@@ -139,9 +160,9 @@ def token_hashes(
         # Only the tokens with several units, each with the code point before it, which becomes a separator.
         spaced = lengths.take(several).astype(np.int64) + 1
         first = offsets_of(spaced)[:-1]
-        points = points.take(ranges(starts.take(several) - 1, spaced))
-        points[first] = 0
-        hashes[several] = _computed_hashes(points, first + 1, spaced - 1)
+        separated = points.take(ranges(starts.take(several) - 1, spaced))
+        separated[first] = 0
+        hashes[several] = _computed_hashes(separated, first + 1, spaced - 1)
     return hashes
 
 
@@ -195,18 +216,3 @@ def _single_unit_hashes() -> NDArray[np.uint64]:
 
 def character_hashes(points: NDArray[np.uint32]) -> NDArray[np.uint64]:
     return mix(mix(points.astype(np.uint64)))
-
-
-def mix(words: NDArray[np.uint64]) -> NDArray[np.uint64]:
-    """Mix words in place, by the formula of the module docstring, and return them."""
-    words ^= words >> 32
-    words *= np.uint64(_MIX)
-    words ^= words >> 29
-    return words
-
-
-def powers(base: int, count: int) -> NDArray[np.uint64]:
-    """Return base^0 ... base^(count - 1) modulo 2^64."""
-    values = np.full(count, base, np.uint64)
-    values[:1] = 1
-    return np.multiply.accumulate(values)

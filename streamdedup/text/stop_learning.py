@@ -29,7 +29,7 @@ LEAST_SOURCE_DOCUMENTS = 100
 _BATCH_DOCUMENTS = 2_000
 #: Odd constant without structure: its product with a group is XORed into the digest of a document, so that `seen` has
 #: another value for each group.
-_GROUP_FACTOR, _MASK_64 = 0x9E3779B97F4A7C15, 2**64 - 1
+_GROUP_FACTOR = 0x9E3779B97F4A7C15
 
 
 class GroupStops(NamedTuple):
@@ -94,7 +94,7 @@ def learn_stop_shingles(
     # Raise the least source size until a stop shingle of the smallest source has more documents than any forgotten one.
     while least_documents(share, least_source_documents) <= sample.counter.forgotten_bound:
         least_source_documents = 1 + max(least_source_documents, int(sample.counter.forgotten_bound / share))
-    groups = list(sample.groups(share, least_source_documents))
+    groups = list(sample.stops_by_group(share, least_source_documents))
     counts: dict[int, int] = {}
     for group in groups:
         counts |= {value: max(count, counts.get(value, 0)) for value, count in group.counts.items()}
@@ -131,7 +131,7 @@ class _Sample:
                 continue  # a document without shingles does not count
             digest = hashlib.blake2b(hashes[first:last].tobytes(), digest_size=8).digest()
             for group in (0,) if source is None else (0, self._group_of(source)):
-                group_digest = int.from_bytes(digest) ^ (group * _GROUP_FACTOR & _MASK_64)
+                group_digest = int.from_bytes(digest) ^ (group * _GROUP_FACTOR % 2**64)
                 if group_digest not in self.seen:
                     self.seen.add(group_digest)
                     self.counts_by_group[group] += 1
@@ -145,7 +145,7 @@ class _Sample:
             self.counts_by_group.append(0)
         return group
 
-    def groups(self, share: float, least_source_documents: int) -> Iterator[GroupStops]:
+    def stops_by_group(self, share: float, least_source_documents: int) -> Iterator[GroupStops]:
         """Yield the stop shingles for all documents, and for each source with enough documents."""
         names: list[tuple[str | None, int]] = [(None, 0), *sorted(self.group_numbers.items())]
         for name, group in names:
@@ -165,7 +165,7 @@ class DocumentCounter:
         self._counts = np.empty(0, np.int64)
         #: Upper bound of the documents with each shingle before its count began.
         self._missed = np.empty(0, np.int64)
-        #: At most so many documents of a group contain a shingle without a key in this group.
+        #: Upper bound of the documents of a group with a shingle that has no key in the group.
         self.forgotten_bound = 0
 
     def add(self, keys_by_document: Sequence[NDArray[np.uint64]]) -> None:
@@ -178,7 +178,7 @@ class DocumentCounter:
         keys = keys[order]
         counts = np.concatenate([self._counts, times])[order]
         missed = np.concatenate([self._missed, np.full(new.size, self.forgotten_bound)])[order]
-        # Of two equal shingles the first is the one with the earlier count, and its upper bound holds for both.
+        # Of two equal keys the first is the earlier count (stable sort), whose bound also covers the new one.
         firsts = np.flatnonzero(np.concatenate(([True], keys[1:] != keys[:-1])))
         self._keys, self._missed = keys[firsts], missed[firsts]
         self._counts = np.add.reduceat(counts, firsts)
@@ -192,7 +192,7 @@ class DocumentCounter:
             self._keys, self._counts = self._keys[remaining], self._counts[remaining]
             self._missed = self._missed[remaining]
 
-    def at_least(self, minimum: int, maximum: int, group: int = 0) -> dict[int, int]:
+    def at_least(self, minimum: int, maximum: int, group: int) -> dict[int, int]:
         """Return the shingles of a group with an upper bound of at least `minimum` documents, and these bounds.
 
         Bounds above `maximum`, the documents of the group, are lowered to it.
