@@ -69,7 +69,7 @@ class Judge:
         """Compare originals[i] with copies[i] for every i."""
         left, left_keys = self._prepare(originals)
         right, right_keys = self._prepare(copies)
-        similarities = self._sketcher.similarities(left, right).values
+        similarities = self._sketcher.similarities(left, right, [(i, i) for i in range(len(left))]).values
         shared = shared_bands(left_keys, right_keys) >= self.profile.min_shared_bands
         is_found = shared & (similarities >= self.profile.threshold)
         return Outcome(float(np.mean(similarities)), float(np.mean(is_found)))

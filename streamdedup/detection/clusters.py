@@ -118,11 +118,7 @@ class Clusters:
         ]
 
     def _read(self, members: Sequence[Member]) -> dict[int, IndexEntry]:
-        """Read the entries of members and best matches, and of the first documents of their clusters, by number.
-
-        The members' entries too: ``_first`` may need one as a first document, and ``_first_of_present_cluster`` needs
-        them.
-        """
+        """Return the entries of members, of best matches, and of the first documents of their clusters, by number."""
         entries = self._store.get_entries(
             [number for member in members for number in (member.best_number, member.entry.number)]
         )
@@ -149,7 +145,7 @@ class Clusters:
         options, content = self._options, member.entry.content
         if options.suppression is not None and options.suppression.rule(content, first.content) is not None:
             return None
-        similarities = self._sketcher.similarities([content.sketch], [first.content.sketch])
+        similarities = self._sketcher.similarities([content.sketch], [first.content.sketch], [(0, 0)])
         return first if options.near(similarities)[0] else None
 
 

@@ -92,19 +92,15 @@ def _extended(
                 f"a bag of more than {sketcher.exact_limit} shingles is kept by its signature and cannot be continued"
             )
             raise MessageError(ErrorCode.BAG_TOO_LARGE, text)
-        signature = merge(stored_sketch.signature, sketcher.family.sign(hashes, _offsets_of_one(hashes))[0])
+        signature = merge(stored_sketch.signature, sketcher.family.sign(hashes, np.array([0, hashes.size]))[0])
         # Too great a count, because it has shingles in both parts twice: ``signature_sketch`` caps it.
         return sketcher.signature_sketch(stored_sketch.count + len(hashes), signature)
     stored = np.empty(0, np.uint32) if stored_sketch is None or stored_sketch.hashes is None else stored_sketch.hashes
     if shingler.options.bag:
         hashes = _occurrence_hashes(stored, hashes)
     union = np.union1d(stored, hashes)
-    sketches, _ = sketcher.sketch(union, _offsets_of_one(union))
+    sketches, _ = sketcher.sketch(union, np.array([0, union.size]))
     return sketches[0]
-
-
-def _offsets_of_one(hashes: NDArray[np.uint32]) -> NDArray[np.int64]:
-    return np.array([0, hashes.size], np.int64)
 
 
 def _occurrence_hashes(bag: NDArray[np.uint32], hashes: NDArray[np.uint32]) -> NDArray[np.uint32]:

@@ -193,17 +193,11 @@ class IndexLookup:
         return results
 
     def _result(
-        self,
-        entry: IndexEntry,
-        skipped: Skip | None,
-        row_matches: RowMatches,
-        threshold: float | None,
-        *,
-        redelivery: bool,
+        self, entry: IndexEntry, skip: Skip | None, verified: RowMatches, threshold: float | None, *, redelivery: bool
     ) -> LookupResult:
         """Return the result for an entry; ``threshold`` is that of the query, or None."""
         matches = []
-        for key, match in row_matches.matches.items():
+        for key, match in verified.matches.items():
             if self._reaches(match, threshold):
                 pair = "" if entry.id == _NO_ID else key.hex()  # no pair key can name a text without an id
                 reason = match.reason if threshold is None else "similarity"
@@ -211,13 +205,13 @@ class IndexLookup:
         least = self.options.threshold if threshold is None else threshold
         return LookupResult(
             digest=entry.digest,
-            skipped=skipped,
+            skipped=skip,
             redelivery=redelivery,
             matches=tuple(sorted(matches, key=alert_order)),
-            complete=row_matches.complete,
+            complete=verified.complete,
             threshold=least,
             recall=self.options.recall(least),
-            suppressed=Counter(rule for rule, match in row_matches.suppressed if self._reaches(match, threshold)),
+            suppressed=Counter(rule for rule, match in verified.suppressed if self._reaches(match, threshold)),
         )
 
     def _reaches(self, match: Match, threshold: float | None) -> bool:
@@ -278,7 +272,7 @@ class IndexLookup:
     def compare(self, a: IndexEntry, b: IndexEntry) -> DocumentComparison:
         """Compare two stored documents, or the entry of a text with one."""
         options = self.options
-        similarities = self._preparer.sketcher.similarities([a.content.sketch], [b.content.sketch])
+        similarities = self._preparer.sketcher.similarities([a.content.sketch], [b.content.sketch], [(0, 0)])
         similarity, exact = float(similarities.values[0]), bool(similarities.exact[0])
         keys = self._preparer.band_keys([a.content, b.content])
         shared = int(shared_bands(keys[:1], keys[1:])[0])

@@ -150,8 +150,6 @@ class Sketcher:
 
         A stored signature is cut; for a sketch that holds hashes the values are computed.
         """
-        if not 1 <= permutations <= self.family.permutations:
-            raise ValueError(f"{permutations} values asked of signatures of {self.family.permutations}")
         result = np.empty((len(sketches), permutations), dtype=np.uint32)
         unsigned: list[int] = []
         sets: list[NDArray[np.uint32]] = []
@@ -172,21 +170,16 @@ class Sketcher:
         return result
 
     def similarities(
-        self, left: Sequence[Sketch], right: Sequence[Sketch], pairs: Sequence[tuple[int, int]] | None = None
+        self, left: Sequence[Sketch], right: Sequence[Sketch], pairs: Sequence[tuple[int, int]]
     ) -> Similarities:
         """Compare pairs of sketches. A value does not depend on the order of the sides or on the rest of the batch.
 
         Args:
-            pairs: Places in left and in right, by pair; each sketch is signed at most once, however many pairs
-                it belongs to. None compares left[i] with right[i] for every i.
+            pairs: Places in left and in right, by pair; each sketch is signed at most once.
 
         Returns:
             Exact where both sketches have hashes, otherwise estimated from all K values.
         """
-        if pairs is None:
-            if len(left) != len(right):
-                raise ValueError(f"{len(left)} sketches cannot be compared with {len(right)} one by one")
-            pairs = [(i, i) for i in range(len(left))]
         common = [0] * len(pairs)
         exact = np.ones(len(pairs), dtype=np.bool_)
         estimated_pairs: list[int] = []

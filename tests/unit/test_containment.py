@@ -26,7 +26,7 @@ def compared(sketcher, *sets):
     hashes = np.array([value for one in sets for value in sorted(one)], np.uint32)
     offsets = offsets_of(np.array([len(one) for one in sets], np.int64))
     (left, right), _ = sketcher.sketch(hashes, offsets)
-    return sketcher.similarities([left], [right])
+    return sketcher.similarities([left], [right], [(0, 0)])
 
 
 def standard_error(containment, similarity, permutations):
@@ -60,7 +60,7 @@ class TestExact:
         sketcher = Sketcher(HashFamily(8), None, 8)
         (left, right), _ = sketcher.sketch(batch.hashes, batch.offsets)
         common = (Counter(a) & Counter(b)).total()
-        found = sketcher.similarities([left], [right]).overlaps.containments()[0]
+        found = sketcher.similarities([left], [right], [(0, 0)]).overlaps.containments()[0]
         assert found == common / min(len(a), len(b))
 
 

@@ -79,7 +79,7 @@ def test_the_exact_join_finds_all_pairs_by_another_measure(sets, threshold):
 def test_sketches_are_compared_by_the_measure_of_the_sketcher():
     small, large = (Sketch(count, hashes=np.arange(count, dtype=np.uint32)) for count in (4, 16))
     sketcher = Sketcher(HashFamily(8), None, 8, OVERLAP)
-    assert sketcher.similarities([small], [large]).values.tolist() == [1.0]
+    assert sketcher.similarities([small], [large], [(0, 0)]).values.tolist() == [1.0]
 
 
 def test_the_bag_measure_counts_repetitions_and_is_jaccard_otherwise():
