@@ -19,10 +19,8 @@ def missing_at_first_attempt(
     The first attempt saves the fact with the pending matches, before the index can have an entry from the position or a
     later one. Below the high-water mark nothing is emitted, and not saved: no commit would delete it after a rebuild.
 
-    Args:
-        missing_now: By position, true if the document is missing now, false if the index has an entry from the position
-            or a later one, so that only the saved fact tells what the first attempt found. Without a position whose
-            document was there.
+    ``missing_now`` is true for a document that is missing now, false where the index has an entry from the position or
+    a later one, so that only the saved fact tells. Positions whose document is there have no item.
     """
     # Empty matches store nothing; the call returns those that the first attempt saved.
     pending = [

@@ -40,20 +40,6 @@ class RowMatches(NamedTuple):
     unmatched: AbstractSet[bytes] = frozenset()
 
 
-class _NearDuplicates(NamedTuple):
-    """The near-duplicates among some candidates, and what is known of the others.
-
-    Attributes:
-        matches: Pair key and match of each near-duplicate.
-        suppressed_by: Rule of each suppressed near-duplicate.
-        known_keys: By known row, the keys of its pairs with all candidates that exist.
-    """
-
-    matches: dict[Pair, tuple[bytes, Match]]
-    suppressed_by: dict[Pair, SuppressionRule]
-    known_keys: Mapping[int, set[bytes]]
-
-
 class Verifier:
     """Finds the near-duplicates among candidates, whose entries are read in chunks."""
 
@@ -119,8 +105,12 @@ class Verifier:
         rows_of: Mapping[int, Sequence[int]],
         read_before: Mapping[int, IndexEntry],
         known_rows: Collection[int],
-    ) -> _NearDuplicates:
-        """Read and compare candidates in chunks, each with its rows."""
+    ) -> tuple[dict[Pair, tuple[bytes, Match]], dict[Pair, SuppressionRule], Mapping[int, set[bytes]]]:
+        """Read and compare candidates in chunks, each with its rows.
+
+        Returns pair key and match of each near-duplicate, the rule of each suppressed one, and by known row the keys of
+        its pairs with all candidates that exist.
+        """
         matches: dict[Pair, tuple[bytes, Match]] = {}
         suppressed_by: dict[Pair, SuppressionRule] = {}
         known_keys: dict[int, set[bytes]] = defaultdict(set)
@@ -133,4 +123,4 @@ class Verifier:
                 for row in rows_of[number]:
                     if row in known_rows:
                         known_keys[row].add(pair_key(pair_side(entries[row]), pair_side(candidate)))
-        return _NearDuplicates(matches, suppressed_by, known_keys)
+        return matches, suppressed_by, known_keys

@@ -60,9 +60,6 @@ class Elements(NamedTuple):
     token_counts: NDArray[np.int64]
 
 
-# The formulas of the module docstring
-
-
 def mix(words: NDArray[np.uint64]) -> NDArray[np.uint64]:
     """Mix words in place, and return them."""
     words ^= words >> 32
@@ -129,9 +126,6 @@ def _further_words(
     mix(terms)
     terms *= powers(_MULTIPLIER, int(numbers.max()) + 1)[numbers]
     return np.add.reduceat(terms, offsets_of(counts)[:-1])
-
-
-# Hashes of elements
 
 
 def token_hashes(

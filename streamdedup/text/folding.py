@@ -149,9 +149,9 @@ def compatible(text: str) -> str:
 def folding_rounds(
     text: str, folding: FoldOptions, without_ignorable: Callable[[str], str]
 ) -> Iterator[tuple[str, str]]:
-    """Yield the text in NFKC, then folded, in each round, until a round changes nothing; the last folded one is final.
+    """Yield the text in NFKC and folded, round by round, until a round changes nothing.
 
-    A result may contain ignorable or cased characters again, hence the rounds.
+    A folded text may contain ignorable or cased characters again.
     """
     while True:
         # NFD separates accents from their letters, so that ``without_ignorable`` removes them.

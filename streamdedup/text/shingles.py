@@ -260,12 +260,11 @@ class Shingler:
 
     def _elements(self, texts: Sequence[str], *, ascii_only: bool) -> Elements:
         elements = self._reader.read(texts, ascii_only=ascii_only)
-        return self._without_stop_words(elements) if self._stop_words else elements
-
-    def _without_stop_words(self, tokens: Elements) -> Elements:
-        words = np.flatnonzero(~self._stop_words.contains(tokens.hashes))
-        counts = np.diff(np.searchsorted(words, offsets_of(tokens.counts)))
-        return Elements(tokens.hashes.take(words), counts, counts)
+        if not self._stop_words:
+            return elements
+        words = np.flatnonzero(~self._stop_words.contains(elements.hashes))
+        counts = np.diff(np.searchsorted(words, offsets_of(elements.counts)))
+        return Elements(elements.hashes.take(words), counts, counts)
 
 
 def folded_text(
