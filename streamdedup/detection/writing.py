@@ -69,7 +69,7 @@ class IndexWriter:
     A call's offsets are reserved in the high-water mark before the call writes, so that no later writer gives the
     same offsets to other documents. After a failed ``add`` the writer remembers the call with its positions, and
     the index the pending matches: a repeated call has the same positions, and returns the same pairs. Exception:
-    documents that other calls have written since (``_postpone_unfinished``).
+    documents that other calls have written since.
 
     A call that is repeated by another program, or is forgotten, has other positions. Its documents are looked up again
     (``compares_redeliveries``), because their first insertion may have ended between entry and buckets.

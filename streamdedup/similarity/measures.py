@@ -78,10 +78,6 @@ def jaccard(common: NDArray[np.int64], left: NDArray[np.int64], right: NDArray[n
     return similarities
 
 
-def _least_jaccard(similarity: float) -> float:
-    return similarity
-
-
 def _jaccard_bounds(similarity: float) -> OverlapBounds:
     """Return the bounds of Xiao, Wang, Lin, Yu, "Efficient similarity joins for near duplicate detection" (2008)."""
     return OverlapBounds(size=similarity, of_larger=similarity, of_smaller=2 * similarity / (1 + similarity))
@@ -93,7 +89,7 @@ _JACCARD: Final = Measure(
     estimate=minhash.estimate,
     standard_error=minhash.standard_error,
     bounds=_jaccard_bounds,
-    least_jaccard=_least_jaccard,
+    least_jaccard=lambda similarity: similarity,
 )
 
 #: All measures by name. In a bag each occurrence is an element of its own, so the functions are those for sets.
