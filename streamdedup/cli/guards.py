@@ -1,11 +1,12 @@
-"""Guards of the commands ``index`` and ``dlq replay``, which change data: the user confirms, and no daemon runs.
+"""Guards of commands that change data: the user confirms (``index``, ``dlq replay``), and no daemon runs (``index``).
 
 ``kafka.group_admin`` lists the members of the group.
 """
 
 import sys
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from typing import Annotated
 
 import typer
@@ -29,7 +30,7 @@ def is_interactive() -> bool:
 
 
 def require_confirmable(effect: str, *, yes: bool) -> None:
-    """Refuse to begin if a question will follow without a terminal; ``effect`` is as in "deletes the index"."""
+    """Raise ``SettingsError`` if ``confirm`` could not ask; ``effect`` says what the command does: "deletes"."""
     if not yes and not is_interactive():
         raise SettingsError(f"--yes: required without a terminal, because this {effect}")
 
@@ -47,32 +48,20 @@ def confirm(question: str, *, yes: bool) -> None:
         raise
 
 
-def refuse_while_daemons_run(
-    settings: Settings, force_advice: str = "", *, wait: bool = False, of_index: bool = False
-) -> None:
-    """Raise ``StreamdedupError`` if the consumer group has members or Kafka does not answer.
-
-    ``force_advice`` is a sentence about ``--force``, empty for a command without it. With ``wait``, it first waits for
-    the members' sessions to end (``await_no_members``). With ``of_index``, a member that uses the indexes of another
-    ``redis.key_prefix`` does not count. A caller gives ``wait`` or ``of_index``, not both.
-    """
+@contextmanager
+def explaining_absent_kafka(settings: Settings, cure: str = "") -> Iterator[None]:
+    """Add to ``BrokerUnavailable`` that daemons may run, and the ``cure`` of the command."""
     try:
-        if wait:
-            await_no_members(settings)
-        else:
-            refuse_members(settings, force_advice, of_index=of_index)
+        yield
     except BrokerUnavailable as error:
-        cure = "; if none does, add --force" if force_advice else ""
-        raise BrokerUnavailable(
-            f"{error}\nwithout Kafka it is unknown whether daemons of the group {settings.kafka.group_id} run{cure}"
-        ) from error
+        text = f"without Kafka it is unknown whether daemons of the group {settings.kafka.group_id} run"
+        raise BrokerUnavailable(f"{error}\n{text}{cure}") from error
 
 
-def refuse_members(settings: Settings, advice: str, *, of_index: bool = False) -> None:
-    """Raise if the consumer group has members; the error names them and ends with ``advice``.
+def refuse_members(settings: Settings, advice: str = "", *, of_index: bool = False) -> None:
+    """Raise ``StreamdedupError`` if the consumer group has members; the error names them and ends with ``advice``.
 
-    Commands that neither wait nor have ``--force`` call it directly: ``refuse_while_daemons_run`` adds to the error
-    about an absent Kafka that daemons may run, and how to force the command.
+    With ``of_index``, a member that uses the indexes of another ``redis.key_prefix`` does not count.
     """
     options = kafka_options(settings)
     members = members_of_index(options, unnamed=True) if of_index else describe_group(options).members

@@ -16,7 +16,14 @@ import typer
 
 from streamdedup import clock
 from streamdedup.cli.assembly import kafka_options, rebuilder
-from streamdedup.cli.guards import YesOption, confirm, refuse_members, refuse_while_daemons_run, require_confirmable
+from streamdedup.cli.guards import (
+    YesOption,
+    await_no_members,
+    confirm,
+    explaining_absent_kafka,
+    refuse_members,
+    require_confirmable,
+)
 from streamdedup.cli.index_status import collect_status, is_lost, render_status
 from streamdedup.cli.output import showing_keys, showing_parts, tell
 from streamdedup.cli.settings_options import ConfigOption, SetOption, load_settings, with_same_settings
@@ -115,8 +122,9 @@ def drop(
     names = _profile_names(settings, profile)
     require_confirmable("deletes", yes=yes)
     if not force:
-        # Only members that use this index count: after `index prepare`, the group's daemons use another prefix.
-        refuse_while_daemons_run(settings, "Or add --force, and service.on_index_lost decides", of_index=True)
+        with explaining_absent_kafka(settings, cure="; if none does, add --force"):
+            # Only members that use this index count: after `index prepare`, the group's daemons use another prefix.
+            refuse_members(settings, "Or add --force, and service.on_index_lost decides", of_index=True)
     with connect_backend(settings) as backend:
         backend.servers()  # raises if the servers are not as in the settings (`redis.mode`)
         counts = {name: backend.index(name).count_documents() for name in names}
@@ -155,7 +163,11 @@ def rebuild(
     """
     settings = load_settings(config, assignments)
     names = _profile_names(settings, profile)
-    refuse_while_daemons_run(settings, wait=wait)
+    with explaining_absent_kafka(settings):
+        if wait:
+            await_no_members(settings)
+        else:
+            refuse_members(settings)
     with connect_backend(settings) as backend:
         backend.require_usable()
         committed_offsets = read_committed_offsets(kafka_options(settings))

@@ -146,7 +146,6 @@ PATCHES: Mapping[str, Any] = {
     "read_committed_offsets": _read_committed_offsets,
     "describe_group": lambda settings: SimpleNamespace(members=_members(settings), missing_topics=frozenset()),
     "members_of_index": lambda settings, **_: [n for n in _members(settings) if n == settings.installation.prefix],
-    "refuse_while_daemons_run": _refuse_members,
     "refuse_members": _refuse_members,
     "require_topics": lambda settings: {INPUT: settings.simulation.partitions},
     "KafkaTransport": _Transport,

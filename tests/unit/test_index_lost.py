@@ -799,7 +799,7 @@ def test_the_command_asks_before_it_replaces_an_index_and_replaces_none_unasked_
         "_losses": lambda *_: {"a": [], "b": [gap]},
         "confirm": confirm,
         "rebuilder": lambda *_: SimpleNamespace(begin=begin, abandon=lambda: begun.append("abandoned")),
-        **dict.fromkeys(("refuse_while_daemons_run", "require_confirmable"), lambda *_, **__: None),
+        **dict.fromkeys(("await_no_members", "require_confirmable"), lambda *_, **__: None),
     }
     monkeypatch.setattr(clock, "now_ms", lambda: now[0])
     for name, patch in patches.items():
@@ -839,7 +839,7 @@ def test_the_command_says_whether_the_whole_index_was_rebuilt_also_where_a_gap_w
         "_losses": lambda *_: {"a": []},
         "_is_gap": lambda *_: True,
         "_rebuild": lambda *_: {"a": Rebuilt(3, kind)},
-        "refuse_while_daemons_run": lambda *_, **__: None,
+        "await_no_members": lambda *_, **__: None,
         "tell": told.append,
     }
     for name, patch in patches.items():

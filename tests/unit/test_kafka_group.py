@@ -226,8 +226,8 @@ def leaving_at(monkeypatch, time, leaves_s):
 def test_an_empty_group_is_not_waited_for(monkeypatch, settings, capsys):
     time = ManualClock()
     leaving_at(monkeypatch, time, 0)
-    guards.refuse_while_daemons_run(settings, wait=True)
-    guards.refuse_while_daemons_run(settings)
+    guards.await_no_members(settings)
+    guards.refuse_members(settings)
     assert capsys.readouterr().err == ""
 
 
@@ -251,7 +251,7 @@ def test_a_member_that_stays_is_refused_after_a_session_and_named(monkeypatch, s
 def test_without_waiting_a_member_is_refused_at_once(monkeypatch, settings):
     leaving_at(monkeypatch, ManualClock(), 1e9)
     with pytest.raises(StreamdedupError, match=r"are running: streamdedup at .*\nstop them first"):
-        guards.refuse_while_daemons_run(settings)
+        guards.refuse_members(settings)
 
 
 def test_a_closed_standard_input_is_no_terminal_to_confirm_in(monkeypatch):
