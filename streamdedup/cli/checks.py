@@ -37,7 +37,7 @@ from streamdedup.indexes import lifetime_ms
 from streamdedup.kafka.admin import CLEANUP, TopicNeed, check_kafka, cleanup_policies
 from streamdedup.kafka.group_admin import read_committed_offsets_if_listed
 from streamdedup.kafka.history import KafkaSpan
-from streamdedup.kafka.protocols import CommittedOffset
+from streamdedup.kafka.protocols import CommittedOffset, offsets_in
 from streamdedup.position import Partition
 from streamdedup.settings import Settings
 from streamdedup.text.markup import has_html, html_warning
@@ -231,8 +231,7 @@ def _index_finding(
     stored = inspector.fingerprint()
     # Raises `IndexMismatch`.
     opening = None if stored is None else compare_fingerprints(stored, backend.configured_fingerprint(name))
-    offsets = {p: offset for p, offset in (committed_offsets or {}).items() if p.topic in profile.topics}
-    losses = find_losses(backend.index(name), offsets)
+    losses = find_losses(backend.index(name), offsets_in(committed_offsets or {}, profile.topics))
     unknown = "" if committed_offsets is not None else " (whether data was lost is not known without Kafka)"
     if inspector.is_half_dropped() and (not losses or settings.service.on_index_lost == "continue"):
         # The daemon raises the same where it creates an index.

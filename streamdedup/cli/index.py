@@ -1,21 +1,16 @@
 """``streamdedup index``: operate on the indexes in Redis (``status``, ``drop``, ``rebuild``, ``prepare``, ``unfence``).
 
 Loaded by ``cli.main``. ``index_status`` collects and renders the status, ``guards`` refuses a command while daemons
-run, and ``daemon.rebuild`` builds an index for ``rebuild`` and ``prepare``.
+run, and ``index_building`` builds the indexes for ``rebuild`` and ``prepare``.
 """
 
 import json
-import time
-from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
-from dataclasses import replace
-from functools import partial
+from collections.abc import Sequence
 from typing import Annotated
 
 import typer
 
-from streamdedup import clock
-from streamdedup.cli.assembly import kafka_options, rebuilder
+from streamdedup.cli.assembly import kafka_options
 from streamdedup.cli.guards import (
     YesOption,
     await_no_members,
@@ -24,35 +19,20 @@ from streamdedup.cli.guards import (
     refuse_members,
     require_confirmable,
 )
+from streamdedup.cli.index_building import are_fillable, fits, losses_by_profile, prepare_indexes, rebuild_indexes
 from streamdedup.cli.index_status import collect_status, is_lost, render_status
 from streamdedup.cli.output import showing_keys, showing_parts, tell
 from streamdedup.cli.settings_options import ConfigOption, SetOption, load_settings, with_same_settings
 from streamdedup.counts import counted
-from streamdedup.daemon.losses import Loss, find_losses, is_lost_as_a_whole
-from streamdedup.daemon.rebuild import Rebuilt, fillable_gaps, keeping_membership
-from streamdedup.daemon.rebuild_run import Progress
-from streamdedup.errors import EXIT_FAILED, EXIT_INDEX_LOST, BrokerUnavailable, SettingsError, StreamdedupError
-from streamdedup.index.backend import Backend
-from streamdedup.index.fingerprints import mismatches
+from streamdedup.daemon.losses import is_lost_as_a_whole
+from streamdedup.errors import EXIT_FAILED, EXIT_INDEX_LOST, SettingsError
 from streamdedup.index.staging import delete_index
-from streamdedup.indexes import connect_backend, lifetime_ms
+from streamdedup.indexes import connect_backend
 from streamdedup.kafka.admin import require_topics
-from streamdedup.kafka.group_admin import describe_group, members_of_index, read_committed_offsets
-from streamdedup.kafka.producer import KafkaTransport
-from streamdedup.kafka.protocols import CommittedOffset, Source
+from streamdedup.kafka.group_admin import members_of_index, read_committed_offsets
+from streamdedup.kafka.protocols import offsets_in
 from streamdedup.position import Partition
-from streamdedup.settings import Profile, Settings
-
-#: Longest wait of one poll while joining the group, in seconds.
-_POLL_S = 0.2
-#: A round of ``index prepare`` is the last if it takes at most this time, in seconds. The replay at the start of the
-#: daemons with the new settings takes about as long.
-_SHORT_ROUND_S = 5.0
-#: A round is also the last if it takes more than this share of the previous round's time: daemons commit as fast as the
-#: command reads.
-_MAX_ROUND_SHARE = 0.8
-#: Generation of fences that a command sets without joining the group; each member of the group has a later one.
-_NO_GENERATION = 0
+from streamdedup.settings import Settings
 
 index = typer.Typer(no_args_is_help=True, help="Operate on the index in Redis.")
 
@@ -171,12 +151,11 @@ def rebuild(
     with connect_backend(settings) as backend:
         backend.require_usable()
         committed_offsets = read_committed_offsets(kafka_options(settings))
-        losses = _losses(settings, names, backend, committed_offsets)
-        to_rebuild = {name for name in names if not _is_gap(losses[name], settings.profiles[name])}
-        to_replace = [
-            name for name in names if name in to_rebuild and backend.inspector(name).fingerprint() is not None
-        ]
-        if unread := [name for name in to_replace if not _of_topics(committed_offsets, settings.profiles[name])]:
+        losses = losses_by_profile(settings, names, backend, committed_offsets)
+        # None: the whole index is rebuilt.
+        gaps = {name: found if are_fillable(found, settings.profiles[name]) else None for name, found in losses.items()}
+        to_replace = [name for name in gaps if gaps[name] is None and backend.inspector(name).fingerprint() is not None]
+        if unread := [name for name in to_replace if not offsets_in(committed_offsets, settings.profiles[name].topics)]:
             tell(
                 f"The group {settings.kafka.group_id} has no committed offsets in the topics of {', '.join(unread)}: "
                 "the new index will be empty, and the daemons read these topics anew.",
@@ -186,80 +165,9 @@ def rebuild(
             require_confirmable("replaces an index", yes=yes)
             confirm(f"Replace the index of {', '.join(to_replace)} at {backend.address}?", yes=yes)
         with showing_keys("deleting") as on_keys, showing_parts("offsets") as progress:
-            gaps = {name: None if name in to_rebuild else of_profile for name, of_profile in losses.items()}
-            rebuilt = _rebuild(settings, gaps, backend, on_keys, progress)
+            rebuilt = rebuild_indexes(settings, gaps, backend, on_keys, progress)
     for name, (count, kind) in rebuilt.items():
         tell(f"{name}: {'rebuilt' if kind == 'lost' else 'complete again'} from {counted(count, 'record')}")
-
-
-def _losses(
-    settings: Settings, names: Sequence[str], backend: Backend, committed_offsets: Mapping[Partition, CommittedOffset]
-) -> dict[str, list[Loss]]:
-    """Return the losses of each index that fits the settings; an empty list for any other index, also a missing one."""
-    return {
-        name: find_losses(backend.index(name), _of_topics(committed_offsets, profile)) if _fits(backend, name) else []
-        for name, profile in settings.profiles.items()
-        if name in names
-    }
-
-
-def _of_topics(
-    committed_offsets: Mapping[Partition, CommittedOffset], profile: Profile
-) -> dict[Partition, CommittedOffset]:
-    return {partition: offset for partition, offset in committed_offsets.items() if partition.topic in profile.topics}
-
-
-def _is_gap(losses: Sequence[Loss], profile: Profile) -> bool:
-    """Return whether only a gap is to be filled; with other losses, or none, the index is replaced.
-
-    The replay may still show that the records of the gap are not enough: ``RebuildRun`` then replaces the index.
-    """
-    return bool(losses) and fillable_gaps(losses, lifetime_ms(profile), clock.now_ms()) is not None
-
-
-def _require_still_gaps(losses: list[Loss], name: str, profile: Profile) -> list[Loss]:
-    """Return losses that were gaps before the operator was asked; ``StreamdedupError`` if they are too old by now."""
-    if not _is_gap(losses, profile):
-        raise StreamdedupError(f"the gap of {name} is too old by now: run the command again to replace the index")
-    return losses
-
-
-def _fits(backend: Backend, name: str) -> bool:
-    """Tell whether a profile has an index, built with the parameters of the settings."""
-    fingerprint = backend.inspector(name).fingerprint()
-    return fingerprint is not None and not mismatches(fingerprint, backend.configured_fingerprint(name))
-
-
-def _rebuild(
-    settings: Settings,
-    gaps: Mapping[str, list[Loss] | None],
-    backend: Backend,
-    on_keys: Callable[[int], None],
-    progress: Progress,
-) -> dict[str, Rebuilt]:
-    """Rebuild the indexes of profiles up to the committed offsets; return the results by profile.
-
-    ``gaps`` has the losses of each profile whose index stays; None for a profile whose whole index is rebuilt.
-    ``on_keys`` is called with the count of newly deleted keys of the old index.
-    """
-    builder = rebuilder(settings, backend, on_keys)
-    try:
-        for name, losses in gaps.items():
-            # `begin` finds a daemon's losses, under the lease. These were found before the operator was asked, so the
-            # function only checks that they are not too old by now.
-            find = None if losses is None else partial(_require_still_gaps, losses, name, settings.profiles[name])
-            builder.begin(name, find_losses=find)
-        # Joined after `begin` has deleted the index with its fences: a process that joined before has a lower
-        # generation, so the new fences refuse its writes.
-        with _joined_group(settings) as (source, generation):
-            committed_offsets = source.committed_offsets()
-            tick = keeping_membership(source, tick=lambda: None)
-            missing = source.missing_topics()
-            return {
-                name: builder.rebuild(name, committed_offsets, generation, tick, progress, missing) for name in gaps
-            }
-    finally:
-        builder.abandon()  # leases of rebuilds begun and not completed, as when the group cannot be joined
 
 
 @index.command()
@@ -278,7 +186,7 @@ def prepare(config: ConfigOption = None, assignments: SetOption = None, profile:
     options = kafka_options(settings)
     if settings.service.on_index_lost != "rebuild":
         raise SettingsError('service.on_index_lost: must be "rebuild", by which daemons replay the rest at the switch')
-    if members := members_of_index(options, unnamed=False):  # without members that name no index
+    if members := members_of_index(options, unnamed=False):  # members that name no index do not count
         raise SettingsError(
             f"redis.key_prefix: daemons use the indexes of this prefix: {', '.join(members)}; choose another one "
             "for the settings to come"
@@ -286,11 +194,11 @@ def prepare(config: ConfigOption = None, assignments: SetOption = None, profile:
     with connect_backend(settings) as backend:
         backend.require_usable()
         committed_offsets = read_committed_offsets(options)
-        losses = _losses(settings, names, backend, committed_offsets)
+        losses = losses_by_profile(settings, names, backend, committed_offsets)
         for name in names:
             exists = backend.inspector(name).fingerprint() is not None
             # An index of an earlier call of this command fits, and has gaps at most.
-            if exists and (not _fits(backend, name) or is_lost_as_a_whole(losses[name])):
+            if exists and (not fits(backend, name) or is_lost_as_a_whole(losses[name])):
                 raise SettingsError(
                     f"redis.key_prefix: there is an index of {name} with other parameters or offsets at "
                     f"{backend.where(name)}; choose another prefix, so that both indexes exist side by side, or delete "
@@ -299,62 +207,10 @@ def prepare(config: ConfigOption = None, assignments: SetOption = None, profile:
         if not committed_offsets:
             raise SettingsError(f"kafka.group_id: the group {options.group_id} has no committed offsets to prepare for")
         with showing_parts("offsets") as progress:
-            left_s = _prepare(settings, names, backend, progress)
+            left_s = prepare_indexes(settings, names, backend, progress)
     tell(f"ready: records committed until the switch are replayed then; those of the last round took {left_s:.0f} s")
     tell(f"Now stop the daemons of the group {options.group_id}, and start those with these settings.")
     tell("Afterwards delete the old index: streamdedup index drop with the old settings.")
-
-
-def _prepare(settings: Settings, names: Sequence[str], backend: Backend, progress: Progress) -> float:
-    """Build indexes up to the committed offsets in rounds; return the duration of the last round in seconds.
-
-    The first round reads the whole window, each further round the records committed during the previous one.
-    """
-    builder = rebuilder(settings, backend)
-    options, previous_round_s = kafka_options(settings), float("inf")
-    while True:
-        round_began_at, record_count = time.monotonic(), 0
-        committed_offsets, missing = read_committed_offsets(options), describe_group(options).missing_topics
-        for name in names:
-            # In the first round a missing index is a loss as a whole; in later rounds the commits since then are gaps.
-            # Without any loss `begin` returns false.
-            offsets = _of_topics(committed_offsets, settings.profiles[name])
-            if builder.begin(name, find_losses=partial(find_losses, backend.index(name), offsets)):
-                rebuilt = builder.rebuild(
-                    name,
-                    committed_offsets,
-                    _NO_GENERATION,
-                    tick=lambda: None,
-                    progress=progress,
-                    missing_topics=missing,
-                )
-                record_count += rebuilt.records_count
-        round_s = time.monotonic() - round_began_at
-        tell(f"read {counted(record_count, 'record')} in {round_s:.1f} s")
-        if round_s <= _SHORT_ROUND_S or round_s > _MAX_ROUND_SHARE * previous_round_s:
-            return round_s
-        previous_round_s = round_s
-
-
-@contextmanager
-def _joined_group(settings: Settings) -> Iterator[tuple[Source, int]]:
-    """Join the consumer group; yield the source and the group generation."""
-    # A static member would stay in the group after the end of this process.
-    options = replace(kafka_options(settings), group_instance_id=None)
-    source, sink = KafkaTransport(options).open()
-    try:
-        # Kafka may answer the request to join only when the session of an earlier member has ended.
-        deadline = time.monotonic() + options.session_timeout_s + options.fetch_timeout_s
-        while (generation := source.generation()) is None or not source.assigned():
-            if time.monotonic() > deadline:
-                raise BrokerUnavailable(
-                    f"the group {options.group_id} assigned no partitions in time; is a daemon still a member?"
-                )
-            source.keep_membership(_POLL_S)
-        yield source, generation
-    finally:
-        sink.close()
-        source.close()
 
 
 @index.command()

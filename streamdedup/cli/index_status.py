@@ -13,7 +13,7 @@ from streamdedup.index.fingerprints import ADVISORY_PARAMETERS, differences
 from streamdedup.index.values import BrokerState, is_recreated
 from streamdedup.kafka.errors import missing_topics_text
 from streamdedup.kafka.group_admin import GroupState, describe_group
-from streamdedup.kafka.protocols import CommittedOffset
+from streamdedup.kafka.protocols import CommittedOffset, offsets_in
 from streamdedup.position import Partition
 from streamdedup.settings import Settings
 
@@ -67,9 +67,7 @@ def _profile(
     # Differences in advisory parameters do not keep a daemon from working.
     blocking = [text for parameter, text in all_differences.items() if parameter not in ADVISORY_PARAMETERS]
     missing = None if group is None else sorted(group.missing_topics.intersection(topics))
-    committed_offsets = (
-        {} if group is None else {p: offset for p, offset in group.committed_offsets.items() if p.topic in topics}
-    )
+    committed_offsets = {} if group is None else offsets_in(group.committed_offsets, topics)
     # An index with other parameters may have other slots: `_partition_state` finds partitions that it has never seen.
     losses = [] if blocking else find_losses(index, committed_offsets)
     loss_state = None if is_filled_switch(settings, name, losses) else "lost"

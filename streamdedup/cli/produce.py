@@ -37,7 +37,7 @@ from streamdedup.kafka.group_admin import read_committed_offsets
 from streamdedup.kafka.options import KafkaOptions
 from streamdedup.kafka.pace import Pace
 from streamdedup.kafka.producer import Feeder
-from streamdedup.kafka.protocols import Record
+from streamdedup.kafka.protocols import Record, offsets_in
 from streamdedup.kafka.reader import ReaderToEnds
 from streamdedup.position import Partition
 from streamdedup.settings import Profile, Settings
@@ -235,11 +235,8 @@ def _documents(reader: ReaderToEnds, decoder: Decoder, unreadable: Reports) -> I
 
 def _incarnations(options: KafkaOptions, topic: str) -> Mapping[Partition, int]:
     """Return the topic's incarnation by partition; without a commit the greatest, as ``PartitionOwnership`` counts."""
-    incarnations = {
-        partition: committed_offset.incarnation
-        for partition, committed_offset in read_committed_offsets(options).items()
-        if partition.topic == topic
-    }
+    committed_offsets = offsets_in(read_committed_offsets(options), [topic])
+    incarnations = {partition: offset.incarnation for partition, offset in committed_offsets.items()}
     greatest = max(incarnations.values(), default=0)
     return defaultdict(lambda: greatest, incarnations)
 

@@ -26,7 +26,7 @@ from streamdedup.index.documents import PendingMatches
 from streamdedup.index.fingerprints import REBUILT_S
 from streamdedup.index.staging import StagingIndex
 from streamdedup.index.values import BrokerState, Fence
-from streamdedup.kafka.protocols import Batch, CommittedOffset, History, Since
+from streamdedup.kafka.protocols import Batch, CommittedOffset, History, Since, offsets_in
 from streamdedup.position import Partition, Position
 from streamdedup.wire import Alert, AlertReader, ErrorCode, decode_alert
 
@@ -87,9 +87,7 @@ class RebuildRun:
         self._pipeline = target.pipeline
         self._target = target
         self._history = history
-        self._committed_offsets = {
-            partition: offset for partition, offset in committed_offsets.items() if partition.topic in target.topics
-        }
+        self._committed_offsets = offsets_in(committed_offsets, target.topics)
         self._ends = {partition: offset.offset for partition, offset in self._committed_offsets.items()}
         #: Committed attempt by partition; empty where another program has committed.
         self._committed_ids = {

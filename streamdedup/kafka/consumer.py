@@ -1,6 +1,6 @@
 """``KafkaSource``: the consumer of the group as a ``kafka.protocols.Source``.
 
-``producer.KafkaTransport`` opens a ``KafkaSource`` for the loop, whose thread uses it, and for ``cli.index``.
+``producer.KafkaTransport`` opens a ``KafkaSource`` for the loop, whose thread uses it, and for ``cli.index_building``.
 ``producer.AtLeastOnceSink`` commits by it. Its parts are ``fresh_poll`` and ``watches``; ``reader`` uses ``unpack``.
 """
 

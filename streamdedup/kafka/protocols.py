@@ -6,7 +6,7 @@ a group. ``consumer``, ``producer`` and ``reader`` implement the Protocols on Ka
 and ``tests/event_stream.py`` in memory; a change of a Protocol touches both, and ``tests/contract/test_transport.py``.
 """
 
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager
 from dataclasses import dataclass, field, replace
 from functools import cached_property
@@ -65,6 +65,13 @@ class CommittedOffset:
     metadata: str = ""
     topic_id: str = ""
     incarnation: int = 0
+
+
+def offsets_in(
+    committed_offsets: Mapping[Partition, CommittedOffset], topics: Collection[str]
+) -> dict[Partition, CommittedOffset]:
+    """Return the committed offsets in some topics."""
+    return {partition: offset for partition, offset in committed_offsets.items() if partition.topic in topics}
 
 
 @dataclass(frozen=True)

@@ -136,7 +136,7 @@ def _nothing(*_arguments: Any, **_named: Any) -> None:
     pass
 
 
-#: By name in ``cli.index``, what takes its place.
+#: By name in ``cli.index`` and ``cli.index_building``, what takes its place.
 PATCHES: Mapping[str, Any] = {
     "load_settings": lambda settings, _assignments: settings,
     "kafka_options": lambda settings: settings,

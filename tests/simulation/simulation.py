@@ -22,6 +22,7 @@ from greenlet import getcurrent, greenlet
 
 from streamdedup import clock
 from streamdedup.cli import index as commands
+from streamdedup.cli import index_building
 from streamdedup.daemon import (
     attempts,
     read_ahead,
@@ -70,7 +71,7 @@ BEGIN_MS = 1_700_000_000_000
 #: Most bytes of a label.
 LABEL_BYTES = 16
 #: Modules of the package whose clock is the scheduler's.
-_TIMED = (clock, attempts, rebuild, rebuild_run, statistics, commands, brokers, redis_fenced)
+_TIMED = (clock, attempts, rebuild, rebuild_run, statistics, index_building, brokers, redis_fenced)
 #: Fates of a call of the server, of a call of Kafka, and of a publish.
 SERVER_FATES = ("request lost", "reply lost", "late", "twice")
 KAFKA_FATES, PUBLISH_FATES = ("refused", "silent"), ("before commit", "after commit")
@@ -125,7 +126,9 @@ _JITTER = random.Random()
 @contextlib.contextmanager
 def simulated() -> Iterator[None]:
     """Replace clock, threads, logs and the servers of the commands while the context is open."""
-    patches = [(module, "time", Time()) for module in _TIMED] + [(commands, *patch) for patch in PATCHES.items()]
+    patches = [(module, "time", Time()) for module in _TIMED]
+    for module in (commands, index_building):
+        patches += [(module, *patch) for patch in PATCHES.items() if hasattr(module, patch[0])]
     patches += [(read_ahead, "ThreadPoolExecutor", AtOnce), (readiness, "random", _JITTER)]
     # No history has as many records behind a committed offset.
     patches += [(module, "OFFSETS_IN_PROGRESS", 200) for module in (rebuild_run, rebuild_seeds)]

@@ -12,6 +12,7 @@ from structlog.testing import capture_logs
 
 from streamdedup import clock
 from streamdedup.cli import index as commands
+from streamdedup.cli import index_building
 from streamdedup.daemon import rebuild, rebuild_run, rebuild_seeds
 from streamdedup.daemon.attempts import lineage_of
 from streamdedup.daemon.losses import Gap, Loss, find_losses, losses_between
@@ -771,7 +772,17 @@ def test_the_command_keeps_an_index_with_gaps_and_replaces_one_with_an_old_gap_o
     profile = read_profile({"retention": "1h", "retention_slack": "0s"}, {"retention", "retention_slack"})
     gap, old_gap = (Loss(Partition("a", 0), CommittedOffset(1), "gone back", Gap(0, 3_200_000 - age)) for age in (0, 1))
     losses = ([gap], [old_gap], [gap, Loss(Partition("a", 1), CommittedOffset(1), "lost")], [])
-    assert [commands._is_gap(losses_of_index, profile) for losses_of_index in losses] == [True, False, False, False]
+    fillable = [index_building.are_fillable(losses_of_index, profile) for losses_of_index in losses]
+    assert fillable == [True, False, False, False]
+
+
+def patch_commands(monkeypatch, patches):
+    """Replace names in the modules of the commands that use them."""
+    for name, patch in patches.items():
+        modules = [module for module in (commands, index_building) if hasattr(module, name)]
+        assert modules, name
+        for module in modules:
+            monkeypatch.setattr(module, name, patch)
 
 
 def test_the_command_asks_before_it_replaces_an_index_and_replaces_none_unasked_whose_gap_grows_too_old(monkeypatch):
@@ -796,14 +807,13 @@ def test_the_command_asks_before_it_replaces_an_index_and_replaces_none_unasked_
         "tell": lambda text, **_: told.append(text),
         **dict.fromkeys(("kafka_options", "read_committed_offsets"), lambda _: {}),
         "connect_backend": lambda _settings: contextlib.nullcontext(backend),
-        "_losses": lambda *_: {"a": [], "b": [gap]},
+        "losses_by_profile": lambda *_: {"a": [], "b": [gap]},
         "confirm": confirm,
         "rebuilder": lambda *_: SimpleNamespace(begin=begin, abandon=lambda: begun.append("abandoned")),
         **dict.fromkeys(("await_no_members", "require_confirmable"), lambda *_, **__: None),
     }
     monkeypatch.setattr(clock, "now_ms", lambda: now[0])
-    for name, patch in patches.items():
-        monkeypatch.setattr(commands, name, patch)
+    patch_commands(monkeypatch, patches)
     with pytest.raises(StreamdedupError, match="the gap of b is too old by now: run the command again"):
         commands.rebuild()
     assert asked == ["Replace the index of a at memory?"]
@@ -836,14 +846,13 @@ def test_the_command_says_whether_the_whole_index_was_rebuilt_also_where_a_gap_w
         "load_settings": lambda *_: SimpleNamespace(profiles={"a": None}),
         **dict.fromkeys(("kafka_options", "read_committed_offsets"), lambda _: {}),
         "connect_backend": lambda _settings: contextlib.nullcontext(SimpleNamespace(require_usable=list)),
-        "_losses": lambda *_: {"a": []},
-        "_is_gap": lambda *_: True,
-        "_rebuild": lambda *_: {"a": Rebuilt(3, kind)},
+        "losses_by_profile": lambda *_: {"a": []},
+        "are_fillable": lambda *_: True,
+        "rebuild_indexes": lambda *_: {"a": Rebuilt(3, kind)},
         "await_no_members": lambda *_, **__: None,
         "tell": told.append,
     }
-    for name, patch in patches.items():
-        monkeypatch.setattr(commands, name, patch)
+    patch_commands(monkeypatch, patches)
     commands.rebuild()
     assert told == [f"a: {done} from 3 records"]
 
@@ -857,8 +866,7 @@ def patched_commands(monkeypatch, **patches):
         ("require_confirmable", "refuse_members", "confirm", "members_of_index"), lambda *_, **__: ()
     )
     always = {"load_settings": lambda *_: settings, "kafka_options": lambda _settings: kafka}
-    for name, patch in {**silent, **always, **patches}.items():
-        monkeypatch.setattr(commands, name, patch)
+    patch_commands(monkeypatch, {**silent, **always, **patches})
     return settings
 
 
@@ -873,7 +881,7 @@ def test_a_preparation_ends_with_a_short_round_or_one_hardly_shorter_than_the_ro
         rebuilder=lambda *_: SimpleNamespace(begin=lambda *_, **__: time.sleep(left_s.pop(0))),
     )
     backend = SimpleNamespace(index=lambda _name: None)
-    assert commands._prepare(settings, ["p"], backend, None) == pytest.approx(rounds_s[-1])
+    assert index_building.prepare_indexes(settings, ["p"], backend, None) == pytest.approx(rounds_s[-1])
     assert len(left_s) == 1
 
 
@@ -892,8 +900,8 @@ def test_no_index_is_prepared_over_one_with_other_parameters_or_offsets(monkeypa
     patched_commands(
         monkeypatch,
         connect_backend=lambda _settings: contextlib.nullcontext(backend),
-        _losses=lambda *_: {"p": losses},
-        _fits=lambda *_: fits,
+        losses_by_profile=lambda *_: {"p": losses},
+        fits=lambda *_: fits,
         read_committed_offsets=lambda _options: {},
     )
     with pytest.raises(SettingsError, match=refusal):
