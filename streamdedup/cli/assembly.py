@@ -8,6 +8,7 @@ from collections.abc import Callable
 from dataclasses import replace
 from functools import lru_cache
 from importlib import import_module
+from typing import TypeVar
 
 from streamdedup import __version__
 from streamdedup.cli.settings_options import with_same_settings
@@ -18,7 +19,7 @@ from streamdedup.daemon.options import LoopOptions
 from streamdedup.daemon.rebuild import Rebuilder
 from streamdedup.daemon.rebuild_run import RebuildTarget
 from streamdedup.detection.detector import Detector
-from streamdedup.errors import RegistryUnavailable, SettingsError
+from streamdedup.errors import DecodeError, RegistryUnavailable, SettingsError
 from streamdedup.index.backend import Backend
 from streamdedup.index.contract import Index
 from streamdedup.index.values import marker_lifetime
@@ -44,6 +45,8 @@ _JOIN_MARGIN_S = 5
 #: for a minute at least.
 _LONGEST_REQUEST_S = 50.0
 
+#: A function that writes keys or values.
+Writer = TypeVar("Writer")
 #: Module that a login needs, and the extra that has it, by SASL mechanism.
 _LIBRARIES = {
     "AWS_MSK_IAM": ("botocore", "aws"),
@@ -185,6 +188,17 @@ def file_decoder(profile: Profile) -> Decoder:
         op_values=profile.op_values,
         deleted_field=profile.deleted_field,
     )
+
+
+def required_writer(make: Callable[[str], Writer | None], subject: str) -> Writer:
+    """Return the writer that ``make`` makes for a subject; raise ``SettingsError`` where it lacks a usable schema."""
+    try:
+        write = make(subject)
+    except DecodeError as error:
+        raise SettingsError(f"newest schema of {subject}: {error}") from error
+    if write is None:
+        raise SettingsError(f"the schema registry has no subject {subject}; register a schema first")
+    return write
 
 
 def pipeline(settings: Settings, name: str, index: Index) -> Pipeline:

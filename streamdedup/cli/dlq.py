@@ -21,7 +21,7 @@ from streamdedup.cli.rendering.dead_letters import dead_letter_json, dead_letter
 from streamdedup.cli.rendering.safe_text import escaped
 from streamdedup.cli.rendering.terminal import make_console, print_line
 from streamdedup.cli.settings_options import ConfigOption, SetOption, load_settings, parse_since
-from streamdedup.cli.topic_reading import decoders_of, reading_options
+from streamdedup.cli.topic_reading import decoders_of, reading_options, topic_profile
 from streamdedup.errors import RegistryMisconfigured, RegistryUnavailable, SettingsError, StreamdedupError
 from streamdedup.kafka.admin import require_topics, topic_ids
 from streamdedup.kafka.options import KafkaOptions
@@ -118,7 +118,8 @@ def replay(
     settings = load_settings(config, assignments)
     letter_filter = conditions.filter()
     options = kafka_options(settings)
-    _refuse_unknown_topics(letter_filter, options.topics)
+    for topic in sorted(letter_filter.topics):
+        topic_profile(settings, topic)  # raises if no profile has the topic
     needed: dict[str, tuple[str, ...]] = dict.fromkeys(options.topics, ("READ",))
     if not dry_run:
         require_confirmable("sends records to input topics", yes=yes)
@@ -143,12 +144,6 @@ def replay(
             confirm("Replay them?", yes=yes)
         _report("replayed", _run(replayer, total))
     _tell_progress(group_of(options.group_id), is_stored=letter_filter.accepts_all)
-
-
-def _refuse_unknown_topics(letter_filter: DeadLetterFilter, existing: tuple[str, ...]) -> None:
-    if unknown := sorted(letter_filter.topics.difference(existing)):
-        names = ", ".join(existing)
-        raise SettingsError(f"--topic {unknown[0]}: no profile has this topic; the settings name {names}")
 
 
 def _tell_start(replayer: DeadLetterReplay, options: KafkaOptions, *, must_have_progress: bool) -> None:

@@ -32,13 +32,7 @@ T = TypeVar("T")
 
 FilesArgument = Annotated[list[str], typer.Argument(help=f"Corpora: {FORMAT_TITLES}; - for stdin.")]
 OutputOption = Annotated[str | None, typer.Option("--output", "-o", help="Where to write; default: standard output.")]
-# Options of ``produce``, which has no ``CorpusOptions``; ``FormatOption`` is in both.
-OptionalFilesArgument = Annotated[list[str] | None, typer.Argument(help=f"Corpora: {FORMAT_TITLES}; - for stdin.")]
 FormatOption = Annotated[Format, typer.Option("--format", help="Format of the files.")]
-IdColumnOption = Annotated[str | None, typer.Option("--id-column", help="Column of the id, in a table.")]
-TextColumnOption = Annotated[
-    list[str] | None, typer.Option("--text-column", help="Column of the text, in a table; may be repeated.")
-]
 
 
 @dataclasses.dataclass(frozen=True)

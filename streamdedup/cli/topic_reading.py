@@ -1,4 +1,4 @@
-"""Options, texts and documents for commands that read topics without a consumer group.
+"""Profile, options, texts and documents for commands that read or write topics without a consumer group.
 
 ``tail``, ``demo``, ``dlq``, ``produce``, ``serve`` and ``stop-shingles`` use it.
 """
@@ -10,7 +10,7 @@ from streamdedup.cli.assembly import kafka_options, topic_decoder
 from streamdedup.cli.output import showing_share, tell_prefixed
 from streamdedup.cli.rendering.pairs import Side
 from streamdedup.counts import counted
-from streamdedup.errors import MessageError
+from streamdedup.errors import MessageError, SettingsError
 from streamdedup.kafka.history import KafkaSpan
 from streamdedup.kafka.options import KafkaOptions
 from streamdedup.kafka.protocols import Record
@@ -23,6 +23,15 @@ from streamdedup.wire import Decoder, Document
 
 def reading_options(settings: Settings, topic: str) -> KafkaOptions:
     return replace(kafka_options(settings), topics=(topic,))
+
+
+def topic_profile(settings: Settings, topic: str) -> Profile:
+    """Return the profile of an input topic that ``--topic`` names."""
+    for profile in settings.profiles.values():
+        if topic in profile.topics:
+            return profile
+    existing = ", ".join(name for profile in settings.profiles.values() for name in profile.topics)
+    raise SettingsError(f"--topic {topic}: no profile has this topic; the settings name {existing}")
 
 
 def decoders_of(settings: Settings) -> dict[str, Decoder]:

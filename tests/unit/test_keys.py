@@ -16,7 +16,7 @@ from msgspec import structs
 from structlog.testing import capture_logs
 from typer.testing import CliRunner
 
-from streamdedup.cli import checks, produce
+from streamdedup.cli import checks, erase_scope, produce
 from streamdedup.cli import main as cli
 from streamdedup.cli.assembly import topic_decoder
 from streamdedup.cli.collection import FileEntries
@@ -585,9 +585,10 @@ def produced(monkeypatch, tmp_path):
     def run(*arguments, settings="", records=(), unreadable=(), exit_code=0):
         sent = []
         reader = SimpleNamespace(batches=lambda: iter([Batch(tuple(records), tuple(unreadable))]))
-        monkeypatch.setattr(produce, "Feeder", lambda _options, **_how: Sink(sent))
-        monkeypatch.setattr(produce, "ReaderToEnds", lambda _options: nullcontext(reader))
-        monkeypatch.setattr(produce, "require_topics", lambda _options, needed: run.needed_rights.append(needed))
+        for module in (produce, erase_scope):
+            monkeypatch.setattr(module, "Feeder", lambda _options, **_how: Sink(sent))
+            monkeypatch.setattr(module, "require_topics", lambda _options, needed: run.needed_rights.append(needed))
+        monkeypatch.setattr(erase_scope, "ReaderToEnds", lambda _options: nullcontext(reader))
         config = tmp_path / "streamdedup.toml"
         servers = 'kafka.bootstrap_servers = "h:1"\nredis.url = "redis://h"\nredis.allow_plaintext = true\n'
         config.write_text(f'{servers}[profiles.a]\ntopics = ["articles"]\n{settings}', encoding="utf-8")
@@ -658,7 +659,7 @@ def test_an_erased_scope_gets_the_keys_that_its_documents_have_else_keys_in_thei
 def test_the_tombstones_of_a_scope_are_in_the_partitions_of_its_documents_and_have_their_names(produced, monkeypatch):
     incarnations = {("articles", 1): 3, ("articles", 3): 2, ("other", 2): 4}
     commits = {Partition(*name): CommittedOffset(2, topic_id="t", incarnation=n) for name, n in incarnations.items()}
-    monkeypatch.setattr(produce, "read_committed_offsets", lambda _options: commits)
+    monkeypatch.setattr(erase_scope, "read_committed_offsets", lambda _options: commits)
     values = [b'{"id":"a","text":"a","scope":"x"}', b'{"text":"b","scope":"x"}', b'{"text":"c","scope":"x"}']
     records = [
         Record(Position("articles", partition, 7), 5, key, value, ())

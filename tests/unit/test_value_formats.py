@@ -28,7 +28,7 @@ from confluent_kafka.serialization import MessageField, SerializationContext
 from google.protobuf.descriptor_pb2 import FieldDescriptorProto, FileDescriptorProto
 from msgspec import structs
 
-from streamdedup.cli import dlq, produce, topic_reading
+from streamdedup.cli import dlq, erase_scope, topic_reading
 from streamdedup.cli.assembly import registry_of, topic_decoder
 from streamdedup.cli.checks import REGISTRY, CheckRun
 from streamdedup.errors import DecodeError, RegistryMisconfigured, RegistryUnavailable, SettingsError
@@ -261,7 +261,7 @@ def unknown_topic(answers, url, monkeypatch):
     """Let commands read ``UNKNOWN`` from a topic in Avro; return its decoder."""
     decoder = Decoder(format="avro", registry=Registry(url), scope_field="scope")
     batches = SimpleNamespace(batches=lambda: iter([Batch(tuple(UNKNOWN))]), total_count=4, done_count=lambda: 4)
-    for module in (produce, topic_reading):
+    for module in (erase_scope, topic_reading):
         monkeypatch.setattr(module, "topic_decoder", lambda *_: decoder)
         monkeypatch.setattr(
             module,
@@ -270,10 +270,10 @@ def unknown_topic(answers, url, monkeypatch):
                 bootstrap_servers="h:1", group_id="g", topics=("articles",), transactional_id="x"
             ),
         )
-    for module, reader in ((produce, "ReaderToEnds"), (topic_reading, "KafkaSpan")):
+    for module, reader in ((erase_scope, "ReaderToEnds"), (topic_reading, "KafkaSpan")):
         monkeypatch.setattr(module, reader, lambda *_, **__: nullcontext(batches))
-    monkeypatch.setattr(produce, "require_topics", lambda *_: None)
-    monkeypatch.setattr(produce, "Feeder", lambda _options: nullcontext(SimpleNamespace(delivered_count=0)))
+    monkeypatch.setattr(erase_scope, "require_topics", lambda *_: None)
+    monkeypatch.setattr(erase_scope, "Feeder", lambda _options: nullcontext(SimpleNamespace(delivered_count=0)))
     return decoder
 
 
@@ -283,7 +283,7 @@ def test_commands_ask_once_for_an_unknown_schema_over_one_connection(answers, un
 
     def erase():
         with pytest.raises(typer.Exit):  # no record can be read
-            produce._erase(None, profile, "articles", "x")
+            erase_scope.erase_documents(None, profile, "articles", "x")
 
     letters = [DeadLetter(structs.replace(r, headers=((f"{PREFIX}topic", b"articles"),))) for r in UNKNOWN]
     for command in (
