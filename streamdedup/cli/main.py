@@ -102,7 +102,7 @@ class _Commands(TyperGroup):
         name, command, remaining = super().resolve_command(ctx, args)
         if name in COMMANDS:
             command = load_command(name)
-            _keep_lines(command)
+            _prepare_help(command)
         return name, command, remaining
 
     def invoke(self, ctx: Any) -> Any:
@@ -117,8 +117,8 @@ class _Commands(TyperGroup):
             raise
 
 
-def _keep_lines(command: Any) -> None:
-    """Stop the help from joining example lines, and from cutting the one-line texts in the list of commands."""
+def _prepare_help(command: Any) -> None:
+    """Keep the lines of examples in the help, and one-line texts whole in the list of commands."""
     paragraphs = inspect.cleandoc(command.help or "").split("\n\n")
     # Without a short help, the list of commands shows the help cut to the width of the terminal.
     command.short_help = paragraphs[0].replace("\n", " ")
@@ -126,7 +126,7 @@ def _keep_lines(command: Any) -> None:
         _VERBATIM + _example(text) if text.startswith("Example:") else text for text in paragraphs
     )
     for inner in getattr(command, "commands", {}).values():
-        _keep_lines(inner)
+        _prepare_help(inner)
 
 
 def _example(text: str) -> str:
@@ -145,13 +145,9 @@ def load_command(name: str) -> Any:
         module = importlib.import_module(f"streamdedup.cli.{module_name}")
     finally:
         gc.enable()
-    command = getattr(module, module_name, None)
-    if command is None:
-        raise LookupError(f"the module of the command {name} has no command of that name")
-    # typer makes a command from a function only inside an app, and the app becomes a group of commands only with a
-    # callback, because there is one command. The command is then taken out of the group.
+    command = getattr(module, module_name)
+    # typer makes a command from a function only inside an app. The command is then taken out of the app.
     parent = typer.Typer(rich_markup_mode=None)
-    parent.callback()(lambda: None)
     if isinstance(command, typer.Typer):
         parent.add_typer(command, name=name)
     else:
@@ -194,8 +190,9 @@ def _options(
 
 def main(arguments: Sequence[str] | None = None) -> NoReturn:
     """Run a command and exit with its code; a ``StreamdedupError`` prints its lines without a traceback."""
-    # In a process with closed streams these are None.
-    output, sys.stderr = sys.stdout or _null_stream(), sys.stderr or _null_stream()
+    # Streams are None in a process with closed streams.
+    sys.stderr = sys.stderr or _null_stream()
+    output = sys.stdout or _null_stream()
     if isinstance(getattr(output, "buffer", None), io.RawIOBase):
         # With PYTHONUNBUFFERED=1, Python 3.11 to 3.13 ignore that only a part of a text was written, as when a disk
         # fills up or a non-blocking pipe is full. A buffer writes the rest, or raises.
@@ -210,21 +207,21 @@ def main(arguments: Sequence[str] | None = None) -> NoReturn:
     except BrokenPipeError:
         code = EXIT_PIPE
     except UnicodeEncodeError as error:
-        if not _is_output_error(error):
+        if not _lacks_character(error):
             raise
         encoding, character = sys.stdout.encoding, f"U+{ord(error.object[error.start]):04X}"
         text = f"its encoding, {encoding}, lacks {character}; set PYTHONIOENCODING=utf-8 in the environment"
         code = _report(f"cannot write the output: {text}", EXIT_FAILED)
     except OSError as error:
-        # EAGAIN is a full pipe where it has `characters_written`, else a fork beyond the limit of processes.
+        # EAGAIN with `characters_written` is a full pipe; without, a fork beyond the limit of processes.
         is_output_error = error.errno in _WRITE_ERRORS or hasattr(error, "characters_written")
         # Without a file name, and not about writing: a defect of the program.
         if error.filename is None and not is_output_error:
             raise
         code = _report(f"{error.filename or 'cannot write the output'}: {error.strerror}", EXIT_FAILED)
     if code:  # without an error, `_run` has flushed standard output
-        _discard_unwritable(sys.stdout)
-        _discard_unwritable(sys.stderr)
+        _flush_or_redirect(sys.stdout)
+        _flush_or_redirect(sys.stderr)
     sys.exit(code)
 
 
@@ -242,8 +239,8 @@ def _run(arguments: Sequence[str] | None) -> int | str | None:
     return code
 
 
-def _is_output_error(error: UnicodeEncodeError) -> bool:
-    """Return whether standard output's encoding lacks the character."""
+def _lacks_character(error: UnicodeEncodeError) -> bool:
+    """Return whether the encoding of standard output lacks the character of the error."""
     # The error could be about another file. Its codec name does not tell: all table-driven codecs are "charmap" there.
     try:
         error.object[error.start].encode(sys.stdout.encoding or "utf-8")
@@ -266,8 +263,8 @@ def _null_stream() -> TextIO:
     return Path(os.devnull).open("w", encoding="utf-8")
 
 
-def _discard_unwritable(stream: TextIO) -> None:
-    """Redirect a stream that cannot be flushed; else Python would report the error at exit and change the exit code."""
+def _flush_or_redirect(stream: TextIO) -> None:
+    """Flush a stream; redirect it if it cannot be flushed: Python would report the error and change the exit code."""
     try:
         stream.flush()
     except OSError:

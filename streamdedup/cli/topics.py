@@ -22,11 +22,6 @@ _DEFAULT_LIMIT_BYTES = 1_048_588
 topics = typer.Typer(no_args_is_help=True, help="Create the topics that the daemon needs.")
 
 
-@topics.callback()
-def _group() -> None:
-    """Make ``topics`` a group: typer makes no group of a single command without a callback."""
-
-
 @topics.command()
 def create(
     config: ConfigOption = None,

@@ -10,7 +10,6 @@ from pathlib import Path
 import pytest
 
 from streamdedup import __version__, errors, wire
-from streamdedup.cli import config as config_commands
 from streamdedup.cli import main as cli
 from streamdedup.cli.assembly import kafka_options
 from streamdedup.cli.settings_options import load_settings, parse_assignments, with_same_settings
@@ -108,12 +107,6 @@ def test_help_fits_the_terminal_cuts_nothing_and_names_no_type_for_flags(run, mo
 def test_every_command_of_the_table_exists_with_the_help_of_the_table(name):
     command = cli.load_command(name)
     assert command.help.splitlines()[0] == cli.COMMANDS[name]
-
-
-def test_a_command_missing_from_its_module_is_no_silent_gap(monkeypatch):
-    monkeypatch.setitem(sys.modules, "streamdedup.cli.gap", config_commands)
-    with pytest.raises(LookupError, match="has no command of that name"):
-        cli.load_command("gap")
 
 
 def test_help_imports_neither_clients_nor_arrays():
