@@ -57,23 +57,29 @@ SetOption = Annotated[
 def load_settings(
     config: Path | None, assignments: list[str] | None = None, overrides: Mapping[str, str] | None = None
 ) -> Settings:
-    """Load settings; ``overrides``, by dotted key, are those of the command itself: no proposed command has them."""
+    """Load settings, and remember ``--config`` and ``--set`` for ``with_same_settings``.
+
+    ``overrides`` are settings, by dotted key, that the command sets itself; ``with_same_settings`` leaves them out.
+    """
     parsed, mistakes = parse_assignments(assignments or [])
-    settings = None
     try:
         settings = Settings.load(config, parsed | dict(overrides or {}))
     except SettingsError as error:
-        mistakes.append(str(error))
-    if mistakes or settings is None:
+        raise SettingsError("\n".join([*mistakes, str(error)])) from error
+    if mistakes:
         raise SettingsError("\n".join(mistakes))
     file = settings_file(config)
-    config_words = () if file is None else ("--config", str(file.absolute()))
-    _options_in_use.set((*config_words, *(word for text in assignments or () for word in ("--set", text))))
+    config_words = [] if file is None else ["--config", str(file.absolute())]
+    set_words = [word for text in assignments or () for word in ("--set", text)]
+    _options_in_use.set((*config_words, *set_words))
     return settings
 
 
 def with_same_settings(*words: str) -> str:
-    """Return a command line for a shell with the last loaded ``--config`` and ``--set``, which hold no secret."""
+    """Return a command line for a shell with the last loaded ``--config`` and ``--set``.
+
+    The options hold no secret, because ``parse_assignments`` refuses secrets.
+    """
     return shlex.join(["streamdedup", *words, *_options_in_use.get()])
 
 
