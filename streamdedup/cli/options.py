@@ -66,7 +66,7 @@ class CorpusOptions:
 
     def inputs(self, profile: Profile) -> tuple[str | Path | None, ...]:
         """Return all files that the command reads, which its output must not replace; None for an absent option."""
-        # Each of the two settings names a file, unless it has one of these two values.
+        # A setting that is neither "none" nor "english" names a file.
         stop_files = (name for name in (profile.stop_words, profile.stop_shingles) if name not in (NO_STOPS, ENGLISH))
         return (*self.files, self.config, *stop_files)
 
@@ -128,7 +128,9 @@ class ShingleSettings:
 
 
 @dataclasses.dataclass(frozen=True)
-class MatchSettings:
+class ComparisonOptions(ShingleSettings, CorpusOptions):
+    """All options for documents and the pairs to find, of ``scan`` and ``evaluate``."""
+
     threshold: Annotated[float | None, typer.Option("--threshold", "-t", help="Least similarity, above 0 up to 1.")] = (
         None
     )
@@ -142,11 +144,6 @@ class MatchSettings:
     recall_from: Annotated[
         float | None, typer.Option("--recall-from", help="Similarity from which on pairs are found with min_recall.")
     ] = None
-
-
-@dataclasses.dataclass(frozen=True)
-class ComparisonOptions(MatchSettings, ShingleSettings, CorpusOptions):
-    """All options for documents and the pairs to find, of ``scan`` and ``evaluate``."""
 
 
 def chosen_profile(options: CorpusOptions, **overrides: object) -> Profile:
