@@ -5,6 +5,7 @@ import io
 import itertools
 import math
 import random
+import re
 from collections import Counter
 from dataclasses import replace
 from pathlib import Path
@@ -628,6 +629,16 @@ class TestTime:
         shown = tables_text(results, io.StringIO())
         assert f"Kinds of shingles, all with the same {counts['char 5']} documents, from 0.8" in shown
         assert shown.index("char 5    0.8") < shown.index("Settings by kind") < shown.index("Minimum recall R")
+
+    def test_a_narrow_terminal_names_below_each_table_the_columns_that_the_table_lacks(self, monkeypatch):
+        monkeypatch.setenv("COLUMNS", "50")
+        terminal = io.StringIO()
+        terminal.isatty = lambda: True
+        shown = tables_text(tuned(made_texts(300), ShingleOptions("char", 5), time_s=0.25), terminal)
+        _, kinds, settings, recalls = re.split("Kinds of shingles,|Settings by kind|Minimum recall R", shown)
+        plain = [" ".join(re.sub("\x1b.*?m", "", text).split()) for text in (kinds, settings, recalls)]
+        names = [re.findall("Not shown at this width: ([^.]*)", text) for text in plain]
+        assert names == [*[["expected, + /million, memory, docs/s, R"]] * 2, ["docs/s"]]
 
     @pytest.mark.parametrize("kinds", [(), (ShingleOptions("char", 5),)])
     @pytest.mark.parametrize(("time_s", "is_cut"), [(0.05, True), (50.0, False)])

@@ -1,4 +1,4 @@
-"""Output on a terminal: the console, lines broken between words, and texts for times and sizes.
+"""Output on a terminal: the console, lines broken between words, and texts for times.
 
 Called by commands and the other modules of ``rendering``. Lines for a file or a pipe are never broken. ``safe_text``
 cleans texts of arbitrary senders.
@@ -11,7 +11,6 @@ from datetime import datetime
 from itertools import pairwise
 from typing import TextIO
 
-from rich import filesize
 from rich.cells import cell_len
 from rich.console import Console
 from rich.text import Text
@@ -100,8 +99,3 @@ def local_time(time_s: float, time_format: str) -> str:
         return datetime.fromtimestamp(time_s).astimezone().strftime(time_format)
     except (ValueError, OverflowError, OSError):
         return "?"
-
-
-def size_text(size: float | None) -> str:
-    """Return a number of bytes as text, such as ``1.5 MB``."""
-    return "unknown" if size is None else filesize.decimal(round(size))

@@ -79,7 +79,7 @@ def page(results: dict[str, Any], sample: Sample) -> str:
         charts=[similarities_chart(results), curve_chart(results), memory_chart(results)],
         tables=[
             *([kinds] if (kinds := tables.kinds_table(results)) else []),
-            tables.settings_table(results),
+            tables.settings_table(results, results["rows"]),
             tables.recalls_table(results),
             tables.thresholds_table(results),
             *([tables.proposals_table(results)] if results["proposals"] else []),

@@ -8,6 +8,7 @@ import io
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any, Final, NamedTuple, TextIO
 
+from rich import filesize
 from rich.box import SIMPLE_HEAD
 from rich.console import Console
 from rich.measure import Measurement
@@ -15,7 +16,7 @@ from rich.table import Table
 from rich.text import Text
 
 from streamdedup.cli.rendering.safe_text import printable
-from streamdedup.cli.rendering.terminal import print_line, size_text
+from streamdedup.cli.rendering.terminal import print_line
 from streamdedup.counts import counted
 from streamdedup.settings.kinds import format_duration
 from streamdedup.text.stop_learning import LEAST_SOURCE_DOCUMENTS
@@ -25,18 +26,22 @@ from streamdedup.tuning.shown_pairs import LEAST_FAMILY
 _WIDTH: Final = 128
 #: Width in characters that no table reaches.
 _UNLIMITED_WIDTH: Final = 10_000
-#: Columns that are left out on a narrow terminal, from the first one on, until the table fits.
-_OMITTED_COLUMNS: Final = ("expected", "+ /million", "memory", "docs/s", "R")
 
 
 class TextTable(NamedTuple):
-    """A table of texts; ``best`` is the index of the row to print in bold."""
+    """A table of texts.
+
+    Attributes:
+        best: Index of the row to print in bold.
+        omittable: Columns that are left out on a narrow terminal, from the first one on, until the table fits.
+    """
 
     title: str
     columns: list[str]
     rows: list[list[str]]
     caption: str = ""
     best: int | None = None
+    omittable: tuple[str, ...] = ()
 
 
 def tables_text(results: dict[str, Any], target: TextIO) -> str:
@@ -48,7 +53,9 @@ def tables_text(results: dict[str, Any], target: TextIO) -> str:
         file=buffer, width=width, height=terminal.height, highlight=False, force_terminal=terminal.is_terminal
     )
     console.print(Text(sample_text(results) + "\n"))
-    for table in (kinds_table(results), _settings_with_recommended_recall(results)):
+    min_recall = results["recommendation"]["min_recall"]
+    rows = [row for row in results["rows"] if row["min_recall"] == min_recall]
+    for table in (kinds_table(results), settings_table(results, rows)):
         if table is not None:
             _print_table(console, table)
             console.print()
@@ -69,8 +76,9 @@ def tables_text(results: dict[str, Any], target: TextIO) -> str:
         elif proposed["stop_shingles"] is not None:
             text = (
                 "The section names boilerplate, which --apply FILE.toml writes. To read it: streamdedup stop-shingles, "
+                "with the same texts and --config FILE.toml"
             )
-            print_line(console, Text(f"{text}with the same texts and --config FILE.toml"))
+            print_line(console, Text(text))
         console.print(Text(f"\n{proposed['settings_file']}"), soft_wrap=True)  # to be copied
     return buffer.getvalue()
 
@@ -99,8 +107,8 @@ def memory_text(results: dict[str, Any]) -> str:
     return f'{shown} on Redis 7; redis.bucket_layout = "{recommendation["bucket_layout"]}"'
 
 
-def settings_table(results: dict[str, Any]) -> TextTable:
-    """Return all rows of settings; ``best`` is the recommendation."""
+def settings_table(results: dict[str, Any], rows: Sequence[dict[str, Any]]) -> TextTable:
+    """Return the table of rows of settings, one of which is the recommendation."""
     columns: dict[str, Callable[[dict[str, Any]], str]] = {
         "shingles": lambda row: f"{row['unit']} {row['size']}",
         "t": lambda row: f"{row['threshold']:g}",
@@ -116,7 +124,7 @@ def settings_table(results: dict[str, Any]) -> TextTable:
         "memory": lambda row: forecast_size(row["memory_bytes"]),
         "docs/s": lambda row: count_text(row["documents_per_s"]),
     }
-    recommendation, rows = results["recommendation"], results["rows"]
+    recommendation = results["recommendation"]
     keys = ("unit", "size", "threshold", "min_recall")
     is_best = [all(row[key] == recommendation[key] for key in keys) for row in rows]
     caption = (
@@ -128,7 +136,8 @@ def settings_table(results: dict[str, Any]) -> TextTable:
     )
     cells = [[text(row) for text in columns.values()] for row in rows]
     title = "Settings by kind of shingles, threshold t and minimum recall R"
-    return TextTable(title, list(columns), cells, caption, best=is_best.index(True))
+    omittable = ("expected", "+ /million", "memory", "docs/s", "R")
+    return TextTable(title, list(columns), cells, caption, is_best.index(True), omittable)
 
 
 def kinds_table(results: dict[str, Any]) -> TextTable | None:
@@ -136,9 +145,8 @@ def kinds_table(results: dict[str, Any]) -> TextTable | None:
     best, kinds = results["recommendation"], results["kinds"]
     if len(kinds) < 2 or kinds[0]["documents"] == max(results["sample"]["looked_at"].values()):
         return None
-    table = settings_table(results | {"rows": kinds})
     title = f"Kinds of shingles, all with the same {kinds[0]['documents']:,} documents, from {best['threshold']:g}"
-    return table._replace(title=title, caption="")
+    return settings_table(results, kinds)._replace(title=title, caption="")
 
 
 def thresholds_table(results: dict[str, Any]) -> TextTable:
@@ -171,6 +179,7 @@ def recalls_table(results: dict[str, Any]) -> TextTable:
         rows,
         "Measured: share of the pairs; no alert: share of the documents with pairs that find none of them.",
         best=[row["min_recall"] for row in results["recalls"]].index(best["min_recall"]),
+        omittable=("docs/s",),
     )
 
 
@@ -203,28 +212,20 @@ def proposals_table(results: dict[str, Any]) -> TextTable:
     return TextTable("Proposed", columns, rows, caption, best=best)
 
 
-def _settings_with_recommended_recall(results: dict[str, Any]) -> TextTable:
-    table, min_recall = settings_table(results), results["recommendation"]["min_recall"]
-    shown = [place for place, row in enumerate(results["rows"]) if row["min_recall"] == min_recall]
-    return table._replace(
-        rows=[table.rows[place] for place in shown], best=None if table.best is None else shown.index(table.best)
-    )
-
-
 def _print_table(console: Console, table: TextTable) -> None:
-    """Print a table whose cells are never cut; a narrow terminal does not get some of ``_OMITTED_COLUMNS``."""
+    """Print a table, on a narrow terminal without some of its ``omittable`` columns, which a line below names."""
     # Measured with the width of the terminal, no table would be too wide.
     unlimited = console.options.update(max_width=_UNLIMITED_WIDTH)
     console.print(Text(table.title, "italic"))
-    omitted: list[str] = []
-    drawn = _draw(table, omitted)
-    while Measurement.get(console, unlimited, drawn).maximum > console.width and len(omitted) < len(_OMITTED_COLUMNS):
-        omitted.append(_OMITTED_COLUMNS[len(omitted)])
-        drawn = _draw(table, omitted)
+    drawn, omitted = _draw(table, ()), ""
+    for count in range(1, len(table.omittable) + 1):
+        if Measurement.get(console, unlimited, drawn).maximum <= console.width:
+            break
+        drawn = _draw(table, table.omittable[:count])
+        omitted = f"Not shown at this width: {', '.join(table.omittable[:count])}."
     console.print(drawn)
-    more = f" Not shown at this width: {', '.join(omitted)}." if omitted else ""
-    if table.caption:
-        console.print(Text(table.caption + more, "dim italic"))
+    if note := " ".join(filter(None, (table.caption, omitted))):
+        console.print(Text(note, "dim italic"))
 
 
 def _draw(table: TextTable, omitted: Sequence[str]) -> Table:
@@ -310,7 +311,7 @@ def count_text(estimate: float | None) -> str:
 
 def forecast_size(size: float) -> str:
     """Return a forecast of bytes with two digits."""
-    return size_text(float(f"{size:.2g}")).replace(".0 ", " ")
+    return filesize.decimal(round(float(f"{size:.2g}"))).replace(".0 ", " ")
 
 
 def across_text(share: float | None) -> str:
