@@ -4,6 +4,7 @@ Called by ``scan``, ``neighbours``, ``evaluate``, ``stop-shingles``, ``tune`` an
 """
 
 from collections.abc import Iterable, Iterator
+from itertools import islice
 from typing import TypeVar
 
 from streamdedup.cli.output import Reports, read_with_progress, tell
@@ -16,6 +17,7 @@ from streamdedup.index.memory import MemoryIndex
 from streamdedup.settings import Profile
 from streamdedup.wire import Document
 
+Item = TypeVar("Item")
 #: A document of a file or of a topic.
 Versioned = TypeVar("Versioned", Entry, Document)
 #: Documents that the commands compare at once.
@@ -34,15 +36,15 @@ class FileEntries:
         self._file_by_id: dict[str, str] = {}
 
     def read(self, file: str, reader: CorpusReader) -> Iterator[Entry]:
-        file = shown_name(file)
-        for row, entry in enumerate(read_with_progress(reader, file)):
+        shown = shown_name(file)
+        for row, entry in enumerate(read_with_progress(reader, shown)):
             if entry.problem is not None:
                 self.malformed.report(f"{entry.file}:{entry.line}", entry.problem)
             else:
                 self._document_count += 1
-                if row < _COMPARED_LINES and (first := self._file_by_id.setdefault(entry.id, file)) != file:
+                if row < _COMPARED_LINES and (first := self._file_by_id.setdefault(entry.id, shown)) != shown:
                     text = f"{printable(entry.id)} is an id in {first} too, so both are one document"
-                    self._shared_ids.report(f"{file}:{entry.line}", text)
+                    self._shared_ids.report(f"{shown}:{entry.line}", text)
             yield entry
 
     def require_document(self) -> None:
@@ -51,7 +53,7 @@ class FileEntries:
             raise CorpusError(f"no document is left: {counted(self.malformed.count, 'line')}, all malformed")
 
 
-def first_versions(entries: Iterable[Versioned]) -> Iterator[Versioned]:
+def first_of_each_id(entries: Iterable[Versioned]) -> Iterator[Versioned]:
     """Yield the first document of each id; print the number of dropped documents on standard error."""
     seen_ids: set[str] = set()
     repeated_count = 0
@@ -63,6 +65,12 @@ def first_versions(entries: Iterable[Versioned]) -> Iterator[Versioned]:
             yield entry
     if repeated_count:
         tell(f"passed over: {counted(repeated_count, 'document')} whose id occurred before", err=True)
+
+
+def batches(items: Iterable[Item]) -> Iterator[list[Item]]:
+    iterator = iter(items)
+    while batch := list(islice(iterator, BATCH_DOCUMENTS)):
+        yield batch
 
 
 def empty_index(profile: Profile) -> Index:

@@ -12,9 +12,9 @@ from typing import Annotated
 
 import typer
 
-from streamdedup.cli.collection import BATCH_DOCUMENTS, empty_index, first_versions
+from streamdedup.cli.collection import batches, empty_index, first_of_each_id
 from streamdedup.cli.options import ComparisonOptions, OutputOption, chosen_profile, with_options
-from streamdedup.cli.output import batches, output_to, showing_share
+from streamdedup.cli.output import output_to, showing_share
 from streamdedup.cli.pairs_file import read_pairs
 from streamdedup.cli.rendering.evaluation import as_lines, as_object
 from streamdedup.cli.rendering.terminal import fitted
@@ -34,12 +34,12 @@ from streamdedup.wire import Document
 def evaluate_documents(
     documents: Iterable[Document], options: DetectorOptions, index: Index, truth_file: Path | None = None
 ) -> Evaluation:
-    """Index documents of ``document_at``, row by row, in an empty, open index, and score the pairs found."""
+    """Insert documents of ``document_at``, in the order of their rows, into an empty open index; score the pairs."""
     trial, shingler = Trial(options, index), Shingler(options.shingles)
     ids: list[str] = []
     sources: list[str | None] = []
-    parts = [shingle_sets(shingler, [])]  # without documents, one part is needed
-    for batch in batches(documents, BATCH_DOCUMENTS):
+    parts = [shingle_sets(shingler, [])]  # `concatenated` needs a part
+    for batch in batches(documents):
         trial.add(batch)
         texts = [document.text for document in batch]
         parts.append(shingle_sets(shingler, texts, [document.scope for document in batch]))
@@ -104,7 +104,7 @@ def evaluate(
     Example:  streamdedup evaluate articles.jsonl.gz --threshold 0.7
     """
     profile = chosen_profile(options)
-    entries = first_versions(options.entries(profile, "evaluate"))
+    entries = first_of_each_id(options.entries(profile, "evaluate"))
     documents = (document_at(row, entry.id, entry.text, entry.source, entry.scope) for row, entry in enumerate(entries))
     with output_to(output, (*options.inputs(profile), truth)) as target:  # refuses an output that is also an input
         result = evaluate_documents(documents, detector_options("evaluate", profile), empty_index(profile), truth)

@@ -7,9 +7,9 @@ from typing import Annotated
 
 import typer
 
-from streamdedup.cli.collection import BATCH_DOCUMENTS, first_versions
+from streamdedup.cli.collection import batches, first_of_each_id
 from streamdedup.cli.options import CorpusOptions, OutputOption, ShingleSettings, chosen_profile, with_options
-from streamdedup.cli.output import batches, output_to, tell
+from streamdedup.cli.output import output_to, tell
 from streamdedup.cli.rendering.safe_text import printable
 from streamdedup.corpora import Entry
 from streamdedup.counts import counted
@@ -31,10 +31,10 @@ def find_neighbours(
 ) -> NearestDocuments:
     """Compare one document with all others of its scope, in one reading; of entries with one id, the first is used."""
     shingler = Shingler(profile.shingle_options())
-    # Ids and shingle sets not compared yet: of all batches up to that with the document, then of one batch.
+    # Ids and shingle sets to compare: those of all batches until the document is found, then of one batch at a time.
     waiting: list[tuple[list[str], ShingleSets]] = []
     nearest: NearestDocuments | None = None
-    for batch in batches(first_versions(entries), BATCH_DOCUMENTS):
+    for batch in batches(first_of_each_id(entries)):
         compared = [entry for entry in batch if entry.id != document_id]
         for entry in batch:
             if entry.id == document_id:
@@ -54,8 +54,8 @@ def find_neighbours(
 
 def describe(nearest: NearestDocuments, document_id: str, top: int, threshold: float) -> str:
     """Return a sentence about the neighbours (``neighbours_count``), of which at most ``top`` are listed."""
-    shares = "shares" if nearest.neighbours_count <= 1 else "share"
-    criterion = f"with a similarity of at least {threshold:g}" if threshold else f"that {shares} a shingle"
+    verb = "shares" if nearest.neighbours_count <= 1 else "share"
+    criterion = f"with a similarity of at least {threshold:g}" if threshold else f"that {verb} a shingle"
     neighbours_text = f"{criterion}, among {counted(nearest.compared_count, 'document')}"
     name = printable(document_id)
     if not nearest.target.hashes.size:

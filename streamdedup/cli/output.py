@@ -9,11 +9,9 @@ import stat
 import sys
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
-from itertools import islice
 from pathlib import Path
-from typing import Any, TextIO, TypeVar
+from typing import Any, TextIO
 
-import msgspec
 import typer
 from rich.console import Console
 from rich.progress import (
@@ -29,8 +27,6 @@ from rich.progress import (
 from streamdedup.cli.rendering.terminal import fitted
 from streamdedup.corpora import STDIN, CorpusReader, Entry, corpus_files
 from streamdedup.errors import CorpusError, SettingsError
-
-Item = TypeVar("Item")
 
 #: Titles may be file names, in which brackets are no markup.
 _TITLE = TextColumn("{task.description}", markup=False)
@@ -92,7 +88,7 @@ def output_to(path: str | None, inputs: Iterable[str | Path | None] = (), option
 
 
 def _is_same_file(path: str, input_path: str | Path) -> bool:
-    """Return whether ``path`` is a regular file and an input: ``input_path``, or a file in it if it is a folder."""
+    """Return whether the regular file ``path`` is ``input_path``, or is in the folder ``input_path``."""
     try:
         output_status = Path(path).stat()
         input_files = (
@@ -102,10 +98,6 @@ def _is_same_file(path: str, input_path: str | Path) -> bool:
         # A missing file is no input; a file that cannot be read is reported by its reader.
         return False
     return stat.S_ISREG(output_status.st_mode) and any(os.path.samestat(output_status, file) for file in input_files)
-
-
-def json_text(value: object) -> str:
-    return msgspec.json.format(msgspec.json.encode(value), indent=2).decode() + "\n"
 
 
 class Reports:
@@ -170,9 +162,3 @@ def showing_parts(unit: str) -> Iterator[Callable[[str, int, int], None]]:
             progress.update(tasks[title], completed=done)
 
         yield show
-
-
-def batches(items: Iterable[Item], size: int) -> Iterator[list[Item]]:
-    iterator = iter(items)
-    while batch := list(islice(iterator, size)):
-        yield batch

@@ -6,12 +6,11 @@
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import islice
-from pathlib import Path
 from typing import Annotated, Final
 
 import typer
 
-from streamdedup.cli.collection import first_versions
+from streamdedup.cli.collection import first_of_each_id
 from streamdedup.cli.options import CorpusOptions, OutputOption, ShingleSettings, chosen_profile, with_options
 from streamdedup.cli.output import output_to, tell
 from streamdedup.cli.rendering.safe_text import printable
@@ -26,8 +25,10 @@ from streamdedup.text.stop_learning import DEFAULT_SHARE, Learnt, learn_stop_shi
 from streamdedup.tuning.passages import frequent_passages
 from streamdedup.tuning.sample import BoundedTexts
 
-#: Most passages of stop shingles that are shown, and most characters of each.
-_SHOWN, _SHOWN_CHARS = 20, 90
+#: Most passages of stop shingles that are shown.
+_SHOWN = 20
+#: Most characters of a shown passage.
+_SHOWN_CHARS = 90
 #: Most characters of the texts that are kept to find passages in them; the stop shingles are learnt from all texts.
 _MOST_CHARACTERS: Final = 10_000_000
 
@@ -78,14 +79,14 @@ def stop_shingles(
     profile = chosen_profile(options, stop_shingles="none")
     shingles, texts = profile.shingle_options(), BoundedTexts(_MOST_CHARACTERS)
     documents = _keeping(_documents(options, topic_options, profile), texts)
-    try:
-        learnt = learn_stop_shingles(documents, shingles, share)
-    except ValueError as error:
-        raise SettingsError(f"--share {share:g}: {error}") from None
-    if not learnt.stops.documents_count:
-        advice = "; an earlier --since may find some" if topic_options.from_topic else ""
-        raise CorpusError(f"{', '.join(options.files or profile.topics)}: no document to learn from{advice}")
     with output_to(output, options.inputs(profile)) as target:
+        try:
+            learnt = learn_stop_shingles(documents, shingles, share)
+        except ValueError as error:
+            raise SettingsError(f"--share {share:g}: {error}") from None
+        if not learnt.stops.documents_count:
+            advice = "; an earlier --since may find some" if topic_options.from_topic else ""
+            raise CorpusError(f"{', '.join(options.files or profile.topics)}: no document to learn from{advice}")
         target.write(learnt.stops.encoded())
     tell(_summary(learnt), err=True)
     if learnt.stops.counts:
@@ -100,17 +101,17 @@ def _documents(
         if not options.files:
             raise SettingsError("name files, or --from-topic")
         entries: Iterable[Entry] = options.entries(profile, "stop-shingles")
-        return ((entry.text, entry.source) for entry in first_versions(entries))
+        return ((entry.text, entry.source) for entry in first_of_each_id(entries))
     if options.files:
         raise SettingsError(f"--from-topic reads no files: {', '.join(options.files)}")
     if options.config is None:
         raise SettingsError("--from-topic needs --config, with brokers and a profile")
     since_s = parse_since(topic_options.since)
-    # As for the profile itself: the file may not exist yet, or be that of other settings.
+    # As for `chosen_profile`: the file that the profile names may not exist yet.
     no_stops = {f"profiles.{options.profile_name}.stop_shingles": "none"}
-    settings = load_settings(Path(options.config), overrides=no_stops)
+    settings = load_settings(options.config, overrides=no_stops)
     documents = newest_documents(settings, profile, since_s, topic_options.limit)
-    return ((document.text, document.source) for document in first_versions(documents))
+    return ((document.text, document.source) for document in first_of_each_id(documents))
 
 
 def _keeping(documents: Iterable[tuple[str, str | None]], texts: BoundedTexts) -> Iterator[tuple[str, str | None]]:

@@ -5,10 +5,11 @@ results, and ``applied_settings`` writes the recommendation. A new option is a f
 ``tuning.comparison.TuningPlan``; settings that ``tune`` cannot study are refused in ``_plan``.
 """
 
-import contextlib
+import json
 import os
 import sys
-from collections.abc import Callable
+from collections.abc import Callable, Iterable, Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Annotated, Any, Final, Literal
@@ -16,9 +17,9 @@ from typing import Annotated, Any, Final, Literal
 import typer
 
 from streamdedup.cli.applied_settings import apply_section, check_target
-from streamdedup.cli.collection import first_versions
+from streamdedup.cli.collection import first_of_each_id
 from streamdedup.cli.options import CorpusOptions, chosen_profile, with_options
-from streamdedup.cli.output import json_text, output_to, showing_share
+from streamdedup.cli.output import output_to, showing_share
 from streamdedup.cli.rendering.tuning_tables import tables_text
 from streamdedup.errors import CorpusError, SettingsError
 from streamdedup.settings import Profile, Redis, Settings
@@ -73,25 +74,23 @@ def tune(
     Example:  streamdedup tune articles.jsonl.gz --documents-per-day 200000 --report tuning.html
     """
     plan = _plan(options, study, apply)
-    render_page = None if report is None else _report_page()
     if apply is not None:
         if report is not None and os.path.realpath(report) == os.path.realpath(apply):
             raise SettingsError(f"--report {report}: --apply writes this file; name another one")
         check_target(apply, options.profile_name, options.config)
-    with contextlib.ExitStack() as stack:
-        entries = first_versions(options.entries(plan.profile, "tune"))
+    with _report_writer(report, options.inputs(plan.profile)) as write_report:
+        entries = first_of_each_id(options.entries(plan.profile, "tune"))
         documents = ((entry.id, entry.text, entry.source, entry.scope) for entry in entries)
         sample = draw_sample(documents, study.sample_size)
         if not sample.ids:
             raise CorpusError(f"{', '.join(options.files)}: no document to look at")
-        inputs = options.inputs(plan.profile)
-        # Opened before the work, so that a file that cannot be written is reported at once.
-        report_file = None if report is None else stack.enter_context(output_to(str(report), inputs, "--report"))
         results = results_of(compare_in_budget(plan, sample, showing_share, study.time_s), showing_share)
-        sys.stdout.write(json_text(results) if as_json else tables_text(results, sys.stdout))
+        as_text = (
+            json.dumps(results, indent=2, ensure_ascii=False) + "\n" if as_json else tables_text(results, sys.stdout)
+        )
+        sys.stdout.write(as_text)
         sys.stdout.flush()
-        if report_file is not None and render_page is not None:
-            report_file.write(render_page(results, sample))
+        write_report(results, sample)
     if apply is not None:
         if results["proposed"] is None:
             # `results_of` puts the reason first.
@@ -101,7 +100,7 @@ def tune(
 
 def _plan(options: CorpusOptions, study: StudyOptions, apply: Path | None) -> TuningPlan:
     name = options.profile_name
-    profile, redis = _profile(options)
+    profile, redis = _profile_and_redis(options)
     if profile.min_shared_bands > 1:
         raise SettingsError(
             f"profiles.{name}.min_shared_bands is {profile.min_shared_bands}; tune knows 1 only: take a copy of the "
@@ -129,7 +128,7 @@ def _plan(options: CorpusOptions, study: StudyOptions, apply: Path | None) -> Tu
     )
 
 
-def _profile(options: CorpusOptions) -> tuple[Profile, Redis]:
+def _profile_and_redis(options: CorpusOptions) -> tuple[Profile, Redis]:
     """Return the options' profile, and the settings of its index."""
     if options.config is None:
         # Without a settings file the topic has the name of the profile. Redis has its defaults; `model_construct` does
@@ -148,7 +147,8 @@ def _kinds(profile: Profile, units: list[str] | None, sizes: list[int] | None) -
         if not 1 <= size <= 64:
             raise SettingsError(f"--size {size}: must be a whole number from 1 up to 64")
     kinds = [] if units or sizes else [preferred]
-    for unit in units or SIZES:  # the type checker accepts only a literal as a unit
+    for unit in units or SIZES:
+        # The type checker accepts only a literal as a unit.
         kinds += [_kind(preferred, "word" if unit == "word" else "char", size) for size in sizes or SIZES[unit]]
     return tuple(dict.fromkeys(kinds))
 
@@ -172,10 +172,19 @@ def _thresholds(values: list[float] | None, own: tuple[float, ...]) -> tuple[flo
     return tuple(sorted({*(values or THRESHOLDS), *own}))
 
 
-def _report_page() -> Callable[[dict[str, Any], Sample], str]:
-    """Return the function that renders the report; a missing library is reported before the work."""
+@contextmanager
+def _report_writer(
+    report: Path | None, inputs: Iterable[str | Path | None]
+) -> Iterator[Callable[[dict[str, Any], Sample], object]]:
+    """Yield a function that writes the report; what prevents the report is reported here, before the work."""
+    if report is None:
+        yield lambda _results, _sample: None
+        return
+    if str(report) == "-":
+        raise SettingsError("--report -: standard output has the tables; name a file")
     try:
-        from streamdedup.cli.rendering.tuning_report import page  # noqa: PLC0415  needs the extra "report"
+        from streamdedup.cli.rendering.tuning_report import report_page  # noqa: PLC0415  needs the extra "report"
     except ModuleNotFoundError as error:
         raise SettingsError(f"--report needs {error.name}: pip install 'streamdedup[report]'") from error
-    return page
+    with output_to(str(report), inputs, "--report") as file:
+        yield lambda results, sample: file.write(report_page(results, sample))

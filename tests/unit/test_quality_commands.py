@@ -125,6 +125,12 @@ def test_a_recommendation_is_applied_to_a_file_without_servers(run, corpus, tmp_
     assert "threshold = 0.5\n" in config.read_text(encoding="utf-8")
 
 
+@pytest.mark.parametrize(("command", "option"), [("scan", "-o"), ("stop-shingles", "-o"), ("tune", "--report")])
+def test_that_a_file_cannot_be_written_is_reported_before_the_corpus_is_read(run, tmp_path, command, option):
+    code, _, err = run(command, tmp_path / "absent.jsonl", option, tmp_path)
+    assert (code, err) == (EXIT_FAILED, f"streamdedup: {tmp_path}: Is a directory\n")
+
+
 def test_a_report_is_not_written_over_the_file_of_apply(run, corpus, tmp_path):
     config, link = tmp_path / "news.toml", tmp_path / "link.html"
     config.write_text(content := "kafka.group_id = 'a'\n", encoding="utf-8")
@@ -362,7 +368,7 @@ def test_the_number_of_neighbours_is_reported(run, corpus, arguments, lines, sai
 @pytest.mark.parametrize("document", ["a", "f"])
 def test_neighbours_of_several_batches_are_those_of_one(run, corpus, monkeypatch, document):
     whole = run("neighbours", corpus, "--id", document)
-    monkeypatch.setattr("streamdedup.cli.neighbours.BATCH_DOCUMENTS", 2)
+    monkeypatch.setattr("streamdedup.cli.collection.BATCH_DOCUMENTS", 2)
     assert run("neighbours", corpus, "--id", document) == whole
 
 

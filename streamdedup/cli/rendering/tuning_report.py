@@ -53,7 +53,8 @@ class Chart(NamedTuple):
     data_url: str
 
 
-def page(results: dict[str, Any], sample: Sample) -> str:
+def report_page(results: dict[str, Any], sample: Sample) -> str:
+    """Return the HTML page with the results of ``tuning.results`` and texts of the sample."""
     environment = Environment(
         loader=PackageLoader("streamdedup.cli.rendering", "."),
         autoescape=True,
@@ -92,7 +93,8 @@ def page(results: dict[str, Any], sample: Sample) -> str:
 def similarities_chart(results: dict[str, Any]) -> Chart:
     bins, recommendation = results["similarities"], results["recommendation"]
     # There are bins above the least threshold only, so none if it is 1.
-    low, total = min((bar["from"] for bar in bins), default=0.0), sum(bar["pairs"] for bar in bins)
+    low = min((bar["from"] for bar in bins), default=0.0)
+    total = sum(bar["pairs"] for bar in bins)
     figure, axes = _axes("Jaccard similarity", "pairs")
     axes.bar(
         [bar["from"] for bar in bins],
@@ -137,7 +139,7 @@ def curve_chart(results: dict[str, Any]) -> Chart:
         "Chance to be found, and what was found",
         f"With {recommendation['bands']} bands of {recommendation['rows']} rows. Each dot is the share of the sample's "
         f"pairs of different texts at that similarity that met in a bucket, with its bounds of 95 %; the line is "
-        f"theory.",
+        "theory.",
         _data_url(figure),
     )
 
