@@ -13,7 +13,7 @@ import typer
 from rich.progress import BarColumn, TextColumn
 
 from streamdedup.cli.assembly import kafka_options
-from streamdedup.cli.dlq_replay import DeadLetterFilter, DeadLetterReplay, Tally, group_of
+from streamdedup.cli.dlq_replay import DeadLetterFilter, DeadLetterReplay, Tally, progress_group
 from streamdedup.cli.guards import YesOption, confirm, require_confirmable
 from streamdedup.cli.options import up_to_limit, with_options
 from streamdedup.cli.output import progress_bar, tell, tell_prefixed
@@ -80,9 +80,10 @@ def inspect(
         letters = up_to_limit(filter(letter_filter.accepts, _letters(reader)), limit)
         if count:
             shown_count = _show_counts(letters)
+        elif as_json:
+            shown_count = _show_json(letters)
         else:
-            # JSON has the whole value, and needs no decoder.
-            shown_count = _show(letters, {} if as_json else decoders_of(settings), as_json=as_json)
+            shown_count = _show_lines(letters, decoders_of(settings))
     if not shown_count:
         if letter_filter.topics:
             # A misspelt name must not look like a topic without failures: the call raises if a topic does not exist.
@@ -110,8 +111,8 @@ def replay(
     Key, value, headers, record time and partition are those of the record. Dead letters that arrive during the replay
     are left for the next one. The replay stores its progress, so the next one sends only new dead letters; with --code,
     --topic or --since it stores none. Kafka deletes the progress offsets.retention.minutes (7 days by default) after
-    the last replay that stored it. A replay that finds none says so, unless it has --since. Without conditions, --yes
-    then needs --from-beginning.
+    the last replay that stored it. A replay without stored progress says so, unless it has --since; without conditions,
+    --yes needs --from-beginning in that case.
 
     Example:  streamdedup dlq replay --config streamdedup.toml --code missing_text --dry-run
     """
@@ -120,40 +121,47 @@ def replay(
     options = kafka_options(settings)
     for topic in sorted(letter_filter.topics):
         topic_profile(settings, topic)  # raises if no profile has the topic
+    # Records without bytes are fetched from their topics.
     needed: dict[str, tuple[str, ...]] = dict.fromkeys(options.topics, ("READ",))
     if not dry_run:
         require_confirmable("sends records to input topics", yes=yes)
         needed |= dict.fromkeys(letter_filter.topics or options.topics, ("READ", "WRITE"))
     partition_counts = require_topics(options, needed)
-    topic_options = replace(options, topics=(settings.kafka.dead_letter_topic,))
-    ids = topic_ids(replace(options, topics=options.topics + topic_options.topics))
+    letter_options = replace(options, topics=(settings.kafka.dead_letter_topic,))
+    ids = topic_ids(replace(options, topics=options.topics + letter_options.topics))
     with DeadLetterReplay(
-        topic_options, letter_filter, partition_counts, ids, from_beginning=from_beginning
+        letter_options, letter_filter, partition_counts, ids, from_beginning=from_beginning
     ) as replayer:
-        _tell_start(replayer, topic_options, must_have_progress=yes and not dry_run and letter_filter.accepts_all)
+        _tell_start(replayer, letter_options, must_have_progress=yes and not dry_run and letter_filter.accepts_all)
         total = None
         # Counting reads the dead letters once more, so a replay with --yes does without it.
         if dry_run or not yes:
-            total = _count(replayer)
+            tally = replayer.count()
+            _report("to replay", tally)
+            total = tally.replayed_count
             if dry_run:
                 return
             if not total:
                 if not (from_beginning or replayer.lacks_progress):
                     replayer.store_progress()  # Kafka deletes it some time after the last commit
                 return
-            confirm("Replay them?", yes=yes)
+            confirm("Replay them?", yes=False)
         _report("replayed", _run(replayer, total))
-    _tell_progress(group_of(options.group_id), is_stored=letter_filter.accepts_all)
+    _tell_progress(progress_group(options.group_id), is_stored=letter_filter.accepts_all)
 
 
 def _tell_start(replayer: DeadLetterReplay, options: KafkaOptions, *, must_have_progress: bool) -> None:
-    """Say that all dead letters are read, if the progress does not fit or is absent."""
+    """Say that all dead letters are read where the progress does not fit or is absent.
+
+    With ``must_have_progress``: raise ``StreamdedupError`` where the progress is absent.
+    """
     if replayer.is_recreated:
         tell_prefixed(f"{options.topics[0]} was created again since the last replay; all of it is read")
     if replayer.lacks_progress:
         notice = (
-            f"the consumer group {group_of(options.group_id)} stores no progress: this is the first replay, or Kafka "
-            "has deleted the progress (offsets.retention.minutes); all dead letters are read, also those sent before"
+            f"the consumer group {progress_group(options.group_id)} stores no progress: this is the first replay, or "
+            "Kafka has deleted the progress (offsets.retention.minutes); all dead letters are read, also those sent "
+            "before"
         )
         if must_have_progress:
             cure = "run it without --yes, limit it by --since, or add --from-beginning"
@@ -175,7 +183,16 @@ def _letters(reader: ReaderToEnds) -> Iterator[DeadLetter]:
         yield from map(DeadLetter, batch.records)
 
 
-def _show(letters: Iterable[DeadLetter], decoders: dict[str, Decoder], *, as_json: bool) -> int:
+def _show_json(letters: Iterable[DeadLetter]) -> int:
+    """Print each dead letter as a line of JSON, and return their number."""
+    shown_count = 0
+    for letter in letters:
+        shown_count += 1
+        typer.echo(dead_letter_json(letter))
+    return shown_count
+
+
+def _show_lines(letters: Iterable[DeadLetter], decoders: dict[str, Decoder]) -> int:
     """Print a line for each dead letter, and return their number; ``decoders`` are by input topic."""
     console, shown_count = make_console(), 0
     with ExitStack() as stack:
@@ -183,10 +200,7 @@ def _show(letters: Iterable[DeadLetter], decoders: dict[str, Decoder], *, as_jso
             stack.enter_context(decoder.batch())  # one request for each unknown schema
         for letter in letters:
             shown_count += 1
-            if as_json:
-                typer.echo(dead_letter_json(letter))
-            else:
-                print_line(console, dead_letter_line(letter, _fields(letter, decoders)))
+            print_line(console, dead_letter_line(letter, _fields(letter, decoders)))
     return shown_count
 
 
@@ -199,7 +213,7 @@ def _show_counts(letters: Iterable[DeadLetter]) -> int:
 
 
 def _fields(letter: DeadLetter, decoders: dict[str, Decoder]) -> bytes | None:
-    """Return the value's fields as JSON, or None. After an error of the registry, ``decoders`` is empty."""
+    """Return the fields of the value as JSON, or None without a decoder; empty ``decoders`` if the registry fails."""
     decoder = decoders.get(letter.topic)
     if decoder is None or letter.record.value is None:
         return None
@@ -209,13 +223,6 @@ def _fields(letter: DeadLetter, decoders: dict[str, Decoder]) -> bytes | None:
         tell_prefixed(f"values are shown as bytes: {error}")
         decoders.clear()
         return None
-
-
-def _count(replayer: DeadLetterReplay) -> int:
-    """Report the dead letters to replay, and return their number."""
-    tally = replayer.count()
-    _report("to replay", tally)
-    return tally.replayed_count
 
 
 def _run(replayer: DeadLetterReplay, total: int | None) -> Tally:

@@ -1,9 +1,9 @@
 """Dead-letter replay for ``cli.dlq``: restores failed records, sends them to their topics, and commits the progress.
 
-The dead-letter topic is read without a consumer group; a separate group (``group_of``) stores only the progress: the
-offset before which all dead letters of a partition are done, with the topic id. A run with a filter begins there, but
-stores nothing: one offset cannot tell which of the dead letters before it were left out. The group has no members, so
-Kafka deletes the progress ``offsets.retention.minutes`` after the last commit; dead letters are kept for ever.
+The dead-letter topic is read without a consumer group; a separate group (``progress_group``) stores only the progress:
+the offset before which all dead letters of a partition are done, with the topic id. A run with a filter begins there,
+but stores nothing: one offset cannot tell which of the dead letters before it were left out. The group has no members,
+so Kafka deletes the progress ``offsets.retention.minutes`` after the last commit; dead letters are kept for ever.
 """
 
 import time
@@ -24,14 +24,14 @@ from streamdedup.kafka.options import KafkaOptions
 from streamdedup.kafka.producer import Feeder
 from streamdedup.kafka.protocols import CommittedOffset, Message, Record
 from streamdedup.kafka.reader import ReaderToEnds, RecordFetcher
-from streamdedup.position import Partition, Position
+from streamdedup.position import Position
 from streamdedup.wire.dead_letters import PREFIX, DeadLetter
 
 #: Longest time between two commits of the progress, in seconds.
 COMMIT_INTERVAL_S: Final = 2.0
 #: Records with this many failures are left out, so that replays cannot loop.
 MAX_ATTEMPTS: Final = 3
-#: Headers ``streamdedup.dlq.*`` that mark a dead letter which lacks parts of its record, without this prefix.
+#: Facts (``DeadLetter.facts``) of a dead letter that lacks parts of its record.
 _TRUNCATED: Final = ("truncated", "truncated-key", "dropped-headers")
 
 
@@ -54,6 +54,8 @@ class DeadLetterFilter:
 
 
 class LeftOut(StrEnum):
+    """Why a dead letter is not replayed."""
+
     FILTERED = "excluded by --code, --topic or --since"
     EXHAUSTED = f"failed {MAX_ATTEMPTS} times"
     TRUNCATED = "truncated, so the record cannot be restored"
@@ -126,11 +128,16 @@ class DeadLetterReplay:
     """Sends dead letters back to their records' topics. A context manager.
 
     Covers the dead letters that exist at construction; failures during the replay are left for the next run.
-    ``is_recreated``: the stored progress of some partition names another topic id, or lies after its end, so the
-    dead-letter topic was created again since the last run; these partitions are read from their beginnings.
-    ``lacks_progress``: no progress is stored, and no time limits the run, so dead letters that were replayed before may
-    be sent again. ``options`` has the dead-letter topic, ``partition_counts`` the input topics, ``topic_ids`` both.
-    With ``from_beginning`` the stored progress is ignored.
+
+    Attributes:
+        is_recreated: The stored progress of some partition names another topic id, or lies after its end, so the
+            dead-letter topic was created again since the last run; these partitions are read from their beginnings.
+        lacks_progress: No progress is stored, and no time limits the run, so dead letters that were replayed before may
+            be sent again.
+
+    Args:
+        options: With the dead-letter topic; ``partition_counts`` has the input topics, ``topic_ids`` has both.
+        from_beginning: Ignore the stored progress.
     """
 
     def __init__(
@@ -148,12 +155,23 @@ class DeadLetterReplay:
         self._topic_ids = topic_ids
         self._own_id = topic_ids.get(options.topics[0], "")
         self._fetcher: RecordFetcher | None = None  # opened for the first dead letter without bytes
-        self.is_recreated = self.lacks_progress = False
         with ExitStack() as stack:
             self._reader = stack.enter_context(ReaderToEnds(options))
-            self._offsets = stack.enter_context(GroupOffsets(options, group_of(options.group_id)))
+            self._offsets = stack.enter_context(GroupOffsets(options, progress_group(options.group_id)))
+            beginnings, ends = dict(self._reader.beginnings), self._reader.ends
+            progress = {} if from_beginning else self._offsets.read(ends)
+            # Kafka may keep the offsets of a deleted topic. The end shows it where brokers have no topic ids.
+            outdated = {
+                partition
+                for partition, stored in progress.items()
+                if is_outdated(stored.metadata, self._own_id) or stored.offset > ends[partition]
+            }
+            self.is_recreated = bool(outdated)
+            # A partition alone without an offset is a new one: each commit is of all partitions, which expire together.
+            is_limited = from_beginning or letter_filter.since_s is not None
+            self.lacks_progress = not is_limited and not progress and beginnings != ends
             #: Offset before which all dead letters are done, by partition of their topic.
-            self._done = dict(self._reader.beginnings) if from_beginning else self._stored_progress()
+            self._done = beginnings | {p: stored.offset for p, stored in progress.items() if p not in outdated}
             self._stack = stack.pop_all()
 
     def __enter__(self) -> Self:
@@ -200,6 +218,16 @@ class DeadLetterReplay:
             self._commit(feeder)
         yield tally
 
+    def store_progress(self) -> None:
+        """Commit the progress of this run, unless it has a filter."""
+        if self._filter.accepts_all:
+            done = self._done.items()
+            self._offsets.write({partition: CommittedOffset(offset, self._own_id) for partition, offset in done})
+
+    def _commit(self, feeder: Feeder) -> None:
+        feeder.flush()
+        self.store_progress()
+
     def _messages(self, tally: Tally) -> Iterator[tuple[DeadLetter, Message | None]]:
         """Yield each dead letter with the record to send, or with None if it is left out; count both in ``tally``."""
         self._reader.start_at(self._done)
@@ -223,7 +251,7 @@ class DeadLetterReplay:
         return self._fetched_message_or_reason(letter) if letter.is_unread else message_of(letter, _origin(letter))
 
     def _fetched_message_or_reason(self, letter: DeadLetter) -> Message | LeftOut:
-        """Return the same for a dead letter without bytes, with the record fetched from its topic."""
+        """Return the record of a dead letter without bytes, fetched from its topic, or why it is left out."""
         origin = _origin(letter)
         if self._fetcher is None:
             self._fetcher = self._stack.enter_context(RecordFetcher(self._options))
@@ -235,31 +263,8 @@ class DeadLetterReplay:
             return LeftOut.GONE
         return message_of_fetched(letter, origin, record) or LeftOut.NULL
 
-    def _stored_progress(self) -> dict[Partition, int]:
-        done = dict(self._reader.beginnings)
-        progress = self._offsets.read(self._reader.ends)
-        # A partition alone without an offset is a new one: each commit is of all partitions, which expire together.
-        self.lacks_progress = self._filter.since_s is None and not progress and done != self._reader.ends
-        for partition, stored in progress.items():
-            # Kafka may keep the offsets of a deleted topic. The end shows it where brokers have no topic ids.
-            if is_outdated(stored.metadata, self._own_id) or stored.offset > self._reader.ends[partition]:
-                self.is_recreated = True
-            else:
-                done[partition] = stored.offset
-        return done
 
-    def _commit(self, feeder: Feeder) -> None:
-        feeder.flush()
-        self.store_progress()
-
-    def store_progress(self) -> None:
-        """Commit the progress of this run, unless it has a filter."""
-        if self._filter.accepts_all:
-            done = self._done.items()
-            self._offsets.write({partition: CommittedOffset(offset, self._own_id) for partition, offset in done})
-
-
-def group_of(group_id: str) -> str:
+def progress_group(group_id: str) -> str:
     """Return the consumer group that stores a group's replay progress."""
     return f"{group_id}.dlq-replay"
 

@@ -287,7 +287,7 @@ def test_commands_ask_once_for_an_unknown_schema_over_one_connection(answers, un
 
     letters = [DeadLetter(structs.replace(r, headers=((f"{PREFIX}topic", b"articles"),))) for r in UNKNOWN]
     for command in (
-        lambda: dlq._show(letters, decoders, as_json=False),
+        lambda: dlq._show_lines(letters, decoders),
         erase,
         lambda: list(topic_reading.newest_documents(None, profile, 0.0, 4)),
     ):
