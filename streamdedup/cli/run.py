@@ -7,15 +7,14 @@ to wait for is a ``Check`` with a ``server`` in ``cli.checks``.
 
 import gc
 import time
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Iterable, Iterator
 from contextlib import ExitStack
-from functools import partial
 
 import structlog
 
 from streamdedup import __version__
 from streamdedup.cli import assembly
-from streamdedup.cli.checks import CHECKS, Check, CheckRun
+from streamdedup.cli.checks import CHECKS, CheckRun
 from streamdedup.cli.fatal import ending_at_once, fatal_errors_logged
 from streamdedup.cli.rendering.terminal import fitted_to_stderr
 from streamdedup.cli.settings_options import ConfigOption, SetOption, load_settings
@@ -140,32 +139,27 @@ def _serve_health(settings: Settings, metrics: Metrics, loop: Loop, pulse: _Puls
 
 
 def _await_servers(
-    settings: Settings, backend: Backend, writer: AvroAlerts | None, stop: StopSignals, pulse: _Pulse, loop: Loop
+    settings: Settings, backend: Backend, alert_writer: AvroAlerts | None, stop: StopSignals, pulse: _Pulse, loop: Loop
 ) -> None:
-    """Check the servers, one after the other, and register the schema of alerts; wait for each until it answers.
+    """Wait for the servers, one after the other, until each passes its check; register the schema of alerts.
 
     A check's warnings are logged. After a ``TransientError`` the check is repeated; any other failure is raised.
     """
     check_run = CheckRun(settings, backend)
-
-    def report(check: Check) -> None:
-        for warning in warnings_or_raise(_ticking(check.findings(check_run), pulse)):
-            log.warning(check.event, reason=warning.sentence)
-
-    steps: list[tuple[Awaited, Callable[[], object]]] = []
     for check in CHECKS:
-        if check.server is Awaited.SCHEMA_REGISTRY and writer is not None:  # the check warns about a missing schema
-            steps.append((check.server, writer.register))
-        if check.server is not None:
-            steps.append((check.server, partial(report, check)))
-    for server, step in steps:
-        loop.readiness.set_awaited(server)
+        if check.server is None:
+            continue
+        loop.readiness.set_awaited(check.server)
         while not stop.stopping:
             pulse.tick()
             try:
-                step()
+                # Registered before the check, which would warn that the registry lacks the schema.
+                if check.server is Awaited.SCHEMA_REGISTRY and alert_writer is not None:
+                    alert_writer.register()
+                for warning in warnings_or_raise(_ticking(check.findings(check_run), pulse)):
+                    log.warning(check.event, reason=warning.sentence)
             except TransientError as error:
-                stop.wait(loop.readiness.record_failure(server, error))
+                stop.wait(loop.readiness.record_failure(check.server, error))
             else:
                 loop.readiness.forget_failures()
                 break
