@@ -1,24 +1,38 @@
 """``streamdedup scan``: near-duplicate pairs in files, without any server.
 
-Runs the daemon's detector over an index in memory (``evaluation.trial``); ``rendering.pairs`` writes the pairs.
+Runs the daemon's detector over an index in memory (``evaluation.trial``).
 """
 
 import time
 from collections.abc import Iterable, Iterator
-from typing import Annotated
+from typing import Annotated, NamedTuple, TextIO
 
+import msgspec
 import typer
 
 from streamdedup.cli.collection import BATCH_DOCUMENTS, empty_index
 from streamdedup.cli.options import ComparisonOptions, OutputOption, chosen_profile, with_options
 from streamdedup.cli.output import output_to, tell
-from streamdedup.cli.rendering.pairs import Pair, write_pairs
 from streamdedup.counts import counted, listed_counts
 from streamdedup.detection.chunks import CHUNK_CHARACTERS, split_documents
 from streamdedup.evaluation.trial import DetectorRun, document_at
 from streamdedup.indexes import detector_options
 from streamdedup.settings import Profile
 from streamdedup.wire import Document, Match
+
+
+class Pair(NamedTuple):
+    """A near-duplicate pair; the ids are sorted. ``contained`` is the smaller document: "id1", "id2" or "both"."""
+
+    id1: str
+    id2: str
+    similarity: float
+    method: str
+    shared_bands: int
+    containment: float
+    containment_error: float
+    contained: str
+    reason: str
 
 
 def find_pairs(run: DetectorRun, documents: Iterable[Document]) -> Iterator[Pair]:
@@ -33,12 +47,8 @@ def find_pairs(run: DetectorRun, documents: Iterable[Document]) -> Iterator[Pair
 
 def _pair(document_id: str, match: Match) -> Pair:
     id1, id2 = sorted((document_id, match.id))
-    contained_ids = {"document": document_id, "match": match.id}
-    if match.contained in contained_ids:
-        contained = "id1" if contained_ids[match.contained] == id1 else "id2"
-    else:
-        contained = "both"
-    # In the type, fields about containment are optional for alerts of old releases; matches of the detector have them.
+    contained_id = {"document": document_id, "match": match.id}.get(match.contained or "both")
+    # The fields about containment are optional in the type alone: matches of the detector have them.
     return Pair(
         id1=id1,
         id2=id2,
@@ -47,9 +57,19 @@ def _pair(document_id: str, match: Match) -> Pair:
         shared_bands=match.shared_bands,
         containment=match.containment or 0.0,
         containment_error=match.containment_error or 0.0,
-        contained=contained,
+        contained="both" if contained_id is None else "id1" if contained_id == id1 else "id2",
         reason=match.reason or "similarity",
     )
+
+
+def _write_pairs(pairs: Iterable[Pair], output: TextIO, *, as_json: bool, with_containment: bool) -> None:
+    """Write pairs sorted by id, as JSON lines, or with tabs: id, id, similarity, perhaps containment and reason."""
+    for pair in sorted(pairs):
+        if as_json:
+            output.write(msgspec.json.encode(pair._asdict()).decode() + "\n")
+        else:
+            more = f"\t{pair.containment:.6f}\t{pair.reason}" if with_containment else ""
+            output.write(f"{pair.id1}\t{pair.id2}\t{pair.similarity:.6f}{more}\n")
 
 
 @with_options
@@ -80,7 +100,7 @@ def scan(
         index = empty_index(profile)
         run = DetectorRun(detector, index)
         pairs = list(find_pairs(run, documents))
-        write_pairs(pairs, target, as_json=as_json, with_containment=profile.containment_threshold is not None)
+        _write_pairs(pairs, target, as_json=as_json, with_containment=profile.containment_threshold is not None)
     suppressed = f", suppressed: {listed_counts(run.suppressed)}" if detector.suppression is not None else ""
     is_below = detector.threshold < detector.recall_from
     chosen_for = f", chosen for pairs from {detector.recall_from:g} on" if is_below else ""

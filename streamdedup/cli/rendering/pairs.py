@@ -1,15 +1,13 @@
-"""Near-duplicate pairs for people: a line per match, both texts side by side, and pairs in a file.
+"""Alerts for people: a line per match, and both texts side by side.
 
-``tail`` and ``demo`` show alerts (``AlertView``), ``scan`` writes pairs (``write_pairs``). All output for terminals is
-``rich`` text, never markup, because ids and texts come from arbitrary senders. Without colours, brackets mark
-differences.
+``tail`` and ``demo`` show alerts (``AlertView``). All output is ``rich`` text, never markup, because ids and texts come
+from arbitrary senders. Without colours, brackets mark differences.
 """
 
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
-from typing import Final, NamedTuple, TextIO
+from typing import Final, NamedTuple
 
-import msgspec
 from rich import box
 from rich.console import Console
 from rich.table import Table
@@ -39,32 +37,6 @@ _CONTAINED: Mapping[Contained, str] = {"document": "new in old", "match": "old i
 _NEW, _OLD = _Highlight("{+", "+}", "bold green"), _Highlight("[-", "-]", "bold red")
 
 
-class Pair(NamedTuple):
-    """A near-duplicate pair; the ids are sorted. ``contained`` is the smaller document: "id1", "id2" or "both"."""
-
-    id1: str
-    id2: str
-    similarity: float
-    method: str
-    shared_bands: int
-    containment: float = 0.0
-    containment_error: float = 0.0
-    contained: str = "both"
-    reason: str = "similarity"
-
-
-def write_pairs(
-    pairs: Iterable[Pair], output: TextIO, *, as_json: bool = False, with_containment: bool = False
-) -> None:
-    """Write pairs sorted by id, as JSON lines, or with tabs: id, id, similarity, perhaps containment and reason."""
-    for pair in sorted(pairs):
-        if as_json:
-            output.write(msgspec.json.encode(pair._asdict()).decode() + "\n")
-        else:
-            more = f"\t{pair.containment:.6f}\t{pair.reason}" if with_containment else ""
-            output.write(f"{pair.id1}\t{pair.id2}\t{pair.similarity:.6f}{more}\n")
-
-
 @dataclass(frozen=True, slots=True)
 class Side:
     """One of two documents shown side by side; ``text`` is None if no record has it, and ``missing`` the reason."""
@@ -78,7 +50,8 @@ class Side:
 #: Returns a document with its text, from id, digest and position.
 Fetch = Callable[[str, str, Position], Side]
 
-_INDENT: Final = " " * 10  #: Of the lines under the first one of an alert.
+#: Indentation of the lines under the first line of an alert.
+_INDENT: Final = " " * 10
 #: Line under an alert whose document reached a limit for storms.
 INCOMPLETE: Final = (
     f"{_INDENT}not all candidates were compared (bucket_cap, max_candidates): pairs of this document may be missed"
