@@ -90,7 +90,8 @@ def _pieces(parts: Sequence[str], kinds: Sequence[PieceKind]) -> Iterator[Piece]
         elif last == 0:  # no difference: the beginning of the text is shown
             head_chars, tail_chars = CONTEXT_CHARS * 2, 0
         else:
-            head_chars, tail_chars = 0 if row == 0 else CONTEXT_CHARS, 0 if row == last else CONTEXT_CHARS
+            head_chars = CONTEXT_CHARS if row > 0 else 0
+            tail_chars = CONTEXT_CHARS if row < last else 0
         yield from _shortened(part, kind, head_chars, tail_chars)
 
 
@@ -102,20 +103,21 @@ def _with_spaces_behind(parts: Sequence[str]) -> list[str]:
 
 def _shortened(part: str, kind: PieceKind, head_chars: int, tail_chars: int) -> Iterator[Piece]:
     """Yield a part whole if it is short, else the words within its first and last characters, and a gap between."""
-    words, space = split_words(part.strip()), part[len(part.rstrip()) :]
+    words = split_words(part.strip())
+    space_behind = part[len(part.rstrip()) :]
     head = _count_within(words, head_chars)
     tail = _count_within(words[::-1], tail_chars)
     middle = words[head : len(words) - tail]
     if _length(middle) <= len(GAP) * 2:  # a gap would save little
         if part:
-            yield Piece(part.strip(), kind, space)
+            yield Piece(part.strip(), kind, space_behind)
         return
     if head:
         yield Piece(_written(words[:head]), kind, " ")
-    # The last word of a part has no space of its own: the space behind the part is in `space`.
-    yield Piece(GAP, "gap", middle[-1].space or space)
+    # The last word of a part has no space of its own.
+    yield Piece(GAP, "gap", middle[-1].space or space_behind)
     if tail:
-        yield Piece(_written(words[len(words) - tail :]), kind, space)
+        yield Piece(_written(words[len(words) - tail :]), kind, space_behind)
 
 
 def _count_within(words: Sequence[Word], chars: int) -> int:

@@ -89,9 +89,6 @@ def _missed(evaluation: Evaluation) -> Iterator[str]:
             yield f"       {pair.similarity:.4f}  {ids}"
 
 
-# The JSON object
-
-
 def as_object(evaluation: Evaluation) -> dict[str, Any]:
     run = evaluation.run
     return {
@@ -100,28 +97,28 @@ def as_object(evaluation: Evaluation) -> dict[str, Any]:
         "suppressed": run.suppressed,
         "documents_per_second": evaluation.documents_per_second,
         "candidates_per_document": evaluation.candidates_per_document,
-        **_settings(evaluation),
+        **_settings_json(evaluation),
         "limits": asdict(run.limits),
         "truth": evaluation.truth,
         "truth_seconds": evaluation.truth_seconds,
         "truth_pairs_unknown": evaluation.unknown_pairs_count,
         "truth_pairs_suppressed": evaluation.suppressed_count,
-        "recall": _rate(evaluation.scores.recall),
-        "precision": _rate(evaluation.scores.precision),
-        **_misses(evaluation),
+        "recall": _rate_json(evaluation.scores.recall),
+        "precision": _rate_json(evaluation.scores.precision),
+        **_misses_json(evaluation),
     }
 
 
-def _rate(rate: Rate) -> dict[str, Any]:
+def _rate_json(rate: Rate) -> dict[str, Any]:
     return {"hits": rate.hits, "of": rate.total, "share": rate.share}
 
 
-def _settings(evaluation: Evaluation) -> dict[str, Any]:
+def _settings_json(evaluation: Evaluation) -> dict[str, Any]:
     """Return the settings that matter for recall and precision; a containment rule has its own rates."""
     options, scores = evaluation.options, evaluation.scores
     containment = {}
     if options.containment is not None:
-        rates = {"recall": _rate(scores.containment_recall), "precision": _rate(scores.containment_precision)}
+        rates = {"recall": _rate_json(scores.containment_recall), "precision": _rate_json(scores.containment_precision)}
         containment = {"containment": {**asdict(options.containment), **rates}}
     return {
         "threshold": options.threshold,
@@ -134,7 +131,7 @@ def _settings(evaluation: Evaluation) -> dict[str, Any]:
     }
 
 
-def _misses(evaluation: Evaluation) -> dict[str, Any]:
+def _misses_json(evaluation: Evaluation) -> dict[str, Any]:
     ids, scores = evaluation.ids, evaluation.scores
     return {
         "missed": {reason.value: count for reason, count in scores.missed.items()},
@@ -142,5 +139,5 @@ def _misses(evaluation: Evaluation) -> dict[str, Any]:
             {"id1": ids[pair.left], "id2": ids[pair.right], "similarity": pair.similarity, "reason": pair.reason.value}
             for pair in scores.examples
         ],
-        "documents_without_alert": _rate(scores.documents_without_alert),
+        "documents_without_alert": _rate_json(scores.documents_without_alert),
     }
