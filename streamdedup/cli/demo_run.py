@@ -23,14 +23,14 @@ from streamdedup.cli.demo_servers import DEAD_LETTER_TOPIC, DUPLICATES_TOPIC, PR
 from streamdedup.cli.rendering.dead_letters import dead_letter_notice
 from streamdedup.cli.rendering.pairs import AlertView, Fetch
 from streamdedup.cli.rendering.terminal import CLOCK_FORMAT, print_line, print_rows
-from streamdedup.cli.topic_reading import KafkaTexts, decoders_of
+from streamdedup.cli.topic_reading import open_texts
 from streamdedup.corpora import CorpusReader, Entry
 from streamdedup.counts import counted, listed_counts
 from streamdedup.errors import MessageError, StreamdedupError
 from streamdedup.kafka.pace import Pace
 from streamdedup.kafka.producer import Feeder
 from streamdedup.kafka.protocols import Batch
-from streamdedup.kafka.reader import RecordFetcher, TopicReader
+from streamdedup.kafka.reader import TopicReader
 from streamdedup.settings import Settings
 from streamdedup.wire import decode_alert
 from streamdedup.wire.dead_letters import DeadLetter
@@ -129,7 +129,6 @@ class DocumentFeed:
 
     @property
     def wait_s(self) -> float:
-        """Time until the next record is due, in seconds."""
         return max(0.0, self._pace.until_due_s())
 
     def send_due(self) -> None:
@@ -189,10 +188,7 @@ class DemoRun:
             fetch_timeout_s=_FETCH_TIMEOUT_S,
         )
         self._reader = stack.enter_context(TopicReader(kafka, from_beginning=True))
-        fetch = None
-        if options.diff:
-            fetch = KafkaTexts(stack.enter_context(RecordFetcher(kafka)), decoders_of(settings)).side
-        self._view = OutputView(console, fetch)
+        self._view = OutputView(console, open_texts(stack, kafka, settings).side if options.diff else None)
         self._feed = DocumentFeed(stack.enter_context(Feeder(kafka)), options.pace)
         self._counters = DaemonCounters()
         self._metrics_due_at = 0.0
@@ -245,7 +241,7 @@ class DemoRun:
         return self._feed.is_finished and consumed >= sent and are_shown
 
     def _update_counters(self) -> None:
-        """Check the servers and read the metrics, at most every 0.1 seconds."""
+        """Check the servers and read the metrics, at most once in ``_METRICS_INTERVAL_S``."""
         if time.monotonic() < self._metrics_due_at:
             return
         self._counters = DaemonCounters.parse(self._servers.metrics())

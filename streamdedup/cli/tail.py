@@ -13,9 +13,9 @@ from streamdedup.cli.output import tell_prefixed
 from streamdedup.cli.rendering.pairs import AlertView
 from streamdedup.cli.rendering.terminal import make_console
 from streamdedup.cli.settings_options import ConfigOption, SetOption, load_settings
-from streamdedup.cli.topic_reading import KafkaTexts, decoders_of, reading_options
+from streamdedup.cli.topic_reading import open_texts, reading_options
 from streamdedup.errors import MessageError, SettingsError
-from streamdedup.kafka.reader import RecordFetcher, TopicReader
+from streamdedup.kafka.reader import TopicReader
 from streamdedup.wire import Alert, AlertReader, decode_alert
 
 #: Longest wait of one poll for records, in seconds; Ctrl-C ends the wait at once.
@@ -46,10 +46,7 @@ def tail(
     options = reading_options(settings, topic)
     with ExitStack() as stack:
         reader = stack.enter_context(TopicReader(options, from_beginning=from_beginning))
-        fetch = None
-        if diff:
-            fetch = KafkaTexts(stack.enter_context(RecordFetcher(options)), decoders_of(settings)).side
-        view = AlertView(make_console(), fetch)
+        view = AlertView(make_console(), open_texts(stack, options, settings).side if diff else None)
         if not as_json:
             tell_prefixed(f"following {topic} from its {'beginning' if from_beginning else 'end'}; Ctrl-C ends")
         count = 0

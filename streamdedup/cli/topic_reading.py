@@ -4,6 +4,7 @@
 """
 
 from collections.abc import Iterator, Mapping
+from contextlib import ExitStack
 from dataclasses import dataclass, field, replace
 
 from streamdedup.cli.assembly import kafka_options, topic_decoder
@@ -45,15 +46,14 @@ def decoders_of(settings: Settings) -> dict[str, Decoder]:
 def newest_documents(settings: Settings, profile: Profile, since_s: float, newest_count: int) -> Iterator[Document]:
     """Yield the newest documents of a profile's input topics, with a progress bar on standard error.
 
-    They are from the records since ``since_s``, in seconds since the epoch, up to the ends at the first ``next``; of
-    these, the last ``newest_count`` offsets are read, counted over all partitions. Skips appended texts, deletions, and
-    records that are no documents or that the Kafka client cannot read; their number goes to standard error.
+    Reads, from ``since_s`` (seconds since the epoch) to the ends at the first ``next``, the last ``newest_count``
+    offsets over all partitions. Skips appended texts, deletions, and records that are no documents or that the Kafka
+    client cannot read; their number goes to standard error.
     """
     options = replace(kafka_options(settings), topics=tuple(profile.topics))
     decoder = topic_decoder(settings, profile)
     title, since_ms = ", ".join(profile.topics), max(0, round(since_s * 1000))  # Kafka looks up no negative time
     passed_over = done_count = 0
-    # Without `ends` the span ends where the topics end now.
     with (
         KafkaSpan(options, since_ms, ends=None, newest_count=newest_count) as span,
         showing_share(title, span.total_count) as step,
@@ -67,8 +67,9 @@ def newest_documents(settings: Settings, profile: Profile, since_s: float, newes
                     passed_over += 1
                 else:
                     yield document
-            step(span.done_count() - done_count)
-            done_count = span.done_count()
+            present_count = span.done_count()
+            step(present_count - done_count)
+            done_count = present_count
     if passed_over:
         tell_prefixed(f"passed over: {counted(passed_over, 'record')} that are no whole documents")
 
@@ -97,3 +98,7 @@ class KafkaTexts:
             return Side(document_id, position, fetch_text(self.fetcher, decoder, document_id, digest, position))
         except TextMissingError as error:
             return Side(document_id, position, None, str(error))
+
+
+def open_texts(stack: ExitStack, options: KafkaOptions, settings: Settings) -> KafkaTexts:
+    return KafkaTexts(stack.enter_context(RecordFetcher(options)), decoders_of(settings))
