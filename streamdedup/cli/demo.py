@@ -74,7 +74,7 @@ def _run(options: DemoOptions, console: Console) -> None:
             if options.open_page:
                 _open_page(console, servers)
             with _progress_bar(console) as progress:
-                task = progress.add_task("", total=1.0, counts="")  # progress is the consumed share, from 0 to 1
+                task = progress.add_task("", total=1.0, counts="")  # `completed` is the consumed share
                 duration_s = demo_run.run(progress, task)
             demo_run.summarise(duration_s)
             if options.keep:

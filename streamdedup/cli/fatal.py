@@ -28,7 +28,7 @@ def fatal_errors_logged(log: structlog.stdlib.BoundLogger) -> Iterator[None]:
 
 
 def ending_at_once(event: str, code: int, logger: str) -> Callable[[str], None]:
-    """Return an action that ends the process even if its main thread is stuck; ``logger`` is the name in the log."""
+    """Return an action that ends the process even if its main thread is stuck, and logs ``event`` as ``logger``."""
 
     def end(reason: str) -> None:
         threads = thread_stacks()

@@ -47,7 +47,7 @@ _COMPARISON_S = 3.0
 #: Longest time limit of a request to the schema registry, in seconds: below ``_COMPARISON_S``, so that the comparison
 #: names the registry and not Kafka, and the pause after a failure begins.
 _REGISTRY_S = 2.0
-#: Time limit of each step of opening the reader of a stream, in seconds: a subscriber waits no longer
+#: Time limit of each step of opening the reader of a stream, in seconds: no subscriber waits longer
 #: (``feed._OPEN_S``), and an opening that was given up ends before ``STOP_TIMEOUT_S``.
 _OPENING_S = 5.0
 #: Connections that may wait to be accepted.
@@ -63,6 +63,7 @@ log = structlog.get_logger(_LOGGER)
 
 
 def run_service(settings: Settings) -> None:
+    """Listen first, so that a taken port is reported at once; build the parts, serve, and close in reverse order."""
     try:
         from streamdedup.serve.access import Gate, Limits  # noqa: PLC0415  needs the extra "serve"
         from streamdedup.serve.app import create_app  # noqa: PLC0415  needs the extra "serve"
@@ -110,8 +111,8 @@ def run_service(settings: Settings) -> None:
 
 def _feeds(settings: Settings, metrics: ServeMetrics) -> Feeds:
     def feed(kind: StreamKind, topic: str) -> Feed:
-        options = reading_options(settings, topic)
-        options = replace(options, connect_timeout_s=_OPENING_S, opening_timeout_s=_OPENING_S)
+        reading = reading_options(settings, topic)
+        options = replace(reading, connect_timeout_s=_OPENING_S, opening_timeout_s=_OPENING_S)
         return Feed(kind, topic, lambda: ReaderToEnds(options), metrics)
 
     alerts = alerts_kind(alert_reader(settings))
@@ -138,6 +139,7 @@ def _served_profiles(settings: Settings, backend: Backend) -> dict[str, ServedPr
             fingerprint=profile.fingerprint(),
             decoder=_comparison_decoder(settings, profile),
             reader=reader,
+            # `TimedReader` passes all methods on.
             lookup=IndexLookup(detector_options(name, profile), cast("IndexReader", reader)),
         )
     return served
