@@ -1,4 +1,4 @@
-"""Checks of live servers: the requirements of the daemon in one list, ``CHECKS``. Read-only; no finding holds a secret.
+"""Checks of live servers, listed in ``CHECKS`` at the end of this module. Read-only; no finding holds a secret.
 
 Called by ``cli.check``, which prints all findings, and by ``cli.run``, which asks the checks with a ``server``, logs
 their warnings and raises their failures before the loop starts. ``cli.topics`` uses ``duplicates_kept_ms``.
@@ -37,11 +37,11 @@ from streamdedup.indexes import lifetime_ms
 from streamdedup.kafka.admin import CLEANUP, TopicNeed, check_kafka, cleanup_policies
 from streamdedup.kafka.group_admin import read_committed_offsets_if_listed
 from streamdedup.kafka.history import KafkaSpan
-from streamdedup.kafka.protocols import CommittedOffset, offsets_in
+from streamdedup.kafka.protocols import CommittedOffset, Record, offsets_in
 from streamdedup.position import Partition
 from streamdedup.settings import Settings
 from streamdedup.text.markup import has_html, html_warning
-from streamdedup.wire import RegistryFormat
+from streamdedup.wire import Decoder, RegistryFormat
 
 #: Records of a profile whose keys are checked.
 _SAMPLE_RECORDS = 1_000
@@ -56,7 +56,7 @@ _GAP_CURE = "the first daemon reads the missing records again, or rebuilds it if
 
 @dataclass(slots=True)
 class CheckRun:
-    """One run of the checks; ``failed`` are those that an error ended."""
+    """Input of the checks; ``failed`` are the checks that an error has ended so far."""
 
     settings: Settings
     backend: Backend
@@ -94,8 +94,8 @@ class Check:
 
 def topic_needs(settings: Settings) -> list[TopicNeed]:
     kafka = settings.kafka
-    # A rebuild reads the records of one lifetime. Input topics without appends may be compacted: later versions replace
-    # earlier ones. ``record_findings`` looks for appends.
+    # A rebuild reads the records of one lifetime. No `compaction_loss`: a compacted topic keeps the last version of a
+    # document. `record_findings` looks for appends, which need all records.
     inputs = [
         TopicNeed(name=topic, operations=("READ",), kept_ms=lifetime_ms(profile))
         for profile in settings.profiles.values()
@@ -168,37 +168,50 @@ def _subject_finding(subject: str, value_format: RegistryFormat, text_fields: Se
     return Finding.ok("schema", f"newest schema of {subject} has the text fields{missing_optional}")
 
 
+@dataclass(slots=True)
+class _RecordCounts:
+    """Counts of a profile's newest records; ``foreign`` have the key of another document."""
+
+    keyed: int = 0
+    foreign: int = 0
+    texts: int = 0
+    html: int = 0
+    appends_by_topic: Counter[str] = field(default_factory=Counter)
+
+    def add(self, record: Record, decoder: Decoder) -> None:
+        with suppress(MessageError):  # the daemon makes a dead letter of it
+            document = decoder.decode(record.position, 0, record.key, record.value, record.headers)
+            self.keyed += record.key is not None
+            flaws = decoder.flaws(document, record.key, record.headers)
+            self.foreign += document.doubtful or "key" in flaws
+            self.appends_by_topic[record.position.topic] += document.op == "append"
+            self.texts += document.op != "delete"
+            self.html += has_html(document.text)
+
+
 def record_findings(check_run: CheckRun) -> Iterator[Finding]:
     """Yield for each profile whether recent records have the keys of their documents; warn of HTML and lost appends."""
     settings = check_run.settings
     for name, profile in settings.profiles.items():
         options = replace(kafka_options(settings), topics=tuple(profile.topics))
-        keyed_count = foreign_count = text_count = html_count = 0
-        append_counts: Counter[str] = Counter()  # by topic
+        counts = _RecordCounts()
         policies: dict[str, str] = {}
-        # Of Kafka or the registry, or a library that is missing: other findings report them.
+        # Other findings report errors of Kafka, of the registry, and of a missing library.
         with suppress(TransientError, FatalError, SettingsError):
             decoder = topic_decoder(settings, profile)
             with KafkaSpan(options, since_ms=None, ends=None, newest_count=_SAMPLE_RECORDS) as span, decoder.batch():
                 for record in chain.from_iterable(batch.records for batch in span.batches()):
-                    with suppress(MessageError):  # the daemon makes a dead letter of it
-                        document = decoder.decode(record.position, 0, record.key, record.value, record.headers)
-                        keyed_count += record.key is not None
-                        flaws = decoder.flaws(document, record.key, record.headers)
-                        foreign_count += document.doubtful or "key" in flaws
-                        append_counts[record.position.topic] += document.op == "append"
-                        text_count += document.op != "delete"
-                        html_count += has_html(document.text)
-            policies = cleanup_policies(options) if append_counts.total() else {}
-        records = f"the newest {counted(keyed_count, 'record')} with keys of profile {name}"
-        if foreign_count:
-            text = f"{foreign_count:,} of {records} have the key of another document: set key_format, or key by id"
+                    counts.add(record, decoder)
+            policies = cleanup_policies(options) if counts.appends_by_topic.total() else {}
+        records = f"the newest {counted(counts.keyed, 'record')} with keys of profile {name}"
+        if counts.foreign:
+            text = f"{counts.foreign:,} of {records} have the key of another document: set key_format, or key by id"
             yield Finding.warning("keys", text)
-        elif keyed_count:
+        elif counts.keyed:
             yield Finding.ok("keys", f"{records} have the keys of their documents")
-        if warning := html_warning(html_count, text_count):
+        if warning := html_warning(counts.html, counts.texts):
             yield Finding.warning("text", f"profile {name}: {warning}")
-        for topic, count in append_counts.items():
+        for topic, count in counts.appends_by_topic.items():
             if count and "compact" in policies.get(topic, ""):
                 text = (
                     f"{count:,} of the newest records of topic {topic} are appends, which need {CLEANUP} delete: of "
@@ -214,7 +227,7 @@ def index_findings(check_run: CheckRun) -> Iterator[Finding]:
     for name in settings.profiles:
         try:
             yield _index_finding(settings, name, check_run.backend, committed_offsets)
-        except (StoreUnavailable, StoreMisconfigured, IndexMismatch, IndexLost) as error:
+        except (StoreUnavailable, StoreMisconfigured, IndexMismatch) as error:
             yield Finding.failure("index", type(error)(f"index of {name}: {error}"))
             if isinstance(error, StoreUnavailable):
                 return  # the next profile would have the same failure
@@ -223,7 +236,7 @@ def index_findings(check_run: CheckRun) -> Iterator[Finding]:
 def _index_finding(
     settings: Settings, name: str, backend: Backend, committed_offsets: Mapping[Partition, CommittedOffset] | None
 ) -> Finding:
-    """Return the finding about the index of a profile; raises the error with which the daemon would end."""
+    """Return the finding about the index of a profile; raises errors of the store, and ``IndexMismatch``."""
     inspector, profile = backend.inspector(name), settings.profiles[name]
     if inspector.is_staging():
         text = f"index of {name}: being rebuilt or deleted; a daemon that is started now waits for the end"
@@ -245,28 +258,27 @@ def _index_finding(
     return Finding.ok("index", f"index of {name}: fits the settings{unknown}")
 
 
-def is_filled_switch(settings: Settings, name: str, losses: Sequence[Loss]) -> bool:
+def is_fillable_switch(settings: Settings, name: str, losses: Sequence[Loss]) -> bool:
     """Tell whether losses are those of a switch to a prepared index, whose gaps daemons fill."""
-    return bool(losses) and all(loss.is_switch for loss in losses) and _fills_gaps(settings, name, losses)
+    return bool(losses) and all(loss.is_switch for loss in losses) and _daemons_fill_gaps(settings, name, losses)
 
 
-def _fills_gaps(settings: Settings, name: str, losses: Sequence[Loss]) -> bool:
+def _daemons_fill_gaps(settings: Settings, name: str, losses: Sequence[Loss]) -> bool:
     lifetime = lifetime_ms(settings.profiles[name])
     is_fillable = fillable_gaps(losses, lifetime, clock.now_ms()) is not None
     return settings.service.on_index_lost == "rebuild" and is_fillable
 
 
 def _loss_finding(settings: Settings, name: str, losses: Sequence[Loss], where: str) -> Finding:
-    """Return what a daemon would do about the losses of an index (``recovery``); raise the error that would end it."""
+    """Return what a daemon would do about the losses of an index (``recovery``)."""
     policy = settings.service.on_index_lost
-    if is_filled_switch(settings, name, losses):
+    if is_fillable_switch(settings, name, losses):
         text = "new, as index prepare leaves it; the first daemon reads the records that were committed since"
         return Finding.ok("index", f"index of {name}: {text}")
-    cure = _GAP_CURE if _fills_gaps(settings, name, losses) else _LOSS_CURES[policy]
-    text = f"lost: {losses[0].reason}; restore the settings of {where} if they have changed, else {cure}"
-    if policy == "fail":
-        raise IndexLost(text)
-    return Finding.warning("index", f"index of {name}: {text}")
+    cure = _GAP_CURE if _daemons_fill_gaps(settings, name, losses) else _LOSS_CURES[policy]
+    reason = f"{losses[0].reason}; restore the settings of {where} if they have changed, else {cure}"
+    text = f"index of {name}: lost: {reason}"
+    return Finding.failure("index", IndexLost(text)) if policy == "fail" else Finding.warning("index", text)
 
 
 def _committed_offsets(check_run: CheckRun) -> dict[Partition, CommittedOffset] | None:

@@ -5,7 +5,7 @@ from dataclasses import asdict
 from typing import Any
 
 from streamdedup.cli.assembly import kafka_options
-from streamdedup.cli.checks import is_filled_switch
+from streamdedup.cli.checks import is_fillable_switch
 from streamdedup.daemon.losses import find_losses
 from streamdedup.errors import BrokerMisconfigured, BrokerUnavailable
 from streamdedup.index.backend import Backend, IndexInspector, PartitionFacts
@@ -36,7 +36,7 @@ def collect_status(
     ``on_keys`` gets the count of scanned keys. Without it no key is scanned: "exact_documents" and "keys" are None.
     """
     servers = backend.servers()
-    group, problem = _group(settings)
+    group, problem = _describe_group(settings)
     return {
         "store": {"address": backend.address, "mode": backend.mode, "masters": [asdict(server) for server in servers]},
         "group": {
@@ -44,11 +44,11 @@ def collect_status(
             "members": None if group is None else list(group.members),
             "problem": problem,
         },
-        "profiles": [_profile(settings, name, backend, group, on_keys) for name in names],
+        "profiles": [_profile_status(settings, name, backend, group, on_keys) for name in names],
     }
 
 
-def _group(settings: Settings) -> tuple[GroupState | None, str | None]:
+def _describe_group(settings: Settings) -> tuple[GroupState | None, str | None]:
     """Return the consumer group and None; if Kafka does not answer or refuses, None and the reason."""
     try:
         return describe_group(kafka_options(settings)), None
@@ -56,7 +56,7 @@ def _group(settings: Settings) -> tuple[GroupState | None, str | None]:
         return None, str(error)
 
 
-def _profile(
+def _profile_status(
     settings: Settings, name: str, backend: Backend, group: GroupState | None, on_keys: Callable[[int], None] | None
 ) -> dict[str, Any]:
     inspector, index = backend.inspector(name), backend.index(name)
@@ -66,13 +66,18 @@ def _profile(
     survey = None if on_keys is None else inspector.survey(on_keys)
     # Differences in advisory parameters do not keep a daemon from working.
     blocking = [text for parameter, text in all_differences.items() if parameter not in ADVISORY_PARAMETERS]
+    keys = None
+    if survey is not None:
+        keys = {kind: {"count": counts.count, "bytes": counts.used_bytes} for kind, counts in survey.kinds.items()}
     missing = None if group is None else sorted(group.missing_topics.intersection(topics))
     committed_offsets = {} if group is None else offsets_in(group.committed_offsets, topics)
-    # An index with other parameters may have other slots: `_partition_state` finds partitions that it has never seen.
+    # `find_losses` cannot read an index with other parameters, which may have other slots; `_partition_state` still
+    # shows partitions that such an index has never seen.
     losses = [] if blocking else find_losses(index, committed_offsets)
-    loss_state = None if is_filled_switch(settings, name, losses) else "lost"
+    # A switch to a prepared index is no loss: daemons fill its gaps.
+    loss_state = None if is_fillable_switch(settings, name, losses) else "lost"
     loss_states = dict.fromkeys((loss.partition for loss in losses), loss_state)
-    partitions = list(_partitions(topics, committed_offsets, inspector, group, loss_states))
+    partitions = list(_partition_rows(topics, committed_offsets, inspector, group, loss_states))
     if fingerprint is None and is_staging:  # it is being built, and knows of no partition before the end
         partitions = [{**partition, "state": None} for partition in partitions]
     return {
@@ -87,13 +92,11 @@ def _profile(
         "exact_documents": None if survey is None else survey.documents_count,
         "missing_topics": missing,
         "partitions": partitions,
-        "keys": None
-        if survey is None
-        else {kind: {"count": keys.count, "bytes": keys.used_bytes} for kind, keys in survey.kinds.items()},
+        "keys": keys,
     }
 
 
-def _partitions(
+def _partition_rows(
     topics: Sequence[str],
     committed_offsets: Mapping[Partition, CommittedOffset],
     inspector: IndexInspector,
@@ -117,7 +120,7 @@ def _partitions(
             "end": end,
             "lag": None if offset is None or end is None else max(0, end - offset),
             "generation": facts.generation,
-            "state": loss_states.get(partition, state),
+            "state": loss_states.get(partition, state),  # a loss outranks the offsets
         }
 
 
@@ -128,7 +131,7 @@ def _partition_state(facts: PartitionFacts, offset: int | None, topic_id: str, *
     that read them.
     """
     mark = facts.high_water_mark
-    # Without the end of the partition: it was read before the mark, which a running daemon may have raised above it.
+    # `BrokerState` gets no end: a running daemon may have raised the mark above an end that was read before.
     if mark is not None and is_recreated(mark, facts.topic_id, BrokerState(topic_id)):
         return "recreated"
     if offset is None:
@@ -156,7 +159,7 @@ def render_status(status: Mapping[str, Any], create_command: str) -> Iterator[st
     for master in store["masters"]:
         address = f"{master['address']}: " if store["mode"] != "single" else ""
         yield f"         {address}{master['software']}, {_memory(master)}, maxmemory-policy {master['eviction_policy']}"
-    members = f"unknown: {group['problem']}" if group["members"] is None else _members(group["members"])
+    members = f"unknown: {group['problem']}" if group["members"] is None else _members_text(group["members"])
     yield f"group    {group['id']}, members: {members}"
     for profile in status["profiles"]:
         yield ""
@@ -165,7 +168,7 @@ def render_status(status: Mapping[str, Any], create_command: str) -> Iterator[st
             yield f"  {missing_topics_text(profile['missing_topics'], create_command)}"
 
 
-def _members(members: Sequence[str]) -> str:
+def _members_text(members: Sequence[str]) -> str:
     return f"{len(members)} ({', '.join(members)})" if members else "none"
 
 

@@ -145,7 +145,7 @@ class TestLag:
         committed_offsets = {} if offset is None else {partition: CommittedOffset(offset)}
         ends = {} if end is None else {partition: end, other: 7}
         inspector = SimpleNamespace(partitions=lambda _topics, also: dict.fromkeys(also, PartitionFacts(10, 3)))
-        rows = list(index_status._partitions(["articles"], committed_offsets, inspector, GroupState(ends=ends), {}))
+        rows = list(index_status._partition_rows(["articles"], committed_offsets, inspector, GroupState(ends=ends), {}))
         assert [(row["end"], row["lag"]) for row in rows] == ([(end, lag)] if offset is not None else [])
 
 
@@ -237,7 +237,7 @@ def test_an_index_that_has_gone_back_or_has_not_seen_a_partition_is_lost(
     )
     committed_offsets = dict.fromkeys((partition, unseen), CommittedOffset(10, attempt_id(2)))
     group = GroupState(committed_offsets={**committed_offsets, Partition("foreign", 0): 7})
-    rows = index_status._profile(settings_of(policy), "articles", backend, group, None)["partitions"]
+    rows = index_status._profile_status(settings_of(policy), "articles", backend, group, None)["partitions"]
     assert [row["state"] for row in rows] == states
 
 
@@ -251,7 +251,7 @@ def test_a_half_deleted_index_is_lost_unless_it_is_being_built(is_staging, state
         inspector=lambda _: SimpleNamespace(**vars(INSPECTOR) | changes), index=lambda _: MemoryIndex()
     )
     group = GroupState(committed_offsets={partition: CommittedOffset(10)})
-    (row,) = index_status._profile(settings_of("rebuild"), "articles", backend, group, None)["partitions"]
+    (row,) = index_status._profile_status(settings_of("rebuild"), "articles", backend, group, None)["partitions"]
     assert row["state"] == state
 
 
