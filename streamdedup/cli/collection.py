@@ -1,8 +1,9 @@
 """The entries of files, documents without repeated ids, and an empty index in memory, for the commands on files.
 
-Called by ``scan``, ``neighbours``, ``evaluate``, ``stop-shingles``, ``tune`` and ``produce``, and by ``cli.options``.
+Called by ``scan``, ``neighbours``, ``evaluate``, ``stop-shingles``, ``tune``, ``produce``, ``dlq`` and ``cli.options``.
 """
 
+import sys
 from collections.abc import Iterable, Iterator
 from itertools import islice
 from typing import TypeVar
@@ -65,6 +66,11 @@ def first_of_each_id(entries: Iterable[Versioned]) -> Iterator[Versioned]:
             yield entry
     if repeated_count:
         tell(f"passed over: {counted(repeated_count, 'document')} whose id occurred before", err=True)
+
+
+def up_to_limit(values: Iterable[Item], limit: int | None) -> Iterator[Item]:
+    """Yield as many values as the option ``--limit`` allows; all for None."""
+    return islice(values, None if limit is None else min(limit, sys.maxsize))  # `islice` refuses greater numbers
 
 
 def batches(items: Iterable[Item]) -> Iterator[list[Item]]:

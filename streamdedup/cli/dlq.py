@@ -13,9 +13,10 @@ import typer
 from rich.progress import BarColumn, TextColumn
 
 from streamdedup.cli.assembly import kafka_options
+from streamdedup.cli.collection import up_to_limit
 from streamdedup.cli.dlq_replay import DeadLetterFilter, DeadLetterReplay, Tally, progress_group
 from streamdedup.cli.guards import YesOption, confirm, require_confirmable
-from streamdedup.cli.options import up_to_limit, with_options
+from streamdedup.cli.options import with_options
 from streamdedup.cli.output import progress_bar, tell, tell_prefixed
 from streamdedup.cli.rendering.dead_letters import dead_letter_json, dead_letter_line
 from streamdedup.cli.rendering.safe_text import escaped
@@ -151,10 +152,7 @@ def replay(
 
 
 def _tell_start(replayer: DeadLetterReplay, options: KafkaOptions, *, must_have_progress: bool) -> None:
-    """Say that all dead letters are read where the progress does not fit or is absent.
-
-    With ``must_have_progress``: raise ``StreamdedupError`` where the progress is absent.
-    """
+    """Say that all dead letters are read where the progress does not fit, or is absent; or refuse its absence."""
     if replayer.is_recreated:
         tell_prefixed(f"{options.topics[0]} was created again since the last replay; all of it is read")
     if replayer.lacks_progress:
@@ -184,7 +182,7 @@ def _letters(reader: ReaderToEnds) -> Iterator[DeadLetter]:
 
 
 def _show_json(letters: Iterable[DeadLetter]) -> int:
-    """Print each dead letter as a line of JSON, and return their number."""
+    """Print each dead letter as a line of JSON; return their number."""
     shown_count = 0
     for letter in letters:
         shown_count += 1

@@ -3,18 +3,16 @@
 ``scan``, ``neighbours``, ``evaluate``, ``stop-shingles`` and ``tune`` compose their options of these data classes by
 inheritance; the options of the last base class come first in ``--help``. A field with the name of a profile setting
 overrides the setting, unless the field is None. ``with_options``, also used by ``dlq``, turns a function with data
-classes as arguments into a command. ``up_to_limit`` carries out ``--limit`` of ``dlq`` and ``produce``.
+classes as arguments into a command.
 """
 
 import dataclasses
 import functools
 import inspect
-import sys
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterator
 from functools import cached_property
-from itertools import islice
 from pathlib import Path
-from typing import Annotated, Any, TypeVar, get_type_hints
+from typing import Annotated, Any, get_type_hints
 
 import typer
 
@@ -27,8 +25,6 @@ from streamdedup.errors import CorpusError
 from streamdedup.settings import Profile
 from streamdedup.settings.presets import default_profile_name, named_profile
 from streamdedup.settings.profile_kinds import ENGLISH, NO_STOPS
-
-T = TypeVar("T")
 
 FilesArgument = Annotated[list[str], typer.Argument(help=f"Corpora: {FORMAT_TITLES}; - for stdin.")]
 OutputOption = Annotated[str | None, typer.Option("--output", "-o", help="Where to write; default: standard output.")]
@@ -154,11 +150,6 @@ def chosen_profile(options: CorpusOptions, **overrides: object) -> Profile:
         if field.name in Profile.model_fields
     }
     return named_profile(options.config, options.profile_name, overridden | overrides)
-
-
-def up_to_limit(values: Iterable[T], limit: int | None) -> Iterator[T]:
-    """Yield as many values as the option ``--limit`` allows; all for None."""
-    return islice(values, None if limit is None else min(limit, sys.maxsize))  # `islice` refuses greater numbers
 
 
 def with_options(function: Callable[..., None]) -> Callable[..., None]:

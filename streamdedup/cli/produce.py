@@ -14,9 +14,9 @@ from typing import Annotated, Any, NamedTuple
 import typer
 
 from streamdedup.cli.assembly import file_decoder, kafka_options, required_writer, topic_decoder
-from streamdedup.cli.collection import FileEntries
+from streamdedup.cli.collection import FileEntries, up_to_limit
 from streamdedup.cli.erase_scope import erase_documents
-from streamdedup.cli.options import FormatOption, up_to_limit
+from streamdedup.cli.options import FormatOption
 from streamdedup.cli.output import Reports, tell
 from streamdedup.cli.settings_options import ConfigOption, SetOption, load_settings
 from streamdedup.cli.topic_reading import topic_profile
@@ -90,13 +90,16 @@ def produce(  # noqa: PLR0913  one argument per option
         erase_documents(settings, profile, topic, erase_scope)
         return
     # Files are JSON or tables; the topic may have another format.
-    decoder, writers = file_decoder(profile), _writers(topic_decoder(settings, profile), topic)
+    decoder, records_decoder = file_decoder(profile), topic_decoder(settings, profile)
+    write_key, write_value = required_writer(records_decoder.key_writer, f"{topic}-key"), None
+    if isinstance(records_decoder.value_format, RegistryFormat):
+        write_value = required_writer(records_decoder.value_format.writer, f"{topic}-value")
     readers = [
         (file, CorpusReader(file, format=corpus_format, decoder=decoder, columns=columns)) for file in files or ()
     ]
     inputs = FileEntries()
-    leaves_out_malformed = skip_unreadable or writers.value is not None  # a malformed line fits no schema
-    records = _records(readers, inputs, decoder, writers, leaves_out_malformed=leaves_out_malformed)
+    leaves_out_malformed = skip_unreadable or write_value is not None  # a malformed line fits no schema
+    records = _records(readers, inputs, decoder, write_key, write_value, leaves_out_malformed=leaves_out_malformed)
     limited, options = up_to_limit(records, limit), kafka_options(settings)
     _send_and_report(options, topic, limited, Pace(rate), inputs, leaves_out_malformed=leaves_out_malformed)
 
@@ -157,33 +160,20 @@ def _send(options: KafkaOptions, topic: str, records: Iterable[_OutgoingRecord],
     return feeder.delivered_count, too_large.count, is_interrupted
 
 
-class _Writers(NamedTuple):
-    """Functions for a topic: ``key`` makes a key of an id, ``value`` a value of fields; None where values are JSON."""
-
-    key: Callable[[str], bytes]
-    value: Write | None
-
-
-def _writers(decoder: Decoder, topic: str) -> _Writers:
-    """Return the writers for the formats of a topic."""
-    key, value = required_writer(decoder.key_writer, f"{topic}-key"), None
-    if isinstance(decoder.value_format, RegistryFormat):
-        value = required_writer(decoder.value_format.writer, f"{topic}-value")
-    return _Writers(key, value)
-
-
 def _records(
     readers: Iterable[tuple[str, CorpusReader]],
     inputs: FileEntries,
     decoder: Decoder,
-    writers: _Writers,
+    write_key: Callable[[str], bytes],
+    write_value: Write | None,
     *,
     leaves_out_malformed: bool,
 ) -> Iterator[_OutgoingRecord]:
     """Yield the record of each entry; malformed entries are reported, and may be left out.
 
-    A malformed entry has a key if its id can be read and fits the schema of keys. ``CorpusError`` if a document does
-    not fit the topic's schemas, or if none is left.
+    ``write_value`` writes the fields of a document; without it the values of the entries are sent. A malformed entry
+    has a key if its id can be read and fits the schema of keys. ``CorpusError`` if a document does not fit the topic's
+    schemas, or if none is left.
     """
     for file, reader in readers:
         for entry in inputs.read(file, reader):
@@ -192,9 +182,9 @@ def _records(
             key, value = None, entry.value(decoder)
             try:
                 if entry.key is not None:
-                    key = writers.key(entry.id)
-                if writers.value is not None:
-                    value = writers.value(_fields(value))
+                    key = write_key(entry.id)
+                if write_value is not None:
+                    value = write_value(_fields(value))
             except DecodeError as error:
                 if entry.problem is None:
                     raise CorpusError(f"{entry.file}:{entry.line}: {error}") from error

@@ -625,8 +625,7 @@ def test_lines_are_written_with_a_schema_as_they_are_read(tmp_path):
     decoder = Decoder()
     write = json_schema.compile_writer(RegisteredSchema("JSON", "{}", {}), WantedFields(texts=("text",), id="id"))
     readers = [(str(lines), CorpusReader(str(lines), format="jsonl", decoder=decoder))]
-    writers = produce._Writers(str.encode, write)
-    records = produce._records(readers, FileEntries(), decoder, writers, leaves_out_malformed=True)
+    records = produce._records(readers, FileEntries(), decoder, str.encode, write, leaves_out_malformed=True)
     values = [json.loads(value) for _, _, value in itertools.islice(records, 2)]
     assert [(value["id"], value["text"]) for value in values] == [("a", "half \ufffd"), ("b", "c")]
     with pytest.raises(CorpusError, match=r"a\.jsonl:3: it has a number with too many digits"):

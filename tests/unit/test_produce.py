@@ -8,7 +8,7 @@ import pytest
 
 from streamdedup.cli import produce
 from streamdedup.cli.collection import FileEntries
-from streamdedup.cli.produce import _records, _Writers
+from streamdedup.cli.produce import _records
 from streamdedup.corpora.reader import CorpusReader
 from streamdedup.errors import CorpusError, DecodeError, SettingsError
 from streamdedup.kafka import compat
@@ -28,9 +28,10 @@ def a_key_of_digits(document_id):
 def keys_of(path, *lines):
     """Return the keys of the records of a file, in a topic whose keys are numbers."""
     path.write_text("".join(json.dumps(line) + "\n" for line in lines))
-    decoder, writers = Decoder(), _Writers(a_key_of_digits, None)
+    decoder = Decoder()
     readers = [(str(path), CorpusReader(str(path), decoder=decoder))]
-    return [key for _, key, _ in _records(readers, FileEntries(), decoder, writers, leaves_out_malformed=False)]
+    records = _records(readers, FileEntries(), decoder, a_key_of_digits, None, leaves_out_malformed=False)
+    return [key for _, key, _ in records]
 
 
 def test_a_refused_line_whose_id_fits_no_schema_is_sent_without_a_key(tmp_path):
