@@ -20,7 +20,7 @@ from streamdedup.cli.guards import (
     require_confirmable,
 )
 from streamdedup.cli.index_building import are_fillable, fits, losses_by_profile, prepare_indexes, rebuild_indexes
-from streamdedup.cli.index_status import collect_status, is_lost, render_status
+from streamdedup.cli.index_status import collect_status, has_lost_partition, render_status
 from streamdedup.cli.output import showing_keys, showing_parts, tell
 from streamdedup.cli.settings_options import ConfigOption, SetOption, load_settings, with_same_settings
 from streamdedup.counts import counted
@@ -76,7 +76,7 @@ def status(
     else:
         for line in render_status(collected, with_same_settings("topics", "create")):
             tell(line)
-    if is_lost(collected):
+    if any(map(has_lost_partition, collected["profiles"])):
         raise typer.Exit(EXIT_INDEX_LOST)
     if collected["group"]["problem"]:
         raise typer.Exit(EXIT_FAILED)

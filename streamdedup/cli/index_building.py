@@ -137,14 +137,7 @@ def prepare_indexes(settings: Settings, names: Sequence[str], backend: Backend, 
             # returns False.
             offsets = offsets_in(committed_offsets, settings.profiles[name].topics)
             if builder.begin(name, find_losses=partial(find_losses, backend.index(name), offsets)):
-                rebuilt = builder.rebuild(
-                    name,
-                    committed_offsets,
-                    _NO_GENERATION,
-                    tick=lambda: None,
-                    progress=progress,
-                    missing_topics=missing,
-                )
+                rebuilt = builder.rebuild(name, committed_offsets, _NO_GENERATION, lambda: None, progress, missing)
                 record_count += rebuilt.records_count
         round_s = time.monotonic() - round_began_at
         tell(f"read {counted(record_count, 'record')} in {round_s:.1f} s")

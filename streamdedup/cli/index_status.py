@@ -144,11 +144,7 @@ def _partition_state(facts: PartitionFacts, offset: int | None, topic_id: str, *
     return "behind" if mark < offset else "ahead"
 
 
-def is_lost(status: Mapping[str, Any]) -> bool:
-    return any(map(_has_lost_partition, status["profiles"]))
-
-
-def _has_lost_partition(profile: Mapping[str, Any]) -> bool:
+def has_lost_partition(profile: Mapping[str, Any]) -> bool:
     return any(row["state"] == "lost" for row in profile["partitions"])
 
 
@@ -190,7 +186,7 @@ def _size(size_bytes: float) -> str:
 def _profile_lines(profile: Mapping[str, Any], *, offsets_are_known: bool) -> Iterator[str]:
     yield f"profile  {profile['name']}"
     if profile["half_dropped"]:
-        rebuild = ", or streamdedup index rebuild" if _has_lost_partition(profile) else ""
+        rebuild = ", or streamdedup index rebuild" if has_lost_partition(profile) else ""
         yield f"  index      half deleted: call streamdedup index drop again{rebuild}"
     elif not profile["exists"]:
         yield f"  index      {'being rebuilt or deleted' if profile['staging'] else 'none'}"

@@ -9,7 +9,7 @@ from typer.testing import CliRunner
 
 from streamdedup.cli import index, index_status
 from streamdedup.cli import main as cli
-from streamdedup.cli.index_status import _partition_state, is_lost, render_status
+from streamdedup.cli.index_status import _partition_state, has_lost_partition, render_status
 from streamdedup.errors import BrokerUnavailable
 from streamdedup.index.backend import PartitionFacts
 from streamdedup.index.memory import MemoryIndex
@@ -258,7 +258,7 @@ def test_a_half_deleted_index_is_lost_unless_it_is_being_built(is_staging, state
 @pytest.mark.parametrize(("state", "lost"), [("lost", True), ("behind", False), ("ahead", False), (None, False)])
 def test_an_index_is_lost_when_it_does_not_know_a_partition_with_offsets(state, lost):
     rows = [a_partition(), a_partition(partition=1, state=state)]
-    assert is_lost({"profiles": [a_profile(), a_profile(partitions=rows)]}) is lost
+    assert has_lost_partition(a_profile(partitions=rows)) is lost
 
 
 @pytest.mark.parametrize(
