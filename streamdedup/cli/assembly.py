@@ -62,8 +62,8 @@ def kafka_login(kafka: Kafka) -> KafkaLogin | None:
     """
 
     def secret_reader(key: str) -> Callable[[], str]:
-        # Read at each login, because the secret may be in a file that changes. The settings have the secrets and the
-        # client id that a login needs; `or ""` is for the type.
+        # Read at each login, because the secret may be in a file that changes. `or ""` is for the type: validated
+        # settings have the secrets and the client id that a login needs.
         return lambda: kafka.secret(key) or ""
 
     mechanism = kafka.sasl_mechanism
@@ -92,7 +92,7 @@ def kafka_login(kafka: Kafka) -> KafkaLogin | None:
 
 
 def kafka_options(settings: Settings) -> KafkaOptions:
-    """Return the options of all Kafka clients; ``create_command`` is for the error about a missing topic."""
+    """Return the options of all Kafka clients."""
     kafka = settings.kafka
     return KafkaOptions(
         bootstrap_servers=",".join(kafka.bootstrap_servers),
@@ -114,7 +114,7 @@ def kafka_options(settings: Settings) -> KafkaOptions:
         produce_timeout_s=kafka.request_timeout_s,
         delivery_timeout_s=kafka.transaction_timeout_s * _DELIVERY_SHARE,
         transaction_timeout_s=kafka.transaction_timeout_s,
-        create_command=with_same_settings("topics", "create"),
+        create_command=with_same_settings("topics", "create"),  # of the settings loaded last, which are `settings`
         index_name=settings.redis.key_prefix,  # part of the client id, which tells the members of an index apart
         sasl_login=kafka_login(kafka),
         **kafka.security(),
@@ -124,6 +124,8 @@ def kafka_options(settings: Settings) -> KafkaOptions:
 def registry_of(settings: Settings) -> Registry | None:
     """Return the client of the schema registry; None where the settings name none."""
     section = settings.schema_registry
+    if section.url is None:
+        return None
 
     def authorization() -> str | None:
         try:
@@ -132,7 +134,7 @@ def registry_of(settings: Settings) -> Registry | None:
             # The password file cannot be used, as while it is replaced: the loop tries again.
             raise RegistryUnavailable(f"schema_registry.password: {error}") from error
 
-    return None if section.url is None else Registry(section.url, authorization, section.tls_context, section.timeout_s)
+    return Registry(section.url, authorization, section.tls_context, section.timeout_s)
 
 
 def avro_alerts(settings: Settings) -> AvroAlerts | None:
@@ -202,7 +204,6 @@ def required_writer(make: Callable[[str], Writer | None], subject: str) -> Write
 
 
 def pipeline(settings: Settings, name: str, index: Index) -> Pipeline:
-    """Return the pipeline of one profile over the caller's index."""
     profile = settings.profiles[name]
     return Pipeline(
         name=name,
@@ -215,6 +216,16 @@ def pipeline(settings: Settings, name: str, index: Index) -> Pipeline:
         max_start_age_ms=lifetime_ms(profile) if settings.kafka.auto_offset_reset == "window" else None,
         containment_threshold=profile.containment_threshold,
     )
+
+
+def pipelines(settings: Settings, backend: Backend, observer: StepObserver | None = None) -> dict[str, Pipeline]:
+    """Return the pipeline by input topic; ``observer`` wraps the indexes if there is a crash point."""
+    by_topic: dict[str, Pipeline] = {}
+    for name, profile in settings.profiles.items():
+        index: Index = backend.index(name)
+        profile_pipeline = pipeline(settings, name, observer.wrap_index(index) if observer else index)
+        by_topic |= dict.fromkeys(profile.topics, profile_pipeline)
+    return by_topic
 
 
 def rebuilder(settings: Settings, backend: Backend, on_keys: Callable[[int], None] = lambda _count: None) -> Rebuilder:
@@ -236,22 +247,6 @@ def rebuilder(settings: Settings, backend: Backend, on_keys: Callable[[int], Non
     return Rebuilder(open_target, KafkaHistory(kafka_options(settings)), settings.kafka.duplicates_topic)
 
 
-def crash_observer() -> StepObserver | None:
-    """Return the observer that ends the daemon at the crash point in the environment, for tests; None without one."""
-    point = crash_point()
-    return None if point is None else StepObserver(CrashPoint(point))
-
-
-def pipelines(settings: Settings, backend: Backend, observer: StepObserver | None = None) -> dict[str, Pipeline]:
-    """Return the pipeline by input topic; ``observer`` wraps the indexes if there is a crash point."""
-    by_topic: dict[str, Pipeline] = {}
-    for name, profile in settings.profiles.items():
-        index: Index = backend.index(name)
-        profile_pipeline = pipeline(settings, name, observer.wrap_index(index) if observer else index)
-        by_topic |= dict.fromkeys(profile.topics, profile_pipeline)
-    return by_topic
-
-
 def loop_options(settings: Settings, encode_alert: Callable[[Alert], bytes] = alert_json) -> LoopOptions:
     """Return the options of the loop; ``encode_alert`` makes the value of an alert's record."""
     return LoopOptions(
@@ -265,3 +260,9 @@ def loop_options(settings: Settings, encode_alert: Callable[[Alert], bytes] = al
         copy_headers=settings.kafka.copy_headers,
         encode_alert=encode_alert,
     )
+
+
+def crash_observer() -> StepObserver | None:
+    """Return the observer that ends the daemon at the crash point in the environment, for tests; None without one."""
+    point = crash_point()
+    return None if point is None else StepObserver(CrashPoint(point))

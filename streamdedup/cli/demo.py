@@ -73,7 +73,8 @@ def _run(options: DemoOptions, console: Console) -> None:
             _introduce(options, console, servers)
             if options.open_page:
                 _open_page(console, servers)
-            with _progress_bar(console) as progress:
+            columns = (BarColumn(), TextColumn("{task.fields[counts]}"), TimeElapsedColumn())
+            with Progress(*columns, console=console, transient=True, disable=not console.is_terminal) as progress:
                 task = progress.add_task("", total=1.0, counts="")  # `completed` is the consumed share
                 duration_s = demo_run.run(progress, task)
             demo_run.summarise(duration_s)
@@ -115,11 +116,6 @@ def _open_page(console: Console, servers: DemoServers) -> None:
         raise SettingsError(f"--open needs the page: {_INSTALL_ADVICE}")
     if not webbrowser.open(servers.service.url("/")):
         print_line(console, Text(f"No browser was found: open {servers.service.url('/')} in one.", "bold"))
-
-
-def _progress_bar(console: Console) -> Progress:
-    columns = (BarColumn(), TextColumn("{task.fields[counts]}"), TimeElapsedColumn())
-    return Progress(*columns, console=console, transient=True, disable=not console.is_terminal)
 
 
 def _wait_for_user(console: Console, servers: DemoServers) -> None:
