@@ -28,7 +28,7 @@ def check_target(path: Path, profile: str, config: Path | None) -> None:
     if path.is_symlink():  # a new file would replace the link
         raise SettingsError(f"--apply {path}: is a symbolic link; name the file behind it, {path.resolve()}")
     try:
-        text = _text_of(path)
+        text = _text_or_servers(path)
         profiles = tomllib.loads(text).get("profiles")
     except (ValueError, RecursionError) as error:  # also of a text that is not UTF-8
         reason = "nested too deeply" if isinstance(error, RecursionError) else error
@@ -64,7 +64,7 @@ def apply_section(path: Path, profile: str, proposed: Mapping[str, Any]) -> None
         with _temporary_file(stops, proposed["stop_shingles"]) as temporary:
             temporary.replace(stops)
         written_files.append(stops)
-    with _temporary_file(path, with_section(_text_of(path), profile, proposed["toml"])) as temporary:
+    with _temporary_file(path, with_section(_text_or_servers(path), profile, proposed["toml"])) as temporary:
         Settings.load(temporary, environ={}, needs_servers=False)
         temporary.replace(path)
     tell_prefixed(f"written: {', '.join(map(str, written_files))}")
@@ -86,6 +86,7 @@ def _section_span(text: str, profile: str) -> tuple[int, int] | None:
     """
     # The end of the text ends the last section, as a heading would.
     headings = [*_headings(text), (len(text), {})]
+    # Another heading, such as [profiles.PROFILE.op_values], has a part of the section.
     if sum(profile in names.get("profiles", ()) for _, names in headings) > 1:
         return None
     for (start, names), (end, _) in itertools.pairwise(headings):
@@ -109,7 +110,7 @@ def _headings(text: str) -> Iterator[tuple[int, dict[str, Any]]]:
             yield line.start(), tomllib.loads(line[0])
 
 
-def _text_of(path: Path) -> str:
+def _text_or_servers(path: Path) -> str:
     """Return the text of a settings file; for a missing file, sections with placeholder addresses of servers."""
     return path.read_text(encoding="utf-8-sig") if path.exists() else SERVERS
 

@@ -81,7 +81,7 @@ def _findings(config: Path | None, assignments: list[str] | None) -> Iterator[Fi
 
 
 def exit_code_of(findings: Iterable[Finding]) -> int:
-    """Return the exit code of the most severe failure: settings, then what an operator must cure, then no answer."""
+    """Return the exit code of the most severe failure: first settings, then what an operator must cure."""
     classes = [finding.error for finding in findings if finding.error is not None]
     if not classes:
         return EXIT_OK

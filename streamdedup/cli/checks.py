@@ -124,8 +124,7 @@ def duplicates_kept_ms(settings: Settings) -> int:
 
 
 def kafka_findings(check_run: CheckRun) -> Iterator[Finding]:
-    settings = check_run.settings
-    return check_kafka(kafka_options(settings), topic_needs(settings))
+    return check_kafka(kafka_options(check_run.settings), topic_needs(check_run.settings))
 
 
 def store_findings(check_run: CheckRun) -> Iterator[Finding]:

@@ -128,16 +128,13 @@ class DeadLetterReplay:
     """Sends dead letters back to their records' topics. A context manager.
 
     Covers the dead letters that exist at construction; failures during the replay are left for the next run.
+    ``options`` has the dead-letter topic, ``partition_counts`` the input topics, ``topic_ids`` both. With
+    ``from_beginning`` the stored progress is ignored.
 
     Attributes:
         is_recreated: The stored progress of some partition names another topic id, or lies after its end, so the
             dead-letter topic was created again since the last run; these partitions are read from their beginnings.
-        lacks_progress: No progress is stored, and no time limits the run, so dead letters that were replayed before may
-            be sent again.
-
-    Args:
-        options: With the dead-letter topic; ``partition_counts`` has the input topics, ``topic_ids`` has both.
-        from_beginning: Ignore the stored progress.
+        lacks_progress: No progress is stored, and no time limits the run: dead letters may be sent a second time.
     """
 
     def __init__(
@@ -203,7 +200,10 @@ class DeadLetterReplay:
             try:
                 for letter, message in self._messages(tally):
                     if message is not None:
-                        _send(feeder, message, _origin(letter).partition)
+                        key, value, time_ms = message.key, message.value, message.timestamp_ms
+                        # By the key, this client could choose another partition than the writer of the record.
+                        partition = _origin(letter).partition
+                        feeder.send(message.topic, key, value, time_ms, headers=message.headers, partition=partition)
                     # Dead letters that cannot be replayed are done as well.
                     self._done[letter.record.position.topic_partition] = letter.record.position.offset + 1
                     if time.monotonic() - committed_at > COMMIT_INTERVAL_S:
@@ -243,7 +243,6 @@ class DeadLetterReplay:
                     yield letter, outcome
 
     def _message_or_reason(self, letter: DeadLetter) -> Message | LeftOut:
-        """Return the record to send, or why the dead letter is left out."""
         if not self._filter.accepts(letter):
             return LeftOut.FILTERED
         if reason := reason_to_leave_out(letter, self._partition_counts, self._topic_ids):
@@ -272,9 +271,3 @@ def progress_group(group_id: str) -> str:
 def _origin(letter: DeadLetter) -> Position:
     assert letter.origin is not None, "a dead letter of unknown origin is never replayed"
     return letter.origin
-
-
-def _send(feeder: Feeder, message: Message, partition: int) -> None:
-    """Send to the original partition: by the key, this client could choose another one than the record's writer."""
-    key, value, time_ms = message.key, message.value, message.timestamp_ms
-    feeder.send(message.topic, key, value, time_ms, headers=message.headers, partition=partition)

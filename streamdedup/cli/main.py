@@ -191,13 +191,12 @@ def _options(
 def main(arguments: Sequence[str] | None = None) -> NoReturn:
     """Run a command and exit with its code; a ``StreamdedupError`` prints its lines without a traceback."""
     # Streams are None in a process with closed streams.
-    sys.stderr = sys.stderr or _null_stream()
-    output = sys.stdout or _null_stream()
-    if isinstance(getattr(output, "buffer", None), io.RawIOBase):
+    sys.stdout, sys.stderr = sys.stdout or _null_stream(), sys.stderr or _null_stream()
+    if isinstance(getattr(sys.stdout, "buffer", None), io.RawIOBase):
         # With PYTHONUNBUFFERED=1, Python 3.11 to 3.13 ignore that only a part of a text was written, as when a disk
         # fills up or a non-blocking pipe is full. A buffer writes the rest, or raises.
-        output = os.fdopen(output.fileno(), "w", 1, output.encoding, output.errors, closefd=False)
-    sys.stdout = output
+        encoding, errors = sys.stdout.encoding, sys.stdout.errors
+        sys.stdout = os.fdopen(sys.stdout.fileno(), "w", 1, encoding, errors, closefd=False)
     try:
         code = _run(arguments)
     except StreamdedupError as error:

@@ -76,10 +76,7 @@ def load_settings(
 
 
 def with_same_settings(*words: str) -> str:
-    """Return a command line for a shell with the last loaded ``--config`` and ``--set``.
-
-    The options hold no secret, because ``parse_assignments`` refuses secrets.
-    """
+    """Return a command line with the last loaded options; they hold no secret, which ``parse_assignments`` refuses."""
     return shlex.join(["streamdedup", *words, *_options_in_use.get()])
 
 

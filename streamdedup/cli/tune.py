@@ -129,7 +129,6 @@ def _plan(options: CorpusOptions, study: StudyOptions, apply: Path | None) -> Tu
 
 
 def _profile_and_redis(options: CorpusOptions) -> tuple[Profile, Redis]:
-    """Return the options' profile, and the settings of its index."""
     if options.config is None:
         # Without a settings file the topic has the name of the profile. Redis has its defaults; `model_construct` does
         # not validate, because validation would demand a URL.

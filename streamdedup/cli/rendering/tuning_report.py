@@ -178,7 +178,6 @@ def _axes(x: str, y: str) -> tuple[Figure, Axes]:
 
 
 def _data_url(figure: Figure) -> str:
-    """Return a figure as SVG in a data URL."""
     written = io.BytesIO()
     with mpl.rc_context(_STYLE):
         figure.savefig(written, format="svg", metadata={"Date": None})

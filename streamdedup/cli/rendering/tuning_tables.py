@@ -24,16 +24,12 @@ from streamdedup.tuning.shown_pairs import LEAST_FAMILY
 
 #: Width of the tables, in characters, without a terminal.
 _WIDTH: Final = 128
-#: Width in characters that no table reaches.
-_UNLIMITED_WIDTH: Final = 10_000
 
 
 class TextTable(NamedTuple):
-    """A table of texts.
+    """A table of texts; ``best`` is the index of the row to print in bold.
 
-    Attributes:
-        best: Index of the row to print in bold.
-        omittable: Columns that are left out on a narrow terminal, from the first one on, until the table fits.
+    A narrow terminal gets the table without ``omittable`` columns, from the first one on, until the table fits.
     """
 
     title: str
@@ -214,8 +210,8 @@ def proposals_table(results: dict[str, Any]) -> TextTable:
 
 def _print_table(console: Console, table: TextTable) -> None:
     """Print a table, on a narrow terminal without some of its ``omittable`` columns, which a line below names."""
-    # Measured with the width of the terminal, no table would be too wide.
-    unlimited = console.options.update(max_width=_UNLIMITED_WIDTH)
+    # No table is wider. Measured with the width of the terminal, no table would be too wide.
+    unlimited = console.options.update(max_width=10_000)
     console.print(Text(table.title, "italic"))
     drawn, omitted = _draw(table, ()), ""
     for count in range(1, len(table.omittable) + 1):
@@ -265,7 +261,6 @@ def _print_gained(console: Console, results: dict[str, Any]) -> None:
 
 
 def _print_pairs(console: Console, pairs: Sequence[Mapping[str, Any]]) -> None:
-    """Print pairs with their sources and what their texts have in common."""
     for pair in pairs:
         names = " ~ ".join(
             printable(f"{pair[side]} ({source})" if (source := pair[f"{side}_source"]) else pair[side])
