@@ -93,7 +93,7 @@ class CorpusOptions:
                     tell(f"{entry.file}:{entry.line}: op {entry.op} is passed over by {command}", err=True)
                 else:
                     document_count += 1
-                    id_count += entry.has_id
+                    id_count += entry.has_id  # with the field of --id-field
                     source_count += entry.source is not None
                     yield _scoped(entry, profile)
             # A field name that no document of a file has is probably misspelt.

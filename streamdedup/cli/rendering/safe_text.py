@@ -1,8 +1,9 @@
 r"""Texts of arbitrary senders made safe for a terminal, because such texts may hold control codes.
 
-Called by commands and the other modules of ``rendering``. The use decides the function; the last two columns show a
-zero-width space (U+200B) and an escape character (U+001B) in its result:
+Called by commands and the other modules of ``rendering``. The use decides the function; the last two columns are a
+zero-width space and an escape character in its result:
 
+    function    use                                               U+200B       U+001B
     printable   ids, labels and other names                       unchanged    a blank
     visible     texts that are compared (``differences``)         ⟦U+200B⟧     replaced before, by the caller
     escaped     content of dead letters, in unknown encoding      \u200b       \x1b
