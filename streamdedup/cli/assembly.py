@@ -45,7 +45,6 @@ _JOIN_MARGIN_S = 5
 #: for a minute at least.
 _LONGEST_REQUEST_S = 50.0
 
-#: A function that writes keys or values.
 Writer = TypeVar("Writer")
 #: Module that a login needs, and the extra that has it, by SASL mechanism.
 _LIBRARIES = {

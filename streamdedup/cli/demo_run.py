@@ -88,7 +88,6 @@ class DaemonCounters:
 
     @property
     def is_balanced(self) -> bool:
-        """Whether every consumed record was indexed, skipped or dead-lettered."""
         return self.consumed == self.indexed + self.skipped.total() + self.dead_letters.total()
 
     def balance(self) -> str:

@@ -26,14 +26,13 @@ from streamdedup.settings import Profile
 from streamdedup.settings.presets import default_profile_name, named_profile
 from streamdedup.settings.profile_kinds import ENGLISH, NO_STOPS
 
-FilesArgument = Annotated[list[str], typer.Argument(help=f"Corpora: {FORMAT_TITLES}; - for stdin.")]
 OutputOption = Annotated[str | None, typer.Option("--output", "-o", help="Where to write; default: standard output.")]
 FormatOption = Annotated[Format, typer.Option("--format", help="Format of the files.")]
 
 
 @dataclasses.dataclass(frozen=True)
 class CorpusOptions:
-    files: FilesArgument
+    files: Annotated[list[str], typer.Argument(help=f"Corpora: {FORMAT_TITLES}; - for stdin.")]
     config: Annotated[
         Path | None, typer.Option("--config", "-c", readable=False, help="Take the profile from this settings file.")
     ] = None

@@ -68,7 +68,7 @@ class _OutputFile(io.FileIO):
 
 
 @contextmanager
-def output_to(path: str | None, inputs: Iterable[str | Path | None] = (), option: str = "--output") -> Iterator[TextIO]:
+def output_to(path: str | None, inputs: Iterable[str | Path | None], option: str = "--output") -> Iterator[TextIO]:
     """Open an option's file for writing; None and ``-`` are standard output.
 
     ``inputs`` are the files that the command reads (``-`` is standard input), and its other output files: the file must

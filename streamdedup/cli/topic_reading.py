@@ -5,7 +5,7 @@
 
 from collections.abc import Iterator, Mapping
 from contextlib import ExitStack
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, replace
 
 from streamdedup.cli.assembly import kafka_options, topic_decoder
 from streamdedup.cli.output import showing_share, tell_prefixed
@@ -85,15 +85,14 @@ def _decode_upsert(decoder: Decoder, record: Record) -> Document | None:
 
 @dataclass(frozen=True, slots=True)
 class KafkaTexts:
-    """Fetches texts by input topic; ``default`` is for topics that are no longer in the settings."""
+    """Fetches texts; ``decoders`` are by input topic."""
 
     fetcher: RecordFetcher
     decoders: Mapping[str, Decoder]
-    default: Decoder = field(default_factory=Decoder)
 
     def side(self, document_id: str, digest: str, position: Position) -> Side:
         """Return one side of a comparison: a document with its text, or with the reason why no record has the text."""
-        decoder = self.decoders.get(position.topic, self.default)
+        decoder = self.decoders.get(position.topic) or Decoder()  # the settings may no longer have the topic
         try:
             return Side(document_id, position, fetch_text(self.fetcher, decoder, document_id, digest, position))
         except TextMissingError as error:

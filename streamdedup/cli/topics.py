@@ -48,15 +48,14 @@ def create(
     Example:  streamdedup topics create --config streamdedup.toml --partitions 6 --replication 3
     """
     settings = load_settings(config, assignments)
-    inputs = [topic for profile in settings.profiles.values() for topic in profile.topics]
-    names = [*inputs, settings.kafka.duplicates_topic, settings.kafka.dead_letter_topic]
+    kept_ms = {topic: lifetime_ms(profile) for profile in settings.profiles.values() for topic in profile.topics}
+    names = [*kept_ms, settings.kafka.duplicates_topic, settings.kafka.dead_letter_topic]
     outcome = create_topics(
         kafka_options(settings),
         dict.fromkeys(names, partitions),
         replication_factor=BROKERS_DEFAULT if replication is None else replication,
         configs=output_configs(settings),
-        # Least retention: a longer default of the broker stays.
-        kept_ms={topic: lifetime_ms(profile) for profile in settings.profiles.values() for topic in profile.topics},
+        kept_ms=kept_ms,  # least retention: a longer default of the broker stays
     )
     for name in names:
         tell(f"{name}: {_outcome_text(name, outcome, partitions)}")
