@@ -182,7 +182,6 @@ def _letters(reader: ReaderToEnds) -> Iterator[DeadLetter]:
 
 
 def _show_json(letters: Iterable[DeadLetter]) -> int:
-    """Print each dead letter as a line of JSON; return their number."""
     shown_count = 0
     for letter in letters:
         shown_count += 1

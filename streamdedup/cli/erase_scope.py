@@ -79,7 +79,6 @@ def erase_documents(settings: Settings, profile: Profile, topic: str, scope: str
 def _send_tombstones(
     options: KafkaOptions, topic: str, documents: Mapping[str, _KnownDocument], decoder: Decoder
 ) -> int:
-    """Send a tombstone with the key of each document in the scope; return the number of tombstones."""
     # Asks the registry once, and only if a document has no key.
     key_writer = cache(lambda: required_writer(decoder.key_writer, f"{topic}-key"))
     with Feeder(options) as feeder:
@@ -93,7 +92,6 @@ def _send_tombstones(
 
 
 def _documents(reader: ReaderToEnds, decoder: Decoder, unreadable: Reports) -> Iterator[tuple[Record, Document]]:
-    """Yield each record that is a document, with the document; report the others."""
     for batch in reader.batches():
         for lost in batch.unreadable:
             unreadable.report(str(lost.position), lost.reason)

@@ -95,7 +95,6 @@ def rebuild_indexes(
 
 
 def _require_fillable(losses: list[Loss], name: str, profile: Profile) -> list[Loss]:
-    """Return the losses; ``StreamdedupError`` if they are too old by now."""
     if not are_fillable(losses, profile):
         raise StreamdedupError(f"the gap of {name} is too old by now: run the command again to replace the index")
     return losses
@@ -103,7 +102,6 @@ def _require_fillable(losses: list[Loss], name: str, profile: Profile) -> list[L
 
 @contextmanager
 def _joined_group(settings: Settings) -> Iterator[tuple[Source, int]]:
-    """Join the consumer group; yield the source and the group generation."""
     # A static member would stay in the group after the end of this process.
     options = replace(kafka_options(settings), group_instance_id=None)
     source, sink = KafkaTransport(options).open()

@@ -31,7 +31,6 @@ def read_pairs(path: Path, row_by_id: Mapping[str, int]) -> tuple[NDArray[np.int
 
 
 def _lines(path: Path) -> Iterator[tuple[int, str]]:
-    """Yield the number and the text of each line that is not blank."""
     with open_file(str(path)) as stored:
         for line_number, line in Lines(unzipped(ByteStream(stored.read1, str(path)))).filled():
             try:

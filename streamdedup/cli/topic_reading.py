@@ -27,7 +27,6 @@ def reading_options(settings: Settings, topic: str) -> KafkaOptions:
 
 
 def topic_profile(settings: Settings, topic: str) -> Profile:
-    """Return the profile of an input topic that ``--topic`` names."""
     for profile in settings.profiles.values():
         if topic in profile.topics:
             return profile
