@@ -117,20 +117,24 @@ def loss_reason(partition: Partition, committed_offset: CommittedOffset, state: 
 def _gap(committed_offset: CommittedOffset, state: PartitionState, commits: _KnownCommits) -> Gap | None:
     """Return the gap; None if the index as a whole is lost.
 
-    The gap begins with the last announced attempt of a slot that does not know the commit. Without such an attempt it
-    begins at offset 0, because the index has gone back to a time before the partition was read. The whole index is lost
-    in these cases:
+    The gap begins with the last announced attempt of a slot that does not know the commit. Without such an attempt the
+    slot has gone back to a time before the partition was read, and the gap begins at offset 0; so it does in a topic
+    that was created again, to which the attempt may not belong. The whole index is lost in these cases:
 
     * It knows of no commit, or its slots know attempts of different lineages.
     * Another program has committed the offset, without an attempt id.
     * The commit is of a later lineage: the index is from before its last rebuild, or a later index was used since. The
       claims of the later index are not in this one.
-    * The announced attempt belongs to an earlier incarnation of the topic: the topic ids differ or, where one is not
-      known, the committed offset is at or below the start of the attempt.
+    * The high-water mark belongs to another incarnation of the topic than the commit.
+    * The committed offset is at or below the start of the announced attempt.
     """
     attempt_id = attempt_id_of(committed_offset)
     if commits.latest_ms is None or not attempt_id or lineage_of(attempt_id) > commits.lineage:
         return None
-    start = 0 if state.high_water_mark is None else state.gap_start(attempt_id)
-    is_other_topic = bool(committed_offset.topic_id and state.topic_id) and committed_offset.topic_id != state.topic_id
-    return None if is_other_topic or committed_offset.offset <= start else Gap(start, commits.latest_ms)
+    if state.high_water_mark is None:
+        return Gap(0, commits.latest_ms)
+    if state.incarnation != committed_offset.incarnation:
+        return None
+    # An announced attempt does not say of which incarnation of the topic its start is.
+    start = 0 if state.incarnation else state.gap_start(attempt_id)
+    return None if committed_offset.offset <= start else Gap(start, commits.latest_ms)

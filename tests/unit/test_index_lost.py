@@ -1138,7 +1138,7 @@ def test_a_gap_reaches_back_to_the_last_known_commit_and_not_to_an_announcement(
         find_losses(index, {lost: committed_offsets[lost], new: CommittedOffset(5, known)})[1].gap
         for known in (ids[3], "")
     ] == [Gap(0, 1_000), None]
-    # Without topic ids: the attempt of an earlier topic, which began beyond the end of the present one or at it.
+    # An offset that is not behind the start of the attempt was set back since.
     assert [find_losses(index, {lost: CommittedOffset(end, ids[3])})[0].gap for end in (2, 3, 4)] == [None, None, gap]
     # A copy from before a complete rebuild lacks claims that the rebuild restored.
     assert find_losses(index, {lost: CommittedOffset(9, f"{2:013d}{ids[3][13:]}")})[0].gap is None
@@ -1168,13 +1168,14 @@ def test_a_gap_begins_where_the_slots_begin_that_do_not_know_the_commit_and_at_0
         AnnouncedAttempt(stale, 3, known),
         AnnouncedAttempt(stale, 5, known),
     )
-    for mark, slots, gaps in (
-        (9, attempts, [Gap(3, 1_000)]),
-        (9, attempts[:1], []),
-        (None, attempts[:1], [Gap(0, 1_000)]),
+    for mark, incarnation, slots, gaps in (
+        (9, 0, attempts, [Gap(3, 1_000)]),
+        (9, 0, attempts[:1], []),
+        (None, 0, attempts[:1], [Gap(0, 1_000)]),
+        (9, 1, attempts, [Gap(0, 1_000)]),
     ):
-        states = {partition: PartitionState(mark, attempts=slots)}
-        losses = losses_between({partition: CommittedOffset(9, committed)}, states)
+        states = {partition: PartitionState(mark, incarnation, attempts=slots)}
+        losses = losses_between({partition: CommittedOffset(9, committed, incarnation=incarnation)}, states)
         assert [loss.gap for loss in losses] == gaps
 
 
