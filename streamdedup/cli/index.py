@@ -117,7 +117,7 @@ def drop(
     group = settings.kafka.group_id
     tell(f"The offsets of the group {group} stay. A daemon with these settings rebuilds the index from the topics,")
     tell('publishing nothing, unless service.on_index_lost is "fail" (it ends) or "continue" (the index stays empty).')
-    tell("To rebuild it and publish all pairs again: another kafka.group_id.")
+    tell("To rebuild it and publish all pairs again: another kafka.group_id and kafka.duplicates_topic.")
     tell("To begin with an empty index: --set service.on_index_lost=continue, once.")
 
 

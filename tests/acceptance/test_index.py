@@ -110,7 +110,7 @@ def test_an_index_is_looked_at_deleted_and_missed(installation, redis_client, in
     done = index_with_answer("y", "drop", "--profile", "articles", *config)
     assert done.returncode == 0, done.stderr
     assert redis_client.dbsize() == 0
-    assert "another kafka.group_id" in done.stdout
+    assert "another kafka.group_id and kafka.duplicates_topic" in done.stdout
     assert "A daemon with these settings rebuilds the index" in done.stdout
 
     lost = index("status", *config)
