@@ -127,6 +127,7 @@ class Loop:
         finally:
             self._statistics.close()
             self._close_clients()
+            self._recovery.close()
 
     # One turn
 

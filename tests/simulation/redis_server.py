@@ -129,7 +129,7 @@ class RedisStaging(Staging):
     def _complete(self, fingerprint: Fingerprint) -> None:
         self._staging.complete(fingerprint)
 
-    def abandon(self) -> None:
+    def _abandon(self) -> None:
         self._server.answer(self._staging.abandon)
 
     def _leased(self, step: Callable[[], None]) -> None:

@@ -320,8 +320,12 @@ class Staging:
     def _complete(self, fingerprint: Fingerprint) -> None:
         self.extend_lease()
         self._data._fingerprint = fingerprint
-        self.abandon()
+        self._abandon()
 
     def abandon(self) -> None:
+        self.store._moment("abandon")  # the lease of a killed process stays
+        self._abandon()
+
+    def _abandon(self) -> None:
         if self._data.held_by() == self._name:
             self._data.lease = "", 0

@@ -610,6 +610,17 @@ def test_a_daemon_that_is_asked_to_stop_gives_up_the_index_that_it_begins():
     assert (daemon.metric("store_errors_total"), daemon.loop.readiness.problem()) == (0, "waiting for the index")
 
 
+def test_a_daemon_that_is_asked_to_stop_while_it_joins_anew_gives_up_the_index_that_it_has_begun():
+    world = World(BEFORE, on_index_lost="rebuild").run()
+    world.server.go_back(None)
+    daemon = world.start_later()
+    world.turn_until(daemon, lambda: daemon.rebuilder.has_begun("articles"))
+    assert world.index.held_by() is not None
+    daemon.stop.stopping = True
+    daemon.loop.run()
+    assert world.index.held_by() is None
+
+
 def test_a_daemon_ends_when_its_index_was_built_anew_with_other_parameters_and_goes_on_with_the_same():
     world = World(BEFORE).run()
     world.index._fingerprint = {**FINGERPRINT, "rebuilt_s": 1.5}
