@@ -162,9 +162,15 @@ class RebuildRun:
             # announced attempt stays: it shows the gap to the next process if this process ends now.
             known_id = states[partition].known_id
             in_kafka = BrokerState(committed_offset.topic_id, incarnation=committed_offset.incarnation)
-            fences[partition] = index.fence(partition, self._generation, committed_offset.offset, known_id, in_kafka)
+            fences[partition] = self._fence(partition, committed_offset.offset, known_id, in_kafka)
             self._attempt_ids.observe(states[partition].latest_announced)
         return fences
+
+    def _fence(self, partition: Partition, mark: int, known_id: str, in_kafka: BrokerState) -> Fence:
+        if not self._generation:
+            # `index prepare`: daemons may have used the index, before the operator went back to the old one.
+            self._pipeline.index.unfence(partition)
+        return self._pipeline.index.fence(partition, self._generation, mark, known_id, in_kafka)
 
     def _announce(self, fences: Mapping[Partition, Fence], now_ms: int) -> None:
         """Announce a new attempt in each replayed partition, beside the committed one.
@@ -288,7 +294,7 @@ class RebuildRun:
             self._tick()
             if state.high_water_mark is not None:  # otherwise no batch has begun
                 mark, known_id, in_kafka = state.high_water_mark, state.known_id, BrokerState(state.topic_id)
-                all_fences.append(index.fence(partition, self._generation, mark, known_id, in_kafka))
+                all_fences.append(self._fence(partition, mark, known_id, in_kafka))
         return all_fences
 
     def _are_matched(self, numbers: Collection[int], fences: Sequence[Fence]) -> bool:

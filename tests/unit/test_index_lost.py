@@ -379,6 +379,17 @@ def test_a_switch_replays_only_records_that_were_committed_after_the_index_was_b
     assert [event["records"] for event in events if event["event"] == "index_rebuilt"] == [2]
 
 
+def test_an_index_is_prepared_again_after_a_switch_that_was_given_up():
+    world, new = a_switch("rebuild")
+    world.plan = once("insert_entries", killed)  # the new daemon has fenced the prepared index
+    world.turn_until(new, lambda: new not in world.daemons)
+    committed_offsets = {partition: world.broker.committed_offset(GROUP, partition) for partition in world.ends}
+    builder = Daemon(world, "command").rebuilder
+    builder.begin("articles", lambda: find_losses(world.index, committed_offsets))
+    assert builder.rebuild("articles", committed_offsets, 0, tick=lambda: None) == (2, "switch")
+    assert find_losses(world.index, committed_offsets) == []
+
+
 def test_a_switch_whose_records_are_not_replayed_is_shown_as_a_loss():
     world, new = a_switch("continue")
     world.send(Sent("f", OTHER_TEXT, 0)).run()
