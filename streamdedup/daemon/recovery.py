@@ -55,6 +55,8 @@ class Recovery:
         self._on_complete = on_complete
         self._tick = tick
         self._opened: set[str] = set()
+        #: Profiles whose present loss ``on_lost`` has got; each turn of a waiting daemon finds the loss again.
+        self._shown_lost: set[str] = set()
         #: Number of connections that each index had ever opened at the last check; None before a check.
         self._connection_counts: tuple[int, ...] | None = None
         #: Whether a write has detected a lost index since the last check.
@@ -145,6 +147,7 @@ class Recovery:
             return []
         losses = self._ownership.check_for_losses(source)
         if not losses:
+            self._shown_lost.clear()
             # Nothing is lost any more: another daemon may have completed a rebuild that this daemon has begun.
             self._rebuilder.abandon()
             if self._policy == "rebuild":  # with "continue", documents stay lost although no offset shows it
@@ -158,7 +161,9 @@ class Recovery:
         names = sorted({self._by_topic[loss.partition.topic].name for loss in losses})
         for name in names:
             # A new index, as of `index prepare`, is not lost: a rebuild completes it.
-            if not (is_rebuild and all(loss.is_switch for loss in self._of_profile(name, losses))):
+            is_switch = is_rebuild and all(loss.is_switch for loss in self._of_profile(name, losses))
+            if not is_switch and name not in self._shown_lost:
+                self._shown_lost.add(name)
                 self._on_lost(name)
             # Raises if another process rebuilds the index, or has rebuilt it with other parameters.
             self._open(name, create=False)
@@ -208,6 +213,7 @@ class Recovery:
                         name, committed_offsets, generation, step, missing_topics=missing
                     )
                     log.warning("index_rebuilt", profile=name, records=count, kind=kind)
+                    self._shown_lost.discard(name)
                     self._on_complete(name, kind)
         finally:
             self._rebuilder.abandon()

@@ -744,6 +744,25 @@ def test_an_index_that_another_process_rebuilds_is_waited_for_also_with_the_poli
         recovery.recover_or_create(SimpleNamespace(generation=lambda: 1))
 
 
+def test_the_time_of_a_loss_is_that_of_its_first_look_and_each_loss_has_its_own():
+    lost = [Loss(Partition("a", 0), CommittedOffset(1), "lost")]
+    found, shown = [lost, lost, [], lost], []
+
+    def open_index(*_, **__):
+        raise IndexBusy("being rebuilt")
+
+    index = SimpleNamespace(open=open_index, count_connections=lambda: 0)
+    pipelines = {"a": SimpleNamespace(name="a", index=index, fingerprint={})}
+    ownership = SimpleNamespace(is_check_due=always, check_for_losses=lambda _source: found.pop(0))
+    rebuilds = SimpleNamespace(has_begun=lambda _name: False, abandon=lambda: None)
+    recovery = Recovery(pipelines, ownership, "continue", rebuilds, lambda name: shown.append((len(found), name)))
+    source = SimpleNamespace(generation=lambda: 1, assigned=frozenset)
+    while found:
+        with contextlib.suppress(IndexBusy):
+            recovery.recover_or_create(source)
+    assert shown == [(3, "a"), (0, "a")]
+
+
 def test_a_batch_with_a_partition_whose_index_is_not_open_is_refused():
     opened = SimpleNamespace(open=lambda *_, **__: Opening(False), count_connections=lambda: 0)
     pipelines = {n: SimpleNamespace(name=n, index=opened, fingerprint={}, silent_until_ms=None) for n in "ab"}
