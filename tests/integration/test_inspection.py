@@ -173,6 +173,22 @@ class TestDeleting:
             connection.ask_masters("CONFIG", "SET", "maxmemory", 0)
         assert all_keys() == []
 
+    def test_a_cluster_has_the_marker_of_a_deletion_only_without_the_fingerprint(self, cluster_servers, monkeypatch):
+        fill(cluster_servers)
+        ask_many = cluster_servers.ask_many
+
+        def fail(commands):
+            if any(command.parts[0] == "UNLINK" for command in commands):
+                raise StoreUnavailable("a master fails over")
+            return ask_many(commands)
+
+        monkeypatch.setattr(cluster_servers, "ask_many", fail)
+        with pytest.raises(StoreUnavailable, match="fails over"):
+            delete_index(staging_of(cluster_servers))
+        inspector = RedisInspector(cluster_servers, "sd:articles")
+        assert inspector.is_half_dropped()
+        assert inspector.fingerprint() is None
+
     def test_there_is_none_afterwards_and_a_new_one_can_be_begun(self, servers):
         connection, _ = servers
         store, _ = fill(connection)

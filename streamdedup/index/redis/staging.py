@@ -99,16 +99,14 @@ class RedisStagingIndex:
         The key ``dropping`` exists from the first call until the last. Without it, remains from an interrupted deletion
         could be taken for a part of the next index.
 
-        On a cluster there are separate steps, because the keys are in other slots than the lease. A process that is
-        frozen in between for longer than the lease deletes up to 1,000 keys of an index that another process has built.
+        On a cluster there are separate steps, except for the fingerprint: other keys are in other slots than the lease.
+        A process that is frozen in between for longer than the lease deletes up to 1,000 keys of an index that another
+        process has built.
         """
         lease, dropping = self._keys.staging, self._keys.dropping
-        if self._servers.mode == "cluster":
+        if self._servers.mode == "cluster" and not {self._keys.fingerprint}.issuperset(keys):
             self.extend_lease()
-            if is_last:
-                self._servers.ask(dropping, "UNLINK", dropping)
-            else:
-                self._run("set_in_full_memory", [dropping], ["1"])
+            self._run("set_in_full_memory", [dropping], ["1"])
             return sum(self._servers.ask_many([Command(key, ("UNLINK", key)) for key in keys]))
         deleted = self._run("delete_in_staging", [lease, dropping, *keys], [self._name, int(is_last)])
         if deleted < 0:
