@@ -33,11 +33,10 @@ _FATES = {
 _THEMES = (
     ("back", "compact"), ("back", "crash"), ("back", "delete group"), ("back", "freeze"), ("back", "late"),
     ("rebuild", "recreate"), ("back", "remove"), ("back", "skew", "crash"), ("crash", "flush"), ("crash", "lost"),
-    ("crash", "offsets"), ("crash", "prepare"), ("crash", "rebuild"), ("drop", "freeze"), ("flush", "freeze"),
-    ("flush", "recreate"),
-    ("freeze", "late"), ("freeze", "prepare"), ("freeze", "rebuild"), ("freeze", "recreate"), ("gap",),
-    ("late", "replace"), ("live back", "back"), ("outage", "back"), ("prepare", "flush"), ("prepare", "rebuild"),
-    ("replace", "expire"), ("scope", "crash"),
+    ("crash", "offsets"), ("crash", "prepare"), ("crash", "rebuild"), ("drop",), ("drop", "freeze"),
+    ("flush", "freeze"), ("flush", "recreate"), ("freeze", "late"), ("freeze", "prepare"), ("freeze", "rebuild"),
+    ("freeze", "recreate"), ("gap",), ("gap", "compact"), ("late", "replace"), ("live back", "back"),
+    ("outage", "back"), ("prepare", "flush"), ("prepare", "rebuild"), ("replace", "expire"), ("scope", "crash"),
 )  # fmt: skip
 #: Faults after which an index may be built from the topics.
 _LOSING = frozenset({"back", "drop", "flush", "gap", "live back", "prepare", "rebuild", "scope"})
@@ -60,6 +59,8 @@ class Draw:
             self.setup = replace(self.setup, window_s=_WINDOW_S)
         self._faults = self._draw_faults()
         self._kinds = {kind for kind in _KINDS if rng.random() < 0.4}
+        if {"gap", "compact"} <= set(self._faults):
+            self._kinds.add("delete")
         self._draw_profile()
         if "compact" in self._faults or self.setup.window_s is not None:
             # An append to a document that has expired finds nothing.
@@ -146,10 +147,7 @@ class Draw:
             document, kind = rng.choice(known), rng.choice(sorted(self._kinds))
             place = str(self._home[document])
             if kind == "append" and (document in self._alive or rng.random() < 0.3):
-                words = a_text(rng, rng.randint(1, 3))
-                if document in self._alive:
-                    self._alive[document] += " " + words
-                yield ("append", place, document, *words.split())
+                yield from self._append(document)
                 return
             if kind == "delete" and document in self._alive:
                 del self._alive[document]
@@ -159,21 +157,39 @@ class Draw:
                 yield ("send", place, document, *self._alive[document].split())
                 return
             if kind in {"update", "delete"}:
-                text = rng.choice(self._used[document]) if rng.random() < 0.5 else self._text()
+                text = rng.choice(self._used.get(document, [self._text()])) if rng.random() < 0.5 else self._text()
                 if self._moves:
-                    text = a_text(rng, 1) + " " + self._text()
-                    if text in self._used[document]:
+                    is_same = document in self._alive and rng.random() < 0.3
+                    text = self._alive[document] if is_same else a_text(rng, 1) + " " + self._text()
+                    if not is_same and text in self._used[document]:
                         return
                     del self._home[document]
-                    if len(self._names) > 1:
+                    if not is_same and len(self._names) > 1:
                         # Versions in two partitions that two daemons process at the same moment are no promise.
                         yield ("settle",)
                 yield self._upsert(document, text)
                 return
         yield self._upsert(next(self._ids), self._text())
 
+    def _append(self, document: str) -> Iterator[Step]:
+        """Yield an append to the document, which may be deleted, or to one that no record has brought."""
+        rng = self._rng
+        is_first = rng.random() < 0.2
+        if is_first:
+            document = next(self._ids)
+        words = a_text(rng, rng.randint(1, 3))
+        if document in self._alive:
+            self._alive[document] += " " + words
+        yield ("append", str(self._home_of(document)), document, *words.split())
+        if is_first and rng.random() < 0.5:
+            yield self._upsert(document, self._text())
+
+    def _home_of(self, document: str) -> int:
+        """Return the partition of a document."""
+        return self._home.setdefault(document, self._rng.randrange(self.setup.partitions))
+
     def _upsert(self, document: str, text: str) -> Step:
-        place = self._home.setdefault(document, self._rng.randrange(self.setup.partitions))
+        place = self._home_of(document)
         self._used.setdefault(document, []).append(text)
         self._alive[document] = text
         # A topic that was created again counts as another partition, and of two partitions the later time wins.
@@ -267,6 +283,8 @@ class Faults(Draw):
         """Go back to a copy of settled indexes, and let records come before it is noticed."""
         self._copies += 1
         yield from [("settle",), ("save", f"s{self._copies}"), *self._record(), *self._record(), ("settle",)]
+        if "compact" in self._faults:
+            yield from self.compact()
         yield from [("rebalance",)] * (self._rng.random() < 0.3)
         yield from [("back", f"s{self._copies}"), *self._record(), *self._record()]
 
@@ -305,15 +323,22 @@ class Faults(Draw):
             yield from self._start_all()
 
     def drop(self) -> Iterator[Step]:
-        """A daemon may start meanwhile, and the command be suspended for longer than its lease."""
+        """Suspend the command between its parts: a daemon is at work, or others start and the lease ends."""
         if self._rng.random() < 0.4:
-            yield ("drop", *self._rng.sample(("force",), self._rng.randint(0, 1)))
-            yield ("run", "drop", str(self._rng.randint(1, 8)))
-            yield from self._start_all()
-            if self._rng.random() < 0.5:
-                yield ("clock", "61")
-            yield from self._some_progress()
-            yield ("run", "drop", "400")
+            return
+        name, is_forced = self._rng.choice(self._names), self._rng.random() < 0.5
+        if is_forced:
+            yield from [*self._record(), ("run", name, "until", self._rng.choice(_WRITES)), ("drop", "force")]
+        else:
+            yield from [*(("stop", running) for running in self._names), ("drop",)]
+        yield ("run", "drop", "until", "clear")
+        yield ("run", "drop", str(self._rng.randint(1, 3)))
+        if is_forced:
+            yield ("run", name, str(self._rng.randint(5, 40)))
+        else:
+            yield from [*self._start_all(), ("clock", self._rng.choice(("1", "61")))]
+        yield from self._some_progress()
+        yield ("run", "drop", "400")
 
     def prepare(self, versions: tuple[str, ...] = ("1", "2")) -> Iterator[Step]:
         if self._rng.random() < 0.5:
