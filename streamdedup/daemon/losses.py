@@ -3,8 +3,8 @@
 Called by ``partitions``, and by ``cli.index_building``, ``cli.index_status`` and ``cli.checks``: they compare the
 committed offsets of a group with the partition states of an index; ``recovery`` and ``rebuild`` react to the ``Loss``
 values. The committed offsets must be read first: attempts are announced before they are committed. Every slot of an
-index has its own announced attempt: ``PartitionState.announced`` is the earliest of them, ``latest`` the latest. A
-change must pass ``tests/simulation``.
+index has its own announced attempt; ``PartitionState`` has the earliest and the latest of them. A change must pass
+``tests/simulation``.
 """
 
 from collections.abc import Collection, Iterable, Mapping

@@ -2,7 +2,8 @@
 
 A kind of store is a folder beside this module with an implementation of ``Backend``, such as ``redis.backend``.
 ``streamdedup.indexes`` constructs it, for the commands in ``cli`` and for ``library``; no other module knows which kind
-is in use. A change touches ``redis.backend``, ``redis.inspection`` and the one in tests/simulation/operator.py.
+is in use. A change touches ``redis.backend``, ``redis.inspection`` and the backend in
+tests/simulation/operator.py.
 """
 
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence

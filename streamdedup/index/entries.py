@@ -103,7 +103,7 @@ def decode_number(data: bytes) -> int:
 
 
 def encode_position(position: Position) -> bytes:
-    """Encode a position as in an index entry: its bytes 25 to 35+p."""
+    """Encode a position as in an index entry: its bytes 25 to 34+p."""
     return _NUMBER.pack(position.offset) + _encode_partition(position.partition_incarnation)
 
 

@@ -26,7 +26,7 @@ PROGRAMS_PREFIX = "streamdedup-library"
 
 
 def differences(stored: Fingerprint, expected: Fingerprint) -> dict[str, str]:
-    """Return by name a text with both values of each parameter in which two fingerprints differ; None if missing."""
+    """Return by name, as a text, both values of each parameter that differs; a value that is missing is None."""
     return {
         name: _difference(name, stored, expected)
         for name in sorted((stored.keys() | expected.keys()) - {REBUILT_S})

@@ -1,4 +1,5 @@
--- Linear hashing (W. Litwin, 1980): the pages of one generation, for _claims.lua and _pages.lua, which also set its prefix of page keys.
+-- Linear hashing (W. Litwin, 1980): the pages of one generation, for _claims.lua and _pages.lua. They also set `prefix`,
+-- with which the keys of its pages begin.
 --
 -- With n pages and the least power of two m above n, a hash is on page (hash mod m) if that page exists, else on page (hash mod m/2):
 -- with 5 pages, hash 12 is on page 4 (12 mod 8), hash 13 on page 1 (13 mod 4). A new page takes its fields from one other page: page 5
@@ -19,8 +20,8 @@ local function page_key(generation, number)
   return format('%s%d', generation.prefix, number)
 end
 
--- Add a page, move its fields from the page that has had them so far, and return its number. `hash_of` returns the hash for a field and
--- the number of the page to which the field may belong.
+-- Add a page, move its fields from the page that has had them so far, and return its number. `hash_of(field, page number)`
+-- returns the hash of a field that may belong to this page.
 local function add_page(generation, hash_of)
   local new = generation.pages
   local from, to = page_key(generation, new - generation.modulus / 2), page_key(generation, new)
