@@ -302,7 +302,9 @@ class Loop:
         return self._clients.open()
 
     def _close_clients(self) -> None:
-        if self._clients.source is not None:
+        source = self._clients.source
+        if source is not None:
+            self._statistics.observe_membership(source)
             self._clients.close()
             self._reader.close()
             self._ownership.forget_fences()

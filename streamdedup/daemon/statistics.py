@@ -1,8 +1,9 @@
 """Loop statistics: turns events and committed batches into metrics and log lines.
 
-Called by ``loop``: ``observe`` after each poll, ``observe_wait`` in waits, ``count_batch`` after each commit, and the
-methods under "Events". ``timed``, ``topic_recreated``, ``index_lost`` and ``index_complete`` are callbacks of the parts
-of the loop. A new metric: the recipe in docs/architecture.md. A new log event: also docs/metrics.md.
+Called by ``loop``: ``observe`` after each poll, ``observe_wait`` in waits, ``observe_membership`` before the clients
+are closed, ``count_batch`` after each commit, and the methods under "Events". ``timed``, ``topic_recreated``,
+``index_lost`` and ``index_complete`` are callbacks of the parts of the loop. A new metric: the recipe in
+docs/architecture.md. A new log event: also docs/metrics.md.
 """
 
 import math
@@ -144,22 +145,23 @@ class Statistics:
 
     def observe(self, source: Source, batch: Batch) -> None:
         """Show numbers of the source, ask the indexes for theirs every ``_STATS_S``, log the summary when it is due."""
-        self._observe_membership(source)
+        self.observe_membership(source)
         self.lags.observe(source, batch)
         self._repeats.write_counts()
         self.observe_indexes()
         self._log_summary()
 
     def observe_wait(self, source: Source | None) -> None:
-        """Show numbers of ``source`` every ``REFRESH_S`` (``lags``), because a rebuild calls this for each record.
+        """Show numbers of ``source``, None during a wait for Kafka; log the summary when it is due.
 
-        ``source`` is None during a wait for Kafka. Log the summary when it is due.
+        The numbers are shown every ``REFRESH_S`` (``lags``), because a rebuild calls this for each record.
         """
         if source is not None and self.lags.refresh(source):
-            self._observe_membership(source)
+            self.observe_membership(source)
         self._log_summary()
 
-    def _observe_membership(self, source: Source) -> None:
+    def observe_membership(self, source: Source) -> None:
+        """Count the rebalances since the last call, and show how many partitions are assigned."""
         count = source.stats().rebalances_count
         self._metrics.rebalances.inc(count - self._rebalances_count)
         self._rebalances_count = count

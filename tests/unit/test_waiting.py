@@ -147,6 +147,16 @@ def test_an_answer_to_a_fetch_from_before_the_wait_hides_no_records(world, daemo
     assert lags(daemon)["0"] == 2
 
 
+def test_a_rebalance_just_before_the_clients_are_closed_is_counted(world, daemon):
+    counted = daemon.metric("rebalances_total")
+    world.broker.rebalance(GROUP)
+    daemon.source.keep_membership(0)
+    world.broker.poll_failures.append(BrokerUnavailable("made to fail"))
+    world.turn(daemon)
+    assert daemon.metric("partitions_assigned") == 0
+    assert daemon.metric("rebalances_total") == counted + 1
+
+
 def test_the_end_of_a_partition_that_is_revoked_after_its_lag_was_read_may_be_unknown(world, daemon):
     source, partition = daemon.source, Partition(INPUT, 0)
     source.end, source.stats = lambda _partition: None, lambda: SourceStats(1, {partition: 2})
