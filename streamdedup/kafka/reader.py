@@ -221,7 +221,8 @@ class RecordFetcher(_Reader):
         """
         partition = TopicPartition(position.topic, position.partition)
         try:
-            if position.partition not in self._look_up_partitions(position.topic):
+            partitions = compat.known_partitions(self._consumer, position.topic)
+            if position.partition not in (partitions or self._request_partitions(position.topic)):
                 return None
             self._consumer.assign([partition])
             self._consumer.seek(partition, position.offset)
@@ -232,8 +233,8 @@ class RecordFetcher(_Reader):
         except CLIENT_ERRORS as error:
             raise translated(error, f"fetch {position}", self._options) from error
 
-    def _look_up_partitions(self, topic: str) -> set[int]:
-        """Return the partition numbers of a topic; the client asks Kafka for a topic that it does not know."""
+    def _request_partitions(self, topic: str) -> set[int]:
+        """Return the partition numbers of a topic that the client does not know; the client asks Kafka."""
         look_up = partial(self._consumer.partitions_for_topic, topic)  # without a time limit in kafka-python 3.0.12
         return call_within(self._options.fetch_timeout_s, f"look up the partitions of {topic}", look_up)
 

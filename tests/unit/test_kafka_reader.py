@@ -223,8 +223,14 @@ def test_in_place_of_a_record_that_is_gone_no_later_record_is_fetched(log, offse
     assert [record.position.offset for record in (record,) if record] == fetched
 
 
+def test_a_record_of_a_known_topic_is_fetched_without_a_request_for_its_partitions(log, monkeypatch):
+    monkeypatch.delattr(Log, "partitions_for_topic")
+    with reader.RecordFetcher(OPTIONS) as fetcher:
+        assert fetcher.fetch(Position("t", 0, 2)).position.offset == 2
+
+
 def test_kafka_that_does_not_name_the_partitions_is_waited_for_until_the_time_limit(log, monkeypatch):
-    answer = threading.Event()
+    answer, log.known = threading.Event(), None
     monkeypatch.setattr(log, "partitions_for_topic", lambda _topic: answer.wait(DEADLINE_S) and {0})
     with reader.RecordFetcher(replace(OPTIONS, fetch_timeout_s=0.01)) as fetcher:
         with pytest.raises(BrokerUnavailable, match="cannot look up the partitions of t: Kafka did not answer"):
