@@ -16,6 +16,21 @@ from streamdedup.position import Partition
 from streamdedup.wire import Decoder
 
 
+def not_before(
+    progress: Mapping[Partition, ReadProgress], committed_partitions: Collection[Partition], earliest_ms: int
+) -> dict[Partition, ReadProgress]:
+    """Return the progress with times not before ``earliest_ms`` in partitions without a committed offset.
+
+    With ``auto_offset_reset = "window"`` the daemon skips earlier records there (``window_start``): no window is to
+    begin for them.
+    """
+    result = dict(progress)
+    for partition, reached in progress.items():
+        if partition not in committed_partitions and reached.time_ms is not None:
+            result[partition] = replace(reached, time_ms=max(reached.time_ms, earliest_ms))
+    return result
+
+
 def rebuild_window(
     progress: Mapping[Partition, ReadProgress], lifetime_ms: int, now_ms: int
 ) -> dict[Partition, int | None]:
@@ -48,21 +63,6 @@ def rebuild_window(
 def _latest_ms(progress: Mapping[Partition, ReadProgress], topic: str) -> int:
     times_ms = (reached.time_ms for partition, reached in progress.items() if partition.topic == topic)
     return max(time_ms for time_ms in times_ms if time_ms is not None)
-
-
-def not_before(
-    progress: Mapping[Partition, ReadProgress], committed_partitions: Collection[Partition], earliest_ms: int
-) -> dict[Partition, ReadProgress]:
-    """Return the progress with times not before ``earliest_ms`` in partitions without a committed offset.
-
-    With ``auto_offset_reset = "window"`` the daemon skips earlier records there (``window_start``): no window is to
-    begin for them.
-    """
-    result = dict(progress)
-    for partition, reached in progress.items():
-        if partition not in committed_partitions and reached.time_ms is not None:
-            result[partition] = replace(reached, time_ms=max(reached.time_ms, earliest_ms))
-    return result
 
 
 class WindowFilter:
