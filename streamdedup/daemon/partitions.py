@@ -27,9 +27,9 @@ from streamdedup.index.values import BrokerState, Fence, PartitionState
 from streamdedup.kafka.protocols import Batch, CommittedOffset, Source
 from streamdedup.position import Partition
 
-#: Interval at which a daemon that publishes nothing looks for losses, in seconds. A daemon that publishes looks only
-#: before the first publication after a pause of this length: in between, an index that has gone back further refuses
-#: the calls of the daemon (rule 10).
+#: Interval at which a daemon looks for losses, in seconds. A daemon that has announced no batch for this time also
+#: looks before it publishes; after a shorter pause an index that has gone back by more than this time refuses the calls
+#: of the daemon (rule 10).
 _COMPARE_S = 10.0
 
 #: Returns the committed offsets of all partitions.
