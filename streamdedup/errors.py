@@ -1,4 +1,4 @@
-"""Errors that reach the loop or end a command, sorted by the daemon's reaction, not by source; and all exit codes.
+"""Errors, sorted by the daemon's reaction, not by source; and all exit codes.
 
 All folders raise them. ``daemon.loop`` and ``daemon.recovery`` react; ``cli.main`` and ``cli.fatal`` turn errors into
 exit codes. A new exit code also touches ``EXIT_CODES`` of ``cli.main`` and docs/commands.md.
@@ -55,7 +55,7 @@ EXIT_PIPE = 141
 
 
 class StreamdedupError(Exception):
-    """Base class for the errors that reach the loop or end a command."""
+    """Base class of the errors whose text is written for the operator."""
 
 
 class SettingsError(StreamdedupError):
