@@ -10,7 +10,7 @@
     offsets        committed offsets of the group, with their metadata
     producer       transactions, plain publishing, and many records of a corpus
     reader         reading topics without a group
-    history        bounded reads of topics, for a rebuild
+    history        bounded reads of topics, for a rebuild and for commands
     texts          the text of a document, from its record
     pace           the rate of sent records, for commands
     admin          topics: look up, create, check

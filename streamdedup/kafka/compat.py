@@ -6,7 +6,7 @@ Each workaround names the behaviour of the client, the consequence without the w
     build                   clients that leave no thread and no socket behind; called by all modules with a client
     force_close             the thread of a producer that cannot be closed; called by ``producer``
     guard_parsing           record batches that the client cannot parse, bytes of a poll; by ``consumer``, ``reader``
-    all others              private state and actions of a client; each names its behaviour
+    all others              private state and actions of a client
 """
 
 import copy

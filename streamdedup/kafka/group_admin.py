@@ -80,12 +80,13 @@ def _of_present_topics(
 
 
 def remove_outdated_membership(options: KafkaOptions) -> None:
-    """Remove the static member that this process replaces, if its topics or partitions have changed since.
+    """Remove the static member that this process replaces if client id, topics or partitions have changed since.
 
     Called before joining; a removed member joins as a new one. Kafka gives a static member that returns its former
-    client id and assignment, and the group does not rebalance. So no member would read a topic that was added to the
-    settings, or a partition that a topic has got meanwhile. An assignment with a topic that was removed is rejected by
-    the client, which joins again, forever: no member would read the other partitions of this assignment.
+    client id and assignment, and the group does not rebalance. So ``refuse_other_indexes`` would find the name of the
+    former index, and no member would read a topic that was added to the settings, or a partition that a topic has got
+    meanwhile. An assignment with a topic that was removed is rejected by the client, which joins again, forever: no
+    member would read the other partitions of this assignment.
 
     Tests: ``test_t16_a_static_leader_that_returns_reads_partitions_that_have_come_meanwhile``,
     ``test_t17_a_static_member_that_returns_with_another_topic_reads_this_topic``.

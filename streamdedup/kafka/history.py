@@ -1,4 +1,4 @@
-"""Bounded reads of topics, which a rebuild of the index asks for; ``cli.assembly`` makes the ``KafkaHistory``.
+"""Bounded reads of topics, for a rebuild and for commands; ``cli.assembly`` makes the ``KafkaHistory``.
 
     KafkaHistory        opens the readers                            ``daemon.rebuild_run``
     KafkaSpan           reads from a time or offset, or the newest   KafkaHistory, ``topic_reading``, ``checks``

@@ -11,7 +11,8 @@ from streamdedup.kafka.reader import RecordFetcher
 from streamdedup.position import Position
 from streamdedup.wire import Decoder, content_digest
 
-#: Id of a document without id and key: its ``Position.key``. The group is the incarnation, which is absent while 0.
+#: ``Position.key`` in a later incarnation of the topic: the id of a document without id and key. The group is the
+#: incarnation.
 _POSITION_KEY = re.compile("[^@:]+@([0-9]{1,9}):[0-9]+:[0-9]+")
 
 
