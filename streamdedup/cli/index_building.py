@@ -132,7 +132,7 @@ def prepare_indexes(settings: Settings, names: Sequence[str], backend: Backend, 
         committed_offsets, missing = read_committed_offsets(options), describe_group(options).missing_topics
         for name in names:
             # A missing index is lost as a whole in the first round; later commits are gaps. Without losses `begin`
-            # returns False.
+            # returns None.
             offsets = offsets_in(committed_offsets, settings.profiles[name].topics)
             if builder.begin(name, find_losses=partial(find_losses, backend.index(name), offsets)):
                 rebuilt = builder.rebuild(name, committed_offsets, _NO_GENERATION, lambda: None, progress, missing)

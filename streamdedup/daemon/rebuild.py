@@ -1,8 +1,8 @@
 """Rebuilds a lost index, or fills the gap of an index that has gone back: replays committed records, publishes nothing.
 
-Called by ``recovery`` (policy ``rebuild``) and ``cli.index_building``: ``begin`` for each profile, then ``rebuild``,
-with a tick from ``keeping_membership``. ``cli.checks`` calls ``fillable_gaps``. ``index prepare`` builds an index
-beside daemons at work: it skips step 2, and passes generation 0.
+Called by ``recovery`` (policy ``rebuild``) and ``cli.index_building``: ``begin`` for each profile, then ``rebuild``;
+members of the group pass a tick from ``keeping_membership``. ``cli.checks`` calls ``fillable_gaps``. ``index prepare``
+builds an index beside daemons at work, outside the group: it skips step 2, and passes generation 0.
 
 Until a rebuild ends no daemon takes over a partition: a document that is compared with half of an index would never
 find its pairs with the other half. A lost index is built anew as a staging index (``index.staging``), which no daemon
