@@ -1,7 +1,7 @@
 """Crash points: steps of the daemon at which a test ends the process as ``kill -9`` does.
 
-A step is a call in the tables below: those that open and fence an index, and take a batch to its commit. No steps are
-calls that look for a start or for losses, move positions, check the membership, or count. A step has two points,
+A step is a call in the tables below: those that open and fence an index, and take a batch to its commit. Calls that
+look for a start or for losses, move positions, check the membership or count are no steps. A step has two points,
 ``before_<step>`` and ``after_<step>``. Wrappers around index, source and producer report the points; loop and detector
 do not know the wrappers. ``cli.assembly`` makes the ``StepObserver`` that wraps them, and only if
 ``STREAMDEDUP_CRASH_AT`` names a point. A new method of ``Index`` gets a row in ``INDEX_STEPS``, or in

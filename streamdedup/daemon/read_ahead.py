@@ -98,7 +98,7 @@ class ReadAhead:
         if self._computation is not None:
             with self._timed("prepare"):
                 computed = self._await_preparation()
-            # Not if an incarnation has changed since the poll: the batch of the thread then has other positions.
+            # If an incarnation has changed since the poll, the batch of the thread has other positions.
             if computed is not None and computed[0].batch == batch:
                 return computed
             computed = None  # no second batch in memory

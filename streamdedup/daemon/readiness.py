@@ -83,8 +83,8 @@ class Readiness:
     def record_joining(self, *, is_member: bool) -> None:
         """Record a turn without membership, or as a new member without partitions.
 
-        A daemon that waited for a server waits for partitions from now on, one that was at work after ``JOINING_S``. A
-        wait of ``JOINING_S`` is logged, once.
+        A daemon that waited for a server now waits for partitions. A daemon that was at work waits for partitions once
+        ``JOINING_S`` have passed. A wait of ``JOINING_S`` is logged, once.
         """
         if not is_member:
             self._outside_at_s = self._clock()

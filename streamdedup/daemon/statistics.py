@@ -221,7 +221,7 @@ class Statistics:
         self._metrics.index_lost_timestamp_seconds.labels(profile).set(clock.now_ms() / 1000)
 
     def index_complete(self, profile: str, rebuild_kind: str | None) -> None:
-        """Record that a profile's index is complete, and count the rebuild of it, None without one, by its kind."""
+        """Record that a profile's index is complete; count a rebuild by ``rebuild_kind``, None without a rebuild."""
         self._metrics.index_lost_timestamp_seconds.labels(profile).set(0)
         if rebuild_kind is not None:
             self._metrics.index_rebuilds.labels(profile, rebuild_kind).inc()
