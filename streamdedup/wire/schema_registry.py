@@ -226,6 +226,8 @@ class RegistrySession:
         if status in _CONFLICTS:
             text = "later schemas or those of another program are there; choose another topic, or delete them"
             return f"the schema registry {url} refuses the schema {where}: {text}"
+        if self._registry.has_answered.is_set():  # so the URL is right
+            return f"the schema registry {url} gives no usable answer {where}"
         return f"schema_registry.url: {url} is not the API of a schema registry (status {status})"
 
 

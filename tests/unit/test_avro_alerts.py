@@ -378,8 +378,8 @@ def test_a_registry_that_refuses_the_schema_ends_the_daemon(memory, status, reas
 
 
 def test_a_registry_that_is_away_or_busy_is_waited_for(memory):
-    for memory.refusal in (503, 404):
-        with pytest.raises(RegistryUnavailable):
+    for memory.refusal, reason in ((503, "status 503"), (404, rf"no usable answer \(status 404, .*{SUBJECT}")):
+        with pytest.raises(RegistryUnavailable, match=reason):
             in_avro().register()
     memory.is_away = True
     for ask in (in_avro().register, in_avro().ping, lambda: in_avro().encode(an_alert())):
