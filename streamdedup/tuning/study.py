@@ -49,7 +49,7 @@ class Study:
         rule: Containment rule; None for no rule.
         min_words: Documents with fewer words are skipped.
         progress: Called with the count of newly joined documents.
-        same_shingles: A study of the same texts and shingle kind, whose sets are used; None without one.
+        same_shingles: A study of the same texts, rows and scopes with equal options, whose sets are used; or None.
 
     Attributes:
         options, rule, floor, min_words, text_rows: As passed; ``text_rows`` is never None.
