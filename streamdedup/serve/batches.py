@@ -31,7 +31,7 @@ class BatchLookup:
     """Looks up batches of texts. Used by one event loop."""
 
     def __init__(self, index_thread: IndexThread) -> None:
-        self._engine = index_thread
+        self._index_thread = index_thread
         self._free_batches = asyncio.Semaphore(BATCHES)
 
     async def look_up(self, served: ServedProfile, encoded_requests: Sequence[bytes]) -> list[LookupBatchResult]:
@@ -48,7 +48,7 @@ class BatchLookup:
         self, served: ServedProfile, requests: Sequence[LookupRequest | Problem]
     ) -> list[LookupBatchResult]:
         queries = [query_of(request) for request in requests if isinstance(request, LookupRequest)]
-        answers = iter(await self._engine.look_up_all(served, queries))
+        answers = iter(await self._index_thread.look_up_all(served, queries))
         return [_next_result(request, answers) for request in requests]
 
 
