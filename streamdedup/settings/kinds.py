@@ -239,7 +239,8 @@ Size = Annotated[
     Kind("a size", lambda value: write_text(format_size(value)), ', such as "512KiB", "1MiB" or a number of bytes'),
 ]
 Whole = Annotated[int, BeforeValidator(parse_whole), Kind("a whole number", str)]
-#: A whole number, or None, which is written as an absent key, unlike that of ``Limit``; ``"none"`` is read, too.
+#: A whole number, or None, which is also read from ``"none"``. A settings file lacks the key for None; with ``Limit``
+#: it has ``"none"``.
 OptionalWhole = Annotated[int | None, BeforeValidator(parse_unless_none(parse_whole)), Kind("a whole number", str)]
 Number = Annotated[float, BeforeValidator(parse_number), Kind("a number", repr)]
 #: A finite number, or None for a rule that is off.

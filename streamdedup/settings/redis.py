@@ -19,7 +19,7 @@ _BEGINNINGS = ("redis://", "rediss://", "unix://")
 _PORT = 6379
 #: Time limit of a connect, and of an answer of a Sentinel, in seconds: a few round trips, also to another continent.
 CONNECT_TIMEOUT_S = 1.0
-#: Advice for a URL with a user and no password, which redis-cli takes for a password.
+#: Advice for a URL with a user and no password: redis-cli takes such a user for the password.
 LONE_USER = "write redis://:PASSWORD@HOST for a password alone, redis://USER:@HOST for a user that needs none"
 #: Accepted URLs, for messages and documentation.
 URL_ALLOWED = '"redis://HOST:PORT/DB", "rediss://HOST:PORT/DB" or "unix:///PATH?db=DB"'
@@ -76,7 +76,10 @@ def _mistakes_in_parts(url: str, tls_options: frozenset[str]) -> Iterator[str]:
 
 
 def redact_url(url: str) -> str:
-    """Return an accepted URL with ``***`` in place of its password, or of a user without one, which may be one."""
+    """Return an accepted URL with ``***`` in place of its password.
+
+    A user without a password is hidden, too: redis-cli takes such a user for the password.
+    """
     parts = urlsplit(url)
     _, at_sign, address = parts.netloc.rpartition("@")
     if not at_sign:

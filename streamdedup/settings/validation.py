@@ -88,7 +88,7 @@ def _report_mistakes(sources: Sources, path: KeyPath, model: type[Section], fail
         elif key not in fields:
             sources.report((*path, key), describe_unknown((*path, key)))
         elif error["type"] != "default_factory_not_called" and (inside or key not in keys):
-            # Not the default that depends on a wrong value, nor the list that is too short without its wrong items.
+            # Skipped: a default that depends on a wrong value, and a list that is too short without its wrong items.
             text, item = _describe_value(fields[key], error)
             sources.report((*path, key), text, item)
         keys.add(key)

@@ -23,8 +23,7 @@ _LEAST_PAIRS: Final = 100
 _EMPTY_SHARE, _SHORT_SHARE, _ESTIMATED_SHARE = 0.01, 0.02, 0.10
 #: A forecast for more than this many times the documents of the study has a warning.
 _FAR: Final = 50
-#: Attributes whose keys the printed section always has. It has others that differ from their default or have no fixed
-#: one.
+#: Attributes whose keys the printed section has even if they are at their default (``profile_lines``).
 _ALWAYS: Final = ("shingle_unit", "threshold", "min_recall", "bands", "rows", "exact_limit", "retention_s")
 #: Servers for a settings file that has none yet.
 SERVERS: Final = """# Your servers:
