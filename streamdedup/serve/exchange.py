@@ -56,7 +56,7 @@ class RequestBody:
     async def receive(self) -> AsgiMessage:
         self.is_awaited = not self.is_complete  # after the last part, the application waits for a disconnection
         message = await self._receive()
-        self.is_awaited = False  # stays True if the deadline cancels the wait above, for `Gate`
+        self.is_awaited = False  # not after a wait that the deadline cancels: `Gate` reports a slow client
         if message["type"] == "http.request":
             self.is_complete = not message.get("more_body", False)
             part_bytes = len(message.get("body", b""))

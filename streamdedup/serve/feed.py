@@ -171,13 +171,16 @@ class Feed:
                 for subscriber in self._subscribers:
                     if subscriber.is_live:
                         subscriber.offer(batch)
-        except Exception as error:  # noqa: BLE001  no CancelledError: a reader that was stopped is not the present one
+        except Exception as error:  # noqa: BLE001  a defect also ends the streams
             self._fail(shared, error)
         finally:
             thread.close()
 
     def _fail(self, shared: _SharedReader, error: Exception) -> None:
-        """End all streams, because the topic cannot be read any more; the next subscriber starts another reader."""
+        """End all streams, because the topic cannot be read any more; the next subscriber starts another reader.
+
+        ``shared`` is the present shared reader: the tasks of earlier ones were cancelled, which is no ``Exception``.
+        """
         self._outages.failed(error)
         self._shared_reader = None
         shared.error = error
