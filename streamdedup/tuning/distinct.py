@@ -96,10 +96,11 @@ class DistinctSets(NamedTuple):
         return np.diff(self.offsets)
 
     def pair_codes(self, left: NDArray[np.int64], right: NDArray[np.int64]) -> NDArray[np.int64]:
-        """Return each set pair as one number, in any order of its rows; ``decoded`` returns the smaller row first."""
+        """Return a number for each set pair, the same for both orders of its rows."""
         return np.minimum(left, right) * len(self.first_documents) + np.maximum(left, right)
 
     def decoded(self, codes: NDArray[np.int64]) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
+        """Return the rows of the pairs with these codes, the smaller row of each first."""
         return np.divmod(codes, len(self.first_documents))
 
     def pair_counts(self, left: NDArray[np.int64], right: NDArray[np.int64]) -> NDArray[np.float64]:

@@ -159,7 +159,7 @@ def encode_alert(
     """
     if max_matches < 1 or max_bytes < MIN_ALERT_BYTES:
         raise ValueError(f"an alert needs room for one match and {MIN_ALERT_BYTES:,} bytes: {max_matches}, {max_bytes}")
-    # The encoded match makes the order total.
+    # Matches of equal similarity and id are sorted by their encoding, else equal alerts could give different bytes.
     matches = sorted(alert.matches, key=lambda match: (-match.similarity, match.id, alert_json(match)))
     # An upper bound: no part number has more digits than the number of matches.
     fixed_bytes = len(alert_json(replace(alert, matches=(), part=len(matches), parts=len(matches))))
