@@ -36,6 +36,8 @@ from streamdedup.wire import KEY_ADVICE, Document, ErrorCode
 _UNKNOWN_ID = f'the index knows no document whose id is the key as a text; {KEY_ADVICE}, to "text" if it is the id'
 #: States in which a document is always looked up, unless it is skipped.
 _LOOKED_UP_STATES = frozenset({InsertState.CREATED, InsertState.REPLACED, InsertState.REPLAYED})
+#: States in which the index keeps another content than that of the version.
+_NOT_STORED_STATES = frozenset({InsertState.SUPERSEDED, InsertState.COLLIDED})
 
 
 class Lifecycle:
@@ -102,6 +104,9 @@ class Lifecycle:
                 state, winner = decided[row]
                 # The entry of the winner, an earlier row, as if the index had it already.
                 result = InsertResult(state, None if state is InsertState.SUPERSEDED else versions[winner].entry)
+                if state is InsertState.REDELIVERED and versions[winner].state in _NOT_STORED_STATES:
+                    # The index refused the winner's content, and refuses the same content again.
+                    result = InsertResult(versions[winner].state, versions[winner].previous)
             version = InsertedVersion(document, entry, result.state, result.previous)
             if version.previous is not None:
                 version = version._replace(entry=self._entry_to_compare(version, version.previous))

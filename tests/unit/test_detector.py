@@ -481,6 +481,14 @@ class TestCandidates:
         assert "'a'" in str(error)
         assert result.detections == ()
 
+    def test_each_delivery_under_the_number_of_another_id_is_reported(self, monkeypatch):
+        monkeypatch.setattr(preparation, "document_number", lambda _profile, _id: 7)
+        stream = Stream()
+        stream.index(a_document("a", TEXT, 0))
+        refused = stream.index(a_document("b", TEXT, 1), a_document("b", TEXT, 2)).refused
+        assert [document.position.offset for document, _ in refused] == [1, 2]
+        assert all("'a'" in str(error) for _, error in refused)
+
     @pytest.mark.parametrize("op", ["append", "delete"])
     def test_an_append_or_a_deletion_under_the_number_of_another_id_changes_nothing(self, monkeypatch, op):
         for module in (preparation, appending, lifecycle):

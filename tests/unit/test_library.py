@@ -161,6 +161,23 @@ class TestAdd:
             index.add([("b", TEXT), ("c", TEXT)])
         assert ids(index.add([("b", TEXT), ("c", TEXT)])) == [["a"], ["a", "b"]]
 
+    def test_a_repeated_call_does_not_compare_a_repeated_document_that_the_call_replaces(self, index, monkeypatch):
+        index.add([("y", TEXT), ("x", "a text before its removal")])
+        index.remove(["x"])
+        call = [("x", TEXT), ("x", TEXT), ("x", "something else entirely here")]
+        finish, calls = MemoryIndex.finish, itertools.count()
+
+        def failing_once(self, ends, positions, fences):
+            if positions and next(calls) == 0:  # without positions: at the beginning of a call
+                raise StoreUnavailable("away")
+            return finish(self, ends, positions, fences)
+
+        monkeypatch.setattr(MemoryIndex, "finish", failing_once)
+        with pytest.raises(StoreUnavailable):
+            index.add(call)
+        assert ids(index.add(call)) == [["y"], [], []]
+        assert ids(index.lookup([TEXT])) == [["y"]]
+
     def test_a_call_that_failed_after_some_thousand_documents_is_repeated_as_a_whole(self, index, monkeypatch):
         documents = [(f"d{at}", f"one{at % 1_200} two{at % 1_200} three{at % 1_200}") for at in range(2_400)]
         look_up, calls = MemoryIndex.insert_and_look_up, itertools.count()
