@@ -156,6 +156,7 @@ def _await_servers(
                 # Registered before the check, which would warn that the registry lacks the schema.
                 if check.server is Awaited.SCHEMA_REGISTRY and alert_writer is not None:
                     alert_writer.register()
+                    pulse.tick()
                 for warning in warnings_or_raise(_ticking(check.findings(check_run), pulse)):
                     log.warning(check.event, reason=warning.sentence)
             except TransientError as error:

@@ -426,9 +426,14 @@ def test_the_start_waits_for_the_registry_and_registers_the_schema(memory, monke
             memory.is_away = False
 
     loop = type("Loop", (), {"readiness": Readiness(Metrics())})
-    pulse = type("Pulse", (), {"tick": lambda: None})
+    asked = []  # paths of the requests before each tick
+    pulse = type("Pulse", (), {"tick": lambda: asked.append(memory.asked.copy())})
     run_module._await_servers(settings_of(), None, assembly.alert_writer(settings_of()), Stop(), pulse, loop)
     assert [memory.schemas[schema_id] for schema_id in memory.subject] == [ALERT_SCHEMA]
+    registration = [f"/api/subjects/{SUBJECT}/versions/latest", f"/api/subjects/{SUBJECT}/versions"]
+    # The registration and the check each have the whole time of the watchdog.
+    assert registration in asked
+    assert len(memory.asked) > len(registration)
 
 
 def test_the_setting_needs_a_registry_and_the_extra(monkeypatch):
