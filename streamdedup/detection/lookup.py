@@ -241,20 +241,22 @@ class IndexLookup:
     def cluster_of(self, entry: IndexEntry) -> StoredCluster:
         """Return the cluster of a stored document; its members have the scope of the document (``spread_of``)."""
         counts, numbers = self._reader.read_cluster(entry.cluster)
-        label_bytes, scope, members, earliest = self.options.label_bytes, entry.content.scope, [], None
-        # ``entry`` is added, because a set at ``CLUSTER_SIZE_CAP`` lacks documents that joined later. Then another
-        # document is left out, but not the earliest.
+        label_bytes, scope, earliest = self.options.label_bytes, entry.content.scope, None
+        # ``entry`` is added, because a set at ``CLUSTER_SIZE_CAP`` lacks documents that joined later.
         distinct = list(dict.fromkeys([entry.cluster, entry.number, counts.earliest, *numbers]))
-        for chunk in read_chunks(self._reader, distinct[:CLUSTER_SIZE_CAP]):
+        present: dict[int, ClusterMember] = {}
+        for chunk in read_chunks(self._reader, distinct):
             earliest = chunk.get(counts.earliest, earliest)
-            members += [
-                ClusterMember(member.id, member.time_ms, read_caption(member.content.caption, label_bytes))
-                for member in chunk.values()
+            present |= {
+                number: ClusterMember(member.id, member.time_ms, read_caption(member.content.caption, label_bytes))
+                for number, member in chunk.items()
                 # A member may have left since the set was read. The first document counts also in another cluster.
                 if entry.cluster in {member.cluster, member.number}
                 and not member.deleted
                 and member.content.scope == scope
-            ]
+            }
+        # Beyond the cap the last numbers of the set are left out, not the three in front.
+        members = [present[number] for number in distinct if number in present][:CLUSTER_SIZE_CAP]
         # A set may have expired before its members: a daemon died between an append and the renewal of the set.
         size = max(counts.size, len(members))
         members.sort(key=lambda member: (member.time_ms, member.id))

@@ -439,6 +439,10 @@ class TestDocuments:
         members, size, _ = lookup.cluster_of(lookup.document(names[-1])[0])
         assert len(members) == size == CLUSTER_SIZE_CAP
         assert {names[0], names[-1]} <= {member.id for member in members}
+        daemon.delete(daemon.document(names[1], "", op="delete"))
+        members, size, _ = lookup.cluster_of(lookup.document(names[-1])[0])
+        assert {member.id for member in members} == {*names} - {names[1]}
+        assert size == CLUSTER_SIZE_CAP
 
     def test_a_document_counts_in_its_cluster_where_the_set_has_expired(self, world, daemon, lookup):
         daemon.index(daemon.document("first", TEXT))
