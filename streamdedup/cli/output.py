@@ -72,7 +72,7 @@ def output_to(path: str | None, inputs: Iterable[str | Path | None], option: str
     """Open an option's file for writing; None and ``-`` are standard output.
 
     ``inputs`` are the files that the command reads (``-`` is standard input), and its other output files: the file must
-    be none of these. ``option`` is the name of the option, for messages.
+    be none of these. ``option`` is the name of the option, for messages. If the command fails, a new file is removed.
     """
     if path is None or path == "-":
         yield sys.stdout
@@ -80,11 +80,17 @@ def output_to(path: str | None, inputs: Iterable[str | Path | None], option: str
     for input_path in inputs:
         if input_path is not None and _is_same_file(path, input_path):
             raise SettingsError(f"{option} {path}: the command reads or writes this file already; name another one")
+    is_new = not os.path.lexists(path)
     raw = _OutputFile(path)
-    with io.TextIOWrapper(io.BufferedWriter(raw), encoding="utf-8") as file:
-        yield file
-        # A command that has written nothing leaves an empty file.
-        raw.delete_old_content()
+    try:
+        with io.TextIOWrapper(io.BufferedWriter(raw), encoding="utf-8") as file:
+            yield file
+            # A command that has written nothing leaves an empty file.
+            raw.delete_old_content()
+    except BaseException:
+        if is_new:
+            Path(path).unlink(missing_ok=True)
+        raise
 
 
 def _is_same_file(path: str, input_path: str | Path) -> bool:

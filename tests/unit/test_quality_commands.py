@@ -131,6 +131,12 @@ def test_that_a_file_cannot_be_written_is_reported_before_the_corpus_is_read(run
     assert (code, err) == (EXIT_FAILED, f"streamdedup: {tmp_path}: Is a directory\n")
 
 
+@pytest.mark.parametrize(("command", "option"), [("scan", "-o"), ("stop-shingles", "-o"), ("tune", "--report")])
+def test_a_command_that_fails_leaves_no_new_file(run, tmp_path, command, option):
+    assert run(command, tmp_path / "absent.jsonl", option, tmp_path / "new")[0] == EXIT_FAILED
+    assert list(tmp_path.iterdir()) == []
+
+
 def test_a_report_is_not_written_over_the_file_of_apply(run, corpus, tmp_path):
     config, link = tmp_path / "news.toml", tmp_path / "link.html"
     config.write_text(content := "kafka.group_id = 'a'\n", encoding="utf-8")
