@@ -127,8 +127,10 @@ _JITTER = random.Random()
 def simulated() -> Iterator[None]:
     """Replace clock, threads, logs and the servers of the commands while the context is open."""
     patches = [(module, "time", Time()) for module in _TIMED]
-    for module in (commands, index_building):
-        patches += [(module, *patch) for patch in PATCHES.items() if hasattr(module, patch[0])]
+    for name, value in PATCHES.items():
+        owners = [module for module in (commands, index_building) if hasattr(module, name)]
+        assert owners, f"no command uses {name}"
+        patches += [(module, name, value) for module in owners]
     patches += [(read_ahead, "ThreadPoolExecutor", AtOnce), (readiness, "random", _JITTER)]
     # No history has as many records behind a committed offset.
     patches += [(module, "OFFSETS_IN_PROGRESS", 200) for module in (rebuild_run, rebuild_seeds)]
