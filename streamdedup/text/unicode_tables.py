@@ -1,4 +1,6 @@
-"""Unicode properties by code point as NumPy tables. Called by ``normalise``; ``tokens`` and ``shingles`` use the bits.
+"""Unicode properties by code point as NumPy tables.
+
+Called by ``normalise`` and ``mark_repair``; ``tokens`` and ``shingles`` use the bits.
 
 ``Tables.packed`` has one 32-bit entry for each code point. The low 21 bits say what the code point becomes in
 normalised text, the bits above say what it is and when the entry alone may be wrong:
@@ -6,7 +8,7 @@ normalised text, the bits above say what it is and when the entry alone may be w
     bits 0-20     the folded code point; with EXPANDS an expansion number
     bits 21, 22   IGNORED: remove it before anything else     EXPANDS: becomes several code points
     bits 24-27    LETTER, NUMBER, MARK, SOLO: its part in tokens; with none: a separator
-    bits 28-30    CHECK, CLASSED, ENDS_CLASSED: neighbours may change the result, ``normalise`` has to look
+    bits 28-30    CHECK, CLASSED, ENDS_CLASSED: neighbours may change the result, ``mark_repair`` tests it
 
     A         becomes a         LETTER
     U+0301    becomes itself    LETTER MARK CHECK CLASSED ENDS_CLASSED    the combining acute accent
@@ -14,8 +16,8 @@ normalised text, the bits above say what it is and when the entry alone may be w
     U+4E2D    becomes itself    LETTER SOLO                               a Han character is a whole token
     U+00AD    becomes a space   IGNORED                                   the soft hyphen
 
-Where neighbours may change an entry, ``normalise`` reads two further tables: ``Tables.context`` has combining classes
-and possible compositions, ``CompositeTable.composites`` the composed code point for each letter with a mark.
+Where neighbours may change an entry, ``mark_repair`` reads two further tables: ``Tables.context`` has combining
+classes and possible compositions, ``CompositeTable.composites`` the composed code point for each letter with a mark.
 
 The tables follow Python's Unicode version. They take 10 MB and some 0.2 s, once, when the first text
 beyond ASCII arrives, and as much again for each combination of further foldings. The daemon builds them before it is
@@ -63,8 +65,8 @@ SOLO = np.uint32(1 << 27)
 CHECK = np.uint32(1 << 28)
 #: Has a combining class: may have to change places with a code point before it that has ``ENDS_CLASSED``.
 CLASSED = np.uint32(1 << 29)
-#: The decomposition ends in a code point with a combining class. The bit above ``CLASSED``: ``normalise`` shifts it to
-#: the place of ``CLASSED`` and compares it with the next code point.
+#: The decomposition ends in a code point with a combining class. The bit above ``CLASSED``: ``mark_repair`` shifts it
+#: to the place of ``CLASSED`` and compares it with the next code point.
 ENDS_CLASSED = np.uint32(1 << 30)
 #: Position of the highest byte, the kind of a code point: all bits from ``LETTER`` on.
 _KIND_SHIFT = 24
@@ -75,7 +77,7 @@ _KIND_SHIFT = 24
 OWN_CLASS = np.uint32(0xFF)
 #: Composes with certain code points before it.
 COMPOSES_BACKWARD = np.uint32(1 << 8)
-#: The folded form depends on neighbours, and no table tells how: ``normalise`` leaves the document in doubt.
+#: The folded form depends on neighbours, and no table tells how: ``mark_repair`` leaves the document in doubt.
 COMPLEX = np.uint32(1 << 9)
 #: Position of the combining class at the end of the decomposition, with which a following mark is compared.
 LAST_CLASS_SHIFT = 16
@@ -290,7 +292,7 @@ def _context_of(character: str, steps: list[str], own_context: dict[str, int]) -
     if bits & OWN_CLASS or any(entry & (OWN_CLASS | COMPOSES_BACKWARD) for entry in inside):
         # A mark that folds, or a character with a mark in its folded form: no table tells what neighbours change.
         return int(bits | COMPLEX)
-    # From all steps: the bit if any has it, and the greatest class, so that ``normalise`` leaves no test out.
+    # From all steps: the bit if any has it, and the greatest class, so that ``mark_repair`` leaves no test out.
     ends = [step[-1] for step in steps]
     forward = max(own_context.get(c, 0) & COMPOSES_FORWARD for c in ends)
     last_class = max(unicodedata.combining(unicodedata.normalize("NFD", c)[-1]) for c in ends)
