@@ -113,7 +113,7 @@ def kafka_options(settings: Settings) -> KafkaOptions:
         produce_timeout_s=kafka.request_timeout_s,
         delivery_timeout_s=kafka.transaction_timeout_s * _DELIVERY_SHARE,
         transaction_timeout_s=kafka.transaction_timeout_s,
-        create_command=with_same_settings("topics", "create"),  # of the settings loaded last, which are `settings`
+        create_command=with_same_settings("topics", "create"),  # with the options of this command line
         index_name=settings.redis.key_prefix,  # part of the client id, which tells the members of an index apart
         sasl_login=kafka_login(kafka),
         **kafka.security(),

@@ -210,7 +210,10 @@ def _show_counts(letters: Iterable[DeadLetter]) -> int:
 
 
 def _fields(letter: DeadLetter, decoders: dict[str, Decoder]) -> bytes | None:
-    """Return the fields of the value as JSON, or None without a decoder; empty ``decoders`` if the registry fails."""
+    """Return the fields of the value as JSON, or None without a decoder or a value.
+
+    If the schema registry fails, this function removes all ``decoders``, so that later letters do not ask the registry.
+    """
     decoder = decoders.get(letter.topic)
     if decoder is None or letter.record.value is None:
         return None

@@ -53,7 +53,8 @@ def erase_documents(settings: Settings, profile: Profile, topic: str, scope: str
     with ReaderToEnds(reading_options(settings, topic)) as reader, decoder.batch():
         for record, document in _documents(reader, decoder, unreadable):
             document_id = document.id
-            if document_id == record.position.key:  # only committed offsets have the incarnation of the position
+            # A document without an id: the index has its position with the topic's incarnation, which the record lacks.
+            if document_id == record.position.key:
                 incarnation = incarnations()[record.position.topic_partition]
                 document_id = record.position._replace(incarnation=incarnation).key
             known = documents[document_id]

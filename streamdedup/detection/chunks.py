@@ -30,7 +30,7 @@ def split_documents(documents: Iterable[Document], size: int, characters: int) -
     for document in documents:
         earlier = latest.get(document.id)
         is_deletion = document.op == "delete"
-        # Not a deletion after a version: `is_mixed` ends the chunk.
+        # A deletion after a version is no new version here: `is_mixed` ends the chunk.
         is_new_version = earlier is not None and not (is_deletion or _is_redelivery(document, earlier))
         is_full = len(chunk) == size or length + len(document.text) > characters
         is_mixed = bool(chunk) and is_deletion != (chunk[0].op == "delete")

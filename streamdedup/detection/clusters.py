@@ -43,8 +43,8 @@ class Joined(NamedTuple):
         first: First document of the cluster; the document itself where it joins no cluster.
         size: Documents in the cluster, at most ``CLUSTER_SIZE_CAP``.
         spread: Sources, earliest document and times.
-        incarnation: That of the document in the index now. The entry of a replayed member may lack it, and a rebuild
-            takes it from the document's last alert.
+        incarnation: That of the document in the index now. The entry of a superseded member lacks it. A rebuild takes
+            it from the document's last alert.
     """
 
     first: IndexEntry

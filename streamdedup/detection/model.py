@@ -57,7 +57,7 @@ class DetectorOptions:
         permutations: Signature length; at least bands times rows.
         threshold: Least similarity for a reported pair, in (0, 1].
         containment: Rule by which pairs below the threshold are reported; None for no rule.
-        recall_from: Similarity from which pairs are promised; only ``evaluation`` reads it.
+        recall_from: Similarity from which pairs are promised; the detector does not read it.
         min_words: Documents with fewer tokens are skipped.
         exact_limit: Documents with at most so many shingles are stored as sets and compared exactly; None for no limit.
         window_ms: Greatest difference between the record times in a pair, in milliseconds; None for no limit.

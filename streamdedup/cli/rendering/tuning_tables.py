@@ -210,7 +210,7 @@ def proposals_table(results: dict[str, Any]) -> TextTable:
 
 def _print_table(console: Console, table: TextTable) -> None:
     """Print a table, on a narrow terminal without some of its ``omittable`` columns, which a line below names."""
-    # No table is wider. Measured with the width of the terminal, no table would be too wide.
+    # Wider than any table: a measurement is never above the limit, and with that of the terminal each table would fit.
     unlimited = console.options.update(max_width=10_000)
     console.print(Text(table.title, "italic"))
     drawn, omitted = _draw(table, ()), ""
