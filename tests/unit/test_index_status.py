@@ -210,6 +210,7 @@ def attempt_id(number: int, lineage: int = 1) -> str:
     return f"{lineage:013d}.{number:010d}.{number:017d}"
 
 
+@pytest.mark.parametrize("is_staging", [False, True])  # true while daemons fill a gap of the index
 @pytest.mark.parametrize(
     ("announced", "known", "lineage", "bands", "policy", "states"),
     [
@@ -220,7 +221,7 @@ def attempt_id(number: int, lineage: int = 1) -> str:
     ids=["whole", "gone back", "gone back to a rebuild in place", "prepared", "prepared, not filled", "other settings"],
 )  # fmt: skip
 def test_an_index_that_has_gone_back_or_has_not_seen_a_partition_is_lost(
-    announced, known, lineage, bands, policy, states
+    announced, known, lineage, bands, policy, states, is_staging
 ):
     partition, unseen, stored = Partition("articles", 0), Partition("articles", 1), MemoryIndex()
     stored.open({"bands": 6})
@@ -229,7 +230,7 @@ def test_an_index_that_has_gone_back_or_has_not_seen_a_partition_is_lost(
     inspector = SimpleNamespace(
         fingerprint=lambda: {"bands": 6},
         is_half_dropped=lambda: False,
-        is_staging=lambda: False,
+        is_staging=lambda: is_staging,
         partitions=lambda *_: {partition: FACTS},
     )
     backend = SimpleNamespace(
