@@ -2,6 +2,7 @@
 
 import contextlib
 import json
+import math
 import re
 import unicodedata
 from datetime import datetime
@@ -286,6 +287,7 @@ def broker(monkeypatch):
         sent=sent,
         reader=reader,
         offsets=offsets,
+        feeder=feeder,
         partition=partition,
         needed_rights=None,
         topic_id="old",
@@ -312,6 +314,19 @@ def test_a_complete_replay_is_not_repeated_and_one_with_conditions_leaves_all_to
     assert replay(codes=frozenset({"not_json"})) == 1
     assert replay() == 2
     assert replay() == 0
+
+
+@pytest.mark.parametrize("interval_s", [-1, math.inf], ids=["after each dead letter", "at the end"])
+def test_progress_is_committed_only_after_all_dead_letters_before_it_are_stored(
+    replay, broker, monkeypatch, interval_s
+):
+    monkeypatch.setattr(dlq_replay, "COMMIT_INTERVAL_S", interval_s)
+    in_flight, in_flight_counts = [], []
+    broker.feeder.send = lambda *given, **_: in_flight.append(given)
+    broker.feeder.flush = in_flight.clear
+    broker.offsets.write = lambda _progress: in_flight_counts.append(len(in_flight))
+    replay()
+    assert set(in_flight_counts) == {0}
 
 
 @pytest.fixture
