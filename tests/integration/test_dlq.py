@@ -12,9 +12,10 @@ import pytest
 from kafka import KafkaProducer, TopicPartition
 from typer.testing import CliRunner
 
-from streamdedup.cli import dlq_replay, guards
+from streamdedup.cli import guards
 from streamdedup.cli import main as cli
 from streamdedup.errors import EXIT_PIPE, BrokerMisconfigured, SettingsError
+from streamdedup.kafka.producer import Feeder
 from streamdedup.kafka.protocols import Record
 from streamdedup.kafka.reader import RecordFetcher
 from streamdedup.position import Position
@@ -211,15 +212,15 @@ def test_replay_asks_first_and_does_nothing_without_a_yes(world, monkeypatch):
 
 def test_an_interrupted_replay_goes_on_where_it_ended(world, monkeypatch):
     world.fill(*["not_json"] * 20)
-    send, sent = dlq_replay._send, []
+    send, sent = Feeder.send, []
 
-    def send_until_interrupted(*arguments):
+    def send_until_interrupted(*arguments, **options):
         if len(sent) == 7:
             raise KeyboardInterrupt
         sent.append(arguments)
-        send(*arguments)
+        send(*arguments, **options)
 
-    monkeypatch.setattr(dlq_replay, "_send", send_until_interrupted)
+    monkeypatch.setattr(Feeder, "send", send_until_interrupted)
     world.run("replay", "--yes", "--from-beginning", code=cli.EXIT_INTERRUPTED)
     assert len(world.arrived()) == 7
     monkeypatch.undo()
