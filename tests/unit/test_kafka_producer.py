@@ -3,6 +3,7 @@
 from types import SimpleNamespace
 
 import pytest
+from kafka.errors import KafkaError, MessageSizeTooLargeError
 from kafka.structs import TopicPartition
 
 from streamdedup.errors import GroupHasOtherIndex
@@ -19,9 +20,10 @@ BATCH = Batch((Record(Position("t", 0, 7), 0, None, b"v", ()),), membership="mem
 class Producer:
     """A client that stores a record as soon as its future is waited for, and records the calls."""
 
-    def __init__(self) -> None:
+    def __init__(self, flush_error: KafkaError | None = None) -> None:
         self.calls: list[tuple[object, ...]] = []
         self.in_flight = 0
+        self.flush_error = flush_error
 
     def __getattr__(self, name: str):
         return lambda *given, **_: self.calls.append((name, *given))
@@ -38,6 +40,10 @@ class Producer:
         future.get = get
         return future
 
+    def flush(self, **_):
+        if self.flush_error is not None:
+            raise self.flush_error
+
     def send_offsets_to_transaction(self, offsets, membership):
         self.calls.append(("offsets", {partition: at.offset for partition, at in offsets.items()}, membership))
 
@@ -46,29 +52,33 @@ class Producer:
 def test_a_batch_is_committed_in_a_transaction_by_the_membership_of_its_poll_also_without_messages(messages):
     producer = Producer()
     TransactionalSink(producer, OPTIONS).publish(messages, BATCH)
-    steps = [call for call in producer.calls if call[0] != "flush"]
     sent = [("send", message.topic) for message in messages]
     offsets = ("offsets", {TopicPartition("t", 0): 8}, BATCH.membership)
-    assert steps == [("begin_transaction",), *sent, offsets, ("commit_transaction",)]
+    assert producer.calls == [("begin_transaction",), *sent, offsets, ("commit_transaction",)]
 
 
+@pytest.mark.parametrize("flush_error", [None, MessageSizeTooLargeError()], ids=["stored", "split and stored"])
 @pytest.mark.parametrize("count", [0, 2])
-def test_at_least_once_the_offsets_come_after_all_messages_are_stored(count):
-    producer, source = Producer(), Producer()
+def test_at_least_once_the_offsets_come_after_all_messages_are_stored(count, flush_error):
+    producer, source = Producer(flush_error), Producer()
     source.commit = lambda batch: producer.calls.append(("commit", batch, producer.in_flight))
     AtLeastOnceSink(producer, OPTIONS, source).publish([Message("out", None, b"m")] * count, BATCH)
-    steps = [call for call in producer.calls if call[0] != "flush"]
-    assert steps == [*[("send", "out")] * count, ("commit", BATCH, 0)]
+    assert producer.calls == [*[("send", "out")] * count, ("commit", BATCH, 0)]
 
 
-def test_no_client_is_opened_beside_members_with_another_index(monkeypatch):
+def test_no_client_is_opened_beside_other_members_with_another_index(monkeypatch):
+    steps = []
+
     def refuse(_options):
+        steps.append("refuse")
         raise GroupHasOtherIndex("another index")
 
+    monkeypatch.setattr("streamdedup.kafka.producer.remove_outdated_membership", lambda _: steps.append("remove"))
     monkeypatch.setattr("streamdedup.kafka.producer.refuse_other_indexes", refuse)
     monkeypatch.setattr(compat, "build", lambda *_: pytest.fail("a client is built"))
     with pytest.raises(GroupHasOtherIndex):
         KafkaTransport(OPTIONS).open()
+    assert steps == ["remove", "refuse"]
 
 
 def test_a_feeder_always_has_as_many_bytes_in_flight_as_its_limit_allows(monkeypatch):
