@@ -7,7 +7,7 @@ import pytest
 from streamdedup.daemon.partitions import PartitionOwnership
 from streamdedup.index.memory import MemoryIndex
 from streamdedup.index.values import UNKNOWN_BROKER_STATE
-from streamdedup.kafka.protocols import Batch, CommittedOffset, Record
+from streamdedup.kafka.protocols import Batch, CommittedOffset, Record, UnreadableRecord
 from streamdedup.position import Partition, PartitionIncarnation, Position
 from tests.turns import CLOCK, GROUP, INPUT, Killed, Moment, Sent, World, once
 
@@ -157,9 +157,10 @@ def test_a_partition_incarnation_is_parsed_from_its_text():
 
 def test_the_positions_of_a_batch_take_the_incarnation_of_their_partition():
     positions = [Position(INPUT, 0, 1), Position(INPUT, 1, 5)]
-    batch = Batch(tuple(Record(position, 0, None, b"") for position in positions))
+    unreadable = UnreadableRecord(Position(INPUT, 1, 6), "damaged")
+    batch = Batch(tuple(Record(position, 0, None, b"") for position in positions), (unreadable,))
     moved = batch.in_incarnations({positions[0].topic_partition: 0, positions[1].topic_partition: 2})
-    assert list(moved.positions()) == [positions[0], Position(INPUT, 1, 5, 2)]
+    assert list(moved.positions()) == [positions[0], Position(INPUT, 1, 5, 2), Position(INPUT, 1, 6, 2)]
     assert moved.next_offsets == batch.next_offsets
     assert batch.in_incarnations({positions[0].topic_partition: 0, positions[1].topic_partition: 0}) is batch
 
