@@ -696,6 +696,23 @@ def test_a_request_of_the_consumer_ends_before_the_watchdog_does_and_the_client_
         KafkaConsumer(**options.consumer() | {"bootstrap_servers": "localhost:1", "bootstrap_timeout_ms": 1})
 
 
+@pytest.mark.parametrize(
+    ("setting", "parameter"),
+    [
+        ("session_timeout", "session_timeout_ms"),
+        ("max_poll_interval", "max_poll_interval_ms"),
+        ("transaction_timeout", "transaction_timeout_ms"),
+    ],
+)
+def test_each_time_limit_of_the_kafka_clients_has_its_own_setting(setting, parameter):
+    def differing(keys):
+        options = kafka_options(load(keys))
+        return {key for key, value in (options.consumer() | options.producer()).items() if value == 50_500}
+
+    assert differing({}) == set()
+    assert differing({f"kafka.{setting}": "50500ms"}) == {parameter}
+
+
 def test_a_secret_and_its_file_together_are_a_mistake(tmp_path):
     path = write(tmp_path, CANARY, "password")
     assert mistakes({"redis.password": CANARY}, {"STREAMDEDUP_REDIS__PASSWORD_FILE": str(path)}) == [
