@@ -513,6 +513,16 @@ class TestPairs:
         fence = store.fence(PARTITION, 1, 1)
         assert store.save_pending_matches([(START, PendingMatches())], [fence]) == [PendingMatches()]
 
+    def test_a_fence_far_ahead_deletes_pending_matches_of_the_last_records_only(self, redis_client, monkeypatch):
+        monkeypatch.setattr("streamdedup.index.redis.partitions._CLEARED_RECORDS", 2)
+        store, fence = fenced(redis_store(redis_client))
+        positions = [Position(*PARTITION, offset) for offset in range(4)]
+        found, nothing = pending_of([b"1" * 16]), PendingMatches()
+        store.save_pending_matches([(position, found) for position in positions], [fence])
+        fence = store.fence(PARTITION, 1, 4)
+        asked = [(position, nothing) for position in positions]
+        assert store.save_pending_matches(asked, [fence]) == [found, found, nothing, nothing]
+
     def test_a_pair_belongs_to_the_position_that_asked_first(self, store, fence):
         first, second = Position(*PARTITION, 1), Position(*OTHER_PARTITION, 1)
         pair, other = b"p" * 16, b"q" * 16
