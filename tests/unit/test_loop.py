@@ -341,6 +341,13 @@ def test_a_batch_of_a_partition_that_was_revoked_after_the_poll_is_refused(world
     assert "fence" not in {moment.effect for moment in world.trace}
 
 
+def test_partitions_that_stay_with_a_daemon_in_a_rebalance_are_fenced_again(world, daemon):
+    world.run()
+    world.broker.rebalance(GROUP)
+    world.send(Sent("z", TEXT, 0), Sent("w", TEXT, 1)).run()
+    assert set(world.index._fences.values()) == {world.broker.groups[GROUP].generation}
+
+
 def test_a_fence_of_a_later_generation_that_stays_ends_the_daemon_with_advice(world):
     world.index._fences = dict.fromkeys(world.ends, 10**6)
     with pytest.raises(errors.StaleFence, match="streamdedup index unfence"):
