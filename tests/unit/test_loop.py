@@ -165,19 +165,24 @@ def test_records_whose_dead_letters_exist_do_not_halt_a_daemon_that_reads_them_a
     assert len(world.dead_letters()) == 6
 
 
-class FailsAt(Detector):
-    """Cannot prepare a text with a certain word in it."""
+@pytest.mark.parametrize("is_memory_short", [False, True])
+def test_a_document_that_cannot_be_prepared_is_a_dead_letter_and_the_others_go_on(is_memory_short):
+    """Also where the memory is short for a moment, while the documents are prepared one by one."""
+    shortages = [MemoryError()] * is_memory_short
 
-    def prepare(self, documents):
-        if any("fjord" in document.text for document in documents):
-            raise ZeroDivisionError("text: amber birch fjord")
-        return super().prepare(documents)
+    class Failing(Detector):
+        def prepare(self, documents):
+            if any("fjord" in document.text for document in documents):
+                raise ZeroDivisionError("text: amber birch fjord")
+            if shortages:
+                raise shortages.pop()
+            return super().prepare(documents)
 
-
-def test_a_document_that_cannot_be_prepared_is_a_dead_letter_and_the_others_go_on():
     records = [Sent("a", OTHER_TEXT), Sent("x", TEXT, code="internal"), Sent("b", OTHER_TEXT)]
-    world = World(records, partitions=1, make_detector=FailsAt).run()
-    assert world.pairs() == [("a", "b")]
+    world = World(records, partitions=1, make_detector=Failing)
+    restarted_after_memory_errors(world)
+    assert world.run().pairs() == [("a", "b")]
+    assert shortages == []
     (letter,) = world.broker.records(DEAD_LETTERS)
     headers = read_headers(letter.headers)
     assert headers["error.class"] == "ZeroDivisionError"
