@@ -80,6 +80,8 @@ def test_each_record_is_counted_once_and_alerts_have_the_copied_header_of_their_
     codes = ["null_without_key", "not_json", "unreadable"]
     letters = [*enumerate(codes), (4, "unknown_document")]
     assert world.dead_letters() == [("0", offset, code) for offset, code in letters]
+    # The time of the record, 0, and without one the present.
+    assert [letter.timestamp_ms > 0 for letter in world.broker.records(DEAD_LETTERS)] == [False, False, True, False]
     # With the id of its topic, an unreadable record is not confused with that of a topic that is created again.
     topic_ids = [read_headers(letter.headers).get("topic-id") for letter in world.broker.records(DEAD_LETTERS)]
     assert topic_ids == [None, None, "1", None]
