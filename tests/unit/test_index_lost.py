@@ -1248,7 +1248,7 @@ def test_a_gap_without_some_of_its_records_is_rebuilt_as_a_whole(loses, is_gap):
 
 @pytest.mark.parametrize(
     ("age_h", "partition", "window_h", "kind"),
-    [(1, 1, 1.5, "gap"), (2, 1, 1.5, "lost"), (2, 0, 1.5, "gap"), (2, 1, None, "gap")],
+    [(1, 1, 1.5, "gap"), (2, 1, 1.5, "lost"), (2, 0, 1.5, "gap"), (2, 1, None, "gap"), (None, 1, 1.5, "gap")],
 )
 def test_a_gap_from_offset_0_is_filled_unless_it_has_records_that_daemons_may_have_skipped(
     age_h, partition, window_h, kind
@@ -1265,7 +1265,8 @@ def test_a_gap_from_offset_0_is_filled_unless_it_has_records_that_daemons_may_ha
 
     world.open_target = open_target_with_window
     world.run().server.save("copy")
-    world.send(Sent("c", TEXT, partition, time_ms=now_ms - age_h * HOUR_MS), Sent("d", TEXT, 1, time_ms=now_ms)).run()
+    time_ms = -1 if age_h is None else now_ms - age_h * HOUR_MS
+    world.send(Sent("c", TEXT, partition, time_ms=time_ms), Sent("d", TEXT, 1, time_ms=now_ms)).run()
     world.server.go_back("copy")
     later = world.start_later()
     world.send(Sent("e", TEXT, 0, time_ms=now_ms)).run()
@@ -1457,7 +1458,9 @@ def test_alerts_are_read_from_the_earliest_record_of_all_polls_of_a_gap(monkeypa
     pipeline = SimpleNamespace(name="articles", index=index, max_start_age_ms=None)
     target = RebuildTarget(None, pipeline, [INPUT], None, None)
     run = RebuildRun(target, {partition: Gap(0, 50)}, None, {}, 2, lambda: None, lambda *_: None, 0)
-    polls = [Batch((Record(Position(INPUT, 0, at), time_ms, None, b""),)) for at, time_ms in enumerate((30, 20, 40))]
+    polls = [
+        Batch((Record(Position(INPUT, 0, at), time_ms, None, b""),)) for at, time_ms in enumerate((30, -1, 20, 40))
+    ]
     monkeypatch.setattr(run, "_gap_batches", lambda: iter(polls))
     monkeypatch.setattr(run, "_positions", lambda batch: {batch.records[0].position.offset: batch.records[0].position})
     stored = SimpleNamespace(position=Position(INPUT, 0, 9))
