@@ -1470,19 +1470,25 @@ def test_alerts_are_read_from_the_earliest_record_of_all_polls_of_a_gap(monkeypa
     monkeypatch.setattr(run, "_are_matched", lambda numbers, _fences: matched.append(set(numbers)))
     assert run._survey_gaps({}, 100)
     assert run._alerts_ms == 20
-    assert matched == [{0, 1, 2}]
+    assert matched == [{0, 1, 2, 3}]
 
 
-def test_alerts_are_read_from_an_hour_before_a_gap_and_count_for_one_lifetime(monkeypatch):
+@pytest.mark.parametrize("is_given_up", [False, True])
+def test_alerts_are_read_from_an_hour_before_a_gap_or_all_if_it_is_given_up_and_count_for_one_lifetime(
+    monkeypatch, is_given_up
+):
     hour_ms, seeds, since = 3_600_000, [], []
-    index = SimpleNamespace(count_connections=lambda: 1)
-    target = RebuildTarget(None, SimpleNamespace(name="articles", index=index), [INPUT], 1_000, 4_000)
+    staging, index = SimpleNamespace(clear=lambda _tick: None), MemoryIndex()
+    target = RebuildTarget(staging, SimpleNamespace(name="articles", index=index), [INPUT], 1_000, 4_000)
     run = RebuildRun(target, {Partition(INPUT, 0): Gap(0, 5 * hour_ms)}, None, {}, 2, lambda: None, lambda *_: None, 0)
     monkeypatch.setattr(run, "_batches", lambda _topics, since_ms, ends: since.append(since_ms) or ())
-    monkeypatch.setattr(rebuild_run, "Seeds", lambda *arguments: seeds.append(arguments) or SimpleNamespace())
+    restored = SimpleNamespace(restore_incarnations=lambda _tick: None)
+    monkeypatch.setattr(rebuild_run, "Seeds", lambda *arguments: seeds.append(arguments) or restored)
     monkeypatch.setattr(run, "_write", lambda *_: None)
+    if is_given_up:
+        run._give_up_gaps()
     run._seed("duplicates", [])
-    assert since == [4 * hour_ms]
+    assert since == [None if is_given_up else 4 * hour_ms]
     assert seeds == [(target.pipeline, [], 1_000)]
 
 
