@@ -184,6 +184,17 @@ def test_of_two_alerts_at_the_same_time_the_incarnation_of_the_later_counts():
     assert seeds._incarnations[number][-1] == "00" * 8
 
 
+def test_an_alert_tells_the_incarnations_of_its_document_and_of_all_its_matches():
+    seeds, at = Seeds(None, [], None), Position(INPUT, 0, 1)
+    document, *matches = (
+        structs.replace(version, incarnation=version.id * 16)
+        for version in (a_document("a", at), a_match("b", at), a_match("c", at))
+    )
+    seeds.add(an_alert(document, *matches))
+    told = {document_number("articles", name): (0, name * 16) for name in "abc"}
+    assert seeds._incarnations == told
+
+
 @pytest.mark.parametrize(
     ("later_ms", "is_document", "is_replaced"),
     [(LIFETIME_MS, False, False), (LIFETIME_MS + 1, False, True), (1, True, True)],
