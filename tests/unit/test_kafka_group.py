@@ -338,7 +338,7 @@ class TestMembersByIndex:
         assert client_ids(unnamed=False) == [self.SAME]
         assert client_ids(unnamed=True) == ["", "console-consumer", "rdkafka", "streamdedup", self.SAME]
 
-    def test_an_index_is_prepared_beside_a_member_that_names_none_and_not_dropped(
+    def test_an_index_is_prepared_beside_a_member_that_names_none_and_dropped_beside_members_of_others_only(
         self, group_of, monkeypatch, settings
     ):
         class Reached(Exception):
@@ -357,6 +357,9 @@ class TestMembersByIndex:
         group_of(f"streamdedup-{settings.redis.key_prefix}")
         with pytest.raises(SettingsError, match="daemons use the indexes of this prefix"):
             index_commands.prepare()
+        group_of("streamdedup-other")
+        with pytest.raises(Reached):
+            index_commands.drop(yes=True)
 
 
 @pytest.mark.parametrize(("answers", "requests"), [([{"a", "b"}], 1), ([set(), {"a", "b"}], 2), ([{"a"}] * 9, 3)])
