@@ -10,6 +10,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from msgspec import structs
 
+from streamdedup.detection import entry_chunks
 from streamdedup.detection.detector import Detector
 from streamdedup.detection.lookup import IndexLookup, LookupQuery
 from streamdedup.detection.model import DetectorOptions, document_number
@@ -251,7 +252,9 @@ def test_a_suppressed_pair_joins_no_cluster():
     assert stream.clusters["fourth"] == "first"
 
 
-def test_a_detection_tells_how_many_further_near_duplicates_are_suppressed():
+@pytest.mark.parametrize("budget_bytes", [entry_chunks.BUDGET_BYTES, 1], ids=["one-chunk", "chunk-per-candidate"])
+def test_a_detection_tells_how_many_further_near_duplicates_are_suppressed(budget_bytes, monkeypatch):
+    monkeypatch.setattr(entry_chunks, "BUDGET_BYTES", budget_bytes)
     stream = Stream(options_of(ignore_same_source=True))
     stream.index(document("one", source="a"), document("two", offset=1, source="a"), document("three", offset=2))
     result = stream.index(document("four", offset=3, source="a"))
