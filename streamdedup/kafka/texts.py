@@ -11,8 +11,8 @@ from streamdedup.kafka.reader import RecordFetcher
 from streamdedup.position import Position
 from streamdedup.wire import Decoder, content_digest
 
-#: ``Position.key`` in a later incarnation of the topic: the id of a document without id and key. The group is the
-#: incarnation.
+#: Id of a document whose record has neither id nor key, in an incarnation above 0: its ``Position.key``,
+#: TOPIC@INCARNATION:PARTITION:OFFSET.
 _POSITION_KEY = re.compile("[^@:]+@([0-9]{1,9}):[0-9]+:[0-9]+")
 
 
@@ -25,19 +25,20 @@ def fetch_text(fetcher: RecordFetcher, decoder: Decoder, document_id: str, diges
 
     Raises ``TextMissingError`` if Kafka has no record with this text.
     """
-    position = position._replace(incarnation=0)  # as in fetched records
+    position = position._replace(incarnation=0)  # fetched records have no incarnation
     try:
         record = fetcher.fetch(position)
         if record is None:
             raise TextMissingError(f"Kafka no longer has the record of {document_id}, {position}: expired or compacted")
-        # An alert has the position without the incarnation, which only such an id tells.
+        # The decoder makes such an id from the position. The id alone has the incarnation: alerts and records have none.
         position_key = _POSITION_KEY.fullmatch(document_id)
         decoded_at = position._replace(incarnation=int(position_key[1]) if position_key else 0)
         document = decoder.decode(decoded_at, record.timestamp_ms, record.key, record.value, record.headers)
     except MessageError as error:
-        # The daemon indexed this document, so the record or the settings have changed, or the client cannot parse it.
+        # From `fetch`: the client cannot parse the record. From `decode`: the daemon decoded the record that it indexed,
+        # so the record or the settings have changed.
         raise TextMissingError(f"the record of {document_id}, {position}, cannot be decoded: {error.code}") from None
-    if document.id == document_id and document.op == "append":
+    if document.id == document_id and document.op == "append":  # first: its digest is that of the whole text
         raise TextMissingError(f"the text of {document_id} was continued by appends; no record has the whole")
     if document.id != document_id or content_digest(document.text, document.scope).hex() != digest:
         raise TextMissingError(

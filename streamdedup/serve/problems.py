@@ -79,9 +79,9 @@ class IndexAbsentError(StreamdedupError):
 def request_problem_of(error: Exception) -> RequestProblem:  # noqa: PLR0911  one for each kind of error
     """Return the problem that reports an error of a request.
 
-    Texts of store errors are not sent, because they may name servers and users, except that of ``IndexMismatch``, which
-    names parameters only. A ``MessageError`` of a look-up is about the scope (``detection.scope.query_scope``), or an
-    ``ID_COLLISION``.
+    Texts of store errors are not sent, because they may name servers and users. ``IndexAbsentError`` names only the
+    profile, ``IndexMismatch`` only parameters. A ``MessageError`` of a look-up is about the scope
+    (``detection.scope.query_scope``), or an ``ID_COLLISION``.
     """
     match error:
         case RequestProblem():
@@ -92,7 +92,7 @@ def request_problem_of(error: Exception) -> RequestProblem:  # noqa: PLR0911  on
             return RequestProblem("index-absent", str(error), retry_after_s=_STORE_RETRY_S)
         case IndexMismatch():
             return RequestProblem("index-mismatch", str(error))
-        case FatalError():
+        case FatalError():  # any but IndexMismatch
             return RequestProblem("index-unusable")
         case MessageError(code=ErrorCode.MISSING_SCOPE):
             return RequestProblem("missing-scope", str(error), field="scope")

@@ -36,7 +36,7 @@ _lookup_decoder = msgspec.json.Decoder(LookupRequest)
 _compare_decoder = msgspec.json.Decoder(CompareRequest)
 _batch_decoder = msgspec.json.Decoder(_RawBatch)
 _id_decoder = msgspec.json.Decoder(_Id)
-#: Escape of NUL, which takes the place of half a surrogate pair in an id.
+#: The escape of NUL, without its backslash, as ``repair_json`` takes it.
 _NUL_ESCAPE: Final = b"u0000"
 
 
@@ -78,7 +78,7 @@ def decode_batch(body: bytes) -> list[bytes]:
         raise RequestProblem("invalid-field", detail, field="texts")
     if decoded is body:
         return texts
-    # As in `_decode`, but chosen for each text by its own id.
+    # The batch has no id, so it was repaired with U+FFFD. Each text has an id, by which its repair is chosen again.
     with_nulls = map(bytes, _batch_decoder.decode(repair_json(body, _NUL_ESCAPE)).texts)
     return [_choose_repair(*repairs) for repairs in zip(texts, with_nulls, strict=True)]
 
@@ -111,14 +111,17 @@ def decode_path_id(encoded: str) -> str:
 
 
 def check_id(document_id: str, field: str) -> None:
-    mistake = id_mistake(document_id, len(document_id.encode()))
-    if "\0" in document_id:  # `_choose_repair` keeps it for half a pair
-        mistake = "contains half of a surrogate pair, or a control character"
+    """Refuse a text that cannot be an id; ``field`` names it in the problem."""
+    if "\0" in document_id:  # perhaps by `_choose_repair`
+        mistake: str | None = "contains half of a surrogate pair, or a control character"
+    else:
+        mistake = id_mistake(document_id, len(document_id.encode()))
     if mistake is not None:
         raise RequestProblem("invalid-field", f"the id {mistake}", field=field)
 
 
-# JSON, in which half surrogate pairs are replaced
+# JSON with half surrogate pairs. In a text U+FFFD replaces them, as in the daemon. In an id it could make two ids equal.
+# So if the id has half a pair, NUL replaces all of them: no id may have a NUL, and `check_id` refuses this one.
 
 
 def _decode(decoder: msgspec.json.Decoder[T], body: bytes) -> tuple[T, bytes]:
@@ -133,14 +136,11 @@ def _decode(decoder: msgspec.json.Decoder[T], body: bytes) -> tuple[T, bytes]:
         repaired = _choose_repair(repair_json(body), repair_json(body, _NUL_ESCAPE))
         if repaired == body:
             raise RequestProblem("malformed-json", str(error)) from None
-    return _decode(decoder, repaired)
+    return _decode(decoder, repaired)  # ends, because a repaired body has nothing left to repair
 
 
 def _choose_repair(with_replacements: bytes, with_nulls: bytes) -> bytes:
-    """Return the JSON with NULs if they are in its id, else the JSON with U+FFFD.
-
-    No id may have a NUL, so such an id is refused; with U+FFFD two ids could become one.
-    """
+    """Return the JSON with NULs if they are in its id, else the JSON with U+FFFD."""
     if with_replacements == with_nulls:
         return with_replacements
     try:
@@ -153,8 +153,8 @@ def _choose_repair(with_replacements: bytes, with_nulls: bytes) -> bytes:
 def _invalid(error: msgspec.ValidationError) -> RequestProblem:
     """Return the problem with the wrong field.
 
-    An error text of msgspec has no value. The text ends with the path of the field, or with the name of one that is
-    missing or unknown.
+    An error text of msgspec quotes no value of the request. It ends with the path of the field, or with the name of one
+    that is missing or unknown.
     """
     reason, _, path = str(error).partition(" - at `$.")
     field = (path or reason.partition(" field `")[2]).removesuffix("`")
