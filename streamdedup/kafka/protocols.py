@@ -1,9 +1,10 @@
 """The message system as the daemon knows it: plain data and Protocols.
 
 A ``Transport`` opens a ``Source`` of batches and a ``Sink`` that publishes each batch as a whole; only the thread of
-the loop uses these two. A rebuild reads topics by ``History``, the feeds of ``serve`` by ``TopicFollower``; neither has
-a group. ``consumer``, ``producer`` and ``reader`` implement the Protocols on Kafka, ``tests/simulation/transport.py``
-and ``tests/event_stream.py`` in memory; a change of a Protocol touches both, and ``tests/contract/test_transport.py``.
+the loop uses source and sink. A rebuild reads topics by ``History``, the feeds of ``serve`` by ``TopicFollower``;
+neither has a group. ``consumer``, ``producer``, ``history`` and ``reader`` implement the Protocols on Kafka,
+``tests/simulation/transport.py`` and ``tests/event_stream.py`` in memory; a change of a Protocol touches both
+implementations, and ``tests/contract/test_transport.py``.
 """
 
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
@@ -84,7 +85,7 @@ class Batch:
     Attributes:
         generation: Consumer group generation at the poll; never negative.
         membership: Membership for the commit; opaque to the loop.
-        metadata: Attempt id, committed with each offset; the loop publishes a copy of the batch that has it.
+        metadata: Attempt id, committed with each offset. Empty until the loop publishes: a copy of the batch has it.
         topic_ids: Kafka's topic ids at the poll, as far as known; appended to ``metadata`` in the commit, with the
             incarnations in the positions.
     """
@@ -108,7 +109,7 @@ class Batch:
         return iter(sorted([*positions, *(record.position for record in self.unreadable)]))
 
     def in_incarnations(self, incarnations: Mapping[Partition, int]) -> "Batch":
-        """Return the batch with the incarnation of the topic, given by partition, in each position."""
+        """Return the batch with the given incarnations, by partition, in its positions."""
         if not any(incarnations.values()):
             return self  # 0, the first incarnation, is the default
 
@@ -187,7 +188,7 @@ class Source(Protocol):
         """Make the next poll start at offsets, for the partitions that are still assigned. Never blocks."""
 
     def keep_membership(self, timeout_s: float) -> None:
-        """Wait for ``timeout_s``, keep the group membership, and fetch nothing, also from newly assigned partitions.
+        """Wait for ``timeout_s``, keep the group membership, and fetch nothing, not even from new partitions.
 
         The next ``poll`` fetches again.
         """
@@ -209,13 +210,13 @@ class Source(Protocol):
         """Return the last known offset behind the last record of a partition; None if unknown. Sends no request."""
 
     def request_ends(self) -> None:
-        """Ask for the ends of the assigned partitions, for ``end`` and ``stats``: ``keep_membership`` fetches none."""
+        """Fetch the ends of the assigned partitions, for ``end`` and ``stats``; ``keep_membership`` brings none."""
 
     def confirm(self) -> None:
         """Check that the group counts this process among its members at this moment.
 
-        Only a static member asks: another process may have taken over its instance id and generation while this one was
-        frozen. A dynamic member joins with a new generation, and sends no request.
+        A request is sent for a static member only: another process may have taken over its instance id and generation
+        while this one was frozen. A dynamic member always joins with a new generation.
         """
 
     def commit(self, batch: Batch) -> None:
@@ -300,7 +301,7 @@ class History(Protocol):
     def progress(
         self, topics: Sequence[str], offsets: Mapping[Partition, int], now_ms: int, tick: Callable[[], None]
     ) -> dict[Partition, ReadProgress]:
-        """Return how far a group has read, by the times of records.
+        """Return how far a group with these offsets has read each partition, as record times.
 
         ``offsets`` are the next offsets to read; a partition without one begins at its oldest record. In place of a
         record that is gone (retention, compaction, an aborted transaction) or has no time, the next record with a time

@@ -34,9 +34,9 @@ Progress = Callable[[str, int], AbstractContextManager[Callable[[int], None]]]
 DAY_S: Final = 86_400.0
 #: Default of ``--time``, in seconds.
 TIME_S: Final = 50.0
-#: Characters for each second of ``--time``, in the comparison of all kinds of shingles, and of the recommended kind and
-#: its proposals: measured on one core (AMD EPYC) with news and reviews.
+#: Characters for each second of ``--time`` where all kinds are compared, on one core (AMD EPYC; news and reviews).
 KINDS_CHARACTERS_PER_S: Final = 40_000
+#: The same where one kind is studied with its proposals.
 CHARACTERS_PER_S: Final = 400_000
 #: Most signature values that the settings allow.
 LARGEST_SIGNATURE: Final = 1_024
@@ -49,6 +49,7 @@ class TuningPlan:
     """The settings to compare.
 
     Attributes:
+        name: Name of the profile, for the section that results print.
         profile: The settings that do not vary.
         kinds: Shingle kinds to try.
         thresholds: Each above 0, at most 1.
@@ -101,7 +102,7 @@ class ComparedSettings(NamedTuple):
         kind_rows: One row of each shingle kind, at the recommended threshold and minimum recall, from the comparison of
             all kinds.
         recommendation: One of the rows, with the reason.
-        studied_share: Share of the usable texts that were studied with the recommended kind.
+        studied_share: Share of the usable characters that were studied with the recommended kind.
     """
 
     plan: TuningPlan
@@ -123,7 +124,7 @@ def compare_in_budget(plan: TuningPlan, sample: Sample, progress: Progress, time
     best = compared.recommendation.row
     share = _share_of_characters([best.options], sample, time_s * CHARACTERS_PER_S)
     if len(used_text_rows(sample.texts, [best.options.unit], share)) <= best.study.documents_count:
-        return compared
+        return compared  # no more texts than were studied, as always with one kind
     return compare_settings(plan, sample, progress, share, compared)
 
 
@@ -135,7 +136,7 @@ def _share_of_characters(kinds: Sequence[ShingleOptions], sample: Sample, charac
 def compare_settings(
     plan: TuningPlan, sample: Sample, progress: Progress, share: float = 1.0, earlier: ComparedSettings | None = None
 ) -> ComparedSettings:
-    """Compare settings on a share of a sample's usable texts (``used_text_rows``); at least one document is needed.
+    """Compare settings on a share of a sample's usable characters (``used_text_rows``); the sample has a document.
 
     Given an ``earlier`` comparison on fewer documents, study only the shingle kind that it recommends.
 
@@ -146,7 +147,7 @@ def compare_settings(
     workload = Workload(
         index_size=plan.documents_kept,
         collection_size=sample.read_count,
-        sample_share=sample.share,
+        sample_share=sample.sampled_share,
         permutations=profile.permutations,
         most_permutations=plan.most_permutations,
         limits=StormLimits(profile.bucket_cap, profile.max_candidates),
@@ -155,13 +156,16 @@ def compare_settings(
     kinds = plan.kinds if earlier is None else (earlier.recommendation.row.options,)
     rows: list[TuningRow] = []
     for study in _studies(plan, kinds, sample, progress, share):
+        # A step for each number of rows from 2 on.
         with progress(f"{study.options.kind}: bands", plan.most_permutations - 1) as step:
             rows += table_rows(study, workload, plan.thresholds, plan.recalls, step)
     recommendation = _recommended(plan, workload, rows)
     if earlier is None:
         kind_rows = _rows_at_target(plan, rows)
     else:
-        recommendation, kind_rows = recommendation._replace(reason=earlier.recommendation.reason), earlier.kind_rows
+        # One kind was studied. The rows of all kinds, and the reason to recommend this one, are those of ``earlier``.
+        kind_rows = earlier.kind_rows
+        recommendation = recommendation._replace(reason=earlier.recommendation.reason)
     return ComparedSettings(plan, sample, workload, rows, kind_rows, recommendation, share)
 
 
@@ -171,13 +175,13 @@ def _studies(
     """Yield each shingle kind's study, all with the same texts."""
     profile = plan.profile
     text_rows = used_text_rows(sample.texts, {kind.unit for kind in kinds}, share)
-    for kind in kinds:
-        with progress(f"{kind.kind}: pairs", len(text_rows)) as step:
+    for options in kinds:
+        with progress(f"{options.kind}: pairs", len(text_rows)) as step:
             study = Study(
-                kind,
+                options,
                 sample.texts,
                 HashFamily(plan.most_permutations, profile.seed),
-                floor=min(*plan.thresholds, LEAST_CONTAINED_SIMILARITY),
+                floor=min(*plan.thresholds, LEAST_CONTAINED_SIMILARITY),  # pairs by containment may be below thresholds
                 rule=profile.containment_rule(),
                 scopes=sample.scopes,
                 text_rows=text_rows,
@@ -213,7 +217,7 @@ def _why_none_reaches(plan: TuningPlan, workload: Workload, rows: Sequence[Tunin
     if not rows:
         return f"{reason}: {remedies}"
     best = max(rows, key=lambda row: row.chance)
-    if best.chance == 0.0:  # ``storm_limits``
+    if best.chance == 0.0:  # as ``storm_limits`` gives it for too many candidate pairs
         return (
             f"{reason}, because texts of one template or with the same boilerplate have more than {MOST_CANDIDATES:,} "
             "candidate pairs, too many to list: try longer shingles with --size, leave boilerplate out with "

@@ -14,10 +14,10 @@ from numpy.typing import NDArray
 
 #: Seed: the same collection gives the same sample.
 _SEED: Final = 1
-#: Most characters of the used texts, by unit of the shingles: an exact join (``study``) takes seconds.
+#: Most characters of the studied texts, by unit of the shingles, so that the exact join of ``study`` takes seconds.
 MOST_CHARACTERS: Final = {"word": 30_000_000, "char": 16_000_000}
 #: An excerpt of a sample has this many runs of neighbouring texts, because copies are often neighbours in time.
-#: Forecasts hardly count copies that are farther apart than a run.
+#: Copies that are farther apart than a run are rarely both in the excerpt, so forecasts count too few of them.
 _EXCERPT_RUNS: Final = 10
 
 
@@ -41,7 +41,8 @@ class Sample(NamedTuple):
         return [self.sources[row] or None for row in rows.tolist()]
 
     @property
-    def share(self) -> float:
+    def sampled_share(self) -> float:
+        """The share of the stream that is in the sample; 1.0 for an empty stream."""
         return len(self.ids) / self.read_count if self.read_count else 1.0
 
 
@@ -57,7 +58,7 @@ def draw_sample(documents: Iterable[tuple[str, str, str | None, str | None]], si
     """
     generator = random.Random(_SEED)  # noqa: S311  no secret depends on it
     reservoir: list[tuple[int, str, str, str | None, str | None]] = []
-    count = 0
+    count = 0  # of an empty stream
     for count, document in enumerate(documents, start=1):
         if len(reservoir) < size:
             reservoir.append((count, *document))
@@ -94,12 +95,12 @@ class BoundedTexts:
 
 
 def usable_characters(texts: Sequence[str], units: Iterable[str]) -> int:
-    """Return the number of usable characters: all, up to the smallest of ``MOST_CHARACTERS`` for the units."""
+    """Return how many characters may be studied: all, up to the smallest of ``MOST_CHARACTERS`` for the units."""
     return min(sum(map(len, texts)), *(MOST_CHARACTERS[unit] for unit in units))
 
 
 def used_text_rows(texts: Sequence[str], units: Iterable[str], share: float = 1.0) -> NDArray[np.int64]:
-    """Return the rows of the texts to use, int64 (n,), ascending: all, or an excerpt of evenly spread runs.
+    """Return the rows of the texts to study, int64 (n,), ascending: all, or an excerpt of evenly spread runs.
 
     ``units``: units of all shingle kinds to compare, which use the same texts. ``share``: share of the usable
     characters (``usable_characters``), above 0, at most 1.
@@ -108,5 +109,6 @@ def used_text_rows(texts: Sequence[str], units: Iterable[str], share: float = 1.
     if excerpt_share >= 1.0:
         return np.arange(len(texts))
     edges = np.linspace(0, len(texts), _EXCERPT_RUNS + 1).astype(np.int64).tolist()
+    # Each run has at least one text. With fewer texts than runs, several runs have the same text.
     runs = [np.arange(low, low + max(1, int((high - low) * excerpt_share))) for low, high in itertools.pairwise(edges)]
-    return np.unique(np.concatenate(runs))  # with fewer texts than runs, several runs have the same text
+    return np.unique(np.concatenate(runs))

@@ -26,7 +26,7 @@ _SEARCHED_WORDS, _PASSAGE_CHARS = 2_000, 120
 
 
 def across_share(sources: Sequence[str | None], pairs: Pairs) -> float | None:
-    """Return the share of pairs whose sources differ, of the pairs with both sources known; None without such pairs.
+    """Of the pairs whose sources are both known, return the share with two different ones; None if there are none.
 
     ``sources``: source of each document.
     """
@@ -39,20 +39,22 @@ def in_families(sources: Sequence[str | None], pairs: Pairs) -> NDArray[np.bool_
     """Return whether each pair is of a family, bool (n,).
 
     A family is at least ``LEAST_FAMILY`` documents that pairs link directly or through other documents. All are of one
-    source, or none has a source. ``meter`` passes one document of each distinct text.
+    source, or none has a source. Copies of one text are no family: pass one document of each distinct text.
     """
     ends = _ends(pairs)
-    within = [(left, right) for left, right in ends if sources[left] == sources[right]]
+    within = [(left, right) for left, right in ends if sources[left] == sources[right]]  # two unknown ones are equal
     parents: dict[int, int] = {}  # a union-find structure: linked documents have one root
 
     def root(document: int) -> int:
-        while (parent := parents.setdefault(document, document)) != document:
-            parents[document] = document = parents[parent]
+        parents.setdefault(document, document)
+        while parents[document] != document:
+            parents[document] = parents[parents[document]]  # halves the path for later calls
+            document = parents[document]
         return document
 
     for left, right in within:
         parents[root(left)] = root(right)
-    sizes = Counter(map(root, list(parents)))
+    sizes = Counter(map(root, list(parents)))  # a copy, because ``root`` changes ``parents``
     return np.array(
         [sources[left] == sources[right] and sizes[root(left)] >= LEAST_FAMILY for left, right in ends], np.bool_
     )

@@ -81,7 +81,7 @@ class TestSample:
         assert len(one.ids) == 50
         assert one.ids == sorted(one.ids)
         assert one.read_count == 1_000
-        assert one.share == 0.05
+        assert one.sampled_share == 0.05
         assert [text.split()[1] for text in one.texts] == [source.split()[1] for source in one.sources]
         assert [text.split()[1] for text in one.texts] == [scope.split()[1] for scope in one.scopes]
         assert one.ids[-1] > "d0500"
