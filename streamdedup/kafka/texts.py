@@ -30,13 +30,13 @@ def fetch_text(fetcher: RecordFetcher, decoder: Decoder, document_id: str, diges
         record = fetcher.fetch(position)
         if record is None:
             raise TextMissingError(f"Kafka no longer has the record of {document_id}, {position}: expired or compacted")
-        # The decoder makes such an id from the position. The id alone has the incarnation: alerts and records have none.
+        # The decoder makes such an id from the position. Only the id has the incarnation: alerts and records have none.
         position_key = _POSITION_KEY.fullmatch(document_id)
         decoded_at = position._replace(incarnation=int(position_key[1]) if position_key else 0)
         document = decoder.decode(decoded_at, record.timestamp_ms, record.key, record.value, record.headers)
     except MessageError as error:
-        # From `fetch`: the client cannot parse the record. From `decode`: the daemon decoded the record that it indexed,
-        # so the record or the settings have changed.
+        # From `fetch`: the client cannot parse the record. From `decode`: the daemon has decoded the indexed record, so
+        # the record or the settings have changed.
         raise TextMissingError(f"the record of {document_id}, {position}, cannot be decoded: {error.code}") from None
     if document.id == document_id and document.op == "append":  # first: its digest is that of the whole text
         raise TextMissingError(f"the text of {document_id} was continued by appends; no record has the whole")

@@ -1,15 +1,18 @@
 """The sections ``[profiles.NAME]``: topics, the format of their documents, and the rules for near-duplicates.
 
-From the keys ``Profile`` also derives the shingle options, the banding and the index fingerprint. A new key that the
-detector needs is passed on in ``indexes.detector_options``, one for decoding in ``cli.assembly``; one that changes the
-band keys or the sketch of a text is added to ``fingerprint`` and docs/format.md; one that programs may set, to
-``library.ProfileKeys``. The docstring of an attribute is its text in docs/settings.md, which is generated.
+From the keys ``Profile`` also derives shingle options, the banding and the index fingerprint. A new key also touches
+
+* ``indexes.detector_options`` if the detector needs it, ``cli.assembly`` if it is for decoding;
+* ``fingerprint`` and docs/format.md if it changes the band keys or the sketch of a text;
+* ``library.ProfileKeys`` if programs may set it.
+
+The docstring of an attribute is its text in docs/settings.md, which is generated.
 """
 
 import unicodedata
 from collections import Counter
 from dataclasses import replace
-from functools import cached_property
+from functools import cached_property, lru_cache
 from pathlib import Path
 from typing import Final, Literal
 
@@ -61,6 +64,7 @@ from streamdedup.wire import MAX_ID_BYTES, KeyFormat
 
 #: ``recall_from`` where none is given and the threshold is not higher.
 DEFAULT_RECALL_FROM: Final = 0.8
+_chosen_banding = lru_cache(choose_banding)  # the choice tries all bandings
 
 
 class Profile(Section):
@@ -180,7 +184,7 @@ class Profile(Section):
     candidates of all its buckets together, exact copies first."""
     max_candidates: Limit = Field(default=500, ge=1)
     """Most candidates that a document is compared with, the most promising first."""
-    max_text_bytes: Size = Field(default=1024 * 1024, ge=1, le=64 * 1024 * 1024)  # a fetch reads no larger record
+    max_text_bytes: Size = Field(default=1024 * 1024, ge=1, le=64 * 1024 * 1024)  # larger records are unreadable
     """Longest text (UTF-8) to process; a longer one becomes a dead letter."""
     seed: Whole = Field(default=minhash.DEFAULT_SEED, ge=0, le=2**63 - 1)
     """Seed of the hash functions of the signatures."""
@@ -206,15 +210,10 @@ class Profile(Section):
 
     def banding(self) -> Banding:
         """Return ``bands`` and ``rows`` if set, else the cheapest with ``min_recall``; ``ValueError`` without one."""
-        return self._banding
-
-    # Chosen once, because the choice tries all bandings. ``model_copy`` copies the cached values, also those below.
-    @cached_property
-    def _banding(self) -> Banding:
         if self.bands is not None and self.rows is not None:
             return Banding(self.bands, self.rows)
         jaccard = self.least_jaccard(self.recall_from)
-        return choose_banding(jaccard, self.min_recall, self.permutations, self.min_shared_bands)
+        return _chosen_banding(jaccard, self.min_recall, self.permutations, self.min_shared_bands)
 
     def containment_rule(self) -> ContainmentRule | None:
         if self.containment_threshold is None:
@@ -275,6 +274,7 @@ class Profile(Section):
             "scope_field": self.scope_field,
         }
 
+    # Files are read once. A copy by ``model_copy`` keeps these two values, also if its keys name other files.
     @cached_property
     def _stop_words(self) -> frozenset[str]:
         if self.stop_words == NO_STOPS:
@@ -341,14 +341,15 @@ class Profile(Section):
             yield "recall_from", text
 
     def _check_shingle_counts(self) -> Mistakes:
-        # As in ``containment_rule``: a larger minimum would suppress all pairs.
+        # As in ``containment_rule``; a larger minimum would suppress all pairs.
         if self.exact_limit is not None and self.min_shingles > self.exact_limit + 1:
             text = f"is {self.min_shingles}; it may be {self.exact_limit + 1} at most, one above exact_limit"
             yield "min_shingles", text
 
     def _check_repetitions(self) -> Mistakes:
         for key in ("topics", "text_fields", "only_sources"):
-            for name, count in Counter(getattr(self, key, ())).items():  # a wrong value is absent
+            # A wrong value is absent, which ends other checks (``contradictions``); here the other keys are checked.
+            for name, count in Counter(getattr(self, key, ())).items():
                 if count > 1:
                     yield key, f"{write_text(name)} is there {count} times, and may be there once"
 
@@ -369,7 +370,7 @@ class Profile(Section):
     def _check_stop_lists(self) -> Mistakes:
         if self.shingle_unit == "char" and self.stop_words != NO_STOPS:
             yield "stop_words", 'is for shingle_unit = "word" only'
-        # ``_stop_shingles`` needs ``_stop_words``, so a mistake in the stop words ends the check.
+        # In this order: ``_stop_shingles`` needs ``_stop_words``, so a mistake in the stop words ends the check.
         for key, noun in (("stop_words", "word"), ("stop_shingles", "shingle")):
             path = getattr(self, key)
             try:
@@ -382,7 +383,7 @@ class Profile(Section):
                 return
 
     def _check_field_names(self) -> Mistakes:
-        keys_by_name = dict.fromkeys(getattr(self, "text_fields", ()), "text_fields")  # a wrong value is absent
+        keys_by_name = dict.fromkeys(getattr(self, "text_fields", ()), "text_fields")  # as in ``_check_repetitions``
         for key in ("id_field", "published_at_field", "source_field", "op_field", "scope_field", "deleted_field"):
             name = getattr(self, key, None)
             if name in keys_by_name:

@@ -1,6 +1,6 @@
 """Kinds and defaults of values that only profiles have, such as topics, fields, sources and lists of stop words.
 
-Used by ``profile``; ``cli.options`` takes the words for lists of stop words.
+Used by ``profile``, whose checks enforce "none twice"; ``cli.options`` uses ``NO_STOPS`` and ``ENGLISH``.
 """
 
 from typing import Annotated, Any, Final, NamedTuple
@@ -22,8 +22,9 @@ class UnitDefaults(NamedTuple):
 
 
 UNIT_DEFAULTS: Final = {"word": UnitDefaults(3, 0.8, 0.8), "char": UnitDefaults(5, 0.8, None)}
-#: Names of fields that JSON writes without escapes, and their description in messages.
+#: Pattern of field names: those that JSON writes without escapes.
 _NAME = r'^[^"\\\x00-\x1f]+$'
+#: The same in messages.
 _NAME_ALLOWED = "without quotes, backslashes and control characters"
 #: In place of a file of stop words or stop shingles.
 NO_STOPS = "none"
@@ -32,9 +33,9 @@ ENGLISH = "english"
 
 
 def default_by_unit(key: str, *, le: float, gt: float | None = None, ge: float | None = None) -> Any:
-    """Return a field whose default depends on ``shingle_unit``, a key above it; docs/settings.md has both defaults."""
+    """Return a field whose default depends on ``shingle_unit``, which ``Profile`` must declare above it."""
     values = [getattr(UNIT_DEFAULTS[unit], key) for unit in ("word", "char")]
-    word, char = ('`"none"`' if value is None else f"`{value}`" for value in values)
+    word, char = ('`"none"`' if value is None else f"`{value}`" for value in values)  # for docs/settings.md
     return Field(
         default_factory=lambda values: getattr(UNIT_DEFAULTS[values["shingle_unit"]], key),
         le=le,

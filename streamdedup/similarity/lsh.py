@@ -1,7 +1,7 @@
 """Locality-sensitive hashing: band keys of signatures, the probability of a shared bucket, and the cheapest banding.
 
-`detection` computes and compares band keys, `settings.profile` chooses bandings, `tuning` and `evaluation` do both on
-corpora. A change to the keys also touches docs/format.md, and the fingerprint, because indexes store the keys.
+`detection`, `tuning` and `evaluation` compute and compare band keys; `settings.profile` chooses a banding, `tuning`
+estimates its costs. A change to the keys also touches docs/format.md, and the fingerprint: indexes store the keys.
 
 Source: J. Leskovec, A. Rajaraman, J. Ullman, "Mining of Massive Datasets", chapter 3.4. A signature is cut into b bands
 of r rows; documents that agree on a whole band share that band's bucket and become a candidate pair. A pair of
@@ -12,8 +12,8 @@ similarity s agrees on one row with probability s, on one band with s^r, and on 
 an S-shaped curve that is steepest near (1/b)^(1/r). Worked example: 20 bands of 5 rows turn s = 0.8 into
 1 - (1 - 0.32768)^20 = 0.9996 and s = 0.3 into 0.047.
 
-A band has a key, the CRC-32 of its r values as little-endian uint32: the same in every language, 4 bytes, and
-one pair in 2^32 collides by chance, which verification removes. The CRC register c takes in a value v as
+A band has a key, the CRC-32 of its r values as little-endian uint32: 4 bytes, the same in every language. One pair of
+different bands in 2^32 has equal keys by chance; verification removes it. The CRC register c takes in a value v as
 
     c  <-  T0[u & 255] ^ T1[(u >> 8) & 255] ^ T2[(u >> 16) & 255] ^ T3[u >> 24],    u = c ^ v
 
@@ -133,12 +133,12 @@ class Banding:
                 f"not {signatures.dtype} of shape {signatures.shape}"
             )
         count = len(signatures)
-        # A row has one value of each band of each signature.
+        # A row of (rows, n * bands) has one value of each band of each signature.
         by_row = signatures[:, : self.permutations].reshape(count * self.bands, self.rows).T
         # CRC-32 begins with all bits set and ends with the inverse of the register.
         register = np.full(count * self.bands, 0xFFFFFFFF, dtype=np.uint32)
         for values in by_row:
-            register ^= values
+            register ^= values  # now u of the module's header
             octets = register.astype("<u4").view(np.uint8).reshape(-1, 4)
             # "clip" skips the range check; an octet is always within the table.
             register = _CRC_TABLES[0].take(octets[:, 0], mode="clip")
@@ -186,9 +186,9 @@ def banding_cost(banding: Banding, threshold: float) -> float:
 
     w is the price of a false candidate in bands. A false candidate takes 4.5 microseconds to decode and compare, and
     some 2.5 to fetch; a band takes 5.3 to look up and insert (84 for 16 bands, Python and Redis together). The ratio is
-    1.3. w is 2, to stay on the safe side in indexes above N: F grows with the index, b does not. At threshold 0.8 and
-    recall 0.99, with the pairs that became candidates on Reuters (mean over five seeds; each counts for both documents)
-    and N = 300,000:
+    1.3. w is 2, to stay on the safe side in indexes above N: F grows with the index, b does not. At threshold 0.8,
+    recall 0.99 and N = 300,000; the columns of candidates and found are pairs of Reuters articles, mean over five
+    seeds, and F counts a pair for both documents:
 
         bands x rows   permutations   P(0.8)   candidates below 0.8   found, of 540 from 0.8 on   F      cost
         9 x 4          36             0.9913   1,188                  539.8                       2.01   13.0
@@ -201,47 +201,48 @@ def banding_cost(banding: Banding, threshold: float) -> float:
     return banding.bands + FALSE_CANDIDATE_WEIGHT * false_candidates(banding, threshold)
 
 
-def choose_banding(threshold: float, min_recall: float, max_permutations: int = 128, shared: int = 1) -> Banding:
+def choose_banding(recall_from: float, min_recall: float, max_permutations: int = 128, shared: int = 1) -> Banding:
     """Choose the cheapest banding that reaches the recall; at equal cost the one with fewer permutations.
 
     Args:
-        threshold: Similarity at which the recall is promised, above 0, at most 1.
-        min_recall: Least share of the pairs at the threshold that is found, above 0, at most 1.
+        recall_from: Jaccard similarity at which the recall is promised, above 0, at most 1. Candidates below it count
+            as false.
+        min_recall: Least share of the pairs at this similarity that is found, above 0, at most 1.
         shared: Bands m that a pair must share.
 
     Raises ValueError for an argument out of range, or if no banding reaches the recall (the text names remedies).
     """
-    if not 0.0 < threshold <= 1.0:
-        raise ValueError(f"the threshold must be above 0 and at most 1, not {threshold}")
+    if not 0.0 < recall_from <= 1.0:
+        raise ValueError(f"recall_from must be above 0 and at most 1, not {recall_from}")
     if not 0.0 < min_recall <= 1.0:
-        raise ValueError(f"the minimum recall must be above 0 and at most 1, not {min_recall}")
+        raise ValueError(f"min_recall must be above 0 and at most 1, not {min_recall}")
     if shared < 1 or max_permutations < 1:
         raise ValueError("shared bands and permutations must be at least 1")
     # At least ``shared`` bands within the permutations; ``miss`` is exact also for a recall near 1.
-    reaching = [
-        banding
+    bandings = (
+        Banding(bands, rows)
         for rows in range(1, max_permutations // shared + 1)
         for bands in range(shared, max_permutations // rows + 1)
-        if (banding := Banding(bands, rows)).miss(threshold, shared) <= 1.0 - min_recall
-    ]
+    )
+    reaching = [banding for banding in bandings if banding.miss(recall_from, shared) <= 1.0 - min_recall]
     if not reaching:
         raise ValueError(
             f"no bands within {max_permutations} permutations find {min_recall:g} of the pairs at similarity "
-            f"{threshold:g} by {shared} shared band(s): lower the minimum recall, raise the threshold or allow more "
-            f"permutations"
+            f"{recall_from:g} by {shared} shared band(s): lower min_recall, raise recall_from or allow more "
+            "permutations"
         )
-    return min(reaching, key=lambda banding: (banding_cost(banding, threshold), banding.permutations))
+    return min(reaching, key=lambda banding: (banding_cost(banding, recall_from), banding.permutations))
 
 
 def _crc_tables() -> NDArray[np.uint32]:
     """Return T0 .. T3: what octet 0 .. 3 in a 4-octet value contributes to the register, uint32, (4, 256)."""
     # T3 shifts eight bits out. T2, T1 and T0 shift the result of the table after them by one octet more.
-    last = np.arange(256, dtype=np.uint32)
+    table_3 = np.arange(256, dtype=np.uint32)
     for _ in range(8):
-        last = (last >> np.uint32(1)) ^ (last & np.uint32(1)) * np.uint32(_CRC_POLYNOMIAL)
-    tables = [last]
+        table_3 = (table_3 >> np.uint32(1)) ^ (table_3 & np.uint32(1)) * np.uint32(_CRC_POLYNOMIAL)
+    tables = [table_3]
     for _ in range(3):
-        tables.append((tables[-1] >> np.uint32(8)) ^ last[tables[-1] & np.uint32(255)])
+        tables.append((tables[-1] >> np.uint32(8)) ^ table_3[tables[-1] & np.uint32(255)])
     return np.stack(tables[::-1])
 
 

@@ -180,7 +180,9 @@ class TestChoice:
         assert choose_banding(1.0, 1.0).bands == 1
 
     def test_an_unreachable_recall_is_refused_with_advice(self):
-        with pytest.raises(ValueError, match=r"within 8 permutations.*0\.999.*0\.3.*allow more permutations"):
+        with pytest.raises(
+            ValueError, match=r"within 8 permutations.*0\.999.*0\.3.*raise recall_from or allow more permutations"
+        ):
             choose_banding(0.3, 0.999, max_permutations=8)
 
     def test_certainty_below_similarity_one_is_refused(self):
@@ -190,13 +192,13 @@ class TestChoice:
     @pytest.mark.parametrize(
         ("arguments", "text"),
         [
-            ({"threshold": 0.0, "min_recall": 0.9}, "threshold"),
-            ({"threshold": 1.1, "min_recall": 0.9}, "threshold"),
-            ({"threshold": math.nan, "min_recall": 0.9}, "threshold"),
-            ({"threshold": 0.8, "min_recall": 0.0}, "recall"),
-            ({"threshold": 0.8, "min_recall": 1.01}, "recall"),
-            ({"threshold": 0.8, "min_recall": 0.9, "shared": 0}, "at least 1"),
-            ({"threshold": 0.8, "min_recall": 0.9, "max_permutations": 0}, "at least 1"),
+            ({"recall_from": 0.0, "min_recall": 0.9}, "recall_from"),
+            ({"recall_from": 1.1, "min_recall": 0.9}, "recall_from"),
+            ({"recall_from": math.nan, "min_recall": 0.9}, "recall_from"),
+            ({"recall_from": 0.8, "min_recall": 0.0}, "min_recall"),
+            ({"recall_from": 0.8, "min_recall": 1.01}, "min_recall"),
+            ({"recall_from": 0.8, "min_recall": 0.9, "shared": 0}, "at least 1"),
+            ({"recall_from": 0.8, "min_recall": 0.9, "max_permutations": 0}, "at least 1"),
         ],
     )
     def test_arguments_outside_their_range_are_refused(self, arguments, text):
