@@ -17,12 +17,12 @@ The class of an error (``errors``) decides the reaction:
 - ``DeadLetterBurst``: undo the batch; publish nothing further, and keep the partitions until a restart.
 - ``BrokerSilent``: Kafka does not answer outside a transaction. Undo the batch and keep the clients; new ones would
   wait for the end of the old session.
-- ``BrokerUnavailable``, ``MembershipEnded``, ``ProducerFenced``: the batch may be committed or not, so no rewind is
-  safe. Open new clients, which read from the committed offset. A second ``ProducerFenced`` within a minute ends.
+- ``BrokerUnavailable`` with ``MembershipEnded``, and ``ProducerFenced``: the batch may be committed or not, so no rewind
+  is safe. Open new clients, which read from the committed offset. A second ``ProducerFenced`` within a minute ends.
 - ``GroupHasOtherIndex``: no batch is in progress. Open new clients once no member of the group uses another index.
 - ``Rejoin``: an index may have gone back in time, a rebuild begins, or a topic was created again. Open new clients: the
   group begins a new generation, and Kafka refuses to commit batches that daemons indexed in the old one.
-- ``FatalError``: end.
+- Any other ``FatalError``: not caught; the daemon ends.
 
 ``BatchRefused``, a rebalance during a batch and a failed publication may mean that the batch took too long or has too
 many alerts: ``slow_start`` begins again at one record.
@@ -77,8 +77,8 @@ log = structlog.get_logger("streamdedup.loop")  # one name for all modules of th
 class Loop:
     """Processes batches until it is asked to stop or a fatal error occurs.
 
-    ``pipelines`` are by topic. ``tick`` is called at every step, for the watchdog. ``rebuilder`` is used only where
-    ``options.on_index_lost`` is "rebuild". ``readiness`` may be read from any thread.
+    ``pipelines`` are by topic. ``tick`` is called in each turn, chunk and ping, for the watchdog. ``rebuilder`` is used
+    only where ``options.on_index_lost`` is "rebuild". ``readiness`` may be read from any thread.
     """
 
     def __init__(
@@ -140,16 +140,19 @@ class Loop:
             if self.readiness.halted is not None:
                 source.keep_membership(POLL_S)  # keeps the partitions, and fetches nothing
                 self._statistics.observe_wait(source)
-                with suppress(StoreUnavailable, StoreMisconfigured):  # a restart would publish the dead letters
+                # No error of an index may end the halt: a daemon that starts anew would publish the dead letters.
+                with suppress(StoreUnavailable, StoreMisconfigured):
                     self._statistics.observe_indexes()
                 return
-            # Short polls finish joining the group sooner. Once partitions are assigned, a short poll may return nothing
-            # while the undone batch is fetched again, and an empty turn would end the wait for the store.
+            # Short polls finish joining the group sooner. Not once partitions are assigned: a short poll could end
+            # before the undone batch is fetched again, and `_record_success` would take the empty turn for the end of
+            # the wait for the store.
             is_joining = self.readiness.awaited is not None and not source.assigned()
             batch = self._reader.poll(source, JOINING_POLL_S if is_joining else POLL_S)
             # Asks the indexes at intervals, also in an idle daemon, and raises if they do not answer.
             self._statistics.observe(source, batch)
-            if self._recovery.recover_or_create(source):
+            was_lost = self._recovery.recover_or_create(source)
+            if was_lost:
                 self._undo(batch)  # the fences belong to the index that was lost
             elif batch:
                 self._recovery.refuse_revoked(batch)
@@ -204,8 +207,8 @@ class Loop:
                 self._undo(batch)
                 return
             self._reader.prepare_ahead()
-        # Raises `DeadLetterBurst`, if possible before anything is written: with corrected settings the records may have
-        # other texts.
+        # For `DeadLetterBurst` alone: undecodable records are to stop the batch before the index has any of it, because
+        # with corrected settings the same records may have other texts. The second call adds failures of the index.
         self._publisher.checked_dead_letters(batch, decoded.failures, fences)
         result = self._processor.index(decoded, prepared, fences)  # 2, of the other chunks, and 3
         dead_letters = self._publisher.checked_dead_letters(batch, result.failures, fences)
@@ -213,7 +216,7 @@ class Loop:
         attempt_id = self._announce(batch, fences, source)  # 4
         self._publish(batch, messages, attempt_id, sink)  # 5
         self._finish(batch, fences, result, dead_letters)  # 6
-        self._statistics.lags.forget_ends()
+        self._statistics.lags.forget_ends()  # an earlier incarnation of a topic may have had higher ends
         self._statistics.lags.observe(source, self._reader.batch_ahead())
 
     def _skip_to_window(self, batch: Batch, source: Source) -> bool:
@@ -263,7 +266,8 @@ class Loop:
         Records below a high-water mark emit nothing when they are read again. If this update is lost, the next
         ``check_for_losses`` or ``take_over`` (``partitions``) raises the marks.
         """
-        self._slow_start.grow(sum(detected.replayed_count for detected in result.detected.values()))
+        replayed_count = sum(detected.replayed_count for detected in result.detected.values())
+        self._slow_start.grow(replayed_count)  # logs a repeated batch
         self._ownership.finish(batch.next_offsets, fences, result.detected)
         self._publisher.count_dead_letters(batch, dead_letters)
         self._statistics.count_batch(result, dead_letters)
@@ -282,7 +286,7 @@ class Loop:
             self._slow_start.restart(len(batch.records))
 
     def _record_success(self, source: Source, batch: Batch) -> None:
-        """Reset the retry delay after a turn without an error; end the wait of a member, else wait for partitions."""
+        """Reset the retry delay after a turn without an error; end the wait of a member at work, else go on waiting."""
         self.readiness.forget_failures()
         is_member = bool(batch) or source.generation() is not None  # during a rebalance polls return nothing
         # A member without partitions is at work if it was assigned some before (`rebalances_count`), or is a spare. The
@@ -334,7 +338,7 @@ class Loop:
             self._wait(Awaited.KAFKA, error)
 
     def _await_indexes(self, error: StoreUnavailable) -> None:
-        """Ping all indexes until each answers; keep the group membership meanwhile."""
+        """Ping all indexes until each answers, for ``IndexBusy`` wait once; keep the group membership meanwhile."""
         if isinstance(error, IndexBusy):
             self._wait(Awaited.INDEX, error)
             return

@@ -120,8 +120,8 @@ def check_id(document_id: str, field: str) -> None:
         raise RequestProblem("invalid-field", f"the id {mistake}", field=field)
 
 
-# JSON with half surrogate pairs. In a text U+FFFD replaces each, as in the daemon. In an id it could make two ids equal.
-# So if the id has half a pair, NUL replaces each: no id may have a NUL, and `check_id` refuses this one.
+# JSON with half surrogate pairs. In texts U+FFFD replaces each, as in the daemon; in ids it could make two ids equal. If
+# the id has half a pair, NUL replaces each instead: no id may have a NUL, so `check_id` refuses this one.
 
 
 def _decode(decoder: msgspec.json.Decoder[T], body: bytes) -> tuple[T, bytes]:
