@@ -1,7 +1,8 @@
 """The only module, beside ``batch_limits``, that relies on private parts of the Kafka client (kafka-python 3.0.12).
 
 Each workaround names the behaviour of the client, the consequence without the workaround, and its test (``Test:``).
-``tests/unit/test_kafka_compat.py`` checks that the tests exist, and no third module of ``kafka/`` uses private parts.
+``tests/unit/test_kafka_compat.py`` checks that the tests exist and that no third module of ``kafka/`` uses private
+parts.
 
     build                   clients that leave no thread and no socket behind; called by all modules with a client
     force_close             the thread of a producer that cannot be closed; called by ``producer``
@@ -74,10 +75,10 @@ class ClosingSelector(selectors.DefaultSelector):
 def build(kind: Callable[..., Any], config: dict[str, Any], options: KafkaOptions) -> Any:
     """Prepare the login, and return a client of ``kind``; raises the error that ``errors.connection_error`` returns.
 
-    A failure leaves nothing behind. A constructor of the client that fails leaves its network thread and its sockets
-    open. A factory therefore records the network part, and this function closes it after a failure. ``ClosingSelector``
-    closes all sockets of the client when the client is closed. ``cap_client_logging``, ``limit_batches``
-    and ``_request_all_offsets`` change the client for the whole process.
+    A client whose constructor fails leaves its network thread and its sockets open. So ``factory`` records the network
+    part, which is closed here after a failure. ``ClosingSelector`` closes all sockets of the client when the client is
+    closed. ``cap_client_logging``, ``limit_batches`` and ``_request_all_offsets`` change the client for the whole
+    process.
 
     Test: ``test_an_absent_broker_is_reported_in_time_and_nothing_is_left_behind``.
     """
@@ -100,15 +101,17 @@ def build(kind: Callable[..., Any], config: dict[str, Any], options: KafkaOption
         for network in networks:
             close_quietly("close the network part", network.close, options.close_timeout_s)
         if isinstance(error, CLIENT_ERRORS):
-            # A timeout only says that there is no connection. A refused login is the best reason, else the latest one.
-            refused = [reason for reason in reasons if isinstance(reason, LOGIN_REFUSED)]
-            reason = (refused or reasons or [error])[-1] if isinstance(error, KafkaTimeoutError) else error
+            reason: Exception = error
+            if isinstance(error, KafkaTimeoutError):
+                # It only says that there is no connection. A refused login is the best reason, else the latest one.
+                refused = [reason for reason in reasons if isinstance(reason, LOGIN_REFUSED)]
+                reason = (refused or reasons or [error])[-1]
             doing = f"connect to Kafka at {options.bootstrap_servers} ({options.security_protocol})"
             # No cause is chained: some texts of the client contain configuration values.
             raise connection_error(reason, doing, options) from None
         raise
     for network in networks:
-        # Uncovers the client's own method, which `_stop_at_final_refusal` hides: a connected client retries by it.
+        # Deletes the wrapper of `_stop_at_final_refusal`: a connected client reconnects by its own method again.
         del network._manager.get_connection
     return client
 
@@ -201,9 +204,9 @@ def guard_parsing(consumer: Any, max_offsets: int, *, keeps_rests: bool = True) 
 def _keep_unparsed(fetcher: Any, budget: PollBudget) -> None:
     """Renew ``budget`` for each poll; when it is spent, keep the fetches that the poll has not begun for the next one.
 
-    Such a fetch would end before its first record batch, and its partition would be fetched again. A broker keeps the
-    order of the partitions in its answers, so no record of the partition would be read as long as an earlier partition
-    has a backlog of large record batches.
+    Without this function the client would begin such a fetch, get no record because the budget is spent, drop the fetch
+    and send it again. A broker keeps the order of the partitions in its answers, so no record of the partition would be
+    read as long as an earlier partition has a backlog of large record batches.
 
     Test: ``test_a_poll_begins_no_record_batch_beyond_its_bytes``.
     """
@@ -220,7 +223,7 @@ def _keep_unparsed(fetcher: Any, budget: PollBudget) -> None:
         budget.renew()
         try:
             records, is_partial = fetched_records(*arguments, **options)
-            # If true, the client sends no fetch for now: else fetches of all partitions might wait here.
+            # While the second value is true the client sends no fetch: kept fetches of all partitions would pile up.
             return records, is_partial or bool(kept)
         finally:
             fetcher._completed_fetches.extendleft(reversed(kept))
@@ -245,6 +248,7 @@ class _PartitionRecords(Fetcher.PartitionRecords):  # type: ignore[misc]  # the 
         Raises:
             CodecMissing: The library of a codec is not installed; the records become readable once it is.
         """
+        # The rest of a range that the last poll did not report, if this fetch begins with the same record batch.
         rest = self._unreadable.rests.pop(self.topic_partition, None)
         if rest is not None and (rest.offset, rest.batch_header) == (self.fetch_offset, self._batches.next_header()):
             self.drain()
@@ -311,7 +315,7 @@ async def _request_all_offsets(fetcher: Any, timestamps: Mapping[Any, int]) -> t
     return offsets, to_repeat | leaderless
 
 
-# State of a client that has no public method
+# Records, metadata and offsets
 
 
 def has_fetched(consumer: Any) -> bool:
@@ -427,6 +431,9 @@ def drop_offset_answers(consumer: Any) -> None:
     consumer._coordinator._offset_fetch_futures.clear()
 
 
+# Membership in the group
+
+
 def forget_owned_partitions(consumer: Any) -> None:
     """Let the next join claim no partitions, after the membership was lost.
 
@@ -455,7 +462,7 @@ def finish_rebalance(consumer: Any) -> None:
 
 
 class _JoinAnswer:
-    """The answer to a join, which the next poll takes as one that comes during this poll."""
+    """A finished join that seems to be in progress: the next poll waits for it, and its callbacks run at once."""
 
     is_done = False
 
@@ -466,8 +473,8 @@ class _JoinAnswer:
 def keep_join_answer(consumer: Any) -> None:
     """Let the next poll take the answer to a join that has come since the last poll.
 
-    The client would drop the answer and join again: the group would rebalance once more, and all members would wait for
-    one that is in a long batch.
+    A poll of the client waits for a join in progress, but drops one that is done and joins again: the group would
+    rebalance once more, and all members would wait for one that is in a long batch.
 
     Test: ``test_an_answer_to_a_join_that_comes_between_two_polls_is_taken``.
     """
@@ -540,6 +547,9 @@ def watch_fencing(consumer: Any, on_fenced: Callable[[FencedInstanceIdError], No
             raise
 
     coordinator._handle_heartbeat_response = handle_and_report
+
+
+# Requests of an admin client
 
 
 def broker_version(admin: Any) -> tuple[int, ...]:

@@ -1,6 +1,6 @@
 """``KafkaSource``: the consumer of the group as a ``kafka.protocols.Source``.
 
-``producer.KafkaTransport`` opens a ``KafkaSource`` for the loop, whose thread uses it, and for ``cli.index_building``.
+``producer.KafkaTransport`` opens a ``KafkaSource`` for the loop and for ``cli.index_building``.
 ``producer.AtLeastOnceSink`` commits by it. Its parts are ``fresh_poll`` and ``watches``; ``reader`` uses ``unpack``.
 """
 
@@ -30,7 +30,7 @@ from streamdedup.repeats import RepeatLimit
 
 logger = logging.getLogger(__name__)
 
-#: Longest single wait in ``keep_membership``, in seconds: the longest time for which a new partition stays unpaused.
+#: Longest poll in ``keep_membership``, in seconds. A partition that is assigned during a poll is paused after it.
 KEEP_STEP_S = 0.25
 #: Longest time that ``poll_ahead`` waits for records, in seconds.
 AHEAD_POLL_S = 0.05
@@ -55,7 +55,7 @@ class KafkaSource:
         self.listener = RebalanceListener(consumer)
         self._silence = SilenceWatch(consumer, options)
         self._static_membership = StaticMembershipWatch(consumer, options)
-        self._repeats = RepeatLimit(structlog.get_logger(__name__))  # fields are keywords, unlike in `logging`
+        self._repeats = RepeatLimit(structlog.get_logger(__name__))  # takes fields as keywords, unlike `logging`
         self._fresh = FreshPoll(consumer, self._repeats)
         #: Unreadable ranges of a poll: `_fetch` empties the list, then the parser of the client fills it.
         self._unreadable = compat.guard_parsing(consumer, options.max_poll_records)
@@ -65,14 +65,14 @@ class KafkaSource:
         #: makes a new state, so that a partition that returns is compared again.
         self._checked_states: dict[Any, Any] = {}
         #: Why this source is unusable; None while it is usable.
-        self._broken: str | None = None
+        self._unusable_because: str | None = None
 
     @classmethod
     def open(cls, options: KafkaOptions) -> "KafkaSource":
         """Connect and subscribe; partitions arrive during the first polls."""
         consumer = compat.build(KafkaConsumer, options.consumer(), options)
         try:
-            compat.lead_after_return(consumer)
+            compat.lead_after_return(consumer)  # else a static leader that returns misses new partitions
             source = cls(consumer, options)
             consumer.subscribe(topics=list(options.topics), listener=source.listener)
             _await_metadata(consumer, options)
@@ -82,16 +82,20 @@ class KafkaSource:
         return source
 
     def poll(self, timeout_s: float, max_records: int | None = None) -> Batch:
-        """Poll, then check topics and membership, which may rewind and leave an empty batch.
+        """Fetch a batch under the present membership, then check topics, other indexes and new partitions.
+
+        Each step may rewind the batch and return an empty one.
 
         Raises ``FatalError`` also for a codec that is not installed, and with ``on_unreadable = "halt"`` for an
         unreadable record.
         """
-        self._raise_if_broken()
+        self._raise_if_unusable()
         self._repeats.write_counts()
         fetched = self._fetch(timeout_s, max_records)
         try:
-            batch = self._check(fetched)
+            self._topics.check()
+            self._other_indexes.check()
+            batch = self._unless_outdated(fetched)
         except StreamdedupError:
             self.rewind(fetched)  # the caller gets no batch, and may poll this source again
             raise
@@ -114,7 +118,7 @@ class KafkaSource:
         configured = self._options.max_poll_records
         limit = configured if max_records is None else min(max_records, configured)
         self._unreadable.clear()
-        compat.keep_join_answer(self._consumer)
+        compat.keep_join_answer(self._consumer)  # else the client joins again
         try:
             polled = self._fresh.poll(timeout_s, limit)
         except Exception as error:  # noqa: BLE001  sorted below
@@ -129,7 +133,9 @@ class KafkaSource:
     def _retry_or_break(self, event: str, error: Exception, *, message: str, pause_s: float) -> None:
         """Log and wait after a retriable error of a poll; raise any other error, and refuse further polls."""
         if not is_retriable(error):
-            self._broken = "a poll failed"  # the client may keep an exhausted fetch, and spin on it in the next poll
+            self._unusable_because = (
+                "a poll failed"  # the client may keep an exhausted fetch, and spin on it in the next poll
+            )
             if isinstance(error, (StreamdedupError, MemoryError)):
                 raise error  # no error of the client
             raise translated(error, "poll", self._options) from error
@@ -138,28 +144,28 @@ class KafkaSource:
 
     def _report_or_halt(self, unreadable: tuple[UnreadableRecord, ...]) -> None:
         """Log the positions of unreadable records; with ``on_unreadable = "halt"`` raise instead."""
-        batch = Batch(unreadable=unreadable)
-        starts, ends = batch.starts, batch.next_offsets
+        ranges = Batch(unreadable=unreadable)  # for the first and the next offset by partition
+        starts, next_offsets = ranges.starts, ranges.next_offsets
         if self._options.on_unreadable == "halt":
             reasons = {record.position.topic_partition: record.reason for record in unreadable}
-            ranges = "; ".join(
-                f"{Position(*partition, start)} to {ends[partition] - 1}: {reasons[partition]}"
+            texts = "; ".join(
+                f"{Position(*partition, start)} to {next_offsets[partition] - 1}: {reasons[partition]}"
                 for partition, start in starts.items()
             )
-            self._broken = "a record is unreadable"
+            self._unusable_because = "a record is unreadable"
             raise FatalError(
-                f'records that the Kafka client cannot parse: {ranges}. Set kafka.on_unreadable = "skip" to step past '
+                f'records that the Kafka client cannot parse: {texts}. Set kafka.on_unreadable = "skip" to step past '
                 "them, or move the group's offset behind them"
             )
         message = "Stepping past records that the Kafka client cannot parse"
-        self._repeats.error("unreadable_skipped", message=message, starts=_by_text(starts), ends=_by_text(ends))
+        self._repeats.error("unreadable_skipped", message=message, starts=_by_text(starts), ends=_by_text(next_offsets))
 
     def _under_membership(self, records: tuple[Record, ...], unreadable: tuple[UnreadableRecord, ...]) -> Batch:
         """Return a batch; without membership, or if a partition was revoked since, rewind and return an empty one."""
         if not records and not unreadable:
             return Batch()
-        # Read directly after the poll: once heartbeats have stopped the membership is empty, and a broker accepts a
-        # commit with an empty membership from any client, for partitions of other members.
+        # Read directly after the poll, before heartbeats can stop: the membership would then be empty, and a broker
+        # accepts a commit with an empty membership from any client, even for partitions of other members.
         membership = self._consumer.group_metadata()
         batch = Batch(records, unreadable, membership.generation_id, membership, topic_ids=self._topics.ids())
         if _has_joined(membership) and batch.starts.keys() <= self.assigned():
@@ -168,14 +174,12 @@ class KafkaSource:
         self.rewind(batch)
         return Batch()
 
-    def _check(self, batch: Batch) -> Batch:
-        """Check topics and indexes of the group, which may raise; return the batch, or an empty one after a rewind.
+    def _unless_outdated(self, batch: Batch) -> Batch:
+        """Compare the committed offsets of new partitions with the topic ids; return the batch, or an empty one.
 
         If the committed offset of a new partition belongs to a deleted topic of this name, this partition is read from
         its oldest record, and the others from the start of the batch.
         """
-        self._topics.check()
-        self._other_indexes.check()
         states = dict(compat.assigned_states(self._consumer))
         # A partition that has left and returned has another state, also if no poll has returned in between.
         new_partitions = [
@@ -194,16 +198,16 @@ class KafkaSource:
         self._checked_states = states
         return batch
 
-    def _raise_if_broken(self) -> None:
-        if self._broken is not None:
-            raise BrokerUnavailable(f"this source is unusable ({self._broken}); open a new one")
+    def _raise_if_unusable(self) -> None:
+        if self._unusable_because is not None:
+            raise BrokerUnavailable(f"this source is unusable ({self._unusable_because}); open a new one")
 
     def rewind(self, batch: Batch) -> None:
-        """Seek to the starts of the batch; before a rebalance, too: a partition that stays keeps its position."""
+        """Seek to the starts of the batch, also before a rebalance: a partition that stays keeps its position."""
         self.seek(batch.starts)
 
     def first_since(self, times_ms: Mapping[Partition, int]) -> dict[Partition, int]:
-        """Take the end for a partition without a record since the time, for which kafka-python 3 returns no offset.
+        """Return the end of a partition that has no record since the time; kafka-python 3 returns no offset for it.
 
         The ends are asked for first: a record that arrives between the two requests lies at or behind its end.
         """
@@ -214,10 +218,8 @@ class KafkaSource:
             firsts = self._consumer.offsets_for_times(times, timeout_ms=timeout_ms)
         except CLIENT_ERRORS as error:
             raise translated(error, "find a time in the topics", self._options) from error
-        return {
-            Partition(*partition): end if (first := firsts.get(partition)) is None else first.offset
-            for partition, end in ends.items()
-        }
+        found = {partition: first.offset for partition, first in firsts.items() if first is not None}
+        return {Partition(*partition): found.get(partition, end) for partition, end in ends.items()}
 
     def seek(self, offsets: Mapping[Partition, int]) -> None:
         assigned = self.assigned()
@@ -226,7 +228,7 @@ class KafkaSource:
                 self._consumer.seek(TopicPartition(*partition), offset)
 
     def keep_membership(self, timeout_s: float) -> None:
-        self._raise_if_broken()
+        self._raise_if_unusable()
         deadline = time.monotonic() + timeout_s
         while True:
             self._consumer.pause(*self._consumer.assignment())  # a rebalance may have assigned further partitions
@@ -281,13 +283,15 @@ class KafkaSource:
         present, at_poll = self._consumer.group_metadata(), batch.membership
         if (present.generation_id, present.member_id) != (at_poll.generation_id, at_poll.member_id):
             # No broker would refuse: the client commits under the present membership, or under none.
-            self._broken = "the group moved on while the batch was processed; the new owner processes it again"
-            raise MembershipEnded(self._broken)
+            self._unusable_because = (
+                "the group moved on while the batch was processed; the new owner processes it again"
+            )
+            raise MembershipEnded(self._unusable_because)
         timeout_ms = round(self._options.fetch_timeout_s * 1000)
         try:
             self._consumer.commit(offsets_to_commit(batch), timeout_ms=timeout_ms)
         except CLIENT_ERRORS as error:
-            self._broken = "a commit failed"
+            self._unusable_because = "a commit failed"
             raise translated(error, "commit offsets", self._options) from error
 
     def assigned(self) -> frozenset[Partition]:
@@ -318,7 +322,7 @@ class KafkaSource:
 
     def close(self) -> None:
         """Leave the group; takes at most ``close_timeout_s`` and never raises."""
-        self._broken = "closed"
+        self._unusable_because = "closed"
         self._repeats.close()
         half_ms = round(self._options.close_timeout_s * 1000 / 2)  # the other half is for closing the connections
         close_quietly(
@@ -346,11 +350,11 @@ class RebalanceListener(ConsumerRebalanceListener):  # type: ignore[misc]  # the
         self._rebalanced("partitions_revoked", revoked)
 
     def on_partitions_lost(self, lost: Iterable[Any]) -> None:
-        compat.forget_owned_partitions(self._consumer)
+        compat.forget_owned_partitions(self._consumer)  # else the next join claims them
         self._rebalanced("partitions_lost", lost)
 
     def _rebalanced(self, event: str, partitions: Iterable[Any]) -> None:
-        compat.drop_offset_answers(self._consumer)
+        compat.drop_offset_answers(self._consumer)  # other members may have committed since
         self.rebalances_count += 1
         names = sorted(str(Partition(*partition)) for partition in partitions)
         logger.info("The group rebalanced", extra={"event": event, "partitions": names})

@@ -120,7 +120,7 @@ def check_id(document_id: str, field: str) -> None:
         raise RequestProblem("invalid-field", f"the id {mistake}", field=field)
 
 
-# JSON with half surrogate pairs. In texts U+FFFD replaces each, as in the daemon; in ids it could make two ids equal. If
+# JSON with half surrogate pairs. In texts U+FFFD replaces each, as in the daemon; two ids could become equal by it. If
 # the id has half a pair, NUL replaces each instead: no id may have a NUL, so `check_id` refuses this one.
 
 
