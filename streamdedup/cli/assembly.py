@@ -229,7 +229,7 @@ def pipelines(settings: Settings, backend: Backend, observer: StepObserver | Non
 
 def rebuilder(settings: Settings, backend: Backend, on_keys: Callable[[int], None] = lambda _count: None) -> Rebuilder:
     """Return the rebuilder for lost indexes; ``on_keys`` gets the count of newly deleted keys of the old index."""
-    alerts = alert_reader(settings)
+    reader = alert_reader(settings)
 
     def open_target(name: str) -> RebuildTarget:
         profile = settings.profiles[name]
@@ -240,7 +240,7 @@ def rebuilder(settings: Settings, backend: Backend, on_keys: Callable[[int], Non
             topics=profile.topics,
             lifetime_ms=lifetime_ms(profile),
             markers_ms=marker_lifetime(lifetime_ms(profile)),  # the markers of deletions live longer than entries
-            alerts=alerts,
+            alert_reader=reader,
         )
 
     return Rebuilder(open_target, KafkaHistory(kafka_options(settings)), settings.kafka.duplicates_topic)

@@ -94,7 +94,7 @@ class Rebuilder:
         if name in self._begun:
             return None
         target = self._open_target(name)
-        target.alerts.ping()  # now, because alerts are read last
+        target.alert_reader.ping()  # now, because alerts are read last
         target.staging.take_lease()
         try:
             target.pipeline.index.ping()  # opens the connections to all servers

@@ -49,8 +49,9 @@ class RebuildTarget:
 
     Attributes:
         pipeline: Pipeline on the staging index.
-        lifetime_ms: Length of the window that is replayed (``rebuild_window``), in milliseconds; None for no limit.
-        markers_ms: The same for deletions, whose markers live longer than entries.
+        topics: Input topics of the profile that exist.
+        lifetime_ms: Lifetime of entries: the window that is replayed (``rebuild_window``); None for no limit.
+        markers_ms: Lifetime of the markers of deletions, which is longer: deletions are replayed from further back.
     """
 
     staging: StagingIndex
@@ -58,15 +59,19 @@ class RebuildTarget:
     topics: Sequence[str]
     lifetime_ms: int | None
     markers_ms: int | None
-    alerts: AlertReader = field(default_factory=AlertReader)
+    alert_reader: AlertReader = field(default_factory=AlertReader)
 
 
 class RebuildRun:
     """Replays, seeds and announces, under the lease on ``target``.
 
-    ``gaps`` has the gap to fill by partition; None to rebuild the whole index. ``committed_offsets`` are those in all
-    topics. ``generation`` is that of the group, 0 while daemons go on (``index prepare``). ``tick`` extends the lease.
-    ``connections_count``: connections to the store that were opened before the rebuild began.
+    Args:
+        gaps: The gap to fill by partition; None to rebuild the whole index.
+        history: Reads input topics and alerts.
+        committed_offsets: Those in all topics.
+        generation: That of the group, 0 while daemons go on (``index prepare``).
+        tick: Extends the lease.
+        connections_count: Number of connections to the store that were opened before the rebuild began.
     """
 
     def __init__(
@@ -80,7 +85,7 @@ class RebuildRun:
         progress: Progress,
         connections_count: int,
     ) -> None:
-        #: Whether the whole index is rebuilt, also because gaps were given up.
+        #: Whether the whole index is rebuilt; ``run`` sets it if it gives up gaps.
         self.is_whole = gaps is None
         self._gaps = gaps or {}
         self._staging = target.staging
@@ -100,8 +105,8 @@ class RebuildRun:
         }
         #: Where the gap begins, in the partitions that still have a committed offset.
         self._starts = {partition: gap.start for partition, gap in self._gaps.items() if partition in self._ends}
-        #: Time from which on alerts are read for the gaps: that of the latest known commit. ``_survey_gaps`` lowers it
-        #: to the earliest record of the gaps, because the clock of a daemon may be wrong.
+        #: Time from which on alerts are read for the gaps: that of the latest commit that the index knows, the same in
+        #: all gaps. ``_survey_gaps`` lowers it to the earliest record, because the clock of a daemon may be wrong.
         self._alerts_ms = min((gap.since_ms for gap in self._gaps.values()), default=0)
         self._generation = generation
         self._attempt_ids = AttemptIds()
@@ -120,13 +125,10 @@ class RebuildRun:
         fences = self._fence_committed()
         count = 0
         if fences:  # otherwise nothing is committed, and nothing is to be replayed
-            if self.is_whole:
-                count = self._replay_window(fences, now_ms)
-            elif (filled_count := self._fill_gaps(fences, now_ms)) is not None:
-                count = filled_count
-            else:
+            filled_count = None if self.is_whole else self._fill_gaps(fences, now_ms)
+            if filled_count is None and not self.is_whole:
                 fences = self._give_up_gaps()
-                count = self._replay_window(fences, now_ms)
+            count = self._replay_window(fences, now_ms) if filled_count is None else filled_count
         # 4. Seed. Also without commits: Kafka may have deleted the offsets of the group, and records are read again.
         self._seed(duplicates_topic, list(fences.values()))
         if fences:
@@ -158,8 +160,8 @@ class RebuildRun:
         fences = {}
         for partition, committed_offset in self._committed_offsets.items():
             self._tick()
-            # An attempt that the index knows: `fence` would refuse the committed one, which the index has lost. The
-            # announced attempt stays: it shows the gap to the next process if this process ends now.
+            # `fence` takes an attempt that the index knows, and would refuse the committed one, which the index has
+            # lost. The announced attempt stays, so the next process sees the gap if this one ends now.
             known_id = states[partition].known_id
             in_kafka = BrokerState(committed_offset.topic_id, incarnation=committed_offset.incarnation)
             fences[partition] = self._fence(partition, committed_offset.offset, known_id, in_kafka)
@@ -225,9 +227,9 @@ class RebuildRun:
         """Replay the window, and older deletions; return the number of records."""
         window = self._window(now_ms)
         window_filter = WindowFilter(window, self._pipeline.decoder, self._tick)
-        # How long before the window deletions are read. Without limits (None) `window` is empty, and all is read.
-        older_ms = (self._target.markers_ms or 0) - (self._target.lifetime_ms or 0)
-        since = {partition: None if start is None else max(0, start - older_ms) for partition, start in window.items()}
+        # Deletions are read from before the window. Without limits (None) `window` is empty, and all is read.
+        before_ms = (self._target.markers_ms or 0) - (self._target.lifetime_ms or 0)
+        since = {partition: None if start is None else max(0, start - before_ms) for partition, start in window.items()}
         batches = self._batches(self._target.topics, since, self._ends)
         return self._replay(map(window_filter.filtered, batches), fences)
 
@@ -239,21 +241,21 @@ class RebuildRun:
         if not self._survey_gaps(fences, now_ms):
             return None
         count = self._replay(self._gap_batches(), fences)
-        if count == sum(self._ends[partition] - start for partition, start in self._starts.items()):
-            return count  # a record for each offset
-        # The other offsets may be those of transaction markers.
-        return count if self._history.keeps_all(self._starts) else None
+        # Each offset has a record, or the others are those of transaction markers: then Kafka must still keep all.
+        has_all = count == sum(self._ends[partition] - start for partition, start in self._starts.items())
+        return count if has_all or self._history.keeps_all(self._starts) else None
 
     def _survey_gaps(self, fences: Mapping[Partition, Fence], now_ms: int) -> bool:
-        """Read the gaps, lower ``_alerts_ms`` to their earliest record, and tell whether they can be replayed.
+        """Read the gaps, and tell whether they can be replayed; lower ``_alerts_ms``, and fence the other partitions.
 
         They cannot in three cases. A batch in progress is one that was uncommitted when the store went back.
 
-        * With ``auto_offset_reset = "window"``, a gap from offset 0 has a record that is older than one lifetime. If
-          the index has never seen the partition, daemons have skipped the record; a whole rebuild skips it too.
+        * With ``auto_offset_reset = "window"``, a gap from offset 0 has a record older than ``max_start_age_ms``.
+          Daemons skip such a record where they begin a partition, so the index may never have had it, and a replay
+          would insert it. A whole rebuild leaves it out.
         * A document of a gap has an entry from a batch in progress. The batch may have appended to an older version,
           or missed a deletion, and an entry is only replaced by a version from a later position.
-        * A batch in progress has matched a version that a gap replaces. All partitions are fenced before this is read.
+        * A batch in progress has matched a version that a gap replaces.
         """
         incarnations = {partition: fence.incarnation for partition, fence in fences.items()}
         replaced: set[int] = set()
@@ -261,7 +263,8 @@ class RebuildRun:
         oldest_ms = 0 if max_age_ms is None else now_ms - max_age_ms
         for batch in self._gap_batches():
             timed = [record for record in batch.records if record.timestamp_ms >= 0]
-            if any(rec.timestamp_ms < oldest_ms and not self._starts[rec.position.topic_partition] for rec in timed):
+            too_old = [record for record in timed if record.timestamp_ms < oldest_ms]
+            if any(self._starts[record.position.topic_partition] == 0 for record in too_old):
                 return False
             self._alerts_ms = min([self._alerts_ms, *(record.timestamp_ms for record in timed)])
             positions: dict[int, Position] = {}
@@ -271,7 +274,10 @@ class RebuildRun:
             if any(self._is_uncommitted(entry.position, fences) for entry in entries.values()):
                 return False
             replaced.update(number for number, entry in entries.items() if entry.position != positions[number])
-        return not replaced or not self._are_matched(replaced, self._fence_uncommitted(fences))
+        if not replaced:
+            return True
+        all_fences = self._fence_uncommitted(fences)  # first: from now on no batch in progress saves a match
+        return not self._are_matched(replaced, all_fences)
 
     def _is_uncommitted(self, position: Position, fences: Mapping[Partition, Fence]) -> bool:
         fence = fences.get(position.topic_partition)
@@ -285,7 +291,10 @@ class RebuildRun:
         return {document_number(self._pipeline.name, document.id): document.position for document in documents}
 
     def _fence_uncommitted(self, fences: Mapping[Partition, Fence]) -> list[Fence]:
-        """Fence the other partitions too, so that the index refuses all batches in progress; return all fences."""
+        """Fence also the partitions without a commit in which a batch has begun; return all fences.
+
+        Now the index refuses all batches in progress.
+        """
         index = self._pipeline.index
         # Of the progress only the keys are used: all partitions with records, also those without a commit.
         partitions = self._history.progress(self._target.topics, {}, clock.now_ms(), self._tick)
@@ -299,13 +308,13 @@ class RebuildRun:
 
     def _are_matched(self, numbers: Collection[int], fences: Sequence[Fence]) -> bool:
         """Tell whether documents are among the pending matches of uncommitted records."""
-        index, name = self._pipeline.index, self._pipeline.name
-        nothing = PendingMatches()  # saved to get the matches that were saved before
+        index, name, nothing = self._pipeline.index, self._pipeline.name, PendingMatches()
         for fence in fences:
             self._tick()
             first = fence.high_water_mark
-            pending = [(fence.position_at(offset), nothing) for offset in range(first, first + OFFSETS_IN_PROGRESS)]
-            saved = index.save_pending_matches(pending, [fence])
+            positions = map(fence.position_at, range(first, first + OFFSETS_IN_PROGRESS))
+            # Saving nothing changes nothing, and returns the matches that were saved before.
+            saved = index.save_pending_matches([(position, nothing) for position in positions], [fence])
             matches = (match for at_position in saved for match in at_position.matches.values())
             if any(document_number(name, match.id) in numbers for match in matches):
                 return True
@@ -324,7 +333,8 @@ class RebuildRun:
         incarnations = {partition: fence.incarnation for partition, fence in fences.items()}
 
         def replay(part: Batch) -> Sequence[FailedRecord]:
-            return self._processor.index(self._processor.decode(part), deque(), fences).failures
+            decoded = self._processor.decode(part)
+            return self._processor.index(decoded, deque(), fences).failures  # no chunk was prepared ahead
 
         for batch in with_credible_times(batches, self._commit_ms):
             for failures in _in_parts(batch.in_incarnations(incarnations), replay):
@@ -356,7 +366,7 @@ class RebuildRun:
     def _alerts(self, batch: Batch) -> Iterator[Alert]:
         for record in batch.records:
             try:
-                alert = decode_alert(self._target.alerts.as_json(record.value or b""))
+                alert = decode_alert(self._target.alert_reader.as_json(record.value or b""))
             except DecodeError as error:
                 if error.code in _NO_SCHEMA:
                     cure = "restore the schema or the setting; without this alert its pairs would be published again"

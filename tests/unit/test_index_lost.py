@@ -970,7 +970,7 @@ def test_a_rebuild_of_an_index_without_losses_gives_up_the_lease_and_deletes_not
     calls = []
     staging = SimpleNamespace(take_lease=lambda: calls.append("take"), abandon=lambda: calls.append("abandon"))
     alerts, pipeline = SimpleNamespace(ping=lambda: None), SimpleNamespace(index=MemoryIndex())
-    target = SimpleNamespace(staging=staging, pipeline=pipeline, alerts=alerts, lifetime_ms=None)
+    target = SimpleNamespace(staging=staging, pipeline=pipeline, alert_reader=alerts, lifetime_ms=None)
     rebuilder = rebuild.Rebuilder(lambda _name: target, None, "duplicates")
     assert not rebuilder.begin("articles", list)
     assert (calls, rebuilder.has_begun("articles")) == (["take", "abandon"], False)
@@ -980,7 +980,9 @@ def test_a_registry_that_is_away_ends_a_rebuild_before_anything_is_deleted():
     def ping():
         raise RegistryUnavailable("away")
 
-    target = SimpleNamespace(staging=SimpleNamespace(), alerts=SimpleNamespace(ping=ping))  # no call of staging works
+    target = SimpleNamespace(
+        staging=SimpleNamespace(), alert_reader=SimpleNamespace(ping=ping)
+    )  # no call of staging works
     rebuilder = rebuild.Rebuilder(lambda _name: target, None, "duplicates")
     with pytest.raises(RegistryUnavailable):
         rebuilder.begin("articles")
@@ -990,7 +992,7 @@ def test_a_registry_that_is_away_ends_a_rebuild_before_anything_is_deleted():
 def test_losses_that_another_daemon_makes_good_before_the_lease_is_taken_need_no_rebuild():
     staging = SimpleNamespace(take_lease=lambda: None, abandon=lambda: None)
     alerts, pipeline = SimpleNamespace(ping=lambda: None), SimpleNamespace(index=MemoryIndex())
-    target = SimpleNamespace(staging=staging, pipeline=pipeline, alerts=alerts, lifetime_ms=None)
+    target = SimpleNamespace(staging=staging, pipeline=pipeline, alert_reader=alerts, lifetime_ms=None)
     rebuilder = rebuild.Rebuilder(lambda _name: target, None, "duplicates")
     found = iter([[Loss(Partition("a", 0), CommittedOffset(1), "lost")], []])
     ownership = SimpleNamespace(is_check_due=always, check_for_losses=lambda _source: next(found))
