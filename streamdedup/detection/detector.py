@@ -51,8 +51,9 @@ from streamdedup.wire import Document, Match
 #: Reason why a document is skipped because of the index, by the state of its insertion.
 _SKIPS = {InsertState.REDELIVERED: Skip.REDELIVERED, InsertState.SUPERSEDED: Skip.SUPERSEDED}
 
-#: States of documents whose earlier version or attempt may own claims. The claims are extended also on pairs that do
-#: not match now, for example because of the window, so that a pair that matches later is not alerted a second time.
+#: States of documents whose earlier version or attempt may own claims. The lives of the claims are extended also for
+#: pairs that do not match now, for example because of the window: a pair that matches later is not alerted a second
+#: time.
 _KNOWN_STATES = frozenset({InsertState.REPLACED, InsertState.REPLAYED})
 
 
@@ -89,9 +90,10 @@ class Detector:
             1. Insert entries for new documents; the index decides which version is the latest for each document
                (``decide_version``). Append to documents. Where the index has an earlier version, remove this version
                from its buckets first, then replace its entry.
-            2. Insert in buckets and look up candidates.
-            3. Verify the candidates: window, shared bands, similarity or containment, suppression rules. For a document
-               with a bucket full or near capacity, its exact copies are candidates too (``CopyBuckets``).
+            2. Insert in buckets and look up candidates. For a document with a bucket full or near capacity, its exact
+               copies are candidates too (``CopyBuckets``).
+            3. Verify the candidates of rows that may emit pairs: window, shared bands, similarity or containment,
+               suppression rules.
             4. Save the matches as pending, and add those that an earlier attempt at the position saved (rule 4).
             5. Claim the pairs: a pair belongs to the position that claims first (rule 5).
             6. Find the cluster for each document with pairs.
@@ -101,10 +103,9 @@ class Detector:
         batch = self._lifecycle.insert(prepared, fences)
         # 2. Insert in buckets and look up.
         hits, bucket_counts = self._insert_and_look_up(batch, fence_list)
-        # Rows that may emit pairs.
-        emitting, emission_counts = self._emitting_rows(batch, fences)
-        # 3. Verify.
         exact_copies = self._copy_buckets.insert_and_look_up(batch, hits, fence_list)
+        # 3. Verify.
+        emitting, emission_counts = self._emitting_rows(batch, fences)
         emitting_hits = {row: hits[row] for row in emitting if row in hits}
         known_rows = {row for row in emitting if batch.states[row] in _KNOWN_STATES}
         verified, verified_counts = self._verifier.verify(
@@ -117,6 +118,7 @@ class Detector:
         # 6. Clusters.
         detections = self._place_in_clusters(batch, pending, owned, verified, fence_list)
         with_matches = {row for row, saved in pending.items() if saved.matches}
+        # Refused appends may have pending matches, too (``missing_positions``).
         limit_counts = _beyond_limits(batch, emitting_hits, verified, with_matches)
         return (
             bucket_counts
@@ -174,13 +176,13 @@ class Detector:
             fence = fence_of[document.position.topic, document.position.partition]
             if document.position.offset >= fence.high_water_mark:
                 emitting.append(row)
-                # Below the high-water mark an earlier attempt was committed, and an operator has set the offset back.
                 replayed_count += skip is None and state is InsertState.REPLAYED
                 # A warm-up document counts as silent and may emit: ``times_allow_pair`` leaves out only pairs of two
                 # warm-up documents.
                 is_warm_up = silent_until is not None and document.time_ms < silent_until
                 silent_count += skip is None and is_warm_up
             elif skip is None:
+                # It was committed before: an operator has set the offset back, or Kafka has lost the commit.
                 silent_count += 1
                 unexplained_count += not fence.has_commit
         return emitting, DetectionResult(
@@ -254,12 +256,11 @@ class Detector:
             return ()
         rows = sorted(owned)
         # A digest saved with the pending matches takes precedence: a later append may have changed that of the entry.
+        # The first match is the most similar one.
         members = [
             Member(
                 entry=structs.replace(batch.entries[row], digest=pending[row].digest or batch.entries[row].digest),
-                best_number=document_number(
-                    self._options.profile, owned[row][0].id
-                ),  # the most similar match is the first
+                best_number=document_number(self._options.profile, owned[row][0].id),
                 matches=owned[row],
             )
             for row in rows
@@ -292,8 +293,8 @@ def _beyond_limits(
     verified: Mapping[int, RowMatches],
     with_matches: AbstractSet[int],
 ) -> DetectionResult:
-    """Return a result with the documents that have too many candidates, and the hidden ones (limits for storms)."""
-    over_candidates = [row for row, found in verified.items() if not (found.complete or hits[row].full_count)]
+    """Return a result with the documents that have too many candidates, and the hidden ones."""
+    over_candidates = [row for row, matches in verified.items() if not (matches.complete or hits[row].full_count)]
     band_count = batch.band_keys.shape[1]
     hidden = {row for row, hit in hits.items() if hit.full_count == band_count} - with_matches
     return DetectionResult(

@@ -30,14 +30,25 @@ class RowMatches(NamedTuple):
         matches: Near-duplicates by pair key, without suppressed ones.
         suppressed: Suppressed near-duplicates, each with the rule.
         complete: Whether all candidates were compared; false also where a full bucket hides candidates.
-        unmatched: For ``known_rows`` only: the keys of pairs with candidates that are not in ``matches``. Earlier
-            versions may have claims on these pairs, which the detector extends.
+        unmatched: Keys of the row's pairs with candidates that are not in ``matches``, if the row is one of the
+            ``known_rows`` of ``verify``. Earlier versions may have claims on these pairs, which the detector extends.
     """
 
     matches: Mapping[bytes, Match] = {}
     suppressed: Sequence[tuple[SuppressionRule, Match]] = ()
     complete: bool = True
     unmatched: AbstractSet[bytes] = frozenset()
+
+
+class _NearDuplicates(NamedTuple):
+    """Pair key and match of each near-duplicate, the rule of each suppressed one, and pair keys by known row.
+
+    The pair keys are those of all candidates that exist.
+    """
+
+    matches: dict[Pair, tuple[bytes, Match]]
+    suppressed_by: dict[Pair, SuppressionRule]
+    known_keys: Mapping[int, set[bytes]]
 
 
 class Verifier:
@@ -65,13 +76,12 @@ class Verifier:
             band_keys: Band keys by row, (n, bands).
             hits: Candidates by row, for the rows to compare.
             known_rows: Rows whose documents may have had an index entry, and so claims, before this attempt.
-            threshold: Similarity below the profile's threshold from which pairs match, too; None for no other.
+            threshold: A lower similarity from which pairs match; None, or a higher one, for the profile's threshold.
         """
-        limit = self._options.max_candidates
-        candidates = {
-            row: with_copies(promising_candidates(hit, limit), copies.by_row.get(row, ()), hit)
-            for row, hit in hits.items()
-        }
+        candidates: dict[int, list[int]] = {}
+        for row, hit in hits.items():
+            promising = promising_candidates(hit, self._options.max_candidates)
+            candidates[row] = with_copies(promising, copies.by_row.get(row, ()), hit)
         comparer = Comparer(self._options, self._sketcher, entries, band_keys, threshold)
         matches, suppressed_by, known_keys = self._near_duplicates(
             comparer, entries, rows_by_candidate(candidates), copies.entries, known_rows
@@ -79,7 +89,7 @@ class Verifier:
         verified: dict[int, RowMatches] = {}
         dropped_count = 0
         for row, hit in hits.items():
-            # In the order of the candidates, not of the chunks.
+            # In the order of the candidates, not of the chunks, which begin with the entries that were read before.
             pairs = [(row, number) for number in candidates[row] if (row, number) in matches]
             alerted = dict(matches[pair] for pair in pairs if pair not in suppressed_by)
             suppressed = [(suppressed_by[pair], matches[pair][1]) for pair in pairs if pair in suppressed_by]
@@ -105,11 +115,10 @@ class Verifier:
         rows_of: Mapping[int, Sequence[int]],
         read_before: Mapping[int, IndexEntry],
         known_rows: Collection[int],
-    ) -> tuple[dict[Pair, tuple[bytes, Match]], dict[Pair, SuppressionRule], Mapping[int, set[bytes]]]:
+    ) -> _NearDuplicates:
         """Read and compare candidates in chunks, each with its rows.
 
-        Returns pair key and match of each near-duplicate, the rule of each suppressed one, and by known row the keys of
-        its pairs with all candidates that exist.
+        ``rows_of``: rows by candidate number. ``read_before``: entries that are not read again, by number.
         """
         matches: dict[Pair, tuple[bytes, Match]] = {}
         suppressed_by: dict[Pair, SuppressionRule] = {}
@@ -119,8 +128,10 @@ class Verifier:
             matches |= near
             if self._options.suppression is not None:
                 suppressed_by |= self._options.suppression.suppressed_pairs(near, entries, chunk)
-            for number, candidate in chunk.items() if known_rows else ():
+            if not known_rows:  # in most batches
+                continue
+            for number, candidate in chunk.items():
                 for row in rows_of[number]:
                     if row in known_rows:
                         known_keys[row].add(pair_key(pair_side(entries[row]), pair_side(candidate)))
-        return matches, suppressed_by, known_keys
+        return _NearDuplicates(matches, suppressed_by, known_keys)

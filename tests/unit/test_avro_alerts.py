@@ -457,7 +457,7 @@ def test_daemon_rebuild_and_service_get_what_the_settings_say(memory, monkeypatc
     with pytest.raises(SettingsError, match=r"AvroAlerts\.encode"):
         run_module.run_daemon(given)
     backend = SimpleNamespace(staging=lambda *_: SimpleNamespace(store=MemoryIndex()))
-    assert isinstance(assembly.rebuilder(given, backend)._open_target("p").alerts, AvroAlerts)
+    assert isinstance(assembly.rebuilder(given, backend)._open_target("p").alert_reader, AvroAlerts)
     record = Record(AT, 0, None, in_avro().encode(an_alert()), ())
     assert serve._feeds(given, ServeMetrics()).alerts._kind.event_of(record).profile == "articles"
 
@@ -477,7 +477,7 @@ class AvroWorld(World):
         return daemon
 
     def open_target(self, daemon, name):
-        return replace(super().open_target(daemon, name), alerts=self.alerts or in_avro())
+        return replace(super().open_target(daemon, name), alert_reader=self.alerts or in_avro())
 
     def read_pairs(self):
         values = [record.value for record in self.broker.records(DUPLICATES)]

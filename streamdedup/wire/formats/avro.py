@@ -1,9 +1,9 @@
 """Avro, framed for a schema registry: a ``SchemaCompiler``, called by ``registry``. Needs the extra ``registry``.
 
 ``avro_walk`` reads the leaves of a value: a leaf is a part that becomes a document field. Logical types become texts:
-times as in ISO 8601, UUIDs and decimals as usual. A content that does not fit its logical type stays as it is: fastavro
-1.13.1 fails for times that Python cannot represent. The time of fastavro for a decimal grows with the square of its
-length (1 MB: 2 minutes), so ``MAX_DECIMAL_BYTES`` bounds decimals.
+times as in ISO 8601, UUIDs and decimals as usual. A content that does not fit its logical type stays as it is, such as
+a time beyond the year 9999, for which fastavro 1.13.1 raises. fastavro converts a decimal in a time that grows with the
+square of its length (1 MB: 2 minutes), so ``MAX_DECIMAL_BYTES`` bounds decimals.
 """
 
 from collections.abc import Callable, Mapping
@@ -11,6 +11,7 @@ from contextlib import suppress
 from datetime import UTC, date, datetime, time
 from decimal import Decimal
 from io import BytesIO
+from itertools import chain
 from typing import Any, Final
 from uuid import UUID
 
@@ -19,7 +20,7 @@ from fastavro.read import LOGICAL_READERS
 
 from streamdedup.errors import DecodeError
 from streamdedup.wire.error_codes import ErrorCode
-from streamdedup.wire.formats.avro_walk import Type, Walk, as_step, unusable
+from streamdedup.wire.formats.avro_walk import Step, Type, Walk, as_step, unusable
 from streamdedup.wire.formats.fields import WantedFields
 from streamdedup.wire.formats.registry import CompiledSchema, Write, nested
 from streamdedup.wire.schema_registry import RegisteredSchema, parsed_json
@@ -45,8 +46,7 @@ _WHOLE = "streamdedup_value"
 
 def compile_schema(registered: RegisteredSchema, wanted: WantedFields) -> CompiledSchema:
     """Return a reader for a schema's values; raise ``DecodeError`` for a schema that cannot be read safely."""
-    names, walk, root = _walk(registered, wanted)
-    step = as_step(walk.step_of(root))
+    names, step, definitions = _leaves(registered, wanted)
 
     def fields(value: bytes) -> Any:
         leaves: list[Any] = [_ABSENT] * len(names)
@@ -60,19 +60,19 @@ def compile_schema(registered: RegisteredSchema, wanted: WantedFields) -> Compil
         pairs = zip(names, contents, strict=True)
         return wanted.from_mapping({name: content for name, content in pairs if content is not None})
 
-    return CompiledSchema(fields, {names[number] for number in walk.definitions})
+    return CompiledSchema(fields, {names[number] for number in definitions})
 
 
-def _walk(registered: RegisteredSchema, wanted: WantedFields) -> tuple[list[str], Walk, Any]:
-    """Return the field name of each leaf, a walk that knows all types, and the root for its ``step_of``.
+def _leaves(registered: RegisteredSchema, wanted: WantedFields) -> tuple[list[str], Step, Mapping[int, list[Any]]]:
+    """Return the field name of each leaf, the step for a value, and the types of the leaves that the schema has.
 
     The name ``payload.body`` in the settings means a field that is called so literally, or the field ``body`` of the
     record or map in the field ``payload`` (``WantedFields.paths``).
     """
     # A name with dots has two paths, thus two leaves, and the first path with a content counts. The paths are reversed
     # because ``fields`` builds a dict, in which the last content of a name wins.
-    paths = [(path, name) for name, paths in wanted.paths.items() for path in reversed(paths)]
-    walk = Walk([path for path, _ in paths])
+    leaves = [(path, name) for name, paths in wanted.paths.items() for path in reversed(paths)]
+    walk = Walk([path for path, _ in leaves])
     try:
         *references, root = (parsed_json(text) for text in (*registered.references.values(), registered.text))
         for node in (*references, root):
@@ -80,7 +80,8 @@ def _walk(registered: RegisteredSchema, wanted: WantedFields) -> tuple[list[str]
         walk.type_of(root)  # raises for a root that is no type
     except (ValueError, TypeError, KeyError) as error:
         raise unusable(f"{type(error).__name__}: {error}") from None
-    return [name for _, name in paths], walk, root
+    step = as_step(walk.step_of(root))  # fills ``walk.definitions``
+    return [name for _, name in leaves], step, walk.definitions
 
 
 def _damaged(reason: str) -> DecodeError:
@@ -89,9 +90,9 @@ def _damaged(reason: str) -> DecodeError:
 
 def _converted(content: Any, type_: Type, wanted: WantedFields) -> Any:
     """Return the content of a leaf as a document field has it."""
+    # A longer text stays bytes, which ``from_mapping`` refuses as too large.
     if type_.kind == "string" and len(content) <= wanted.max_text_bytes:
-        # A string may have a logical type, too.
-        content = content.decode()  # a longer text stays bytes, which ``from_mapping`` refuses as too large
+        content = content.decode()  # no return: a string may have a logical type
     if type_.kind == "enum":
         symbol = type_.node["symbols"][content]
         if not isinstance(symbol, str) or "\ufffd" in symbol:
@@ -103,7 +104,7 @@ def _converted(content: Any, type_: Type, wanted: WantedFields) -> Any:
     name = f"{type_.kind}-{type_.node['logicalType']}"
     convert = _NEWER_READERS.get(name) or LOGICAL_READERS.get(name)
     if convert is None or (isinstance(content, bytes) and len(content) > MAX_DECIMAL_BYTES):
-        return content  # a longer decimal stays bytes, which ``from_mapping`` refuses as a wrong type
+        return content  # bytes above the limit are a decimal, which ``from_mapping`` refuses as a wrong type
     try:
         converted = convert(content, type_.node, None)  # no reader schema
     except (ValueError, TypeError, KeyError, ArithmeticError):
@@ -117,10 +118,9 @@ def compile_writer(registered: RegisteredSchema, wanted: WantedFields) -> Write:
     """Return a writer; where the schema has a time of publication, the field may be a text as in ISO 8601."""
     parsed = _parsed(registered)
     time_name = wanted.names.get("published_at", "")
-    names, walk, root = _walk(registered, wanted)
-    walk.step_of(root)  # fills ``walk.definitions``; the step itself is not used
-    nodes = [node for number, nodes in walk.definitions.items() if names[number] == time_name for node in nodes]
-    has_time = any(str(node.get("logicalType")).startswith("timestamp-") for node in nodes)
+    names, _, definitions = _leaves(registered, wanted)
+    time_types = chain.from_iterable(types for number, types in definitions.items() if names[number] == time_name)
+    has_time = any(str(node.get("logicalType")).startswith("timestamp-") for node in time_types)
 
     def write(fields: Mapping[str, Any]) -> bytes:
         stream, time_text = BytesIO(), fields.get(time_name)
@@ -147,7 +147,7 @@ def _misfit(fields: Mapping[str, Any], parsed: Any) -> str:
     except fastavro.validation.ValidationError as error:
         names = (str(misfit.field).removeprefix(f"{_WHOLE}.{_WHOLE}.") for misfit in error.errors)
         return ", ".join(dict.fromkeys(names))
-    except ValueError:  # fastavro 1.13.1 converts the text of a date before it validates it
+    except ValueError:  # fastavro 1.13.1 converts the text of a date before it validates it: no name is known
         pass
     return ""
 
