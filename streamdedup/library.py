@@ -132,14 +132,14 @@ class LibraryIndex:
         self._writer = writer  # None for an index of daemons
         self._lookup = IndexLookup(options, reader)
         self._lock = threading.Lock()
-        self._check_index()
+        self._index_exists()  # raises for an index of another profile
 
     @classmethod
     def in_memory(cls, profile: LibraryProfile) -> Self:
         """Return an empty index in the memory of this process."""
         section = profile.section
         store = MemoryIndex(lifetime_ms=lifetime_ms(section), bucket_cap=section.bucket_cap)
-        return cls._of_program(section, "memory", store, store)  # the store is also the reader
+        return cls._writable(section, "memory", store, store)  # the store is also the reader
 
     @classmethod
     def connect(cls, url: str, profile: LibraryProfile, *, name: str = "default") -> Self:
@@ -164,14 +164,14 @@ class LibraryIndex:
             backend = stack.enter_context(backend_at(url, PROGRAMS_PREFIX, {name: index_parameters(section)}))
             for warning in backend.require_usable():
                 warnings.warn(warning, stacklevel=2)
-            index = cls._of_program(section, name, backend.index(name), backend.reader(name))
+            index = cls._writable(section, name, backend.index(name), backend.reader(name))
             stack.pop_all()  # without an error the connections stay open until ``close``
             return index
 
     @classmethod
-    def _of_program(cls, section: settings.Profile, name: str, store: contract.Index, reader: IndexReader) -> Self:
-        """Return an index that this program writes."""
-        options, fingerprint = detector_options(name, section), {**section.fingerprint(), **MAINTAINED_BY_PROGRAMS}
+    def _writable(cls, section: settings.Profile, name: str, store: contract.Index, reader: IndexReader) -> Self:
+        options = detector_options(name, section)
+        fingerprint = {**section.fingerprint(), **MAINTAINED_BY_PROGRAMS}
         return cls(section, options, reader, fingerprint, IndexWriter(options, store, fingerprint))
 
     @staticmethod
@@ -186,7 +186,7 @@ class LibraryIndex:
         ``IndexNotWritable`` means that daemons maintain the index.
         """
         _check_index_name(name)
-        parameters = index_parameters(LibraryProfile().section)  # of any profile: the keys are found by their names
+        parameters = index_parameters(LibraryProfile().section)  # any will do: keys to delete are found by the name
         with backend_at(url, PROGRAMS_PREFIX, {name: parameters}) as backend:
             fingerprint = backend.inspector(name).fingerprint()
             # Without a fingerprint there is no index; without ``MAINTAINED_BY_PROGRAMS`` in it the index is of daemons.
@@ -226,7 +226,7 @@ class LibraryIndex:
         Each pair is returned once, for the document that is inserted later, also within one call. A document whose id
         is in the index replaces the earlier version; with the same text nothing changes, and matches that were found
         before are not returned again. If the call fails with ``StoreUnavailable``, repeat it on this index with the
-        same documents: no pair is lost or doubled, and a pair may be returned for its earlier document.
+        same documents: no pair is lost or doubled. Only then may a pair be returned for its earlier document.
 
         Args:
             documents: Id and text of each document; its source where rules of the profile need it; its scope, by which
@@ -274,31 +274,35 @@ class LibraryIndex:
         """
         items = enumerate(converted_items("texts", texts, str))
         valid = [self._valid_text(f"texts[{row}]", text) for row, text in items]
-        source_column, scope_column = optional_column("source", sources, valid), optional_column("scope", scopes, valid)
+        source_column = optional_column("source", sources, valid)
+        scope_column = optional_column("scope", scopes, valid)
         queries = [
             LookupQuery(text, source=source, scope=query_scope(self._options, scope))
             for text, source, scope in zip(valid, source_column, scope_column, strict=True)
         ]
         with self._lock:
-            if not self._check_index():
+            if not self._index_exists():
                 return [Matches()] * len(queries)  # no document was added yet
             now_ms, matches = clock.now_ms(), []
             for first in range(0, len(queries), CHUNK_DOCUMENTS):
                 for result in self._lookup.look_up(queries[first : first + CHUNK_DOCUMENTS], now_ms):
-                    if isinstance(result, Exception):  # only of a text with an id
-                        raise result
+                    if isinstance(result, Exception):
+                        raise result  # not reached: the scopes were checked above, and no text has an id
                     matches.append(Matches(result.matches, complete=result.complete))
             return matches
 
     def cluster(self, document_id: Field) -> StoredCluster | None:
-        """Return the members, the size and the spread of a document's cluster; None without the document in the index.
+        """Return members, size and spread of a document's cluster; None if the document is not in the index.
 
         ``spread`` is None without sources or labels. Errors: as for ``lookup``; ``TypeError`` names the wrong id.
         """
         valid = valid_id(converted_item("document_id", document_id, Field))
         with self._lock:
-            stored = self._lookup.document(valid) if self._check_index() else None
-            return None if stored is None else self._lookup.cluster_of(stored[0])
+            stored = self._lookup.document(valid) if self._index_exists() else None
+            if stored is None:
+                return None
+            entry, _ = stored
+            return self._lookup.cluster_of(entry)
 
     def remove(self, ids: Iterable[Field]) -> None:
         """Remove documents; unknown ids are ignored. Errors: as for ``add``; ``TypeError`` names the wrong id."""
@@ -325,10 +329,10 @@ class LibraryIndex:
             )
         return write(self._writer)
 
-    def _check_index(self) -> bool:
-        """Return whether the index exists; a program's first ``add`` creates it.
+    def _index_exists(self) -> bool:
+        """Return whether the index exists, after a check of its profile; a program's first ``add`` creates it.
 
-        Raises ``StoreUnavailable`` and ``IndexMismatch`` as ``lookup``; the constructors call this method too.
+        Raises ``StoreUnavailable`` and ``IndexMismatch`` as ``lookup``.
         """
         opening = self._reader.check(self._fingerprint)
         if opening is None and self._writer is None:

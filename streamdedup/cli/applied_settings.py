@@ -28,7 +28,7 @@ def check_target(path: Path, profile: str, config: Path | None) -> None:
     if path.is_symlink():  # a new file would replace the link
         raise SettingsError(f"--apply {path}: is a symbolic link; name the file behind it, {path.resolve()}")
     try:
-        text = _text_or_servers(path)
+        text = _existing_or_new_text(path)
         profiles = tomllib.loads(text).get("profiles")
     except (ValueError, RecursionError) as error:  # also of a text that is not UTF-8
         reason = "nested too deeply" if isinstance(error, RecursionError) else error
@@ -44,9 +44,9 @@ def check_target(path: Path, profile: str, config: Path | None) -> None:
         raise SettingsError(
             f"--apply {path}: write the profile below one heading, [profiles.{profile}], and tables as {{key = value}}"
         )
+    # Validate a copy with the least section of a new profile. It is beside the file, because of relative paths in it.
     if not has_profile:
         text = with_section(text, profile, f'[profiles.{profile}]\ntopics = ["{profile}"]')
-    # A copy beside the target is validated and deleted; for a new profile it has the minimal section.
     with _temporary_file(path, text) as temporary:
         Settings.load(temporary, environ={}, needs_servers=False)
 
@@ -55,8 +55,8 @@ def apply_section(path: Path, profile: str, proposed: Mapping[str, Any]) -> None
     """Replace a profile's section in a settings file, and write its stop shingles beside the file.
 
     A missing file is created with placeholder addresses of servers. The stop shingles are written first, because the
-    validation of the settings reads them; settings that are not valid are not written. In ``proposed``, ``toml`` is
-    the section, and ``stop_shingles`` the content of the file ``stops_path``, or None.
+    validation of the settings reads them; settings that are not valid are not written. ``proposed`` has the section as
+    ``toml``, path and content of the file of stop shingles as ``stops_path`` and ``stop_shingles``, None without one.
     """
     written_files = [path]
     if proposed["stop_shingles"] is not None:
@@ -64,7 +64,7 @@ def apply_section(path: Path, profile: str, proposed: Mapping[str, Any]) -> None
         with _temporary_file(stops, proposed["stop_shingles"]) as temporary:
             temporary.replace(stops)
         written_files.append(stops)
-    with _temporary_file(path, with_section(_text_or_servers(path), profile, proposed["toml"])) as temporary:
+    with _temporary_file(path, with_section(_existing_or_new_text(path), profile, proposed["toml"])) as temporary:
         Settings.load(temporary, environ={}, needs_servers=False)
         temporary.replace(path)
     tell_prefixed(f"written: {', '.join(map(str, written_files))}")
@@ -73,7 +73,7 @@ def apply_section(path: Path, profile: str, proposed: Mapping[str, Any]) -> None
 def with_section(text: str, profile: str, section: str) -> str:
     """Replace a profile's section, or add it at the end; comments and blank lines before the next section stay."""
     span = _section_span(text, profile)
-    if span is None:
+    if span is None:  # absent: ``check_target`` refuses a section in parts
         return f"{text.rstrip()}\n\n{section}\n"
     start, end = span
     return f"{text[:start]}{section}\n{text[end:]}"
@@ -110,14 +110,17 @@ def _headings(text: str) -> Iterator[tuple[int, dict[str, Any]]]:
             yield line.start(), tomllib.loads(line[0])
 
 
-def _text_or_servers(path: Path) -> str:
+def _existing_or_new_text(path: Path) -> str:
     """Return the text of a settings file; for a missing file, sections with placeholder addresses of servers."""
     return path.read_text(encoding="utf-8-sig") if path.exists() else SERVERS
 
 
 @contextmanager
 def _temporary_file(path: Path, text: str) -> Iterator[Path]:
-    """Yield a new file beside a path, with its permissions, deleted at the end unless renamed; errors name ``path``."""
+    """Yield a new file beside ``path``, with the permissions of ``path``; deleted at the end unless it was renamed.
+
+    A ``SettingsError`` names ``path`` instead of the new file.
+    """
     descriptor, name = tempfile.mkstemp(dir=path.absolute().parent, prefix=f".{path.name}.")
     temporary = Path(name)
     try:

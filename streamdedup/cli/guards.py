@@ -49,13 +49,13 @@ def confirm(question: str, *, yes: bool) -> None:
 
 
 @contextmanager
-def explaining_absent_kafka(settings: Settings, cure: str = "") -> Iterator[None]:
-    """Add to ``BrokerUnavailable`` that daemons may run, and the ``cure`` of the command."""
+def explaining_absent_kafka(settings: Settings, advice: str = "") -> Iterator[None]:
+    """Add to ``BrokerUnavailable`` that daemons may run, and the ``advice`` of the command."""
     try:
         yield
     except BrokerUnavailable as error:
         text = f"without Kafka it is unknown whether daemons of the group {settings.kafka.group_id} run"
-        raise BrokerUnavailable(f"{error}\n{text}{cure}") from error
+        raise BrokerUnavailable(f"{error}\n{'; '.join(filter(None, (text, advice)))}") from error
 
 
 def refuse_members(settings: Settings, advice: str = "", *, of_index: bool = False) -> None:

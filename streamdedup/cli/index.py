@@ -102,9 +102,10 @@ def drop(
     names = _profile_names(settings, profile)
     require_confirmable("deletes", yes=yes)
     if not force:
-        with explaining_absent_kafka(settings, cure="; if none does, add --force"):
+        with explaining_absent_kafka(settings, advice="if none does, add --force"):
             # Only members that use this index count: after `index prepare`, the group's daemons use another prefix.
-            refuse_members(settings, "Or add --force, and service.on_index_lost decides", of_index=True)
+            advice = "Or add --force: then service.on_index_lost decides what they do without the index"
+            refuse_members(settings, advice, of_index=True)
     with connect_backend(settings) as backend:
         backend.servers()  # raises if the servers are not as in the settings (`redis.mode`)
         counts = {name: backend.index(name).count_documents() for name in names}
@@ -154,11 +155,13 @@ def rebuild(
         losses = losses_by_profile(settings, names, backend, committed_offsets)
         # None: the whole index is rebuilt.
         gaps = {name: found if are_fillable(found, settings.profiles[name]) else None for name, found in losses.items()}
-        to_replace = [name for name in gaps if gaps[name] is None and backend.inspector(name).fingerprint() is not None]
-        if unread := [name for name in to_replace if not offsets_in(committed_offsets, settings.profiles[name].topics)]:
+        rebuilt_whole = [name for name, found in gaps.items() if found is None]
+        to_replace = [name for name in rebuilt_whole if backend.inspector(name).fingerprint() is not None]
+        uncommitted = [name for name in to_replace if not offsets_in(committed_offsets, settings.profiles[name].topics)]
+        if uncommitted:
             tell(
-                f"The group {settings.kafka.group_id} has no committed offsets in the topics of {', '.join(unread)}: "
-                "the new index will be empty, and the daemons read these topics anew.",
+                f"The group {settings.kafka.group_id} has no committed offsets in the topics of "
+                f"{', '.join(uncommitted)}: the new index will be empty, and the daemons read these topics anew.",
                 err=True,
             )
         if to_replace:
@@ -175,7 +178,7 @@ def prepare(config: ConfigOption = None, assignments: SetOption = None, profile:
     """Build the index for changed settings beside the old one, while the daemons with the old settings go on.
 
     The settings name another redis.key_prefix and the same group. The command reads the committed records, publishes
-    nothing, repeats this for the records committed meanwhile, and says when only seconds are left. Then stop the old
+    nothing, repeats this for the records committed meanwhile, and ends when a round is short. Then stop the old
     daemons and start those with these settings; they replay the rest before their first batch. Delete the old index
     with index drop and the old settings. An interrupted command can be run again.
 
@@ -196,8 +199,8 @@ def prepare(config: ConfigOption = None, assignments: SetOption = None, profile:
         committed_offsets = read_committed_offsets(options)
         losses = losses_by_profile(settings, names, backend, committed_offsets)
         for name in names:
+            # An index of an earlier call of this command fits, and has gaps at most. Any other one is refused.
             exists = backend.inspector(name).fingerprint() is not None
-            # An index of an earlier call of this command fits, and has gaps at most.
             if exists and (not fits(backend, name) or is_lost_as_a_whole(losses[name])):
                 raise SettingsError(
                     f"redis.key_prefix: there is an index of {name} with other parameters or offsets at "
@@ -207,8 +210,8 @@ def prepare(config: ConfigOption = None, assignments: SetOption = None, profile:
         if not committed_offsets:
             raise SettingsError(f"kafka.group_id: the group {options.group_id} has no committed offsets to prepare for")
         with showing_parts("offsets") as progress:
-            left_s = prepare_indexes(settings, names, backend, progress)
-    tell(f"ready: records committed until the switch are replayed then; those of the last round took {left_s:.0f} s")
+            last_round_s = prepare_indexes(settings, names, backend, progress)
+    tell(f"ready: the last round took {last_round_s:.0f} s; records committed since are replayed at the switch")
     tell(f"Now stop the daemons of the group {options.group_id}, and start those with these settings.")
     tell("Afterwards delete the old index: streamdedup index drop with the old settings.")
 

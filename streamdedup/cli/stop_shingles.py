@@ -75,14 +75,15 @@ def stop_shingles(
 
     Example:  streamdedup stop-shingles --from-topic --since 2d --config streamdedup.toml --output boilerplate.txt
     """
-    # The profile may name the file that is written; its old stop shingles must not be left out while learning.
+    # The profile may name the output file. It may not exist yet, and its old stop shingles must not be left out here.
     profile = chosen_profile(options, stop_shingles="none")
-    shingles, texts = profile.shingle_options(), BoundedTexts(_MOST_CHARACTERS)
-    documents = _keeping(_documents(options, topic_options, profile), texts)
+    shingles = profile.shingle_options()
+    texts = BoundedTexts(_MOST_CHARACTERS)  # filled while the documents are read
+    documents = _also_added_to(texts, _documents(options, topic_options, profile))
     with output_to(output, options.inputs(profile)) as target:
         try:
             learnt = learn_stop_shingles(documents, shingles, share)
-        except ValueError as error:
+        except ValueError as error:  # only of a share that is out of range or too small
             raise SettingsError(f"--share {share:g}: {error}") from None
         if not learnt.stops.documents_count:
             advice = "; an earlier --since may find some" if topic_options.from_topic else ""
@@ -96,7 +97,7 @@ def stop_shingles(
 def _documents(
     options: LearningOptions, topic_options: TopicOptions, profile: Profile
 ) -> Iterator[tuple[str, str | None]]:
-    """Return texts and sources from the files or topics; of several documents with one id, the first counts."""
+    """Return texts and sources from the files or topics; of several documents with one id, the earliest counts."""
     if not topic_options.from_topic:
         if not options.files:
             raise SettingsError("name files, or --from-topic")
@@ -107,15 +108,17 @@ def _documents(
     if options.config is None:
         raise SettingsError("--from-topic needs --config, with brokers and a profile")
     since_s = parse_since(topic_options.since)
-    # As for `chosen_profile`: the file that the profile names may not exist yet.
+    # As above: the profile may name the output file.
     no_stops = {f"profiles.{options.profile_name}.stop_shingles": "none"}
     settings = load_settings(options.config, overrides=no_stops)
     documents = newest_documents(settings, profile, since_s, topic_options.limit)
     return ((document.text, document.source) for document in first_of_each_id(documents))
 
 
-def _keeping(documents: Iterable[tuple[str, str | None]], texts: BoundedTexts) -> Iterator[tuple[str, str | None]]:
-    """Yield the documents unchanged, and add each text to ``texts``, which keeps a bounded part."""
+def _also_added_to(
+    texts: BoundedTexts, documents: Iterable[tuple[str, str | None]]
+) -> Iterator[tuple[str, str | None]]:
+    """Yield the documents unchanged, and add each text to ``texts``."""
     for text, source in documents:
         texts.add(text)
         yield text, source
@@ -127,8 +130,8 @@ def _summary(learnt: Learnt) -> str:
     documents = counted(all_documents.documents_count, "different document")
     if sources:
         text = (
-            f"{stops}, each in at least {learnt.stops.share:.3g} of {documents} or of those of one of "
-            f"{counted(len(sources), 'source')}; {len(all_documents.counts):,} of them in all documents"
+            f"{stops}: {len(all_documents.counts):,} in at least {learnt.stops.share:.3g} of all {documents}, the "
+            f"others in at least this share of the documents of one of {counted(len(sources), 'source')}"
         )
     else:
         text = f"{stops}, each in at least {learnt.stops.least_documents:,} of {documents}"

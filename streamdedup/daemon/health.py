@@ -1,7 +1,7 @@
 """The HTTP server of the daemon: ``/metrics``, ``/livez`` and ``/readyz``, in threads of its own.
 
 ``cli.run`` starts a ``HealthServer`` with both probes. Liveness shows whether the loop makes progress, also while a
-server is away, so that no supervisor restarts the daemon for that. Readiness: ``readiness``.
+server is away, so that no supervisor restarts the daemon for that. ``readiness`` decides on the answer of ``/readyz``.
 """
 
 import socket
@@ -64,7 +64,7 @@ class _ProbeServer(ThreadingHTTPServer):
         super().__init__((host, port), handler)
 
     def service_actions(self) -> None:
-        """Ask for the readiness at each interval: ``Readiness`` logs an overdue request then, also without a probe."""
+        """Ask for the readiness at each interval, so that ``Readiness`` logs a request that Kafka does not answer."""
         self._ready()
 
     def process_request(self, request: Any, client_address: Any) -> None:
@@ -73,7 +73,7 @@ class _ProbeServer(ThreadingHTTPServer):
                 oldest = next(iter(self._open))
                 del self._open[oldest]
                 with suppress(OSError):  # the client has gone
-                    oldest.shutdown(socket.SHUT_RDWR)  # its thread reads the end, and closes it
+                    oldest.shutdown(socket.SHUT_RDWR)  # its thread reads an end of file, and closes the connection
             self._open[request] = None
         super().process_request(request, client_address)
 
@@ -115,9 +115,9 @@ class _ProbeHandler(BaseHTTPRequestHandler):
 
     def _respond(self, *, with_body: bool) -> None:
         route = self._routes.get(self.path.partition("?")[0])
-        status, kind, body = route() if route else (404, "text/plain", b"/metrics /livez /readyz\n")
+        status, content_type, body = route() if route else (404, "text/plain", b"/metrics /livez /readyz\n")
         self.send_response(status)
-        self.send_header("Content-Type", kind)
+        self.send_header("Content-Type", content_type)
         self.send_header("Content-Length", str(len(body)))
         self.end_headers()
         if with_body:

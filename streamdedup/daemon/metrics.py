@@ -82,8 +82,8 @@ class BatchHistogram(Collector):
     def observe(self, label_value: str, values: NDArray[np.float64]) -> None:
         """Observe ``values``, float64 (n,); an empty array creates the series."""
         # A value that equals a bound belongs below this bound, as in Prometheus.
-        buckets = np.searchsorted(self._bounds, values, side="left")
-        counts = np.bincount(buckets, minlength=len(self._bound_texts))
+        bucket_numbers = np.searchsorted(self._bounds, values, side="left")
+        counts = np.bincount(bucket_numbers, minlength=len(self._bound_texts))
         with self._lock:
             self._counts[label_value] = self._counts.get(label_value, 0) + counts
             self._sums[label_value] = self._sums.get(label_value, 0.0) + float(values.sum())
@@ -95,9 +95,8 @@ class BatchHistogram(Collector):
         (family,) = self.describe()
         with self._lock:
             for label_value, counts in self._counts.items():
-                cumulative = np.cumsum(counts).tolist()
-                buckets = list(zip(self._bound_texts, cumulative, strict=True))
-                family.add_metric([label_value], buckets, self._sums[label_value])
+                cumulative = list(zip(self._bound_texts, np.cumsum(counts).tolist(), strict=True))
+                family.add_metric([label_value], cumulative, self._sums[label_value])
         yield family
 
 
@@ -194,7 +193,7 @@ class Metrics(MetricSet):
     )
     candidates = DeclaredMetric(
         Counter,
-        "Candidates found in buckets.",
+        "Candidates of documents that may emit pairs: from buckets, and exact copies.",
         "Hundreds for each document: boilerplate; [buckets are full](operating.md#buckets-are-full).",
         "profile",
     )
@@ -227,7 +226,7 @@ class Metrics(MetricSet):
     )
     full_buckets = DeclaredMetric(
         Counter,
-        "Buckets that were full, so that a document was not inserted into them.",
+        "Insertions that full buckets refused: a document may meet several.",
         "Rises: pairs may be missed; [buckets are full](operating.md#buckets-are-full).",
         "profile",
     )
@@ -394,6 +393,7 @@ class Metrics(MetricSet):
 
         ``profile_of`` has the profile by input topic.
         """
+        # Each metric with the values of its second label. A first call of ``labels`` creates a series.
         of_topic = [(self.records, (*get_args(Op), INVALID)), (self.dead_letters, tuple(ErrorCode))]
         of_profile = [
             (self.skipped, tuple(Skip)),
@@ -403,23 +403,26 @@ class Metrics(MetricSet):
         ]
         for stage in STAGES:
             self.batch_seconds.labels(stage)
-        for topic, profile in profile_of.items():
+        for topic in profile_of:
             self.latency_seconds.observe(topic, np.empty(0))
             self.topics_recreated.labels(topic)
             _create_series(topic, of_topic)
+        for profile in set(profile_of.values()):
             _create_series(profile, of_profile)
             self.index_lost_timestamp_seconds.labels(profile)
             for name, declared in self.declared().items():
                 if declared.kind is Counter and declared.labels == ("profile",):
-                    getattr(self, name).labels(profile)  # creates the series
+                    getattr(self, name).labels(profile)
 
     def connect_readiness(self, waiting_for: Callable[[], Awaited | None], is_ready: Callable[[], bool]) -> None:
         """Read ``ready`` and ``waiting`` from these functions at each scrape."""
         self.ready.set_function(is_ready)
+
+        def is_waiting_for(awaited: Awaited) -> bool:
+            return waiting_for() is awaited
+
         for awaited in Awaited:
-            self.waiting.labels(awaited.name.lower()).set_function(
-                partial(lambda awaited: waiting_for() is awaited, awaited)
-            )
+            self.waiting.labels(awaited.name.lower()).set_function(partial(is_waiting_for, awaited))
 
     def connect_missing_topics(self, topics: Iterable[str], missing: Callable[[], frozenset[str]]) -> None:
         """Read ``topic_missing`` from ``missing`` at each scrape, for all input topics."""

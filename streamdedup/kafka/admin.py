@@ -1,6 +1,6 @@
 """Looks up and creates topics; checks brokers, group, transactions and topics before the first record.
 
-    require_topics                      readers, producers, ``dlq``, ``index`` and ``serve``
+    require_topics                      commands, readers and producers
     create_topics                       ``topics create``
     topic_ids                           ``dlq``
     latest_offsets, may_be_compacted    ``kafka.history``
@@ -10,10 +10,10 @@
 
 A new check is a ``Finding`` of ``check_kafka``; one of topic settings is a function that ``judge_topic`` calls.
 
-The checks change nothing. Rights on the group and on the transactional id are checked with requests whose content names
-no member and no producer. Without the right, the broker refuses such a request before reading the content; with the
-right, the request has no effect. The requests go to any broker: a request for the coordinator would create Kafka's
-internal topics if these do not exist yet.
+The checks change nothing. Rights on the group and on the transactional id are checked with a heartbeat of no member and
+a transaction request of no producer (``-1``). Without the right, the broker refuses such a request before reading the
+content; with the right, the request has no effect. The requests go to any broker: a request for the coordinator would
+create Kafka's internal topics if these do not exist yet.
 """
 
 import contextlib
@@ -48,6 +48,8 @@ CLEANUP = "cleanup.policy"
 RETENTION, RETENTION_BYTES = "retention.ms", "retention.bytes"
 UNLIMITED = -1
 
+#: Filter of requests for settings: default values too.
+_ALL = "all"
 #: First version whose transactions are fenced by the generation of the consumer group (KIP-447).
 _TRANSACTIONS_SINCE = (2, 5)
 #: The broker's limits on what a client may ask for, in milliseconds.
@@ -76,7 +78,7 @@ class TopicNeed:
 
     @property
     def is_input(self) -> bool:
-        return "WRITE" not in self.operations
+        return "WRITE" not in self.operations  # outputs need it
 
 
 @contextlib.contextmanager
@@ -99,7 +101,8 @@ def require_topics(options: KafkaOptions, needed: Mapping[str, tuple[str, ...]] 
     Args:
         needed: By topic, the needed rights as in ``TopicNeed.operations``; None for ``READ`` on the input topics.
     """
-    needed = dict.fromkeys(options.topics, ("READ",)) if needed is None else needed
+    if needed is None:
+        needed = dict.fromkeys(options.topics, ("READ",))
     with admin_client(options) as admin:
         counts, missing, refused = _look_up(admin, needed)
     if refused:
@@ -139,7 +142,7 @@ def cleanup_policies(options: KafkaOptions) -> dict[str, str]:
         return {}
     resources = [ConfigResource(ConfigResourceType.TOPIC, name, {CLEANUP: None}) for name in options.topics]
     with admin_client(options) as admin:
-        configs = admin.describe_configs(resources, config_filter="all")["topic"]
+        configs = admin.describe_configs(resources, config_filter=_ALL)["topic"]
     return {name: settings[CLEANUP]["value"] for name, settings in configs.items() if CLEANUP in settings}
 
 
@@ -152,7 +155,9 @@ class _Topics(NamedTuple):
 
 
 def _look_up(admin: Any, needed: Mapping[str, tuple[str, ...]]) -> _Topics:
-    counts, missing, refused = topics = _Topics({}, [], [])
+    counts: dict[str, int] = {}
+    missing: list[str] = []
+    refused: list[str] = []
     for topic in admin.describe_topics(sorted(needed)):
         name, error_class = topic["name"], kafka_errors.for_code(topic["error_code"])
         granted = topic.get("authorized_operations")  # None where the broker does not tell
@@ -166,7 +171,7 @@ def _look_up(admin: Any, needed: Mapping[str, tuple[str, ...]]) -> _Topics:
         else:
             counts[name] = len(topic["partitions"])
     missing += [name for name in needed if name not in {*counts, *missing, *refused}]  # those without any answer
-    return topics
+    return _Topics(counts, missing, refused)
 
 
 def _rights_error(needed: Mapping[str, tuple[str, ...]]) -> BrokerMisconfigured:
@@ -228,13 +233,14 @@ def _extend_retention(admin: Any, requests: Mapping[str, dict[str, Any]], kept_m
 
     A request that only validates the creation returns the settings of the future topic, if the user may read settings.
     """
-    limited = {name: requests[name] for name in kept_ms}
-    answer = admin.create_topics(limited, validate_only=True, raise_errors=False) if limited else {"topics": ()}
-    for topic in answer["topics"]:
-        default = (topic.get("configs") or {}).get(RETENTION)
-        needed_ms = kept_ms[topic["name"]]
-        if default is not None and int(default["value"]) != UNLIMITED and int(default["value"]) < needed_ms:
-            requests[topic["name"]]["configs"][RETENTION] = str(needed_ms)
+    with_minimum = {name: requests[name] for name in kept_ms}
+    if not with_minimum:
+        return
+    for topic in admin.create_topics(with_minimum, validate_only=True, raise_errors=False)["topics"]:
+        name, described = topic["name"], (topic.get("configs") or {}).get(RETENTION)
+        default_ms = UNLIMITED if described is None else int(described["value"])
+        if default_ms != UNLIMITED and default_ms < kept_ms[name]:
+            requests[name]["configs"][RETENTION] = str(kept_ms[name])
 
 
 def _creation_error(error_class: Any, topic: Mapping[str, Any]) -> Exception:
@@ -315,8 +321,8 @@ def _broker_limits(admin: Any, options: KafkaOptions, names: Sequence[str]) -> d
         return {}
     broker = str(admin.describe_cluster()["brokers"][0]["broker_id"])
     resource = ConfigResource(ConfigResourceType.BROKER, broker, dict.fromkeys(names))
-    # "all" includes defaults. Without the right to read settings, the client returns none and raises no error.
-    described = admin.describe_configs([resource], config_filter="all")
+    # Without the right to read settings, the client returns none and raises no error.
+    described = admin.describe_configs([resource], config_filter=_ALL)
     settings = described.get("broker", {}).get(broker, {})
     return {name: int(settings[name]["value"]) for name in names if name in settings}
 
@@ -339,7 +345,7 @@ def _topic_findings(admin: Any, options: KafkaOptions, needs: Sequence[TopicNeed
         return
     keys = dict.fromkeys((SIZE_LIMIT, CLEANUP, RETENTION, RETENTION_BYTES))
     resources = [ConfigResource(ConfigResourceType.TOPIC, need.name, keys) for need in usable]
-    configs = admin.describe_configs(resources, config_filter="all")["topic"]
+    configs = admin.describe_configs(resources, config_filter=_ALL)["topic"]
     for need in usable:
         settings = {key: str(entry["value"]) for key, entry in configs.get(need.name, {}).items()}
         yield from judge_topic(options, need, counts[need.name], settings)
@@ -350,11 +356,11 @@ def _missing_topic_findings(
 ) -> Iterator[Finding]:
     """Yield a finding for each missing topic: a warning for an input topic while another input topic exists."""
     inputs = {need.name for need in needs if need.is_input}
-    has_input = not inputs <= set(missing)
+    some_input_exists = not inputs <= set(missing)
     for name in missing:
         text = f"no such topic: {name}"
         cure = "; create with" if options.create_command else ""  # `Finding.sentence` adds `: ` and the command
-        if name in inputs and has_input:
+        if name in inputs and some_input_exists:
             text = f"{text}; the daemon reads its other topics, and this one once it exists{cure}"
             yield Finding.warning("topic_exists", text, options.create_command)
         else:

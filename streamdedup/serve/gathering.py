@@ -1,13 +1,13 @@
 """Gathers the questions of concurrent requests, so that one pass answers them together.
 
-``index_thread`` has the only ``Gatherer``; a question is a text to look up, which weighs its characters, and a pass is
-one call of that thread.
+``index_thread`` has the only ``Gatherer``: a question is a text to look up, its weight the number of its characters,
+and a pass is one call of that thread.
 
 One pass runs at a time. Questions that arrive meanwhile wait and form the next pass. So under load a pass has as many
 questions as arrived during the previous pass, and a question that arrives alone is answered at once.
 
 A request with many questions asks them in groups: the next group waits until the previous one is answered. So a
-question of another request waits for one group, and not for all of them.
+question of another request waits for at most one group of this request after the running pass.
 """
 
 import asyncio
@@ -68,19 +68,20 @@ class Gatherer(Generic[Q, A]):
     def _groups(self, questions: Sequence[Q]) -> Iterator[_Group[Q, A]]:
         loop = asyncio.get_running_loop()
         begin, weight = 0, 0
-        for row, question in enumerate(questions):
+        for number, question in enumerate(questions):
             question_weight = self._weigh(question)
             # A group has at least one question, however much it weighs.
-            if row > begin and (row - begin == self._limits.count or weight + question_weight > self._limits.weight):
-                yield _Group(questions[begin:row], weight, loop.create_future())
-                begin, weight = row, 0
+            count = number - begin
+            if count and (count == self._limits.count or weight + question_weight > self._limits.weight):
+                yield _Group(questions[begin:number], weight, loop.create_future())
+                begin, weight = number, 0
             weight += question_weight
         if begin < len(questions):
             yield _Group(questions[begin:], weight, loop.create_future())
 
     async def _run_passes(self) -> None:
         while self._waiting:
-            if groups := self._take_groups():
+            if groups := self._take_groups():  # none if all waiting requests were cancelled
                 await self._run_pass(groups)
 
     def _take_groups(self) -> list[_Group[Q, A]]:

@@ -18,9 +18,9 @@ from streamdedup.wire.dead_letters import read_headers, whole_number
 
 @dataclass(frozen=True, slots=True)
 class StreamKind:
-    """A kind of stream; ``event_of`` raises ``MessageError`` for a record of no such kind.
+    """A kind of stream; ``event_of`` raises ``MessageError`` for a record that is not of this kind.
 
-    ``name`` is in metrics, log events and problems; ``event`` is the name of the events.
+    ``name`` is in metrics, log events and problems; ``event`` is the field ``event:`` of server-sent events.
     """
 
     name: str
@@ -31,8 +31,8 @@ class StreamKind:
 class DeadLetterBody(msgspec.Struct, frozen=True):
     """JSON of an event ``dead-letter``: a dead letter without any part of the failed record.
 
-    ``error`` has no text of a document. ``time`` is that of the failure, or the record time where the headers have
-    none, RFC 3339.
+    ``error`` quotes no text of a document. ``time``, RFC 3339, is the time of the failure, or where the headers lack
+    it, the record time of the dead letter.
     """
 
     topic: str
@@ -70,7 +70,7 @@ def _dead_letter_event(record: Record) -> FeedEvent:
         stage=headers.get("stage", ""),
         attempts=whole_number(headers.get("attempts", "")),
     )
-    return FeedEvent(position.partition, position.offset, None, msgspec.json.encode(body))
+    return FeedEvent(position.partition, position.offset, profile=None, data=msgspec.json.encode(body))
 
 
 DEAD_LETTERS: Final = StreamKind(name="dead-letters", event="dead-letter", event_of=_dead_letter_event)

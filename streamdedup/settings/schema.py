@@ -35,9 +35,12 @@ KeyPath = tuple[str, ...]
 
 def field_at(path: KeyPath) -> FieldInfo | None:
     """Return the field of the key at ``path``; None if there is no such key."""
-    if len(path) == 3 and path[0] == "profiles":
-        return keys_of(Profile).get(path[-1])
-    return keys_of(SECTIONS[path[0]]).get(path[-1]) if len(path) == 2 and path[0] in SECTIONS else None
+    match path:
+        case ("profiles", _, key):
+            return keys_of(Profile).get(key)
+        case (section, key) if section in SECTIONS:
+            return keys_of(SECTIONS[section]).get(key)
+    return None
 
 
 def tables(tree: Mapping[str, object]) -> Iterator[tuple[KeyPath, type[Section], object]]:
@@ -50,15 +53,16 @@ def tables(tree: Mapping[str, object]) -> Iterator[tuple[KeyPath, type[Section],
 
 
 def describe_unknown(path: KeyPath) -> str:
-    """Describe an unknown key, with the most similar known key: of its table, or else of any table."""
-    profile = path[1] if len(path) == 3 else "NAME"  # ``redis.x.threshold`` may mean ``profiles.x.threshold``
+    """Describe an unknown key or section, with the most similar known one: of its table, or else of any table."""
+    # The profile to suggest, also below another section: ``redis.x.threshold`` may mean ``profiles.x.threshold``.
+    profile = path[1] if len(path) == 3 else "NAME"
     all_paths: list[KeyPath] = [(name,) for name in (*SECTIONS, "profiles")]
     all_paths += [(section, key) for section, model in SECTIONS.items() for key in keys_of(model)]
     all_paths += [("profiles", profile, key) for key in keys_of(Profile)]
     siblings = [key_path for key_path in all_paths if key_path[:-1] == path[:-1]]
     for key_paths, least_similarity in ((siblings, 0.6), (all_paths, 0.7)):
         names = [key_path[-1] for key_path in key_paths]
-        for name in get_close_matches(path[-1], names, n=1, cutoff=least_similarity):
-            suggestions = " or ".join(".".join(key_path) for key_path in key_paths if key_path[-1] == name)
+        if similar := get_close_matches(path[-1], names, n=1, cutoff=least_similarity):
+            suggestions = " or ".join(".".join(key_path) for key_path in key_paths if key_path[-1] == similar[0])
             return f"unknown key; did you mean {suggestions}?"
     return "unknown key; the documentation of the settings lists all"

@@ -58,8 +58,8 @@ class TestStopShingles:
         assert learnt.returncode == 0, learnt.stderr
         first, passage = learnt.stderr.splitlines()
         assert first == (
-            "78 stop shingles, each in at least 0.05 of 1,010 different documents or of those of one of 2 sources; 0 "
-            "of them in all documents"
+            "78 stop shingles: 0 in at least 0.05 of all 1,010 different documents, the others in at least this share "
+            "of the documents of one of 2 sources"
         )
         assert passage.startswith("in 30 documents: notice0 notice1 ")
         assert len(rows(streamdedup("scan", corpus).stdout)) == 436
