@@ -1,6 +1,6 @@
 """The corpus reader: opens each file, finds its format, and yields the entries of the format's parser.
 
-The commands on files, ``produce`` and ``demo`` read documents with ``CorpusReader``.
+``produce``, ``demo`` and the commands on files read documents with ``CorpusReader``.
 """
 
 import re
@@ -39,7 +39,7 @@ class CorpusReader:
         columns: Columns = _NO_COLUMNS,
     ) -> None:
         self._files = corpus_files(str(path))
-        is_folder = self._files != [str(path)]  # the list has the path of a file, or "-", itself
+        is_folder = str(path) != STDIN and Path(path).is_dir()
         self._format = _require_reuters(f"{shown_name(str(path))}: a folder", format) if is_folder else format
         self._decoder = decoder or Decoder()
         self._columns = columns
@@ -50,8 +50,8 @@ class CorpusReader:
         """Yield the entries; a malformed line is an entry with a ``problem``."""
         self.bytes_read = 0
         for file in self._files:
-            for stream, form in self._parts(file):
-                yield from form.parse(stream, self._decoder, self._columns)
+            for stream, file_format in self._parts(file):
+                yield from file_format.parse(stream, self._decoder, self._columns)
 
     def _parts(self, file: str) -> Iterator[tuple[ByteStream, FileFormat]]:
         """Yield a file's content: one part, or one for each SGML file of an archive."""
@@ -59,12 +59,15 @@ class CorpusReader:
             stream = unzipped(ByteStream(stored.read1, "stdin" if file == STDIN else file, self._count_bytes))
             is_archive = stream.head().startswith(_TAR_MAGIC, _TAR_MAGIC_OFFSET)
             requested = _require_reuters(f"{stream.name}: a tar archive", self._format) if is_archive else self._format
-            name = detect_format(stream, requested)
-            form = FORMATS[name]
-            if self._columns and self._columns.tables_only and not form.is_table:
-                raise CorpusError(f"{stream.name}: columns are named, but it is read as {name}; say what format it has")
+            format_name = detect_format(stream, requested)
+            file_format = FORMATS[format_name]
+            # Columns are true if any is named.
+            if self._columns and self._columns.tables_only and not file_format.is_table:
+                raise CorpusError(
+                    f"{stream.name}: columns are named, but it is read as {format_name}; say what format it has"
+                )
             for part in sgml_members(stream) if is_archive else (stream,):
-                yield part, form
+                yield part, file_format
 
     def _count_bytes(self, length: int) -> None:
         self.bytes_read += length
@@ -78,7 +81,7 @@ def _require_reuters(subject: str, requested: Format) -> Format:
 
 
 def corpus_files(path: str) -> list[str]:
-    """Return a folder's ``.sgm`` files in order, or a file; ``CorpusError`` for a URL, or a folder without any."""
+    """Return a folder's ``.sgm`` files in order, or a file; ``CorpusError`` for a URL, or a folder without ``.sgm``."""
     if url := re.match(r"[A-Za-z][A-Za-z0-9+.-]+://", path):
         # A URL may hold a login or a token.
         raise CorpusError(f"{url[0]}...: a URL; only files are read: download it, or pipe it into - (standard input)")

@@ -5,7 +5,7 @@ The script writes the address of the broker to the file when the broker is ready
 the library inside the confluent-kafka package; the functions of ``rdkafka_mock.h`` have no Python interface, but the
 library exports them.
 
-Nothing of streamdedup is imported: ``-P`` keeps the folder of the script off the module path.
+Nothing of streamdedup is imported, and with ``-P`` no module of this folder hides another of the same name.
 """
 
 import ctypes
@@ -14,7 +14,7 @@ import signal
 import sys
 from pathlib import Path
 
-#: ``RD_KAFKA_PRODUCER`` of rdkafka.h: kind of the client to which the broker belongs.
+#: ``RD_KAFKA_PRODUCER`` of rdkafka.h: the broker belongs to a client, which may be a producer.
 PRODUCER = 0
 #: Milliseconds for which a new group waits for further members. kafka-python loses a join whose answer arrives just as
 #: a poll ends, joins again, and waits for the session timeout. The default of librdkafka, 3000, is a multiple of every
@@ -55,7 +55,7 @@ def start_broker(topics: dict[str, int]) -> str:
     if not client:
         raise OSError(error.value.decode())
     cluster = library.rd_kafka_handle_mock_cluster(client)
-    library.rd_kafka_mock_group_initial_rebalance_delay_ms(cluster, REBALANCE_DELAY_MS)
+    library.rd_kafka_mock_group_initial_rebalance_delay_ms(cluster, REBALANCE_DELAY_MS)  # returns nothing
     for topic, partition_count in topics.items():
         code = library.rd_kafka_mock_topic_create(cluster, topic.encode(), partition_count, REPLICATION_FACTOR)
         if code:

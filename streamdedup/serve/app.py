@@ -27,7 +27,7 @@ from streamdedup.detection.lookup import DocumentComparison
 from streamdedup.errors import StreamdedupError
 from streamdedup.serve.batches import BatchLookup
 from streamdedup.serve.bodies import cluster_body, compare_body, document_body, lookup_body, matches_body, profile_body
-from streamdedup.serve.events import EVENT_STREAM, MAX_RECENT, StreamStart, decode_id
+from streamdedup.serve.events import EVENT_STREAM, MAX_RECENT, StreamStart, decode_event_id
 from streamdedup.serve.feed import Feeds
 from streamdedup.serve.index_thread import IndexThread, ServedProfile, StoredDocument
 from streamdedup.serve.metrics import ServeMetrics
@@ -86,8 +86,8 @@ def _problems(*statuses: int) -> Mapping[int, ResponseSpec]:
     }
 
 
-# Look-ups. A POST here creates nothing, so its status is 200 and not Litestar's 201. 409: the request has a scope, and
-# the profile has none; a batch has this problem in the place of the text.
+# Look-ups. A POST here creates nothing, so its status is 200 and not Litestar's 201. Status 409 is for a request with a
+# scope to a profile without scopes; in a batch this problem takes the place of the text.
 
 
 @post("/v1/profiles/{profile:str}/lookup", status_code=200, responses=_problems(404, 409, 413, 415, 422))
@@ -226,7 +226,7 @@ async def dead_letters(
 
 
 def _stream_start(last_event_id: str | None, recent_count: int) -> StreamStart:
-    return StreamStart(None if last_event_id is None else decode_id(last_event_id), recent_count)
+    return StreamStart(None if last_event_id is None else decode_event_id(last_event_id), recent_count)
 
 
 # The service
@@ -256,12 +256,12 @@ async def livez(thread: _Thread) -> Response[str]:
 
 @route("/readyz", http_method=["GET", "HEAD"], media_type=MediaType.TEXT)
 async def readyz(thread: _Thread) -> Response[str]:
-    """Tell whether at least one index can be looked up."""
+    """Tell whether at least one index can be looked up; the body has a line for each one that cannot."""
     errors = await asyncio.gather(*map(thread.index_error, thread.profiles.values()))
     states = zip(thread.profiles, errors, strict=True)
-    lines = [f"{name}: {request_problem_of(error).body.title}\n" for name, error in states if error is not None]
-    is_ready = len(lines) < len(errors)
-    return Response("".join(lines) or "ok\n", status_code=200 if is_ready else 503, media_type=MediaType.TEXT)
+    problems = [f"{name}: {request_problem_of(error).body.title}\n" for name, error in states if error is not None]
+    is_ready = len(problems) < len(errors)
+    return Response("".join(problems) or "ok\n", status_code=200 if is_ready else 503, media_type=MediaType.TEXT)
 
 
 @get("/metrics")
@@ -288,9 +288,10 @@ def _problem_response(_request: _Request, error: Exception) -> Response[bytes]:
 
 def _on_framework_error(request: _Request, error: HTTPException) -> Response[bytes]:
     name = _FRAMEWORK_PROBLEMS.get(error.status_code)
-    if name is None and isinstance(error.__cause__, Exception):  # such as an answer that cannot be encoded
-        return _on_defect(request, error.__cause__)
-    name = name or "internal"  # the client has left before the end of its body: nobody gets this answer
+    if name is None:
+        if isinstance(error.__cause__, Exception):  # such as an answer that cannot be encoded
+            return _on_defect(request, error.__cause__)
+        name = "internal"  # the client has left before the end of its body: nobody gets this answer
     detail, field = _wrong_parameter(error) if name == "invalid-request" else ("", "")
     response = _problem_response(request, RequestProblem(name, detail, field=field))
     response.headers.update(error.headers or {})  # with status 405, the allowed methods
@@ -313,7 +314,7 @@ def _on_defect(request: _Request, error: Exception) -> Response[bytes]:
     return _problem_response(request, RequestProblem("internal"))
 
 
-#: Handlers in the OpenAPI document; ``create_app`` adds those that it leaves out.
+#: Handlers in the OpenAPI document; ``create_app`` lists the others itself.
 _DESCRIBED: Final = (
     look_up,
     look_up_batch,

@@ -5,8 +5,8 @@ Called by `shingles`, and by `detection.content` for appends to bags. A change t
 
     shingle         = finish(sum over j of COMBINER^j * hash of element j)
     finish(x)       = ((y ^ (y >> 32)) * FINISH_2 mod 2^64) >> 32, y = x * FINISH_1
-    n-th repetition = finish(mix(shingle hash + n * REPETITION)), n from 1 on: the second, third ... occurrence of a
-                      shingle, where texts are compared as bags (multisets)
+    n-th repetition = finish(mix(shingle hash + n * REPETITION)): occurrence n + 1 of a shingle, n from 1 on, where
+                      texts are compared as bags (multisets)
 
 all modulo 2^64; `element_hashes` has mix. Without `finish` a shingle hash would be linear in its
 elements; MinHash needs hashes without structure.
@@ -14,6 +14,7 @@ elements; MinHash needs hashes without structure.
 `hashes` concatenates the documents, `counts[d]` is the number of hashes of document d (`runs`). The functions are the
 steps that `shingles` takes: hash all shingles and sort (`sorted_hashes`), leave stop shingles out (`without_stops`),
 give repetitions in bags hashes that differ (`numbered_repetitions`), remove equal hashes (`distinct`).
+`ordered_hashes` is for one text in text order.
 """
 
 import numpy as np
@@ -28,8 +29,8 @@ _FINISH_1 = 0xA54FF53A5F1D36F1
 _FINISH_2 = 0x510E527FADE682D1
 _REPETITION = 0x9B05688C2B3E6C1F
 
-#: Mean number of elements above which each document is sorted by itself, not the batch as a whole: NumPy 2.4 with
-#: AVX-512 sorts long arrays slowly (texts of 64 words take 0.63 of the time, with AVX2 0.97).
+#: Mean number of elements above which each document is sorted by itself, not the batch as a whole: NumPy 2.4 sorts long
+#: arrays slowly. Texts of 64 words take 0.63 of the time of one sort with AVX-512, 0.97 with AVX2.
 _SORTED_ALONE = 32
 #: Elements whose shingles are hashed at once, so that the arrays stay in the second-level cache.
 _BLOCK = 1 << 15
@@ -68,7 +69,7 @@ def sorted_hashes(
         return _sort_each(shingles, starts[order], counts), counts
     # One sort for all documents, by row in the result and hash; elements where no shingle begins sort to the end.
     result_rows = np.empty(order.size, np.uint64)
-    result_rows[order] = np.arange(order.size, dtype=np.uint64)
+    result_rows[order] = np.arange(order.size, dtype=np.uint64)  # by document
     keys = np.repeat(result_rows << _HASH_BITS, element_counts)
     keys |= shingles
     keys[ranges(starts + shingle_counts, element_counts - shingle_counts)] = _NO_SHINGLE
@@ -160,7 +161,7 @@ class HashSet:
         return bool(self._hashes.size)
 
     def contains(self, hashes: NDArray[np.uint32] | NDArray[np.uint64]) -> NDArray[np.bool_]:
-        """Return a mask for the hashes that are in the set, which is not empty."""
+        """Return a mask for the hashes that are in the set; the set must not be empty (``bool``)."""
         is_contained = self._has_top.take(hashes >> self._shift)
         places = np.flatnonzero(is_contained)
         suspects = hashes.take(places)
@@ -178,7 +179,7 @@ def without_stops(
     Args:
         hashes: uint32 (n_total,); the documents concatenated.
         counts: int64 (n_docs,); hashes per document.
-        stops: uint32 hashes.
+        stops: uint32 hashes, at least one.
 
     Returns:
         The remaining hashes; their count per document; whether a document has stop shingles only.
@@ -218,5 +219,5 @@ def _finish(sums: NDArray[np.uint64]) -> NDArray[np.uint64]:
     finished = sums * np.uint64(_FINISH_1)
     finished ^= finished >> 32
     finished *= np.uint64(_FINISH_2)
-    finished >>= np.uint64(32)
+    finished >>= 32
     return finished

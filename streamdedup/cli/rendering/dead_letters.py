@@ -1,4 +1,4 @@
-"""Dead letters as lines and as JSON, for ``cli.dlq`` and ``cli.demo_run``; their content is arbitrary, so escaped."""
+"""Dead letters as lines and as JSON, for ``cli.dlq`` and ``cli.demo_run``; their arbitrary content is escaped."""
 
 import base64
 import json
@@ -11,21 +11,21 @@ from streamdedup.cli.rendering.terminal import CLOCK_FORMAT, TIME_FORMAT, local_
 from streamdedup.position import Position
 from streamdedup.wire.dead_letters import UNKNOWN, DeadLetter, whole_number
 
-#: Characters of the value at the end of a line.
+#: Most characters of the value at the end of a line.
 PREVIEW_CHARS = 80
-#: Characters of any other part of a line.
+#: Most characters of any other part of a line.
 _PART_CHARS = 300
 
 
-def dead_letter_line(letter: DeadLetter, fields: bytes | None = None) -> Text:
-    """Return the line for ``dlq inspect``; it ends with ``fields``, the value as JSON, else with its bytes."""
+def dead_letter_line(letter: DeadLetter, value_json: bytes | None = None) -> Text:
+    """Return the line for ``dlq inspect``; it ends with ``value_json`` if given, else with the bytes of the value."""
     attempts = f"  (failed {letter.attempts} times)" if letter.attempts > 1 else ""
     return Text.assemble(
         (local_time(letter.time_s, TIME_FORMAT), "dim"),
         "  ",
         (escaped(letter.code, _PART_CHARS), "bold"),
         f"  {_position(letter)}{attempts}  {_reason(letter)}  ",
-        (_preview(letter) if fields is None else escaped(fields, PREVIEW_CHARS), "dim"),
+        (_preview(letter) if value_json is None else escaped(value_json, PREVIEW_CHARS), "dim"),
     )
 
 
@@ -62,7 +62,7 @@ def dead_letter_json(letter: DeadLetter) -> str:
     record, facts = letter.record, letter.facts  # facts: the headers that the daemon added, without their prefix
     fields: dict[str, Any] = {
         "dead_letter": _position_json(record.position),
-        "time": facts.get("time"),
+        "time": facts.get("time"),  # of the failure; "timestamp" is that of the record
         "code": letter.code,
         "attempts": letter.attempts,
         "origin": None if letter.origin is None else _position_json(letter.origin),

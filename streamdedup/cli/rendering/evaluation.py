@@ -29,8 +29,10 @@ def _conditions(evaluation: Evaluation) -> Iterator[str]:
     yield _settings_line(options)
     if evaluation.candidates_per_document is not None:
         yield f"candidates: {evaluation.candidates_per_document:,.1f} a document"
-    truth, unknown_count = f"truth: {evaluation.truth}", evaluation.unknown_pairs_count
-    yield f"{truth}; {counted(unknown_count, 'pair')} with a document that is in no file" if unknown_count else truth
+    truth = f"truth: {evaluation.truth}"
+    if evaluation.unknown_pairs_count:
+        truth += f"; {counted(evaluation.unknown_pairs_count, 'pair')} with a document that is in no file"
+    yield truth
     if options.suppression is not None:
         yield (
             f"suppressed: {listed_counts(run.suppressed)}; "
@@ -63,7 +65,7 @@ def _comparison_method(options: DetectorOptions) -> str:
 def _rates(evaluation: Evaluation) -> Iterator[str]:
     scores = evaluation.scores
     yield f"{'':<28}{'hits':>12}{'of':>12}{'share':>9}"
-    # The recall is promised from `recall_from` on; pairs of a file may have any similarity.
+    # A computed truth counts pairs from `recall_from` on, for which the recall is promised; one from a file any pairs.
     recall_range = "" if evaluation.truth_file else f" from {evaluation.options.recall_from:g}"
     yield _rate_line(f"recall{recall_range}", scores.recall)
     yield _rate_line("precision", scores.precision)
@@ -74,7 +76,7 @@ def _rates(evaluation: Evaluation) -> Iterator[str]:
 
 
 def _rate_line(name: str, rate: Rate) -> str:
-    if rate.share is None:  # of no pairs or documents
+    if rate.share is None:  # the total is 0
         return f"{name:<28}{0:>12}{0:>12}{'-':>9}"
     return f"{name:<28}{rate.hits:>12,}{rate.total:>12,}{rate.share:>9.4f}"
 
@@ -84,9 +86,10 @@ def _missed(evaluation: Evaluation) -> Iterator[str]:
     yield f"missed: {counted(sum(scores.missed.values()), 'pair')}"
     for reason, count in scores.missed.items():
         yield f"  {count:,}  {reason.value}"
-        for pair in (pair for pair in scores.examples if pair.reason == reason):
-            ids = "  ".join(printable(evaluation.ids[row]) for row in (pair.left, pair.right))
-            yield f"       {pair.similarity:.4f}  {ids}"
+        for pair in scores.examples:
+            if pair.reason == reason:
+                ids = "  ".join(printable(evaluation.ids[row]) for row in (pair.left, pair.right))
+                yield f"       {pair.similarity:.4f}  {ids}"
 
 
 def as_object(evaluation: Evaluation) -> dict[str, Any]:
@@ -114,7 +117,7 @@ def _rate_json(rate: Rate) -> dict[str, Any]:
 
 
 def _settings_json(evaluation: Evaluation) -> dict[str, Any]:
-    """Return the settings that matter for recall and precision; a containment rule has its own rates."""
+    """Return the settings that matter for recall and precision; with a containment rule also the rates of its pairs."""
     options, scores = evaluation.options, evaluation.scores
     containment = {}
     if options.containment is not None:
