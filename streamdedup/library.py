@@ -299,10 +299,7 @@ class LibraryIndex:
         valid = valid_id(converted_item("document_id", document_id, Field))
         with self._lock:
             stored = self._lookup.document(valid) if self._index_exists() else None
-            if stored is None:
-                return None
-            entry, _ = stored
-            return self._lookup.cluster_of(entry)
+            return None if stored is None else self._lookup.cluster_of(stored[0])  # the entry
 
     def remove(self, ids: Iterable[Field]) -> None:
         """Remove documents; unknown ids are ignored. Errors: as for ``add``; ``TypeError`` names the wrong id."""

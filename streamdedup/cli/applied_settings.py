@@ -117,10 +117,7 @@ def _existing_or_new_text(path: Path) -> str:
 
 @contextmanager
 def _temporary_file(path: Path, text: str) -> Iterator[Path]:
-    """Yield a new file beside ``path``, with the permissions of ``path``; deleted at the end unless it was renamed.
-
-    A ``SettingsError`` names ``path`` instead of the new file.
-    """
+    """Yield a new file beside ``path``, with its permissions; delete it unless it was renamed. Errors name ``path``."""
     descriptor, name = tempfile.mkstemp(dir=path.absolute().parent, prefix=f".{path.name}.")
     temporary = Path(name)
     try:

@@ -47,10 +47,7 @@ _LONGEST_REQUEST_S = 50.0
 
 Writer = TypeVar("Writer")
 #: Module that a login needs, and the extra that has it, by SASL mechanism.
-_LIBRARIES = {
-    "AWS_MSK_IAM": ("botocore", "aws"),
-    "GSSAPI": ("gssapi", "kerberos"),
-}
+_LIBRARIES = {"AWS_MSK_IAM": ("botocore", "aws"), "GSSAPI": ("gssapi", "kerberos")}
 
 
 @lru_cache(maxsize=1)

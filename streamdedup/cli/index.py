@@ -129,8 +129,7 @@ def rebuild(
     profile: ProfileOption = None,
     yes: YesOption = False,
     wait: Annotated[
-        bool,
-        typer.Option("--wait/--no-wait", help="Wait for members' sessions to end; --no-wait refuses at once."),
+        bool, typer.Option("--wait/--no-wait", help="Wait for members' sessions to end; --no-wait refuses at once.")
     ] = True,
 ) -> None:
     """Rebuild the index of all profiles, or of some, from the topics.

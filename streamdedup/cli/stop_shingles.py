@@ -79,7 +79,7 @@ def stop_shingles(
     profile = chosen_profile(options, stop_shingles="none")
     shingles = profile.shingle_options()
     texts = BoundedTexts(_MOST_CHARACTERS)  # filled while the documents are read
-    documents = _also_added_to(texts, _documents(options, topic_options, profile))
+    documents = _kept_in(texts, _documents(options, topic_options, profile))
     with output_to(output, options.inputs(profile)) as target:
         try:
             learnt = learn_stop_shingles(documents, shingles, share)
@@ -115,10 +115,8 @@ def _documents(
     return ((document.text, document.source) for document in first_of_each_id(documents))
 
 
-def _also_added_to(
-    texts: BoundedTexts, documents: Iterable[tuple[str, str | None]]
-) -> Iterator[tuple[str, str | None]]:
-    """Yield the documents unchanged, and add each text to ``texts``."""
+def _kept_in(texts: BoundedTexts, documents: Iterable[tuple[str, str | None]]) -> Iterator[tuple[str, str | None]]:
+    """Yield the documents unchanged, and add each text to ``texts``, which keeps a bounded part."""
     for text, source in documents:
         texts.add(text)
         yield text, source

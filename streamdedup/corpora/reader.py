@@ -63,9 +63,8 @@ class CorpusReader:
             file_format = FORMATS[format_name]
             # Columns are true if any is named.
             if self._columns and self._columns.tables_only and not file_format.is_table:
-                raise CorpusError(
-                    f"{stream.name}: columns are named, but it is read as {format_name}; say what format it has"
-                )
+                text = f"columns are named, but it is read as {format_name}; say what format it has"
+                raise CorpusError(f"{stream.name}: {text}")
             for part in sgml_members(stream) if is_archive else (stream,):
                 yield part, file_format
 

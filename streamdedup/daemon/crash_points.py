@@ -22,12 +22,7 @@ from streamdedup.kafka.protocols import Source
 OnPoint = Callable[[str], None]
 
 #: Step by method of the source; ``commit_offsets`` is the commit of at-least-once delivery, without a transaction.
-SOURCE_STEPS = {
-    "poll": "poll",
-    "poll_ahead": "poll_ahead",
-    "committed_offset": "committed",
-    "commit": "commit_offsets",
-}
+SOURCE_STEPS = {"poll": "poll", "poll_ahead": "poll_ahead", "committed_offset": "committed", "commit": "commit_offsets"}
 #: Step by method of the index, in the order of the loop.
 INDEX_STEPS = {
     name: name

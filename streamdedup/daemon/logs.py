@@ -37,12 +37,7 @@ CLIENT_LEVELS: Final = {
     "uvicorn": logging.ERROR,
 }
 #: Levels by their names in the settings.
-LEVELS: Final = {
-    "debug": logging.DEBUG,
-    "info": logging.INFO,
-    "warning": logging.WARNING,
-    "error": logging.ERROR,
-}
+LEVELS: Final = {"debug": logging.DEBUG, "info": logging.INFO, "warning": logging.WARNING, "error": logging.ERROR}
 #: Interval between two equal lines of a client, in seconds.
 REPEAT_S: Final = 60.0
 #: Largest number of different lines of clients that are remembered.

@@ -144,9 +144,8 @@ class Loop:
                 with suppress(StoreUnavailable, StoreMisconfigured):
                     self._statistics.observe_indexes()
                 return
-            # Short polls finish joining the group sooner. Not once partitions are assigned: a short poll could end
-            # before the undone batch is fetched again, and `_record_success` would take the empty turn for the end of
-            # the wait for the store.
+            # Short polls finish joining the group sooner. Once partitions are assigned, a short poll could end before
+            # an undone batch is fetched again, and `_record_success` would end the wait for the store.
             is_joining = self.readiness.awaited is not None and not source.assigned()
             batch = self._reader.poll(source, JOINING_POLL_S if is_joining else POLL_S)
             # Asks the indexes at intervals, also in an idle daemon, and raises if they do not answer.
@@ -255,11 +254,7 @@ class Loop:
         self._ownership.remember_commit(batch.next_offsets, attempt_id)
 
     def _finish(
-        self,
-        batch: Batch,
-        fences: Mapping[Partition, Fence],
-        result: BatchResult,
-        dead_letters: Sequence[FailedRecord],
+        self, batch: Batch, fences: Mapping[Partition, Fence], result: BatchResult, dead_letters: Sequence[FailedRecord]
     ) -> None:
         """Raise the high-water marks of the index to the committed offsets, and count the batch.
 

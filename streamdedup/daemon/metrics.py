@@ -417,12 +417,8 @@ class Metrics(MetricSet):
     def connect_readiness(self, waiting_for: Callable[[], Awaited | None], is_ready: Callable[[], bool]) -> None:
         """Read ``ready`` and ``waiting`` from these functions at each scrape."""
         self.ready.set_function(is_ready)
-
-        def is_waiting_for(awaited: Awaited) -> bool:
-            return waiting_for() is awaited
-
         for awaited in Awaited:
-            self.waiting.labels(awaited.name.lower()).set_function(partial(is_waiting_for, awaited))
+            self.waiting.labels(awaited.name.lower()).set_function(partial(lambda one: waiting_for() is one, awaited))
 
     def connect_missing_topics(self, topics: Iterable[str], missing: Callable[[], frozenset[str]]) -> None:
         """Read ``topic_missing`` from ``missing`` at each scrape, for all input topics."""

@@ -291,10 +291,7 @@ class RebuildRun:
         return {document_number(self._pipeline.name, document.id): document.position for document in documents}
 
     def _fence_uncommitted(self, fences: Mapping[Partition, Fence]) -> list[Fence]:
-        """Fence also the partitions without a commit in which a batch has begun; return all fences.
-
-        Now the index refuses all batches in progress.
-        """
+        """Fence also partitions without a commit, so that the index refuses all batches in progress; return all."""
         index = self._pipeline.index
         # Of the progress only the keys are used: all partitions with records, also those without a commit.
         partitions = self._history.progress(self._target.topics, {}, clock.now_ms(), self._tick)

@@ -194,11 +194,7 @@ class Detector:
         )
 
     def _save_pending_matches(
-        self,
-        batch: InsertedBatch,
-        emitting: Sequence[int],
-        verified: Mapping[int, RowMatches],
-        fences: Sequence[Fence],
+        self, batch: InsertedBatch, emitting: Sequence[int], verified: Mapping[int, RowMatches], fences: Sequence[Fence]
     ) -> dict[int, PendingMatches]:
         """Save matches as pending; return by row the pending matches from this and earlier attempts at the position.
 

@@ -24,14 +24,7 @@ from streamdedup.detection.candidates import BucketHits, Copies, hits_by_row
 from streamdedup.detection.captions import Caption, read_caption
 from streamdedup.detection.clusters import spread_of
 from streamdedup.detection.entry_chunks import read_chunks
-from streamdedup.detection.model import (
-    DetectorOptions,
-    Skip,
-    Spread,
-    alert_order,
-    document_number,
-    with_incarnation,
-)
+from streamdedup.detection.model import DetectorOptions, Skip, Spread, alert_order, document_number, with_incarnation
 from streamdedup.detection.preparation import Preparer
 from streamdedup.detection.scope import query_scope
 from streamdedup.detection.suppression import SuppressionRule

@@ -41,14 +41,11 @@ class RowMatches(NamedTuple):
 
 
 class _NearDuplicates(NamedTuple):
-    """Pair key and match of each near-duplicate, the rule of each suppressed one, and pair keys by known row.
+    """The near-duplicates among candidates."""
 
-    The pair keys are those of all candidates that exist.
-    """
-
-    matches: dict[Pair, tuple[bytes, Match]]
+    matches: dict[Pair, tuple[bytes, Match]]  # with pair keys
     suppressed_by: dict[Pair, SuppressionRule]
-    known_keys: Mapping[int, set[bytes]]
+    known_keys: Mapping[int, set[bytes]]  # keys of the pairs with all candidates that exist, by known row
 
 
 class Verifier:
@@ -78,10 +75,8 @@ class Verifier:
             known_rows: Rows whose documents may have had an index entry, and so claims, before this attempt.
             threshold: A lower similarity from which pairs match; None, or a higher one, for the profile's threshold.
         """
-        candidates: dict[int, list[int]] = {}
-        for row, hit in hits.items():
-            promising = promising_candidates(hit, self._options.max_candidates)
-            candidates[row] = with_copies(promising, copies.by_row.get(row, ()), hit)
+        promising = {row: promising_candidates(hit, self._options.max_candidates) for row, hit in hits.items()}
+        candidates = {row: with_copies(promising[row], copies.by_row.get(row, ()), hits[row]) for row in hits}
         comparer = Comparer(self._options, self._sketcher, entries, band_keys, threshold)
         matches, suppressed_by, known_keys = self._near_duplicates(
             comparer, entries, rows_by_candidate(candidates), copies.entries, known_rows
@@ -116,10 +111,7 @@ class Verifier:
         read_before: Mapping[int, IndexEntry],
         known_rows: Collection[int],
     ) -> _NearDuplicates:
-        """Read and compare candidates in chunks, each with its rows.
-
-        ``rows_of``: rows by candidate number. ``read_before``: entries that are not read again, by number.
-        """
+        """Read candidates in chunks, and compare each with its rows; ``read_before`` has entries by number."""
         matches: dict[Pair, tuple[bytes, Match]] = {}
         suppressed_by: dict[Pair, SuppressionRule] = {}
         known_keys: dict[int, set[bytes]] = defaultdict(set)

@@ -47,7 +47,6 @@ CLEANUP = "cleanup.policy"
 #: Age in milliseconds, and bytes of a partition, beyond which ``delete`` drops records; ``UNLIMITED`` for none.
 RETENTION, RETENTION_BYTES = "retention.ms", "retention.bytes"
 UNLIMITED = -1
-
 #: Filter of requests for settings: default values too.
 _ALL = "all"
 #: First version whose transactions are fenced by the generation of the consumer group (KIP-447).
@@ -156,8 +155,7 @@ class _Topics(NamedTuple):
 
 def _look_up(admin: Any, needed: Mapping[str, tuple[str, ...]]) -> _Topics:
     counts: dict[str, int] = {}
-    missing: list[str] = []
-    refused: list[str] = []
+    missing, refused = list[str](), list[str]()
     for topic in admin.describe_topics(sorted(needed)):
         name, error_class = topic["name"], kafka_errors.for_code(topic["error_code"])
         granted = topic.get("authorized_operations")  # None where the broker does not tell

@@ -1,8 +1,7 @@
 """The only module, beside ``batch_limits``, that relies on private parts of the Kafka client (kafka-python 3.0.12).
 
 Each workaround names the behaviour of the client, the consequence without the workaround, and its test (``Test:``).
-``tests/unit/test_kafka_compat.py`` checks that the tests exist and that no third module of ``kafka/`` uses private
-parts.
+``tests/unit/test_kafka_compat.py`` checks that the tests exist and that no third module of ``kafka/`` does this.
 
     build                   clients that leave no thread and no socket behind; called by all modules with a client
     force_close             the thread of a producer that cannot be closed; called by ``producer``
@@ -76,9 +75,8 @@ def build(kind: Callable[..., Any], config: dict[str, Any], options: KafkaOption
     """Prepare the login, and return a client of ``kind``; raises the error that ``errors.connection_error`` returns.
 
     A client whose constructor fails leaves its network thread and its sockets open. So ``factory`` records the network
-    part, which is closed here after a failure. ``ClosingSelector`` closes all sockets of the client when the client is
-    closed. ``cap_client_logging``, ``limit_batches`` and ``_request_all_offsets`` change the client for the whole
-    process.
+    part, which is closed here after a failure. ``ClosingSelector`` closes all sockets of the client with the client.
+    ``cap_client_logging``, ``limit_batches`` and ``_request_all_offsets`` change the client for the whole process.
 
     Test: ``test_an_absent_broker_is_reported_in_time_and_nothing_is_left_behind``.
     """
@@ -101,14 +99,12 @@ def build(kind: Callable[..., Any], config: dict[str, Any], options: KafkaOption
         for network in networks:
             close_quietly("close the network part", network.close, options.close_timeout_s)
         if isinstance(error, CLIENT_ERRORS):
-            reason: Exception = error
-            if isinstance(error, KafkaTimeoutError):
+            if isinstance(error, KafkaTimeoutError) and reasons:
                 # It only says that there is no connection. A refused login is the best reason, else the latest one.
-                refused = [reason for reason in reasons if isinstance(reason, LOGIN_REFUSED)]
-                reason = (refused or reasons or [error])[-1]
+                error = ([reason for reason in reasons if isinstance(reason, LOGIN_REFUSED)] or reasons)[-1]
             doing = f"connect to Kafka at {options.bootstrap_servers} ({options.security_protocol})"
             # No cause is chained: some texts of the client contain configuration values.
-            raise connection_error(reason, doing, options) from None
+            raise connection_error(error, doing, options) from None
         raise
     for network in networks:
         # Deletes the wrapper of `_stop_at_final_refusal`: a connected client reconnects by its own method again.

@@ -8,6 +8,7 @@ import logging
 import threading
 import time
 from collections.abc import Iterable, Mapping
+from functools import partial
 from itertools import chain
 from typing import Any
 
@@ -133,9 +134,8 @@ class KafkaSource:
     def _retry_or_break(self, event: str, error: Exception, *, message: str, pause_s: float) -> None:
         """Log and wait after a retriable error of a poll; raise any other error, and refuse further polls."""
         if not is_retriable(error):
-            self._unusable_because = (
-                "a poll failed"  # the client may keep an exhausted fetch, and spin on it in the next poll
-            )
+            # The client may keep an exhausted fetch, and spin on it in the next poll.
+            self._unusable_because = "a poll failed"
             if isinstance(error, (StreamdedupError, MemoryError)):
                 raise error  # no error of the client
             raise translated(error, "poll", self._options) from error
@@ -325,11 +325,8 @@ class KafkaSource:
         self._unusable_because = "closed"
         self._repeats.close()
         half_ms = round(self._options.close_timeout_s * 1000 / 2)  # the other half is for closing the connections
-        close_quietly(
-            "close the consumer",
-            lambda: self._consumer.close(autocommit=False, timeout_ms=half_ms),
-            self._options.close_timeout_s,
-        )
+        close = partial(self._consumer.close, autocommit=False, timeout_ms=half_ms)
+        close_quietly("close the consumer", close, self._options.close_timeout_s)
 
 
 class RebalanceListener(ConsumerRebalanceListener):  # type: ignore[misc]  # the client is untyped

@@ -11,8 +11,7 @@ from streamdedup.kafka.reader import RecordFetcher
 from streamdedup.position import Position
 from streamdedup.wire import Decoder, content_digest
 
-#: Id of a document whose record has neither id nor key, in an incarnation above 0: its ``Position.key``,
-#: TOPIC@INCARNATION:PARTITION:OFFSET.
+#: Id from a position (``Position.key``) in an incarnation above 0: TOPIC@INCARNATION:PARTITION:OFFSET.
 _POSITION_KEY = re.compile("[^@:]+@([0-9]{1,9}):[0-9]+:[0-9]+")
 
 
@@ -35,8 +34,7 @@ def fetch_text(fetcher: RecordFetcher, decoder: Decoder, document_id: str, diges
         decoded_at = position._replace(incarnation=int(position_key[1]) if position_key else 0)
         document = decoder.decode(decoded_at, record.timestamp_ms, record.key, record.value, record.headers)
     except MessageError as error:
-        # From `fetch`: the client cannot parse the record. From `decode`: the daemon has decoded the indexed record, so
-        # the record or the settings have changed.
+        # The client cannot parse the record, or the record or the settings have changed since the daemon decoded it.
         raise TextMissingError(f"the record of {document_id}, {position}, cannot be decoded: {error.code}") from None
     if document.id == document_id and document.op == "append":  # first: its digest is that of the whole text
         raise TextMissingError(f"the text of {document_id} was continued by appends; no record has the whole")

@@ -27,7 +27,7 @@ from streamdedup.detection.lookup import DocumentComparison
 from streamdedup.errors import StreamdedupError
 from streamdedup.serve.batches import BatchLookup
 from streamdedup.serve.bodies import cluster_body, compare_body, document_body, lookup_body, matches_body, profile_body
-from streamdedup.serve.events import EVENT_STREAM, MAX_RECENT, StreamStart, decode_event_id
+from streamdedup.serve.events import EVENT_STREAM, MAX_RECENT, StreamStart, parse_event_id
 from streamdedup.serve.feed import Feeds
 from streamdedup.serve.index_thread import IndexThread, ServedProfile, StoredDocument
 from streamdedup.serve.metrics import ServeMetrics
@@ -226,7 +226,7 @@ async def dead_letters(
 
 
 def _stream_start(last_event_id: str | None, recent_count: int) -> StreamStart:
-    return StreamStart(None if last_event_id is None else decode_event_id(last_event_id), recent_count)
+    return StreamStart(None if last_event_id is None else parse_event_id(last_event_id), recent_count)
 
 
 # The service

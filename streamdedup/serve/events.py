@@ -61,11 +61,11 @@ class ResumePlan(NamedTuple):
     gap: str | None
 
 
-def encode_event_id(topic: str, offsets: Sequence[int]) -> str:
+def format_id(topic: str, offsets: Sequence[int]) -> str:
     return f"{topic}:{','.join(map(str, offsets))}"
 
 
-def decode_event_id(text: str) -> tuple[str, Offsets]:
+def parse_event_id(text: str) -> tuple[str, Offsets]:
     """Return topic and offsets of an id; ``RequestProblem`` if the text is no id."""
     match = _ID.fullmatch(text)
     if match is None:

@@ -20,15 +20,7 @@ import structlog
 
 from streamdedup.errors import BrokerUnavailable, FatalError, RegistryUnavailable, StreamdedupError
 from streamdedup.kafka.protocols import TopicFollower
-from streamdedup.serve.events import (
-    Offsets,
-    ResumePlan,
-    StreamStart,
-    encode_event_id,
-    format_start,
-    new_starts,
-    plan_resume,
-)
+from streamdedup.serve.events import Offsets, ResumePlan, StreamStart, format_id, format_start, new_starts, plan_resume
 from streamdedup.serve.metrics import ServeMetrics
 from streamdedup.serve.outages import OutageLog
 from streamdedup.serve.problems import RequestProblem
@@ -69,11 +61,7 @@ class Feed:
     """Distributes the committed records of a topic to subscribers, as events of ``kind``."""
 
     def __init__(
-        self,
-        kind: StreamKind,
-        topic: str,
-        open_reader: Callable[[], TopicFollower],
-        metrics: ServeMetrics,
+        self, kind: StreamKind, topic: str, open_reader: Callable[[], TopicFollower], metrics: ServeMetrics
     ) -> None:
         self._kind = kind
         self._topic = topic
@@ -111,7 +99,7 @@ class Feed:
             else:
                 # The id is of another topic, as after a change of the settings: the stream begins at the end.
                 subscriber.offsets = shared.offsets
-                subscriber.report_gap("unknown", encode_event_id(*start.last))
+                subscriber.report_gap("unknown", format_id(*start.last))
             subscriber.is_live = subscriber.offsets == shared.offsets
             yield subscriber
         finally:

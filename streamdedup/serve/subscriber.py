@@ -8,7 +8,7 @@ from collections import deque
 from collections.abc import Iterator, Mapping
 from typing import Final, NamedTuple
 
-from streamdedup.serve.events import FeedEvent, Offsets, ResumePlan, encode_event_id, format_event
+from streamdedup.serve.events import FeedEvent, Offsets, ResumePlan, format_event, format_id
 
 #: Bytes of events that may wait for a subscriber. Queues share their events: each is a tail of the same sequence, so
 #: all together take as much memory as the longest.
@@ -63,7 +63,7 @@ class Subscriber:
 
     @property
     def event_id(self) -> str:
-        return encode_event_id(self._topic, self.offsets)
+        return format_id(self._topic, self.offsets)
 
     def end(self, reason: str) -> None:
         """End the stream; queued events are dropped, and the client gets them when it resumes."""
@@ -105,7 +105,7 @@ class Subscriber:
                 continue  # read before the subscriber was live, by its own reader, which was ahead of the shared one
             offsets[partition] = offset + 1
             if self._profile in (None, profile):
-                body += format_event(self._event, data, encode_event_id(self._topic, offsets))
+                body += format_event(self._event, data, format_id(self._topic, offsets))
                 count += 1
             if len(body) >= _CHUNK_BYTES:
                 self.offsets = tuple(offsets)

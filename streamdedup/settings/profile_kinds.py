@@ -69,9 +69,7 @@ Topics = Annotated[
 ]
 SourceName = Annotated[str, Field(min_length=1)]
 SourceNames = Annotated[
-    tuple[SourceName, ...],
-    BeforeValidator(parse_list),
-    Kind(f"names of sources, none twice, {LISTED}", write_list),
+    tuple[SourceName, ...], BeforeValidator(parse_list), Kind(f"names of sources, none twice, {LISTED}", write_list)
 ]
 SourcePairs = Annotated[
     tuple[tuple[SourceName, SourceName], ...],

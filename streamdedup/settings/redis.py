@@ -109,9 +109,7 @@ def _provider_mistakes(name: str) -> Mistakes:
 #: A URL of Redis; never shown, because it may hold a password.
 Url = Annotated[SecretStr | None, AfterValidator(_valid_url), Kind(URL_ALLOWED)]
 KeyPrefix = Annotated[
-    str,
-    Field(pattern=r"^[A-Za-z0-9_.-]{1,32}$"),
-    Kind("1 to 32 letters, digits, dots, underscores and hyphens"),
+    str, Field(pattern=r"^[A-Za-z0-9_.-]{1,32}$"), Kind("1 to 32 letters, digits, dots, underscores and hyphens")
 ]
 
 

@@ -35,11 +35,10 @@ KeyPath = tuple[str, ...]
 
 def field_at(path: KeyPath) -> FieldInfo | None:
     """Return the field of the key at ``path``; None if there is no such key."""
-    match path:
-        case ("profiles", _, key):
-            return keys_of(Profile).get(key)
-        case (section, key) if section in SECTIONS:
-            return keys_of(SECTIONS[section]).get(key)
+    if len(path) == 3 and path[0] == "profiles":
+        return keys_of(Profile).get(path[2])
+    if len(path) == 2 and path[0] in SECTIONS:
+        return keys_of(SECTIONS[path[0]]).get(path[1])
     return None
 
 
@@ -54,8 +53,7 @@ def tables(tree: Mapping[str, object]) -> Iterator[tuple[KeyPath, type[Section],
 
 def describe_unknown(path: KeyPath) -> str:
     """Describe an unknown key or section, with the most similar known one: of its table, or else of any table."""
-    # The profile to suggest, also below another section: ``redis.x.threshold`` may mean ``profiles.x.threshold``.
-    profile = path[1] if len(path) == 3 else "NAME"
+    profile = path[1] if len(path) == 3 else "NAME"  # to suggest ``profiles.x.threshold`` for ``redis.x.threshold`` too
     all_paths: list[KeyPath] = [(name,) for name in (*SECTIONS, "profiles")]
     all_paths += [(section, key) for section, model in SECTIONS.items() for key in keys_of(model)]
     all_paths += [("profiles", profile, key) for key in keys_of(Profile)]

@@ -228,8 +228,7 @@ def choose_banding(recall_from: float, min_recall: float, max_permutations: int 
     if not reaching:
         raise ValueError(
             f"no bands within {max_permutations} permutations find {min_recall:g} of the pairs at similarity "
-            f"{recall_from:g} by {shared} shared band(s): lower min_recall, raise recall_from or allow more "
-            "permutations"
+            f"{recall_from:g} by {shared} shared band(s): lower min_recall, or raise recall_from or permutations"
         )
     return min(reaching, key=lambda banding: (banding_cost(banding, recall_from), banding.permutations))
 

@@ -156,8 +156,7 @@ def compare_settings(
     kinds = plan.kinds if earlier is None else (earlier.recommendation.row.options,)
     rows: list[TuningRow] = []
     for study in _studies(plan, kinds, sample, progress, share):
-        # A step for each number of rows from 2 on.
-        with progress(f"{study.options.kind}: bands", plan.most_permutations - 1) as step:
+        with progress(f"{study.options.kind}: bands", plan.most_permutations - 1) as step:  # rows of a band from 2 on
             rows += table_rows(study, workload, plan.thresholds, plan.recalls, step)
     recommendation = _recommended(plan, workload, rows)
     if earlier is None:

@@ -138,9 +138,7 @@ class ProposalMeter:
         sample, study = self._compared.sample, self._best.study
         # Bands are searched within the signature length of the recommendation.
         workload = replace(
-            self._compared.workload,
-            most_permutations=self._best.permutations,
-            recall_from=profile.recall_from,
+            self._compared.workload, most_permutations=self._best.permutations, recall_from=profile.recall_from
         )
         changed = Study(
             options,

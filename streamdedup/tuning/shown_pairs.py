@@ -26,10 +26,7 @@ _SEARCHED_WORDS, _PASSAGE_CHARS = 2_000, 120
 
 
 def across_share(sources: Sequence[str | None], pairs: Pairs) -> float | None:
-    """Of the pairs whose sources are both known, return the share with two different ones; None if there are none.
-
-    ``sources``: source of each document.
-    """
+    """Of the pairs whose sources are both known, return the share with two different ones; None if there are none."""
     ends = [(sources[left], sources[right]) for left, right in _ends(pairs)]
     are_across = [left != right for left, right in ends if left and right]
     return sum(are_across) / len(are_across) if are_across else None

@@ -17,7 +17,7 @@ from streamdedup.kafka.protocols import Record
 from streamdedup.position import Position
 from streamdedup.serve import events, feed, streaming, subscriber, topic_thread
 from streamdedup.serve.admission import Tokens
-from streamdedup.serve.events import MAX_PARTITIONS, decode_event_id, encode_event_id, new_starts, one_line, plan_resume
+from streamdedup.serve.events import MAX_PARTITIONS, format_id, new_starts, one_line, parse_event_id, plan_resume
 from streamdedup.serve.metrics import ServeMetrics
 from streamdedup.serve.problems import TYPE_PREFIX, RequestProblem
 from streamdedup.settings import Settings
@@ -61,7 +61,7 @@ def alerts_of(*ids, profile="articles"):
 class TestIds:
     @given(st.lists(st.integers(0, 2**62), min_size=1, max_size=MAX_PARTITIONS))
     def test_an_id_names_the_offset_of_each_partition(self, offsets):
-        assert decode_event_id(encode_event_id("a.b_c-d", offsets)) == ("a.b_c-d", tuple(offsets))
+        assert parse_event_id(format_id("a.b_c-d", offsets)) == ("a.b_c-d", tuple(offsets))
 
     @pytest.mark.parametrize(
         "text",
@@ -69,14 +69,14 @@ class TestIds:
     )
     def test_another_text_is_none(self, text):
         with pytest.raises(RequestProblem):
-            decode_event_id(text)
+            parse_event_id(text)
 
     def test_the_size_is_bounded(self):
-        text = encode_event_id("t" * 249, [9_999_999_999_999_999_999 // 10] * MAX_PARTITIONS)
+        text = format_id("t" * 249, [9_999_999_999_999_999_999 // 10] * MAX_PARTITIONS)
         assert len(text) <= 10_250
-        assert decode_event_id(text)
+        assert parse_event_id(text)
         with pytest.raises(RequestProblem):
-            decode_event_id(text + ",1")
+            parse_event_id(text + ",1")
 
     @pytest.mark.parametrize(
         ("wanted", "starts", "gap"),

@@ -86,10 +86,9 @@ def _missed(evaluation: Evaluation) -> Iterator[str]:
     yield f"missed: {counted(sum(scores.missed.values()), 'pair')}"
     for reason, count in scores.missed.items():
         yield f"  {count:,}  {reason.value}"
-        for pair in scores.examples:
-            if pair.reason == reason:
-                ids = "  ".join(printable(evaluation.ids[row]) for row in (pair.left, pair.right))
-                yield f"       {pair.similarity:.4f}  {ids}"
+        for pair in (example for example in scores.examples if example.reason == reason):
+            ids = "  ".join(printable(evaluation.ids[row]) for row in (pair.left, pair.right))
+            yield f"       {pair.similarity:.4f}  {ids}"
 
 
 def as_object(evaluation: Evaluation) -> dict[str, Any]:
