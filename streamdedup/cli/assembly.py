@@ -88,7 +88,6 @@ def kafka_login(kafka: Kafka) -> KafkaLogin | None:
 
 
 def kafka_options(settings: Settings) -> KafkaOptions:
-    """Return the options of all Kafka clients."""
     kafka = settings.kafka
     return KafkaOptions(
         bootstrap_servers=",".join(kafka.bootstrap_servers),

@@ -35,7 +35,6 @@ def topic_profile(settings: Settings, topic: str) -> Profile:
 
 
 def decoders_of(settings: Settings) -> dict[str, Decoder]:
-    """Return the decoder by input topic."""
     decoders: dict[str, Decoder] = {}
     for profile in settings.profiles.values():
         decoders |= dict.fromkeys(profile.topics, topic_decoder(settings, profile))

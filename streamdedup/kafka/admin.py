@@ -47,8 +47,6 @@ CLEANUP = "cleanup.policy"
 #: Age in milliseconds, and bytes of a partition, beyond which ``delete`` drops records; ``UNLIMITED`` for none.
 RETENTION, RETENTION_BYTES = "retention.ms", "retention.bytes"
 UNLIMITED = -1
-#: Filter of requests for settings: default values too.
-_ALL = "all"
 #: First version whose transactions are fenced by the generation of the consumer group (KIP-447).
 _TRANSACTIONS_SINCE = (2, 5)
 #: The broker's limits on what a client may ask for, in milliseconds.
@@ -141,7 +139,7 @@ def cleanup_policies(options: KafkaOptions) -> dict[str, str]:
         return {}
     resources = [ConfigResource(ConfigResourceType.TOPIC, name, {CLEANUP: None}) for name in options.topics]
     with admin_client(options) as admin:
-        configs = admin.describe_configs(resources, config_filter=_ALL)["topic"]
+        configs = admin.describe_configs(resources, config_filter="all")["topic"]  # defaults too
     return {name: settings[CLEANUP]["value"] for name, settings in configs.items() if CLEANUP in settings}
 
 
@@ -320,7 +318,7 @@ def _broker_limits(admin: Any, options: KafkaOptions, names: Sequence[str]) -> d
     broker = str(admin.describe_cluster()["brokers"][0]["broker_id"])
     resource = ConfigResource(ConfigResourceType.BROKER, broker, dict.fromkeys(names))
     # Without the right to read settings, the client returns none and raises no error.
-    described = admin.describe_configs([resource], config_filter=_ALL)
+    described = admin.describe_configs([resource], config_filter="all")
     settings = described.get("broker", {}).get(broker, {})
     return {name: int(settings[name]["value"]) for name in names if name in settings}
 
@@ -343,7 +341,7 @@ def _topic_findings(admin: Any, options: KafkaOptions, needs: Sequence[TopicNeed
         return
     keys = dict.fromkeys((SIZE_LIMIT, CLEANUP, RETENTION, RETENTION_BYTES))
     resources = [ConfigResource(ConfigResourceType.TOPIC, need.name, keys) for need in usable]
-    configs = admin.describe_configs(resources, config_filter=_ALL)["topic"]
+    configs = admin.describe_configs(resources, config_filter="all")["topic"]
     for need in usable:
         settings = {key: str(entry["value"]) for key, entry in configs.get(need.name, {}).items()}
         yield from judge_topic(options, need, counts[need.name], settings)
