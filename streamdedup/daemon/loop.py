@@ -17,8 +17,8 @@ The class of an error (``errors``) decides the reaction:
 - ``DeadLetterBurst``: undo the batch; publish nothing further, and keep the partitions until a restart.
 - ``BrokerSilent``: Kafka does not answer outside a transaction. Undo the batch and keep the clients; new ones would
   wait for the end of the old session.
-- ``BrokerUnavailable`` with ``MembershipEnded``, and ``ProducerFenced``: the batch may be committed or not, so no rewind
-  is safe. Open new clients, which read from the committed offset. A second ``ProducerFenced`` within a minute ends.
+- ``BrokerUnavailable``, its subclass ``MembershipEnded``, and ``ProducerFenced``: the batch may be committed or not, so
+  no rewind is safe. Open new clients, which read from the committed offset. A second fencing in a minute ends.
 - ``GroupHasOtherIndex``: no batch is in progress. Open new clients once no member of the group uses another index.
 - ``Rejoin``: an index may have gone back in time, a rebuild begins, or a topic was created again. Open new clients: the
   group begins a new generation, and Kafka refuses to commit batches that daemons indexed in the old one.
