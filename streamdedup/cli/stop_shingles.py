@@ -127,9 +127,11 @@ def _summary(learnt: Learnt) -> str:
     stops = counted(len(learnt.stops.counts), "stop shingle")
     documents = counted(all_documents.documents_count, "different document")
     if sources:
+        in_all = len(all_documents.counts)
         text = (
-            f"{stops}: {len(all_documents.counts):,} in at least {learnt.stops.share:.3g} of all {documents}, the "
-            f"others in at least this share of the documents of one of {counted(len(sources), 'source')}"
+            f"{stops}: {in_all:,} in at least {learnt.stops.share:.3g} of all {documents}, "
+            f"{len(learnt.stops.counts) - in_all:,} only in at least this share of the documents of one of "
+            f"{counted(len(sources), 'source')}"
         )
     else:
         text = f"{stops}, each in at least {learnt.stops.least_documents:,} of {documents}"

@@ -58,13 +58,22 @@ class TestStopShingles:
         assert learnt.returncode == 0, learnt.stderr
         first, passage = learnt.stderr.splitlines()
         assert first == (
-            "78 stop shingles: 0 in at least 0.05 of all 1,010 different documents, the others in at least this share "
+            "78 stop shingles: 0 in at least 0.05 of all 1,010 different documents, 78 only in at least this share "
             "of the documents of one of 2 sources"
         )
         assert passage.startswith("in 30 documents: notice0 notice1 ")
         assert len(rows(streamdedup("scan", corpus).stdout)) == 436
         without = streamdedup("scan", corpus, "--config", config)
         assert [row[:2] for row in rows(without.stdout)] == [["free/0", "free/copy"]], without.stderr
+
+    def test_a_notice_of_all_sources_counts_for_all_documents_alone(self, tmp_path):
+        texts = [(f"{source}/{at}", source, story(source, at)) for source in ("left", "right") for at in range(100)]
+        documents = [{"id": one, "source": source, "text": f"{text} One notice for all"} for one, source, text in texts]
+        learnt = streamdedup("stop-shingles", "-", text="\n".join(map(json.dumps, documents)))
+        assert learnt.stderr.splitlines()[0] == (
+            "2 stop shingles: 2 in at least 0.05 of all 200 different documents, 0 only in at least this share of the "
+            "documents of one of 2 sources"
+        )
 
     def test_the_field_or_column_of_the_source_can_be_named(self, tmp_path, paywall):
         documents = [{"id": one["id"], "text": one["text"], "outlet": one.get("source", "")} for one in paywall]
