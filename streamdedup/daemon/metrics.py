@@ -407,7 +407,7 @@ class Metrics(MetricSet):
             self.latency_seconds.observe(topic, np.empty(0))
             self.topics_recreated.labels(topic)
             _create_series(topic, of_topic)
-        for profile in set(profile_of.values()):
+        for profile in dict.fromkeys(profile_of.values()):
             _create_series(profile, of_profile)
             self.index_lost_timestamp_seconds.labels(profile)
             for name, declared in self.declared().items():

@@ -74,6 +74,13 @@ def test_what_can_be_foreseen_is_there_before_the_first_record_and_has_no_creati
     assert "_created" not in generate_latest(metrics.registry).decode()
 
 
+def test_the_series_have_the_order_of_the_settings(metrics):
+    profiles = [f"profile{at}" for at in range(20)]
+    metrics.begin_at_zero(dict(zip("abcdefghijklmnopqrst", profiles, strict=True)))
+    (family,) = metrics.pairs.collect()
+    assert [sample.labels["profile"] for sample in family.samples] == profiles
+
+
 def test_two_daemons_in_one_process_keep_apart(metrics):
     Metrics().rebuilds.inc()
     assert value(metrics, "rebuilds_total") == 0
