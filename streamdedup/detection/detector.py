@@ -118,7 +118,6 @@ class Detector:
         # 6. Clusters.
         detections = self._place_in_clusters(batch, pending, owned, verified, fence_list)
         with_matches = {row for row, saved in pending.items() if saved.matches}
-        # Refused appends may have pending matches, too (``missing_positions``).
         limit_counts = _beyond_limits(batch, emitting_hits, verified, with_matches)
         return (
             bucket_counts
@@ -128,6 +127,7 @@ class Detector:
             + DetectionResult(
                 detections=detections,
                 refused=tuple(batch.refused),
+                # ``missing_positions``: refused appends may have pending matches, too.
                 pending_positions=(*batch.missing_positions, *(batch.documents[row].position for row in with_matches)),
             )
         )
@@ -182,7 +182,7 @@ class Detector:
                 is_warm_up = silent_until is not None and document.time_ms < silent_until
                 silent_count += skip is None and is_warm_up
             elif skip is None:
-                # It was committed before: an operator has set the offset back, or Kafka has lost the commit.
+                # Committed before: a rebuild replays it, an operator set the offset back, or Kafka lost the commit.
                 silent_count += 1
                 unexplained_count += not fence.has_commit
         return emitting, DetectionResult(

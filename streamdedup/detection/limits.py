@@ -21,9 +21,11 @@ CURE: Final = (
 class ReachedLimits:
     """Counts for documents that reached a limit, so that some of their pairs may be missed.
 
+    Documents below the high-water mark are not compared, and count in ``in_full_buckets`` and ``full_buckets`` only.
+
     Attributes:
         in_full_buckets: Documents with a full bucket, also if they have too many candidates as well. Each is compared
-            with ``candidates.STORM_CANDIDATES`` at most. Silent documents, which are not compared, count here alone.
+            with at most ``candidates.STORM_CANDIDATES`` candidates.
         over_candidates: Documents with more candidates than ``max_candidates`` and no full bucket.
         full_buckets: Refused insertions into full buckets; several for a document with several full buckets.
         dropped_candidates: Candidates that were found and not compared; members that a full bucket hides do not count.
