@@ -272,7 +272,7 @@ def _loss_finding(settings: Settings, name: str, losses: Sequence[Loss], where: 
     """Return what a daemon would do about the losses of an index (``recovery``)."""
     policy = settings.service.on_index_lost
     if is_fillable_switch(settings, name, losses):
-        text = "new, as index prepare leaves it; the first daemon reads the records that were committed since"
+        text = "new, as index prepare leaves it; the first daemon reads the committed records that it lacks"
         return Finding.ok("index", f"index of {name}: {text}")
     cure = _GAP_CURE if _daemons_fill_gaps(settings, name, losses) else _LOSS_CURES[policy]
     reason = f"{losses[0].reason}; restore the settings of {where} if they have changed, else {cure}"

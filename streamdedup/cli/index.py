@@ -177,9 +177,9 @@ def prepare(config: ConfigOption = None, assignments: SetOption = None, profile:
     """Build the index for changed settings beside the old one, while the daemons with the old settings go on.
 
     The settings name another redis.key_prefix and the same group. The command reads the committed records, publishes
-    nothing, repeats this for the records committed meanwhile, and ends when a round is short. Then stop the old
-    daemons and start those with these settings; they replay the rest before their first batch. Delete the old index
-    with index drop and the old settings. An interrupted command can be run again.
+    nothing, and repeats this for the records committed meanwhile, until a round is short or hardly shorter than the one
+    before. Then stop the old daemons and start those with these settings; they replay the rest before their first
+    batch. Delete the old index with index drop and the old settings. An interrupted command can be run again.
 
     Example:  streamdedup index prepare --config new.toml
     """
@@ -210,7 +210,9 @@ def prepare(config: ConfigOption = None, assignments: SetOption = None, profile:
             raise SettingsError(f"kafka.group_id: the group {options.group_id} has no committed offsets to prepare for")
         with showing_parts("offsets") as progress:
             last_round_s = prepare_indexes(settings, names, backend, progress)
-    tell(f"ready: the last round took {last_round_s:.0f} s; records committed since are replayed at the switch")
+    tell(
+        f"ready: the last round took {last_round_s:.0f} s; records committed since it began are replayed at the switch"
+    )
     tell(f"Now stop the daemons of the group {options.group_id}, and start those with these settings.")
     tell("Afterwards delete the old index: streamdedup index drop with the old settings.")
 
