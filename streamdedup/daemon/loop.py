@@ -77,8 +77,9 @@ log = structlog.get_logger("streamdedup.loop")  # one name for all modules of th
 class Loop:
     """Processes batches until it is asked to stop or a fatal error occurs.
 
-    ``pipelines`` are by topic. ``tick`` is called in each turn, chunk and ping, for the watchdog. ``rebuilder`` is used
-    only where ``options.on_index_lost`` is "rebuild". ``readiness`` may be read from any thread.
+    ``pipelines`` are by topic. ``tick`` is called for the watchdog: in each turn, for each record and chunk, at each
+    ping of absent indexes and at each step of a rebuild. ``rebuilder`` is used only where ``options.on_index_lost`` is
+    "rebuild". ``readiness`` may be read from any thread.
     """
 
     def __init__(
@@ -333,7 +334,7 @@ class Loop:
             self._wait(Awaited.KAFKA, error)
 
     def _await_indexes(self, error: StoreUnavailable) -> None:
-        """Ping all indexes until each answers, for ``IndexBusy`` wait once; keep the group membership meanwhile."""
+        """Ping all indexes until each answers; after ``IndexBusy`` wait once. Keep the group membership meanwhile."""
         if isinstance(error, IndexBusy):
             self._wait(Awaited.INDEX, error)
             return
