@@ -44,9 +44,9 @@ def check_target(path: Path, profile: str, config: Path | None) -> None:
         raise SettingsError(
             f"--apply {path}: write the profile below one heading, [profiles.{profile}], and tables as {{key = value}}"
         )
-    # Validate a copy with the least section of a new profile. It is beside the file, because of relative paths in it.
-    if not has_profile:
+    if not has_profile:  # then with the least section of a new one
         text = with_section(text, profile, f'[profiles.{profile}]\ntopics = ["{profile}"]')
+    # Validate a copy in the folder of the file, because the settings may have relative paths.
     with _temporary_file(path, text) as temporary:
         Settings.load(temporary, environ={}, needs_servers=False)
 
@@ -55,8 +55,9 @@ def apply_section(path: Path, profile: str, proposed: Mapping[str, Any]) -> None
     """Replace a profile's section in a settings file, and write its stop shingles beside the file.
 
     A missing file is created with placeholder addresses of servers. The stop shingles are written first, because the
-    validation of the settings reads them; settings that are not valid are not written. ``proposed`` has the section as
-    ``toml``, path and content of the file of stop shingles as ``stops_path`` and ``stop_shingles``, None without one.
+    validation of the settings reads them; settings that are not valid are not written. ``proposed`` has the section
+    as ``toml``, and path and content of the file of stop shingles as ``stops_path`` and ``stop_shingles``; the content
+    is None if no file is to be written.
     """
     written_files = [path]
     if proposed["stop_shingles"] is not None:
