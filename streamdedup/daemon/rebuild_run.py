@@ -49,7 +49,7 @@ class RebuildTarget:
 
     Attributes:
         pipeline: Pipeline on the staging index.
-        topics: Input topics of the profile that exist.
+        topics: Input topics of the profile; ``Rebuilder.rebuild`` leaves out missing ones.
         lifetime_ms: Lifetime of entries: the window that is replayed (``rebuild_window``); None for no limit.
         markers_ms: Lifetime of the markers of deletions, which is longer: deletions are replayed from further back.
     """
@@ -125,10 +125,13 @@ class RebuildRun:
         fences = self._fence_committed()
         count = 0
         if fences:  # otherwise nothing is committed, and nothing is to be replayed
-            filled_count = None if self.is_whole else self._fill_gaps(fences, now_ms)
-            if filled_count is None and not self.is_whole:
+            if self.is_whole:
+                count = self._replay_window(fences, now_ms)
+            elif (filled_count := self._fill_gaps(fences, now_ms)) is not None:
+                count = filled_count
+            else:
                 fences = self._give_up_gaps()
-            count = self._replay_window(fences, now_ms) if filled_count is None else filled_count
+                count = self._replay_window(fences, now_ms)
         # 4. Seed. Also without commits: Kafka may have deleted the offsets of the group, and records are read again.
         self._seed(duplicates_topic, list(fences.values()))
         if fences:
@@ -246,9 +249,12 @@ class RebuildRun:
         return count if has_all or self._history.keeps_all(self._starts) else None
 
     def _survey_gaps(self, fences: Mapping[Partition, Fence], now_ms: int) -> bool:
-        """Read the gaps, and tell whether they can be replayed; lower ``_alerts_ms``, and fence the other partitions.
+        """Read the gaps, and tell whether they can be replayed; lower ``_alerts_ms``.
 
-        They cannot in three cases. A batch in progress is one that was uncommitted when the store went back.
+        If a gap replaces a version, partitions without a commit are fenced, too.
+
+        The gaps cannot be replayed in three cases. A batch in progress is one that was uncommitted when the store went
+        back.
 
         * With ``auto_offset_reset = "window"``, a gap from offset 0 has a record older than ``max_start_age_ms``.
           Daemons skip such a record where they begin a partition, so the index may never have had it, and a replay
