@@ -458,7 +458,10 @@ def finish_rebalance(consumer: Any) -> None:
 
 
 class _JoinAnswer:
-    """A finished join that seems to be in progress: the next poll waits for it, and its callbacks run at once."""
+    """A finished join that says that it is in progress (``is_done``), so that the client does not drop it.
+
+    The next poll of the client waits for the join; the callbacks are called at once.
+    """
 
     is_done = False
 

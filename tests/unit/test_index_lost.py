@@ -980,9 +980,8 @@ def test_a_registry_that_is_away_ends_a_rebuild_before_anything_is_deleted():
     def ping():
         raise RegistryUnavailable("away")
 
-    target = SimpleNamespace(
-        staging=SimpleNamespace(), alert_reader=SimpleNamespace(ping=ping)
-    )  # no call of staging works
+    staging = SimpleNamespace()  # no call works
+    target = SimpleNamespace(staging=staging, alert_reader=SimpleNamespace(ping=ping))
     rebuilder = rebuild.Rebuilder(lambda _name: target, None, "duplicates")
     with pytest.raises(RegistryUnavailable):
         rebuilder.begin("articles")
