@@ -6,7 +6,8 @@ From the keys ``Profile`` also derives shingle options, the banding and the inde
 * ``fingerprint`` and docs/format.md if it changes the band keys or the sketch of a text;
 * ``library.ProfileKeys`` if programs may set it.
 
-The docstring of an attribute is its text in docs/settings.md, which is generated.
+The docstring of an attribute is its text in docs/settings.md, which is generated. ``base`` runs the methods
+``_check_...``, and cuts the unit off the name of a time: ``retention_s`` is the key ``retention``.
 """
 
 import unicodedata
@@ -148,10 +149,10 @@ class Profile(Section):
     """Lowest share of the pairs exactly at `recall_from` that must be found; decides bands and rows."""
     # Suppressed pairs, and labels.
     min_shingles: Whole = Field(default=0, ge=0)
-    """Suppress pairs in which a document has fewer distinct shingles (of bags: all), stop shingles not counted; 1
-    suppresses pairs of texts that have nothing but stop shingles."""
+    """Suppress pairs in which a document has fewer shingles (distinct ones, or all with a measure of bags). Stop
+    shingles do not count: 1 suppresses the pairs of a text that has nothing else."""
     only_sources: SourceNames = ()
-    """Suppress pairs of which neither source is listed; empty for all sources."""
+    """Suppress pairs of two known sources if neither is listed; empty for all sources."""
     ignore_same_source: Flag = False
     """Suppress pairs whose documents have the same source."""
     ignore_sources: SourcePairs = ()
@@ -169,8 +170,8 @@ class Profile(Section):
     min_shared_bands: Whole = Field(default=1, ge=1)
     """Fewest bands that a pair must share to be compared."""
     exact_limit: Limit = Field(default=8192, ge=0)
-    """A document with at most this many distinct shingles (of bags: all) keeps them all and is compared exactly; a
-    longer one is compared by the estimate of its signature."""
+    """A document with at most this many shingles (distinct ones, or all with a measure of bags) keeps them all and is
+    compared exactly; a longer one is compared by the estimate of its signature."""
     retention_s: Duration = Field(default=30 * 86400.0, ge=1.0, le=36500 * 86400.0)
     """Largest difference between the record times of a pair."""
     retention_slack_s: Duration = Field(default=86400.0, ge=0.0, le=3650 * 86400.0)
@@ -180,8 +181,8 @@ class Profile(Section):
     not reported: a new index is filled from a backlog without alerts."""
     # Below 512: a Redis set of at most 512 numbers is compact; one that once had more takes eight times the memory.
     bucket_cap: Limit = Field(default=500, ge=1)
-    """Most documents in one bucket. A further document is not added to a full bucket, and is compared with three
-    candidates of all its buckets together, exact copies first."""
+    """Most documents in one bucket. A document is not added to a full bucket, and with one full bucket is compared with
+    at most three candidates from all its buckets together, exact copies first."""
     max_candidates: Limit = Field(default=500, ge=1)
     """Most candidates that a document is compared with, the most promising first."""
     max_text_bytes: Size = Field(default=1024 * 1024, ge=1, le=64 * 1024 * 1024)  # larger records are unreadable
@@ -232,7 +233,7 @@ class Profile(Section):
         return self.banding().probability(self.least_jaccard(similarity), self.min_shared_bands)
 
     def least_jaccard(self, similarity: float) -> float:
-        """Return the least Jaccard similarity, on which bands depend, that a pair with this similarity can have."""
+        """Return the least Jaccard similarity of a pair with this similarity; bands depend on Jaccard similarity."""
         return MEASURES[self.similarity].least_jaccard(similarity)
 
     def fingerprint(self) -> dict[str, object]:
@@ -241,9 +242,8 @@ class Profile(Section):
         An index is used only with an equal fingerprint. ``unicode`` alone may differ: another version of Unicode
         changes few characters, and causes a warning.
 
-        - Included for other reasons than band keys and sketch: ``exact_limit``, because otherwise the time of insertion
-          would decide whether a pair is compared exactly; ``scope_field``, because stored documents would be in wrong
-          scopes.
+        - Included for other reasons: ``exact_limit``, because documents inserted before and after a change would be
+          compared differently; ``scope_field``, because stored documents would be in wrong scopes.
         - Excluded, because band keys and sketch of a text do not depend on them: ``threshold``,
           ``containment_threshold``, ``recall_from`` and ``min_recall`` (bands and rows, which may follow from them, are
           included), ``min_words``, ``min_shared_bands``, the rules of suppression, the names of other fields,
@@ -322,7 +322,7 @@ class Profile(Section):
                 yield "min_recall", f"cannot be reached: {error}"
 
     def _explicit_banding_mistakes(self, banding: Banding) -> Mistakes:
-        """Yield mistakes of ``bands`` and ``rows``: a missed ``min_recall`` only if it or ``recall_from`` is set."""
+        """Yield mistakes of ``bands`` and ``rows``; checks ``min_recall`` only if it or ``recall_from`` is set."""
         banding_text = f"{banding.bands} bands of {banding.rows} rows"
         is_possible = banding.permutations <= self.permutations
         if not is_possible:
@@ -348,7 +348,7 @@ class Profile(Section):
 
     def _check_repetitions(self) -> Mistakes:
         for key in ("topics", "text_fields", "only_sources"):
-            # A wrong value is absent, which ends other checks (``contradictions``); here the other keys are checked.
+            # Without a default, a wrong value, which is absent (``contradictions``), would end the check of other keys.
             for name, count in Counter(getattr(self, key, ())).items():
                 if count > 1:
                     yield key, f"{write_text(name)} is there {count} times, and may be there once"
