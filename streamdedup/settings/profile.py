@@ -59,7 +59,7 @@ from streamdedup.similarity.measures import MEASURES, MeasureName
 from streamdedup.text import shingles
 from streamdedup.text.folding import look_alikes_version, variants_version
 from streamdedup.text.shingles import ShingleOptions
-from streamdedup.text.stop_shingles import differences, digest_of_hashes, digest_of_words, parse_stop_shingles
+from streamdedup.text.stop_shingles import digest_of_hashes, digest_of_words, option_differences, parse_stop_shingles
 from streamdedup.text.stop_words import ENGLISH_STOP_WORDS, parse_stop_words
 from streamdedup.wire import MAX_ID_BYTES, KeyFormat
 
@@ -289,7 +289,7 @@ class Profile(Section):
             return frozenset()
         stops = parse_stop_shingles(read_utf8(Path(self.stop_shingles)))
         # Stop shingles are learnt without stop shingles.
-        if wrong := differences(stops, self._options_without_stop_shingles()):
+        if wrong := option_differences(stops, self._options_without_stop_shingles()):
             raise ValueError(f"holds other shingles than those of the profile: {', '.join(wrong)}")
         return stops.hashes
 

@@ -31,8 +31,8 @@ class StopShingles:
     """Stop shingles and the sample that they were learnt from.
 
     Attributes:
-        counts: Number of documents by shingle hash. Documents are counted in groups, all or those of one source: a stop
-            shingle of several groups has its greatest number.
+        counts: Number of documents by shingle hash, counted in each group: all documents, or those of one source. A
+            stop shingle of several groups has the largest of its counts.
         documents_count: Documents in the sample, copies counted once.
         share: Least document share for a stop shingle, above 0, up to 1.
         options: Options of the shingles (`described_options`).
@@ -64,7 +64,7 @@ def least_documents(share: float, documents_count: int) -> int:
 
 
 def described_options(options: ShingleOptions) -> dict[str, str]:
-    """Return the options that decide on shingle hashes, as texts."""
+    """Return the options that decide on shingle hashes, as texts; a new one makes earlier files invalid."""
     return {
         "algorithm": str(ALGORITHM),
         "unit": options.unit,
@@ -81,7 +81,7 @@ def described_options(options: ShingleOptions) -> dict[str, str]:
 
 
 def digest_of_words(words: frozenset[str]) -> str:
-    """Return 16 BLAKE2b bytes, in hexadecimal, for the normalised tokens in a stop list; "none" for no tokens."""
+    """Return 16 BLAKE2b bytes, in hexadecimal, for the normalised tokens of a stop list; "none" for no tokens."""
     tokens = {token for word in words for token in folded_text(word).split()}
     return _digest("\n".join(sorted(tokens))) if tokens else "none"
 
@@ -104,17 +104,18 @@ def parse_stop_shingles(text: str) -> StopShingles:
     if lines[0] != HEADER:
         raise ValueError(f"is no file of stop shingles: its first line is not {HEADER!r}")
     head: dict[str, str] = {}
-    place = 1
-    while place < len(lines) and (pair := _PAIR.fullmatch(lines[place])):
-        head[pair[1]] = pair[2]
-        place += 1
     expected = [*described_options(ShingleOptions()), "documents", "share"]
-    if list(head) != expected or place == len(lines) or lines[place]:  # other keys, another order, or no empty line
+    for key, line in zip(expected, lines[1:], strict=False):
+        if (pair := _PAIR.fullmatch(line)) is None or pair[1] != key:
+            break
+        head[key] = pair[2]
+    place = len(head) + 1  # the first line has place 0, and number 1
+    if len(head) < len(expected) or place == len(lines) or lines[place]:
         raise ValueError(f"line {place + 1}: the head must be {', '.join(expected)}, in this order, and an empty line")
     documents_count, share = _pop_sample(head)
     counts: dict[int, int] = {}
     last = -1
-    for line_number, line in enumerate(lines[place + 1 :], place + 2):  # the first line has number 1, and place 0
+    for line_number, line in enumerate(lines[place + 1 :], place + 2):
         if not line and line_number == len(lines):
             break  # behind the last line feed
         entry = _LINE.fullmatch(line)
@@ -138,7 +139,7 @@ def _pop_sample(head: dict[str, str]) -> tuple[int, float]:
     return documents_count, share
 
 
-def differences(stops: StopShingles, options: ShingleOptions) -> list[str]:
+def option_differences(stops: StopShingles, options: ShingleOptions) -> list[str]:
     """Return the options in which a file and a profile differ, as texts: the value in the file, not the profile's."""
     profile, file = described_options(options), stops.options
     return [f"{key} {file[key]}, not {profile[key]}" for key in profile if file[key] != profile[key]]

@@ -14,7 +14,7 @@ import numpy as np
 
 from streamdedup.evaluation.pairs import Pairs
 from streamdedup.text.markup import has_html, html_warning
-from streamdedup.text.stop_shingles import differences
+from streamdedup.text.stop_shingles import option_differences
 from streamdedup.tuning.advice import SERVERS, warnings
 from streamdedup.tuning.comparison import DAY_S, ComparedSettings, Progress, TuningPlan
 from streamdedup.tuning.distinct import ALL_PAIRS
@@ -111,7 +111,7 @@ def _advised(plan: TuningPlan, proposals: Proposals) -> dict[str, Any]:
     section = proposals.section(plan.name, plan.stops_path)
     row = proposals.measured[0].row
     # The command has no option for proposed keys of shingles: the section would refuse its file.
-    is_learnable = learnt is not None and not differences(learnt.stops, row.options)
+    is_learnable = learnt is not None and not option_differences(learnt.stops, row.options)
     return {
         "toml": section,
         "settings_file": section if plan.has_settings_file else f"{SERVERS}\n{section}",

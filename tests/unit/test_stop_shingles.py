@@ -17,9 +17,9 @@ from streamdedup.text.stop_learning import DocumentCounter, learn_stop_shingles
 from streamdedup.text.stop_shingles import (
     StopShingles,
     described_options,
-    differences,
     digest_of_hashes,
     least_documents,
+    option_differences,
     parse_stop_shingles,
 )
 
@@ -223,7 +223,7 @@ CHARACTERS = ShingleOptions(unit="char", size=9, keep_white_space=False, fold_ma
 def test_a_file_is_read_as_it_was_written(counts, share, options):
     stops = StopShingles(counts, 900, share, described_options(options))
     assert parse_stop_shingles(stops.encoded()) == stops
-    assert differences(parse_stop_shingles(stops.encoded()), options) == []
+    assert option_differences(parse_stop_shingles(stops.encoded()), options) == []
 
 
 def test_a_file_looks_as_documented():
@@ -255,7 +255,7 @@ GOOD = StopShingles({1: 2, 5: 3}, 9, 0.5, described_options(OPTIONS)).encoded()
     ("old", "new", "said"),
     [
         ("version 1", "version 2", "no file of stop shingles"),
-        ("unit = word\n", "", "line 13: the head must be"),
+        ("unit = word\n", "", "line 3: the head must be"),
         ("size = 2", "size: 2", "line 4: the head must be"),
         ("\n\n", "\n", "line 14: the head must be"),
         ("documents = 9", "documents = many", "wrong head"),
@@ -293,11 +293,11 @@ def test_a_file_that_is_wrong_is_refused_with_the_line(old, new, said):
     ],
 )
 def test_an_option_that_makes_other_shingles_is_named(other, said):
-    assert differences(parse_stop_shingles(GOOD), other) == said
+    assert option_differences(parse_stop_shingles(GOOD), other) == said
 
 
 def test_a_stop_list_makes_other_shingles():
-    (said,) = differences(parse_stop_shingles(GOOD), replace(OPTIONS, stop_words=frozenset({"the"})))
+    (said,) = option_differences(parse_stop_shingles(GOOD), replace(OPTIONS, stop_words=frozenset({"the"})))
     assert said.startswith("stop_words none, not ")
 
 
