@@ -47,7 +47,7 @@ class Proposals(NamedTuple):
     Attributes:
         measured: First the recommendation, then the helpful proposals, then, if several help and some bands reach the
             minimum recall with all of them, all together. ``tune`` advises the last.
-        rejected: Proposals that would help if the pairs that they gain were not of families.
+        rejected: Proposals that would help if gained pairs of families did not count as unwanted.
         warnings: Reasons for missing proposals, and passages that sources would tell apart.
     """
 
@@ -67,7 +67,7 @@ def stops_file(profile: str) -> str:
 
 
 class _Difference(NamedTuple):
-    """Alerted pairs of a proposal less those of the recommendation.
+    """How the alerted pairs of a proposal differ from those of the recommendation, in counts.
 
     ``unwanted`` is the larger of gained boilerplate pairs and gained family pairs, at least 0.
     """
@@ -78,21 +78,21 @@ class _Difference(NamedTuple):
     unwanted: int
 
 
-def _removed_boilerplate(pairs: _Difference) -> int:
-    """Return the boilerplate pairs that disappear, if they are at least half of the lost pairs."""
-    return pairs.removed_boilerplate if 2 * pairs.removed_boilerplate >= pairs.lost else 0
+def _boilerplate_benefit(difference: _Difference) -> int:
+    """Return the removed boilerplate pairs; 0 if they are less than half of the lost pairs."""
+    return difference.removed_boilerplate if 2 * difference.removed_boilerplate >= difference.lost else 0
 
 
-def _wanted_gain(pairs: _Difference) -> int:
-    """Return a number above 0 only if less than half of the gain is unwanted."""
-    return pairs.gained - pairs.lost - 2 * pairs.unwanted
+def _gain_benefit(difference: _Difference) -> int:
+    """Return gained less lost pairs, less two for each unwanted pair: 0 or less if half of the gain is unwanted."""
+    return difference.gained - difference.lost - 2 * difference.unwanted
 
 
 class _Change(NamedTuple):
-    """Changed keys of the profile, and the pairs that make the change helpful."""
+    """Changed keys of the profile, and the function that counts the benefit of the change in pairs."""
 
     keys: dict[str, object]
-    benefit: Callable[[_Difference], int] = _wanted_gain
+    benefit_of: Callable[[_Difference], int] = _gain_benefit
     learns_stops: bool = False
 
 
@@ -115,7 +115,7 @@ def study_proposals(compared: ComparedSettings, progress: Progress) -> Proposals
     stops_help = any(change.learns_stops and _is_helpful(proposal, change, recommended) for proposal, change in reached)
     helpful, rejected = [], []
     for proposal, change in reached:
-        # Boilerplate that other proposals gain is left out if stop shingles help.
+        # If stop shingles help, they remove the boilerplate that another proposal gains.
         if _is_helpful(proposal, change, recommended, ignored="boilerplate" if stops_help else ""):
             helpful.append(proposal)
         elif _is_helpful(proposal, change, recommended, ignored="families"):
@@ -125,15 +125,14 @@ def study_proposals(compared: ComparedSettings, progress: Progress) -> Proposals
     update = {key: value for proposal in helpful for key, value in changes[proposal.name].keys.items()}
     with progress(ALL, document_count) as step:
         together = meter.measure(ALL, base.model_copy(update=update), step, learns_stops=stops_help)
-    if together is None:
-        meter.warnings.append("all proposals together reach the minimum recall with no bands")
-    return Proposals([recommended, *helpful, *([together] if together else [])], rejected, meter.warnings)
+    failures = [] if together else ["all proposals together reach the minimum recall with no bands"]
+    return Proposals([recommended, *helpful, *([together] if together else [])], rejected, meter.warnings + failures)
 
 
 def _changes(base: Profile, study: Study, meter: ProposalMeter) -> Iterator[tuple[str, _Change]]:
     """Yield name and change of each proposal to measure; ``measure`` adds the learnt stop shingles."""
     if base.shingle_unit == "word" and base.stop_shingles == "none" and meter.learnt is not None:
-        yield "stop_shingles", _Change({}, _removed_boilerplate, learns_stops=True)
+        yield "stop_shingles", _Change({}, _boilerplate_benefit, learns_stops=True)
     if (threshold := meter.lowered_threshold()) is not None:
         recall_from = max(threshold, min(base.recall_from, _LEAST_RECALL_FROM))
         name = f"threshold = {threshold:g}, recall_from = {recall_from:g}"
@@ -151,7 +150,7 @@ def _changes(base: Profile, study: Study, meter: ProposalMeter) -> Iterator[tupl
     if base.shingle_unit == "word" and base.min_words < base.shingle_size:
         short = (study.sets.token_counts > 0) & (study.sets.token_counts < base.shingle_size)
         if short.any():
-            change = _Change({"min_words": base.shingle_size}, lambda pairs: pairs.lost)
+            change = _Change({"min_words": base.shingle_size}, lambda difference: difference.lost)
             yield f"min_words = {base.shingle_size}", change
 
 
@@ -160,16 +159,16 @@ def _are_enough(count: int, texts: Sequence[str]) -> bool:
 
 
 def _is_helpful(proposal: MeasuredProposal, change: _Change, recommended: MeasuredProposal, ignored: str = "") -> bool:
-    """Tell whether the pairs of the change's benefit are at least ``_LEAST_CHANGE`` of the recommended pairs.
+    """Tell whether the benefit is above 0 and at least ``_LEAST_CHANGE`` of the pairs of the recommendation.
 
-    ``ignored``: kind of unwanted pairs that may be gained, ``boilerplate`` or ``families``.
+    ``ignored``: kind of gained pairs that does not count as unwanted, ``boilerplate`` or ``families``.
     """
     # Boilerplate that cannot be judged, None, counts as no pairs.
     boilerplate = (proposal.boilerplate or 0) - (recommended.boilerplate or 0)
     gained = {"boilerplate": boilerplate, "families": proposal.families - recommended.families}
     unwanted = max(0, *(count for kind, count in gained.items() if kind != ignored))
-    changed = change.benefit(_Difference(proposal.gained_count, proposal.lost_count, -boilerplate, unwanted))
-    return changed > 0 and changed >= _LEAST_CHANGE * recommended.pairs
+    benefit = change.benefit_of(_Difference(proposal.gained_count, proposal.lost_count, -boilerplate, unwanted))
+    return benefit > 0 and benefit >= _LEAST_CHANGE * recommended.pairs
 
 
 def learning_command(row: TuningRow, plan: TuningPlan) -> str:
