@@ -49,21 +49,21 @@ class StoredDocument(NamedTuple):
 
 
 class TimedReader:
-    """An ``IndexReader`` whose running call began at ``began_at`` (monotonic time; None without one)."""
+    """Passes method calls on to an ``IndexReader``. ``waiting_since``: monotonic start of the running call, or None."""
 
     def __init__(self, reader: IndexReader) -> None:
         self._reader = reader
-        self.began_at: float | None = None
+        self.waiting_since: float | None = None
 
     def __getattr__(self, name: str) -> Any:
         method = getattr(self._reader, name)
 
         def timed(*arguments: object) -> Any:
-            self.began_at = time.monotonic()
+            self.waiting_since = time.monotonic()
             try:
                 return method(*arguments)
             finally:
-                self.began_at = None
+                self.waiting_since = None
 
         return timed
 
@@ -72,7 +72,7 @@ class TimedReader:
 class ServedProfile:
     """A profile and the means to look up its index; ``bucket_cap`` is None for no limit.
 
-    ``reader`` reads the index, ``lookup`` searches it, and ``decoder`` reads records for ``texts``.
+    ``lookup`` searches the index through ``reader``, which times each call; ``decoder`` reads records for ``texts``.
     """
 
     name: str
@@ -114,11 +114,11 @@ class IndexThread:
         self._gatherer: Gatherer[_ProfileQuery, LookupResult] = Gatherer(
             lambda queries: self._run(lambda: self._answer(queries)), lambda asked: len(asked.query.text), PASS_LIMITS
         )
-        #: Monotonic time at which the running call began; None without one. The thread writes, the event loop reads.
+        #: Monotonic start of the running call (`STUCK_S`), computing included, or None. Only the thread writes it.
         self._call_began_at: float | None = None
         #: Class name of the error by profile, where the last call failed because of the index.
         self._failing: dict[str, str] = {}
-        for name in profiles:
+        for name in profiles:  # each series begins with the value 0
             metrics.texts.labels(name)
             metrics.store_errors.labels(name)
 
@@ -134,15 +134,15 @@ class IndexThread:
     ) -> list[LookupResult | Exception]:
         """Look up texts, each for itself, together with those of concurrent requests.
 
-        A text whose look-up fails has the error as its result, ``internal`` for a defect. ``StoreUnavailable`` is
-        raised if Redis does not answer in time (``AWAY_S``).
+        A text whose look-up fails has the error as its result; a defect of the program becomes the problem
+        ``internal``. ``StoreUnavailable`` is raised if Redis does not answer in time (``AWAY_S``).
         """
         answers = self._gatherer.ask([_ProfileQuery(profile, query) for query in queries])
-        return await self._unless_redis_is_away(profile, answers)
+        return await self._answer_or_outage(profile, answers)
 
     async def call(self, profile: ServedProfile, function: Callable[[], T]) -> T:
         """Run a function that reads the index of a profile; errors of the function are raised."""
-        return await self._unless_redis_is_away(profile, self._run(lambda: self._call_and_report(profile, function)))
+        return await self._answer_or_outage(profile, self._run(lambda: self._call_and_report(profile, function)))
 
     async def index_error(self, profile: ServedProfile) -> StreamdedupError | None:
         """Return why the index of a profile cannot be looked up, or None."""
@@ -153,7 +153,7 @@ class IndexThread:
             return error
         return None
 
-    async def _unless_redis_is_away(self, profile: ServedProfile, answer: Coroutine[Any, Any, T]) -> T:
+    async def _answer_or_outage(self, profile: ServedProfile, answer: Coroutine[Any, Any, T]) -> T:
         """Wait for an answer from the thread; ``StoreUnavailable`` if Redis is away.
 
         Redis is away if a reader's running call, perhaps of another request, takes longer than ``AWAY_S``; or if the
@@ -167,7 +167,7 @@ class IndexThread:
                 # After a failed call the outage is known, and no request waits `AWAY_S` again.
                 is_outage_known = self._failing.get(profile.name) == StoreUnavailable.__name__
                 if not done and (is_outage_known or self._silence_s() > AWAY_S):
-                    raise StoreUnavailable("no answer")  # no response has this text
+                    raise StoreUnavailable("no answer")  # responses name the kind of error only
             return task.result()
         finally:
             # Drops a call that still waits, and texts in the queue of the `Gatherer`, which skips cancelled requests. A
@@ -177,8 +177,8 @@ class IndexThread:
     def _silence_s(self) -> float:
         """Return how long the running call has been waiting for Redis; computing does not count."""
         readers = (profile.reader for profile in self.profiles.values())
-        began_at = [time_s for reader in readers if (time_s := reader.began_at) is not None]
-        return time.monotonic() - min(began_at) if began_at else 0.0
+        since = [time_s for reader in readers if (time_s := reader.waiting_since) is not None]
+        return time.monotonic() - min(since) if since else 0.0
 
     def is_stuck(self) -> bool:
         began_at = self._call_began_at  # read once, because the thread may reset the attribute between two readings
@@ -204,8 +204,8 @@ class IndexThread:
         """Answer the queries of a pass in their order; those of each profile are looked up as one batch."""
         began_at = time.monotonic()
         rows_by_profile: dict[str, list[int]] = {}
-        for row, question in enumerate(queries):
-            rows_by_profile.setdefault(question.profile.name, []).append(row)
+        for row, (profile, _) in enumerate(queries):
+            rows_by_profile.setdefault(profile.name, []).append(row)
         answers: dict[int, LookupResult | Exception] = {}
         for name, rows in rows_by_profile.items():
             found = self._look_up_together(self.profiles[name], [queries[row].query for row in rows])
