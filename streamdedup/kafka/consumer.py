@@ -85,7 +85,7 @@ class KafkaSource:
     def poll(self, timeout_s: float, max_records: int | None = None) -> Batch:
         """Fetch a batch under the present membership, then check topics, other indexes and new partitions.
 
-        Each step may rewind the batch and return an empty one.
+        A batch that a step finds invalid is rewound; the step raises, or an empty batch is returned.
 
         Raises ``FatalError`` also for a codec that is not installed, and with ``on_unreadable = "halt"`` for an
         unreadable record.
@@ -96,7 +96,7 @@ class KafkaSource:
         try:
             self._topics.check()
             self._other_indexes.check()
-            batch = self._unless_outdated(fetched)
+            batch = self._compare_new_partitions(fetched)
         except StreamdedupError:
             self.rewind(fetched)  # the caller gets no batch, and may poll this source again
             raise
@@ -144,8 +144,8 @@ class KafkaSource:
 
     def _report_or_halt(self, unreadable: tuple[UnreadableRecord, ...]) -> None:
         """Log the positions of unreadable records; with ``on_unreadable = "halt"`` raise instead."""
-        ranges = Batch(unreadable=unreadable)  # for the first and the next offset by partition
-        starts, next_offsets = ranges.starts, ranges.next_offsets
+        only_unreadable = Batch(unreadable=unreadable)
+        starts, next_offsets = only_unreadable.starts, only_unreadable.next_offsets
         if self._options.on_unreadable == "halt":
             reasons = {record.position.topic_partition: record.reason for record in unreadable}
             texts = "; ".join(
@@ -170,11 +170,12 @@ class KafkaSource:
         batch = Batch(records, unreadable, membership.generation_id, membership, topic_ids=self._topics.ids())
         if _has_joined(membership) and batch.starts.keys() <= self.assigned():
             return batch
-        logger.info("A batch came without membership; it is polled again", extra={"event": "batch_without_membership"})
+        text = "A batch came without membership or from a revoked partition; it is polled again"
+        logger.info(text, extra={"event": "batch_without_membership"})
         self.rewind(batch)
         return Batch()
 
-    def _unless_outdated(self, batch: Batch) -> Batch:
+    def _compare_new_partitions(self, batch: Batch) -> Batch:
         """Compare the committed offsets of new partitions with the topic ids; return the batch, or an empty one.
 
         If the committed offset of a new partition belongs to a deleted topic of this name, this partition is read from
@@ -190,8 +191,7 @@ class KafkaSource:
             if outdated:
                 self.rewind(batch)
                 self._consumer.seek_to_beginning(*(TopicPartition(*partition) for partition in outdated))
-                names = sorted(map(str, outdated))
-                event = {"event": "committed_for_earlier_topic", "partitions": names}
+                event = {"event": "committed_for_earlier_topic", "partitions": sorted(map(str, outdated))}
                 text = "The committed offset belongs to a deleted topic; reading restarts at the oldest record"
                 logger.warning(text, extra=event)
                 batch = Batch()
@@ -203,7 +203,7 @@ class KafkaSource:
             raise BrokerUnavailable(f"this source is unusable ({self._unusable_because}); open a new one")
 
     def rewind(self, batch: Batch) -> None:
-        """Seek to the starts of the batch, also before a rebalance: a partition that stays keeps its position."""
+        """Seek to the starts of the batch. In a later rebalance a partition that stays assigned keeps this position."""
         self.seek(batch.starts)
 
     def first_since(self, times_ms: Mapping[Partition, int]) -> dict[Partition, int]:
@@ -239,7 +239,7 @@ class KafkaSource:
             self._keep_step(min(remaining_s, KEEP_STEP_S))
 
     def _keep_step(self, timeout_s: float) -> None:
-        """Poll once, which keeps the membership; rewind partitions that were not paused yet."""
+        """Poll once, which keeps the membership; rewind partitions that were assigned during it and not paused."""
         compat.keep_join_answer(self._consumer)
         try:
             polled = self._consumer.poll(timeout_ms=round(timeout_s * 1000))
@@ -332,8 +332,8 @@ class KafkaSource:
 class RebalanceListener(ConsumerRebalanceListener):  # type: ignore[misc]  # the client is untyped
     """Counts and logs rebalances, and drops answers and claims from before them.
 
-    The client calls the methods on its network thread, where a blocking call would stop the heartbeats, before it asks
-    for the committed offsets of new partitions. An exception would be raised by the poll.
+    The client calls the methods before it asks for the committed offsets of new partitions, and on its network thread:
+    a blocking call would stop the heartbeats. An exception would be raised by the poll.
     """
 
     def __init__(self, consumer: Any) -> None:

@@ -276,7 +276,7 @@ def test_a_poll_that_is_repeated_again_and_again_takes_five_lines_and_a_count(mo
             assert not source.poll(0.0)
         clock.now_s += PERIOD_S
         monkeypatch.setattr(source, "_fetch", lambda *_: Batch())
-        monkeypatch.setattr(source, "_unless_outdated", lambda fetched: fetched)
+        monkeypatch.setattr(source, "_compare_new_partitions", lambda fetched: fetched)
         source.poll(0.0)
         assert counted(logs) == {("poll_retried", None): 40}
         assert len(logs) == FIRST_LINES + 1
