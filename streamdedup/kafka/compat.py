@@ -239,7 +239,7 @@ class _PartitionRecords(Fetcher.PartitionRecords):  # type: ignore[misc]  # the 
         super().__init__(offset, partition, self._batches, **options)
 
     def take(self, n: int | None = None) -> list[Any]:
-        """Return up to ``n`` records, or one unreadable range, or nothing if the next fetch is to return the range.
+        """Return up to ``n`` records, or one unreadable range, or nothing: then the next fetch begins with the range.
 
         Raises:
             CodecMissing: The library of a codec is not installed; the records become readable once it is.
@@ -327,7 +327,7 @@ def has_fetched(consumer: Any) -> bool:
 
 
 def assigned_states(consumer: Any) -> Mapping[Any, Any]:
-    """Return the client's state of each assigned partition: ``position`` and ``highwater``, without a request.
+    """Return the client's states of assigned partitions: ``position``; ``highwater``, which ``request_ends`` raises.
 
     ``KafkaConsumer.position`` may ask the broker and wait. A state object lives as long as the assignment: a partition
     that was revoked and assigned again has another one, and begins at the committed offset.
@@ -479,7 +479,7 @@ def keep_join_answer(consumer: Any) -> None:
     """
     coordinator = consumer._coordinator
     join = coordinator._join_task
-    # In another state the client has lost its membership since.
+    # In any other state the client has lost its membership since the join was answered.
     if join is not None and join.is_done and join.succeeded() and coordinator.state == MemberState.REBALANCING:
         coordinator._join_task = _JoinAnswer(join)
 
@@ -487,7 +487,7 @@ def keep_join_answer(consumer: Any) -> None:
 def lead_after_return(consumer: Any) -> None:
     """Let a static member that returns as the leader of its group watch the topics for new partitions, as leaders do.
 
-    To a static leader that returns Kafka names its former member id as the leader's, until JoinGroup version 9 (Kafka
+    When a static leader returns, Kafka names its former member id as the leader's, until JoinGroup version 9 (Kafka
     3.2); the client asks for version 7. The client considers itself a follower, so no member would watch: partitions
     and topics that come later would be assigned to nobody and never be read.
 

@@ -57,7 +57,7 @@ class CommittedOffset:
 
     Attributes:
         offset: Next offset to read.
-        metadata: Text committed with the offset; at most 4,096 bytes, the usual limit of brokers.
+        metadata: Attempt id, or the metadata of another program; at most 4,096 bytes, the usual limit of brokers.
         topic_id: Topic id committed with the offset; empty if another program committed it.
         incarnation: Incarnation of the topic at the commit; 0 if another program committed it.
     """
@@ -85,9 +85,9 @@ class Batch:
     Attributes:
         generation: Consumer group generation at the poll; never negative.
         membership: Membership for the commit; opaque to the loop.
-        metadata: Attempt id, committed with each offset. Empty until the loop publishes: a copy of the batch has it.
-        topic_ids: Kafka's topic ids at the poll, as far as known; appended to ``metadata`` in the commit, with the
-            incarnations in the positions.
+        metadata: Attempt id, committed with each offset. Empty in a polled batch; the loop publishes a copy with it.
+        topic_ids: Kafka's topic ids at the poll, as far as known. The commit appends the incarnation of the positions
+            and the topic id to ``metadata``.
     """
 
     records: tuple[Record, ...] = ()
@@ -152,8 +152,8 @@ class Source(Protocol):
     """Batches of records for one member of a consumer group, delivered at least once from the committed offset on.
 
     Each method that asks Kafka raises ``BrokerUnavailable`` if Kafka does not answer in time, and ``FatalError`` if the
-    broker refuses the client permanently. After ``BrokerUnavailable``, other than ``BrokerSilent``, from ``poll``,
-    ``keep_membership``, ``confirm`` or ``commit`` this source is unusable: close it and open a new one.
+    broker refuses the client permanently. ``BrokerUnavailable`` from ``poll``, ``keep_membership``, ``confirm`` or
+    ``commit``, except its kind ``BrokerSilent``, ends this source: close it and open a new one.
     """
 
     def poll(self, timeout_s: float, max_records: int | None = None) -> Batch:
@@ -210,7 +210,7 @@ class Source(Protocol):
         """Return the last known offset behind the last record of a partition; None if unknown. Sends no request."""
 
     def request_ends(self) -> None:
-        """Fetch the ends of the assigned partitions, for ``end`` and ``stats``; ``keep_membership`` brings none."""
+        """Fetch the ends of the assigned partitions, for ``end`` and ``stats``; ``keep_membership`` updates none."""
 
     def confirm(self) -> None:
         """Check that the group counts this process among its members at this moment.
@@ -283,7 +283,7 @@ class ReadProgress:
 class Span(AbstractContextManager["Span"], Protocol):
     """A bounded read of topics, from start positions to the ends at opening; a context manager.
 
-    ``total_count`` are the offsets to read; aborted and compacted records leave offsets without a record.
+    ``total_count`` is the number of offsets to read, some without a record (aborted, compacted).
     """
 
     total_count: int
@@ -301,7 +301,7 @@ class History(Protocol):
     def progress(
         self, topics: Sequence[str], offsets: Mapping[Partition, int], now_ms: int, tick: Callable[[], None]
     ) -> dict[Partition, ReadProgress]:
-        """Return how far a group with these offsets has read each partition, as record times.
+        """Return the ``ReadProgress`` of a group with these offsets, by partition.
 
         ``offsets`` are the next offsets to read; a partition without one begins at its oldest record. In place of a
         record that is gone (retention, compaction, an aborted transaction) or has no time, the next record with a time
@@ -324,7 +324,7 @@ class History(Protocol):
         read, also with an earlier time, so that times in disorder lose nothing.
 
         Args:
-            since_ms: Record time to begin at.
+            since_ms: Record time to begin at, for all partitions or for each; None for the oldest record.
             ends: Offset to stop at, by partition; partitions without one are not read. None for the present ends; the
                 end of transactions that are open below them is awaited.
             starts: Offset to begin at, by partition, instead of a time; only together with ``ends``.
