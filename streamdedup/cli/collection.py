@@ -8,7 +8,7 @@ from collections.abc import Iterable, Iterator
 from itertools import islice
 from typing import TypeVar
 
-from streamdedup.cli.output import Reports, read_with_progress, tell
+from streamdedup.cli.output import MistakeReports, read_with_progress, tell
 from streamdedup.cli.rendering.safe_text import printable
 from streamdedup.corpora import CorpusReader, Entry, shown_name
 from streamdedup.counts import counted
@@ -31,8 +31,8 @@ class FileEntries:
     """Reads the files of a command; reports malformed lines, counted in ``malformed``, and ids that two files have."""
 
     def __init__(self) -> None:
-        self.malformed = Reports("no document")
-        self._shared_ids = Reports("same id")
+        self.malformed = MistakeReports("no document")
+        self._shared_ids = MistakeReports("same id")
         self._document_count = 0
         self._file_by_id: dict[str, str] = {}
 

@@ -12,7 +12,7 @@ from functools import cache
 import typer
 
 from streamdedup.cli.assembly import kafka_options, required_writer, topic_decoder
-from streamdedup.cli.output import Reports, tell
+from streamdedup.cli.output import MistakeReports, tell
 from streamdedup.cli.topic_reading import reading_options
 from streamdedup.counts import counted
 from streamdedup.errors import EXIT_FAILED, MessageError, SettingsError
@@ -46,7 +46,7 @@ def erase_documents(settings: Settings, profile: Profile, topic: str, scope: str
     documents: dict[str, _KnownDocument] = defaultdict(_KnownDocument)
     # The limit of a text may have been higher when the daemon indexed it.
     decoder = replace(topic_decoder(settings, profile), max_text_bytes=sys.maxsize)
-    options, unreadable = kafka_options(settings), Reports("unreadable")
+    options, unreadable = kafka_options(settings), MistakeReports("unreadable")
     require_topics(options, {topic: ("READ", "WRITE")})
     # Asks Kafka once, and only if a document has no id.
     incarnations = cache(lambda: _incarnations(options, topic))
@@ -92,7 +92,7 @@ def _send_tombstones(
     return feeder.delivered_count
 
 
-def _documents(reader: ReaderToEnds, decoder: Decoder, unreadable: Reports) -> Iterator[tuple[Record, Document]]:
+def _documents(reader: ReaderToEnds, decoder: Decoder, unreadable: MistakeReports) -> Iterator[tuple[Record, Document]]:
     for batch in reader.batches():
         for lost in batch.unreadable:
             unreadable.report(str(lost.position), lost.reason)

@@ -63,16 +63,16 @@ def _profile_status(
     fingerprint, is_staging = inspector.fingerprint(), inspector.is_staging()
     topics = settings.profiles[name].topics
     all_differences = {} if fingerprint is None else differences(fingerprint, backend.configured_fingerprint(name))
-    survey = None if on_keys is None else inspector.survey(on_keys)
     # Differences in advisory parameters do not keep a daemon from working.
     blocking = [text for parameter, text in all_differences.items() if parameter not in ADVISORY_PARAMETERS]
-    keys = None
-    if survey is not None:
+    survey, keys = None, None
+    if on_keys is not None:
+        survey = inspector.survey(on_keys)
         keys = {kind: {"count": counts.count, "bytes": counts.used_bytes} for kind, counts in survey.kinds.items()}
     missing = None if group is None else sorted(group.missing_topics.intersection(topics))
     committed_offsets = {} if group is None else offsets_in(group.committed_offsets, topics)
-    # `find_losses` cannot read an index with other parameters, which may have other slots; `_partition_state` still
-    # shows partitions that such an index has never seen.
+    # `find_losses` cannot read an index with other parameters, which may have other slots; `_partition_state` reports
+    # as lost the partitions that such an index has never seen.
     losses = [] if blocking else find_losses(index, committed_offsets)
     # A switch to a prepared index is no loss: daemons fill its gaps.
     loss_state = None if is_fillable_switch(settings, name, losses) else "lost"
@@ -120,7 +120,7 @@ def _partition_rows(
             "end": end,
             "lag": None if offset is None or end is None else max(0, end - offset),
             "generation": facts.generation,
-            "state": loss_states.get(partition, state),  # a loss outranks the offsets
+            "state": loss_states.get(partition, state),  # a loss, or a switch (None), outranks the offsets
         }
 
 
@@ -131,7 +131,7 @@ def _partition_state(facts: PartitionFacts, offset: int | None, topic_id: str, *
     that read them.
     """
     mark = facts.high_water_mark
-    # `BrokerState` gets no end: a running daemon may have raised the mark above an end that was read before.
+    # Only the topic ids are compared, not the end: a daemon may have raised the mark above an end that was read before.
     if mark is not None and is_recreated(mark, facts.topic_id, BrokerState(topic_id)):
         return "recreated"
     if offset is None:

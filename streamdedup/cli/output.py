@@ -30,7 +30,7 @@ from streamdedup.errors import CorpusError, SettingsError
 
 #: Titles may be file names, in which brackets are no markup.
 _TITLE = TextColumn("{task.description}", markup=False)
-#: Mistakes of a kind that are reported one by one.
+#: Number of mistakes of one kind that are shown; further ones are only counted.
 _REPORTED_MISTAKES = 5
 
 
@@ -44,7 +44,7 @@ def tell(text: str, *, err: bool = False) -> None:
 
 
 class _OutputFile(io.FileIO):
-    """A file that keeps its old content until the first write, so that a command that fails before does not delete it.
+    """A file that keeps its old content until the first write: a command that fails without output changes nothing.
 
     Write errors name the file; ``io.FileIO`` names none.
     """
@@ -78,7 +78,7 @@ def output_to(path: str | None, inputs: Iterable[str | Path | None], option: str
         yield sys.stdout
         return
     for input_path in inputs:
-        if input_path is not None and _is_same_file(path, input_path):
+        if input_path is not None and _is_input(path, input_path):
             raise SettingsError(f"{option} {path}: the command reads or writes this file already; name another one")
     is_new = not os.path.lexists(path)
     raw = _OutputFile(path)
@@ -93,7 +93,7 @@ def output_to(path: str | None, inputs: Iterable[str | Path | None], option: str
         raise
 
 
-def _is_same_file(path: str, input_path: str | Path) -> bool:
+def _is_input(path: str, input_path: str | Path) -> bool:
     """Return whether the regular file ``path`` is ``input_path``, or is in the folder ``input_path``."""
     try:
         output_status = Path(path).stat()
@@ -101,12 +101,12 @@ def _is_same_file(path: str, input_path: str | Path) -> bool:
             [os.fstat(0)] if input_path == STDIN else [Path(file).stat() for file in corpus_files(str(input_path))]
         )
     except (OSError, ValueError, CorpusError):
-        # A missing file is no input; a file that cannot be read is reported by its reader.
+        # A missing file is no input; a file that cannot be read is reported by its reader. ValueError: a NUL in a path.
         return False
     return stat.S_ISREG(output_status.st_mode) and any(os.path.samestat(output_status, file) for file in input_files)
 
 
-class Reports:
+class MistakeReports:
     """Reports the first mistakes of a kind on standard error and counts all (``count``)."""
 
     def __init__(self, kind: str) -> None:
@@ -129,7 +129,7 @@ def progress_bar(*columns: ProgressColumn) -> Progress:
 
 def read_with_progress(reader: CorpusReader, title: str) -> Iterator[Entry]:
     if not Console(stderr=True).is_terminal:
-        yield from reader
+        yield from reader  # no bar to update for each entry
         return
     documents = TextColumn("{task.fields[entries]:,} documents")
     with progress_bar(_TITLE, BarColumn(), TaskProgressColumn(), documents, TimeRemainingColumn()) as progress:

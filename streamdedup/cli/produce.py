@@ -17,7 +17,7 @@ from streamdedup.cli.assembly import file_decoder, kafka_options, required_write
 from streamdedup.cli.collection import FileEntries, up_to_limit
 from streamdedup.cli.erase_scope import erase_documents
 from streamdedup.cli.options import FormatOption
-from streamdedup.cli.output import Reports, tell
+from streamdedup.cli.output import MistakeReports, tell
 from streamdedup.cli.settings_options import ConfigOption, SetOption, load_settings
 from streamdedup.cli.topic_reading import topic_profile
 from streamdedup.corpora import FORMAT_TITLES, Columns, CorpusReader
@@ -131,7 +131,7 @@ def _send_and_report(
 def _send(options: KafkaOptions, topic: str, records: Iterable[_OutgoingRecord], pace: Pace) -> tuple[int, int, bool]:
     """Send records; return the count of those stored, of those too large, and whether Ctrl-C ended the work."""
     require_topics(options, {topic: ("WRITE",)})
-    defers_interrupt, is_interrupted, too_large = False, False, Reports("too large")
+    defers_interrupt, is_interrupted, too_large = False, False, MistakeReports("too large")
 
     def interrupt(*_: object) -> None:
         nonlocal is_interrupted

@@ -26,16 +26,16 @@ from streamdedup.tuning.passages import frequent_passages
 from streamdedup.tuning.sample import BoundedTexts
 
 #: Most passages of stop shingles that are shown.
-_SHOWN = 20
+_SHOWN: Final = 20
 #: Most characters of a shown passage.
-_SHOWN_CHARS = 90
+_SHOWN_CHARS: Final = 90
 #: Most characters of the texts that are kept to find passages in them; the stop shingles are learnt from all texts.
 _MOST_CHARACTERS: Final = 10_000_000
 
 
 @dataclass(frozen=True)
 class LearningOptions(ShingleSettings, CorpusOptions):
-    """Document and shingle options; ``files`` may be absent here, because of ``--from-topic``."""
+    """Document and shingle options; ``files`` may be empty, for ``--from-topic``."""
 
     files: Annotated[
         list[str], typer.Argument(default_factory=list, show_default=False, help="Corpora, as of scan; - for stdin.")
@@ -68,18 +68,18 @@ def stop_shingles(
 ) -> None:
     """Learn from a sample which shingles are boilerplate that many texts share.
 
-    A stop shingle occurs in a share of all documents, or of those of one source. Writes a file for the key
-    stop_shingles of a profile. The most frequent of them go to standard error as text.
+    A stop shingle occurs in at least --share of all documents, or of those of one source. Writes a file for the key
+    stop_shingles of a profile, and shows the most frequent passages on standard error.
 
     Example:  streamdedup stop-shingles sample.jsonl.gz --share 0.05 --output boilerplate.txt
 
     Example:  streamdedup stop-shingles --from-topic --since 2d --config streamdedup.toml --output boilerplate.txt
     """
-    # The profile may name the output file. It may not exist yet, and its old stop shingles must not be left out here.
+    # The profile may already name the output file. A missing one is no mistake, and old stop shingles are learnt again.
     profile = chosen_profile(options, stop_shingles="none")
     shingles = profile.shingle_options()
     texts = BoundedTexts(_MOST_CHARACTERS)  # filled while the documents are read
-    documents = _kept_in(texts, _documents(options, topic_options, profile))
+    documents = _tee_texts(texts, _documents(options, topic_options, profile))
     with output_to(output, options.inputs(profile)) as target:
         try:
             learnt = learn_stop_shingles(documents, shingles, share)
@@ -115,7 +115,7 @@ def _documents(
     return ((document.text, document.source) for document in first_of_each_id(documents))
 
 
-def _kept_in(texts: BoundedTexts, documents: Iterable[tuple[str, str | None]]) -> Iterator[tuple[str, str | None]]:
+def _tee_texts(texts: BoundedTexts, documents: Iterable[tuple[str, str | None]]) -> Iterator[tuple[str, str | None]]:
     """Yield the documents unchanged, and add each text to ``texts``, which keeps a bounded part."""
     for text, source in documents:
         texts.add(text)
