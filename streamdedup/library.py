@@ -132,7 +132,7 @@ class LibraryIndex:
         self._writer = writer  # None for an index of daemons
         self._lookup = IndexLookup(options, reader)
         self._lock = threading.Lock()
-        self._index_exists()  # raises for an index of another profile
+        self._check_index()
 
     @classmethod
     def in_memory(cls, profile: LibraryProfile) -> Self:
@@ -182,7 +182,7 @@ class LibraryIndex:
         repeat it: a part of the index may be left, and no program can open the index until the call has succeeded.
 
         ``url`` and ``name`` are as for ``connect``, as are the errors, without ``IndexMismatch``; no profile is needed.
-        ``StoreUnavailable`` is also raised while another call deletes the index, and for a minute after one was killed.
+        ``StoreUnavailable`` is also raised while another call deletes it, and for a minute if its process was killed.
         ``IndexNotWritable`` means that daemons maintain the index.
         """
         _check_index_name(name)
@@ -224,9 +224,9 @@ class LibraryIndex:
         """Insert documents and find their near-duplicates among those that were inserted before.
 
         Each pair is returned once, for the document that is inserted later, also within one call. A document whose id
-        is in the index replaces the earlier version; with the same text nothing changes, and matches that were found
-        before are not returned again. If the call fails with ``StoreUnavailable``, repeat it on this index with the
-        same documents: no pair is lost or doubled. Only then may a pair be returned for its earlier document.
+        is in the index replaces the earlier version; with the same text it changes nothing, and has no matches again.
+        If the call fails with ``StoreUnavailable``, repeat it on this index with the same documents: no pair is lost or
+        doubled. Only a repeated call may return a pair for the document that was inserted earlier.
 
         Args:
             documents: Id and text of each document; its source where rules of the profile need it; its scope, by which
@@ -281,7 +281,7 @@ class LibraryIndex:
             for text, source, scope in zip(valid, source_column, scope_column, strict=True)
         ]
         with self._lock:
-            if not self._index_exists():
+            if not self._check_index():
                 return [Matches()] * len(queries)  # no document was added yet
             now_ms, matches = clock.now_ms(), []
             for first in range(0, len(queries), CHUNK_DOCUMENTS):
@@ -298,7 +298,7 @@ class LibraryIndex:
         """
         valid = valid_id(converted_item("document_id", document_id, Field))
         with self._lock:
-            stored = self._lookup.document(valid) if self._index_exists() else None
+            stored = self._lookup.document(valid) if self._check_index() else None
             return None if stored is None else self._lookup.cluster_of(stored[0])  # the entry
 
     def remove(self, ids: Iterable[Field]) -> None:
@@ -326,8 +326,8 @@ class LibraryIndex:
             )
         return write(self._writer)
 
-    def _index_exists(self) -> bool:
-        """Return whether the index exists, after a check of its profile; a program's first ``add`` creates it.
+    def _check_index(self) -> bool:
+        """Check the profile of the index; return whether the index exists: a program's first ``add`` creates it.
 
         Raises ``StoreUnavailable`` and ``IndexMismatch`` as ``lookup``.
         """

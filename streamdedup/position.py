@@ -35,7 +35,7 @@ class PartitionIncarnation(NamedTuple):
 
     @classmethod
     def parse(cls, text: str) -> Self:
-        """Parse the text form; raise ``ValueError`` where it has no numbers."""
+        """Parse the text form; raise ``ValueError`` if partition or incarnation is no number."""
         name, _, partition = text.rpartition(":")
         topic, _, incarnation = name.partition("@")
         return cls(topic, int(partition), int(incarnation or 0))  # ``__str__`` leaves incarnation 0 out
@@ -47,7 +47,7 @@ class PartitionIncarnation(NamedTuple):
 class Position(NamedTuple):
     """The position of one record; unique for ever, so it identifies the record in every retry and replay.
 
-    Positions are ordered within one incarnation only: it is the last field, so that it can be left out.
+    Compare positions of one incarnation only: tuples do not sort by it first.
     """
 
     topic: str
@@ -65,7 +65,7 @@ class Position(NamedTuple):
 
     @property
     def key(self) -> str:
-        """Text form in the index, with the incarnation; ``str()`` is the text form of Kafka, without it."""
+        """Text form in the index, with the incarnation; ``str()`` is the form for people, without it."""
         return f"{self.partition_incarnation}:{self.offset}"
 
     def __str__(self) -> str:

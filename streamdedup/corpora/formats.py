@@ -28,8 +28,8 @@ Parser = Callable[[ByteStream, Decoder, Columns], Iterator[Entry]]
 class FileFormat:
     """One file format.
 
-    ``title`` is empty for "tsv-unquoted", a variant of TSV. First bytes (``starts``), then ``suffixes`` select the
-    format, both in lower case; suffixes select no binary file. ``is_table``: the first row names columns.
+    ``title`` is empty for "tsv-unquoted", a variant of TSV. First bytes (``starts``) select the format, else the end of
+    the name (``suffixes``) if the file is not binary; both in lower case. ``is_table``: the first row names columns.
     """
 
     parse: Parser
@@ -92,7 +92,7 @@ _TEXTS: Final = {
     rb"%pdf-": """PDF; write its text as a line of JSON: pdftotext FILE - | jq -Rsc '{id: "FILE", text: .}'""",
     rb"\{\\rtf": f"RTF; {_AS_ONE_DOCUMENT}",
 }
-#: The same for JSON of which the first line is not an object, also matched against `text_start`.
+#: The same for a JSON array, and for an object that does not end in its first line; also matched against `text_start`.
 _JSON: Final = {
     rb"\[": "a JSON array; write one object on each line: jq -c '.[]' FILE",
     rb"\{([^\n]*[{\[,:])?\s*\n": "JSON over several lines; write each object on one: jq -c . FILE (a list: '.NAME[]')",
@@ -113,7 +113,7 @@ def detect_format(stream: ByteStream, requested: Format) -> Format:
 
 
 def _detected(file: str, head: bytes) -> Format:
-    """Return the format by first bytes or name; raises as ``detect_format``."""
+    """Return the format by first bytes or name; raises ``UnknownFormat`` without one."""
     by_start = next((name for name, form in FORMATS.items() if text_start(head).startswith(form.starts)), None)
     if by_start is not None:
         return by_start
@@ -126,7 +126,7 @@ def _detected(file: str, head: bytes) -> Format:
         _refuse(file, text_start(head), _TEXTS)
     if by_name is not None:
         return by_name
-    if not head.strip() or text_start(head).startswith((b"{", b"[")):
+    if not head.strip() or text_start(head).startswith((b"{", b"[")):  # `detect_format` refuses an array, with advice
         return "jsonl"
     advice = "say it with --format, such as --format csv, or --format text for a document in each line"
     raise UnknownFormat(f"{file}: its format is not recognised by name or first bytes; {advice}")

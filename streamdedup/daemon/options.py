@@ -1,6 +1,6 @@
 """The options of the loop that do not depend on a profile.
 
-``cli.assembly.loop_options`` makes them from the settings; ``loop`` and ``publisher`` read them.
+``cli.assembly.loop_options`` makes them from the settings, for ``loop`` and ``publisher``; ``recovery`` has the policy.
 """
 
 from collections.abc import Callable
@@ -22,7 +22,7 @@ class LoopOptions:
     Attributes:
         daemon: Group, instance and version that dead letters name.
         on_index_lost: Reaction to a lost index (``recovery``); "continue" misses pairs with the lost documents.
-        copy_headers: Names of the record headers to copy to alerts; a dead letter that is too large drops them last.
+        copy_headers: Names of headers to copy to alerts; a dead letter that is too large drops the other headers first.
     """
 
     duplicates_topic: str

@@ -56,7 +56,7 @@ from streamdedup.serve.schemas import (
 from streamdedup.serve.streaming import EventStream
 from streamdedup.serve.texts import TextAligner
 
-#: Problem by the status of an ``HTTPException`` of the framework; ``_on_framework_error`` explains other statuses.
+#: Problem by the status of an ``HTTPException`` of the framework; other statuses are ``internal``.
 _FRAMEWORK_PROBLEMS: Final = {
     400: "invalid-request",
     404: "not-found",
@@ -86,7 +86,7 @@ def _problems(*statuses: int) -> Mapping[int, ResponseSpec]:
     }
 
 
-# Look-ups. A POST here creates nothing, so its status is 200 and not Litestar's 201. Status 409 is for a request with a
+# Look-ups. No POST of the service creates anything: status 200, not Litestar's 201. Status 409 is for a request with a
 # scope to a profile without scopes; in a batch this problem takes the place of the text.
 
 
@@ -291,7 +291,7 @@ def _on_framework_error(request: _Request, error: HTTPException) -> Response[byt
     if name is None:
         if isinstance(error.__cause__, Exception):  # such as an answer that cannot be encoded
             return _on_defect(request, error.__cause__)
-        name = "internal"  # the client has left before the end of its body: nobody gets this answer
+        name = "internal"  # the client disconnected while its body was read: nobody gets this response
     detail, field = _wrong_parameter(error) if name == "invalid-request" else ("", "")
     response = _problem_response(request, RequestProblem(name, detail, field=field))
     response.headers.update(error.headers or {})  # with status 405, the allowed methods

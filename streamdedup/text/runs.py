@@ -15,7 +15,7 @@ from numpy.typing import NDArray
 #: Mode of ``take`` that skips the check of places, for places that are all valid: a quarter faster than the default
 #: (measured, NumPy 2.4). A place out of range would wrap.
 UNCHECKED: Final = "wrap"
-#: If fewer than one in so many values are removed or replaced, it is cheaper to join the rest than to use a mask.
+#: If fewer than one in so many values change, ``spliced`` is cheaper than a mask.
 VALUES_PER_CHANGE: Final = 100
 
 
@@ -35,7 +35,7 @@ def ranges(first: NDArray[np.int64], length: NDArray[np.int64]) -> NDArray[np.in
     """Return first[0], ..., first[0] + length[0] - 1, first[1], ... as one int64 array."""
     ends = np.cumsum(length)
     total = int(ends[-1]) if ends.size else 0
-    # In the result a run starts at ends - length; each of its values is its place plus (first value - start).
+    # In the result a run starts at ends - length; each value is its place plus (first value - start).
     return np.arange(total) + np.repeat(first - ends + length, length)
 
 
@@ -51,7 +51,7 @@ def without(values: NDArray[np.uint32], places: NDArray[np.int64]) -> NDArray[np
 def spliced(
     values: NDArray[np.uint32], places: NDArray[np.int64], pieces: Sequence[NDArray[np.uint32]]
 ) -> NDArray[np.uint32]:
-    """Return ``values`` with the value at each of a few ascending places replaced by a piece."""
+    """Return ``values`` with the value at each place replaced by its piece; for few places, ascending."""
     parts, end = [], 0
     for replaced, piece in zip(places.tolist(), pieces, strict=True):
         parts += [values[end:replaced], piece]

@@ -21,12 +21,12 @@ from streamdedup.tuning.sample import Sample
 SHOWN_COUNT: Final = 10
 #: Least size of a family (``in_families``). A smaller group may be versions of one text, not copies of a template.
 LEAST_FAMILY: Final = 10
-#: Words of a text that are searched for a common passage, and characters of the passage that are shown.
-_SEARCHED_WORDS, _PASSAGE_CHARS = 2_000, 120
+_SEARCHED_WORDS: Final = 2_000  # words of a text that are searched for a common passage
+_PASSAGE_CHARS: Final = 120  # characters of the passage that are shown
 
 
 def across_share(sources: Sequence[str | None], pairs: Pairs) -> float | None:
-    """Of the pairs whose sources are both known, return the share with two different ones; None if there are none."""
+    """Return the share with two different sources among the pairs of known sources; None without such pairs."""
     ends = [(sources[left], sources[right]) for left, right in _ends(pairs)]
     are_across = [left != right for left, right in ends if left and right]
     return sum(are_across) / len(are_across) if are_across else None
@@ -51,7 +51,7 @@ def in_families(sources: Sequence[str | None], pairs: Pairs) -> NDArray[np.bool_
 
     for left, right in within:
         parents[root(left)] = root(right)
-    sizes = Counter(map(root, list(parents)))  # a copy, because ``root`` changes ``parents``
+    sizes = Counter(map(root, parents))  # all keys exist, so ``root`` adds none during the iteration
     return np.array(
         [sources[left] == sources[right] and sizes[root(left)] >= LEAST_FAMILY for left, right in ends], np.bool_
     )
