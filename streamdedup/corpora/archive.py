@@ -2,7 +2,7 @@
 
 ``tarfile.open`` reads extended headers into memory at the size that the archive declares. Here only plain headers are
 parsed, so that a hostile archive cannot exhaust memory. Extended headers are skipped like any other member that is no
-SGML file, so a member with a long name is read under its cut name.
+SGML file, so a member with a long name has the truncated name of its plain header.
 """
 
 import tarfile
@@ -13,7 +13,7 @@ from streamdedup.corpora.reuters import REUTERS_STARTS, is_reuters_name
 from streamdedup.corpora.sources import CHUNK_BYTES, ByteStream, text_start, unzipped
 from streamdedup.errors import CorpusError
 
-#: Types of members without content: some programs write the size of the target into the header of a link.
+#: Links, directories, devices and pipes: some programs write the size of the target into the header of a link.
 _WITHOUT_CONTENT: Final = frozenset(tarfile.SUPPORTED_TYPES) - set(tarfile.REGULAR_TYPES) - set(tarfile.GNU_TYPES)
 
 
@@ -74,6 +74,6 @@ def _read_exactly(archive: ByteStream, size: int) -> bytes:
     while len(data) < size:
         piece = archive.read(size - len(data))
         if not piece:
-            raise CorpusError(f"{archive.name}: cut short: the archive ends before its last member does")
+            raise CorpusError(f"{archive.name}: cut short: the archive ends in a member, or has no end mark")
         data += piece
     return data

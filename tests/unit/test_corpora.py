@@ -568,6 +568,7 @@ def test_a_folder_without_sgml_files_is_an_error(tmp_path):
         (tar({"a.txt": b"text"}), "without .sgm files"),
         (tar({"r.sgm": SGML})[:-8], "cut short"),
         (tar({"r.sgm": SGML}, compress=False)[:1024], "cut short"),
+        (tar({"a.txt": bytes(512)}, compress=False)[:1024], "no end mark"),
         (tar({"r.sgm": SGML}, compress=False)[:512] + bytes(512 * 4) + b"x" * 512, "no Reuters-21578 article"),
         (tar({"r.sgm": SGML}, compress=False)[:512].replace(b"r.sgm", b"s.sgm"), "damaged archive"),
         (header_of("r.sgm", -5) + bytes(1024), "a member of negative size"),
