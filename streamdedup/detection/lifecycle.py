@@ -1,7 +1,7 @@
 """Writes the index entries of a chunk: inserts, replaces, appends and deletes.
 
-Called by ``detector``. A change here must pass ``tests/simulation``. A chunk has one version of a document, and its
-redeliveries (``chunks.split_documents``).
+Called by ``detector``. A change here must pass ``tests/simulation``. A chunk has one content of a document, and
+its redeliveries (``chunks.split_documents``); only chunks of tests have several contents of one.
 
 An earlier version is removed from its buckets before its entry changes (rule 9 of ``index.contract``). ``InsertState``
 in ``index.documents`` says how the index treats a version.
@@ -32,7 +32,7 @@ from streamdedup.index.values import Fence
 from streamdedup.position import Partition, Position
 from streamdedup.wire import KEY_ADVICE, Document, ErrorCode
 
-#: Refuses a deletion whose id is doubtful (``Document.doubtful``: a key that does not look like an id) and unknown.
+#: Message for a deletion whose id is unknown and doubtful (``Document.doubtful``: a key that does not look like an id).
 _UNKNOWN_ID = f'the index knows no document whose id is the key as a text; {KEY_ADVICE}, to "text" if it is the id'
 #: States in which a document is always looked up, unless it is skipped.
 _LOOKED_UP_STATES = frozenset({InsertState.CREATED, InsertState.REPLACED, InsertState.REPLAYED})
@@ -94,19 +94,21 @@ class Lifecycle:
         rows = [row for row in range(len(entries)) if row not in decided]
         results: dict[int, InsertResult] = {}
         if rows:
-            encoded = None if encoded is None else [encoded[row] for row in rows]
-            inserted = self._store.insert_entries([entries[row] for row in rows], fences, encoded)
+            encoded_rows = None if encoded is None else [encoded[row] for row in rows]
+            inserted = self._store.insert_entries([entries[row] for row in rows], fences, encoded_rows)
             results |= zip(rows, inserted, strict=True)
         versions: list[InsertedVersion] = []
         for row, (document, entry) in enumerate(zip(prepared.documents, entries, strict=True)):
             result = results.get(row)
             if result is None:
                 state, winner = decided[row]
-                # The entry of the winner, an earlier row, as if the index had it already.
-                result = InsertResult(state, None if state is InsertState.SUPERSEDED else versions[winner].entry)
-                if state is InsertState.REDELIVERED and versions[winner].state in _NOT_STORED_STATES:
+                if state is InsertState.SUPERSEDED:
+                    result = InsertResult(state, None)
+                elif state is InsertState.REDELIVERED and versions[winner].state in _NOT_STORED_STATES:
                     # The index refused the winner's content, and refuses the same content again.
                     result = InsertResult(versions[winner].state, versions[winner].previous)
+                else:  # the winner is an earlier row: as if the index had its entry already
+                    result = InsertResult(state, versions[winner].entry)
             version = InsertedVersion(document, entry, result.state, result.previous)
             if version.previous is not None:
                 version = version._replace(entry=self._entry_to_compare(version, version.previous))
@@ -150,9 +152,9 @@ class Lifecycle:
         self._store.replace_entries([version.entry for version in versions], fences)
         # Documents with appended text join their clusters again, so that the sets live as long as they do.
         appended = [version.entry for version in versions if version.document.op == "append"]
-        again = [(entry.number, entry.position, entry.cluster) for entry in appended if entry.cluster != entry.number]
-        if again:
-            self._store.set_clusters(again, fences)
+        joined = [(entry.number, entry.position, entry.cluster) for entry in appended if entry.cluster != entry.number]
+        if joined:
+            self._store.set_clusters(joined, fences)
 
     def delete(self, documents: Sequence[Document], fences: Mapping[Partition, Fence]) -> DetectionResult:
         """Delete documents: remove them from their buckets, then replace the entries by deletion markers.
@@ -188,7 +190,7 @@ class Lifecycle:
             refused=tuple(refused),
             pending_positions=tuple(sorted(missing_at_first)),
             deleted_count=len(documents) - len(refused),
-            deleted_unknown_count=len(unknown) - len(refused),
+            deleted_unknown_count=len(unknown) - len(refused),  # only unknown ones are refused
         )
 
     def _remove_from_buckets(self, entries: Sequence[IndexEntry], fences: Sequence[Fence]) -> None:
@@ -209,11 +211,9 @@ class Lifecycle:
 def _is_compared_again(version: InsertedVersion, compares_redeliveries: bool) -> bool:
     """Tell whether a redelivered document is looked up and compared all the same.
 
-    - It was inserted by another partition, or by an earlier incarnation of its own: the index may have been lost during
-      the first attempt at this position, and the other partition may have inserted the document silently since, below
-      its high-water mark.
-    - ``compares_redeliveries`` (of ``DetectorOptions``): the call that stored the entry may have ended before the
-      buckets.
+    - It was inserted by another partition, or by an earlier incarnation of its own. If the index was lost during the
+      first attempt at this position, that insertion may have been silent (below the high-water mark).
+    - ``DetectorOptions.compares_redeliveries``: the call that stored the entry may have ended before the buckets.
     """
     document, _, state, stored = version
     if state is not InsertState.REDELIVERED:
@@ -226,7 +226,7 @@ def _is_compared_again(version: InsertedVersion, compares_redeliveries: bool) ->
 def _decided_within_chunk(entries: Sequence[IndexEntry]) -> dict[int, tuple[InsertState, int]]:
     """Return by row the state that another row of the chunk decides, and this other row.
 
-    A document with the offsets 1, 3, 2: rows 0 and 2, which row 1 supersedes.
+    For rows with offset and content (1, a), (3, b), (2, c): rows 0 and 2, which row 1 supersedes.
     """
     decided: dict[int, tuple[InsertState, int]] = {}
     winners: dict[int, int] = {}
