@@ -1,6 +1,6 @@
 """The results of ``streamdedup tune`` as plain values: ``--json`` prints them, ``cli/rendering`` shows them.
 
-``cli.tune`` calls ``results_of``. A new value also has a place in ``cli/rendering/tuning_tables.py`` or the report.
+``cli.tune`` calls ``results_of``. ``tuning_tables`` or ``tuning_report`` of ``cli/rendering`` shows a new value.
 
 A row of the table (``rows.TuningRow``) is a banding for a shingle kind, a threshold and a minimum recall. Its ``study``
 has the similar pairs of the sample, each of which represents several document pairs. An unknown value is None.
@@ -47,7 +47,7 @@ def results_of(compared: ComparedSettings, progress: Progress) -> dict[str, Any]
             "read": sample.read_count,
             "median_words": best.study.median_words,
             "cut_by_time": compared.studied_share < 1.0,
-            "looked_at": {kind.kind: study.documents_count for kind, study in studies.items()},
+            "looked_at": {options.kind: study.documents_count for options, study in studies.items()},
         },
         "demand": {
             "documents_per_day": plan.documents_per_day,
@@ -81,16 +81,16 @@ def results_of(compared: ComparedSettings, progress: Progress) -> dict[str, Any]
     }
 
 
-def _too_few_documents(documents_count: int) -> Iterator[str]:
-    if documents_count < LEAST_COMPARED:
-        yield f"nothing is recommended: of {documents_count:,} documents compared, {LEAST_COMPARED:,} are the least"
+def _too_few_documents(compared_count: int) -> Iterator[str]:
+    if compared_count < LEAST_COMPARED:
+        yield f"nothing is recommended: of {compared_count:,} documents compared, {LEAST_COMPARED:,} are the least"
 
 
 def _proposals(compared: ComparedSettings, proposals: Proposals) -> dict[str, Any]:
     """Return two results: ``proposals`` for the table, and ``proposed``, the advised settings.
 
-    The first of ``proposals`` is the recommendation; without any other they are empty. ``proposed`` is None with too
-    few documents.
+    ``proposals`` begins with the recommendation, and is empty if there is no other. ``proposed`` is None with too few
+    documents.
     """
     recommendation, *advised = proposals.measured
     is_enough = recommendation.row.study.indexed_count >= LEAST_COMPARED
@@ -110,7 +110,7 @@ def _advised(plan: TuningPlan, proposals: Proposals) -> dict[str, Any]:
     learnt = proposals.measured[-1].learnt  # of all proposals together, if there are several
     section = proposals.section(plan.name, plan.stops_path)
     row = proposals.measured[0].row
-    # The command has no option for proposed keys of shingles: the section would refuse its file.
+    # The command learns for the present shingle keys. If a proposal changes them, its section would refuse the file.
     is_learnable = learnt is not None and not option_differences(learnt.stops, row.options)
     return {
         "toml": section,
@@ -164,8 +164,8 @@ def _row_values(compared: ComparedSettings, row: TuningRow) -> dict[str, Any]:
         "permutations": row.permutations,
         **row.limits._asdict(),
         # With these limits (bucket_cap, max_candidates), which leave some candidates out of the comparison: the least
-        # chance that such a pair is found; the share of the sample's pairs that is found; whether the chance is at
-        # least min_recall.
+        # chance that a pair from recall_from on is found; the share of the sample's pairs that is found; whether the
+        # chance is at least min_recall.
         "found_at_recall_from": row.chance,
         "found_recall": row.found_share,
         "recall_reached": row.reaches_recall,
@@ -222,7 +222,7 @@ def _thresholds(compared: ComparedSettings) -> Iterator[dict[str, Any]]:
     """
     row = compared.recommendation.row
     study = row.study
-    copy_pairs = float(study.distinct.copy_pairs()[ALL_PAIRS])
+    copy_pairs = float(study.distinct.copy_pairs()[ALL_PAIRS])  # not only those across the halves of the sample
     weights = study.counts[:, ALL_PAIRS]  # document pairs that each kept pair represents
     similarities = study.pairs.similarities
     is_candidate = study.candidate_mask(row.banding)
@@ -232,16 +232,17 @@ def _thresholds(compared: ComparedSettings) -> Iterator[dict[str, Any]]:
         alerted = study.alerted_mask(threshold)
         pairs = round(copy_pairs + float(weights[alerted].sum()))
         is_added = alerted & ~alerted_above
-        weight, added = float(weights[is_added].sum()), study.as_text_pairs(study.pairs.where(is_added))
+        added_weight = float(weights[is_added].sum())
+        added_pairs = study.as_text_pairs(study.pairs.where(is_added))
         yield {
             "threshold": threshold,
             "pairs": pairs,
             "added": pairs - pairs_above,
             "by_containment": round(float(weights[alerted & (similarities < threshold)].sum())),
             # Share that the bands find of the added pairs of different texts.
-            "found": float(weights[is_added] @ is_candidate[is_added]) / weight if weight else None,
-            "across": across_share(sources, added),
-            "examples": _examples(compared, study, added) if threshold < row.threshold else [],
+            "found": float(weights[is_added] @ is_candidate[is_added]) / added_weight if added_weight else None,
+            "across": across_share(sources, added_pairs),
+            "examples": _examples(compared, study, added_pairs) if threshold < row.threshold else [],
         }
         pairs_above, alerted_above = pairs, alerted
 
@@ -251,7 +252,7 @@ def _borderline(compared: ComparedSettings) -> list[dict[str, Any]]:
     row = compared.recommendation.row
     study = row.study
     first_texts = study.text_rows[study.distinct.first_documents]  # with each set
-    ids = [compared.sample.ids[row] for row in first_texts.tolist()]
+    ids = [compared.sample.ids[text_row] for text_row in first_texts.tolist()]
     nearest = np.argsort(np.abs(study.pairs.similarities - row.threshold), kind="stable")[:_BORDERLINE_COUNT]
     columns = (column[nearest].tolist() for column in study.pairs)  # left, right, similarities
     return [
