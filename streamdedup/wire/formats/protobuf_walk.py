@@ -5,8 +5,8 @@ value at each path. For example, field 2 is a message, whose field 1 is a text. 
 wire type 2) are 18 and 10, the tree is ``{18: {10: None}}``, and the contents are ``{18: {10: b"text"}}``.
 
 As in decoders, the last occurrence of a field counts, and the occurrences of a message are merged. Unlike decoders, the
-walk also keeps earlier members of a oneof. The decoder of protobuf 7.36.2 is not used: it keeps earlier occurrences and
-unknown fields, and so needs up to twelve times as much memory as the message has bytes.
+walk also keeps earlier members of a oneof. The decoder of protobuf 7.36.2 is not used: it stores also replaced
+occurrences and unknown fields, and so needs up to twelve times as much memory as the message has bytes.
 """
 
 import struct
@@ -25,7 +25,7 @@ Tree = dict[int, Any]
 
 #: Limit of nested groups, as in other decoders.
 MAX_DEPTH: Final = 100
-_MAX_BITS = 70  # ten groups of seven bits hold a number of 64 bits
+_MAX_BITS = 70  # ten bytes with seven bits each hold a number of 64 bits
 # Wire types.
 _VARINT, _FIXED64, _BYTES, _GROUP, _END, _FIXED32 = range(6)
 _SIZES = {_FIXED64: 8, _FIXED32: 4}  # bytes of a value
@@ -84,28 +84,28 @@ def _walk(
     while position < end:
         tag, start = read_varint(value, position)
         number, wire_type = tag >> 3, tag & 7
-        inner = tree.get(tag)
+        inner = tree.get(tag)  # None for a scalar, and for a field that is not wanted
         if wire_type == _VARINT:
             content, position = read_varint(value, start)
         elif wire_type == _BYTES:
             length, start = read_varint(value, start)
             position = start + length
         elif wire_type == _GROUP and level < MAX_DEPTH:
-            merged: dict[int, Any] = {} if inner is None else contents.setdefault(tag, {})
+            merged: dict[int, Any] = {} if inner is None else contents.setdefault(tag, {})  # {}: only to find the end
             position = _walk(value, start, end, inner or {}, merged, number, level + 1)
         elif wire_type == _END and group and number == group:
             return start
-        else:
-            position = start + _SIZES[wire_type]  # KeyError: an unknown type, a group too deep, or a wrong end
+        else:  # a KeyError for an unknown type, for a group that is too deep, and for the end of another group
+            position = start + _SIZES[wire_type]
         if position > end or number == 0:
             raise IndexError(position)
-        if wire_type == _GROUP or tag not in tree:  # a group has been merged above
+        if tag not in tree or wire_type == _GROUP:  # a group has been merged above
             continue
-        if inner is None:
-            contents[tag] = content if wire_type == _VARINT else value[start:position]
-        else:
+        if inner is not None:
             _walk(value, start, position, inner, contents.setdefault(tag, {}))
-    if group:
+        else:
+            contents[tag] = content if wire_type == _VARINT else value[start:position]
+    if group:  # without its end
         raise IndexError(position)
     return position
 
@@ -129,20 +129,21 @@ def read_varint(value: bytes, position: int, max_bits: int = _MAX_BITS) -> tuple
 def value_at(contents: Mapping[int, Any], path: FieldPath, *, is_text: bool, max_bytes: int = sys.maxsize) -> Any:
     """Return the value at a path; None where it is absent. A text of more than ``max_bytes`` stays bytes.
 
-    A writer leaves out a field without presence (``has_presence``) that has its default: such a field is an empty text
-    if ``is_text`` (the settings name the path as a text field), else absent.
+    A field without presence (``has_presence``) that has its default counts as absent, because a writer may leave it
+    out. With ``is_text`` (the settings name the path as a text field) it has its default, and "" if it is left out.
     """
     content: Any = contents
     for field in path:
         content = content.get(_tag(field))
         if content is None:
-            return None if field.has_presence or not is_text else ""
-    if field.message_type is not None:
-        return _message_value(field.message_type, content, max_bytes)
-    value = _scalar(field, content, max_bytes)
-    if not value and not field.has_presence and not is_text:
+            return "" if is_text and not field.has_presence else None
+    last = path[-1]
+    if last.message_type is not None:
+        return _message_value(last.message_type, content, max_bytes)
+    value = _scalar(last, content, max_bytes)
+    if not (value or last.has_presence or is_text):
         return None
-    enum_values: Mapping[int, Any] = {} if field.enum_type is None else field.enum_type.values_by_number
+    enum_values: Mapping[int, Any] = {} if last.enum_type is None else last.enum_type.values_by_number
     return enum_values[value].name if value in enum_values else value
 
 
