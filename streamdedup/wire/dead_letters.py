@@ -1,8 +1,8 @@
 """Dead letters: records that can never be processed, unchanged, with the reason in headers.
 
 Key, value, headers and record time stay as they were, so that the record can be replayed to a corrected daemon. The
-headers ``streamdedup.dlq.*`` (*facts* in the code, named without the prefix) tell the reason and the position, and any
-record part that was cut off. None of them contains document text. A new header also goes to docs/messages.md and
+headers ``streamdedup.dlq.*`` (*facts* in the code, named without the prefix) tell the reason, the position, and which
+parts of the record were cut off. None of them contains document text. A new header also goes to docs/messages.md and
 ``schemas/dead-letter.schema.json``, and a header about the bytes of the record to ``_FACTS_OF_BYTES``.
 
 ``daemon.publisher`` calls ``dead_letter``. The commands ``dlq`` and ``demo`` read dead letters as ``DeadLetter``, and
@@ -89,7 +89,7 @@ class DaemonInfo:
 
 @dataclass(frozen=True, slots=True)
 class Failure:
-    """Why a record cannot be processed: an ``ErrorCode``, and a message for the operator without document text."""
+    """Why a record cannot be processed: an ``ErrorCode`` as text, a message for the operator without document text."""
 
     stage: Stage
     code: str
@@ -157,7 +157,8 @@ def dead_letter(
     value = record.value
     if failure.stage is Stage.READ:
         facts["unread"] = "true"
-        facts |= {"topic-id": topic_id} if topic_id else {}
+        if topic_id:
+            facts["topic-id"] = topic_id
     elif value is None and record.key is None:
         facts["null-value"] = "true"
     if record.key is None:
@@ -291,13 +292,13 @@ def _fit(
 ) -> tuple[bytes | None, bytes | None, SentHeaders]:
     """Truncate the value, drop headers, truncate the key, in this order, until all fits; add each step to ``facts``.
 
-    ``header_sets``: all record headers, those to copy, and none; the first set that fits is sent. Facts of an earlier
-    truncation, before a replay, stay: they describe the original.
+    ``header_sets``: all record headers, those to copy, and none; the first that leaves room for the value, perhaps
+    truncated, is sent. Facts of an earlier truncation, before a replay, stay: they describe the original.
     """
     facts_of_cut = {}
     if value:
         facts_of_cut = {"truncated": "true", "original-length": str(len(value)), "sha256": sha256(value).hexdigest()}
-    facts_of_cut |= {name: facts[name] for name in facts_of_cut.keys() & facts.keys()}
+    facts_of_cut = {name: facts.get(name, fact) for name, fact in facts_of_cut.items()}
     dropped_earlier = whole_number(facts.get("dropped-headers", "")) or 0
     for headers in header_sets:
         if dropped_count := len(header_sets[0]) - len(headers):
@@ -307,10 +308,10 @@ def _fit(
         room = max_bytes - _size_bytes(key, None, [*headers, *_encoded(facts | facts_of_cut)])
         if room >= 0:
             facts |= facts_of_cut
-            return key, value and value[:room], headers  # a tombstone stays None
+            return key, None if value is None else value[:room], headers
     facts |= facts_of_cut
     assert key is not None, "the headers fit MIN_BYTES, so only a key can be too long"
     facts.setdefault("truncated-key", "true")
     facts.setdefault("original-key-length", str(len(key)))
     room = max_bytes - _size_bytes(None, None, _encoded(facts))
-    return key[:room], value and b"", ()  # an empty value stays empty, a tombstone stays None
+    return key[:room], None if value is None else b"", ()

@@ -17,15 +17,15 @@ PREVIEW_CHARS = 80
 _PART_CHARS = 300
 
 
-def dead_letter_line(letter: DeadLetter, value_json: bytes | None = None) -> Text:
-    """Return the line for ``dlq inspect``; it ends with ``value_json`` if given, else with the bytes of the value."""
+def dead_letter_line(letter: DeadLetter, fields_json: bytes | None = None) -> Text:
+    """Return the line for ``dlq inspect``; it ends with the decoded fields of the value, or without them its bytes."""
     attempts = f"  (failed {letter.attempts} times)" if letter.attempts > 1 else ""
     return Text.assemble(
         (local_time(letter.time_s, TIME_FORMAT), "dim"),
         "  ",
         (escaped(letter.code, _PART_CHARS), "bold"),
         f"  {_position(letter)}{attempts}  {_reason(letter)}  ",
-        (_preview(letter) if value_json is None else escaped(value_json, PREVIEW_CHARS), "dim"),
+        (_preview(letter) if fields_json is None else escaped(fields_json, PREVIEW_CHARS), "dim"),
     )
 
 
@@ -62,11 +62,11 @@ def dead_letter_json(letter: DeadLetter) -> str:
     record, facts = letter.record, letter.facts  # facts: the headers that the daemon added, without their prefix
     fields: dict[str, Any] = {
         "dead_letter": _position_json(record.position),
-        "time": facts.get("time"),  # of the failure; "timestamp" is that of the record
+        "time": facts.get("time"),  # of the failure
         "code": letter.code,
         "attempts": letter.attempts,
         "origin": None if letter.origin is None else _position_json(letter.origin),
-        "timestamp": whole_number(facts.get("timestamp", "")),
+        "timestamp": whole_number(facts.get("timestamp", "")),  # of the record; the dead letter's may be earlier
         "facts": dict(facts),
         **_content_json("key", record.key),
         **_content_json("value", record.value),
