@@ -112,8 +112,8 @@ def replay(
     Key, value, headers, record time and partition are those of the record. Dead letters that arrive during the replay
     are left for the next one. The replay stores its progress, so the next one sends only new dead letters; with --code,
     --topic or --since it stores none. Kafka deletes the progress offsets.retention.minutes (7 days by default) after
-    the last replay that stored it. A replay without stored progress says so, unless it has --since; without conditions,
-    --yes needs --from-beginning in that case.
+    the last replay that stored it. A replay without stored progress says so, unless it has --since; --yes then needs
+    --from-beginning, --code, --topic or --since.
 
     Example:  streamdedup dlq replay --config streamdedup.toml --code missing_text --dry-run
     """
@@ -144,15 +144,15 @@ def replay(
                 return
             if not total:
                 if not (from_beginning or replayer.lacks_progress):
-                    replayer.store_progress()  # Kafka deletes it some time after the last commit
+                    replayer.store_progress()  # again: Kafka deletes it some time after the last commit
                 return
-            confirm("Replay them?", yes=False)
+            confirm("Replay them?", yes=yes)
         _report("replayed", _run(replayer, total))
     _tell_progress(progress_group(options.group_id), is_stored=letter_filter.accepts_all)
 
 
 def _tell_start(replayer: DeadLetterReplay, options: KafkaOptions, *, must_have_progress: bool) -> None:
-    """Say that all dead letters are read where the progress does not fit, or is absent; or refuse its absence."""
+    """Say that all dead letters are read, if the topic is new or has no progress; or refuse missing progress."""
     if replayer.is_recreated:
         tell_prefixed(f"{options.topics[0]} was created again since the last replay; all of it is read")
     if replayer.lacks_progress:
@@ -227,7 +227,7 @@ def _fields(letter: DeadLetter, decoders: dict[str, Decoder]) -> bytes | None:
 
 def _run(replayer: DeadLetterReplay, total: int | None) -> Tally:
     """Replay, with progress on standard error; ``total`` is the count of dead letters to replay, if known."""
-    tally = Tally()
+    tally = Tally()  # the result if there is no dead letter
     columns = (TextColumn("{task.description}"), BarColumn(), TextColumn("{task.completed:,.0f} dead letters"))
     with progress_bar(*columns) as progress:
         task = progress.add_task("replay", total=total)
