@@ -1,6 +1,6 @@
-"""Options ``--config``, ``--set`` and ``--since`` of the commands that read settings, and the loading of settings.
+"""The options ``--config`` and ``--set``, the parser of ``--since``, and the loading of settings.
 
-Called by the commands with servers, ``config`` and ``stop-shingles --from-topic``; the commands on files read a profile
+Called by ``config``, ``stop-shingles --from-topic`` and the commands with servers; the commands on files read a profile
 alone, with ``cli.options``.
 """
 
@@ -76,7 +76,7 @@ def load_settings(
 
 
 def with_same_settings(*words: str) -> str:
-    """Return a command line with the last loaded options; they hold no secret, which ``parse_assignments`` refuses."""
+    """Return a command line with the last loaded options, in which ``parse_assignments`` allows no secret."""
     return shlex.join(["streamdedup", *words, *_options_in_use.get()])
 
 
@@ -103,5 +103,5 @@ def parse_assignments(assignments: list[str]) -> tuple[dict[str, str], list[str]
 def _is_secret(key: str, value: str) -> bool:
     """Return whether an assignment holds a secret; a URL without a password does not."""
     declared = field_at(tuple(key.split(".")))
-    # A URL has its password before an "@".
+    # redis.url is declared as a secret because a URL may have a password, before an "@".
     return declared is not None and is_secret(declared) and (key != "redis.url" or "@" in value)

@@ -1,4 +1,4 @@
-"""Profile, options, texts and documents for commands that read or write topics without a consumer group.
+"""Helps commands to read and write topics without a consumer group: options, profiles, decoders, documents, texts.
 
 ``tail``, ``demo``, ``dlq``, ``produce``, ``serve`` and ``stop-shingles`` use it.
 """
@@ -44,9 +44,9 @@ def decoders_of(settings: Settings) -> dict[str, Decoder]:
 def newest_documents(settings: Settings, profile: Profile, since_s: float, newest_count: int) -> Iterator[Document]:
     """Yield the newest documents of a profile's input topics, with a progress bar on standard error.
 
-    Reads, from ``since_s`` (seconds since the epoch) to the ends at the first ``next``, the last ``newest_count``
-    offsets over all partitions. Skips appended texts, deletions, and records that are no documents or that the Kafka
-    client cannot read; their number goes to standard error.
+    Reads the last ``newest_count`` offsets over all partitions, none before ``since_s`` (seconds since the epoch); the
+    ends are those at the first ``next``. Skips appended texts, deletions, and records that are no documents or that the
+    Kafka client cannot read; their number goes to standard error.
     """
     options = replace(kafka_options(settings), topics=tuple(profile.topics))
     decoder = topic_decoder(settings, profile)
