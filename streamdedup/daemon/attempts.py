@@ -15,8 +15,8 @@ time       17      clock of the daemon, microseconds since the epoch; of a renew
                    attempt, or 0
 =========  ======  ==========================================================================================
 
-A lineage is later than all earlier ones that the process finds in index and group, also where the clock is behind. A
-batch of several profiles has one id, in the latest of their lineages.
+A lineage is later than all earlier ones that the process finds in index and group, even if its clock is behind them.
+A batch of several profiles has one id, in the latest of their lineages.
 
 Clocks may be set back, and a consumer group that was deleted counts its generations from 1 again; neither changes the
 order of ids in one index.
@@ -49,10 +49,8 @@ class AttemptIds:
         self._lineage, self._sequence = max(self._lineage, lineage), max(self._sequence, sequence)
 
     def begin_lineage(self, now_ms: int) -> None:
-        """Begin the lineage of a new index: later than all observed lineages.
-
-        If the clock is behind, two indexes could begin the same lineage, hence the random part.
-        """
+        """Begin the lineage of a new index: later than all observed lineages."""
+        # With a clock that is behind, two indexes could begin the same lineage without the random part.
         following = self._lineage + 1 + random.randrange(1_000)  # noqa: S311  no secret depends on it
         self._lineage = max(min(now_ms, _LATEST_MS), following)
 
@@ -60,7 +58,7 @@ class AttemptIds:
         return self._next(time.time_ns() // 1000)
 
     def renewed(self, attempt_id: str) -> str:
-        """Return the next id for records that an index counts as known from now on, with the time of their commit.
+        """Return the next id, with the time of the committed attempt, whose records the index counts as known.
 
         ``attempt_id`` is the committed one; empty where another program has committed the offset, and the time is 0.
         """
@@ -86,7 +84,7 @@ def lineage_of(attempt_id: str) -> int:
 
 
 def is_renewed(announced: str, committed_id: str) -> bool:
-    """Tell whether an announced id was made for a committed attempt by ``AttemptIds.renewed``, as in a rebuild."""
+    """Tell by the times whether ``AttemptIds.renewed`` made an announced id for a committed one; both may be empty."""
     return _parts(announced)[2] == _parts(committed_id)[2]
 
 

@@ -27,9 +27,9 @@ from streamdedup.index.values import BrokerState, Fence, PartitionState
 from streamdedup.kafka.protocols import Batch, CommittedOffset, Source
 from streamdedup.position import Partition
 
-#: Interval at which a daemon looks for losses, in seconds. A daemon that has announced no batch for this time also
-#: looks before it publishes; after a shorter pause an index that has gone back by more than this time refuses the calls
-#: of the daemon (rule 10).
+#: Interval at which a daemon looks for losses, in seconds. An index that has gone back refuses a daemon whose calls it
+#: has forgotten (rule 10). A daemon that has announced no batch for this time may have made no such call, so it also
+#: looks before it publishes.
 _COMPARE_S = 10.0
 
 #: Returns the committed offsets of all partitions.
@@ -58,12 +58,12 @@ class PartitionOwnership:
         self._monotonic = monotonic
         self._fences: dict[Partition, Fence] = {}
         #: Offset that this process last committed, by partition.
-        self._ends: dict[Partition, int] = {}
+        self._next_offsets: dict[Partition, int] = {}
         #: Partitions that were assigned at the last comparison for losses, and the time of this comparison.
         self._compared: frozenset[Partition] = frozenset()
         self._compared_s = monotonic()
-        #: Time of the last announcement, by profile; absent after a failure. An index that has gone back may then not
-        #: refuse the next call (rule 10), so losses are checked for before the next batch is published.
+        #: Time of the last announcement, by profile; absent after a failure, so that losses are checked for before the
+        #: next batch is published.
         self._announced_s: dict[str, float] = {}
         #: Whether a check for losses is due in any case, as after a pause.
         self._must_check = False
@@ -88,7 +88,7 @@ class PartitionOwnership:
             partition
             for partition, start in starts.items()
             # A start below the last commit of this process needs a new fence: the topic was created again.
-            if not self._is_held(partition, batch.generation) or start < self._ends.get(partition, 0)
+            if not self._is_held(partition, batch.generation) or start < self._next_offsets.get(partition, 0)
         ]
         all_offsets = cache(lambda: source.committed_offsets(stable=False))  # one request for all partitions
         for partition in unfenced:
@@ -118,7 +118,7 @@ class PartitionOwnership:
         reason = None if committed_offset is None else loss_reason(partition, committed_offset, in_index)
         if reason is not None:
             raise IndexLost(reason)
-        # Also the id of a commit of an earlier incarnation of the topic: the index must go on to know that attempt.
+        # Not of `committed_offset`: the index must still know the attempt of an earlier incarnation of the topic.
         committed_id = attempt_id_of(in_group)
         # `fence` raises the high-water mark to the start: the committed offset, or the first record after it; without a
         # commit, the beginning of the group. It compares attempt ids again, atomically with the fencing. Then it calls
@@ -163,7 +163,7 @@ class PartitionOwnership:
         """Remember committed offsets, and their attempt id in the fences, from which the next ``announce`` takes it."""
         for partition, end in ends.items():
             self._fences[partition] = replace(self._fences[partition], committed_id=attempt_id)
-            self._ends[partition] = end
+            self._next_offsets[partition] = end
 
     def finish(
         self, ends: Mapping[Partition, int], fences: Mapping[Partition, Fence], detected: Mapping[str, DetectionResult]
@@ -210,7 +210,7 @@ class PartitionOwnership:
         offset, which raises the mark.
         """
         assigned = source.assigned()
-        # Kafka first: attempts are announced before they are committed. An open transaction shows no loss yet.
+        # Kafka first: attempts are announced before their commit. Only the first comparison awaits open transactions.
         with self._asking_kafka():
             committed_offsets = source.committed_offsets(stable=not assigned <= self._compared)
         losses: list[Loss] = []
@@ -234,10 +234,10 @@ class PartitionOwnership:
     def _raise_marks(
         self, behind: Sequence[tuple[Partition, CommittedOffset]], generation: int, source: Source
     ) -> None:
-        """Raise high-water marks to committed offsets; a partition may get no batch before its offset is set back."""
+        """Raise high-water marks to committed offsets now: an operator may set one back before the next batch."""
         for partition, committed_offset in behind:
             offset, end = committed_offset.offset, source.end(partition)
-            if end is None or end >= offset:  # else the topic has lost its end, and new records come below
+            if end is None or end >= offset:  # a mark beyond the end would silence new records
                 self._fence(partition, generation, offset, source, committed_offset.topic_id, all_offsets=dict)
 
     def accept_losses(self, losses: Sequence[Loss], generation: int) -> None:
@@ -249,7 +249,7 @@ class PartitionOwnership:
         for loss in losses:
             partition, committed_offset = loss.partition, loss.committed_offset
             index = self._pipelines[partition.topic].index
-            # Without the attempt id: `fence` raises IndexLost for an id that is not known. `announce` stores it.
+            # `fence` gets no attempt id, because it raises IndexLost for an unknown one; `announce` makes the id known.
             in_kafka = BrokerState(committed_offset.topic_id, incarnation=committed_offset.incarnation)
             fence = index.fence(partition, generation, committed_offset.offset, state=in_kafka)
             committed_id = attempt_id_of(committed_offset)
@@ -268,7 +268,7 @@ def require_index(pipeline: Pipeline) -> None:
 def _of_present_topic(committed_offset: CommittedOffset | None, in_kafka: BrokerState) -> CommittedOffset | None:
     """Return a committed offset; None if it is beyond the end, and so of an earlier incarnation of the topic.
 
-    Where topic ids are known, ``source`` compares them.
+    With topic ids, ``Source.committed_offset`` leaves such an offset out.
     """
     is_beyond = committed_offset is not None and in_kafka.end is not None and committed_offset.offset > in_kafka.end
     return None if is_beyond and not in_kafka.topic_id else committed_offset
