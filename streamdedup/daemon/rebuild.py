@@ -1,8 +1,8 @@
 """Rebuilds a lost index, or fills the gap of an index that has gone back: replays committed records, publishes nothing.
 
-Called by ``recovery`` (policy ``rebuild``) and ``cli.index_building``: ``begin`` for each profile, then ``rebuild``;
-members of the group pass a tick from ``keeping_membership``. ``cli.checks`` calls ``fillable_gaps``. ``index prepare``
-builds an index beside daemons at work, outside the group: it skips step 2, and passes generation 0.
+Called by ``recovery`` (policy ``rebuild``) and ``cli.index_building``: ``begin`` for each profile, then ``rebuild``. A
+caller in the group passes a tick of ``keeping_membership``. ``index prepare`` builds an index beside daemons at work,
+outside the group: it skips step 2 below, and passes generation 0. ``cli.checks`` calls ``fillable_gaps``.
 
 Until a rebuild ends no daemon takes over a partition: a document that is compared with half of an index would never
 find its pairs with the other half. A lost index is built anew as a staging index (``index.staging``), which no daemon
@@ -15,7 +15,7 @@ Steps, for each profile (3 to 5: ``rebuild_run``):
     2. The caller joins the group anew, so that Kafka refuses to commit batches that were indexed before step 1.
     3. ``rebuild``: take over all partitions, with the committed offsets as high-water marks. Replay the topics up to
        these offsets, silently. A gap is replayed from the starts of the last announced attempts. A lost index is
-       replayed from one lifetime before the next record (``rebuild_window``), deletions from a marker's life before.
+       replayed from one lifetime before the next record (``rebuild_window``), deletions from one life of their markers.
     4. Seed claims (rule 8), clusters and incarnations from the alert topic. For a gap, read alerts from the last commit
        that the index knows on, or from the earliest record of the gap. For a lost index, read all alerts: each request
        for a claim extends its life, so claims may be much older than their documents.
@@ -107,7 +107,7 @@ class Rebuilder:
             if losses is None or gaps is None:
                 kind = "lost"
                 target.staging.clear(self._extending_leases(tick, target))
-            else:  # a switch: the index is new, made by `index prepare`
+            else:  # "switch": from another index to this one, which `index prepare` made
                 kind = "switch" if all(loss.is_switch for loss in losses) else "gap"
         except BaseException:
             target.staging.abandon()
@@ -183,7 +183,7 @@ def fillable_gaps(losses: Sequence[Loss], lifetime_ms: int | None, now_ms: int) 
     """
     if is_lost_as_a_whole(losses):
         return None
-    gaps = {loss.partition: loss.gap for loss in losses if loss.gap is not None}
+    gaps = {loss.partition: loss.gap for loss in losses if loss.gap is not None}  # all have one
     begin_ms = min(gap.since_ms for gap in gaps.values())
     is_too_old = lifetime_ms is not None and begin_ms < now_ms - lifetime_ms // 2
     return None if is_too_old else gaps

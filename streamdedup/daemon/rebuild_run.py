@@ -70,7 +70,7 @@ class RebuildRun:
         history: Reads input topics and alerts.
         committed_offsets: Those in all topics.
         generation: That of the group, 0 while daemons go on (``index prepare``).
-        tick: Extends the lease.
+        tick: Extends the lease at intervals.
         connections_count: Number of connections to the store that were opened before the rebuild began.
     """
 
@@ -105,8 +105,8 @@ class RebuildRun:
         }
         #: Where the gap begins, in the partitions that still have a committed offset.
         self._starts = {partition: gap.start for partition, gap in self._gaps.items() if partition in self._ends}
-        #: Time from which on alerts are read for the gaps: that of the latest commit that the index knows, the same in
-        #: all gaps. ``_survey_gaps`` lowers it to the earliest record, because the clock of a daemon may be wrong.
+        #: Time from which on alerts are read for the gaps, all of which have the same ``since_ms``. ``_survey_gaps``
+        #: lowers it to the earliest record, because the clock of a daemon may be wrong.
         self._alerts_ms = min((gap.since_ms for gap in self._gaps.values()), default=0)
         self._generation = generation
         self._attempt_ids = AttemptIds()
@@ -203,10 +203,10 @@ class RebuildRun:
         """Return the record time by partition at which the window begins; None or absent for the oldest record."""
         if self._target.lifetime_ms is None:
             return {}
-        progress = self._history.progress(self._target.topics, self._ends, now_ms, self._tick)
+        read = self._history.progress(self._target.topics, self._ends, now_ms, self._tick)
         if self._pipeline.max_start_age_ms is not None:  # `auto_offset_reset = "window"`
-            progress = not_before(progress, self._ends, now_ms - self._pipeline.max_start_age_ms)
-        return rebuild_window(progress, self._target.lifetime_ms, now_ms)
+            read = not_before(read, self._ends, now_ms - self._pipeline.max_start_age_ms)
+        return rebuild_window(read, self._target.lifetime_ms, now_ms)
 
     def _batches(
         self,
@@ -221,7 +221,7 @@ class RebuildRun:
             self._progress(names, 0, span.total_count)
             for batch in span.batches():
                 self._tick()
-                self._staging.extend_lease()
+                self._staging.extend_lease()  # also between the intervals of the tick: raises if the lease is lost
                 self._check_connections()
                 yield batch
                 self._progress(names, span.done_count(), span.total_count)
@@ -230,9 +230,9 @@ class RebuildRun:
         """Replay the window, and older deletions; return the number of records."""
         window = self._window(now_ms)
         window_filter = WindowFilter(window, self._pipeline.decoder, self._tick)
-        # Deletions are read from before the window. Without limits (None) `window` is empty, and all is read.
-        before_ms = (self._target.markers_ms or 0) - (self._target.lifetime_ms or 0)
-        since = {partition: None if start is None else max(0, start - before_ms) for partition, start in window.items()}
+        # Markers of deletions outlive entries by this time. Without limits (None) `window` is empty, and all is read.
+        older_ms = (self._target.markers_ms or 0) - (self._target.lifetime_ms or 0)
+        since = {partition: None if start is None else max(0, start - older_ms) for partition, start in window.items()}
         batches = self._batches(self._target.topics, since, self._ends)
         return self._replay(map(window_filter.filtered, batches), fences)
 
@@ -244,7 +244,7 @@ class RebuildRun:
         if not self._survey_gaps(fences, now_ms):
             return None
         count = self._replay(self._gap_batches(), fences)
-        # Each offset has a record, or the others are those of transaction markers: then Kafka must still keep all.
+        # Offsets without a record are those of transaction markers, or Kafka has deleted records of the gap.
         has_all = count == sum(self._ends[partition] - start for partition, start in self._starts.items())
         return count if has_all or self._history.keeps_all(self._starts) else None
 
@@ -253,8 +253,7 @@ class RebuildRun:
 
         If a gap replaces a version, partitions without a commit are fenced, too.
 
-        The gaps cannot be replayed in three cases. A batch in progress is one that was uncommitted when the store went
-        back.
+        A batch in progress was uncommitted when the store went back. The gaps cannot be replayed in three cases:
 
         * With ``auto_offset_reset = "window"``, a gap from offset 0 has a record older than ``max_start_age_ms``.
           Daemons skip such a record where they begin a partition, so the index may never have had it, and a replay
@@ -299,10 +298,10 @@ class RebuildRun:
     def _fence_uncommitted(self, fences: Mapping[Partition, Fence]) -> list[Fence]:
         """Fence also partitions without a commit, so that the index refuses all batches in progress; return all."""
         index = self._pipeline.index
-        # Of the progress only the keys are used: all partitions with records, also those without a commit.
-        partitions = self._history.progress(self._target.topics, {}, clock.now_ms(), self._tick)
+        # `progress` names all partitions with records, also those without a commit.
+        partitions = self._history.progress(self._target.topics, {}, clock.now_ms(), self._tick).keys()
         all_fences = list(fences.values())
-        for partition, state in index.partition_states(sorted(partitions.keys() - fences.keys())).items():
+        for partition, state in index.partition_states(sorted(partitions - fences.keys())).items():
             self._tick()
             if state.high_water_mark is not None:  # otherwise no batch has begun
                 mark, known_id, in_kafka = state.high_water_mark, state.known_id, BrokerState(state.topic_id)
