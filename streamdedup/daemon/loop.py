@@ -19,7 +19,7 @@ The class of an error (``errors``) decides the reaction:
   wait for the end of the old session.
 - ``BrokerUnavailable``, its subclass ``MembershipEnded``, and ``ProducerFenced``: the batch may be committed or not, so
   no rewind is safe. Open new clients, which read from the committed offset. A second fencing in a minute ends.
-- ``GroupHasOtherIndex``: no batch is in progress. Open new clients once no member of the group uses another index.
+- ``GroupHasOtherIndex``, another subclass: no batch is in progress. Open new clients once no member uses another index.
 - ``Rejoin``: an index may have gone back in time, a rebuild begins, or a topic was created again. Open new clients: the
   group begins a new generation, and Kafka refuses to commit batches that daemons indexed in the old one.
 - Any other ``FatalError``: not caught; the daemon ends.
@@ -197,7 +197,7 @@ class Loop:
         if self._skip_to_window(batch, source):
             return
         batch, fences = self._take_over(batch, source)  # 1
-        decoded, prepared = self._reader.take_prepared(batch)  # 2, of the first chunks
+        decoded, prepared = self._reader.take_prepared(batch)  # 2, of the chunks that were prepared ahead
         # In a backlog this thread polls the next batch, and a second thread prepares it.
         if self._reader.may_read_ahead(source, batch):
             self._reader.poll_ahead(source)
@@ -210,7 +210,7 @@ class Loop:
         # For `DeadLetterBurst` alone: undecodable records are to stop the batch before the index has any of it, because
         # with corrected settings the same records may have other texts. The second call adds failures of the index.
         self._publisher.checked_dead_letters(batch, decoded.failures, fences)
-        result = self._processor.index(decoded, prepared, fences)  # 2, of the other chunks, and 3
+        result = self._processor.index(decoded, prepared, fences)  # 2, of the other chunks; 3
         dead_letters = self._publisher.checked_dead_letters(batch, result.failures, fences)
         messages = self._publisher.messages(result, dead_letters)
         attempt_id = self._announce(batch, fences, source)  # 4
@@ -318,7 +318,7 @@ class Loop:
         self._clients.confirm_membership()
         self._close_clients()
         if isinstance(error, ProducerFenced):
-            self._clients.count_fencing(error)  # raises the second error within a minute
+            self._clients.count_fencing(error)  # raises the error if it is the second in a minute
         elif awaited is Awaited.KAFKA:
             self._metrics.broker_errors.inc()
         self._wait(awaited, error)

@@ -33,8 +33,7 @@ _LATENCY_BUCKETS = (0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1, 2.5, 5, 10, 30, 60, 30
 #: Bucket bounds for the number of records in a batch.
 _COUNT_BUCKETS = (1, 2, 5, 10, 20, 50, 100, 200, 500, 1000, 2000, 5000)
 
-#: Stages of a batch. The first four take time of the loop; ``ahead`` is the time of the thread that prepares the next
-#: batch.
+#: Stages of a batch, in the thread of the loop; ``ahead`` is the time of the thread that prepares the next batch.
 STAGES = ("poll", "prepare", "index", "publish", "ahead")
 #: Kinds of rebuilds by daemons: of a whole index; of its gap; of the gap after a switch to an index that
 #: `index prepare` has built.
@@ -58,8 +57,8 @@ class Awaited(StrEnum):
 class BatchHistogram(Collector):
     """A histogram that observes many values in one call, where ``prometheus_client.Histogram`` needs a call for each.
 
-    It has one label, whose name is the only item of ``labels``. ``buckets`` are upper bounds, ascending; a bucket
-    without a bound follows them.
+    ``DeclaredMetric`` makes it. It has one label, whose name is the only item of ``labels``. ``buckets`` are upper
+    bounds, ascending; a bucket without a bound follows them.
     """
 
     def __init__(
@@ -393,7 +392,7 @@ class Metrics(MetricSet):
 
         ``profile_of`` has the profile by input topic.
         """
-        # Each metric with the values of its second label. A first call of ``labels`` creates a series.
+        # Each metric with the values of its second label.
         of_topic = [(self.records, (*get_args(Op), INVALID)), (self.dead_letters, tuple(ErrorCode))]
         of_profile = [
             (self.skipped, tuple(Skip)),
@@ -423,7 +422,7 @@ class Metrics(MetricSet):
     def connect_missing_topics(self, topics: Iterable[str], missing: Callable[[], frozenset[str]]) -> None:
         """Read ``topic_missing`` from ``missing`` at each scrape, for all input topics."""
         for topic in topics:
-            self.topic_missing.labels(topic).set_function(partial(lambda topic: topic in missing(), topic))
+            self.topic_missing.labels(topic).set_function(partial(lambda name: name in missing(), topic))
 
 
 def _create_series(owner: str, families: Iterable[tuple[Counter, Iterable[str]]]) -> None:
