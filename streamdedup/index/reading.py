@@ -59,7 +59,7 @@ class IndexReader(EntryReading, Protocol):
 
 
 def hits_of_members(numbers: Sequence[int], buckets: Sequence[Sequence[Sequence[int]]], bucket_cap: int | None) -> Hits:
-    """Return the hits of documents in ``buckets``, which has the members of each bucket, document by document."""
+    """Return the hits of documents of which ``buckets[row]`` has the members of each bucket."""
     candidates: list[dict[int, int]] = []
     full: Counter[int] = Counter()
     near_capacity: set[int] = set()
@@ -68,7 +68,7 @@ def hits_of_members(numbers: Sequence[int], buckets: Sequence[Sequence[Sequence[
         for members in document_buckets:
             co_members = [member for member in members if member != number]
             is_member = len(co_members) < len(members)
-            # As an insertion, which a full bucket refuses; a member gets all others.
+            # A full bucket would refuse the document, unless it is a member, which gets all others.
             if bucket_cap is not None and len(members) >= bucket_cap and not is_member:
                 full[row] += 1
                 co_members = _random.sample(co_members, min(SHOWN_OF_FULL, len(co_members)))

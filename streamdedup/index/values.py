@@ -165,7 +165,7 @@ class Hits:
         candidates: For each document the other members of its buckets: ``{17: 3}`` for one that shares the buckets of
             three bands with document 17.
         full: Number of full buckets by document, for documents with at least one.
-        near_capacity: Documents with a bucket that other members fill at least by half, and that is not full.
+        near_capacity: Documents with a bucket that other members fill at least by half, and that accepts the document.
     """
 
     candidates: list[dict[int, int]]

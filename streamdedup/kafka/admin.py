@@ -10,10 +10,10 @@
 
 A new check is a ``Finding`` of ``check_kafka``; one of topic settings is a function that ``judge_topic`` calls.
 
-The checks change nothing. Rights on the group and on the transactional id are checked with a heartbeat of no member and
-a transaction request of no producer (``-1``). Without the right, the broker refuses such a request before reading the
-content; with the right, the request has no effect. The requests go to any broker: a request for the coordinator would
-create Kafka's internal topics if these do not exist yet.
+The checks change nothing. Rights on the group and on the transactional id are checked with a heartbeat whose member and
+a transaction request whose producer do not exist (``-1``). Without the right, the broker refuses such a request before
+reading the content; with the right, the request has no effect. The requests go to any broker: a request for the
+coordinator would create Kafka's internal topics if these do not exist yet.
 """
 
 import contextlib
@@ -75,7 +75,7 @@ class TopicNeed:
 
     @property
     def is_input(self) -> bool:
-        return "WRITE" not in self.operations  # outputs need it
+        return "WRITE" not in self.operations  # input topics are only read
 
 
 @contextlib.contextmanager
@@ -110,7 +110,7 @@ def require_topics(options: KafkaOptions, needed: Mapping[str, tuple[str, ...]] 
 
 
 def topic_ids(options: KafkaOptions) -> dict[str, str]:
-    """Return Kafka's ids of the input topics; empty where the broker does not return them."""
+    """Return Kafka's ids of ``options.topics``; empty where the broker does not return them."""
     with admin_client(options) as admin:
         topics = admin.describe_topics(list(options.topics))
     return {topic["name"]: topic_id_text(topic.get("topic_id")) for topic in topics}
@@ -127,13 +127,13 @@ def latest_offsets(options: KafkaOptions, partitions: Collection[Partition]) -> 
 def may_be_compacted(options: KafkaOptions) -> bool:
     """Return whether an input topic may be compacted: it is, or its settings cannot be read."""
     policies = cleanup_policies(options)
-    return any("compact" in policies.get(name, "compact") for name in options.topics)
+    return any(name not in policies or "compact" in policies[name] for name in options.topics)
 
 
 def cleanup_policies(options: KafkaOptions) -> dict[str, str]:
     """Return the cleanup policy by input topic, as far as it can be read.
 
-    Empty with ``api_version``, as in ``check_kafka``, and without the right DESCRIBE_CONFIGS.
+    Empty with ``api_version`` set (the reason is in ``check_kafka``), and without the right DESCRIBE_CONFIGS.
     """
     if options.api_version is not None:
         return {}
