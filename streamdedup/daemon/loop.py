@@ -110,9 +110,9 @@ class Loop:
             self._ownership,
             options.on_index_lost,
             rebuilder,
-            statistics.index_lost,
-            statistics.index_complete,
-            self._rebuild_step,
+            on_lost=statistics.index_lost,
+            on_complete=statistics.index_complete,
+            tick=self._rebuild_step,
         )
         self._processor = BatchProcessor(pipelines, statistics.timed, tick)
         self._reader = ReadAhead(self._processor, self._slow_start, self._ownership.held_fences, statistics.timed)
@@ -145,8 +145,8 @@ class Loop:
                 with suppress(StoreUnavailable, StoreMisconfigured):
                     self._statistics.observe_indexes()
                 return
-            # Short polls finish joining the group sooner. Once partitions are assigned, a short poll could end before
-            # an undone batch is fetched again, and `_record_success` would end the wait for the store.
+            # Short polls finish joining the group sooner. With partitions a short poll could end before an undone batch
+            # is fetched again: the empty poll would count as success, and end the wait for the store.
             is_joining = self.readiness.awaited is not None and not source.assigned()
             batch = self._reader.poll(source, JOINING_POLL_S if is_joining else POLL_S)
             # Asks the indexes at intervals, also in an idle daemon, and raises if they do not answer.
