@@ -145,10 +145,10 @@ class Lifecycle:
         """Remove replaced versions from buckets and clusters, then replace their entries."""
         if not versions:
             return
-        replaced = [(version, old) for version in versions if (old := version.previous) is not None and not old.deleted]
-        self._remove_from_buckets([old for _, old in replaced], fences)
+        with_old = [(version, old) for version in versions if (old := version.previous) is not None and not old.deleted]
+        self._remove_from_buckets([old for _, old in with_old], fences)
         # A new version belongs to no cluster at first; after an append the document stays in its cluster.
-        self._leave_clusters([old for version, old in replaced if version.document.op != "append"], fences)
+        self._leave_clusters([old for version, old in with_old if version.document.op != "append"], fences)
         self._store.replace_entries([version.entry for version in versions], fences)
         # Documents with appended text join their clusters again, so that the sets live as long as they do.
         appended = [version.entry for version in versions if version.document.op == "append"]

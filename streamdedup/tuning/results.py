@@ -111,13 +111,13 @@ def _advised(plan: TuningPlan, proposals: Proposals) -> dict[str, Any]:
     section = proposals.section(plan.name, plan.stops_path)
     row = proposals.measured[0].row
     # The command learns for the present shingle keys. If a proposal changes them, its section would refuse the file.
-    is_learnable = learnt is not None and not option_differences(learnt.stops, row.options)
+    command_fits = learnt is not None and not option_differences(learnt.stops, row.options)
     return {
         "toml": section,
         "settings_file": section if plan.has_settings_file else f"{SERVERS}\n{section}",
         "stop_shingles": None if learnt is None else learnt.stops.encoded(),
         "stops_path": str(plan.stops_path),
-        "command": learning_command(row, plan) if is_learnable else None,
+        "command": learning_command(row, plan) if command_fits else None,
     }
 
 
