@@ -110,7 +110,7 @@ def _advised(plan: TuningPlan, proposals: Proposals) -> dict[str, Any]:
     learnt = proposals.measured[-1].learnt  # of all proposals together, if there are several
     section = proposals.section(plan.name, plan.stops_path)
     row = proposals.measured[0].row
-    # The command learns for the present shingle keys. If a proposal changes them, its section would refuse the file.
+    # The command sets only unit and size. If a proposal changes other shingle keys, its section would refuse the file.
     command_fits = learnt is not None and not option_differences(learnt.stops, row.options)
     return {
         "toml": section,
