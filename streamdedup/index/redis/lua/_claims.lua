@@ -18,7 +18,7 @@
 local FULL_PAGE = 32
 -- Largest number of generations: daemons with different settings must not begin new ones without end.
 local MOST_GENERATIONS = 8
-local floor, max, min = math.floor, math.max, math.min
+local byte, floor, max, min = string.byte, math.floor, math.max, math.min
 
 local function present()
   local time = redis.call('TIME')
@@ -84,7 +84,8 @@ local function open_generation(generations, prefix, lifetime, now)
 end
 
 local function hash_of(field)
-  return (unpack_key('>I4', field))
+  local a, b, c, d = byte(field, 1, 4)  -- fakeredis has no `struct`
+  return ((a * 256 + b) * 256 + c) * 256 + d
 end
 
 -- Find a claim; return its value and its generation.

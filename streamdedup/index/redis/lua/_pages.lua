@@ -18,7 +18,7 @@ local FEWEST = 256
 local FULL_PAGE = 64
 -- Longest value in a page, in bytes.
 local LARGEST_VALUE = 64
-local call, sub = redis.call, string.sub
+local call, sub, unpack_key = redis.call, string.sub, struct.unpack
 local prefix, lifetime = ARGV[used + 1], tonumber(ARGV[used + 2])
 
 local function expire(generation, key)
