@@ -295,7 +295,7 @@ class TestIndex:
             (None, "", "never seen this partition", Level.WARNING, "rebuilds it from the topics"),
             (attempt_id(1), attempt_id(0), "gone back", Level.WARNING, "reads the missing records"),
             (attempt_id(1, 1, 10**7), attempt_id(0, 1, 10**7), "gone back", Level.WARNING, "rebuilds it"),
-            (attempt_id(1, 2), attempt_id(1), "another index was used", Level.OK, "reads the records"),
+            (attempt_id(1, 2), attempt_id(1), "another index was used", Level.OK, "reads the committed records"),
         ],
         ids=["never seen", "gap", "old gap", "switch"],
     )
