@@ -99,7 +99,7 @@ def _with_daemon(world: World, documents: Corpus, measured: Measured) -> Measure
     for value in world.alerts(documents.name, lambda job: [world.daemon(job, profile=keys)]):
         alert = decode_alert(value)
         alerted.update(tuple(sorted((alert.document.id, match.id))) for match in alert.matches)
-    ids, pairs = measured.evaluation.ids, measured.evaluation.found.pairs
+    ids, pairs = measured.evaluation.ids, measured.evaluation.found_pairs.pairs
     scanned = Counter(
         tuple(sorted((ids[left], ids[right])))
         for left, right in zip(pairs.left.tolist(), pairs.right.tolist(), strict=True)

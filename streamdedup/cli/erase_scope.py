@@ -57,18 +57,20 @@ def erase_documents(settings: Settings, profile: Profile, topic: str, scope: str
             if document_id == record.position.key:
                 incarnation = incarnations()[record.position.topic_partition]
                 document_id = record.position._replace(incarnation=incarnation).key
-            known = documents[document_id]
+            known_document = documents[document_id]
             # An append has no scope: the document keeps the present one. A deletion has None.
             if document.op != "append":
                 # Where the daemon refused a text as too large, the index has the version before.
                 is_too_large = len(document.text.encode()) > profile.max_text_bytes
-                known.is_in_scope = document.scope == scope or (is_too_large and known.is_in_scope is True)
-            known.partition = record.position.partition
+                known_document.is_in_scope = document.scope == scope or (
+                    is_too_large and known_document.is_in_scope is True
+                )
+            known_document.partition = record.position.partition
             if record.key is not None and "key" not in decoder.flaws(document, record.key, record.headers):
-                known.key, known.headers = record.key, record.headers
+                known_document.key, known_document.headers = record.key, record.headers
     sent_count = _send_tombstones(options, topic, documents, decoder)
     tell(f"{counted(sent_count, 'tombstone')} sent to {topic}", err=True)
-    if unknown_count := sum(known.is_in_scope is None for known in documents.values()):
+    if unknown_count := sum(known_document.is_in_scope is None for known_document in documents.values()):
         reason = f"{topic} has only appends to them, so their scope is unknown; delete those of the scope by id"
         tell(f"{counted(unknown_count, 'document')} left out: {reason}", err=True)
     if unreadable.count:
@@ -83,12 +85,12 @@ def _send_tombstones(
     # Asks the registry once, and only if a document has no key.
     key_writer = cache(lambda: required_writer(decoder.key_writer, f"{topic}-key"))
     with Feeder(options) as feeder:
-        for document_id, known in documents.items():
-            if known.is_in_scope:
-                key = key_writer()(document_id) if known.key is None else known.key
-                schema_ids = [value for name, value in known.headers if name == KEY_ID_HEADER]
+        for document_id, known_document in documents.items():
+            if known_document.is_in_scope:
+                key = key_writer()(document_id) if known_document.key is None else known_document.key
+                schema_ids = [value for name, value in known_document.headers if name == KEY_ID_HEADER]
                 headers = [(KEY_ID_HEADER, value) for value in schema_ids[-1:] if value is not None]
-                feeder.send(topic, key, None, headers=headers, partition=known.partition)
+                feeder.send(topic, key, None, headers=headers, partition=known_document.partition)
     return feeder.delivered_count
 
 

@@ -57,7 +57,7 @@ def evaluate_documents(
         options=options,
         ids=ids,
         run=trial.detector_run,
-        found=found,
+        found_pairs=found,
         truth_file=truth_file,
         truth_seconds=truth_seconds,
         unknown_pairs_count=unknown_pairs_count,

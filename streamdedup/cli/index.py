@@ -153,8 +153,11 @@ def rebuild(
         committed_offsets = read_committed_offsets(kafka_options(settings))
         losses = losses_by_profile(settings, names, backend, committed_offsets)
         # None: the whole index is rebuilt.
-        gaps = {name: found if are_fillable(found, settings.profiles[name]) else None for name, found in losses.items()}
-        rebuilt_whole = [name for name, found in gaps.items() if found is None]
+        gaps = {
+            name: index_losses if are_fillable(index_losses, settings.profiles[name]) else None
+            for name, index_losses in losses.items()
+        }
+        rebuilt_whole = [name for name, index_losses in gaps.items() if index_losses is None]
         to_replace = [name for name in rebuilt_whole if backend.inspector(name).fingerprint() is not None]
         uncommitted = [name for name in to_replace if not offsets_in(committed_offsets, settings.profiles[name].topics)]
         if uncommitted:

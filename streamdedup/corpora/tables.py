@@ -86,11 +86,11 @@ def _delimiter(head: bytes, decoder: Decoder, columns: Columns) -> str:
     first = next(iter(head.removeprefix(sources.BOM).lstrip().splitlines()), b"")
     if line := _SEPARATOR_LINE.fullmatch(first):
         return line[1].decode("ascii", "replace")
-    wanted = {columns.id or decoder.id_field, *(columns.text or decoder.text_fields)}
+    wanted_names = {columns.id or decoder.id_field, *(columns.text or decoder.text_fields)}
 
     def fit(delimiter: str) -> tuple[int, int]:
         names = next(csv.reader([first.decode(errors="replace")], delimiter=delimiter), [])
-        return len(wanted.intersection(name.strip() for name in names)), len(names)
+        return len(wanted_names.intersection(name.strip() for name in names)), len(names)
 
     return max(_DELIMITERS, key=fit)  # the first of several that fit equally
 

@@ -44,11 +44,11 @@ class Miss(StrEnum):
 class MissClassifier:
     """Explains the pairs that a trial missed; computes signatures and band keys anew, as the detector does."""
 
-    def __init__(self, options: DetectorOptions, sets: ShingleSets, found: FoundPairs) -> None:
+    def __init__(self, options: DetectorOptions, sets: ShingleSets, found_pairs: FoundPairs) -> None:
         self._options = options
         self._family = HashFamily(options.permutations, options.seed)
         self._sets = sets
-        self._found = found
+        self._found_pairs = found_pairs
 
     def reasons(self, pairs: Pairs) -> list[Miss]:
         steps = range(0, len(pairs.left), _BATCH_PAIRS)
@@ -56,7 +56,7 @@ class MissClassifier:
 
     def _batch_reasons(self, pairs: Pairs) -> list[Miss]:
         # ``right`` is the later document, whose look-up should have found the pair.
-        found, options, (left, right, _) = self._found, self._options, pairs
+        found_pairs, options, (left, right, _) = self._found_pairs, self._options, pairs
         signatures = self._signatures(left), self._signatures(right)
         # Without scopes: the documents of a pair have one scope, which changes their band keys alike.
         shared = shared_bands(*map(options.banding.band_keys, signatures))
@@ -72,14 +72,15 @@ class MissClassifier:
             np.minimum(self._sets.sizes[left], self._sets.sizes[right]),  # the containment rule has a least size
         )
         conditions = {
-            Miss.SKIPPED: found.skipped[left] | found.skipped[right],
+            Miss.SKIPPED: found_pairs.skipped[left] | found_pairs.skipped[right],
             Miss.DISSIMILAR: is_exact & ~is_near,
             Miss.NO_SHARED_BAND: shared < options.min_shared_bands,
             Miss.ESTIMATE: ~is_exact & ~options.near(estimates),
             # A full bucket keeps the later document from comparing, and the earlier one from being found. The second is
             # uncertain, so a later document with too many candidates is named first.
-            Miss.FULL_BUCKET: found.full_bucket[right] | (found.full_bucket[left] & ~found.over_candidates[right]),
-            Miss.CANDIDATE_CAP: found.over_candidates[right],
+            Miss.FULL_BUCKET: found_pairs.full_bucket[right]
+            | (found_pairs.full_bucket[left] & ~found_pairs.over_candidates[right]),
+            Miss.CANDIDATE_CAP: found_pairs.over_candidates[right],
         }
         reasons = [*conditions, Miss.UNEXPLAINED]  # in the order of `Miss`
         places = np.select(list(conditions.values()), range(len(conditions)), len(conditions))

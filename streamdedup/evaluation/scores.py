@@ -63,7 +63,7 @@ class Evaluation:
     options: DetectorOptions
     ids: Sequence[str]
     run: DetectorRun
-    found: FoundPairs
+    found_pairs: FoundPairs
     truth_file: Path | None
     truth_seconds: float
     unknown_pairs_count: int
@@ -107,7 +107,7 @@ def without_suppressed(
 
 def score(
     expected: Pairs,
-    found: FoundPairs,
+    found_pairs: FoundPairs,
     options: DetectorOptions,
     sets: ShingleSets,
     ids: list[str],
@@ -120,13 +120,13 @@ def score(
       found pair is right if it is a near-duplicate by its exact similarity.
     - Else they are from a file: all are promised, and a found pair is right if it is in the file.
     """
-    reported = found.pairs
+    reported = found_pairs.pairs
     expected_found = np.isin(_codes(expected, ids), _codes(reported, ids))
     every = np.ones(len(expected_found), np.bool_)
     is_promised = expected.similarities >= options.recall_from if is_computed else every
     promised, promise_kept = expected.where(is_promised), expected_found[is_promised]
     missed = expected.where(~expected_found)
-    reasons = MissClassifier(options, sets, found).reasons(missed)
+    reasons = MissClassifier(options, sets, found_pairs).reasons(missed)
     reason_counts = Counter(reasons)
     if is_computed:
         recomputed = reported._replace(similarities=similarities(sets, reported.left, reported.right, options.measure))

@@ -112,7 +112,7 @@ class IndexThread:
         self.now_ms = now_ms
         self._thread = ThreadPoolExecutor(max_workers=1, thread_name_prefix="index")
         self._gatherer: Gatherer[_ProfileQuery, LookupResult] = Gatherer(
-            lambda queries: self._run(lambda: self._answer(queries)), lambda asked: len(asked.query.text), PASS_LIMITS
+            lambda queries: self._run(lambda: self._answer(queries)), lambda query: len(query.query.text), PASS_LIMITS
         )
         #: Monotonic start of the running call (`STUCK_S`), computing included, or None. Only the thread writes it.
         self._call_began_at: float | None = None
@@ -208,8 +208,8 @@ class IndexThread:
             rows_by_profile.setdefault(profile.name, []).append(row)
         answers: dict[int, LookupResult | Exception] = {}
         for name, rows in rows_by_profile.items():
-            found = self._look_up_together(self.profiles[name], [queries[row].query for row in rows])
-            answers.update(zip(rows, found, strict=True))
+            looked_up = self._look_up_together(self.profiles[name], [queries[row].query for row in rows])
+            answers.update(zip(rows, looked_up, strict=True))
             self._metrics.texts.labels(name).inc(len(rows))
         self._metrics.pass_texts.observe(len(queries))
         self._metrics.pass_seconds.observe(time.monotonic() - began_at)

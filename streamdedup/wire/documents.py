@@ -117,8 +117,8 @@ class Decoder:
         self.value_format = make_format(self.format, self._wanted, self.registry)
         self._format_of_keys = None  # for keys that are the id as text
         if self.key_format is not None and self.key_format != "text":
-            wanted = WantedFields(id=self.key_field or "")  # an empty path is the whole key
-            self._format_of_keys = make_format(self.key_format, wanted, self.registry, KEY_ID_HEADER)
+            wanted_fields = WantedFields(id=self.key_field or "")  # an empty path is the whole key
+            self._format_of_keys = make_format(self.key_format, wanted_fields, self.registry, KEY_ID_HEADER)
         self._ops = _OPS | dict(self.op_values)
         self._id_reader = make_format("json", WantedFields(id=self.id_field), None)
 

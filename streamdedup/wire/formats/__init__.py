@@ -49,7 +49,7 @@ FORMATS: Final = {
 
 
 def make_format(
-    name: str, wanted: WantedFields, registry: Registry | None, id_header: str = VALUE_ID_HEADER
+    name: str, wanted_fields: WantedFields, registry: Registry | None, id_header: str = VALUE_ID_HEADER
 ) -> ValueFormat:
     """Return the format with a name in ``FORMATS``; for the name ``registry``, one that reads schemas of all types.
 
@@ -60,8 +60,8 @@ def make_format(
     # Imported here, because most formats need libraries of an extra.
     compilers = {row.schema_type: import_module(row.module) for row in rows if row.schema_type is not None}
     if not compilers:
-        value_format: ValueFormat = import_module(FORMATS[name].module).value_format(wanted)
+        value_format: ValueFormat = import_module(FORMATS[name].module).value_format(wanted_fields)
         return value_format
     if registry is None:
         raise ValueError(f"the format {name} needs a schema registry")
-    return RegistryFormat(wanted, registry, compilers, id_header)
+    return RegistryFormat(wanted_fields, registry, compilers, id_header)

@@ -44,26 +44,30 @@ _NEWER_READERS: Final[Mapping[str, Callable[..., Any]]] = {
 _WHOLE = "streamdedup_value"
 
 
-def compile_schema(registered: RegisteredSchema, wanted: WantedFields) -> CompiledSchema:
+def compile_schema(registered: RegisteredSchema, wanted_fields: WantedFields) -> CompiledSchema:
     """Return a reader for a schema's values; raise ``DecodeError`` for a schema that cannot be read safely."""
-    names, step, definitions = _leaves(registered, wanted)
+    names, step, definitions = _leaves(registered, wanted_fields)
 
     def fields(value: bytes) -> Any:
         leaves: list[Any] = [_ABSENT] * len(names)
         try:
             end = step(value, 0, 0, leaves)  # from position 0 on, at nesting level 0
-            contents = [None if content is None else _converted(content, type_, wanted) for content, type_ in leaves]
+            contents = [
+                None if content is None else _converted(content, type_, wanted_fields) for content, type_ in leaves
+            ]
         except (LookupError, ValueError, TypeError, RecursionError) as error:
             raise _damaged(type(error).__name__) from None
         if end != len(value):
             raise _damaged("bytes are left over, or missing")
         pairs = zip(names, contents, strict=True)
-        return wanted.from_mapping({name: content for name, content in pairs if content is not None})
+        return wanted_fields.from_mapping({name: content for name, content in pairs if content is not None})
 
     return CompiledSchema(fields, {names[number] for number in definitions})
 
 
-def _leaves(registered: RegisteredSchema, wanted: WantedFields) -> tuple[list[str], Step, Mapping[int, list[Any]]]:
+def _leaves(
+    registered: RegisteredSchema, wanted_fields: WantedFields
+) -> tuple[list[str], Step, Mapping[int, list[Any]]]:
     """Return the field name of each leaf, the step for a value, and the types of the leaves that the schema has.
 
     The name ``payload.body`` in the settings means a field that is called so literally, or the field ``body`` of the
@@ -71,7 +75,7 @@ def _leaves(registered: RegisteredSchema, wanted: WantedFields) -> tuple[list[st
     """
     # A name with dots has two paths, thus two leaves, and the first path with a content counts. The paths are reversed
     # because ``fields`` builds a dict, in which the last content of a name wins.
-    leaves = [(path, name) for name, paths in wanted.paths.items() for path in reversed(paths)]
+    leaves = [(path, name) for name, paths in wanted_fields.paths.items() for path in reversed(paths)]
     walk = Walk([path for path, _ in leaves])
     try:
         *references, root = (parsed_json(text) for text in (*registered.references.values(), registered.text))
@@ -88,10 +92,10 @@ def _damaged(reason: str) -> DecodeError:
     return DecodeError(ErrorCode.SCHEMA_MISMATCH, f"the bytes do not fit the schema: {reason}")
 
 
-def _converted(content: Any, type_: Type, wanted: WantedFields) -> Any:
+def _converted(content: Any, type_: Type, wanted_fields: WantedFields) -> Any:
     """Return the content of a leaf as a document field has it."""
     # A longer text stays bytes, which ``from_mapping`` refuses as too large.
-    if type_.kind == "string" and len(content) <= wanted.max_text_bytes:
+    if type_.kind == "string" and len(content) <= wanted_fields.max_text_bytes:
         content = content.decode()  # no return: a string may have a logical type
     if type_.kind == "enum":
         symbol = type_.node["symbols"][content]
@@ -114,11 +118,11 @@ def _converted(content: Any, type_: Type, wanted: WantedFields) -> Any:
     return str(converted) if isinstance(converted, UUID | Decimal) else content
 
 
-def compile_writer(registered: RegisteredSchema, wanted: WantedFields) -> Write:
+def compile_writer(registered: RegisteredSchema, wanted_fields: WantedFields) -> Write:
     """Return a writer; where the schema has a time of publication, the field may be a text as in ISO 8601."""
     parsed = _parsed(registered)
-    time_name = wanted.names.get("published_at", "")
-    names, _, definitions = _leaves(registered, wanted)
+    time_name = wanted_fields.names.get("published_at", "")
+    names, _, definitions = _leaves(registered, wanted_fields)
     time_types = chain.from_iterable(types for number, types in definitions.items() if names[number] == time_name)
     has_time = any(str(node.get("logicalType")).startswith("timestamp-") for node in time_types)
 

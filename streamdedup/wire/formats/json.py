@@ -28,15 +28,15 @@ _ESCAPE_BYTES = 6
 class JsonFormat:
     """Reads JSON objects: the ``ValueFormat`` of files, and of records without a registry."""
 
-    def __init__(self, wanted: WantedFields) -> None:
-        self._wanted = wanted
+    def __init__(self, wanted_fields: WantedFields) -> None:
+        self._wanted = wanted_fields
         # Fields that alerts repeat: a wrong type is no error, so they are read as bytes, and decoded by `_plain`.
-        self._passed_on = [attribute for attribute, type_ in wanted.types.items() if type_ is Any]
-        self._read = _reader(wanted, wanted.types | dict.fromkeys(self._passed_on, msgspec.Raw))
-        self._read_texts = _reader(wanted, dict.fromkeys(wanted.texts, msgspec.Raw))
-        self._read_needed = _reader(wanted, wanted.needed)
-        if "" in wanted.paths:  # the whole value is the id, as in keys
-            self._read = lambda value: wanted.struct(_DECODE_PLAIN(value))
+        self._passed_on = [attribute for attribute, type_ in wanted_fields.types.items() if type_ is Any]
+        self._read = _reader(wanted_fields, wanted_fields.types | dict.fromkeys(self._passed_on, msgspec.Raw))
+        self._read_texts = _reader(wanted_fields, dict.fromkeys(wanted_fields.texts, msgspec.Raw))
+        self._read_needed = _reader(wanted_fields, wanted_fields.needed)
+        if "" in wanted_fields.paths:  # the whole value is the id, as in keys
+            self._read = lambda value: wanted_fields.struct(_DECODE_PLAIN(value))
 
     def batch(self) -> AbstractContextManager[None]:
         return nullcontext()
@@ -112,12 +112,12 @@ def _malformed_error(value: bytes, error: ValueError) -> DecodeError:
     return DecodeError(ErrorCode.NOT_JSON, f"the value is not JSON: {error}" if value else "the value is empty")
 
 
-def _reader(wanted: WantedFields, types: Mapping[str, Any]) -> Callable[[bytes], Any]:
+def _reader(wanted_fields: WantedFields, types: Mapping[str, Any]) -> Callable[[bytes], Any]:
     """Return a function that reads the attributes in ``types`` from a JSON object; an absent one is None."""
-    names = {attribute: wanted.names[attribute] for attribute in types}
+    names = {attribute: wanted_fields.names[attribute] for attribute in types}
     decode = _level_reader(types, names)
     # The first path of a name is the name itself.
-    nested_paths = {attribute: path for attribute, name in names.items() for path in wanted.paths[name][1:]}
+    nested_paths = {attribute: path for attribute, name in names.items() for path in wanted_fields.paths[name][1:]}
     fill = _filler(types, nested_paths)
 
     def read(value: bytes) -> Any:

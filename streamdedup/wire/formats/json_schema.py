@@ -26,14 +26,14 @@ def compile_writer(_registered: RegisteredSchema, _wanted: WantedFields) -> Writ
     return lambda fields: msgspec.json.encode(nested(fields))
 
 
-def compile_schema(registered: RegisteredSchema, wanted: WantedFields) -> CompiledSchema:
+def compile_schema(registered: RegisteredSchema, wanted_fields: WantedFields) -> CompiledSchema:
     """Return a reader for the values of a JSON Schema, and the names of the document fields that they may have."""
     try:
         declared = msgspec.convert(parsed_json(registered.text), dict | bool)
     except ValueError:
         raise DecodeError(ErrorCode.UNUSABLE_SCHEMA, "it is no JSON Schema") from None
-    names = [name for name, paths in wanted.paths.items() if any(_may_have(declared, path) for path in paths)]
-    return CompiledSchema(JsonFormat(wanted).fields, names)
+    names = [name for name, paths in wanted_fields.paths.items() if any(_may_have(declared, path) for path in paths)]
+    return CompiledSchema(JsonFormat(wanted_fields).fields, names)
 
 
 def _may_have(declared: Any, path: Path) -> bool:

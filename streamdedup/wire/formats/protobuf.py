@@ -74,14 +74,14 @@ _MODULES_WITH_FILES = {
 }
 
 
-def compile_schema(registered: RegisteredSchema, wanted: WantedFields) -> CompiledSchema:
+def compile_schema(registered: RegisteredSchema, wanted_fields: WantedFields) -> CompiledSchema:
     """Return a reader for the messages of a schema, a file with one or more of them; raises as ``_run_protoc``."""
     file = _compiled(registered)
-    texts = {wanted.names[attribute] for attribute in wanted.texts}
+    texts = {wanted_fields.names[attribute] for attribute in wanted_fields.texts}
 
     @cache
     def paths_of(message_path: tuple[int, ...]) -> tuple[Mapping[str, FieldPath], Tree]:
-        paths = dict(_paths(_message(file, message_path), wanted.names.values()))
+        paths = dict(_paths(_message(file, message_path), wanted_fields.names.values()))
         return paths, tree_of(paths.values())
 
     def fields(value: bytes) -> Any:
@@ -90,22 +90,22 @@ def compile_schema(registered: RegisteredSchema, wanted: WantedFields) -> Compil
             paths, tree = paths_of(message_path)
             contents = read_message(value, start, tree)
             read_fields = {
-                name: value_at(contents, path, is_text=name in texts, max_bytes=wanted.max_text_bytes)
+                name: value_at(contents, path, is_text=name in texts, max_bytes=wanted_fields.max_text_bytes)
                 for name, path in paths.items()
             }
         except (LookupError, ValueError) as error:
             reason = f"the bytes do not fit the schema: {type(error).__name__}"
             raise DecodeError(ErrorCode.SCHEMA_MISMATCH, reason) from None
-        return wanted.from_mapping(read_fields)
+        return wanted_fields.from_mapping(read_fields)
 
     messages = _with_nested(file.message_types_by_name.values())
-    names = {name for message in messages for name, _ in _paths(message, wanted.names.values())}
+    names = {name for message in messages for name, _ in _paths(message, wanted_fields.names.values())}
     return CompiledSchema(fields, names)
 
 
-def compile_writer(registered: RegisteredSchema, wanted: WantedFields) -> Write:
+def compile_writer(registered: RegisteredSchema, wanted_fields: WantedFields) -> Write:
     """Return a writer of the first message that has a text field, or the id of a key; else of the first message."""
-    texts = [wanted.names[attribute] for attribute in wanted.texts or ("id",)]
+    texts = [wanted_fields.names[attribute] for attribute in wanted_fields.texts or ("id",)]
     messages = list(_compiled(registered).message_types_by_name.values())[:_ONE_BYTE_MESSAGES]
     number = next((number for number, message in enumerate(messages) if any(_paths(message, texts))), 0)
     message_class = GetMessageClass(messages[number])

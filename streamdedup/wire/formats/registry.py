@@ -54,10 +54,10 @@ class _Remembered(NamedTuple):
 class SchemaCompiler(Protocol):
     """The module of a format: ``avro``, ``json_schema`` or ``protobuf``."""
 
-    def compile_schema(self, registered: RegisteredSchema, wanted: WantedFields) -> CompiledSchema:
+    def compile_schema(self, registered: RegisteredSchema, wanted_fields: WantedFields) -> CompiledSchema:
         """Return a reader for the values of a schema; raise ``DecodeError`` for an invalid schema."""
 
-    def compile_writer(self, registered: RegisteredSchema, wanted: WantedFields) -> Write:
+    def compile_writer(self, registered: RegisteredSchema, wanted_fields: WantedFields) -> Write:
         """Return a writer, which raises ``DecodeError`` for fields that do not fit."""
 
 
@@ -65,9 +65,9 @@ class RegistryFormat:
     """Reads and writes values; ``compilers`` has one by kind of schema: ``AVRO``, ``JSON``, ``PROTOBUF``."""
 
     def __init__(
-        self, wanted: WantedFields, registry: Registry, compilers: Mapping[str, SchemaCompiler], id_header: str
+        self, wanted_fields: WantedFields, registry: Registry, compilers: Mapping[str, SchemaCompiler], id_header: str
     ) -> None:
-        self._wanted = wanted
+        self._wanted = wanted_fields
         self._registry = registry
         self._compilers = compilers
         self._id_header = id_header
