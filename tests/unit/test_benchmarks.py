@@ -91,14 +91,17 @@ class TestPages:
         assert page.render(self.PAGE, {}) == self.PAGE
 
     @pytest.mark.parametrize("path", page.pages(), ids=lambda path: path.stem)
-    def test_a_page_shows_the_tables_of_the_raw_pages(self, path):
+    def test_a_table_is_in_one_page(self, path):
         text = path.read_text(encoding="utf-8")
         assert text.count("<!-- bench: ") == len(page.BLOCK.findall(text))
         for match in page.BLOCK.finditer(text):
-            raw = (page.MEASUREMENTS / f"{match[2]}.md").read_text(encoding="utf-8")
-            shown = match[0].partition("-->\n\n")[2].rpartition("\n\n<!--")[0]
-            assert "| --- |" in shown
-            assert f"## {match[3]}\n\n{shown}\n" in raw, match[1]
+            assert "| --- |" in match[0]
+            assert f"## {match[3]}\n" not in (page.MEASUREMENTS / f"{match[2]}.md").read_text(encoding="utf-8")
+
+    def test_the_page_of_a_benchmark_has_the_tables_that_no_other_page_shows(self, results):
+        made = results["stages"]
+        assert TABLE.markdown() in page.raw_page(made, {"other.rates"})
+        assert TABLE.markdown() not in page.raw_page(made, {"stages.rates"})
 
     def test_every_raw_page_is_of_a_benchmark_and_ends_with_its_setting(self):
         for path in page.MEASUREMENTS.glob("*.md"):
