@@ -124,43 +124,42 @@ class Metrics(MetricSet):
     )
     documents_silent = DeclaredMetric(
         Counter,
-        "Documents indexed silently: below the committed offset (no alerts), or with record times before "
-        "index_silently_until (no pairs among themselves).",
+        "Documents indexed silently: below the committed offset, or with record times before index_silently_until.",
         "Rises without a reset of offsets or a warm-up: [documents are silent](operating.md#documents-are-silent).",
         "profile",
     )
     documents_silent_unexplained = DeclaredMetric(
         Counter,
-        "Documents indexed without alerts although no offset was set back: the committed offset is gone.",
+        "Documents indexed without alerts because the committed offset is gone.",
         "Any: pairs may be missing; [documents are silent](operating.md#documents-are-silent).",
         "profile",
     )
     documents_deleted = DeclaredMetric(
-        Counter, "Deletions processed, also of documents that did not exist.", "No action.", "profile"
+        Counter, "Deletions processed, also of unknown documents.", "No action.", "profile"
     )
     documents_deleted_unknown = DeclaredMetric(
         Counter,
-        "Deletions, among the processed ones, of documents that the index did not know.",
+        "Processed deletions of documents that the index did not know.",
         "A share that jumps: [deletions have no effect](operating.md#deletions-have-no-effect).",
         "profile",
     )
     documents_flawed = DeclaredMetric(
         Counter,
-        "Documents processed although their key is not their id, or a source or published_at is unusable and left out.",
+        "Documents whose key is not their id, or whose unusable source or published_at was left out.",
         "Reason key: [deletions have no effect](operating.md#deletions-have-no-effect). Others: correct the field.",
         "profile",
         "reason",
     )
     skipped = DeclaredMetric(
         Counter,
-        "Documents skipped, which is no error; reason says why.",
+        "Documents skipped, which is no error.",
         "A share that jumps: look the reason up, and ask the producer.",
         "profile",
         "reason",
     )
     future_times = DeclaredMetric(
         Counter,
-        "Documents whose record time was in the future and was replaced by the present.",
+        "Documents whose record time in the future was replaced by the present.",
         "More than 1 % of the records: [set the producer's clock](operating.md#times-in-the-future).",
     )
     dead_letters = DeclaredMetric(
@@ -198,28 +197,27 @@ class Metrics(MetricSet):
     )
     candidates_verified = DeclaredMetric(  # the accepted ones only; see ``candidates_rejected``
         Counter,
-        "Candidates that verification accepted as near-duplicates, suppressed ones included.",
+        "Candidates accepted as near-duplicates, suppressed ones included.",
         "A small share of the candidates: `streamdedup tune`.",
         "profile",
     )
     suppressed = DeclaredMetric(
         Counter,
         "Near-duplicates that a rule of the profile keeps out of alerts.",
-        "More than intended: check the rules. A pair counts twice where each document finds the other one.",
+        "More than intended: check the rules. A pair counts twice where both documents find it.",
         "profile",
         "rule",
     )
     candidates_rejected = DeclaredMetric(
         Counter,
-        "Candidates that verification rejected: not similar, of another scope, too far apart in time, or deleted.",
+        "Candidates rejected: not similar, of another scope, too far apart in time, or deleted.",
         "A large share of the candidates: `streamdedup tune`.",
         "profile",
     )
     candidates_dropped = DeclaredMetric(
         Counter,
         # The 3 are `detection.candidates.STORM_CANDIDATES`.
-        "Candidates that were not verified: beyond max_candidates, or beyond the first 3 for a document with a full "
-        "bucket.",
+        "Candidates not compared: beyond max_candidates, or beyond the first 3 for a document with a full bucket.",
         "Rises: pairs may be missed; [buckets are full](operating.md#buckets-are-full).",
         "profile",
     )
@@ -232,7 +230,7 @@ class Metrics(MetricSet):
     documents_hidden = DeclaredMetric(
         Counter,
         "Documents without a match whose buckets were full in all bands; suppressed pairs are no matches.",
-        "Any: near-duplicates of them are missed; [texts that fill buckets](operating.md#buckets-are-full).",
+        "Any: pairs of them are missed; [buckets are full](operating.md#buckets-are-full).",
         "profile",
     )
 
@@ -246,8 +244,7 @@ class Metrics(MetricSet):
     )
     batch_seconds = DeclaredMetric(
         Histogram,
-        "Time by stage. Of a batch: poll (also an empty one), publish, ahead (preparation in a thread). Of a chunk: "
-        "prepare, index. The announcement counts as index.",
+        "Time by stage: of a batch poll (also an empty one), publish and ahead; of a chunk prepare and index.",
         "One stage grows: index is the store, publish is Kafka; [lag grows](operating.md#lag-grows).",
         "stage",
         buckets=_STAGE_BUCKETS,
@@ -287,7 +284,7 @@ class Metrics(MetricSet):
     partitions_assigned = DeclaredMetric(
         Gauge,
         "Partitions assigned to this daemon.",
-        "Unequal among daemons: choose a daemon count that divides the partition count. 0: a spare daemon.",
+        "Unequal among daemons: choose a number of daemons that divides that of partitions. 0: a spare daemon.",
     )
     rebalances = DeclaredMetric(
         Counter,
@@ -325,8 +322,8 @@ class Metrics(MetricSet):
     index_documents = DeclaredMetric(
         Gauge,
         "Documents in the index: an estimate, within about 1 %; deleted ones count until they would have expired.",
-        "Far from the documents of one retention period: check `retention`. After a change of it or of "
-        "`retention_slack` the count begins at 0, and is right again a lifetime later.",
+        "Far from the documents of one retention period: check `retention`. A change of it or of `retention_slack` "
+        "begins the count at 0; it is right again a lifetime later.",
         "profile",
     )
     index_lost_timestamp_seconds = DeclaredMetric(
@@ -337,8 +334,7 @@ class Metrics(MetricSet):
     )
     index_rebuilds = DeclaredMetric(
         Counter,
-        "Rebuilds of the index: lost (the whole index), gap (it had gone back in time), switch (the gap after a switch "
-        "to an index that `index prepare` has built).",
+        "Rebuilds of the index, by kind.",
         "Any that is lost or gap: find out why [the index was lost](operating.md#the-index-is-lost).",
         "profile",
         "kind",
@@ -363,12 +359,12 @@ class Metrics(MetricSet):
 
     ready = DeclaredMetric(
         Gauge,
-        "1 while the daemon is at work for all topics, 0 while it waits or has halted, or a topic is missing.",
+        "1 while the daemon is at work; 0 while it waits or has halted, or a topic is missing.",
         "0 for 5 minutes: [the daemon is not ready](operating.md#the-daemon-is-not-ready).",
     )
     waiting = DeclaredMetric(
         Gauge,
-        "1 while waiting for what the label says: store, kafka, schema_registry, group, partitions or index.",
+        "1 while the daemon waits for the server or state of the label.",
         "1 for a minute: [the store](operating.md#the-store-is-away), [Kafka](operating.md#kafka-is-away) or the "
         "[schema registry](operating.md#the-daemon-is-not-ready) is away.",
         "what",
