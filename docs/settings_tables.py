@@ -17,6 +17,7 @@ from pydantic_core import PydanticUndefined
 from streamdedup.settings import Profile
 from streamdedup.settings.base import Section, describe_allowed, key_of, keys_of, kind_of
 from streamdedup.settings.schema import SECTIONS
+from streamdedup.settings.tls import TlsSection
 
 PAGE = Path(__file__).parent / "settings.md"
 TABLE = re.compile(r"(<!-- settings: ([a-z_.]+) -->\n).*?(<!-- end of settings -->)", re.DOTALL)
@@ -42,7 +43,7 @@ def render(page: str) -> str:
     Raises:
         ValueError: A comment names no section, or a section has no comment.
     """
-    sections: dict[str, type[Section]] = {**SECTIONS, "profiles.name": Profile}
+    sections: dict[str, type[Section]] = {**SECTIONS, "tls": TlsSection, "profiles.name": Profile}
     named = [match[2] for match in TABLE.finditer(page)]
     if sorted(named) != sorted(sections):
         raise ValueError(f"the page has tables for {', '.join(named) or 'nothing'}; needed: {', '.join(sections)}")
@@ -50,10 +51,13 @@ def render(page: str) -> str:
 
 
 def table(section: type[Section]) -> str:
-    """Return the table of one section, in Markdown."""
+    """Return the table of one section, in Markdown; the keys of TLS have a table of their own."""
     rows = ["| key | default | allowed | meaning |", "|---|---|---|---|"]
     meanings = descriptions(section)
+    shared = keys_of(TlsSection) if issubclass(section, TlsSection) and section is not TlsSection else {}
     for key, field in keys_of(section).items():
+        if key in shared:
+            continue
         cells = [f"`{key}`", default(field), short(describe_allowed(field)), " ".join(meanings[key].split())]
         rows.append("| " + " | ".join(cell.replace("|", "\\|") for cell in cells) + " |")
     return "\n".join(rows) + "\n"

@@ -32,10 +32,10 @@ class Api(Section):
     port: Whole = Field(default=8080, ge=0, le=65535)
     """Port of `host`; with 0 the system chooses one."""
     tokens_file: File = None
-    """File with the bearer tokens that are accepted, one in each line, each of at least 22 characters; several for
-    rotation. Only `serve` reads it, and again when it changes. Required where other machines can reach `host`."""
+    """File with the accepted bearer tokens, one in each line, of at least 22 characters; read again when it changes.
+    Required where other machines can reach `host`."""
     allow_anonymous: Flag = False
-    """Allow requests without a token on any address, although everybody who reaches it can look up texts. Needs
+    """Allow requests without a token on any address: everybody who reaches it can look up texts. Needs
     `allowed_hosts`."""
     allowed_hosts: Hosts = Field(default=(), max_length=256)
     """Without `tokens_file`: the names by which clients call the service, as in the `Host` header of a request, with

@@ -113,9 +113,9 @@ class Kafka(TlsSection):
     instance_id: Annotated[str, Field(pattern=_INSTANCE), _INSTANCE_KIND] = Field(
         default_factory=lambda: uuid.uuid4().hex, json_schema_extra={"default": "random for each process"}
     )
-    """Name of this daemon in its group, the same after a restart; part of its transactional.id. With a random name
-    everything stays correct, but a transaction left open by a crash holds up the daemon that takes the partitions over,
-    with all its partitions, for up to `transaction_timeout`. Two live daemons must never share a name."""
+    """Name of this daemon in its group, the same after a restart; part of its transactional.id. With a random name a
+    transaction left open by a crash holds up the daemon that takes the partitions over, with all its partitions, for up
+    to `transaction_timeout`. Two live daemons must never share a name."""
     group_instance_id: Annotated[str | None, Field(pattern=_INSTANCE), _INSTANCE_KIND] = None
     """Static membership: after a restart within `session_timeout` the daemon gets its partitions back without a
     rebalance. Unique in the group."""
@@ -124,17 +124,16 @@ class Kafka(TlsSection):
     the daemon. `window` begins a partition without any committed offset with the first record younger than `retention`
     plus `retention_slack`; for a topic that was created again, or an offset out of range, it acts as `earliest`."""
     on_unreadable: Literal["skip", "halt"] = "skip"
-    """A record that the Kafka client cannot parse: `skip` leaves it out and writes a dead letter with its position,
-    `halt` stops the daemon."""
+    """A record that the Kafka client cannot parse: `skip` writes a dead letter with its position, `halt` stops the
+    daemon."""
     batch_records: Whole = Field(default=2_000, ge=1, le=10_000)
-    """Most records in one batch, which is one transaction. The daemon never waits for a full batch. A larger number is
-    faster in a backlog, and takes more memory."""
+    """Most records in one batch, which is one transaction. The daemon never waits for a full batch. More are faster in
+    a backlog, and take more memory."""
     max_message_bytes: Size = Field(default=1024 * 1024, ge=64 * 1024, le=64 * 1024 * 1024)
     """Largest message to send. Not above the topics' `max.message.bytes`."""
     copy_headers: HeaderNames = Field(default=(), max_length=32)
-    """Headers of an input record that are copied to its alert, such as `["traceparent", "tracestate"]`, so that a trace
-    follows the document: at most 8 KiB of an alert. A dead letter has all headers of its record; where it must be cut,
-    these go last."""
+    """Headers of a record that are [copied to its alert](messages.md#copied-headers), such as `["traceparent",
+    "tracestate"]`; at most 8 KiB. A dead letter that must be cut loses these headers last."""
     session_timeout_s: Duration = Field(default=45.0, ge=1.0, le=1800.0)
     """A daemon that sends no heartbeat for this long loses its partitions. Within the broker's
     `group.min.session.timeout.ms` and `group.max.session.timeout.ms`."""
@@ -145,7 +144,7 @@ class Kafka(TlsSection):
     """The broker aborts a transaction that is open for longer. Not above its `transaction.max.timeout.ms`. A request to
     a broker may take a third of it."""
     api_version: Version = None
-    """Version of Kafka to assume, without asking the broker. Normally absent."""
+    """Version of Kafka to assume, without asking the broker."""
     security_protocol: Annotated[Literal["PLAINTEXT", "SSL", "SASL_PLAINTEXT", "SASL_SSL"], BeforeValidator(_upper)] = (
         "PLAINTEXT"
     )
@@ -178,7 +177,7 @@ class Kafka(TlsSection):
     sasl_kerberos_service_name: Annotated[str, Field(min_length=1), NOT_EMPTY] = "kafka"
     """Service name for `GSSAPI`."""
     allow_plaintext: Flag = False
-    """Allow `SASL_PLAINTEXT` to other machines, although the network between can read the password."""
+    """Allow `SASL_PLAINTEXT` to other machines, where the network can read the password."""
 
     @property
     def transactional_id(self) -> str | None:

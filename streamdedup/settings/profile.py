@@ -80,11 +80,11 @@ class Profile(Section):
     id_field: FieldName = "id"
     """Field with the document id; a document without it takes the id in the key of its record."""
     key_format: KeyFormat | None = None
-    """Form of the record keys, which name the documents of tombstones: the id as text, JSON, or a key with a schema in
-    the registry. Absent, the record key is the id; deletions of an unknown id that looks like JSON become dead letters:
-    [keys](messages.md#keys)."""
+    """Form of the record [keys](messages.md#keys), which name the documents of tombstones: the id as text, JSON, or a
+    key with a schema in the registry. Absent, the key is the id; deletions of an unknown id that looks like JSON become
+    dead letters."""
     key_field: OptionalFieldName = None
-    """Field of the record key that has the id; absent, the whole record key is the id."""
+    """Field of the record key with the id; absent, the whole key is the id."""
     text_fields: FieldNames = ("text",)
     """Fields with the text; several are joined by a line break."""
     published_at_field: FieldName = "published_at"
@@ -98,8 +98,8 @@ class Profile(Section):
     deleted_field: OptionalFieldName = None
     """Field that makes a record a deletion where it is true, as a truth value or the text `true`."""
     scope_field: OptionalFieldName = None
-    """Field with the [scope](tuning.md#scopes) of the document, such as a tenant or a language: documents are compared
-    within one scope only. A document without it takes `default_scope`, or becomes a dead letter."""
+    """Field with the [scope](tuning.md#scopes) of the document, such as a tenant: documents of two scopes are never
+    compared. A document without it takes `default_scope`, or becomes a dead letter."""
     default_scope: OptionalText = None
     """Scope of documents that have none in `scope_field`."""
     # Text.
@@ -110,19 +110,20 @@ class Profile(Section):
     letters_only: Flag = False
     """Drop digits: texts that differ only in numbers become equal."""
     fold_marks: Flag = False
-    """Drop accents (Latin, Greek, Cyrillic), vowel signs (Arabic, Hebrew, Syriac), and differences of dots, strokes,
-    digits and Persian and Urdu keyboards: texts with and without them match."""
+    """Ignore [accents and vowel signs](text.md#accents-and-vowel-signs), and differences of dots, strokes, digits and
+    Persian and Urdu keyboards."""
     fold_variants: Flag = False
-    """Treat traditional, simplified, regional and new Japanese forms of a Han character as one: editions of a text in
-    different forms match."""
+    """Treat traditional, simplified, regional and new Japanese forms of a [Han
+    character](text.md#variants-of-han-characters) as one."""
     fold_look_alikes: Flag = False
-    """Treat Greek, Cyrillic and other letters that look like a Latin letter as this letter, against disguised words."""
+    """Treat letters that [look like a Latin letter](text.md#look-alike-letters) as this letter, against disguised
+    words."""
     keep_urls: Flag = True
-    """Keep URLs and the link targets of Markdown as part of the text."""
+    """Keep [URLs and the link targets of Markdown](text.md#links-and-markup)."""
     stop_words: StopWords = NO_STOPS
     """Words to leave out, for the unit `word`: the project's own list, or a file (UTF-8) with one word per line."""
     stop_shingles: StopShingles = NO_STOPS
-    """Shingles to leave out because too many documents share them: a file written by `streamdedup stop-shingles`."""
+    """Shingles to leave out as [boilerplate](text.md#boilerplate): a file written by `streamdedup stop-shingles`."""
     keep_white_space: Flag = True
     """For the unit `char`: keep the space between words as part of the text."""
     # Comparison.
@@ -135,8 +136,8 @@ class Profile(Section):
     threshold: Number = default_by_unit("threshold", gt=0.0, le=1.0)
     """Lowest similarity of an alerted pair."""
     containment_threshold: OptionalNumber = default_by_unit("containment_threshold", gt=0.0, le=1.0)
-    """Alert a pair below `threshold` too, if at least this share of the smaller text is in the larger one: a copy with
-    a paragraph added, a reply that quotes a mail: [containment](tuning.md#containment)."""
+    """Alert a pair below `threshold` too if the larger text has at least this share of the smaller one:
+    [containment](tuning.md#containment)."""
     recall_from: Number = Field(
         default_factory=lambda values: max(DEFAULT_RECALL_FROM, values["threshold"]),
         gt=0.0,
@@ -149,8 +150,8 @@ class Profile(Section):
     """Lowest share of the pairs exactly at `recall_from` that must be found; decides bands and rows."""
     # Suppressed pairs, and labels.
     min_shingles: Whole = Field(default=0, ge=0)
-    """Suppress pairs in which a document has fewer shingles (distinct ones, or all with a measure of bags). Stop
-    shingles do not count: 1 suppresses the pairs of a text that has nothing else."""
+    """Suppress pairs in which a document has [fewer shingles](tuning.md#rules-about-sources), stop shingles not
+    counted."""
     only_sources: SourceNames = ()
     """Suppress pairs of two known sources if neither is listed; empty for all sources."""
     ignore_same_source: Flag = False
@@ -158,8 +159,8 @@ class Profile(Section):
     ignore_sources: SourcePairs = ()
     """Suppress pairs between these sources, in both directions; a source paired with itself: pairs within it."""
     label_bytes: Whole = Field(default=80, ge=0, le=160)
-    """Longest label (UTF-8): the first words of a document, which the index keeps with its source and publication time,
-    so that people recognise the document in alerts. 0 stores and shows none."""
+    """Longest label (UTF-8): the first words of a document, which the index keeps for alerts with source and
+    publication time. 0 keeps none of them."""
     # Index.
     permutations: Whole = Field(default=128, ge=1, le=1024)
     """Values in a signature."""
@@ -170,15 +171,15 @@ class Profile(Section):
     min_shared_bands: Whole = Field(default=1, ge=1)
     """Fewest bands that a pair must share to be compared."""
     exact_limit: Limit = Field(default=8192, ge=0)
-    """A document with at most this many shingles (distinct ones, or all with a measure of bags) keeps them all and is
-    compared exactly; a longer one is compared by the estimate of its signature."""
+    """A document of at most this many shingles (distinct ones; of bags: all) is compared exactly; a longer one by the
+    estimate of its signature."""
     retention_s: Duration = Field(default=30 * 86400.0, ge=1.0, le=36500 * 86400.0)
     """Largest difference between the record times of a pair."""
     retention_slack_s: Duration = Field(default=86400.0, ge=0.0, le=3650 * 86400.0)
-    """Additional time for which the index keeps a document, for outages and late records."""
+    """Additional time in the index, for outages and late records."""
     index_silently_until_ms: Moment = None
-    """Documents whose record times are earlier form no pairs among themselves, and those that cannot be processed are
-    not reported: a new index is filled from a backlog without alerts."""
+    """Documents with earlier record times form no pairs among themselves and become no dead letters: a [new
+    index](deployment.md#a-new-index) is filled from a backlog without alerts."""
     # Below 512: a Redis set of at most 512 numbers is compact; one that once had more takes eight times the memory.
     bucket_cap: Limit = Field(default=500, ge=1)
     """Most documents in one bucket. A document is not added to a full bucket, and with one full bucket is compared with

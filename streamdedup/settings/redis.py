@@ -117,11 +117,11 @@ class Redis(TlsSection):
     """Connection and key space."""
 
     mode: Literal["single", "sentinel", "cluster"] = "single"
-    """Form of the deployment: `single` is one server at `url`; `sentinel` is a master that the Sentinels at `nodes`
-    name; `cluster` is a Redis Cluster that contains `nodes`."""
+    """`single`: one server at `url`; `sentinel`: the master that the Sentinels at `nodes` name; `cluster`: a Redis
+    Cluster that contains `nodes`."""
     url: Url = Field(default=None, json_schema_extra={"default": '*required* with `mode = "single"`'})
-    """Server and database number of a single server: `redis://HOST:PORT/0`, `rediss://` for TLS, `unix:///PATH?db=0`.
-    May hold user and password, percent-encoded; the password is never shown."""
+    """Single server and its database; `rediss://` for TLS. May hold user and password, percent-encoded; the password is
+    never shown."""
     url_file: File = None
     """File that holds `url`; user and password are read again for each new connection."""
     nodes: Servers = Field(default=(), json_schema_extra={"default": "*required* with the other modes"})
@@ -137,8 +137,8 @@ class Redis(TlsSection):
     credential_provider: Annotated[
         str | None, Field(pattern=r"^[\w.]+:\w+$"), Kind('a function as "package.module:function"')
     ] = None
-    """Function that returns a `CredentialProvider` of redis-py, which gives user and password, or a token, for each new
-    connection. Instead of `username` and `password`."""
+    """Function that returns a `CredentialProvider` of redis-py, asked for each new connection, in place of `username`
+    and `password`."""
     sentinel_service: OptionalText = Field(
         default=None, json_schema_extra={"default": '*required* with `mode = "sentinel"`'}
     )
@@ -150,14 +150,14 @@ class Redis(TlsSection):
     sentinel_password_file: File = None
     """File that holds `sentinel_password`; read again for each new connection."""
     allow_plaintext: Flag = False
-    """Allow a password without TLS to other machines, although the network between can read it."""
+    """Allow a password without TLS to other machines, where the network can read it."""
     key_prefix: KeyPrefix = "sd"
     """First part of every key, so that several installations share one database."""
     shards: Whole = Field(default=1, ge=1, le=4096)
     """Number of slots for each band, which a cluster spreads over its masters. Another number needs a new index."""
     bucket_layout: Literal["sets", "packed"] = "sets"
-    """Storage of buckets: `sets` is one Redis set per band key, fast at any size of the index; `packed` holds many
-    buckets in one hash and takes about half the memory. Another layout needs a new index."""
+    """Storage of [buckets](redis.md#bucket-layouts): `sets` is one Redis set per band key; `packed` holds many buckets
+    in one hash and takes half the memory. Another layout needs a new index."""
     timeout_s: Duration = Field(default=2.0, ge=0.05, le=60.0)
     """Time limit of an answer; after it the batch is tried again."""
 

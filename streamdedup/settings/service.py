@@ -16,12 +16,11 @@ class Service(Section):
     metrics_port: Whole = Field(default=9464, ge=0, le=65535)
     """Port of `metrics_host`; with 0 the system chooses one."""
     log_level: Literal["debug", "info", "warning", "error"] = "info"
-    """Lowest level to log. The clients of Kafka and Redis are never logged below `warning`, because their logs
-    contain passwords."""
+    """Lowest level to log. Clients of Kafka and Redis are never logged below `warning`: their logs contain
+    passwords."""
     dead_letter_limit: Limit = Field(default=500, ge=1, lt=1000)
     """The daemon halts and keeps its partitions when more than this many of the last 1,000 records of a topic would
     become dead letters; with `"none"` it never halts."""
     on_index_lost: Literal["fail", "continue", "rebuild"] = "rebuild"
-    """Reaction to an index that lacks committed documents, because it was lost or restored from an older state: `fail`
-    stops with advice, `rebuild` first rebuilds it from the topics, `continue` keeps the rest and misses the pairs with
-    lost documents."""
+    """Reaction to an index that [lacks committed documents](operating.md#the-index-is-lost): `rebuild` rebuilds it from
+    the topics, `fail` stops with advice, `continue` keeps the rest and misses pairs with lost documents."""
