@@ -1,8 +1,7 @@
 """Candidates: the members of a document's buckets, and the choice of those that are compared.
 
 Called by ``detector`` and ``lookup``, which get candidates from the index, and by ``verification``, which chooses among
-them; ``copy_buckets`` adds exact copies. ``tuning.storm_limits`` computes the effect of the limits: a
-change here touches it.
+them; ``copy_buckets`` adds exact copies.
 
 Storms: many copies of one text fill the buckets of the text. For a document with a full bucket the index returns only
 some members. Such a document is compared with at most ``STORM_CANDIDATES`` candidates, first with the latest members of
