@@ -32,7 +32,7 @@ GROUPS = {
         "gap",
         "against",
     ),
-    "quality": ("quality", "adviser"),
+    "quality": ("quality",),
     "experiments": ("worked", "reuters", "reviews"),
     "robustness": ("robustness",),
 }

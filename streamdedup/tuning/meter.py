@@ -4,14 +4,11 @@ Each profile is measured like the recommended row: by an exact join of the same 
 cheapest bands (``rows``). A study keeps at most ``MOST_PAIRS`` pairs, each with the number of document pairs that it
 represents, so counts of pairs are estimates. Pairs have the rows of the used texts.
 
-- A pair is *boilerplate* if more than half of the word shingles that its two texts share are stop shingles, which are
-  learnt from the whole sample.
-- A pair is of a *family* if its two texts belong to a group of at least ``shown_pairs.LEAST_FAMILY`` texts of one
-  source (or all without a source) that pairs link: texts of one template.
+A pair is *boilerplate* if more than half of the word shingles that its two texts share are stop shingles, which are
+learnt from the whole sample.
 """
 
-from collections.abc import Callable, Iterator
-from contextlib import suppress
+from collections.abc import Callable
 from dataclasses import replace
 from functools import cache
 from typing import Final, NamedTuple
@@ -25,9 +22,8 @@ from streamdedup.similarity.minhash import HashFamily
 from streamdedup.text.shingles import ShingleOptions, Shingler
 from streamdedup.text.stop_learning import DEFAULT_SHARE, Learnt, learn_stop_shingles
 from streamdedup.tuning.comparison import ComparedSettings
-from streamdedup.tuning.passages import frequent_passages
 from streamdedup.tuning.rows import TuningRow, table_rows
-from streamdedup.tuning.shown_pairs import SHOWN_COUNT, across_share, in_families
+from streamdedup.tuning.shown_pairs import SHOWN_COUNT, across_share
 from streamdedup.tuning.study import Study
 
 #: Keys of the profile, which are also shingle options, that proposals change.
@@ -37,10 +33,6 @@ _TEXT_KEYS: Final = ("fold_marks", "fold_variants", "fold_look_alikes", "keep_ur
 _LEAST_ACROSS: Final = 0.8
 #: Fewest pairs of different texts that a step to a lower threshold adds: as many as can be shown.
 _LEAST_ADDED: Final = SHOWN_COUNT
-#: Least shingles and documents of a passage that a warning names where no document has a source.
-_PASSAGE_SHINGLES, _PASSAGE_DOCUMENTS = 10, 100
-#: Characters of the passage that are shown.
-_PASSAGE_CHARS: Final = 120
 
 
 class MeasuredProposal(NamedTuple):
@@ -57,7 +49,6 @@ class MeasuredProposal(NamedTuple):
         lost_count: Pairs that only the recommendation alerts.
         boilerplate: Alerted pairs that are boilerplate; None if none is found and some sources have too few documents
             to tell.
-        families: Alerted pairs of families.
         gained_pairs: Kept gained pairs of different texts.
         across: Share of pairs of two sources among the ``gained_pairs`` with two known sources; None without any.
     """
@@ -70,7 +61,6 @@ class MeasuredProposal(NamedTuple):
     gained_count: int
     lost_count: int
     boilerplate: int | None
-    families: int
     gained_pairs: Pairs
     across: float | None
 
@@ -80,7 +70,7 @@ class ProposalMeter:
 
     Attributes:
         learnt: Stop shingles learnt from word shingles, also where the profile's unit is characters; None without any.
-        warnings: Reasons why a proposal is missing, and a passage that may be boilerplate.
+        warnings: Reasons why a proposal is missing.
     """
 
     def __init__(self, compared: ComparedSettings) -> None:
@@ -97,7 +87,10 @@ class ProposalMeter:
         learnt = self._learnt_with(words)
         self.learnt = _none_if_empty(learnt)
         if not any(compared.sample.sources):
-            self.warnings += self._shared_passage(words)
+            self.warnings.append(
+                "no document has a source, so boilerplate of single sources is not looked for: name their field with "
+                "--source-field"
+            )
         word_sets = study.sets if words == options else shingle_sets(Shingler(words), self.texts)
         left_out = _with_stops(words, frozenset() if learnt is None else learnt.stops.hashes)
         without_stops = word_sets if left_out == words else shingle_sets(Shingler(left_out), self.texts)
@@ -163,7 +156,6 @@ class ProposalMeter:
         common_count = float(self._recommended_weights.sum()) - lost_count
         alerted, weights = row.study.alerted_text_pairs(row.threshold)
         alerted_count = float(weights.sum())
-        is_of_family = in_families(self._sources, alerted)
         # Texts that only the proposal makes equal are pairs as well.
         edited = Pairs.concatenated([alerted.where(alerted.left != alerted.right), self._made_equal(row.study)])
         gained_pairs = edited.where(~self._best.study.alerts(edited, self._best.threshold))
@@ -177,7 +169,6 @@ class ProposalMeter:
             gained_count=round(max(alerted_count - common_count, 0.0)),
             lost_count=round(lost_count),
             boilerplate=self._boilerplate.count_in(alerted, weights),
-            families=round(float(weights[is_of_family].sum())),
             gained_pairs=gained_pairs,
             across=across_share(self._sources, gained_pairs),
         )
@@ -203,24 +194,6 @@ class ProposalMeter:
         except ValueError as error:
             self.warnings.append(f"boilerplate is not looked for: {error}")
             return None
-
-    def _shared_passage(self, options: ShingleOptions) -> Iterator[str]:
-        """Yield a warning about the most frequent long passage below the share of stop shingles, if there is one."""
-        texts = self._compared.sample.texts
-        share = _PASSAGE_DOCUMENTS / max(len(texts), 1)
-        if share >= DEFAULT_SHARE:
-            return
-        with suppress(ValueError):  # too many shingles to count those of so few documents
-            counts = learn_stop_shingles(((text, None) for text in texts), options, share).stops.counts
-            stops = frozenset() if self.learnt is None else self.learnt.stops.hashes
-            rare = {shingle: count for shingle, count in counts.items() if shingle not in stops}
-            for passage in frequent_passages(texts, rare, options):
-                if passage.shingles >= _PASSAGE_SHINGLES:
-                    yield (
-                        f"{passage.documents:,} documents share the passage {passage.text[:_PASSAGE_CHARS]!r}: if it "
-                        "is boilerplate, name the field of the source with --source-field, so that tune learns it"
-                    )
-                    return
 
 
 class _Boilerplate(NamedTuple):

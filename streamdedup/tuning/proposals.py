@@ -1,7 +1,7 @@
 """Proposals of ``streamdedup tune``: settings that change which documents are near-duplicates, alone and together.
 
 ``results`` calls ``study_proposals`` and ``learning_command``, ``cli.tune`` calls ``stops_file``. ``meter`` measures
-each proposal, and defines pairs of boilerplate and of families (texts of one template). A new proposal: ``_changes``,
+each proposal, and defines pairs of boilerplate. A new proposal: ``_changes``,
 for an option of shingles also ``meter._TEXT_KEYS``; the table in docs/tuning.md.
 """
 
@@ -21,8 +21,6 @@ from streamdedup.tuning.study import Study
 
 #: Name of all proposals together.
 ALL: Final = "all together"
-#: Proposed ``containment_threshold``.
-_CONTAINMENT: Final = 0.8
 #: ``recall_from`` is not lowered below this, the value of the preset ``news``: at 0.5 twice the bands are needed.
 _LEAST_RECALL_FROM: Final = 0.6
 #: A proposal is shown if it changes at least this share of the pairs.
@@ -47,12 +45,10 @@ class Proposals(NamedTuple):
     Attributes:
         measured: First the recommendation, then the helpful proposals, then, if several help and some bands reach the
             minimum recall with all of them, all together. ``tune`` advises the last.
-        rejected: Proposals that would help if gained pairs of families did not count as unwanted.
-        warnings: Reasons for missing proposals, and passages that sources would tell apart.
+        warnings: Reasons for missing proposals.
     """
 
     measured: list[MeasuredProposal]
-    rejected: list[MeasuredProposal]
     warnings: list[str]
 
     def section(self, name: str, stops_path: Path) -> str:
@@ -69,7 +65,7 @@ def stops_file(profile: str) -> str:
 class _Difference(NamedTuple):
     """How the alerted pairs of a proposal differ from those of the recommendation, in counts.
 
-    ``unwanted`` is the larger of gained boilerplate pairs and gained family pairs, at least 0.
+    ``unwanted``: gained boilerplate pairs, at least 0.
     """
 
     gained: int
@@ -113,20 +109,19 @@ def study_proposals(compared: ComparedSettings, progress: Progress) -> Proposals
         ]
     reached = [(proposal, changes[proposal.name]) for proposal in measured if proposal is not None]
     stops_help = any(change.learns_stops and _is_helpful(proposal, change, recommended) for proposal, change in reached)
-    helpful, rejected = [], []
-    for proposal, change in reached:
-        # If stop shingles help, they remove the boilerplate that another proposal gains.
-        if _is_helpful(proposal, change, recommended, ignored="boilerplate" if stops_help else ""):
-            helpful.append(proposal)
-        elif _is_helpful(proposal, change, recommended, ignored="families"):
-            rejected.append(proposal)
+    # If stop shingles help, they remove the boilerplate that another proposal gains.
+    helpful = [
+        proposal
+        for proposal, change in reached
+        if _is_helpful(proposal, change, recommended, gains_boilerplate=not stops_help)
+    ]
     if len(helpful) < 2:  # nothing to put together
-        return Proposals([recommended, *helpful], rejected, meter.warnings)
+        return Proposals([recommended, *helpful], meter.warnings)
     update = {key: value for proposal in helpful for key, value in changes[proposal.name].keys.items()}
     with progress(ALL, document_count) as step:
         together = meter.measure(ALL, base.model_copy(update=update), step, learns_stops=stops_help)
     failures = [] if together else ["all proposals together reach the minimum recall with no bands"]
-    return Proposals([recommended, *helpful, *([together] if together else [])], rejected, meter.warnings + failures)
+    return Proposals([recommended, *helpful, *([together] if together else [])], meter.warnings + failures)
 
 
 def _changes(base: Profile, study: Study, meter: ProposalMeter) -> Iterator[tuple[str, _Change]]:
@@ -137,8 +132,6 @@ def _changes(base: Profile, study: Study, meter: ProposalMeter) -> Iterator[tupl
         recall_from = max(threshold, min(base.recall_from, _LEAST_RECALL_FROM))
         name = f"threshold = {threshold:g}, recall_from = {recall_from:g}"
         yield name, _Change({"threshold": threshold, "recall_from": recall_from})
-    if base.containment_threshold is None:
-        yield f"containment_threshold = {_CONTAINMENT:g}", _Change({"containment_threshold": _CONTAINMENT})
     for key, pattern in (("fold_marks", _SIGNS), ("fold_variants", _HAN), ("fold_look_alikes", _MIXED)):
         # The check for ASCII is faster than the search, and leaves out most texts.
         count = sum(not text.isascii() and pattern.search(text) is not None for text in meter.texts)
@@ -158,15 +151,16 @@ def _are_enough(count: int, texts: Sequence[str]) -> bool:
     return count > 0 and count >= _LEAST_SHARE * len(texts)
 
 
-def _is_helpful(proposal: MeasuredProposal, change: _Change, recommended: MeasuredProposal, ignored: str = "") -> bool:
+def _is_helpful(
+    proposal: MeasuredProposal, change: _Change, recommended: MeasuredProposal, *, gains_boilerplate: bool = True
+) -> bool:
     """Tell whether the benefit is above 0 and at least ``_LEAST_CHANGE`` of the pairs of the recommendation.
 
-    ``ignored``: kind of gained pairs that does not count as unwanted, ``boilerplate`` or ``families``.
+    ``gains_boilerplate``: whether gained pairs of boilerplate count as unwanted.
     """
     # Boilerplate that cannot be judged, None, counts as no pairs.
     boilerplate = (proposal.boilerplate or 0) - (recommended.boilerplate or 0)
-    gained = {"boilerplate": boilerplate, "families": proposal.families - recommended.families}
-    unwanted = max(0, *(count for kind, count in gained.items() if kind != ignored))
+    unwanted = max(0, boilerplate) if gains_boilerplate else 0
     benefit = change.benefit_of(_Difference(proposal.gained_count, proposal.lost_count, -boilerplate, unwanted))
     return benefit > 0 and benefit >= _LEAST_CHANGE * recommended.pairs
 

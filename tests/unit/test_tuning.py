@@ -402,15 +402,6 @@ class TestProposals:
         linked = proposed([plain, plain.replace("here", "here https://example.org/a/b"), *self.OTHERS])
         assert linked["keep_urls = false"]["gained"] == 1
 
-    def test_containment_gains_the_pairs_of_its_rule(self):
-        base = TestContainment()
-        similar, by_rule = base.expected(0.8)
-        trials = proposed(base.texts())
-        trial = trials["containment_threshold = 0.8"]
-        assert trials["as recommended"]["pairs"] == len(similar)
-        assert (trial["pairs"], trial["gained"], trial["lost"]) == (len(similar | by_rule), len(by_rule), 0)
-        assert trial["bytes_per_document"] > trials["as recommended"]["bytes_per_document"]
-
     def test_the_printed_section_has_all_proposals_as_the_applied_one(self, monkeypatch):
         texts = [*["ok thanks"] * 5, *self.OTHERS, f"{self.OTHERS[0]} end"]
         monkeypatch.setattr("streamdedup.tuning.results.LEAST_COMPARED", len(texts))
@@ -468,14 +459,13 @@ class TestProposals:
         trials = proposed([*texts, *self.OTHERS, *(words(40, 5_000 + at) for at in range(150))])
         assert "stop_shingles" not in trials
 
+    @pytest.mark.parametrize("source", [None, "wire"])
+    def test_a_sample_without_sources_has_a_warning(self, source):
+        warnings = tuned(self.OTHERS, sources=[source] * len(self.OTHERS))["warnings"]
+        assert any("no document has a source" in warning for warning in warnings) == (source is None)
+
     def test_nothing_is_proposed_that_changes_no_pair(self):
         assert proposed(self.OTHERS) == {}
-
-    def test_gained_pairs_of_boilerplate_are_no_reason_for_containment(self):
-        notice = words(60, 7)
-        texts = [*(f"{words(40, at)} {notice}" for at in range(100, 112)), *self.OTHERS]
-        texts += [words(40, 5_000 + at) for at in range(150)]
-        assert "containment_threshold = 0.8" not in proposed([*texts, notice])
 
 
 class TestTime:
@@ -551,13 +541,6 @@ class TestSources:
         assert results["proposals"][0]["boilerplate"] is None
         assert "not judged" in tables_text(results, io.StringIO())
 
-    def test_a_passage_of_a_hundred_documents_is_named_where_sources_are_absent(self):
-        texts, sources = self.notices(100, 2_100)
-        (warning,) = [text for text in tuned(texts)["warnings"] if "share the passage" in text]
-        assert warning.startswith(f"100 documents share the passage '{words(60, 7)[:40]}")
-        for fewer in (tuned(texts, sources=sources), tuned(self.notices(99, 2_100)[0])):
-            assert not any("share the passage" in text for text in fewer["warnings"])
-
     @pytest.mark.parametrize(
         ("of_pair", "lowered"),
         [(lambda at: f"s{at % 2}", True), (lambda at: f"s{at // 2 % 2}", False), (lambda _: None, False)],
@@ -581,30 +564,6 @@ class TestSources:
     def test_too_few_added_pairs_lower_no_threshold(self):
         names = proposed(TestSteps.edited()[:20], sources=["a", "b"] * 10)
         assert not any(name.startswith("threshold") for name in names)
-
-    @pytest.mark.parametrize(("count", "is_family"), [(9, False), (12, True)])
-    def test_gained_families_of_a_template_are_named_and_left_out(self, count, is_family, monkeypatch):
-        monkeypatch.setattr("streamdedup.tuning.results.LEAST_COMPARED", 100)
-        template = words(44, 7)
-        texts = [f"{template} {words(8, 100 + at)}" for at in range(count)]
-        texts += [*TestProposals.OTHERS, *(words(40, 5_000 + at) for at in range(250)), *["ok thanks"] * 5]
-        results = tuned(texts, sources=["shop"] * len(texts))
-        (trial,) = [one for one in results["proposals"] if one["name"] == "containment_threshold = 0.8"]
-        pairs = count * (count - 1) // 2
-        assert (trial["gained"], trial["families"], trial["across"]) == (pairs, pairs if is_family else 0, 0.0)
-        assert trial["is_advised"] != is_family
-        assert ("containment_threshold = 0.8" in results["proposed"]["toml"]) != is_family
-        assert ("not: containment_threshold = 0.8" in tables_text(results, io.StringIO())) == is_family
-
-    def test_pairs_of_a_family_are_those_within_one_source(self):
-        texts = [f"{words(44, 7)} {words(8, 100 + at)}" for at in range(12)]
-        texts += [words(40, 5_000 + at) for at in range(250)]
-        own = [f"s{at}" for at in range(12)]
-        trial = proposed(texts, sources=[*own, *["x"] * 250])["containment_threshold = 0.8"]
-        assert (trial["families"], trial["across"]) == (0, 1.0)
-        trials = tuned(texts, sources=[*["shop"] * 11, "other", *["shop"] * 250])["proposals"]
-        (trial,) = [one for one in trials if one["name"] == "containment_threshold = 0.8"]
-        assert (trial["gained"], trial["families"]) == (66, 55)
 
 
 class TestFewDocuments:
