@@ -43,7 +43,7 @@ class Appended(NamedTuple):
     Attributes:
         versions: A version for each append to a document that exists. A replayed append has the stored entry, a
             superseded one an entry without digest and content.
-        refused: Appends that can never be processed, with the reason.
+        refused: Appends that can never be processed.
         missing_positions: Positions of the refused appends whose document is not in the index and that have pending
             matches (``missing_at_first_attempt``).
     """

@@ -1,8 +1,5 @@
 """Candidates: the members of a document's buckets, and the choice of those that are compared.
 
-Called by ``detector`` and ``lookup``, which get candidates from the index, and by ``verification``, which chooses among
-them; ``copy_buckets`` adds exact copies.
-
 Storms: many copies of one text fill the buckets of the text. For a document with a full bucket the index returns only
 some members. Such a document is compared with at most ``STORM_CANDIDATES`` candidates, first with the latest members of
 its bucket of exact copies. So the cost is the same for any number of earlier copies. A document whose buckets are
@@ -63,10 +60,9 @@ def hits_by_row(rows: Sequence[int], hits: Hits) -> dict[int, BucketHits]:
 
 
 def promising_candidates(hit: BucketHits, limit: int | None) -> list[int]:
-    """Return at most ``limit`` candidates to verify; equal hits have equal results.
+    """Return at most ``limit`` candidates to verify: those with the most shared bands, then with the smaller numbers.
 
-    Those with the most shared bands are chosen; among equal counts, those with the smaller numbers. A document
-    with a full bucket has the limit ``STORM_CANDIDATES``, also where ``limit`` is None (no limit).
+    A document with a full bucket has the limit ``STORM_CANDIDATES``, also where ``limit`` is None (no limit).
     """
     candidates = hit.candidates
     if hit.full_count:

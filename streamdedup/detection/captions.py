@@ -1,7 +1,6 @@
 """Captions: the label, source and publication time in an index entry, by which people recognise a document.
 
-Called by ``preparation``, which makes captions, and by ``comparison``, ``clusters``, ``detector``, ``lookup`` and
-``serve.bodies``, which read them for alerts and replies. The stored form is in docs/format.md.
+``preparation`` makes captions; alerts and replies show them. The stored form is in docs/format.md.
 
 A label is the first line of the text, which is the first text field, usually the title; further lines are added while
 the label is short. Line breaks separate the three parts. No part contains an invisible character, except joiners
@@ -39,10 +38,7 @@ class Caption(NamedTuple):
 
 
 def caption_of(document: Document, label_bytes: int) -> bytes | None:
-    """Return the stored form of a document's caption; None where nothing is to be stored.
-
-    The label has at most ``label_bytes`` bytes in UTF-8; with 0 there is no caption.
-    """
+    """Return the stored form of a document's caption; None where nothing is to be stored, as with ``label_bytes`` 0."""
     if not label_bytes:
         return None
     caption = label_of(document.text, label_bytes)

@@ -24,12 +24,7 @@ from streamdedup.wire import Match
 
 
 class Member(NamedTuple):
-    """A document with matches, to be placed in a cluster.
-
-    Attributes:
-        best_number: Document number of the best match.
-        matches: All matches; a cluster's first document that is among them is not compared again.
-    """
+    """A document with matches, to be placed in a cluster; a first document among ``matches`` is not compared again."""
 
     entry: IndexEntry
     best_number: int
@@ -41,8 +36,7 @@ class Joined(NamedTuple):
 
     Attributes:
         first: First document of the cluster; the document itself where it joins no cluster.
-        size: Documents in the cluster, at most ``CLUSTER_SIZE_CAP``.
-        spread: Sources, earliest document and times.
+        size: At most ``CLUSTER_SIZE_CAP``.
         incarnation: That of the document in the index now. The entry of a superseded member lacks it. A rebuild takes
             it from the document's last alert.
     """
@@ -59,11 +53,7 @@ def spread_of(
     """Return the spread of a cluster; None if no document has a source, or the profile has no labels.
 
     A cluster set may mix scopes: when its first document moves to another scope, earlier members stay, and documents of
-    the new scope join. So the earliest document is named only if it has the scope of the document that is shown.
-
-    Args:
-        earliest: Entry of the earliest document; None if that document left the index.
-        scope: Stored form of the scope of the document that is shown.
+    the new scope join. So the earliest document is named only if it has ``scope``, that of the document that is shown.
     """
     if not label_bytes or not counts.sources:
         return None

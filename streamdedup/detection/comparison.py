@@ -1,7 +1,7 @@
 """Comparison of documents with candidates: scope, window, similarity, shared bands.
 
-Called by ``verification``, which reads the entries of candidates in chunks, for each chunk. A new field of ``Match``
-also touches ``wire`` and docs/messages.md.
+Called by ``verification`` for each chunk of candidates. A new field of ``Match`` also touches ``wire`` and
+docs/messages.md.
 """
 
 from collections.abc import Iterable, Mapping, Sequence
@@ -30,11 +30,8 @@ _BLOCK_KEYS: Final = 2**20
 class _Comparison(NamedTuple):
     """The comparison of a document with a near-duplicate; the same for all pairs with these two contents.
 
-    Attributes:
-        containment: Share of the smaller document's shingles that the other one has, 0 to 1.
-        containment_error: Standard error of an estimated containment; without meaning for an exact one.
-        contained: Side of the smaller document.
-        by_containment: Whether the similarity is below the profile's threshold and the containment rule holds.
+    ``containment_error`` has no meaning for an exact comparison. ``by_containment``: the similarity is below the
+    profile's threshold, and the containment rule holds.
     """
 
     similarity: float

@@ -25,7 +25,6 @@ from streamdedup.wire import ErrorCode
 
 
 def contents_of(shingles: ShingleBatch, sketches: Sequence[Sketch]) -> list[Content]:
-    """Return the contents for a batch, from its shingles and a sketch for each text."""
     tails: list[int] = shingles.tails.tolist()
     return [
         Content(sketch, token_count, element_count, tuple(tails[first:last]), stop_only)

@@ -1,7 +1,4 @@
-"""Buckets of exact copies, for documents with a bucket that is full or near capacity.
-
-Called by ``detector``; ``candidates`` tells which documents may miss copies, and how many copies are compared.
-"""
+"""Buckets of exact copies, for documents with a bucket that is full or near capacity (``candidates``)."""
 
 from collections.abc import Mapping, Sequence
 

@@ -1,9 +1,9 @@
 """The detector: documents in, detections out.
 
-Called by ``daemon.batch``, ``detection.writing`` (for programs) and ``evaluation.trial``; ``cli.assembly`` makes it for
-the daemon. A batch passes through two stages: ``prepare`` computes everything that needs no index; ``index`` writes to
-the index and compares. The third stage, publishing the result, belongs to the daemon. The detector knows no Kafka,
-clock, metric or settings file. A change to the steps of ``index`` must pass ``tests/simulation``.
+Called by ``daemon.batch``, ``detection.writing`` (for programs) and ``evaluation.trial``. A batch passes through two
+stages: ``prepare`` computes everything that needs no index; ``index`` writes to the index and compares. The third
+stage, publishing the result, belongs to the daemon. The detector knows no Kafka, clock, metric or settings file. A
+change to the steps of ``index`` must pass ``tests/simulation``.
 
 The reported pairs do not depend on the order of arrival, on batches or on the daemon count. A pair is reported under
 four conditions, which are symmetric and depend only on the two index entries:

@@ -1,7 +1,4 @@
-"""Reads index entries in chunks with a bounded weight, so that memory does not grow with the candidate count.
-
-For verification, buckets of exact copies (``copy_buckets``), clusters in look-ups, and ``daemon.rebuild_seeds``.
-"""
+"""Reads index entries in chunks with a bounded weight, so that memory does not grow with the candidate count."""
 
 from collections.abc import Iterable, Iterator, Mapping
 
@@ -22,9 +19,7 @@ def read_chunks(
 ) -> Iterator[dict[int, IndexEntry]]:
     """Yield the entries that exist, in chunks of at most ``BUDGET_BYTES``; a single entry may weigh more.
 
-    Args:
-        numbers: Document numbers; each distinct one is read once.
-        read_before: Entries that the caller has already, by number; the first chunk, not read again.
+    ``read_before``: entries that the caller has already, by number; the first chunk, not read again.
     """
     distinct = dict.fromkeys(numbers)
     if read_before:
@@ -39,5 +34,4 @@ def read_chunks(
 
 
 def weight_bytes(entries: Iterable[IndexEntry]) -> int:
-    """Return the weight that entries have in the budget, in bytes."""
     return sum(entry.content.size_bytes for entry in entries)

@@ -194,7 +194,6 @@ class Lifecycle:
         )
 
     def _remove_from_buckets(self, entries: Sequence[IndexEntry], fences: Sequence[Fence]) -> None:
-        """Remove versions from their buckets, and from the buckets of exact copies."""
         if not entries:
             return
         keys = self._preparer.band_keys([entry.content for entry in entries])

@@ -1,7 +1,7 @@
-"""The limits for storms, ``bucket_cap`` and ``max_candidates``: how many documents reached them, and the cure.
+"""Documents that reached the limits for storms, ``bucket_cap`` and ``max_candidates``, and the cure.
 
-Called by ``daemon.statistics``, for the log, and by ``evaluation.trial``; both add these counts up. A new field also
-touches the log event ``limits_reached`` in docs/metrics.md.
+Added up by ``daemon.statistics`` and ``evaluation.trial``. A new field also touches the log event ``limits_reached`` in
+docs/metrics.md.
 """
 
 from dataclasses import astuple, dataclass
@@ -24,10 +24,9 @@ class ReachedLimits:
     Documents below the high-water mark are not compared, and count in ``in_full_buckets`` and ``full_buckets`` only.
 
     Attributes:
-        in_full_buckets: Documents with a full bucket, also if they have too many candidates as well. Each is compared
-            with at most ``candidates.STORM_CANDIDATES`` candidates.
+        in_full_buckets: Documents with a full bucket.
         over_candidates: Documents with more candidates than ``max_candidates`` and no full bucket.
-        full_buckets: Refused insertions into full buckets; several for a document with several full buckets.
+        full_buckets: Refused insertions into full buckets.
         dropped_candidates: Candidates that were found and not compared; members that a full bucket hides do not count.
     """
 

@@ -1,7 +1,7 @@
 """Look-ups, which write nothing: near-duplicates of texts and stored documents, comparisons and clusters.
 
-Called by the HTTP service (``serve``) and ``library.Index.lookup``; a new field of a result also touches
-``serve.schemas``, ``serve.bodies`` and docs/http.md. The matches of a text are those that the detector would find if
+Called by ``serve`` and ``library``; a new field of a result also touches ``serve.schemas``, ``serve.bodies`` and
+docs/http.md. The matches of a text are those that the detector would find if
 the text arrived now as a record: same preparation, same buckets, same verification. Exceptions:
 
 - Claims are ignored: a pair is returned although it was alerted before.
@@ -47,10 +47,8 @@ _NO_ID = ""
 class LookupQuery(NamedTuple):
     """A text to look up.
 
-    Attributes:
-        threshold: Least similarity for a match; None for the profile's threshold and containment rule.
-        source: None where unknown: rules about sources do not apply then.
-        scope: None for the profile's default.
+    Without a ``threshold``, the threshold and the containment rule of the profile apply; without a ``source``, no rules
+    about sources; without a ``scope``, the default of the profile.
     """
 
     text: str
@@ -70,9 +68,8 @@ class LookupResult:
             redelivered; true for a stored document.
         matches: Near-duplicates, the most similar first, then by id.
         complete: Whether all candidates were compared; not where a bucket was full, or beyond ``max_candidates``.
-        threshold: Least similarity for a match by similarity.
         recall: Probability that the bands find a document whose similarity is the threshold.
-        suppressed: Near-duplicates that a rule keeps out of ``matches``, counted by rule.
+        suppressed: Near-duplicates that a rule keeps out of ``matches``.
     """
 
     digest: bytes
@@ -86,8 +83,6 @@ class LookupResult:
 
 
 class ClusterMember(NamedTuple):
-    """A document of a cluster."""
-
     id: str
     time_ms: int
     caption: Caption
@@ -112,9 +107,8 @@ class DocumentComparison:
     """Comparison between two stored documents, or a text and a stored document.
 
     Attributes:
-        standard_error: Standard error of an estimate; 0 when exact.
+        standard_error, containment_error: 0 when exact.
         containment: Share of the smaller document's shingles that the other one has; exact if the similarity is.
-        containment_error: Standard error of an estimated containment; 0 when exact.
         contained: The smaller document: "left" is the first argument of ``compare``, "right" the second, "both" for
             equal sizes.
         within_scope: Whether they have the same scope, or the profile has no scopes.

@@ -1,8 +1,7 @@
-"""Values of detection: the options of a detector, documents between its steps, and its results.
+"""Values of detection: the options of a detector, documents between its steps, its results; numbers and pair keys.
 
-Also the document numbers and pair keys. A *row* is the place of a document in a batch. ``indexes`` makes the options
-from settings; the callers of the detector read the results. A new field of ``Detection`` also touches
-``daemon.publisher``, a new count ``daemon.statistics``.
+A *row* is the place of a document in a batch. ``indexes`` makes the options from settings. A new field of ``Detection``
+also touches ``daemon.publisher``, a new count ``daemon.statistics``.
 """
 
 from collections import Counter
@@ -32,15 +31,14 @@ from streamdedup.wire import Document, Match
 class Skip(StrEnum):
     """Reason why a document is skipped without an error; a metric label.
 
-    The first three reasons come from the text (``DetectorOptions.skip_reasons``): the document gets an index entry, but
-    is in no bucket. The last two come from the insertion (``InsertState``): this version is not stored.
+    By the first three, which come from the text, the document gets an index entry, but is in no bucket. By the last
+    two, which come from the insertion (``InsertState``), this version is not stored.
     """
 
     #: No letters and digits, apart from those that the profile leaves out (stop words, ``letters_only``).
     EMPTY = "empty"
     #: Shorter than a shingle, in a profile that skips such texts.
     TOO_SHORT = "too_short"
-    #: Fewer words than the profile asks for.
     TOO_FEW_WORDS = "too_few_words"
     #: The index has the document with the same content, from another position.
     REDELIVERED = "redelivered"
@@ -50,21 +48,16 @@ class Skip(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class DetectorOptions:
-    """Rules and limits of one profile, as the detector uses them.
+    """Rules and limits of one profile, as the detector uses them; None stands for no limit, no rule or no such time.
 
     Attributes:
         profile: Part of the document numbers.
         permutations: Signature length; at least bands times rows.
-        threshold: Least similarity for a reported pair, in (0, 1].
-        containment: Rule by which pairs below the threshold are reported; None for no rule.
+        containment: Rule by which pairs below the threshold are reported.
         recall_from: Similarity from which pairs are promised; the detector does not read it.
-        min_words: Documents with fewer tokens are skipped.
-        exact_limit: Documents with at most so many shingles are stored as sets and compared exactly; None for no limit.
-        window_ms: Greatest difference between the record times in a pair, in milliseconds; None for no limit.
-        silent_until_ms: Documents with earlier record times, in milliseconds since the epoch, form no pairs among
-            themselves; None for no such time.
-        max_candidates: Most candidates that are compared with a document; None for no limit.
-        suppression: Rules by which near-duplicates are not alerted; None for no rule.
+        exact_limit: Documents with at most so many shingles are stored as sets and compared exactly.
+        window_ms: Greatest difference between the record times in a pair.
+        silent_until_ms: Documents with earlier record times form no pairs among themselves.
         label_bytes: Most UTF-8 bytes in a label; 0 for no captions (``captions``).
         scope_field: Field with the scope; None where all documents are compared (``scope``).
         default_scope: Scope for documents without one; None where each needs one.
@@ -115,10 +108,7 @@ class DetectorOptions:
         return self.window_ms is None or abs(a_ms - b_ms) <= self.window_ms
 
     def skip_reasons(self, token_counts: NDArray[np.int64], shingle_counts: NDArray[np.int64]) -> dict[int, Skip]:
-        """Return the reason by row, for documents whose text keeps them out of the buckets.
-
-        Both arguments are counts by row, int64 (n,).
-        """
+        """Return the reason by row, for documents whose text keeps them out of the buckets; counts: int64 (n,)."""
         rows = np.flatnonzero((shingle_counts == 0) | (token_counts < self.min_words)).tolist()
         return {row: self._skip_reason(int(token_counts[row])) for row in rows}
 
@@ -140,7 +130,6 @@ class Prepared:
 
     Attributes:
         documents: Documents with their whole text, in order; each has a row in ``entries`` and ``band_keys``.
-        band_keys: Band keys, (n, bands).
         skips: Reason for each document that is not inserted in buckets, by row.
         appends: Documents whose text is appended to a document in the index; they have no rows.
         encoded: Result of ``EntryStore.encode_entries`` for the entries; None where it was not computed ahead.
@@ -160,7 +149,6 @@ class InsertedBatch:
 
     Attributes:
         entries: The entries to compare; some differ from the prepared ones (``lifecycle``).
-        states: What the index did with each version.
         to_look_up: Rows to insert in buckets and to look up.
         refused: Appends that can never be processed, and documents whose number belongs to another id.
         missing_positions: Positions of those refused appends whose document is missing from the index and that have
@@ -178,13 +166,9 @@ class InsertedBatch:
 
 
 class Spread(NamedTuple):
-    """Sources, times and the earliest document of a cluster, from ``index.values.ClusterCounts``.
+    """Sources, times and the earliest document of a cluster with sources, in a profile with labels.
 
-    There is no ``Spread`` of a cluster without any source, or in a profile without labels.
-
-    Attributes:
-        earliest_id: Id of the earliest document; None where that document left the index or has another scope.
-        earliest_source: Source of the earliest document; None where unknown.
+    ``earliest_id`` is None where the earliest document left the index or has another scope.
     """
 
     sources: int
@@ -202,10 +186,9 @@ class Detection:
         digest: Content digest of the document as of this record, 16 bytes. A replay takes the saved digest, because a
             later append may have changed the one in the entry.
         matches: Near-duplicates whose pair this position owns (claimed), the most similar first, then by id.
-        label: First words of the document; empty without a label.
         incarnation: Incarnation of the document, 8 bytes; empty for the first.
         complete: Whether all candidates were compared; not where a bucket was full or there were too many candidates.
-        suppressed: Count of further near-duplicates that are not alerted, by rule.
+        suppressed: Further near-duplicates that are not alerted.
     """
 
     document: Document
@@ -226,9 +209,7 @@ class DetectionResult:
     """Result of ``Detector.index`` or ``Detector.delete``, or of one step of ``index``, for a batch or a chunk.
 
     Attributes:
-        detections: One for each document with at least one pair to publish.
-        skipped: Skipped documents with the reason.
-        refused: Documents that can never be processed, with the reason.
+        refused: Documents that can never be processed.
         pending_positions: Positions whose pending matches in the index are to be deleted after the commit.
         indexed_count: Documents neither skipped nor refused: their version is in the index.
         replayed_count: Indexed documents at or above the high-water mark that an earlier attempt inserted.
@@ -243,10 +224,8 @@ class DetectionResult:
         dropped_candidates_count: Of these candidates, those that are not compared: beyond ``max_candidates``, or beyond
             the lower limit for documents with a full bucket (``candidates.STORM_CANDIDATES``).
         accepted_count: Candidates compared and found near-duplicates, suppressed ones included.
-        suppressed: Count of near-duplicates that are not alerted, by rule.
         rejected_count: Candidates compared and found different, outside the scope or the window, or gone.
         full_buckets_count: Full buckets into which a document was not inserted, counted for each document.
-        full_bucket_positions: Positions of documents with a full bucket.
         over_candidates_positions: Positions of documents with more than ``max_candidates`` candidates and no full
             bucket.
         hidden: Documents at or above the high-water mark that have no match, and full buckets in all bands. They are in

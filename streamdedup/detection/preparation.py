@@ -1,8 +1,7 @@
 """Preparation: everything about documents that is computed without the index.
 
-Called by ``detector`` (stage one) and ``lookup``, by ``lifecycle`` for band keys of stored contents, and by
-``cli.warm_up`` to build tables ahead. A new value in an entry also touches ``index.documents``, ``index.entries`` and
-docs/format.md.
+Called by ``detector`` (stage one), ``lookup``, ``lifecycle`` and ``cli.warm_up``. A new value in an entry also touches
+``index.documents``, ``index.entries`` and docs/format.md.
 """
 
 from collections.abc import Sequence
@@ -33,10 +32,7 @@ class Preparer:
         self.sketcher = Sketcher(family, options.exact_limit, options.banding.permutations, options.measure)
 
     def prepare(self, documents: Sequence[Document]) -> Prepared:
-        """Return the batch with an index entry and band keys for each document to insert.
-
-        No other document of the chunk has the id of an append (``chunks``).
-        """
+        """Prepare a chunk, in which no other document has the id of an append (``chunks``)."""
         inserted = [document for document in documents if document.op != "append"]
         shingles = self.shingler.shingle([document.text for document in inserted])
         sketches, banded_signatures = self.sketcher.sketch(shingles.hashes, shingles.offsets)
@@ -52,7 +48,6 @@ class Preparer:
         )
 
     def band_keys(self, contents: Sequence[Content]) -> NDArray[np.uint32]:
-        """Return the band keys of stored contents within their scopes, computed from the sketches."""
         return band_keys_of(contents, self.sketcher, self._options.banding)
 
     def _entry(self, document: Document, content: Content) -> IndexEntry:

@@ -1,7 +1,6 @@
 """Scopes: documents are compared within one scope only, such as a tenant, a language or a product.
 
-Called by ``preparation``, ``comparison`` and ``tuning.study`` for band keys, by ``lookup`` and ``library`` to check the
-scopes of texts. A change to the masks also touches docs/format.md. A scope acts in two places:
+A change to the masks also touches docs/format.md. A scope acts in two places:
 
 - Each band key is XORed with 32 bits that depend on scope and band (``scoped_band_keys``), so scopes have different
   buckets, and band keys stay 32 bits long. Two scopes may share a bucket by chance, as two contents may.
@@ -53,9 +52,7 @@ def band_mask(scope: bytes | None, bands: int) -> NDArray[np.uint32]:
 def query_scope(options: DetectorOptions, scope: str | None) -> str | None:
     """Return the scope of a text from a program or a request: as given, else the profile's default.
 
-    Raises:
-        MessageError: The profile has scopes and no default, and the text has none or an empty one; or the text has a
-            scope and the profile has none.
+    Raises MessageError where the profile needs a scope that the text lacks, or the text has one and the profile none.
     """
     if options.scope_field is not None:
         if not scope and options.default_scope is None:

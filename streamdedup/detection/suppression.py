@@ -1,7 +1,7 @@
 """Suppression: near-duplicates that a profile's rules keep out of alerts.
 
-``verification``, ``clusters`` and ``lookup`` apply the rules, ``evaluation.scores`` to arrays; ``indexes`` makes them,
-``preparation`` the source keys. A new rule also touches ``settings.profile``, ``indexes`` and docs/tuning.md.
+``verification``, ``clusters`` and ``lookup`` apply the rules, ``evaluation.scores`` to arrays. A new rule also touches
+``settings.profile``, ``indexes`` and docs/tuning.md.
 
 A rule reads the index entries of both documents and treats them alike, so the order of arrival changes nothing. The
 rules apply to near-duplicates, before matches are saved and pairs are claimed: a suppressed pair has no claim, no alert

@@ -28,7 +28,6 @@ class RowMatches(NamedTuple):
 
     Attributes:
         matches: Near-duplicates by pair key, without suppressed ones.
-        suppressed: Suppressed near-duplicates, each with the rule.
         complete: Whether all candidates were compared; false also where a full bucket hides candidates.
         unmatched: Keys of the row's pairs with candidates that are not in ``matches``, if the row is one of the
             ``known_rows`` of ``verify``. Earlier versions may have claims on these pairs, which the detector extends.
@@ -69,8 +68,6 @@ class Verifier:
         """Compare documents with their candidates; return the matches of each row in ``hits``, and the counts.
 
         Args:
-            entries: Entries by row.
-            band_keys: Band keys by row, (n, bands).
             hits: Candidates by row, for the rows to compare.
             known_rows: Rows whose documents may have had an index entry, and so claims, before this attempt.
             threshold: A lower similarity from which pairs match; None, or a higher one, for the profile's threshold.

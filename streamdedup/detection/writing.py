@@ -40,11 +40,9 @@ Added = tuple[str, str, str | None, str | None]
 
 
 class Matches(tuple[Match, ...]):  # noqa: SLOT001  slots would exclude ``complete``
-    """The matches of a document or text, the most similar first; for programs.
+    """The matches of a document or text, the most similar first; for programs."""
 
-    ``complete`` is false where a bucket was full, or candidates were beyond ``max_candidates``.
-    """
-
+    #: False where a bucket was full, or candidates were beyond ``max_candidates``.
     complete: bool
 
     def __new__(cls, matches: Iterable[Match] = (), *, complete: bool = True) -> Self:
@@ -89,7 +87,7 @@ class IndexWriter:
         self._unfinished: dict[bytes, _UnfinishedCall] = {}
 
     def add(self, added: Sequence[Added]) -> list[Matches]:
-        """Insert documents with valid fields; return the matches of each, also when a failed call is repeated."""
+        """Insert documents; return the matches of each, also when a failed call is repeated."""
         if not added:
             return []
         fence = self._ensured_fence()
@@ -125,7 +123,6 @@ class IndexWriter:
         ]
 
     def remove(self, ids: Sequence[str]) -> None:
-        """Remove documents, whose ids are valid."""
         if not ids:
             return
         fence = self._ensured_fence()
