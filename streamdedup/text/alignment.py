@@ -1,7 +1,7 @@
 """Alignment of two texts, for people: the parts that both have, and the parts that replace each other.
 
-Called by the HTTP service (``serve.texts``) and the terminal (``cli.rendering``). A change of ``Segment`` also touches
-``serve.schemas`` and docs/http.md.
+Called by ``serve.texts`` and ``cli.rendering``. A change of ``Segment`` also touches ``serve.schemas`` and
+docs/http.md.
 
 A text is divided into words, each with the white space behind it. A comma or another sign is a word, and so is a
 character in scripts without spaces. The equal words at both ends are aligned first, then the words between them by
@@ -149,7 +149,6 @@ def _parts(
 
 
 def _text_and_space(words: Sequence[Word]) -> tuple[str, str]:
-    """Return the text of words without the white space at its end, and that white space."""
     if not words:
         return "", ""
     return "".join(core + space for core, space in words[:-1]) + words[-1].core, words[-1].space

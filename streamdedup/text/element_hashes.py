@@ -1,6 +1,6 @@
 """64-bit hashes of tokens and characters, the elements of shingles, for a batch.
 
-Called by `tokens`, `shingles` and `shingle_hashes`. A change to any formula needs a new `shingles.ALGORITHM`, and
+A change to any formula needs a new `shingles.ALGORITHM`, and
 touches docs/format.md and tests/unit/reference_shingles.py.
 
     token           = hash64(ASCII bytes); for a token beyond ASCII hash64(UTF-16, little-endian) + WIDE
@@ -47,13 +47,7 @@ _MASKS = np.array([(1 << 8 * min(n, 8)) - 1 for n in range(129)], np.uint64)
 
 
 class Elements(NamedTuple):
-    """The elements (tokens or characters) of a document batch.
-
-    Attributes:
-        hashes: uint64 (sum of counts,); element hashes, one document behind the other.
-        counts: int64 (n_docs,); element counts, by document.
-        token_counts: int64 (n_docs,); token counts, by document.
-    """
+    """The elements (tokens or characters) of a document batch, one document behind the other; counts by document."""
 
     hashes: NDArray[np.uint64]
     counts: NDArray[np.int64]
@@ -78,12 +72,9 @@ def powers(base: int, count: int) -> NDArray[np.uint64]:
 def hash64(
     data: bytes | NDArray[np.uint16], starts: NDArray[np.int64], lengths: NDArray[np.int64]
 ) -> NDArray[np.uint64]:
-    """Return hash64 for slices of bytes or UTF-16.
+    """Return hash64 for slices of bytes or UTF-16 with PADDING behind them.
 
-    Args:
-        data: The bytes or units, PADDING behind them.
-        starts: int64 (n,); slice starts, in units.
-        lengths: int64 (n,); slice lengths, in units, at least 1.
+    ``starts`` and ``lengths``: int64 (n,), in bytes or UTF-16 units; no length is 0.
     """
     size = 1 if isinstance(data, bytes) else data.itemsize
     per_word = 8 // size

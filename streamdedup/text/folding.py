@@ -1,8 +1,7 @@
 """Folding of texts with ``unicodedata``: slow, and the source of the tables of ``unicode_tables``.
 
-Called by ``unicode_tables``, and by ``normalise`` where tables do not suffice; ``settings.profile`` and
-``stop_shingles`` read the versions; `cli.rendering.differences` calls ``normalized``. A change of the result also
-touches tests/unit/reference_shingles.py, docs/text.md and docs/format.md, and needs a new ``shingles.ALGORITHM``.
+Called by ``unicode_tables``, and by ``normalise`` where tables do not suffice. A change of the result also touches
+tests/unit/reference_shingles.py, docs/text.md and docs/format.md, and needs a new ``shingles.ALGORITHM``.
 
 A text is in its folded form when ``folding_rounds`` change nothing.
 """
@@ -73,12 +72,10 @@ class FoldOptions(NamedTuple):
 
 
 def variants_version() -> str:
-    """Return the version of the Han variants, for fingerprints and files of stop shingles."""
     return _version(_VARIANTS)
 
 
 def look_alikes_version() -> str:
-    """Return the version of the look-alikes, for fingerprints and files of stop shingles."""
     return _version(_LOOK_ALIKES)
 
 

@@ -1,7 +1,6 @@
 """URLs, which a profile may leave out, and HTML, which nothing removes.
 
-Called by `shingles` and `tuning.proposals` for URLs, by `cli.checks` and `tuning.results` for HTML. A change to `_URL`
-also changes docs/format.md ("Links") and needs a new `shingles.ALGORITHM`.
+A change to `_URL` also changes docs/format.md ("Links") and needs a new `shingles.ALGORITHM`.
 """
 
 import re
@@ -35,7 +34,6 @@ def without_urls(text: str) -> str:
 
 
 def has_html(text: str) -> bool:
-    """Return whether a text has entities or tags of HTML."""
     return ("&" in text or "<" in text) and _HTML.search(text) is not None
 
 

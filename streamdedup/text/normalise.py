@@ -9,9 +9,8 @@ it, which tell whether neighbours may change it, and ``context``, combining clas
 steps:
 
 1. Look each code point up in ``packed``, and drop the ignorable ones (``_look_up``).
-2. Repair the simple cases in which neighbours interact (`mark_repair`): compose a letter with the marks directly after
-   it; exchange two marks in the wrong order. Texts in NFD need no more, Vietnamese included; nor does vowelled Arabic
-   in which shadda is typed before the vowel sign.
+2. Repair the simple cases in which neighbours interact (`mark_repair`). Texts in NFD need no more, Vietnamese included;
+   nor does vowelled Arabic in which shadda is typed before the vowel sign.
 3. Compose with ``unicodedata`` the documents that step 2 leaves in doubt, and repeat steps 1 and 2 for them
    (``_fold_doubtful``).
 4. Fold documents that are still in doubt with ``folding_rounds``, which is always right (``_fold_slowly``).
@@ -56,10 +55,7 @@ class _LookedUp(NamedTuple):
 
 
 def fold(texts: Sequence[str], folding: FoldOptions) -> Folded:
-    """Normalise and classify at least one text of any code points, lone surrogates and NUL included.
-
-    ``folding`` names further differences to remove.
-    """
+    """Normalise and classify at least one text of any code points, lone surrogates and NUL included."""
     table = tables(folding)
     looked_up, repaired = _repaired(texts, table)
     if repaired.doubtful_documents.size:
@@ -82,7 +78,6 @@ def _repaired(texts: Sequence[str], table: Tables) -> tuple[_LookedUp, Repaired]
 
 
 def _classified(packed: NDArray[np.uint32], starts: NDArray[np.int64]) -> Folded:
-    """Return a `Folded` with ``bits`` and ``kinds`` computed from ``packed``."""
     return Folded(packed, starts, int(np.bitwise_or.reduce(packed)), kinds_of(packed))
 
 

@@ -1,7 +1,5 @@
 """Arrays of consecutive runs: concatenated documents, each with a start and a length.
 
-Called by `text`, `detection`, `tuning` and `evaluation`.
-
 counts     3  0  2          run lengths
 offsets    0  3  3  5       run starts, and the end after the last
 """

@@ -1,7 +1,7 @@
 """32-bit shingle hashes for a batch, from element hashes.
 
-Called by `shingles`, and by `detection.content` for appends to bags. A change to any formula needs a new
-`shingles.ALGORITHM`, and touches docs/format.md and tests/unit/reference_shingles.py.
+A change to any formula needs a new `shingles.ALGORITHM`, and touches docs/format.md and
+tests/unit/reference_shingles.py.
 
     shingle         = finish(sum over j of COMBINER^j * hash of element j)
     finish(x)       = ((y ^ (y >> 32)) * FINISH_2 mod 2^64) >> 32, y = x * FINISH_1
@@ -12,9 +12,7 @@ all modulo 2^64; `element_hashes` has mix. Without `finish` a shingle hash would
 elements; MinHash needs hashes without structure.
 
 `hashes` concatenates the documents, `counts[d]` is the number of hashes of document d (`runs`). The functions are the
-steps that `shingles` takes: hash all shingles and sort (`sorted_hashes`), leave stop shingles out (`without_stops`),
-give repetitions in bags hashes that differ (`numbered_repetitions`), remove equal hashes (`distinct`).
-`ordered_hashes` is for one text in text order.
+steps that `shingles` takes: `sorted_hashes`, `without_stops`, `numbered_repetitions` in bags, `distinct`.
 """
 
 import numpy as np
@@ -48,12 +46,9 @@ def sorted_hashes(
 
     Args:
         elements: Element hashes of all documents.
-        order: int64 (n_docs,); the documents in the order of the result, a permutation.
-        size: Shingle size in elements, at least 1.
+        order: The documents in the order of the result, a permutation.
+        size: Shingle size in elements.
         whole: Whether a document with fewer elements than `size` is one shingle as a whole, not none.
-
-    Returns:
-        Hashes, uint32 (n_total,), and their number by document in the result, int64 (n_docs,).
     """
     hashes, element_counts, _ = elements
     starts = offsets_of(element_counts)[:-1]
@@ -174,15 +169,9 @@ class HashSet:
 def without_stops(
     hashes: NDArray[np.uint32], counts: NDArray[np.int64], stops: HashSet
 ) -> tuple[NDArray[np.uint32], NDArray[np.int64], NDArray[np.bool_]]:
-    """Leave stop shingles out; a document that has nothing else keeps them all.
+    """Leave stop shingles out, of which there is at least one; a document that has nothing else keeps them all.
 
-    Args:
-        hashes: uint32 (n_total,); the documents concatenated.
-        counts: int64 (n_docs,); hashes per document.
-        stops: uint32 hashes, at least one.
-
-    Returns:
-        The remaining hashes; their count per document; whether a document has stop shingles only.
+    Returns the remaining hashes, their counts, and whether a document has stop shingles only.
     """
     remains = ~stops.contains(hashes)
     offsets = offsets_of(counts)

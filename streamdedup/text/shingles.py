@@ -1,16 +1,13 @@
 """Shingles: sets with a 32-bit hash for each run of k tokens or characters, a batch of texts at a time.
 
-1. Without `keep_urls`, `markup` replaces each URL by a space. `normalise.fold` removes invisible characters (soft
-   hyphen, zero-width, variation selectors, tatweel) and, with `fold_marks`, accents and vowel signs. It repeats NFKC
-   and case folding until nothing changes. With `fold_variants` each Han character becomes its representative variant,
-   with `fold_look_alikes` each look-alike its Latin letter.
+1. Without `keep_urls`, `markup` replaces each URL by a space. `normalise.fold` removes invisible characters and repeats
+   NFKC and case folding until nothing changes; further foldings are options.
 2. `tokens` cuts the text into elements, tokens or characters, and gives each a 64-bit hash.
 3. Stop words are left out.
 4. `shingle_hashes` computes a 32-bit hash for each run of k elements, the shingle.
 5. Stop shingles are left out. Repetitions are removed or, in a bag, numbered.
 
-`detection` makes shingles from documents and appended texts; `stop_learning`, `tuning`, `evaluation` and `cli` from
-corpora. A document's hashes do not depend on the rest of the batch. `tests/unit/reference_shingles.py` is the
+A document's hashes do not depend on the rest of the batch. `tests/unit/reference_shingles.py` is the
 specification: one character at a time, in plain Python, with the same result for any Unicode text. A change of the
 result touches it and docs/format.md, and needs a new `ALGORITHM`.
 """
@@ -55,7 +52,7 @@ class ShingleOptions:
 
     Attributes:
         unit: Shingle element: a word (token) or a character.
-        size: Tokens or characters in one shingle, at least 1.
+        size: Elements in one shingle, at least 1.
         letters_only: Only letters and marks make tokens; digits separate.
         fold_marks: Accents (Latin, Greek, Cyrillic) and vowel signs (Arabic, Hebrew, Syriac) are left out. Dotless i is
             i; letters of a Persian or Urdu keyboard are those of an Arabic keyboard.
@@ -120,13 +117,9 @@ class ShingleBatch(NamedTuple):
 
 
 class OrderedShingles(NamedTuple):
-    """The shingles of one text in text order.
+    """The n shingles of one text in text order, with their bounds in ``spaced``, the folded text.
 
-    Attributes:
-        hashes: uint32 (n,).
-        starts: int64 (n,); shingle starts in `spaced`.
-        ends: int64 (n,); shingle ends in `spaced`.
-        spaced: The folded text, with spaces as separators.
+    Separators are spaces in ``spaced``.
     """
 
     hashes: NDArray[np.uint32]
@@ -216,10 +209,7 @@ class Shingler:
     def _sorted_without_stops(
         self, elements: Elements, order: NDArray[np.int64]
     ) -> tuple[NDArray[np.uint32], NDArray[np.int64], NDArray[np.bool_]]:
-        """Return the results of `sorted_hashes` without stop shingles, and a mask of documents that have no others.
-
-        Documents in the mask keep their stop shingles.
-        """
+        """Return the results of `sorted_hashes` without stop shingles, which a document keeps if it has no others."""
         whole = self.options.short_texts == "whole"
         hashes, counts = sorted_hashes(elements, order, self.options.size, whole=whole)
         if not self._stop_shingles:

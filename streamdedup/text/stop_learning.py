@@ -47,7 +47,7 @@ class Learnt(NamedTuple):
         stops: The union over all documents and the sources.
         groups: All documents, then the sources with at least `least_source_documents`, ordered by name.
         small_sources: Number of sources with fewer documents.
-        least_source_documents: Least document count for a source in `groups`; the argument, or more after forgetting.
+        least_source_documents: The argument, or more after forgetting.
     """
 
     stops: StopShingles
@@ -70,12 +70,8 @@ def learn_stop_shingles(
     Motwani, 2002): the count of a shingle may then be too high by the forgotten occurrences, never too low,
     so that no stop shingle is missed. A source is skipped if it is so small that its stop shingles may be forgotten.
 
-    Args:
-        texts: Texts with their sources, None or empty without one; read once.
-        options: Shingle options; `bag` and `stop_shingles` are ignored.
-        share: Above 0, up to 1.
-
-    Raises ValueError for a share outside that range, or too small for the shingles that can be counted.
+    Of the options, `bag` and `stop_shingles` are ignored. Raises ValueError for a share that is not above 0 and up to
+    1, or too small for the shingles that can be counted.
     """
     if not 0 < share <= 1:
         raise ValueError(f"the share must be above 0 and at most 1, not {share}")
@@ -139,14 +135,12 @@ class _Sample:
         self.counter.add(keys_by_document)
 
     def _group_of(self, source: str) -> int:
-        """Return the group of a source; make a group for a new source."""
         group = self.group_numbers.setdefault(source, len(self.counts_by_group))
         if group == len(self.counts_by_group):
             self.counts_by_group.append(0)
         return group
 
     def stops_by_group(self, share: float, least_source_documents: int) -> Iterator[GroupStops]:
-        """Yield the stop shingles for all documents, and for each source with enough documents."""
         names: list[tuple[str | None, int]] = [(None, 0), *sorted(self.group_numbers.items())]
         for name, group in names:
             count = self.counts_by_group[group]

@@ -1,8 +1,7 @@
 """Stop shingles in files: boilerplate that many documents share, and that a profile leaves out.
 
-Boilerplate (an earnings table, a licence, a cookie notice) makes different texts similar. `stop_learning` learns its
-shingles from a sample, `cli.stop_shingles` writes them to a file, a profile names the file (`settings.profile` reads
-it), and its shingles are left out of every document. The file is fixed before the first document, so the pairs do not
+`stop_learning` learns them from a sample, `cli.stop_shingles` writes a file, and `settings.profile` reads it. The file
+is fixed before the first document, so the pairs do not
 depend on the order of arrival. A new option of shingles that changes hashes is added to `described_options`.
 
 Format, UTF-8, version 1: a first line with the name of the format; lines `key = value` with the options of the shingles
@@ -34,7 +33,7 @@ class StopShingles:
         counts: Number of documents by shingle hash, counted in each group: all documents, or those of one source. A
             stop shingle of several groups has the largest of its counts.
         documents_count: Documents in the sample, copies counted once.
-        share: Least document share for a stop shingle, above 0, up to 1.
+        share: Least document share for a stop shingle.
         options: Options of the shingles (`described_options`).
     """
 
@@ -96,10 +95,7 @@ def _digest(text: str) -> str:
 
 
 def parse_stop_shingles(text: str) -> StopShingles:
-    """Read a file's content.
-
-    Raises ValueError for the first wrong line; its text continues a sentence that begins with the name of the file.
-    """
+    """Read a file; ValueError for the first wrong line continues a sentence that begins with the name of the file."""
     lines = text.split("\n")
     if lines[0] != HEADER:
         raise ValueError(f"is no file of stop shingles: its first line is not {HEADER!r}")

@@ -52,13 +52,7 @@ SPACE_HASH = _ASCII_HASHES[SPACE : SPACE + 1]
 
 @dataclass(frozen=True, slots=True)
 class ElementReader:
-    """Reads texts as elements.
-
-    Attributes:
-        letters_only: Whether numbers separate.
-        keep_white_space: With the unit "char": whether a run of separators is a space, or is left out.
-        folding: Differences that are removed in addition to those that `normalise` always removes.
-    """
+    """Reads texts as elements, by the options of `shingles.ShingleOptions` with these names."""
 
     unit: Literal["word", "char"]
     letters_only: bool
@@ -66,7 +60,7 @@ class ElementReader:
     folding: FoldOptions
 
     def read(self, texts: Sequence[str], *, ascii_only: bool) -> Elements:
-        """Return the elements. ``ascii_only``: all texts are ASCII, so they are read as bytes, which is faster."""
+        """Return the elements; ``ascii_only``: all texts are ASCII."""
         if self.unit == "char":
             return self._ascii_characters(texts) if ascii_only else self._general_characters(texts)
         return self._ascii_tokens(texts) if ascii_only else self._general_tokens(texts)
@@ -146,7 +140,6 @@ class ElementReader:
 
 
 def _ascii_inside(data: bytes) -> NDArray[np.bool_]:
-    """Return a mask for bytes that belong to a token; the padding does not."""
     inside: NDArray[np.bool_] = np.frombuffer(data, np.uint8) != SPACE
     inside[-len(PADDING) :] = False
     return inside
@@ -233,7 +226,6 @@ def _token_points(folded: Folded, inside: NDArray[np.bool_]) -> NDArray[np.uint1
 
 
 def _spaced_points(packed: NDArray[np.uint32], inside: NDArray[np.bool_]) -> NDArray[np.uint32]:
-    """Return the folded code points with a space for each separator."""
     return np.where(inside, packed & CODE_POINT, SPACE)
 
 

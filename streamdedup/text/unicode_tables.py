@@ -1,7 +1,5 @@
 """Unicode properties by code point as NumPy tables.
 
-Called by ``normalise`` and ``mark_repair``; ``tokens`` and ``shingles`` use the bits.
-
 ``Tables.packed`` has one 32-bit entry for each code point. The low 21 bits say what the code point becomes in
 normalised text, the bits above say what it is and when the entry alone may be wrong:
 
@@ -16,8 +14,7 @@ normalised text, the bits above say what it is and when the entry alone may be w
     U+4E2D    becomes itself    LETTER SOLO                               a Han character is a whole token
     U+00AD    becomes a space   IGNORED                                   the soft hyphen
 
-Where neighbours may change an entry, ``mark_repair`` reads two further tables: ``Tables.context`` has combining
-classes and possible compositions, ``CompositeTable.composites`` the composed code point for each letter with a mark.
+Where neighbours may change an entry, ``mark_repair`` reads ``Tables.context`` and ``CompositeTable.composites``.
 
 The tables follow Python's Unicode version. They take 10 MB and some 0.2 s, once, when the first text
 beyond ASCII arrives, and as much again for each combination of further foldings. The daemon builds them before it is
@@ -47,7 +44,6 @@ from streamdedup.text.unicode_ranges import (
 
 # Bits of ``Tables.packed``.
 
-#: Bits of a packed entry that hold the code point.
 CODE_POINT = np.uint32(0x1FFFFF)
 #: Invisible: removed before anything else.
 IGNORED = np.uint32(1 << 21)
@@ -55,7 +51,6 @@ IGNORED = np.uint32(1 << 21)
 EXPANDS = np.uint32(1 << 22)
 #: A letter or a combining mark: always part of a token.
 LETTER = np.uint32(1 << 24)
-#: A number: part of a token unless only letters count.
 NUMBER = np.uint32(1 << 25)
 #: A combining mark: continues the token before it (LETTER is set as well).
 MARK = np.uint32(1 << 26)
@@ -92,7 +87,6 @@ DOUBTFUL = np.uint32(1)
 #: Separator of tokens in folded text.
 SPACE = np.uint32(0x20)
 
-#: Number of code points.
 _CODE_POINTS = 0x110000
 
 #: First and last code points of the ranges with letters, marks and numbers: planes 0-3 and the first block of plane 14.
@@ -128,9 +122,7 @@ class Tables(NamedTuple):
         packed: uint32; the folded code point and its bits (module docstring).
         context: uint32; combining classes and composition, for the tests on neighbours.
         expansions: uint32; the folded forms of all expanding code points, as packed entries, concatenated.
-        expansion_starts: int64, by expansion number; the start of the folded form in ``expansions``.
-        expansion_lengths: int64, by expansion number; the code point count of the folded form.
-        pairs: Composed code points by letter and mark.
+        expansion_starts, expansion_lengths: int64, by expansion number; bounds of the folded form in ``expansions``.
     """
 
     packed: NDArray[np.uint32]
@@ -229,7 +221,6 @@ def _folding_steps(character: str, ignored: Collection[str], folding: FoldOption
 
 
 def _category_entries(characters: _Characters) -> NDArray[np.uint32]:
-    """Return entries that fold each code point to itself, with the bits for category and script."""
     packed = np.full(_CODE_POINTS, SPACE, np.uint32)
     for letter, bits in _CATEGORY_BITS.items():
         points = characters.points[characters.categories == ord(letter)]
