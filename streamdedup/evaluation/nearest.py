@@ -19,8 +19,6 @@ _DOCUMENT_BY_SIDE: Final[Mapping[SmallerSide, ContainedDocument]] = {
 
 
 class Neighbour(NamedTuple):
-    """A document, its similarity, the share of the smaller document in the other one, and the smaller document."""
-
     id: str
     similarity: float
     containment: float
@@ -45,7 +43,6 @@ class NearestDocuments:
         self.compared_count = 0
 
     def compare(self, ids: Sequence[str], sets: ShingleSets) -> None:
-        """Compare the target with further documents; ``ids[i]`` is the id of document i of ``sets``."""
         # Prefix sums at the borders of documents; their differences count the shingles in common with the target.
         sums = np.append(0, np.cumsum(np.isin(sets.hashes, self.target.hashes)))[sets.offsets]
         common = np.diff(sums)

@@ -1,8 +1,7 @@
 """Shingle sets of documents, and document pairs with exact similarities, as arrays for whole collections.
 
-Used by all modules of this folder, by ``tuning``, and by the commands ``evaluate`` and ``neighbours``. ``shingle_sets``
-makes the sets; the pairs come from ``evaluation.join``, ``evaluation.trial`` or a file (``cli.pairs_file``). A
-document's row is its place in ``ShingleSets``, not the document number of the index.
+The pairs come from ``evaluation.join``, ``evaluation.trial`` or a file (``cli.pairs_file``). A document's row is its
+place in ``ShingleSets``, not the document number of the index.
 """
 
 from collections.abc import Iterable, Sequence
@@ -51,7 +50,6 @@ class ShingleSets(NamedTuple):
 
 
 def shingle_sets(shingler: Shingler, texts: Sequence[str], scopes: Sequence[str | None] = ()) -> ShingleSets:
-    """Return texts as shingle sets; ``scopes``: scope of each text, empty without scopes."""
     batch = shingler.shingle(texts)
     # ``scope_key`` returns the 8 stored bytes of a scope, and without a scope no bytes, which become 0.
     keys = np.array([int.from_bytes(scope_key(scope), "little") for scope in scopes or [None] * len(texts)], np.uint64)
@@ -96,7 +94,6 @@ def contained(
 
 
 def overlaps_of(sets: ShingleSets, left: NDArray[np.int64], right: NDArray[np.int64]) -> Overlaps:
-    """Return the overlaps of pairs; ``left`` and ``right``: rows of the documents, int64 (n,)."""
     pairs = zip(left.tolist(), right.tolist(), strict=True)
     common = np.fromiter(
         (intersection_size(sets.shingles_of(a), sets.shingles_of(b)) for a, b in pairs), np.int64, len(left)

@@ -77,7 +77,7 @@ class FoundPairs(NamedTuple):
 
 
 class Trial:
-    """Runs documents with different ids, and rows from 0 on without gaps, through a detector; collects its pairs."""
+    """Runs documents with different ids, and rows from 0 on, through a detector; collects its pairs."""
 
     def __init__(self, options: DetectorOptions, index: Index) -> None:
         self.detector_run = DetectorRun(options, index)  # for the caller: counts and time

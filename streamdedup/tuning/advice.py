@@ -124,10 +124,7 @@ def tuned_profile(profile: Profile, row: TuningRow) -> Profile:
 
 
 def settings_section(name: str, profile: Profile, row: TuningRow) -> str:
-    """Return the settings-file section with a row's settings.
-
-    The section also has the profile's other settings that are not the default, so it can replace the old section.
-    """
+    """Return the section with a row's settings and all others that are not the default, to replace the old one."""
     return "\n".join([f"[profiles.{name}]", *profile_lines(tuned_profile(profile, row), _ALWAYS)])
 
 

@@ -21,10 +21,7 @@ MOST_CANDIDATES: Final = 4_000_000
 def first_shared_bands(
     keys: NDArray[np.uint32], left: NDArray[np.int64], right: NDArray[np.int64]
 ) -> NDArray[np.int64]:
-    """Return the place of the first band that each set pair shares; the band count for a pair that shares none.
-
-    ``keys``: band keys, uint32 (n_sets, bands); ``left`` and ``right``: rows of sets, int64 (n,).
-    """
+    """Return the place of the first band that each pair of rows shares; the band count for a pair that shares none."""
     bands = np.full(len(left), keys.shape[1], np.int64)
     # From the last band to the first, so that the first shared band is written last.
     for band in range(keys.shape[1] - 1, -1, -1):
@@ -64,8 +61,7 @@ class _BandBuckets(NamedTuple):
     Attributes:
         order: int64 (n_sets,); rows of sets, bucket by bucket.
         starts: int64 (n_buckets,); place in ``order`` of each bucket's first set.
-        set_counts: int64 (n_buckets,); sets in each bucket.
-        document_counts: int64 (n_buckets,); documents in each bucket.
+        set_counts, document_counts: int64 (n_buckets,); size of each bucket.
     """
 
     order: NDArray[np.int64]

@@ -50,11 +50,7 @@ class TuningPlan:
     Attributes:
         name: Name of the profile, for the section that results print.
         profile: The settings that do not vary.
-        kinds: Shingle kinds to try.
-        thresholds: Each above 0, at most 1.
-        recalls: Minimum recalls, each above 0, at most 1.
-        documents_per_day: For the forecasts of index size, memory and daemons.
-        bucket_layout: For the forecast of memory.
+        recalls: Minimum recalls.
         arguments: Command-line arguments that name the corpus and the profile, for the commands that results print.
         has_settings_file: Whether there is a settings file, which names the servers.
         stops_path: File for learnt stop shingles, which the printed section names.
@@ -95,8 +91,6 @@ class ComparedSettings(NamedTuple):
     """The result of a comparison.
 
     Attributes:
-        plan, sample: The compared settings, and the documents on which they were compared.
-        workload: Index size, and the settings that all rows share.
         rows: All rows, one shingle kind after the other, on the same documents.
         kind_rows: One row of each shingle kind, at the recommended threshold and minimum recall, from the comparison of
             all kinds.
@@ -139,8 +133,7 @@ def compare_settings(
 
     Given an ``earlier`` comparison on fewer documents, study only the shingle kind that it recommends.
 
-    Raises:
-        SettingsError: No row reaches the minimum recall at the profile's threshold; the text names remedies.
+    Raises SettingsError where no row reaches the minimum recall at the profile's threshold.
     """
     profile = plan.profile
     workload = Workload(
@@ -170,7 +163,6 @@ def compare_settings(
 def _studies(
     plan: TuningPlan, kinds: Sequence[ShingleOptions], sample: Sample, progress: Progress, share: float
 ) -> Iterator[Study]:
-    """Yield each shingle kind's study, all with the same texts."""
     profile = plan.profile
     text_rows = used_text_rows(sample.texts, {kind.unit for kind in kinds}, share)
     for options in kinds:

@@ -30,12 +30,7 @@ ALL_PAIRS: Final = 0
 
 
 class Growth(NamedTuple):
-    """A new document's candidates or matches as a function of the index size (module docstring).
-
-    Attributes:
-        near: Neighbours in time, l: the same number in any index.
-        per_document: Chance pairs for each document in the index, g.
-    """
+    """A new document's candidates or matches as a function of the index size: ``near`` is l, ``per_document`` g."""
 
     near: float
     per_document: float
@@ -62,8 +57,7 @@ class DistinctSets(NamedTuple):
     """A sample's distinct shingle sets.
 
     Attributes:
-        hashes: uint32 (n_total,); strictly ascending within a set.
-        offsets: int64 (n_sets + 1,); set i has hashes[offsets[i] : offsets[i + 1]].
+        hashes, offsets: As in ``ShingleSets``.
         halves: int64 (n_sets, 2); documents with the set in the sample's first and second half.
         first_documents: int64 (n_sets,); row of the first document with the set, ascending.
         scopes: uint64 (n_sets,); hash of the scope. Equal sets of two scopes are two sets.
@@ -90,7 +84,6 @@ class DistinctSets(NamedTuple):
 
     @property
     def sizes(self) -> NDArray[np.int64]:
-        """Hashes of each set, int64 (n_sets,)."""
         return np.diff(self.offsets)
 
     def pair_codes(self, left: NDArray[np.int64], right: NDArray[np.int64]) -> NDArray[np.int64]:

@@ -1,4 +1,4 @@
-"""Forecasts the index memory in Redis for a row of ``tune``, from measured constants. Called by ``results``.
+"""Forecasts the index memory in Redis for a row of ``tune``, from measured constants.
 
     bytes per document = entry + caption + sketch + bands x band lifetimes x band + matches x claim lifetimes x claim
 

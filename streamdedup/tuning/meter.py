@@ -39,11 +39,9 @@ class MeasuredProposal(NamedTuple):
     """A changed profile, measured.
 
     Attributes:
-        name: The change, for people: the changed keys, ``ALL`` of ``proposals``, or ``as recommended`` for the
-            recommendation itself.
+        name: The change, for people.
         profile: The changed profile, without the learnt stop shingles.
         learnt: Stop shingles that the change adds; None if it adds none.
-        row: The cheapest bands for the changed profile.
         pairs: Alerted document pairs.
         gained_count: Alerted pairs that the recommendation does not alert.
         lost_count: Pairs that only the recommendation alerts.

@@ -18,13 +18,7 @@ _MOST_TIMES_RARER: Final = 2
 
 
 class Passage(NamedTuple):
-    """A sequence of stop shingles.
-
-    Attributes:
-        text: The words or characters of the sequence, normalised.
-        documents: Number of documents with the most frequent shingle of the sequence.
-        shingles: Length of the sequence.
-    """
+    """A sequence of stop shingles; ``documents`` have the most frequent one of them."""
 
     text: str
     documents: int
@@ -34,10 +28,7 @@ class Passage(NamedTuple):
 def frequent_passages(texts: Sequence[str], counts: Mapping[int, int], options: ShingleOptions) -> Iterator[Passage]:
     """Yield passages of stop shingles, the most frequent first; each shingle that is in a text is in one passage.
 
-    Args:
-        texts: Texts in which the shingles are looked for.
-        counts: Document count by stop shingle.
-        options: Shingle options with which the stop shingles were learnt.
+    ``counts``: document count by stop shingle; ``options``: those with which they were learnt.
     """
     # Stop shingles are learnt, and hashed, without numbered repetitions: not as a bag. Without the stop shingles of the
     # options, which the shingler would leave out.

@@ -1,8 +1,7 @@
 """Proposals of ``streamdedup tune``: settings that change which documents are near-duplicates, alone and together.
 
-``results`` calls ``study_proposals`` and ``learning_command``, ``cli.tune`` calls ``stops_file``. ``meter`` measures
-each proposal, and defines pairs of boilerplate. A new proposal: ``_changes``,
-for an option of shingles also ``meter._TEXT_KEYS``; the table in docs/tuning.md.
+``meter`` measures each proposal, and defines pairs of boilerplate. A new proposal: ``_changes``, for an option of
+shingles also ``meter._TEXT_KEYS``; the table in docs/tuning.md.
 """
 
 import re

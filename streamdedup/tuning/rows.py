@@ -56,10 +56,9 @@ class Workload:
     Attributes:
         index_size: Documents in the index, in the steady state.
         collection_size: Documents in the collection from which the sample was drawn.
-        sample_share: Share of the collection in the random sample, above 0, at most 1.
+        sample_share: Share of the collection in the random sample.
         permutations: Signature values in the profile.
         most_permutations: Largest number of signature values to try, as many as the studies' signatures have.
-        max_candidates: Most candidates that are compared with a document; None for no limit.
         recall_from: Least similarity for which bandings are chosen; a higher threshold takes its place.
     """
 
@@ -92,7 +91,7 @@ class Candidates(NamedTuple):
         return self.unrelated.expected(index_size) + self.related.expected(min(index_size, self.collection_size))
 
     def expected_false(self, index_size: float) -> float:
-        """Return the count of candidates that are no matches in an index with ``index_size`` documents."""
+        """Return the count of candidates that are no matches."""
         return self.expected(index_size) - self.matches.expected(min(index_size, self.collection_size))
 
 
@@ -100,11 +99,9 @@ class TuningRow(NamedTuple):
     """One row of the table: the banding for a threshold and a minimum recall, with quality and cost.
 
     Attributes:
-        study: The sample with one shingle kind.
         recall_from: Similarity for which the banding is chosen.
         recall: Recall of the bands on the sample's pairs from ``recall_from`` on.
         permutations: Signature values: the profile's, or more if the banding needs more.
-        candidates: A new document's candidates.
         prepare_us: Microseconds of one core for a document's shingles and signature, measured on this machine.
         index_us: Microseconds for a document's buckets and comparisons, from constants.
     """
@@ -130,8 +127,6 @@ class TuningRow(NamedTuple):
 
 
 class _BandingCost(NamedTuple):
-    """A banding that reaches a recall, and its candidates."""
-
     cost: float
     banding: Banding
     candidates: Candidates
@@ -148,8 +143,7 @@ def table_rows(
 
     Bandings with too many candidates to list (``buckets.MOST_CANDIDATES``) do not count.
 
-    ``thresholds``: each above 0, at most 1, none below the study's floor. ``recalls``: each above 0, at most 1.
-    ``progress``: called with 1 for each row count r from 2 up to ``workload.most_permutations``.
+    No threshold is below the study's floor. ``progress`` is called with 1 for each row count r from 2 on.
     """
     searches = [_Search(study, workload, threshold, recall) for threshold in thresholds for recall in recalls]
     for rows_per_band in range(2, workload.most_permutations + 1):
@@ -164,10 +158,7 @@ def table_rows(
 
 
 class _Search:
-    """The search for the row at one threshold and minimum recall.
-
-    ``table_rows`` adds all bandings that reach the recall, and then calls ``best_row``.
-    """
+    """The search for the row at one threshold and minimum recall."""
 
     def __init__(self, study: Study, workload: Workload, threshold: float, min_recall: float) -> None:
         self._study = study

@@ -1,7 +1,6 @@
 """Bounded samples of a stream of texts.
 
-``draw_sample``, for ``cli.tune``, bounds the documents; ``BoundedTexts``, for ``cli.stop_shingles``, the characters.
-``usable_characters`` and ``used_text_rows`` tell ``comparison`` which texts of a sample to study.
+``draw_sample`` (for ``tune``) bounds the documents, ``BoundedTexts`` (for ``stop-shingles``) the characters.
 """
 
 import itertools
@@ -22,13 +21,7 @@ _EXCERPT_RUNS: Final = 10
 
 
 class Sample(NamedTuple):
-    """Some texts from a collection, in the order of arrival.
-
-    Attributes:
-        ids, texts: Id and text of each document.
-        sources, scopes: Source and scope of each document; None without one. Pairs are counted within scopes.
-        read_count: Documents of the stream, in the sample or not.
-    """
+    """Some documents of a stream, in the order of arrival; ``read_count``: all documents of the stream."""
 
     ids: list[str]
     texts: list[str]
@@ -42,19 +35,14 @@ class Sample(NamedTuple):
 
     @property
     def sampled_share(self) -> float:
-        """The share of the stream that is in the sample; 1.0 for an empty stream."""
         return len(self.ids) / self.read_count if self.read_count else 1.0
 
 
 def draw_sample(documents: Iterable[tuple[str, str, str | None, str | None]], size: int) -> Sample:
-    """Draw a random sample from a stream; memory holds the sample only.
+    """Draw a random sample of at most ``size`` documents: ids, texts, sources and scopes.
 
     Keeps a reservoir (J. S. Vitter, 1985, algorithm R): document i (from 1) enters the full reservoir with the
     chance size / i, and replaces a random member.
-
-    Args:
-        documents: Ids, texts, sources and scopes.
-        size: Largest number of documents to keep, at least 1.
     """
     generator = random.Random(_SEED)  # noqa: S311  no secret depends on it
     reservoir: list[tuple[int, str, str, str | None, str | None]] = []

@@ -1,7 +1,6 @@
 """Pairs of a sample as ``tune`` shows them: sources, and the words that two texts share.
 
-``results`` calls ``shown_pairs``, for pairs that a lower threshold adds or a changed setting gains. ``results`` and
-``meter`` call ``across_share``. ``cli/rendering/tuning_tables.py`` shows the pairs.
+They are pairs that a lower threshold adds or a changed setting gains.
 """
 
 from collections import Counter

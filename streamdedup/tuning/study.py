@@ -1,8 +1,7 @@
 """A study: all pairs of a sample in one kind of shingles, and from them the candidates of any banding.
 
-``comparison`` makes one study for each shingle kind, ``meter`` one for each changed profile; ``rows`` searches
-bandings with it, and ``recall`` measures them. The pairs come from the exact join, the candidates from the real band
-keys.
+``comparison`` makes one study for each shingle kind, ``meter`` one for each changed profile. The pairs come from the
+exact join, the candidates from the real band keys.
 
 Texts with equal shingles share a distinct set, and pairs are pairs of distinct sets. Of the texts A, A, A, B, with A
 similar to B, the only pair is A and B; it represents 3 document pairs, and the copies of A are 3 more.
@@ -41,17 +40,13 @@ class Study:
     """A sample with one shingle kind. A pair is *alerted* if it reaches the threshold or fulfils the containment rule.
 
     Args:
-        texts: The sample, in the order of arrival.
         scopes: Scope of each text; empty without scopes.
         text_rows: int64 (n,); rows of the texts that are used, ascending; None for all.
         floor: Least similarity of joined pairs, above 0, at most 1. Pairs below it are unknown at any threshold.
-        rule: Containment rule; None for no rule.
-        min_words: Documents with fewer words are skipped.
         progress: Called with the count of newly joined documents.
         same_shingles: A study of the same texts, rows and scopes with equal options, whose sets are used; or None.
 
     Attributes:
-        options, rule, floor, min_words, text_rows: As passed; ``text_rows`` is never None.
         sets, distinct: The shingles of the used texts, and the distinct sets among them.
         pairs: The kept pairs, at most ``MOST_PAIRS``, by the rows of their sets in ``distinct``.
         counts: float64 (n_pairs, 2); document pairs that each kept pair represents: all, and those with one document in
@@ -105,7 +100,6 @@ class Study:
 
     @property
     def documents_count(self) -> int:
-        """Texts that are used."""
         return len(self.text_rows)
 
     @property
@@ -152,7 +146,7 @@ class Study:
         return float(self.counts[self.alerted_mask(threshold), ALL_PAIRS].sum() + self.distinct.copy_pairs()[ALL_PAIRS])
 
     def exact_share(self, exact_limit: int | None) -> float:
-        """Return the share of the indexed documents with at most ``exact_limit`` shingles; None for no limit."""
+        """Return the share of the indexed documents that are compared exactly."""
         stored = keeps_hashes(self.distinct.sizes, exact_limit)
         return float(self.distinct.copies[stored].sum() / max(self.indexed_count, 1))
 
