@@ -1,9 +1,8 @@
 """The Python API: the detector and its index for programs, without Kafka.
 
-Called by programs, for which the package exports ``LibraryIndex`` and ``LibraryProfile`` as ``Index`` and ``Profile``.
-``detection.writing`` writes their indexes by the stages of the daemon; ``detection.lookup`` reads these indexes and
-those of daemons; ``library_arguments`` checks what a program passes. The time of a call is the record time of its
-documents. A change also touches docs/library.md.
+The package exports ``LibraryIndex`` and ``LibraryProfile`` as ``Index`` and ``Profile``. ``detection.writing`` writes
+indexes by the stages of the daemon, ``detection.lookup`` reads these and those of daemons. The time of a call is the
+record time of its documents. A change also touches docs/library.md, which lists the errors.
 """
 
 import re
@@ -145,18 +144,11 @@ class LibraryIndex:
     def connect(cls, url: str, profile: LibraryProfile, *, name: str = "default") -> Self:
         """Open an index in Redis that programs write; the first ``add`` creates it.
 
-        Args:
-            url: ``redis://``, ``rediss://`` or ``unix://``; a single server, with login and database as in the URL.
-            name: Name of the index: 1 to 32 of a-z, 0-9, _ and -.
+        ``url``: ``redis://``, ``rediss://`` or ``unix://``; a single server, with login and database. ``name``: 1 to 32
+        of a-z, 0-9, _ and -. Warns (``UserWarning``) where the server would drop keys if a memory limit were set.
 
-        Raises:
-            SettingsError: The URL or the name cannot be used.
-            StoreUnavailable: The server does not answer.
-            StoreMisconfigured: The server is too old, refuses the client, or drops keys when it is full.
-            IndexMismatch: The index was built with another profile.
-
-        Warns:
-            UserWarning: The server would drop keys if a memory limit were set.
+        Raises ``SettingsError`` for a wrong URL or name, ``StoreUnavailable``, ``StoreMisconfigured``, and
+        ``IndexMismatch`` where the index was built with another profile.
         """
         _check_index_name(name)
         section = profile.section
@@ -181,9 +173,9 @@ class LibraryIndex:
         A program that has the index open gets ``IndexLost`` at its next ``add`` or ``remove``. If the call fails,
         repeat it: a part of the index may be left, and no program can open the index until the call has succeeded.
 
-        ``url`` and ``name`` are as for ``connect``, as are the errors, without ``IndexMismatch``; no profile is needed.
-        ``StoreUnavailable`` is also raised while another call deletes it, and for a minute if its process was killed.
-        ``IndexNotWritable`` means that daemons maintain the index.
+        Arguments and errors are those of ``connect``, without ``IndexMismatch``. ``StoreUnavailable`` is also raised
+        while another call deletes it, and for a minute if its process was killed. ``IndexNotWritable`` means that
+        daemons maintain the index.
         """
         _check_index_name(name)
         parameters = index_parameters(LibraryProfile().section)  # any will do: keys to delete are found by the name
@@ -232,17 +224,12 @@ class LibraryIndex:
             documents: Id and text of each document; its source where rules of the profile need it; its scope, by which
                 a profile with ``scope_field`` compares. An integer as id, source or scope is its decimal text.
 
-        Returns:
-            The matches of each document, the most similar first; ``complete`` is false where pairs may be missed.
-
         Raises:
             TypeError, ValueError: A document is not such a tuple: nothing was inserted.
             MessageError: An id, text, source or scope is not valid, or a scope is missing: nothing was inserted. Or two
                 ids share a document number: the other documents were inserted without a result.
             IndexNotWritable: Daemons maintain the index, or another program has taken the right to write.
-            IndexMismatch: Another program has created the index with another profile.
-            StoreUnavailable: The server does not answer; repeat the call.
-            IndexLost: The index was deleted; connect again.
+            IndexMismatch, StoreUnavailable, IndexLost: As docs/library.md says.
         """
         valid = list(map(self._valid_document, converted_items("documents", documents, DocumentArgument)))
         with self._lock:
@@ -261,16 +248,11 @@ class LibraryIndex:
             sources: Source of each text, for the rules of the profile; without one, rules about sources do not apply.
             scopes: Scope of each text, in a profile with ``scope_field``; without one, the default scope.
 
-        Returns:
-            The matches of each text, the most similar first; ``complete`` is false where matches may be missed.
-
         Raises:
-            TypeError: ``texts``, ``sources`` or ``scopes`` is one text, or has an item of a wrong type.
-            ValueError: There are not as many sources or scopes as texts.
-            MessageError: A source or scope is not valid, a scope is missing, or the profile has no scopes.
-            DocumentTooLarge: A text is longer than ``max_text_bytes``.
-            StoreUnavailable: The server does not answer, or the index is being rebuilt or deleted.
-            IndexMismatch: The index was built anew with another profile.
+            TypeError, ValueError: An argument is one text or has an item of a wrong type; there are not as many sources
+                or scopes as texts.
+            MessageError: A text is too long, a source or scope is not valid, or a scope is missing or not expected.
+            StoreUnavailable, IndexMismatch: As docs/library.md says.
         """
         items = enumerate(converted_items("texts", texts, str))
         valid = [self._valid_text(f"texts[{row}]", text) for row, text in items]
