@@ -55,7 +55,6 @@ def test_the_numbers_are_consistent(tuned):
     assert len(set(results["sample"]["looked_at"].values())) == 1
     assert best["measured_recall"] > 0.9
     assert best["memory_bytes"] == pytest.approx(best["bytes_per_document"] * 178_560)
-    assert best["daemons"] == 1
     assert {(row["unit"], row["size"]) for row in results["rows"]} == {
         ("word", 3), ("word", 5), ("char", 5), ("char", 9),
     }  # fmt: skip
@@ -207,8 +206,8 @@ def test_the_example_of_the_page_is_the_output():
     options = ["--unit", "word"]
     printed = streamdedup("tune", SAMPLE / "articles.jsonl", *options).stdout
     for line in example.splitlines():
-        # Without what depends on the server and the machine: the last three columns.
-        told = re.split(r"  +", line.strip())[:-3] if line.startswith("  ") else [line]
+        # Without what depends on the server: the last two columns.
+        told = re.split(r"  +", line.strip())[:-2] if line.startswith("  ") else [line]
         assert line == "..." or any(
             told == re.split(r"  +", one.strip())[: len(told)] for one in printed.splitlines()
         ), line
@@ -269,8 +268,6 @@ def test_the_report_loads_nothing_and_has_the_numbers_of_json(tuned):
     assert shown["probability_at_recall_from"] == f"{best['probability_at_recall_from']:.4f}"
     assert shown["measured_recall"] == share_text(best["measured_recall"], best["pairs"])
     assert shown["candidates_forecast"] == count_text(best["candidates_forecast"])
-    assert shown["documents_per_s"] == count_text(best["documents_per_s"])
-    assert shown["daemons"] == str(best["daemons"])
     for row in results["rows"]:
         assert f"{row['bands']} x {row['rows']}" in page
 
