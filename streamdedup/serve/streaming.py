@@ -1,4 +1,4 @@
-"""The HTTP response that sends the events of one subscriber; the routes ``alerts`` and ``dead_letters`` return it."""
+"""The HTTP response that sends the events of one subscriber; the route ``alerts`` returns it."""
 
 import asyncio
 from collections.abc import AsyncGenerator

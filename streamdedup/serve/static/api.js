@@ -20,11 +20,6 @@ export class Problem extends Error {
     this.retryAfterS = retryAfterS;
   }
 
-  /** Whether the service does not have the resource at all. */
-  get isAbsent() {
-    return this.kind === "not-found" || this.kind === "method-not-allowed";
-  }
-
   static async of(response) {
     const retryAfter = Number.parseFloat(response.headers.get("retry-after"));
     const options = { retryAfterS: Number.isNaN(retryAfter) ? null : retryAfter };

@@ -73,8 +73,7 @@ export async function showComparison(element, load, titles, isByTime = false) {
     const missing = h("p", {}, `The texts cannot be shown: ${body.texts_missing}.`);
     show(element, summary(body, titles), body.segments === null ? missing : differences(body.segments, titles, body.aligned));
   } catch (error) {
-    const text = error.isAbsent ? "This service does not compare a pasted text with a document." : problemText(error);
-    show(element, h("p", { class: "problem", role: "alert" }, text));
+    show(element, h("p", { class: "problem", role: "alert" }, problemText(error)));
   } finally {
     element.removeAttribute("aria-busy");
   }
