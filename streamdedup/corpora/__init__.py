@@ -1,10 +1,7 @@
-"""Corpora: document files, read one document at a time, for commands on files, ``produce``, ``demo`` and benchmarks.
+"""Corpora: document files, read one document at a time, for commands and benchmarks.
 
-Formats: JSON lines, tables with named columns (CSV, TSV), plain text with one document per line, and the SGML of
-Reuters-21578 (a file, a folder of ``.sgm`` files, or a tar archive). Every format may be gzip-compressed, which is
-detected by the first bytes, and may come from standard input. Memory holds one document: ``sources.MAX_LINE_BYTES``
-limits lines, rows and articles, so that neither a decompression bomb nor a file without line ends exhausts it. Members
-of an archive are never extracted.
+Every format may be gzip-compressed and may come from standard input. Memory holds one document: ``MAX_LINE_BYTES``
+limits lines, rows and articles, so that neither a decompression bomb nor a file without line ends exhausts it.
 
 A defect that concerns a whole file (missing, truncated, binary) raises ``CorpusError``. A malformed line becomes an
 entry with its raw bytes and the reason.

@@ -1,8 +1,7 @@
-"""The SGML files in a tar archive, read in place for ``reader``: nothing is extracted or written.
+"""The SGML files in a tar archive, read in place: nothing is extracted or written.
 
 ``tarfile.open`` reads extended headers into memory at the size that the archive declares. Here only plain headers are
-parsed, so that a hostile archive cannot exhaust memory. Extended headers are skipped like any other member that is no
-SGML file, so a member with a long name has the truncated name of its plain header.
+parsed, and extended ones are skipped, so a member with a long name has the truncated name of its plain header.
 """
 
 import tarfile

@@ -1,8 +1,4 @@
-"""The corpus entry: one document, or one unreadable line or row of a file.
-
-Made by the parsers (``formats``, ``tables``, ``reuters``), used by the commands on files. A new field of a document is
-filled in ``decode_entry`` and written in ``Entry.value``.
-"""
+"""The corpus entry: one document, or one unreadable line or row of a file."""
 
 from dataclasses import dataclass
 from pathlib import Path
@@ -24,12 +20,7 @@ class Entry:
         id: From the corpus, also of a line that is no document if its id can be read; else ``line_id``.
         text: Empty for a deletion or a problem.
         file: Path as given; ``archive:member`` inside an archive.
-        line: Line or row in the file, from 1.
-        raw: Value of the record that ``produce`` sends, where the file determines it: the line of JSON lines, without
-            its end; the row of a table as a JSON object; the bytes of an unreadable line or row. None for other
-            documents: ``value`` makes one.
-        source, published_at, scope: As in ``wire.Document``.
-        op: "upsert", except in JSON lines with another operation.
+        raw: Value of the record that ``produce`` sends, where the file determines it; else ``value`` makes one.
         problem: Why the line is not a document; None for a document.
         code: Error code that the dead letter of an unreadable line would have.
     """
@@ -48,7 +39,6 @@ class Entry:
 
     @property
     def has_id(self) -> bool:
-        """Whether the corpus gives an id. A given id that equals ``line_id`` counts as none."""
         return self.id != line_id(self.file, self.line)
 
     @property
@@ -74,15 +64,11 @@ class Entry:
 
 
 def line_id(file: str, line: int) -> str:
-    """Return the id for a document to which the corpus gives none: ``<file name>:<line>``.
-
-    ``file`` is from ``sources.shown_name``, because no id may have control characters.
-    """
+    """Return the id for a document to which the corpus gives none; ``file`` is from ``sources.shown_name``."""
     return f"{Path(file).name}:{line}"
 
 
 def decode_entry(decoder: Decoder, file: str, line: int, raw: bytes) -> Entry:
-    """Return the entry of a JSON object; a malformed one has a ``problem`` and a ``code``."""
     default_id = line_id(file, line)
     # The decoder reads Kafka records: file and line take the place of topic and offset, and the default id that of the
     # record key, which counts only without an id field. An entry has no record time.

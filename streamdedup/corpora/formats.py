@@ -1,8 +1,7 @@
 """The table of file formats, the detection of a file's format, and the parsers for JSON lines and plain text.
 
-``CorpusReader`` calls ``detect_format`` for each file, and then the parser. A format is one parser, one name in
-``Format`` and one row in ``FORMATS``; a refusal with advice is one row in ``_BINARY``, ``_TEXTS`` or ``_JSON``. First
-bytes decide, then the name of the file; where neither does, a text that is empty or begins like JSON is JSON lines.
+First bytes decide, then the name of the file; where neither does, a text that is empty or begins like JSON is JSON
+lines. A refusal with advice is one row in ``_BINARY``, ``_TEXTS`` or ``_JSON``.
 """
 
 import re
@@ -26,10 +25,9 @@ Parser = Callable[[ByteStream, Decoder, Columns], Iterator[Entry]]
 
 @dataclass(frozen=True, slots=True)
 class FileFormat:
-    """One file format.
+    """One file format; ``title`` is empty for a variant.
 
-    ``title`` is empty for "tsv-unquoted", a variant of TSV. First bytes (``starts``) select the format, else the end of
-    the name (``suffixes``) if the file is not binary; both in lower case. ``is_table``: the first row names columns.
+    First bytes (``starts``) select it, else the end of the name (``suffixes``) if the file is not binary.
     """
 
     parse: Parser
@@ -99,7 +97,6 @@ def detect_format(stream: ByteStream, requested: Format) -> Format:
 
 
 def _detected(file: str, head: bytes) -> Format:
-    """Return the format by first bytes or name; raises ``UnknownFormat`` without one."""
     by_start = next((name for name, form in FORMATS.items() if text_start(head).startswith(form.starts)), None)
     if by_start is not None:
         return by_start
@@ -119,7 +116,6 @@ def _detected(file: str, head: bytes) -> Format:
 
 
 def _refuse(file: str, head: bytes, patterns: Mapping[bytes, str]) -> None:
-    """Raise ``UnknownFormat`` if the first bytes of a file match one of the patterns."""
     for pattern, advice in patterns.items():
         if re.match(pattern, head, re.DOTALL):
             raise UnknownFormat(f"{file}: {advice}")

@@ -1,7 +1,4 @@
-"""The corpus reader: opens each file, finds its format, and yields the entries of the format's parser.
-
-``produce``, ``demo`` and the commands on files read documents with ``CorpusReader``.
-"""
+"""The corpus reader: opens each file, finds its format, and yields the entries of the format's parser."""
 
 import re
 import stat
@@ -26,8 +23,7 @@ _TAR_MAGIC, _TAR_MAGIC_OFFSET = b"ustar", 257
 class CorpusReader:
     """Reads the entries in a corpus, in order; each iteration starts again (standard input can be read once).
 
-    ``path`` is a file, a folder with ``.sgm`` files, or "-" for standard input. ``total_bytes`` and ``bytes_read``
-    count bytes as stored, compressed or not, for a progress bar; the total of standard input and pipes is None.
+    ``total_bytes`` and ``bytes_read`` count bytes as stored, for a progress bar; the total of a stream is None.
     """
 
     def __init__(

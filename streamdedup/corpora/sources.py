@@ -1,7 +1,4 @@
-"""Opens files and standard input, decompresses gzip, limits lines; read errors are ``CorpusError`` with the file.
-
-Called by the other modules of ``corpora``, and by ``cli.pairs_file``.
-"""
+"""Opens files and standard input, decompresses gzip, limits lines; read errors are ``CorpusError`` with the file."""
 
 import gzip
 import io
@@ -65,8 +62,7 @@ def text_start(head: bytes) -> bytes:
 class ByteStream(io.RawIOBase):
     """A byte stream whose beginning can be examined before it is read; every read error is a ``CorpusError``.
 
-    ``read_some`` is best the ``read1`` of a file, which returns the bytes that are there instead of waiting for all.
-    ``on_read`` is called after each call with the length; ``CorpusReader`` counts the bytes before decompression.
+    ``read_some`` is best the ``read1`` of a file, which does not wait for more bytes; ``on_read`` gets their number.
     """
 
     def __init__(
@@ -95,18 +91,15 @@ class ByteStream(io.RawIOBase):
         return self._head
 
     def readable(self) -> bool:
-        """Return True, for ``io``."""
         return True
 
     def readinto(self, buffer: memoryview) -> int:  # type: ignore[override]  # the one kind of buffer that io passes
-        """Fill ``buffer`` with the bytes that are there, at least one; return the number, 0 at the end."""
         piece = self._pending[: len(buffer)] or self._take(len(buffer))
         self._pending = self._pending[len(piece) :]
         buffer[: len(piece)] = piece
         return len(piece)
 
     def _take(self, size: int) -> bytes:
-        """Call ``read_some`` and report the length; turn its errors into ``CorpusError``."""
         try:
             piece = self._read_some(size)
         except EOFError:

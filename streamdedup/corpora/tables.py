@@ -1,7 +1,6 @@
 """The parser for tables, CSV and TSV: each row becomes a JSON object with the decoder's field names, and an entry.
 
-``formats`` calls ``read_table``. Quoting follows RFC 4180: a quoted field may hold separators, line breaks and doubled
-quotation marks. A malformed row is one entry with a problem; reading continues with the next line.
+Quoting follows RFC 4180. A malformed row is one entry with a problem; reading continues with the next line.
 """
 
 import csv
@@ -51,11 +50,7 @@ class Columns:
 def read_table(
     stream: ByteStream, decoder: Decoder, columns: Columns, *, delimiter: str | None = None, quoted: bool = True
 ) -> Iterator[Entry]:
-    """Yield the rows except blank ones; the first row names the columns.
-
-    ``delimiter``: None for the character that fits the header. ``quoted``: whether quotation marks enclose fields;
-    without them a quotation mark is text.
-    """
+    """Yield the rows except blank ones; ``delimiter``: None for the character that fits the header."""
     # ``csv`` refuses cells above 128 KiB by default. The limit applies to the whole process.
     csv.field_size_limit(sources.MAX_LINE_BYTES)
     delimiter = delimiter or _delimiter(stream.head(), decoder, columns)
@@ -98,14 +93,12 @@ class _RowLines:
         self.begin_row()
 
     def begin_row(self) -> None:
-        """Forget the last row; the next line, whose number is ``line``, begins a new one."""
         self._pieces: list[bytes] = []
         self._size_bytes = 0
         self.line = self._lines.line_number + 1
 
     @property
     def current_row(self) -> bytes:
-        """The bytes of the current row, without its line end."""
         return b"".join(self._pieces).rstrip(b"\r\n")
 
     def __iter__(self) -> Iterator[str]:
@@ -125,8 +118,6 @@ class _RowLines:
 
 
 class _Row(NamedTuple):
-    """The cells of a row, or why it is malformed, with the error code."""
-
     cells: list[str]
     problem: str | None = None
     code: ErrorCode | None = None
@@ -173,7 +164,6 @@ class _Header:
 
 
 def _explanation(error: csv.Error, *, advise_unquoted: bool) -> str:
-    """Return the problem of a row; ``advise_unquoted``: for quoted TSV, which has the variant tsv-unquoted."""
     text = next((text for words, text in _EXPLANATIONS if words in str(error)), str(error))
     if advise_unquoted and "quotation" in text:
         return f"{text} (where quotation marks are text like any other, say tsv-unquoted)"

@@ -1,22 +1,17 @@
 """The ASGI layer around the application: which requests are answered, how large they are, and for how long.
 
-``cli.serve`` wraps the application of ``app`` in ``Gate``. The server (``server``, which limits connections, request
-heads and trailers) calls the gate for each request, and the gate goes through these steps in this order:
+The gate goes through these steps in this order:
     1. Path: routes match the percent-encoded path, so that an id may contain a slash (``%2F``).
     2. Body: a ``GET`` has none, and a body has one length.
     3. Host: without tokens, only requests that name an allowed host are answered. Otherwise a web page could reach the
        service under the DNS name of the page (DNS rebinding), from a browser that can reach the service.
-    4. Token: compared in constant time with every token of the file. ``/livez`` and ``/readyz`` need none. The files of
-       the page (``page``) need none: they hold no data, and the page asks for the token.
-    5. Requests in progress: beyond the limit 429. Probes do not count, nor do streams, which ``feed`` limits.
+    4. Token, but for ``/livez``, ``/readyz`` and the files of the page, which hold no data.
+    5. Requests in progress: beyond the limit 429. Probes and streams do not count.
     6. Bodies: 429 where the bodies of all requests in progress have too many bytes together.
     7. Deadline for the application, which also reads the body: 408 if the body has not arrived by then, 503 if no
        answer has begun. An answer that has begun is cut off, unless it is a stream.
     8. Long answers: 429 if all long answers that clients have not yet taken exceed ``max_answers_bytes``. A long answer
        is sent after its request has stopped counting (5, 6, metrics), and cut off after ``sending_s``.
-
-The gate adds security headers to each response, and counts route, status and time. A new probe is added to ``PROBES``,
-a new stream to ``_STREAMS``.
 """
 
 import asyncio
@@ -49,24 +44,17 @@ log = structlog.get_logger("streamdedup.serve")
 
 @dataclass(frozen=True, slots=True)
 class Limits:
-    """Limits of a process.
-
-    The gate enforces ``max_requests``, ``max_bodies_bytes`` and the time of body and answer; ``app`` enforces
-    ``max_body_bytes``; ``server`` enforces ``max_connections`` and the time of the head.
+    """Limits of a process; ``app`` enforces ``max_body_bytes``, ``server`` those of connections and heads.
 
     Attributes:
-        max_body_bytes: Longest body of a request: at least eight times the longest text, because JSON may escape one
-            byte as six, and the body has other fields.
-        max_bodies_bytes: Limit for the bytes in the bodies of all requests in progress. A process needs several times
-            as much memory while it answers them.
-        max_requests: Limit of requests in progress: with one text each they fill two passes of the index thread, one
-            running and one waiting. More requests would only wait longer.
-        max_connections: Most open connections; well below the usual limit of open files, 1,024.
-        timeout_s: Time limit for the head of a request, and again for body and answer together, in seconds: far above
-            the time of the largest batch, and below the time after which proxies give up, 30 s or more.
-        max_answers_bytes: Limit for the bytes of all long answers that clients have not yet taken; a single one may be
-            longer.
-        sending_s: Time in which a client must take a long answer, in seconds.
+        max_body_bytes: At least eight times the longest text: JSON may escape a byte as six, and has other fields.
+        max_bodies_bytes: A process needs several times as much memory while it answers.
+        max_requests: With one text each they fill two passes of the index thread, one running and one waiting.
+        max_connections: Well below the usual limit of open files, 1,024.
+        timeout_s: For the head of a request, and again for body and answer together: far above the time of the largest
+            batch, and below the time after which proxies give up, 30 s or more.
+        max_answers_bytes: For all long answers that clients have not yet taken; a single one may be longer.
+        sending_s: Time in which a client must take a long answer.
     """
 
     max_body_bytes: int = 8_388_608

@@ -1,7 +1,4 @@
-"""Which requests the service answers: the bearer tokens of a file, and the hosts that a request may name.
-
-``cli.serve`` builds ``Tokens`` and ``AllowedHosts``, and ``access.Gate`` asks them for each request.
-"""
+"""Which requests the service answers: the bearer tokens of a file, and the hosts that a request may name."""
 
 import hmac
 import re
@@ -28,10 +25,9 @@ log = structlog.get_logger("streamdedup.serve")
 
 
 class Tokens:
-    """The bearer tokens of a file, one in each line; empty lines and lines that begin with ``#`` are left out.
+    """The bearer tokens of a file, one in each line, kept as digests; empty lines and ``#`` lines are left out.
 
-    Tokens are kept as digests. Each request that needs a token reads the file again if its modification time, inode or
-    size has changed.
+    The file is read again if its modification time, inode or size has changed.
     """
 
     def __init__(self, path: Path) -> None:
@@ -64,7 +60,6 @@ class Tokens:
 
 
 def _file_state(path: Path) -> tuple[int, int, int] | None:
-    """Return modification time, inode and size of a file; None without a file."""
     try:
         status = path.stat()
     except OSError:
@@ -95,10 +90,8 @@ def _read_digests(path: Path) -> list[bytes]:
 class AllowedHosts:
     """Hosts that a request may name while no token is required; ``_LOCAL_HOSTS`` are always among them.
 
-    The request of a web page that rebinds DNS has the page's DNS name in its Host header, never an IP address.
-    Litestar's middleware (2.25) is not used: it compares the port too, and its errors are not those of ``problems``.
-
-    With ``any_address`` every IP address is allowed: the Host header of a probe has the address of the pod.
+    The request of a web page that rebinds DNS has the page's DNS name in its Host header, never an IP address: with
+    ``any_address``, for probes, every address is allowed. Litestar's middleware (2.25) compares the port too.
     """
 
     def __init__(self, hosts: Collection[str] = (), *, any_address: bool = False) -> None:

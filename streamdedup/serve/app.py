@@ -1,9 +1,7 @@
 """The Litestar application: its routes, and how an exception becomes a problem.
 
-``cli.serve`` calls ``create_app`` and wraps the application in ``access.Gate``. A handler decodes the request with
-``requests``, calls ``index_thread``, ``batches``, ``texts`` or ``feed``, and makes the response with ``bodies``; a
-function that it passes to ``IndexThread.call`` runs in that thread. The docstring of a handler is the description of
-its operation in the OpenAPI document. docs/architecture.md has the recipe for a new route.
+The docstring of a handler is the description of its operation in the OpenAPI document. A function that a handler passes
+to ``IndexThread.call`` runs in that thread.
 """
 
 import asyncio
@@ -79,7 +77,6 @@ _DocumentId = Annotated[str, PathParameter(description="Id of a document, percen
 
 
 def _problems(*statuses: int) -> Mapping[int, ResponseSpec]:
-    """Return the problem responses of an operation for the OpenAPI document: ``statuses``, and those of any request."""
     return {
         status: ResponseSpec(Problem, generate_examples=False, description="Problem.", media_type=PROBLEM_JSON)
         for status in sorted({*statuses, 400, 401, 408, 429, 500, 503})
@@ -255,7 +252,6 @@ async def show_metrics(metrics: NamedDependency[ServeMetrics]) -> Response[bytes
 
 
 def _served_profile(thread: IndexThread, name: str) -> ServedProfile:
-    """Return the profile of a request; ``RequestProblem`` if there is none."""
     served = thread.profiles.get(name)
     if served is None:
         raise RequestProblem("unknown-profile", field="profile")
@@ -325,7 +321,6 @@ def _openapi_route(dependencies: Dependencies) -> HTTPRouteHandler:
 def create_app(
     thread: IndexThread, aligner: TextAligner, feed: Feed, metrics: ServeMetrics, max_body_bytes: int
 ) -> Litestar:
-    """Return the application; all handlers share these objects. ``max_body_bytes`` limits the body of a request."""
     batches = BatchLookup(thread)
     dependencies = {
         "thread": Provide(lambda: thread, sync_to_thread=False),

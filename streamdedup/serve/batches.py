@@ -1,13 +1,8 @@
-"""Look-ups of many texts in one request, for the route ``lookup:batch`` of ``app``.
+"""Look-ups of many texts in one request.
 
-Each of ``MAX_BATCH_TEXTS`` texts may have ``MAX_MATCHES`` matches (``schemas``). Three limits bound the memory of the
-answers:
-
-- The sum of the fields ``limit`` of all texts in a request is at most ``MAX_BATCH_MATCHES``.
-- Texts are looked up in groups. The matches beyond the ``limit`` of a text are dropped before the next group.
-- At most ``BATCHES`` requests are looked up at the same time; further ones wait.
-
-``access.Limits.max_answers_bytes`` bounds the answers that are being sent.
+Three limits bound the memory of the answers: the sum of the fields ``limit`` of all texts in a request is at most
+``MAX_BATCH_MATCHES``; texts are looked up in groups, and the matches beyond the ``limit`` of a text are dropped before
+the next group; at most ``BATCHES`` requests are looked up at the same time, further ones wait.
 """
 
 import asyncio
@@ -28,8 +23,6 @@ BATCHES: Final = 4
 
 
 class BatchLookup:
-    """Looks up batches of texts. Used by one event loop."""
-
     def __init__(self, index_thread: IndexThread) -> None:
         self._index_thread = index_thread
         self._free_batches = asyncio.Semaphore(BATCHES)
@@ -60,7 +53,6 @@ def _decoded(encoded: bytes, max_text_bytes: int) -> LookupRequest | Problem:
 
 
 def _check_limits(requests: Sequence[LookupRequest | Problem]) -> None:
-    """Raise a ``RequestProblem`` if the limits of all texts together exceed ``MAX_BATCH_MATCHES``."""
     # A `limit` has no fraction, but is a float (`LookupRequest`).
     limits_sum = sum(int(request.limit) for request in requests if isinstance(request, LookupRequest))
     if limits_sum > MAX_BATCH_MATCHES:

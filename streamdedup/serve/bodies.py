@@ -1,4 +1,4 @@
-"""Makes response bodies (``schemas``) from the results of look-ups, for the handlers of ``app`` and for ``batches``."""
+"""Makes response bodies (``schemas``) from the results of look-ups."""
 
 from typing import Any, Final, Literal
 
@@ -42,7 +42,6 @@ def lookup_body(result: LookupResult, limit: int) -> LookupBody:
 
 
 def _result_fields(result: LookupResult, limit: int) -> dict[str, Any]:
-    """Return the fields that look-ups of texts and of stored documents share."""
     return {
         "digest": result.digest.hex(),
         "matches": list(result.matches[:limit]),
@@ -77,7 +76,7 @@ def document_body(served: ServedProfile, stored: StoredDocument) -> DocumentBody
 
 
 def cluster_body(first_id: str | None, cluster: StoredCluster) -> ClusterBody:
-    """Return the body of a cluster; ``first_id``: id of its first document, None where unknown (``StoredDocument``)."""
+    """Return the body of a cluster; ``first_id``: None where unknown (``StoredDocument``)."""
     members = [
         MemberBody(
             id=member.id,

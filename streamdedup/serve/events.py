@@ -1,10 +1,7 @@
 """Wire format of the stream of alerts: server-sent events, and the ids at which a stream resumes.
 
 An event id names the topic and the next offset of each partition, in the order of the partitions:
-``duplicates:17,4,0``. So each id states what was sent before, in all partitions. A client sends its last id in the
-header ``Last-Event-ID`` when it connects again.
-
-``app`` decodes ids, ``feed`` plans where a stream begins, and ``subscriber`` and ``streaming`` format events.
+``duplicates:17,4,0``. So each id states what was sent before, in all partitions.
 """
 
 import re
@@ -46,8 +43,8 @@ class FeedEvent(NamedTuple):
 class StreamStart(NamedTuple):
     """Where a stream begins.
 
-    ``last``: Topic and offsets of the client's last event id, from which the stream resumes; None for a new stream,
-    which begins ``recent_count`` offsets before the ends, counted over all partitions.
+    ``last``: Topic and offsets of the client's last event id; None for a new stream, which begins ``recent_count``
+    offsets before the ends, counted over all partitions.
     """
 
     last: tuple[str, Offsets] | None
@@ -66,7 +63,6 @@ def format_id(topic: str, offsets: Sequence[int]) -> str:
 
 
 def parse_event_id(text: str) -> tuple[str, Offsets]:
-    """Return topic and offsets of an id; ``RequestProblem`` if the text is no id."""
     match = _ID.fullmatch(text)
     if match is None:
         raise RequestProblem("invalid-request", "the id is none of this stream", field="Last-Event-ID")
@@ -76,11 +72,11 @@ def parse_event_id(text: str) -> tuple[str, Offsets]:
 def plan_resume(client_offsets: Offsets, beginnings: Offsets, ends: Offsets) -> ResumePlan:
     """Return where a stream resumes, by its client's offsets and the first and end offsets that Kafka has.
 
-    A partition that was added later has no offset of the client, and is read from its beginning. Gaps:
+    A partition that was added later is read from its beginning. Gaps:
         ``expired``: Kafka has deleted missed records; the stream resumes at the first ones that are left.
         ``too-many``: More than ``MAX_MISSED`` offsets were missed; the stream resumes at the ends.
         ``unknown``: The client is ahead of the ends, because the topic was created again; the stream resumes at the
-            ends.
+        ends.
     """
     if len(client_offsets) > len(ends) or any(offset > end for offset, end in zip(client_offsets, ends, strict=False)):
         return ResumePlan(ends, "unknown")
@@ -103,12 +99,11 @@ def one_line(value: bytes) -> bytes:
 
 
 def format_event(name: str, data: bytes, event_id: str) -> bytes:
-    """Return an event; ``data`` has one line."""
     return b"id: %b\nevent: %b\ndata: %b\n\n" % (event_id.encode(), name.encode(), data)
 
 
 def format_start(event_id: str) -> bytes:
-    """Return the beginning of a stream: the id of the first position, and the client's pause before it reconnects."""
+    """Return the beginning of a stream, with the client's pause before it reconnects."""
     return b"id: %b\nretry: %d\n\n" % (event_id.encode(), RETRY_MS)
 
 

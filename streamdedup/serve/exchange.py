@@ -1,8 +1,4 @@
-"""One request and its response as ASGI messages: the body that arrives, and the answer that is sent.
-
-``access.Gate`` makes a ``RequestBody`` and a ``ResponseWriter`` for each request, between the server and the
-application. ``server`` and ``streaming`` use the functions and types of this module.
-"""
+"""One request and its response as ASGI messages: the body that arrives, and the answer that is sent."""
 
 import asyncio
 import time
@@ -37,11 +33,8 @@ _SECURITY_HEADERS: Final = {
 class RequestBody:
     """The body of one request, as the application receives it.
 
-    Attributes:
-        is_chunked: The body is sent in chunks, without its length before.
-        is_complete: The last part has arrived.
-        is_awaited: The application waits for a part of the body, so at the deadline the client is slow.
-        is_abandoned: The client has disconnected before the end of the body.
+    ``is_awaited``: the application waits for a part of the body, so at the deadline the client is slow.
+    ``is_abandoned``: the client has disconnected before the end of the body.
     """
 
     def __init__(self, receive: Receive, count_bytes: Callable[[int], None], *, is_chunked: bool) -> None:
@@ -96,7 +89,6 @@ class ResponseWriter:
         return self.reserved_bytes > 0
 
     async def send(self, message: AsgiMessage) -> None:
-        """Send a message of the application; the first one gets the security headers."""
         if message["type"] == "http.response.start":
             await self._begin(message)
         elif self.is_long and not message.get("more_body", False):
@@ -105,7 +97,6 @@ class ResponseWriter:
             await self._send_in_parts(message)
 
     async def send_rest(self) -> None:
-        """Send the body of a long answer."""
         if self._rest is not None:
             await self._send_in_parts(self._rest)
 
@@ -144,7 +135,7 @@ class ResponseWriter:
 
 
 def problem_response(problem: RequestProblem) -> tuple[int, list[tuple[bytes, bytes]], bytes]:
-    """Return status, headers and body of a problem, also for ``server``; the response closes the connection."""
+    """Return status, headers and body of a problem; the response closes the connection."""
     body = msgspec.json.encode(problem.body)
     headers = [(name.encode(), value.encode()) for name, value in problem.headers.items()]
     headers += [(b"content-type", PROBLEM_JSON.encode()), (b"content-length", str(len(body)).encode())]

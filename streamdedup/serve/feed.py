@@ -1,8 +1,5 @@
 """Distributes the committed alerts as events to subscribers.
 
-``cli.serve`` builds the ``Feed``; ``streaming.EventStream`` subscribes and sends the events. A stream is the open
-response to one subscriber.
-
 One shared reader follows the topic while there are subscribers; a *live* subscriber gets its events from a queue. One
 that resumes at an earlier position reads the missed events with its own reader, until it has reached the position of
 the shared reader; then it is live. ``_make_live_if_caught_up`` compares the positions and makes it live without an
@@ -60,8 +57,6 @@ class _SharedReader:
 
 
 class Feed:
-    """Distributes the committed alerts of a topic to subscribers, as events."""
-
     def __init__(
         self, topic: str, open_reader: Callable[[], TopicFollower], alert_reader: AlertReader, metrics: ServeMetrics
     ) -> None:
@@ -109,11 +104,7 @@ class Feed:
                 self._stop_shared_reader()
 
     async def chunks(self, subscriber: Subscriber) -> AsyncGenerator[StreamChunk, None]:
-        """Yield the chunks to send until the stream of the subscriber ends.
-
-        The generator may still be waiting for events when the stream ends, and does not notice the end. So
-        ``streaming`` also waits for ``Subscriber.ended``.
-        """
+        """Yield the chunks to send; after the end it may still wait for events, so await ``Subscriber.ended`` too."""
         # With a gap of `subscribe` the subscriber is live, so `_missed` does not run and send the gap again.
         yield subscriber.gap or StreamChunk(format_start(subscriber.event_id), counts={})
         if not subscriber.is_live:
@@ -130,7 +121,6 @@ class Feed:
     # The shared reader
 
     async def _opened_shared_reader(self) -> _SharedReader:
-        """Return the shared reader when it is open; start it if there is none."""
         if not self._is_ending:
             shared = self._shared_reader or self._start_shared_reader()
             with suppress(TimeoutError):
@@ -173,10 +163,7 @@ class Feed:
             thread.close()
 
     def _fail(self, shared: _SharedReader, error: Exception) -> None:
-        """End all streams, because the topic cannot be read any more; the next subscriber starts another reader.
-
-        ``shared`` is the present shared reader: the tasks of earlier ones were cancelled, which is no ``Exception``.
-        """
+        """End all streams, because the topic cannot be read any more; the next subscriber starts another reader."""
         self._outages.failed(error)
         self._shared_reader = None
         shared.error = error

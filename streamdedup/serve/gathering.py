@@ -1,13 +1,9 @@
 """Gathers the questions of concurrent requests, so that one pass answers them together.
 
-``index_thread`` has the only ``Gatherer``: a question is a text to look up, its weight the number of its characters,
-and a pass is one call of that thread.
-
 One pass runs at a time. Questions that arrive meanwhile wait and form the next pass. So under load a pass has as many
-questions as arrived during the previous pass, and a question that arrives alone is answered at once.
-
-A request with many questions asks them in groups: the next group waits until the previous one is answered. So a
-question of another request waits for at most one group of this request after the running pass.
+questions as arrived during the previous pass, and a question that arrives alone is answered at once. A request with
+many questions asks them in groups, so a question of another request waits for at most one of them after the running
+pass.
 """
 
 import asyncio
@@ -37,7 +33,7 @@ class _Group(NamedTuple, Generic[Q, A]):
 
 
 class Gatherer(Generic[Q, A]):
-    """Answers questions in passes. Used by one event loop.
+    """Answers questions in passes.
 
     ``answer`` answers the questions of a pass, in order: an exception in place of an answer belongs to one question, a
     raised one to all.
@@ -85,7 +81,6 @@ class Gatherer(Generic[Q, A]):
                 await self._run_pass(groups)
 
     def _take_groups(self) -> list[_Group[Q, A]]:
-        """Take the groups of the next pass from the queue: the first one, and those after it that the limits allow."""
         taken: list[_Group[Q, A]] = []
         count = weight = 0
         while self._waiting:

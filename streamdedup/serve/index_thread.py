@@ -1,9 +1,6 @@
-"""The index thread of the HTTP service, which runs all calls of the indexes.
+"""The one thread that runs all calls of the indexes, because the Redis client blocks.
 
-``cli.serve`` builds one ``IndexThread``. The routes of ``app`` and ``batches.BatchLookup`` await its methods. The Redis
-client blocks, so all its calls run in one worker thread, and the event loop never waits for a server. Texts of
-concurrent requests are gathered (``gathering``) and looked up in one pass; other calls run one by one between the
-passes.
+Texts of concurrent requests are gathered and looked up in one pass; other calls run one by one between the passes.
 """
 
 import asyncio
@@ -70,10 +67,7 @@ class TimedReader:
 
 @dataclass(frozen=True, slots=True)
 class ServedProfile:
-    """A profile and the means to look up its index; ``bucket_cap`` is None for no limit.
-
-    ``lookup`` searches the index through ``reader``, which times each call; ``decoder`` reads records for ``texts``.
-    """
+    """A profile and the means to look up its index, through ``reader``; ``decoder`` reads records for ``texts``."""
 
     name: str
     topics: tuple[str, ...]
@@ -91,7 +85,7 @@ class ServedProfile:
             raise IndexAbsentError(f"the index of profile {self.name} does not exist; a daemon creates it at its start")
 
     def document(self, document_id: str, field: str = "") -> StoredDocument:
-        """Return a document of the index; ``field`` names the request field that has the id, in the problem."""
+        """Return a document of the index; ``field``: the request field that has the id, for the problem."""
         entry_and_cluster = self.lookup.document(document_id)
         if entry_and_cluster is None:
             raise RequestProblem("unknown-document", field=field)
@@ -123,7 +117,6 @@ class IndexThread:
             metrics.store_errors.labels(name)
 
     async def look_up(self, profile: ServedProfile, query: LookupQuery) -> LookupResult:
-        """Look up one text, together with those of concurrent requests."""
         (answer,) = await self.look_up_all(profile, [query])
         if isinstance(answer, Exception):
             raise answer
@@ -134,8 +127,7 @@ class IndexThread:
     ) -> list[LookupResult | Exception]:
         """Look up texts, each for itself, together with those of concurrent requests.
 
-        A text whose look-up fails has the error as its result; a defect of the program becomes the problem
-        ``internal``. ``StoreUnavailable`` is raised if Redis does not answer in time (``AWAY_S``).
+        A text whose look-up fails has the error as its result. ``StoreUnavailable`` is raised if Redis does not answer.
         """
         answers = self._gatherer.ask([_ProfileQuery(profile, query) for query in queries])
         return await self._answer_or_outage(profile, answers)
@@ -156,9 +148,8 @@ class IndexThread:
     async def _answer_or_outage(self, profile: ServedProfile, answer: Coroutine[Any, Any, T]) -> T:
         """Wait for an answer from the thread; ``StoreUnavailable`` if Redis is away.
 
-        Redis is away if a reader's running call, perhaps of another request, takes longer than ``AWAY_S``; or if the
-        last call of the profile failed with ``StoreUnavailable``, and ``answer`` takes longer than
-        ``_CHECK_INTERVAL_S``.
+        Redis is away if a reader's running call, perhaps of another request, takes longer than ``AWAY_S``, or after a
+        failed call of the profile longer than ``_CHECK_INTERVAL_S``.
         """
         task = asyncio.create_task(answer)
         try:
@@ -185,12 +176,9 @@ class IndexThread:
         return began_at is not None and time.monotonic() - began_at > STUCK_S
 
     def close(self) -> None:
-        """Wait for the running call and end the thread."""
         self._thread.shutdown(wait=True, cancel_futures=True)
 
     async def _run(self, function: Callable[[], T]) -> T:
-        """Run a function in the thread of the index."""
-
         def timed() -> T:
             self._call_began_at = time.monotonic()
             try:
@@ -201,7 +189,6 @@ class IndexThread:
         return await asyncio.get_running_loop().run_in_executor(self._thread, timed)
 
     def _answer(self, queries: Sequence[_ProfileQuery]) -> list[LookupResult | Exception]:
-        """Answer the queries of a pass in their order; those of each profile are looked up as one batch."""
         began_at = time.monotonic()
         rows_by_profile: dict[str, list[int]] = {}
         for row, (profile, _) in enumerate(queries):

@@ -1,7 +1,4 @@
-"""The metrics of the HTTP service: kind, meaning, action of the operator, labels (``metrics.DeclaredMetric``).
-
-``access``, ``index_thread`` and ``feed`` count, ``cli.serve`` sets ``build``. A new metric is in ``docs/http.md`` too.
-"""
+"""Metrics of the HTTP service: kind, meaning, action of the operator, labels; a new one goes to ``docs/http.md``."""
 
 from typing import Final
 

@@ -1,7 +1,7 @@
-"""Makes the OpenAPI document, which ``app`` serves as ``/openapi.json``.
+"""Makes the OpenAPI document, which Litestar generates.
 
-Litestar generates the document. Two parts are added: the request bodies, which Litestar does not know, because
-``serve.requests`` decodes them; and the descriptions of the fields of a match, from ``wire/schemas/alert.schema.json``.
+Two parts are added: the request bodies, which Litestar does not know, because ``requests`` decodes them; and the
+descriptions of the fields of a match, from ``wire/schemas/alert.schema.json``.
 """
 
 from collections.abc import Sequence
@@ -27,7 +27,6 @@ _DESCRIPTION: Final = "Look-ups in the near-duplicate indexes that streamdedup d
 
 
 def describe(handlers: Sequence[ControllerRouterHandler], dependencies: Dependencies) -> dict[str, Any]:
-    """Return the OpenAPI document of the routes ``handlers``, to be encoded as JSON."""
     bearer = SecurityScheme(type="http", scheme="bearer", description="A token of `api.tokens_file`.")
     config = OpenAPIConfig(
         title="streamdedup",

@@ -1,7 +1,4 @@
-"""Logs outages of Kafka and the schema registry, for ``feed`` and ``texts``.
-
-Such an outage ends open streams and leaves comparisons without texts, but fails few requests.
-"""
+"""Logs outages of Kafka and the schema registry, which fail few requests."""
 
 import structlog
 
@@ -24,7 +21,6 @@ class OutageLog:
         self.failed_with(error=type(error).__name__, reason=reason)
 
     def failed_with(self, **facts: str) -> None:
-        """Report a failure; ``facts`` become fields of the log event."""
         if not self._is_failing:
             event = f"{self._source}_unavailable"
             log.warning(event, **self._fields, **facts)

@@ -1,12 +1,8 @@
 """The page for people: the files in ``static``, their content types, and the content security policy.
 
-``app`` adds the routes of ``page_routes``. The page is one HTML document and its ES modules, without a build step and
-without any resource of another server. Scripts and styles come from files alone. Trusted Types are required and no
-policy is allowed, so that the browser itself refuses every assignment of HTML: the text of a document is always shown
-as text.
-
-The files hold no data, and a browser sends no token when it opens a page: ``access`` requires no token for them, and
-the page asks for the token that the requests for data need.
+One HTML document and its ES modules, without a build step and without any resource of another server. Trusted Types are
+required and no policy is allowed, so that the browser itself refuses every assignment of HTML: the text of a document
+is always shown as text. The files hold no data, and ``access`` requires no token for them.
 """
 
 from importlib import resources
@@ -32,13 +28,11 @@ _HEADERS: Final = {
 
 
 def page_files() -> dict[str, tuple[bytes, str]]:
-    """Return content and content type of each file by name."""
     folder = resources.files("streamdedup.serve") / "static"
     return {path.name: (path.read_bytes(), _TYPES[PurePath(path.name).suffix]) for path in folder.iterdir()}
 
 
 def page_routes() -> list[HTTPRouteHandler]:
-    """Return the routes of the page for ``app``; the files are read once and stay in memory."""
     files = page_files()
 
     def respond(name: str) -> Response[bytes]:

@@ -1,8 +1,7 @@
 """Errors of the HTTP service as problem details (RFC 9457).
 
-Modules of the service raise ``RequestProblem``; ``app``, ``access`` and ``server`` send it as a response. The ``type``
-of a problem is stable: a URN whose last part is a name from ``PROBLEMS``. The ``title`` belongs to the type; ``detail``
-describes the occurrence and never contains text of a document.
+The ``type`` of a problem is stable: a URN whose last part is a name from ``PROBLEMS``. The ``title`` belongs to the
+type; ``detail`` describes the occurrence and never contains text of a document.
 """
 
 from http import HTTPStatus
@@ -78,9 +77,8 @@ class IndexAbsentError(StreamdedupError):
 def request_problem_of(error: Exception) -> RequestProblem:  # noqa: PLR0911  one for each kind of error
     """Return the problem that reports an error of a request.
 
-    Texts of store errors are not sent, because they may name servers and users. ``IndexAbsentError`` names only the
-    profile, ``IndexMismatch`` only parameters. A ``MessageError`` of a look-up is about the scope
-    (``detection.scope.query_scope``), or an ``ID_COLLISION``.
+    Texts of store errors are not sent, because they may name servers and users. A ``MessageError`` of a look-up is
+    about the scope (``detection.scope.query_scope``), or an ``ID_COLLISION``.
     """
     match error:
         case RequestProblem():

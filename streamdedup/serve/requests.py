@@ -1,4 +1,4 @@
-"""Decodes request bodies and path parameters, and makes look-up queries, for the handlers of ``app`` and ``batches``.
+"""Decodes request bodies and path parameters, and makes look-up queries.
 
 Bodies are decoded here and not by the framework for three reasons: half surrogate pairs are replaced as in a record, so
 that a look-up and the daemon see the same text; a mistake in one text of a batch does not fail the other texts; error
@@ -21,14 +21,10 @@ _JSON: Final = "application/json"
 
 
 class _RawBatch(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
-    """A batch whose texts are not decoded yet."""
-
     texts: list[msgspec.Raw]
 
 
 class _Id(msgspec.Struct):
-    """The id of a body; other fields are skipped."""
-
     id: str | None = None
 
 
@@ -46,15 +42,14 @@ _NUL_ESCAPE: Final = b"u0000"
 def check_content_type(content_type: str) -> None:
     """Refuse a body that is not declared as JSON.
 
-    Otherwise a web page of another origin could send requests: a browser asks for permission (CORS) before it sends
-    this content type, and the service gives none.
+    A browser asks for permission (CORS) before it sends this content type for another origin, and the service gives
+    none.
     """
     if content_type.partition(";")[0].strip().lower() != _JSON:
         raise RequestProblem("unsupported-media-type", f"send the body as {_JSON}")
 
 
 def decode_lookup(body: bytes, max_text_bytes: int) -> LookupRequest:
-    """Decode the body of a look-up; ``max_text_bytes`` is the profile's longest text in bytes of UTF-8."""
     request, _ = _decode(_lookup_decoder, body)
     _check_text(request.text, body, max_text_bytes)
     if request.id is not None:
@@ -101,7 +96,6 @@ def _check_text(text: str, body: bytes, max_text_bytes: int) -> None:
 
 
 def decode_path_id(encoded: str) -> str:
-    """Decode a document id from a path, where it is one percent-encoded segment."""
     try:
         document_id = unquote_to_bytes(encoded).decode()
     except UnicodeDecodeError:
@@ -111,7 +105,6 @@ def decode_path_id(encoded: str) -> str:
 
 
 def check_id(document_id: str, field: str) -> None:
-    """Refuse a text that cannot be an id; ``field`` names it in the problem."""
     if "\0" in document_id:  # perhaps by `_choose_repair`
         mistake: str | None = "contains half of a surrogate pair, or a control character"
     else:
@@ -153,8 +146,8 @@ def _choose_repair(with_replacements: bytes, with_nulls: bytes) -> bytes:
 def _invalid(error: msgspec.ValidationError) -> RequestProblem:
     """Return the problem with the wrong field.
 
-    An error text of msgspec quotes no value of the request. It ends with the path of the field, or with the name of one
-    that is missing or unknown.
+    An error text of msgspec quotes no value. It ends with the path of the field, or the name of a missing or unknown
+    one.
     """
     reason, _, path = str(error).partition(" - at `$.")
     field = (path or reason.partition(" field `")[2]).removesuffix("`")

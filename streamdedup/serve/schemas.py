@@ -1,8 +1,4 @@
-"""Types of the request and response bodies, from which the OpenAPI document is generated.
-
-``requests`` decodes the types of requests, ``bodies`` makes responses; docstrings and descriptions are in the document.
-A new field of a response is set in ``bodies``; ``static`` has the JavaScript that shows responses.
-"""
+"""Types of the request and response bodies; docstrings and descriptions are in the OpenAPI document."""
 
 from typing import Annotated, Final, Literal
 

@@ -1,8 +1,4 @@
-"""The uvicorn server: limits for its connections, and an end of open streams when it stops.
-
-``cli.serve`` calls ``create_server`` with the application of ``access.Gate``, and runs the server. uvicorn makes one
-``LimitedProtocol`` for each connection.
-"""
+"""The uvicorn server: limits for its connections, and an end of open streams when it stops."""
 
 import asyncio
 import functools
@@ -46,7 +42,6 @@ class LimitedProtocol(H11Protocol):
         self._answers_when_slow = False
 
     def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]  # as uvicorn has it
-        """Accept the connection, or refuse it where too many are open."""
         super().connection_made(transport)
         self._open_connections.add(self)
         if len(self._open_connections) > self._limits.max_connections:
@@ -142,7 +137,6 @@ class StreamServer(uvicorn.Server):
         super().handle_exit(sig, frame)
 
     def run(self, sockets: list[socket.socket] | None = None) -> None:
-        """Serve on a loop of uvloop until a signal asks to stop."""
         uvloop.run(self.serve(sockets))
 
     async def shutdown(self, sockets: list[socket.socket] | None = None) -> None:
@@ -153,8 +147,6 @@ class StreamServer(uvicorn.Server):
 def create_server(
     app: App, on_stop: Callable[[], None], on_signal: Callable[[], None], limits: Limits, options: dict[str, Any]
 ) -> StreamServer:
-    """Return a server for an application; ``options`` are further arguments of ``uvicorn.Config``."""
-
     async def answer(scope: AsgiScope, receive: Receive, send: Send) -> None:
         await scope["state"][_CONNECTION].answer(app, scope, receive, send)
 

@@ -1,4 +1,4 @@
-"""The HTTP response that sends the events of one subscriber; the route ``alerts`` returns it."""
+"""The HTTP response that sends the events of one subscriber."""
 
 import asyncio
 from collections.abc import AsyncGenerator
@@ -30,7 +30,6 @@ class EventStream(ASGIResponse):
         self._start = start
 
     async def __call__(self, _scope: Any, receive: Any, send: Any) -> None:
-        """Subscribe and send; when a ``RequestProblem`` is raised, nothing was sent."""
         async with self._feed.subscribe(self._profile, self._start) as subscriber:
             # x-accel-buffering: nginx would collect the events of a stream before it sends them on.
             headers = [(b"content-type", EVENT_STREAM.encode()), (b"x-accel-buffering", b"no")]
@@ -39,7 +38,6 @@ class EventStream(ASGIResponse):
                 await self._send_until_end(subscriber, receive, send)
 
     async def _send_until_end(self, subscriber: Subscriber, receive: Receive, send: Send) -> None:
-        """Send chunks until the client hangs up or the stream has an ``end_reason``."""
         chunks = self._feed.chunks(subscriber)
         disconnected = asyncio.create_task(wait_for_disconnect(receive))
         ended = asyncio.create_task(subscriber.ended.wait())
@@ -73,7 +71,6 @@ class EventStream(ASGIResponse):
         await send({"type": "http.response.body", "body": b"", "more_body": False})
 
     async def _send_chunk(self, chunk: StreamChunk, send: Send) -> None:
-        """Send a chunk; ``TimeoutError`` if the client does not take the chunk within ``_SEND_S``."""
         async with asyncio.timeout(_SEND_S):
             await send({"type": "http.response.body", "body": chunk.body, "more_body": True})
         self._feed.count(chunk)

@@ -1,7 +1,4 @@
-"""One open stream of events: its filter, its queue and its position.
-
-``feed.Feed`` makes a ``Subscriber`` for each client and fills the queue; ``streaming`` sends the chunks.
-"""
+"""One open stream of events: its filter, its queue and its position."""
 
 import asyncio
 from collections import deque
@@ -37,12 +34,12 @@ class StreamChunk(NamedTuple):
 
 
 class Subscriber:
-    """One open stream. Used by the event loop alone.
+    """One open stream.
 
     Attributes:
         offsets: Position of the stream: all events before it are in a chunk, or left out by the filter (``profile``).
         is_live: The events of the feed's shared reader go to the queue; false while missed events are read.
-        gap: The event about missing events, which ``feed`` sends before the next events; None without a gap.
+        gap: The event about missing events, which ``feed`` sends before the next events.
         end_reason: Why the stream has ended; None while it is open.
 
     With ``is_new`` the client has received no event before, so expired events are no gap for it.
@@ -118,7 +115,6 @@ class Subscriber:
             yield StreamChunk(bytes(body), {EVENT: count})
 
     def resume(self, plan: ResumePlan) -> None:
-        """Move to the offsets of a plan; report its gap."""
         previous_id = self.event_id
         self.offsets = plan.offsets
         if plan.gap is not None and not (self._is_new and plan.gap == "expired"):

@@ -1,10 +1,7 @@
-"""Texts of stored documents, read from Kafka, and the word-by-word alignment of two texts.
-
-The index stores no text, so ``kafka.texts`` fetches the record of a document. The two routes ``compare`` (``app``) call
-``TextAligner.align`` after the index has compared the documents; ``cli.serve`` builds the aligner.
+"""Texts of stored documents, read from Kafka by ``kafka.texts``, and the word-by-word alignment of two texts.
 
 Fetching and alignment run in two threads, each with its own consumer, so that neither the event loop nor the index
-thread (``index_thread``) waits for them.
+thread waits for them.
 """
 
 import asyncio
@@ -65,13 +62,11 @@ class TextAligner:
         return await self._in_thread(lambda: _aligned(text_a, text_b))
 
     def close(self) -> None:
-        """Close the clients after the calls in progress."""
         self._threads.shutdown(wait=True, cancel_futures=True)
         for fetcher in self._fetchers.values():
             fetcher.close()
 
     async def _read(self, decoder: Decoder, entries: Sequence[IndexEntry]) -> list[str] | str:
-        """Return the texts of documents, or the reason why one cannot be read."""
         now_s = asyncio.get_running_loop().time
         if now_s() < self._paused_until:
             return f"{self._failed_system} cannot be read at the moment"
@@ -96,7 +91,7 @@ class TextAligner:
     def _texts_or_error(self, decoder: Decoder, entries: Sequence[IndexEntry]) -> list[str] | str | StreamdedupError:
         """Fetch the texts in one of the threads; return why a text is missing instead.
 
-        An expected error is returned and not raised, because a request that has given up no longer awaits the call.
+        An expected error is returned, because a request that has given up no longer awaits the call.
         """
         thread = threading.get_ident()
         try:

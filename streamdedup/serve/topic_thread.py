@@ -42,7 +42,7 @@ class ReaderThread:
         return await self._run(open_and_start)
 
     async def read(self) -> EventBatch:
-        """Return the next events, or none after ``_POLL_S``; raises ``StreamdedupError``, also for new partitions."""
+        """Return the next events, or none after ``_POLL_S``."""
         return await self._run(self._read)
 
     def _read(self) -> EventBatch:
@@ -92,5 +92,4 @@ def by_time(records: Sequence[Record]) -> list[Record]:
 
 
 def _as_offsets(offsets: Mapping[Partition, int]) -> Offsets:
-    """Return the offsets of one topic in the order of its partitions."""
     return tuple(offset for _, offset in sorted(offsets.items()))

@@ -1,8 +1,6 @@
 """The wire format: documents in (``documents``), alerts out (``alerts``), dead letters out (``dead_letters``).
 
-A record value, in a format from ``formats``, is decoded to a ``Document``, or ``DecodeError`` with a stable code is
-raised. An ``Alert`` is encoded as one or more messages, in JSON or in Avro (``avro_alerts``). A change of a message
-touches ``docs/messages.md`` and a JSON Schema in ``streamdedup/wire/schemas``. Of all values in this package, only
+A change of a message touches ``docs/messages.md`` and a JSON Schema in ``schemas``. Of all values in this package, only
 ``Document.text`` and labels contain document text; errors and headers do not.
 """
 

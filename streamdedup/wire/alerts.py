@@ -1,8 +1,6 @@
 """Alerts: a document and its matches, encoded as one or more messages and decoded from them.
 
-``daemon.publisher`` encodes; rebuilds, ``serve`` and commands decode. A new field has a default, and a description in
-``schemas/alert.schema.json``, which the OpenAPI document takes over; ``docs/alert_fields.py`` writes it into
-``docs/messages.md``. ``avro_alerts`` derives the Avro schema from these classes.
+A new field has a default, and a description in ``schemas/alert.schema.json``.
 """
 
 from collections.abc import Callable, Iterator, Sequence
@@ -48,8 +46,6 @@ _MAX_TIME_MS = (datetime.max.replace(tzinfo=UTC) - _EPOCH) // _MILLISECOND
 
 
 class DocumentVersion(msgspec.Struct, frozen=True):
-    """A version of a document, and where its record is."""
-
     id: str
     digest: str
     topic: str
@@ -63,10 +59,7 @@ class DocumentVersion(msgspec.Struct, frozen=True):
 
 
 class Match(DocumentVersion, frozen=True, omit_defaults=True):
-    """A near-duplicate: the compared version, and the comparison.
-
-    ``serve`` also answers with matches of a text, which has no id and so no ``pair``.
-    """
+    """A near-duplicate; ``serve`` also answers with matches of a text, which has no id and so no ``pair``."""
 
     similarity: float
     method: Method
@@ -84,8 +77,6 @@ class Match(DocumentVersion, frozen=True, omit_defaults=True):
 
 
 class AlertDocument(DocumentVersion, frozen=True, omit_defaults=True):
-    """The document of an alert."""
-
     record_time: Time
     published_at: str | None
     source: str | None
@@ -126,7 +117,6 @@ class Alert(msgspec.Struct, frozen=True, omit_defaults=True, kw_only=True):
 
     @property
     def cluster_times_ms(self) -> tuple[int, ...]:
-        """``cluster_since`` and ``cluster_until`` in milliseconds since the epoch; empty without them."""
         return tuple(to_ms(text) for text in (self.cluster_since, self.cluster_until) if text is not None)
 
 
@@ -144,18 +134,13 @@ def encode_alert(
 ) -> list[bytes]:
     """Return the messages for an alert, in order; none for an alert without matches.
 
-    Matches are sorted, so that equal alerts give equal bytes. The limit on bytes may leave fewer than ``max_matches``
-    in a message.
+    Matches are sorted, so that equal alerts give equal bytes.
 
     Args:
         max_matches: Largest number of matches in a message, at least 1.
-        max_bytes: Limit on a message, with its key (the document id), headers and framing; at least
-            ``MIN_ALERT_BYTES``.
+        max_bytes: Limit on a message with its key (the document id), headers, framing; at least ``MIN_ALERT_BYTES``.
         header_bytes: Bytes of the message headers, at most ``copied_headers.MAX_COPIED_BYTES``.
         encode: Encodes one message. Messages are cut by their length in JSON, so another form must not be longer.
-
-    Raises:
-        ValueError: A limit is below its minimum.
     """
     if max_matches < 1 or max_bytes < MIN_ALERT_BYTES:
         raise ValueError(f"an alert needs room for one match and {MIN_ALERT_BYTES:,} bytes: {max_matches}, {max_bytes}")
@@ -189,7 +174,6 @@ def decode_alert(value: bytes) -> Alert:
 
 
 def is_framed(value: bytes) -> bool:
-    """Return whether a value has the frame of a schema registry: a zero byte, and a schema id of four bytes."""
     return value[:1] == b"\0" and len(value) > 5
 
 

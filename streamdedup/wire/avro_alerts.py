@@ -1,11 +1,9 @@
 """Alerts in Avro, framed for a schema registry. Reader and writer need the extra ``registry``.
 
-``cli.assembly`` builds ``AvroAlerts``; the daemon writes with it, and rebuilds, ``serve`` and commands read with it.
-
-``_record`` makes the schema from the classes of ``alerts``: a new field of a class is a field of the record, with its
-default. A field that JSON may leave out is null, a ``Time`` is a number, and a ``Literal`` of texts is a text, so that
-further values stay compatible. ``first_match`` repeats the first match beside the list, for tables: Kafka Connect makes
-columns from records, but not from lists.
+The schema is made from the classes of ``alerts``: a new field of a class is a field of the record, with its default. A
+field that JSON may leave out is null, a ``Time`` is a number, and a ``Literal`` of texts is a text, so that further
+values stay compatible. ``first_match`` repeats the first match beside the list, for tables: Kafka Connect makes columns
+from records, but not from lists.
 """
 
 from contextlib import suppress
@@ -57,7 +55,6 @@ _TIMES: Final = {field.name for field in _FIELDS if Time in (field.type, *get_ar
 
 
 def _avro_type(info: Any) -> Any:
-    """Return the Avro type for the type of a field, as ``msgspec.inspect`` describes it."""
     avro_type: Any
     match info:
         case inspect.Metadata(extra_json_schema={"format": "date-time"}):
@@ -102,10 +99,7 @@ ALERT_SCHEMA: Final = msgspec.json.encode(_ALERT).decode()
 
 
 class AvroAlerts(AlertReader):
-    """Encodes alerts in Avro, and reads those in Avro and in JSON; reading may be done by several threads.
-
-    ``subject`` is the subject of the schema. Raises ``ModuleNotFoundError`` if the extra is not installed.
-    """
+    """Encodes alerts in Avro, and reads those in Avro and in JSON; reading may be done by several threads."""
 
     def __init__(self, registry: Registry, subject: str) -> None:
         self._avro = import_module("fastavro")
@@ -131,10 +125,7 @@ class AvroAlerts(AlertReader):
         return newest.schema_id if is_same else 0
 
     def register(self) -> bool:
-        """Register the schema, unless the subject has it as the newest; return whether this call registered it.
-
-        Raises as ``RegistrySession.register``.
-        """
+        """Register the schema, unless the subject has it as the newest; return whether this call registered it."""
         newest_id = self.registered_id()
         with RegistrySession(self._registry) as session:
             schema_id = newest_id or session.register(self.subject, ALERT_SCHEMA)
@@ -142,7 +133,7 @@ class AvroAlerts(AlertReader):
         return not newest_id
 
     def encode(self, alert: Alert) -> bytes:
-        """Encode one message, whose part is set. Raises as ``register``, which it calls if nothing has."""
+        """Encode one message, whose part is set; register the schema first if nothing has."""
         if not self._frame:
             self.register()
         fields = msgspec.to_builtins(alert)
@@ -233,7 +224,6 @@ def _checked_levels(node: Any, known: dict[str, int]) -> int:
 
 
 def _in_json(content: Any) -> Any:
-    """Return decoded Avro with the types of JSON."""
     if isinstance(content, dict):
         return {
             name: _in_json(inner) for name, inner in content.items() if inner is not None or name not in _NULL_TEXTS

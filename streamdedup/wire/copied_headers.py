@@ -1,8 +1,4 @@
-"""Copied headers: record headers that the setting ``kafka.copy_headers`` names.
-
-``daemon.publisher`` copies them to the alerts of a record; ``dead_letters`` drops them after all other record headers
-where a dead letter is too long.
-"""
+"""Copied headers: record headers that the setting ``kafka.copy_headers`` names, in the alerts of a record."""
 
 from collections.abc import Collection, Iterable
 from typing import Final
@@ -22,8 +18,7 @@ SentHeaders = tuple[tuple[str, bytes], ...]
 def copied_headers(headers: Iterable[tuple[str, bytes | None]], names: Collection[str]) -> SentHeaders:
     """Return the record headers that have one of these names, in order; the same when the record is read again.
 
-    A header that would exceed ``MAX_COPIED_BYTES`` together with the headers copied before is left out. A null value
-    becomes an empty value.
+    A header that would exceed ``MAX_COPIED_BYTES`` together with those before is left out. A null value becomes empty.
     """
     copied: list[tuple[str, bytes]] = []
     room_bytes = MAX_COPIED_BYTES

@@ -4,9 +4,6 @@ Key, value, headers and record time stay as they were, so that the record can be
 headers ``streamdedup.dlq.*`` (*facts* in the code, named without the prefix) tell the reason, the position, and which
 parts of the record were cut off. None of them contains document text. A new header also goes to docs/messages.md and
 ``schemas/dead-letter.schema.json``, and a header about the bytes of the record to ``_FACTS_OF_BYTES``.
-
-``daemon.publisher`` calls ``dead_letter``. The commands ``dlq`` and ``demo`` read dead letters as ``DeadLetter``, and
-``serve`` with ``read_headers``.
 """
 
 import json
@@ -51,7 +48,7 @@ _FACTS_OF_BYTES = (
 
 
 class Stage(StrEnum):
-    """Processing stage at which a record failed; of a record that failed at ``READ`` only the position is known."""
+    """Stage at which a record failed; of a record that failed at ``READ`` only the position is known."""
 
     READ = "read"
     DECODE = "decode"
@@ -60,7 +57,7 @@ class Stage(StrEnum):
 
 
 class KafkaRecord(Protocol):
-    """A record of an input or the dead-letter topic; described and implemented by ``kafka.protocols.Record``."""
+    """A record of an input or the dead-letter topic, as ``kafka.protocols.Record``."""
 
     @property
     def position(self) -> Position: ...
@@ -80,7 +77,7 @@ class KafkaRecord(Protocol):
 
 @dataclass(frozen=True, slots=True)
 class DaemonInfo:
-    """The daemon that writes a dead letter; ``instance`` is the name of the process within the group."""
+    """The daemon that writes a dead letter."""
 
     group: str
     instance: str
@@ -109,10 +106,7 @@ class Failure:
 
 @dataclass(frozen=True, slots=True)
 class OutgoingDeadLetter:
-    """A record to send to the dead-letter topic.
-
-    ``value`` is None (a tombstone) only together with a key; ``timestamp_ms`` is None for the sending time.
-    """
+    """A record to send; ``value`` is None only together with a key, ``timestamp_ms`` for the sending time."""
 
     key: bytes | None
     value: bytes | None
@@ -137,11 +131,9 @@ def dead_letter(
     remove them. In any other record such headers are from a producer, and are dropped.
 
     Args:
-        time_ms: Current time in milliseconds since the epoch. A later record time is set back to it, because brokers
-            refuse records from the future; the header ``timestamp`` keeps the original.
+        time_ms: Current time. A later record time is set back to it, because brokers refuse records from the future.
         max_bytes: Limit on key, value and headers with their framing; at least ``MIN_BYTES``. Beyond it the value is
-            truncated, then record headers are dropped (first those that ``copy_headers`` does not name), then the key
-            is truncated, as far as needed; headers name each step.
+            truncated, then record headers are dropped, then the key is truncated, as far as needed.
         topic_id: Kafka's id of the record's topic, for an unread record; empty if unknown.
         copy_headers: Names of the record headers that are dropped last.
     """
@@ -194,7 +186,6 @@ class DeadLetter:
 
     @property
     def origin(self) -> Position | None:
-        """Position of the failed record in its input topic; None if the headers do not name a position."""
         partition, offset = (whole_number(self.facts.get(name, "")) for name in ("partition", "offset"))
         topic = self.facts.get("topic")
         return None if topic is None or partition is None or offset is None else Position(topic, partition, offset)
@@ -210,7 +201,6 @@ class DeadLetter:
 
     @property
     def is_unread(self) -> bool:
-        """Whether the Kafka client could not read the record, so that the dead letter has none of its bytes."""
         return self.facts.get("unread") == "true"
 
     @property
@@ -227,7 +217,6 @@ class DeadLetter:
 
 
 def _facts(record: KafkaRecord, failure: Failure, daemon: DaemonInfo, time_ms: int) -> dict[str, str]:
-    """Return the facts that each dead letter has."""
     topic, partition, offset, _incarnation = record.position
     return {
         "topic": topic,
@@ -279,7 +268,6 @@ def _encoded(facts: dict[str, str]) -> list[tuple[str, bytes]]:
 
 
 def _clipped(text: str) -> bytes:
-    """Encode a text, truncated between two characters to the header limit."""
     return text.encode(errors="replace")[:MAX_HEADER_BYTES].decode(errors="ignore").encode()
 
 
@@ -292,8 +280,8 @@ def _fit(
 ) -> tuple[bytes | None, bytes | None, SentHeaders]:
     """Truncate the value, drop headers, truncate the key, in this order, until all fits; add each step to ``facts``.
 
-    ``header_sets``: all record headers, those to copy, and none; the first that leaves room for the value, perhaps
-    truncated, is sent. Facts of an earlier truncation, before a replay, stay: they describe the original.
+    ``header_sets``: all record headers, those to copy, and none. Facts of an earlier truncation stay: they describe the
+    original.
     """
     facts_of_cut = {}
     if value:

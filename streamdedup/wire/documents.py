@@ -1,8 +1,7 @@
 """Documents: ``Decoder`` makes a ``Document`` of the key, value and headers of a record, or raises ``DecodeError``.
 
-A value format (``formats``) turns the value into fields, and ``Decoder`` the fields into a document. ``cli.assembly``
-makes the decoder of a profile, for the daemon (``daemon.batch``), ``serve`` and commands. A new field of documents also
-touches ``settings.profile``, ``formats.fields.WantedFields`` and docs/messages.md.
+A value format (``formats``) turns the value into fields, and ``Decoder`` the fields into a document. A new field of
+documents also touches ``settings.profile``, ``formats.fields.WantedFields`` and docs/messages.md.
 """
 
 from collections.abc import Callable, Iterable, Iterator, Sequence
@@ -50,9 +49,7 @@ class Document(msgspec.Struct, frozen=True, gc=False):  # gc=False: texts and nu
     """One decoded record.
 
     Attributes:
-        id: Document id; 1 to 1,024 UTF-8 bytes without control characters.
         text: Empty for a deletion. Contains no lone surrogate.
-        time_ms: Record time in milliseconds since the epoch.
         source, published_at: Unchanged; the time is not interpreted.
         scope: None in a profile without scopes, and for appends and deletions, whose document keeps its own.
         left_out: Fields that are None because their content has a wrong type or is too long.
@@ -75,17 +72,8 @@ class Document(msgspec.Struct, frozen=True, gc=False):  # gc=False: texts and nu
 class Decoder:
     """Decodes records to documents; deterministic, so that a replay has the same outcome.
 
-    Args:
-        id_field: Field with the id; without it the record key is the id.
-        text_fields: Fields with the text; several are joined by a newline, missing ones are left out.
-        scope_field: Field with the scope; None without scopes.
-        default_scope: Scope where the field is missing, null or empty; None for an error.
-        registry: Schema registry of the formats; None for ``json``.
-        key_format: Form of the keys, as in the settings; None where it is not set: keys are read as text, and a
-            deletion whose key looks like another form is ``Document.doubtful``.
-        key_field: Path of the id in the key; None where the whole key is the id.
-        op_values: Further words for operations.
-        deleted_field: Field whose value true makes the record a deletion; None without such a field.
+    The arguments are settings of the profile; an ``id_field`` that is missing in a value means the record key. Without
+    ``key_format`` keys are read as text, and a deletion whose key looks like another form is ``Document.doubtful``.
 
     Raises ``ModuleNotFoundError`` where the format needs the extra ``registry``, and ``ValueError`` for a field used
     twice, or a name with quotes, backslashes or control characters.
@@ -124,7 +112,7 @@ class Decoder:
 
     @contextmanager
     def batch(self) -> Iterator[None]:
-        """Decode the records of one batch within this context: it shares requests to the registry (``ValueFormat``)."""
+        """Decode the records of one batch within this context: it shares requests to the registry."""
         batch_of_keys = nullcontext() if self._format_of_keys is None else self._format_of_keys.batch()
         with self.value_format.batch(), batch_of_keys:
             yield
@@ -136,8 +124,7 @@ class Decoder:
 
         A record without a value (a tombstone) deletes the document whose id is the key. Where a value has no id, the
         key is the id, or without a key the position. Raises ``DecodeError`` or ``DocumentTooLarge`` for a record that
-        is no document; ``TransientError`` if a server that a value format needs does not answer, ``FatalError`` if it
-        needs an operator.
+        is no document, and as ``ValueFormat.fields``.
         """
         if value is None and key is None:
             raise DecodeError(ErrorCode.NULL_WITHOUT_KEY, "the record has neither a key nor a value")
@@ -168,10 +155,7 @@ class Decoder:
         return document_id if id_mistake(document_id, _utf8_length(document_id)) is None else None
 
     def flaws(self, document: Document, key: bytes | None, headers: Headers = ()) -> tuple[Flaw, ...]:
-        """Return the flaws of a document that ``decode`` has returned; ``key`` and ``headers`` are those of its record.
-
-        Raises ``TransientError`` and ``FatalError`` as ``decode`` does.
-        """
+        """Return the flaws of a document that ``decode`` has returned; raises server errors as ``decode`` does."""
         try:
             key_differs = key is not None and self._id_in(key, headers) != document.id
         except DecodeError:
@@ -179,7 +163,7 @@ class Decoder:
         return ("key", *document.left_out) if key_differs else document.left_out
 
     def key_writer(self, subject: str) -> Callable[[str], bytes] | None:
-        """Return a writer of keys from ids; None if the registry lacks the subject. Raises as its ``writer``."""
+        """Return a writer of keys from ids; None if the registry lacks the subject."""
         if self._format_of_keys is None:
             return str.encode
         name = self.key_field or ""

@@ -1,15 +1,10 @@
-"""The dead-letter codes.
-
-A ``MessageError`` has a code: ``wire``, ``corpora``, ``detection``, ``daemon.batch`` and ``library`` raise it, and
-``dead_letters`` writes the code into a header. A new code also goes to ``docs/messages.md`` and
-``schemas/dead-letter.schema.json``.
-"""
+"""The dead-letter codes. A new one also goes to ``docs/messages.md`` and ``schemas/dead-letter.schema.json``."""
 
 from enum import StrEnum
 
 
 class ErrorCode(StrEnum):
-    """Reason for a dead letter; stable names for headers, metric labels and ``docs/messages.md``."""
+    """Reason for a dead letter, of a ``MessageError``; stable names for headers and metric labels."""
 
     NOT_UTF8 = "not_utf8"
     NOT_JSON = "not_json"

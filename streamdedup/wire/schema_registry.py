@@ -1,7 +1,6 @@
 """The client of a schema registry: schemas by id and subject, over the HTTP API of Confluent, which others also serve.
 
-``formats.registry`` reads values with it, ``avro_alerts`` registers the schema of alerts. The loop of the daemon
-repeats failed requests.
+The loop of the daemon repeats failed requests.
 """
 
 import json
@@ -48,7 +47,7 @@ class RegisteredSchema(NamedTuple):
     """A registered schema of the kind ``AVRO``, ``JSON`` or ``PROTOBUF``.
 
     ``references``: text by name of each schema that it refers to, directly or not; referred schemas come first.
-    ``schema_id`` is 0 if the schema was looked up by its id, which the answer does not repeat.
+    ``schema_id`` is 0 if the schema was looked up by its id.
     """
 
     kind: str
@@ -82,12 +81,8 @@ class _Refusal(msgspec.Struct):
 class Registry:
     """Address and login of a registry; may be used by several threads.
 
-    Attributes:
-        url: ``http://`` or ``https://``, with the path of the API, without a login.
-        authorization: Returns the header ``Authorization`` of the next request; None for no login.
-        tls: Returns the context of the next connection by ``https://``.
-        timeout_s: Time limit of a request and its answer together, in seconds.
-        has_answered: Set by the first answer of a registry; a later refusal may pass by itself.
+    ``authorization`` and ``tls`` are called for each request and each connection, because their files may change.
+    ``has_answered`` is set by the first answer of a registry; a later refusal may pass by itself.
     """
 
     url: str
@@ -129,7 +124,7 @@ class RegistrySession:
         return self._with_references(answer)
 
     def latest(self, subject: str) -> RegisteredSchema | None:
-        """Return the newest schema of a subject; None if there is no such subject. Raises as ``by_id``."""
+        """Return the newest schema of a subject; None if there is no such subject."""
         self._received_bytes = 0
         answer = self._get(f"subjects/{quote(subject, safe='')}/versions/latest")
         return None if answer is None else self._with_references(answer)
@@ -183,7 +178,6 @@ class RegistrySession:
         return self._answer(_Answer, status, body, path)
 
     def _send(self, method: str, path: str, sent: bytes | None = None) -> tuple[int, bytes]:
-        """Send a request; return the status and the body of the answer."""
         url, authorization = self._registry.url, self._registry.authorization()
         headers = {"Accept": "application/vnd.schemaregistry.v1+json, application/json"}
         headers |= {} if authorization is None else {"Authorization": authorization}

@@ -1,8 +1,4 @@
-"""Value formats: value and headers become document fields.
-
-``wire.documents.Decoder`` makes the formats of a profile's values and keys by ``make_format``. A new format is a module
-and a row in ``FORMATS``. Files of documents (``corpora``) are read with the format ``json`` in all profiles.
-"""
+"""Value formats: value and headers become document fields. A new format is a module and a row in ``FORMATS``."""
 
 from contextlib import AbstractContextManager
 from importlib import import_module
@@ -18,21 +14,20 @@ class ValueFormat(Protocol):
         """Return the fields in a value, an instance of ``WantedFields.struct``.
 
         Raises:
-            DecodeError: The value cannot be read, in this or any later attempt; the record becomes a dead letter.
+            DecodeError: The value cannot be read, in this or any later attempt.
             DocumentTooLarge: A text is longer than ``WantedFields.max_text_bytes``, and the record is no deletion.
             TransientError: A server that is needed does not answer; the batch is undone and read again.
-            FatalError: An operator must help; the daemon ends.
+            FatalError: An operator must help.
         """
 
     def batch(self) -> AbstractContextManager[None]:
-        """Return a context in which one thread decodes a batch; a format may remember failed look-ups until its end."""
+        """Return a context in which one thread decodes a batch."""
 
 
 class FormatRow(NamedTuple):
-    """A format in ``FORMATS``: its module, and the type of its schemas in a registry, None for one without schemas.
+    """A format: its module, a ``registry.SchemaCompiler``, and the type of its schemas in a registry.
 
-    The module is a ``registry.SchemaCompiler``; without schemas it has a function ``value_format`` instead, which makes
-    a ``ValueFormat``.
+    Without schemas (None) the module has a function ``value_format`` instead.
     """
 
     module: str
@@ -53,8 +48,7 @@ def make_format(
 ) -> ValueFormat:
     """Return the format with a name in ``FORMATS``; for the name ``registry``, one that reads schemas of all types.
 
-    ``id_header`` is the record header with the schema id. Raises ``ModuleNotFoundError`` where the format needs the
-    extra ``registry``, and ``ValueError`` where it needs a registry.
+    Raises ``ModuleNotFoundError`` where the extra ``registry`` is missing, and ``ValueError`` where a registry is.
     """
     rows = FORMATS.values() if name == "registry" else [FORMATS[name]]
     # Imported here, because most formats need libraries of an extra.

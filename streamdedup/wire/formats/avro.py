@@ -1,9 +1,9 @@
-"""Avro, framed for a schema registry: a ``SchemaCompiler``, called by ``registry``. Needs the extra ``registry``.
+"""Avro, framed for a schema registry. Needs the extra ``registry``.
 
-``avro_walk`` reads the leaves of a value: a leaf is a part that becomes a document field. Logical types become texts:
-times as in ISO 8601, UUIDs and decimals as usual. A content that does not fit its logical type stays as it is, such as
-a time beyond the year 9999, for which fastavro 1.13.1 raises. fastavro converts a decimal in a time that grows with the
-square of its length (1 MB: 2 minutes), so ``MAX_DECIMAL_BYTES`` bounds decimals.
+``avro_walk`` reads the leaves of a value. Logical types become texts: times as in ISO 8601.
+A content that does not fit its logical type stays as it is, such as a time beyond the year 9999, for which fastavro
+1.13.1 raises. fastavro converts a decimal in a time that grows with the square of its length (1 MB: 2 minutes), so
+``MAX_DECIMAL_BYTES`` bounds decimals.
 """
 
 from collections.abc import Callable, Mapping
@@ -68,11 +68,7 @@ def compile_schema(registered: RegisteredSchema, wanted_fields: WantedFields) ->
 def _leaves(
     registered: RegisteredSchema, wanted_fields: WantedFields
 ) -> tuple[list[str], Step, Mapping[int, list[Any]]]:
-    """Return the field name of each leaf, the step for a value, and the types of the leaves that the schema has.
-
-    The name ``payload.body`` in the settings means a field that is called so literally, or the field ``body`` of the
-    record or map in the field ``payload`` (``WantedFields.paths``).
-    """
+    """Return the field name of each leaf, the step for a value, and the types of the leaves that the schema has."""
     # A name with dots has two paths, thus two leaves, and the first path with a content counts. The paths are reversed
     # because ``fields`` builds a dict, in which the last content of a name wins.
     leaves = [(path, name) for name, paths in wanted_fields.paths.items() for path in reversed(paths)]
@@ -93,7 +89,6 @@ def _damaged(reason: str) -> DecodeError:
 
 
 def _converted(content: Any, type_: Type, wanted_fields: WantedFields) -> Any:
-    """Return the content of a leaf as a document field has it."""
     # A longer text stays bytes, which ``from_mapping`` refuses as too large.
     if type_.kind == "string" and len(content) <= wanted_fields.max_text_bytes:
         content = content.decode()  # no return: a string may have a logical type

@@ -1,4 +1,4 @@
-"""Reads the leaves at some paths of Avro values and steps over all else; ``avro`` uses ``Walk``.
+"""Reads the leaves at some paths of Avro values and steps over all else.
 
 A leaf is a part of a value that becomes the content of a document field. ``Walk.step_of`` turns a schema into a tree of
 steps. A step gets the position of its part of the value and returns the position behind it: of a record with a number
@@ -95,7 +95,6 @@ def _stop(value: bytes, position: int, _level: int, _leaves: list[Any]) -> int:
 
 
 def as_step(step: Step | int) -> Step:
-    """Return a step; for a size, a step over so many bytes."""
     return (lambda _value, position, _level, _leaves: position + step) if isinstance(step, int) else step
 
 
@@ -163,8 +162,6 @@ def _sequence(steps: Sequence[Step | int]) -> Step | int:
 
 
 def _entry(read: Mapping[bytes, Step], skip: Step) -> Step:
-    """Return the step of an entry of a map: ``read`` by its key, else ``skip``."""
-
     def read_entry(value: bytes, position: int, level: int, leaves: list[Any]) -> int:
         key, position = _bytes(value, position)
         return read.get(key, skip)(value, position, level, leaves)
@@ -202,8 +199,7 @@ def _blocks(item: Step | int, *, is_read: bool = False) -> Step:
 class Walk:
     """Makes the steps of a schema. Call ``add_types`` for all parts of the schema, then ``step_of`` for its root.
 
-    ``paths`` lead to the leaves. The position of a path is the number of its leaf. ``definitions`` has the types of
-    each leaf, as in the schema, by the number of the leaf; ``step_of`` adds to them.
+    The position of a path in ``paths`` is the number of its leaf. ``definitions`` has the types of each leaf by number.
     """
 
     def __init__(self, paths: Sequence[Path]) -> None:
@@ -213,7 +209,6 @@ class Walk:
         self.definitions: dict[int, list[Any]] = {}
 
     def add_types(self, node: Any, namespace: str = "") -> None:
-        """Make the named types of a schema known, so that names can refer to them; ``namespace`` is that around it."""
         if isinstance(node, dict):
             if node.get("type") in _NAMED_KINDS and isinstance(node.get("name"), str):
                 type_ = _named_type(node, namespace)
@@ -224,7 +219,6 @@ class Walk:
             self.add_types(inner, namespace)
 
     def type_of(self, node: Any, namespace: str = "") -> Type:
-        """Return the type of a schema; raise ``KeyError`` or ``ValueError`` for a broken schema."""
         while not isinstance(node, list):
             kind = node["type"] if isinstance(node, dict) else node
             if kind in _NAMED_KINDS and kind is not node:
@@ -281,7 +275,6 @@ class Walk:
         return _SIZES.get(kind, _skip_bytes if kind in ("bytes", "string") else _skip_number)
 
     def _outer_step(self, type_: Type, inner: Mapping[str, Path], *, is_last: bool) -> Step | int:
-        """Return the step of a record, array or map; ``inner`` are the paths of its parts with leaves, by name."""
         kind, node, namespace, _ = type_
         if is_last and not inner:
             return _stop

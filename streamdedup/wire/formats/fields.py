@@ -1,12 +1,8 @@
 """``WantedFields``: which fields a value format reads from a value, and the form in which it returns them.
 
-``wire.documents.Decoder`` makes one ``WantedFields`` of a profile's field names and one for its keys. A format returns
-an instance of ``WantedFields.struct``: ``WantedFields(id="id", texts=("title", "payload.body"))`` has a struct with the
-attributes ``id``, ``text_0`` and ``text_1``. Every attribute may be None. The text fields and ``op`` are texts,
-``deleted`` is a text or a truth value, ``source`` and ``published_at`` may be anything, and all other fields are texts
-or whole numbers.
-``msgspec`` checks the types, when it reads JSON (``json``, ``json_schema``) or converts a mapping
-(``WantedFields.from_mapping``).
+``WantedFields(id="id", texts=("title", "payload.body"))`` has a struct with the attributes ``id``, ``text_0`` and
+``text_1``, each of which may be None. The text fields and ``op`` are texts, ``deleted`` is a text or a truth value,
+``source`` and ``published_at`` may be anything, and all other fields are texts or whole numbers; ``msgspec`` checks.
 """
 
 import sys
@@ -32,16 +28,13 @@ class WantedFields:
 
     Attributes:
         struct: Class whose instances hold the fields.
-        texts: Attributes of the text fields: ``text_0`` and so on.
+        texts: Attributes of the text fields.
         names: Field name by attribute; an empty name is the whole value, such as a key.
-        types: Type by attribute.
         paths: Paths by field name, of which the first with a value counts: ``payload.body`` has the paths
             ``("payload.body",)`` and ``("payload", "body")``.
-        max_text_bytes: Longest text that formats have to decode, in bytes of UTF-8.
         needed: Types of the attributes that a deletion needs.
 
-    Raises ``ValueError`` for a name used twice, or one that msgspec refuses: with quotes, backslashes or control
-    characters.
+    Raises ``ValueError`` for a name used twice, or one that msgspec refuses.
     """
 
     def __init__(
@@ -69,10 +62,7 @@ class WantedFields:
         self.struct: Any = msgspec.defstruct("Fields", fields, rename=self.names, gc=False)
 
     def from_mapping(self, fields: Mapping[str, Any]) -> Any:
-        """Return the fields from contents by name; raise ``DecodeError`` or ``DocumentTooLarge`` for a wrong content.
-
-        The content of a text field may be bytes if it is longer than ``max_text_bytes``.
-        """
+        """Return the fields from contents by name; a text longer than ``max_text_bytes`` may be bytes."""
         try:
             for attribute in self.texts:
                 content = fields.get(self.names[attribute])
@@ -102,7 +92,6 @@ class WantedFields:
         return DecodeError(ErrorCode.INVALID_ID, f"the id ({place}) {reason}")
 
     def wrong_type(self, error: msgspec.ValidationError) -> DecodeError:
-        """Return the error about a field type; msgspec names types and a path, and quotes no value."""
         reason, _, path = str(error).partition(PATH_MARK)
         field = path.removesuffix("`")
         if field == self.names["id"]:  # also where both are empty: the key as a whole

@@ -3,8 +3,6 @@
 ``payload.body`` in the settings names the field ``payload.body``; where it is missing or null, the field ``body`` of
 the object in the field ``payload``. A repeated field has its last value. A byte order mark is blanked, and a lone
 surrogate becomes U+FFFD; an id with a lone surrogate is refused, and so is a value with many.
-
-``formats.make_format`` calls ``value_format``, and ``json_schema`` uses ``JsonFormat``.
 """
 
 from collections.abc import Callable, Mapping
@@ -26,8 +24,6 @@ _ESCAPE_BYTES = 6
 
 
 class JsonFormat:
-    """Reads JSON objects: the ``ValueFormat`` of files, and of records without a registry."""
-
     def __init__(self, wanted_fields: WantedFields) -> None:
         self._wanted = wanted_fields
         # Fields that alerts repeat: a wrong type is no error, so they are read as bytes, and decoded by `_plain`.
@@ -97,7 +93,6 @@ def _plain(raw: Any) -> Any:
 
 
 def _malformed_error(value: bytes, error: ValueError) -> DecodeError:
-    """Return the most helpful error for malformed JSON; the text of msgspec quotes nothing of the value."""
     if value.startswith(_UTF16):
         return DecodeError(ErrorCode.NOT_UTF8, "the value is UTF-16; UTF-8 is wanted")
     if value[:1] == b"\0" and len(value) >= 5:  # as in `registry`: a zero byte, and a schema id of four bytes
@@ -129,7 +124,6 @@ def _reader(wanted_fields: WantedFields, types: Mapping[str, Any]) -> Callable[[
 
 
 def _level_reader(types: Mapping[str, Any], names: Mapping[str, str]) -> Callable[[Any], Any]:
-    """Return a function that reads fields of one object, without those inside: types and names by attribute."""
     fields = [(attribute, types[attribute], None) for attribute in names]
     return msgspec.json.Decoder(msgspec.defstruct("Fields", fields, rename=names)).decode
 
@@ -138,8 +132,8 @@ def _filler(types: Mapping[str, Any], paths: Mapping[str, Path], path_prefix: st
     """Return a function that gets fields and a JSON object, and sets the fields that are None from the object.
 
     With the paths ``{"id": ("payload", "id")}`` and the object ``{"payload": {"id": 7}}`` the field ``id`` becomes 7.
-    Where a path leads to nothing, or through another type than an object, the field stays None. ``path_prefix`` is the
-    path of the object itself, for errors, with a dot behind each name.
+    Where a path leads to nothing, or through another type than an object, the field stays None. ``path_prefix`` is for
+    errors.
     """
     leaves = {attribute: path[0] for attribute, path in paths.items() if len(path) == 1}
     inner_paths: dict[str, dict[str, Path]] = {}  # by the name of an inner object

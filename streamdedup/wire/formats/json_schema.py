@@ -1,6 +1,4 @@
-"""JSON with a schema in a registry: a ``SchemaCompiler``.
-
-``registry.RegistryFormat``, which removes and adds the frame, calls this module by its row in ``formats.FORMATS``.
+"""JSON with a schema in a registry.
 
 Values are read as plain JSON and not validated. The JSON Schema only tells which document fields they may have:
 ``RegistryFormat`` refuses one without the needed fields, and ``streamdedup check`` names missing ones.
@@ -22,12 +20,10 @@ _OPEN = frozenset({"patternProperties", "$ref"})
 
 
 def compile_writer(_registered: RegisteredSchema, _wanted: WantedFields) -> Write:
-    """Return a writer of JSON: of an object, or of a key's id alone. Nothing is validated."""
     return lambda fields: msgspec.json.encode(nested(fields))
 
 
 def compile_schema(registered: RegisteredSchema, wanted_fields: WantedFields) -> CompiledSchema:
-    """Return a reader for the values of a JSON Schema, and the names of the document fields that they may have."""
     try:
         declared = msgspec.convert(parsed_json(registered.text), dict | bool)
     except ValueError:

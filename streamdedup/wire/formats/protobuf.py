@@ -1,13 +1,12 @@
-"""Protobuf, framed for a schema registry: a ``SchemaCompiler``, called by ``registry``. Needs the extra ``registry``.
+"""Protobuf, framed for a schema registry. Needs the extra ``registry``.
 
 Registries have the text of a schema, which protoc compiles (``grpc_tools``), or its descriptor. Schemas are not
 trusted: protoc is a separate process with limits of time and memory, and no part of a schema becomes an argument that
 protoc takes for an option.
 
-``protobuf_walk`` reads values, and steps over all fields beside the paths. ``payload.body`` in the settings names the
-field ``body`` of the message in the field ``payload``. Messages of ``google.protobuf.Timestamp`` become texts as in RFC
-3339, wrappers such as ``google.protobuf.StringValue`` their values, and enumerations their names. A time that RFC 3339
-cannot write becomes its seconds.
+``payload.body`` in the settings names the field ``body`` of the message in the field ``payload``. Messages of
+``google.protobuf.Timestamp`` become texts as in RFC 3339, wrappers their values, and enumerations their names. A time
+that RFC 3339 cannot write becomes its seconds.
 """
 
 import ast
@@ -75,7 +74,6 @@ _MODULES_WITH_FILES = {
 
 
 def compile_schema(registered: RegisteredSchema, wanted_fields: WantedFields) -> CompiledSchema:
-    """Return a reader for the messages of a schema, a file with one or more of them; raises as ``_run_protoc``."""
     file = _compiled(registered)
     texts = {wanted_fields.names[attribute] for attribute in wanted_fields.texts}
 
@@ -182,9 +180,7 @@ def _descriptor(name: str, text: str) -> FileDescriptorProto:
 
 
 def _run_protoc(texts: Mapping[str, str], names: Sequence[str]) -> list[FileDescriptorProto]:
-    """Return the descriptors of some files, and of those that they import.
-
-    ``texts`` are by name of each file; ``names`` are files of ``texts`` or of those that protoc has.
+    """Return the descriptors of files of ``texts`` or of those that protoc has, and of those that they import.
 
     Raises:
         DecodeError: They cannot be compiled within the limits of time and memory.
@@ -241,7 +237,6 @@ def _builtin_files() -> FileDescriptorSet:
 
 
 def _split_message_path(value: bytes) -> tuple[tuple[int, ...], int]:
-    """Return the path of the message in its file, and the position behind the path."""
     count, position = _zigzag(value, 0)
     if count == 0:  # short form for the first message
         return (0,), position
@@ -255,7 +250,6 @@ def _split_message_path(value: bytes) -> tuple[tuple[int, ...], int]:
 
 
 def _zigzag(value: bytes, position: int) -> tuple[int, int]:
-    """Return a zigzag varint, and the position behind it; raise ``IndexError`` for one that is cut or too long."""
     number, position = read_varint(value, position, _MAX_VARINT_BITS)
     return (number >> 1) ^ -(number & 1), position
 

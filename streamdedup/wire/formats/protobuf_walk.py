@@ -1,8 +1,7 @@
-"""Reads the fields at some paths of a Protobuf message and steps over all others; ``protobuf`` uses it.
+"""Reads the fields at some paths of a Protobuf message and steps over all others.
 
-``tree_of`` makes a ``Tree`` of the paths, ``read_message`` reads the contents of these fields, ``value_at`` returns the
-value at each path. For example, field 2 is a message, whose field 1 is a text. The tags of these fields (number * 8 +
-wire type 2) are 18 and 10, the tree is ``{18: {10: None}}``, and the contents are ``{18: {10: b"text"}}``.
+For example, field 2 is a message, whose field 1 is a text. The tags of these fields (number * 8 + wire type 2) are 18
+and 10, the tree is ``{18: {10: None}}``, and the contents are ``{18: {10: b"text"}}``.
 
 As in decoders, the last occurrence of a field counts, and the occurrences of a message are merged. Unlike decoders, the
 walk also keeps earlier members of a oneof. The decoder of protobuf 7.36.2 is not used: it stores also replaced

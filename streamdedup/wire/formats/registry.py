@@ -1,11 +1,7 @@
-"""``RegistryFormat``: reads and writes values, and record keys, whose schemas are in a registry (``schema_registry``).
+"""``RegistryFormat``: reads and writes values, and record keys, whose schemas are in a registry.
 
-The value names its schema by an id. ``RegistryFormat`` requests the text of the schema (``RegisteredSchema``) once, and
-a compiler, the module ``avro``, ``json_schema`` or ``protobuf``, makes a reader of it (``CompiledSchema``). The reader
-returns the fields that the profile wants (``fields.WantedFields``).
-
-``formats.make_format`` makes a ``RegistryFormat``. ``wire.documents.Decoder`` reads with ``fields``, ``cli.produce``
-writes with ``writer``, and ``cli.checks`` calls ``missing_fields``.
+The value names its schema by an id. The text of the schema is requested once, and a compiler, the module ``avro``,
+``json_schema`` or ``protobuf``, makes a reader of it.
 """
 
 import time
@@ -82,7 +78,6 @@ class RegistryFormat:
 
     @contextmanager
     def batch(self) -> Iterator[None]:
-        """Use one connection, and one request for each unknown id, while the context is open."""
         with RegistrySession(self._registry) as session:
             self._session = session
             if time.monotonic() > self._unknown_until:
@@ -145,15 +140,14 @@ class RegistryFormat:
         return compiled
 
     def _make_room(self, needed_bytes: int) -> None:
-        """Forget schemas, the longest unused first, until ``needed_bytes`` fit the limit or none is left."""
         limit = MAX_REMEMBERED_BYTES - needed_bytes
         while self._readers and sum(reader.counted_bytes for reader in self._readers.values()) > limit:
             del self._readers[next(iter(self._readers))]
 
     def missing_fields(self, subject: str) -> list[str] | None:
-        """Return the wanted fields that a subject's newest schema lacks; None if the registry has no such subject.
+        """Return the wanted fields that a subject's newest schema lacks; None if there is no such subject.
 
-        Raises ``DecodeError`` for a schema that the daemon cannot use, and as ``RegistrySession.by_id``.
+        Raises ``DecodeError`` for a schema that the daemon cannot use.
         """
         with RegistrySession(self._registry) as session:
             registered = session.latest(subject)
@@ -201,10 +195,9 @@ def nested(fields: Mapping[str, Any]) -> Any:
 
 
 def split_frame(value: bytes, headers: Headers, id_header: str) -> tuple[int | UUID, bytes]:
-    """Return the schema id of a value, and the value without the frame.
+    """Return the schema id of a value, and the value without the frame, which is in the record header or in front.
 
-    The frame is in the record header, else in front of the value. In Protobuf a path to the message follows the id;
-    it is returned in front of the value, also where it was in the header.
+    In Protobuf a path to the message follows the id; it stays in front of the value.
     """
     # Of several such headers the last counts, as for Confluent's deserializers: serializers append theirs to the
     # headers that a job forwards. A last header that is null means a frame in front of the value, and so does an empty
