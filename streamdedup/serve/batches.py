@@ -12,7 +12,7 @@ from typing import Final
 
 from streamdedup.detection.lookup import LookupResult
 from streamdedup.serve.bodies import lookup_body
-from streamdedup.serve.index_thread import PASS_LIMITS, IndexThread, ServedProfile
+from streamdedup.serve.index_thread import PASS_TEXTS, IndexThread, ServedProfile
 from streamdedup.serve.problems import Problem, RequestProblem, request_problem_of
 from streamdedup.serve.requests import decode_lookup, query_of
 from streamdedup.serve.schemas import MAX_BATCH_MATCHES, LookupBatchResult, LookupRequest
@@ -33,8 +33,8 @@ class BatchLookup:
         _check_limits(requests)
         results: list[LookupBatchResult] = []
         async with self._free_batches:
-            for begin in range(0, len(requests), PASS_LIMITS.count):
-                results += await self._look_up_group(served, requests[begin : begin + PASS_LIMITS.count])
+            for begin in range(0, len(requests), PASS_TEXTS):
+                results += await self._look_up_group(served, requests[begin : begin + PASS_TEXTS])
         return results
 
     async def _look_up_group(

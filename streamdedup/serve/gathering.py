@@ -9,19 +9,10 @@ pass.
 import asyncio
 from collections import deque
 from collections.abc import Awaitable, Callable, Iterator, Sequence
-from dataclasses import dataclass
 from typing import Generic, NamedTuple, TypeVar
 
 Q = TypeVar("Q")
 A = TypeVar("A")
-
-
-@dataclass(frozen=True, slots=True)
-class PassLimits:
-    """Largest count and total weight of the questions in one pass; a single question may weigh more."""
-
-    count: int
-    weight: int
 
 
 class _Group(NamedTuple, Generic[Q, A]):
@@ -36,18 +27,20 @@ class Gatherer(Generic[Q, A]):
     """Answers questions in passes.
 
     ``answer`` answers the questions of a pass, in order: an exception in place of an answer belongs to one question, a
-    raised one to all.
+    raised one to all. A pass has at most ``max_count`` questions of at most ``max_weight``, or a single heavy one.
     """
 
     def __init__(
         self,
         answer: Callable[[Sequence[Q]], Awaitable[Sequence[A | Exception]]],
         weigh: Callable[[Q], int],
-        limits: PassLimits,
+        max_count: int,
+        max_weight: int,
     ) -> None:
         self._answer = answer
         self._weigh = weigh
-        self._limits = limits
+        self._max_count = max_count
+        self._max_weight = max_weight
         self._waiting: deque[_Group[Q, A]] = deque()
         self._passes_task: asyncio.Task[None] | None = None
 
@@ -68,7 +61,7 @@ class Gatherer(Generic[Q, A]):
             question_weight = self._weigh(question)
             # A group has at least one question, however much it weighs.
             count = number - begin
-            if count and (count == self._limits.count or weight + question_weight > self._limits.weight):
+            if count and (count == self._max_count or weight + question_weight > self._max_weight):
                 yield _Group(questions[begin:number], weight, loop.create_future())
                 begin, weight = number, 0
             weight += question_weight
@@ -88,7 +81,7 @@ class Gatherer(Generic[Q, A]):
             # A request that was cancelled meanwhile needs no answer.
             if not group.answers.done():
                 count, weight = count + len(group.questions), weight + group.weight
-                if taken and (count > self._limits.count or weight > self._limits.weight):
+                if taken and (count > self._max_count or weight > self._max_weight):
                     break
                 taken.append(group)
             self._waiting.popleft()

@@ -16,16 +16,17 @@ from streamdedup.detection.lookup import IndexLookup, LookupQuery, LookupResult
 from streamdedup.errors import FatalError, MessageError, StoreUnavailable, StreamdedupError
 from streamdedup.index.documents import IndexEntry
 from streamdedup.index.reading import IndexReader
-from streamdedup.serve.gathering import Gatherer, PassLimits
+from streamdedup.serve.gathering import Gatherer
 from streamdedup.serve.metrics import ServeMetrics
 from streamdedup.serve.problems import IndexAbsentError, RequestProblem, place_of
 from streamdedup.wire import Decoder, content_digest
 
 T = TypeVar("T")
 
-#: Limits of one pass, in texts and characters. A pass with 128 short articles takes about 30 ms; a text that arrives
+#: Most texts of one pass, and most characters. A pass with 128 short articles takes about 30 ms; a text that arrives
 #: meanwhile waits until its end.
-PASS_LIMITS: Final = PassLimits(count=128, weight=1_048_576)
+PASS_TEXTS: Final = 128
+_PASS_CHARACTERS: Final = 1_048_576
 #: Duration of a reader's call after which all waiting requests are told that Redis does not answer, in seconds. A call
 #: to a silent Redis fails only after three time-outs of the client, and other calls wait behind it: without this limit,
 #: such requests would reach ``access.Limits.timeout_s``, whose problem does not name Redis.
@@ -106,7 +107,10 @@ class IndexThread:
         self.now_ms = now_ms
         self._thread = ThreadPoolExecutor(max_workers=1, thread_name_prefix="index")
         self._gatherer: Gatherer[_ProfileQuery, LookupResult] = Gatherer(
-            lambda queries: self._run(lambda: self._answer(queries)), lambda query: len(query.query.text), PASS_LIMITS
+            answer=lambda queries: self._run(lambda: self._answer(queries)),
+            weigh=lambda query: len(query.query.text),
+            max_count=PASS_TEXTS,
+            max_weight=_PASS_CHARACTERS,
         )
         #: Monotonic start of the running call (`STUCK_S`), computing included, or None. Only the thread writes it.
         self._call_began_at: float | None = None

@@ -209,7 +209,7 @@ def test_a_name_that_is_no_text_costs_only_values_that_reach_it(name):
 
 def test_a_logical_type_is_converted_once_for_a_value(monkeypatch):
     count = []
-    monkeypatch.setitem(avro.LOGICAL_READERS, "long-timestamp-millis", lambda *_: count.append(1))
+    monkeypatch.setitem(avro._READERS, "long-timestamp-millis", lambda *_: count.append(1))
     times = {"type": "map", "values": {"type": "long", "logicalType": "timestamp-millis"}}
     reader(record("R", payload=times, text="string"), published_at="payload.at").read(b"\6" + b"\4at\2" * 3 + b"\0\4hi")
     assert len(count) == 1

@@ -31,8 +31,8 @@ from streamdedup.serve import bodies, index_thread
 from streamdedup.serve.access import Gate, Limits
 from streamdedup.serve.admission import AllowedHosts, Tokens
 from streamdedup.serve.batches import BATCHES
-from streamdedup.serve.gathering import Gatherer, PassLimits
-from streamdedup.serve.index_thread import PASS_LIMITS, TimedReader
+from streamdedup.serve.gathering import Gatherer
+from streamdedup.serve.index_thread import PASS_TEXTS, TimedReader
 from streamdedup.serve.metrics import ServeMetrics
 from streamdedup.serve.problems import PROBLEMS, TYPE_PREFIX
 from streamdedup.serve.schemas import MAX_BATCH_MATCHES, MAX_BATCH_TEXTS, MAX_MATCHES
@@ -196,7 +196,7 @@ class TestLookup:
         service.add(("d0", TEXT))
         response = service.client.post(LOOKUP + ":batch", json={"texts": [{"text": TEXT}] * MAX_BATCH_TEXTS})
         assert [len(result["answer"]["matches"]) for result in response.json()["results"]] == [1] * MAX_BATCH_TEXTS
-        assert value(service, "pass_texts_count") == -(-MAX_BATCH_TEXTS // PASS_LIMITS.count)
+        assert value(service, "pass_texts_count") == -(-MAX_BATCH_TEXTS // PASS_TEXTS)
 
     def test_the_matches_of_a_batch_are_bounded_together(self, service):
         greatest = {"text": TEXT, "limit": MAX_MATCHES}
@@ -743,7 +743,7 @@ class TestAccess:
 
 def a_gatherer(answer, count: int, weight: int = 1_000) -> Gatherer:
     """Return a gatherer of numbers and texts; a number weighs itself."""
-    return Gatherer(answer, lambda each: each if isinstance(each, int) else 1, PassLimits(count, weight))
+    return Gatherer(answer, lambda each: each if isinstance(each, int) else 1, count, weight)
 
 
 def doubled(passes):

@@ -29,13 +29,10 @@ from streamdedup.wire.schema_registry import RegisteredSchema, parsed_json
 MAX_DECIMAL_BYTES: Final = 128
 
 _ABSENT: Final = (None, None)  # content and type of a leaf that a value does not have
-# Readers of logical types of Avro 1.12 that fastavro 1.13.1 lacks.
-_NEWER_READERS: Final[Mapping[str, Callable[..., Any]]] = {
+# fastavro 1.13.1 lacks the logical type uuid of a fixed type, of Avro 1.12.
+_READERS: Final[Mapping[str, Callable[..., Any]]] = {
+    **LOGICAL_READERS,
     "fixed-uuid": lambda content, *_: UUID(bytes=content),
-    "long-timestamp-nanos": lambda content, *more: LOGICAL_READERS["long-timestamp-micros"](content // 1000, *more),
-    "long-local-timestamp-nanos": lambda content, *more: LOGICAL_READERS["long-local-timestamp-micros"](
-        content // 1000, *more
-    ),
 }
 
 # Name of a record around the value, for the writer of fastavro, and of the only field of the record. It adds no bytes.
@@ -101,7 +98,7 @@ def _converted(content: Any, type_: Type, wanted_fields: WantedFields) -> Any:
     if "logicalType" not in type_.node:
         return content
     name = f"{type_.kind}-{type_.node['logicalType']}"
-    convert = _NEWER_READERS.get(name) or LOGICAL_READERS.get(name)
+    convert = _READERS.get(name)
     if convert is None or (isinstance(content, bytes) and len(content) > MAX_DECIMAL_BYTES):
         return content  # bytes above the limit are a decimal, which ``from_mapping`` refuses as a wrong type
     try:
