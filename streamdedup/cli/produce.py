@@ -4,16 +4,15 @@ Reads files with ``streamdedup.corpora``, writes keys and values with ``streamde
 ``cli.erase_scope`` carries out ``--erase-scope``.
 """
 
-import json
 import signal
 import time
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import ExitStack
-from typing import Annotated, Any, NamedTuple
+from typing import Annotated, NamedTuple
 
 import typer
 
-from streamdedup.cli.assembly import file_decoder, kafka_options, required_writer, topic_decoder
+from streamdedup.cli.assembly import file_decoder, kafka_options, required_key_writer, topic_decoder
 from streamdedup.cli.collection import FileEntries, up_to_limit
 from streamdedup.cli.erase_scope import erase_documents
 from streamdedup.cli.options import FormatOption
@@ -22,13 +21,12 @@ from streamdedup.cli.settings_options import ConfigOption, SetOption, load_setti
 from streamdedup.cli.topic_reading import topic_profile
 from streamdedup.corpora import FORMAT_TITLES, Columns, CorpusReader
 from streamdedup.counts import counted
-from streamdedup.errors import EXIT_FAILED, CorpusError, DecodeError, SettingsError
+from streamdedup.errors import EXIT_FAILED, SettingsError
 from streamdedup.kafka.admin import require_topics
 from streamdedup.kafka.options import KafkaOptions
 from streamdedup.kafka.pace import Pace
 from streamdedup.kafka.producer import Feeder
-from streamdedup.wire import Decoder, ErrorCode, RegistryFormat, repair_json
-from streamdedup.wire.formats.registry import Write
+from streamdedup.wire import Decoder, RegistryFormat
 
 
 class _OutgoingRecord(NamedTuple):
@@ -68,8 +66,7 @@ def produce(  # noqa: PLR0913  one argument per option
 
     JSON lines are sent unchanged, malformed ones included: the daemon turns them into dead letters. --skip-unreadable
     leaves them out. Table rows become JSON objects with the field names of the profile. The columns must have these
-    names, unless options name others. Where the format of the profile has schemas, documents are written with the
-    newest schema of the topic, and other lines are left out.
+    names, unless options name others.
 
     --erase-scope reads the topic to its end, and deletes each document whose last version is in the scope.
 
@@ -91,17 +88,17 @@ def produce(  # noqa: PLR0913  one argument per option
         return
     # Files are JSON or tables; the topic may have another format.
     decoder, records_decoder = file_decoder(profile), topic_decoder(settings, profile)
-    write_key, write_value = required_writer(records_decoder.key_writer, f"{topic}-key"), None
     if isinstance(records_decoder.value_format, RegistryFormat):
-        write_value = required_writer(records_decoder.value_format.writer, f"{topic}-value")
+        reason = f"the values of {topic} have schemas in the registry, and produce writes JSON"
+        raise SettingsError(f"{reason}; send documents with a serializer of the registry")
+    write_key = required_key_writer(records_decoder, topic)
     readers = [
         (file, CorpusReader(file, format=corpus_format, decoder=decoder, columns=columns)) for file in files or ()
     ]
     inputs = FileEntries()
-    leaves_out_malformed = skip_unreadable or write_value is not None  # a malformed line fits no schema
-    records = _records(readers, inputs, decoder, write_key, write_value, leaves_out_malformed=leaves_out_malformed)
+    records = _records(readers, inputs, decoder, write_key, leaves_out_malformed=skip_unreadable)
     limited, options = up_to_limit(records, limit), kafka_options(settings)
-    _send_and_report(options, topic, limited, Pace(rate), inputs, leaves_out_malformed=leaves_out_malformed)
+    _send_and_report(options, topic, limited, Pace(rate), inputs, leaves_out_malformed=skip_unreadable)
 
 
 def _send_and_report(
@@ -165,38 +162,16 @@ def _records(
     inputs: FileEntries,
     decoder: Decoder,
     write_key: Callable[[str], bytes],
-    write_value: Write | None,
     *,
     leaves_out_malformed: bool,
 ) -> Iterator[_OutgoingRecord]:
-    """Yield the record of each entry; malformed entries are reported, and may be left out.
-
-    ``write_value`` writes the fields of a document; without it the values of the entries are sent. A malformed entry
-    has a key if its id can be read and fits the schema of keys. ``CorpusError`` if a document does not fit the topic's
-    schemas, or if none is left.
-    """
+    """Yield the record of each entry; malformed entries are reported, and may be left out, but not all."""
     for file, reader in readers:
         for entry in inputs.read(file, reader):
             if entry.problem is not None and leaves_out_malformed:
                 continue
-            key, value = None, entry.value(decoder)
-            try:
-                if entry.key is not None:
-                    key = write_key(entry.id)
-                if write_value is not None:
-                    value = write_value(_fields(value))
-            except DecodeError as error:
-                if entry.problem is None:
-                    raise CorpusError(f"{entry.file}:{entry.line}: {error}") from error
+            key = None if entry.key is None else write_key(entry.id)
             name = f"{entry.file}:{entry.line}" + ("" if key is None else f" (id {entry.id})")
-            yield _OutgoingRecord(name, key, value)
+            yield _OutgoingRecord(name, key, entry.value(decoder))
     if leaves_out_malformed:
         inputs.require_document()
-
-
-def _fields(value: bytes) -> Any:
-    """Return all fields of a document, as the decoder reads them: with U+FFFD for bytes that are no text."""
-    try:
-        return json.loads(repair_json(value).decode(errors="replace"))
-    except ValueError:  # the decoder converts no number that the profile does not read
-        raise DecodeError(ErrorCode.NOT_JSON, "it has a number with too many digits to be written") from None

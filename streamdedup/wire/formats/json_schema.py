@@ -6,12 +6,8 @@ from streamdedup.errors import DecodeError
 from streamdedup.wire.error_codes import ErrorCode
 from streamdedup.wire.formats.fields import WantedFields
 from streamdedup.wire.formats.json import JsonFormat
-from streamdedup.wire.formats.registry import CompiledSchema, Write, nested
+from streamdedup.wire.formats.registry import CompiledSchema
 from streamdedup.wire.schema_registry import RegisteredSchema, parsed_json
-
-
-def compile_writer(_registered: RegisteredSchema, _wanted: WantedFields) -> Write:
-    return lambda fields: msgspec.json.encode(nested(fields))
 
 
 def compile_schema(registered: RegisteredSchema, wanted_fields: WantedFields) -> CompiledSchema:
