@@ -84,14 +84,10 @@ class ResponseWriter:
     def has_begun(self) -> bool:
         return self.status != 0
 
-    @property
-    def is_long(self) -> bool:
-        return self.reserved_bytes > 0
-
     async def send(self, message: AsgiMessage) -> None:
         if message["type"] == "http.response.start":
             await self._begin(message)
-        elif self.is_long and not message.get("more_body", False):
+        elif self.reserved_bytes and not message.get("more_body", False):
             self._rest = message
         elif not self._is_refused:
             await self._send_in_parts(message)

@@ -18,8 +18,7 @@ TYPE_PREFIX: Final = "urn:streamdedup:problem:"
 #: Delay in ``Retry-After`` while Redis does not answer or the index does not exist, in seconds.
 _STORE_RETRY_S: Final = 2
 
-#: Status and title of each problem by name. Clients rely on names and statuses. The number in the title of
-#: "id-collision" is the 64-bit hash of an id, which names the document in buckets.
+#: Status and title of each problem by name. Clients rely on names and statuses.
 PROBLEMS: Final[dict[str, tuple[int, str]]] = {
     "malformed-json": (400, "The body is not JSON"),
     "invalid-request": (400, "The request cannot be read"),

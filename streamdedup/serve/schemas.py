@@ -17,8 +17,7 @@ DEFAULT_MATCHES: Final = 100
 #: Most matches in the answer to one batch: enough for the default ``limit`` of as many texts as a batch may have.
 MAX_BATCH_MATCHES: Final = MAX_BATCH_TEXTS * DEFAULT_MATCHES
 
-#: Form of a document id, for the OpenAPI document; ``requests.check_id`` refuses other ids. Its limit is in bytes of
-#: UTF-8, which JSON Schema cannot express.
+#: Form of a document id, for the OpenAPI document; its limit is in bytes, which JSON Schema cannot express.
 ID_SCHEMA: Final = {"minLength": 1, "maxLength": MAX_ID_BYTES, "pattern": r"^[^\u0000-\u001f\u007f-\u009f]+$"}
 
 

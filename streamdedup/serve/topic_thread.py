@@ -14,8 +14,7 @@ from streamdedup.wire import AlertReader, decode_alert
 
 T = TypeVar("T")
 
-#: Longest wait for records in one call of a reader, in seconds; also the longest delay of
-#: ``ReaderThread.close`` once the reader is open.
+#: Longest wait for records in one call of a reader, in seconds.
 _POLL_S: Final = 0.5
 
 

@@ -3,8 +3,7 @@
 from collections.abc import Collection, Iterable
 from typing import Final
 
-#: Largest number of bytes of the copied headers in a message, framing included: enough for a W3C trace context with
-#: baggage.
+#: Largest number of bytes of the copied headers, framing included: enough for a W3C trace context with baggage.
 MAX_COPIED_BYTES: Final = 8_192
 #: Bytes that a record needs beside key, value and headers: lengths, time, offset and the batch header.
 RECORD_OVERHEAD_BYTES: Final = 96

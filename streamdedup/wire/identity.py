@@ -8,8 +8,7 @@ from typing import Final
 from streamdedup.errors import DecodeError
 from streamdedup.wire.error_codes import ErrorCode
 
-#: Limit of UTF-8 bytes in an id, a source, a publication time or a scope: an alert with 100 matches stays far below
-#: Kafka's default limit of 1 MB.
+#: Limit of UTF-8 bytes in an id, a source, a publication time or a scope: 100 matches stay far below Kafka's 1 MB.
 MAX_ID_BYTES: Final = 1_024
 #: Bytes in the stored form of a scope. Two of 100,000 scopes have the same form with a probability of 3 in 10^10.
 SCOPE_BYTES: Final = 8

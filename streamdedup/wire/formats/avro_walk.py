@@ -15,8 +15,7 @@ from streamdedup.errors import DecodeError
 from streamdedup.wire.error_codes import ErrorCode
 from streamdedup.wire.formats.fields import Path
 
-#: Limit of nested unions, arrays and maps: far below the limit of Python's stack, so that the outcome is the same at
-#: every call.
+#: Limit of nested unions, arrays and maps: far below that of Python's stack, so that the outcome is always the same.
 MAX_DEPTH: Final = 50
 
 #: (value, position of the part, nesting level, leaves) -> position behind the part. The step of a leaf sets

@@ -7,8 +7,7 @@ from typing import Final
 
 import msgspec
 
-#: Limit of nesting levels in a value: far above any sensible message and far below any interpreter's stack, so that the
-#: outcome is the same on every Python.
+#: Limit of nesting levels in a value: far below any interpreter's stack, so that the outcome is always the same.
 MAX_DEPTH: Final = 256
 
 _BOM = b"\xef\xbb\xbf"

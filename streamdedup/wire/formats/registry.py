@@ -24,8 +24,7 @@ _LEAST_BYTES = 16 * 1024
 UNKNOWN_S: Final = 60.0
 #: Headers in which newer serializers send the frame, which is then not in front of the value or the key.
 VALUE_ID_HEADER, KEY_ID_HEADER = "__value_schema_id", "__key_schema_id"
-#: A frame is in front of a value: a first byte, which tells the form of the schema id, and so many bytes of the id.
-#: Frame of the number 7: ``00 00000007``.
+#: First byte of a frame, which tells the form of the schema id, and the bytes of the id: ``00 00000007`` for 7.
 _NUMBER, _UUID = b"\0", b"\1"
 _ID_BYTES = {_NUMBER: 4, _UUID: 16}
 
@@ -63,8 +62,7 @@ class RegistryFormat:
         self._readers: dict[int | UUID, _Remembered] = {}
         #: Connection of the present batch; None between batches.
         self._session: RegistrySession | None = None
-        #: Ids that the registry lacks. They may be registered later, so they are asked for again in the next batch;
-        #: in a batch that was interrupted, after ``UNKNOWN_S``.
+        #: Ids that the registry lacks, until the next batch; after an interrupted one for ``UNKNOWN_S``.
         self._unknown: dict[int | UUID, DecodeError] = {}
         self._unknown_until = 0.0
 
