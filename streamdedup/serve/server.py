@@ -17,7 +17,7 @@ from streamdedup.serve.access import Limits
 from streamdedup.serve.exchange import App, AsgiScope, Receive, Send, problem_response, wait_for_disconnect
 from streamdedup.serve.problems import RequestProblem
 
-#: Limit of a request's head, and of its trailers, in bytes; checked after each read from the socket, of 256 KiB at most.
+#: Limit of a request's head, and of its trailers, in bytes; checked after each read of up to 256 KiB.
 MAX_HEAD_BYTES: Final = 65_536
 #: Key of the connection in the state that the server gives to each request.
 _CONNECTION: Final = "connection"
