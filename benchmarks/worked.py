@@ -12,7 +12,7 @@ from benchmarks import report
 from benchmarks import reuters_source as source
 from streamdedup.similarity.lsh import Banding
 from streamdedup.similarity.measures import MEASURES, intersection_size
-from streamdedup.similarity.minhash import estimate, merge
+from streamdedup.similarity.minhash import estimate
 from streamdedup.text.shingles import ShingleOptions, Shingler, folded_text
 
 #: The sets of the textbook over the rows 0 .. 4, and its two functions.
@@ -85,14 +85,14 @@ def bags() -> list[tuple[str, str, str]]:
 
 
 def minhash() -> list[tuple[str, str, str]]:
-    """Build the textbook's signatures row by row from infinity, by the product's merging of signatures."""
+    """Build the textbook's signatures row by row from infinity, by elementwise minima."""
     unseen = np.uint32(2**32 - 1)
     matrix = np.full((len(SETS), len(FUNCTIONS)), unseen)
     after = []
     for row in range(ROWS):
         values = np.array([function(row) for function in FUNCTIONS], np.uint32)
         members = [number for number, members_of_set in enumerate(SETS) if row in members_of_set]
-        matrix[members] = merge(matrix[members], np.tile(values, (len(members), 1)))
+        matrix[members] = np.minimum(matrix[members], values)
         after.append(matrix.tolist())
     estimates = [float(estimate(matrix[0], matrix[column])) for column in (1, 2, 3)]
     true = [len(SETS[0] & SETS[column]) / len(SETS[0] | SETS[column]) for column in (1, 2, 3)]

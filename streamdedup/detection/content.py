@@ -16,7 +16,6 @@ from numpy.typing import NDArray
 
 from streamdedup.errors import MessageError
 from streamdedup.index.documents import MAX_COUNT, Content
-from streamdedup.similarity.minhash import merge
 from streamdedup.similarity.sketch import Sketch, Sketcher
 from streamdedup.text.runs import ranges
 from streamdedup.text.shingle_hashes import repetitions
@@ -91,7 +90,8 @@ def _extended(
                 f"a bag of more than {sketcher.exact_limit} shingles is kept by its signature and cannot be continued"
             )
             raise MessageError(ErrorCode.BAG_TOO_LARGE, text)
-        signature = merge(stored_sketch.signature, sketcher.family.sign(hashes, np.array([0, hashes.size]))[0])
+        gained = sketcher.family.sign(hashes, np.array([0, hashes.size]))[0]
+        signature = np.minimum(stored_sketch.signature, gained)
         # Too great a count, because it has shingles in both parts twice: ``signature_sketch`` caps it.
         return sketcher.signature_sketch(stored_sketch.count + len(hashes), signature)
     stored = np.empty(0, np.uint32) if stored_sketch is None or stored_sketch.hashes is None else stored_sketch.hashes

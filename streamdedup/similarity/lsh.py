@@ -90,10 +90,6 @@ class Banding:
     bands: int
     rows: int
 
-    def __post_init__(self) -> None:
-        if self.bands < 1 or self.rows < 1:
-            raise ValueError(f"a banding needs at least 1 band of 1 row, not {self.bands} x {self.rows}")
-
     def __str__(self) -> str:
         return f"{self.bands} x {self.rows}"
 
@@ -107,31 +103,19 @@ class Banding:
         return float((1.0 / self.bands) ** (1.0 / self.rows))
 
     def probability(self, similarity: float, shared: int = 1) -> float:
-        """Return the probability that a pair shares at least ``shared`` bands; arguments and errors as for ``miss``."""
+        """Return the probability that a pair shares at least ``shared`` bands."""
         return 1.0 - self.miss(similarity, shared)
 
     def miss(self, similarity: float, shared: int = 1) -> float:
-        """Return the probability that a pair shares fewer than ``shared`` bands: 1 - `probability`, exact if tiny.
-
-        Raises ValueError unless ``similarity`` is in 0 .. 1 and ``shared`` in 1 .. bands.
-        """
-        if not 0.0 <= similarity <= 1.0:
-            raise ValueError(f"a similarity lies in 0 .. 1, not {similarity}")
-        if not 1 <= shared <= self.bands:
-            raise ValueError(f"{shared} shared bands asked of {self.bands}")
+        """Return the probability that a pair shares fewer than ``shared`` bands: 1 - `probability`, exact if tiny."""
         agree = similarity**self.rows
         return math.fsum(math.comb(self.bands, i) * agree**i * (1.0 - agree) ** (self.bands - i) for i in range(shared))
 
     def band_keys(self, signatures: NDArray[np.uint32]) -> NDArray[np.uint32]:
         """Return band keys, uint32 (n, bands): zlib.crc32 of each band's values as little-endian uint32.
 
-        ``signatures`` are uint32 (n, K) with K >= bands * rows; further values are ignored, other shapes a ValueError.
+        ``signatures`` are uint32 (n, K) with K >= bands * rows; further values are ignored.
         """
-        if signatures.dtype != np.uint32 or signatures.ndim != 2 or signatures.shape[1] < self.permutations:
-            raise ValueError(
-                f"{self} bands need uint32 signatures of at least {self.permutations} values, "
-                f"not {signatures.dtype} of shape {signatures.shape}"
-            )
         count = len(signatures)
         # A row of (rows, n * bands) has one value of each band of each signature.
         by_row = signatures[:, : self.permutations].reshape(count * self.bands, self.rows).T
@@ -149,8 +133,6 @@ class Banding:
 
 def shared_bands(left: NDArray[np.uint32], right: NDArray[np.uint32]) -> NDArray[np.int64]:
     """Count the bands on which n pairs agree, int64 (n,), from the band keys of both sides, each uint32 (n, bands)."""
-    if left.shape != right.shape or left.ndim != 2:
-        raise ValueError(f"band keys of shapes {left.shape} and {right.shape} cannot be compared")
     agreed: NDArray[np.int64] = np.sum(left == right, axis=1, dtype=np.int64)
     return agreed
 
@@ -204,20 +186,11 @@ def banding_cost(banding: Banding, threshold: float) -> float:
 def choose_banding(recall_from: float, min_recall: float, max_permutations: int = 128, shared: int = 1) -> Banding:
     """Choose the cheapest banding that reaches the recall; at equal cost the one with fewer permutations.
 
-    Args:
-        recall_from: Jaccard similarity at which the recall is promised, above 0, at most 1. Candidates below it count
-            as false.
-        min_recall: Least share of the pairs at this similarity that is found, above 0, at most 1.
-        shared: Bands m that a pair must share.
+    ``recall_from`` is the Jaccard similarity at which the recall is promised; candidates below it count as false.
+    ``shared`` is the number m of bands that a pair must share.
 
-    Raises ValueError for an argument out of range, or if no banding reaches the recall (the text names remedies).
+    Raises ValueError if no banding reaches the recall; the text names remedies.
     """
-    if not 0.0 < recall_from <= 1.0:
-        raise ValueError(f"recall_from must be above 0 and at most 1, not {recall_from}")
-    if not 0.0 < min_recall <= 1.0:
-        raise ValueError(f"min_recall must be above 0 and at most 1, not {min_recall}")
-    if shared < 1 or max_permutations < 1:
-        raise ValueError("shared bands and permutations must be at least 1")
     # At least ``shared`` bands within the permutations; ``miss`` is exact also for a recall near 1.
     bandings = (
         Banding(bands, rows)

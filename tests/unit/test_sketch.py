@@ -76,38 +76,6 @@ class TestMake:
             values = one.signature if one.hashes is None else one.hashes
             assert values.base is None
 
-    @pytest.mark.parametrize("hashes", [[1, 3, 2], [1, 2, 2]], ids=["unsorted", "repeated"])
-    def test_hashes_out_of_order_are_refused(self, hashes):
-        with pytest.raises(ValueError, match="sorted and distinct"):
-            Sketcher(FAMILY, None, 8).sketch(np.array(hashes, dtype=np.uint32), np.array([0, 0, 3, 3]))
-
-    def test_order_is_asked_within_documents_only(self):
-        sketches, _ = Sketcher(FAMILY, None, 8).sketch(
-            np.array([5, 9, 2, 2], dtype=np.uint32), np.array([0, 0, 2, 3, 4])
-        )
-        assert list(sketches) == [by_hashes(), by_hashes(5, 9), by_hashes(2), by_hashes(2)]
-
-    @pytest.mark.parametrize(("limit", "banded"), [(-1, 8), (10, 0), (10, 33)])
-    def test_numbers_outside_their_range_are_refused(self, limit, banded):
-        with pytest.raises(ValueError, match=r"exact_limit|bands over"):
-            Sketcher(FAMILY, limit, banded)
-
-
-class TestSketch:
-    def test_it_holds_hashes_or_a_signature_but_not_both_or_neither(self):
-        values = np.array([1], dtype=np.uint32)
-        for arguments in ({}, {"hashes": values, "signature": values}):
-            with pytest.raises(ValueError, match="either hashes or a signature"):
-                Sketch(1, **arguments)
-
-    def test_its_count_is_that_of_its_hashes(self):
-        with pytest.raises(ValueError, match="2 shingles cannot hold 1"):
-            Sketch(2, hashes=np.array([1], dtype=np.uint32))
-
-    def test_it_cannot_be_a_key(self):
-        with pytest.raises(TypeError, match="unhashable"):
-            hash(by_hashes(1))
-
 
 class TestSignatures:
     @given(st.lists(hash_sets, max_size=6), limits, st.integers(1, 32))
