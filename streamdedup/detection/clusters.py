@@ -1,6 +1,6 @@
 """Clusters of near-duplicates, in which ``Detector.index`` places documents as its last step.
 
-``lookup`` uses ``spread_of``. The index keeps the members (``index.contract.EntryStore.set_clusters``).
+``lookup`` uses ``spread_of``. The index keeps the members (``index.contract.DocumentStore.set_clusters``).
 
 Clusters are stars, not chains. A document joins its best match's cluster only if it also resembles the cluster's first
 document. So each member resembled the first document when it joined, however long a chain of small edits grows, and a
@@ -16,7 +16,7 @@ from msgspec.structs import replace
 
 from streamdedup.detection.captions import read_caption
 from streamdedup.detection.model import DetectorOptions, Spread
-from streamdedup.index.contract import EntryStore
+from streamdedup.index.contract import DocumentStore
 from streamdedup.index.documents import IndexEntry
 from streamdedup.index.values import ClusterCounts, Fence
 from streamdedup.similarity.sketch import Sketcher
@@ -67,7 +67,7 @@ def spread_of(
 class Clusters:
     """The clusters in a profile."""
 
-    def __init__(self, store: EntryStore, sketcher: Sketcher, options: DetectorOptions) -> None:
+    def __init__(self, store: DocumentStore, sketcher: Sketcher, options: DetectorOptions) -> None:
         self._store = store
         self._sketcher = sketcher
         self._options = options

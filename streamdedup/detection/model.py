@@ -132,7 +132,7 @@ class Prepared:
         documents: Documents with their whole text, in order; each has a row in ``entries`` and ``band_keys``.
         skips: Reason for each document that is not inserted in buckets, by row.
         appends: Documents whose text is appended to a document in the index; they have no rows.
-        encoded: Result of ``EntryStore.encode_entries`` for the entries; None where it was not computed ahead.
+        encoded: Result of ``DocumentStore.encode_entries`` for the entries; None where it was not computed ahead.
     """
 
     documents: Sequence[Document]

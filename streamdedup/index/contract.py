@@ -77,8 +77,18 @@ class EntryReading(Protocol):
         """
 
 
-class EntryStore(EntryReading, Protocol):
-    """Index entries by document number."""
+class DocumentStore(EntryReading, Protocol):
+    """Everything that detection writes and reads for a batch: entries, buckets, and pairs.
+
+    Call order:
+
+    1. ``insert_entries``.
+    2. Where documents change or are deleted: ``get_entries``, ``remove_from_buckets``, ``remove_copies``,
+       ``leave_clusters``, ``replace_entries``; after appends ``set_clusters``.
+    3. ``insert_and_look_up``; where buckets are near capacity ``copy_removals``, ``insert_and_look_up`` again, to read
+       the present members, ``read_entries``, ``insert_copies``.
+    4. ``read_entries``, ``save_pending_matches``, ``claim_pairs``, ``get_entries``, ``set_clusters``.
+    """
 
     def encode_entries(self, entries: Sequence[IndexEntry]) -> Sequence[bytes] | None:
         """Return the form in which ``insert_entries`` stores entries; None for a store that needs no encoding.
@@ -124,9 +134,6 @@ class EntryStore(EntryReading, Protocol):
         ``CLUSTER_SIZE_CAP`` is perhaps incomplete, so its count must not fall: the member stays, only its source goes.
         """
 
-
-class BucketStore(Protocol):
-    """Buckets with document numbers: one for each band and band key, and for each content a bucket of exact copies."""
 
     def insert_and_look_up(
         self, numbers: Sequence[int], band_keys: NDArray[np.uint32], fences: Sequence[Fence]
@@ -175,9 +182,6 @@ class BucketStore(Protocol):
         """Return for each slot a number that every ``remove_copies`` in the slot increases."""
 
 
-class PairStore(Protocol):
-    """Pending matches by position, and claims on pairs."""
-
     def save_pending_matches(
         self, pending: Sequence[tuple[Position, PendingMatches]], fences: Sequence[Fence]
     ) -> list[PendingMatches]:
@@ -200,20 +204,6 @@ class PairStore(Protocol):
         Returns:
             For each of ``claims`` whether the position owns the pair, by this call or an earlier one.
         """
-
-
-class DocumentStore(EntryStore, BucketStore, PairStore, Protocol):
-    """Everything that detection writes and reads for a batch.
-
-    Call order:
-
-    1. ``insert_entries``.
-    2. Where documents change or are deleted: ``get_entries``, ``remove_from_buckets``, ``remove_copies``,
-       ``leave_clusters``, ``replace_entries``; after appends ``set_clusters``.
-    3. ``insert_and_look_up``; where buckets are near capacity ``copy_removals``, ``insert_and_look_up`` again, to read
-       the present members, ``read_entries``, ``insert_copies``.
-    4. ``read_entries``, ``save_pending_matches``, ``claim_pairs``, ``get_entries``, ``set_clusters``.
-    """
 
 
 class PartitionStore(Protocol):

@@ -177,8 +177,8 @@ class Hits:
 class FoundNearCapacity:
     """Members of buckets near capacity, to be inserted in the buckets of exact copies too.
 
-    ``documents`` are numbers with content digests; ``removals`` is the result of ``BucketStore.copy_removals`` before
-    the members were read.
+    ``documents`` are numbers with content digests; ``removals`` is the result of ``DocumentStore.copy_removals``
+    before the members were read.
     """
 
     documents: Sequence[tuple[int, bytes]]

@@ -27,7 +27,7 @@ _FIELD_BYTES = 12
 
 
 class RedisPairs(RedisPart):
-    """A ``PairStore`` in Redis; pending matches live as long as index entries, claims longer."""
+    """Pending matches live as long as index entries, claims longer."""
 
     def save_pending_matches(
         self, pending: Sequence[tuple[Position, PendingMatches]], fences: Sequence[Fence]
