@@ -1,9 +1,7 @@
 """The backend: everything that depends on the kind of store in which the indexes are.
 
-A kind of store is a folder beside this module with an implementation of ``Backend``, such as ``redis.backend``.
-``streamdedup.indexes`` constructs it, for the commands in ``cli`` and for ``library``; no other module knows which kind
-is in use. A change touches ``redis.backend``, ``redis.inspection`` and the backend in
-tests/simulation/operator.py.
+``streamdedup.indexes`` constructs it, for the commands in ``cli`` and for ``library``. A change touches
+``redis.backend``, ``redis.inspection`` and the backend in tests/simulation/operator.py.
 """
 
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
@@ -41,7 +39,7 @@ class KeyStatistics:
 
 @dataclass(frozen=True, slots=True)
 class Survey:
-    """The result of a walk over all keys of an index: number of documents, and keys by the name of their kind."""
+    """The result of a walk over all keys of an index; ``kinds`` are by name."""
 
     documents_count: int
     kinds: Mapping[str, KeyStatistics]
@@ -49,12 +47,7 @@ class Survey:
 
 @dataclass(frozen=True, slots=True)
 class PartitionFacts:
-    """What `index status` shows of a partition.
-
-    Attributes:
-        generation: Consumer-group generation of the fence; None without a fence.
-        topic_id: Id of the topic, stored with the high-water mark; empty when unknown.
-    """
+    """What `index status` shows of a partition; without a fence the ``generation`` is None."""
 
     high_water_mark: int | None
     generation: int | None
@@ -78,8 +71,7 @@ class IndexInspector(Protocol):
     Nothing takes a lock, so numbers are approximate while daemons write.
     """
 
-    def fingerprint(self) -> Fingerprint | None:
-        """Return the parameters with which the index was built, or None when there is no index."""
+    def fingerprint(self) -> Fingerprint | None: ...
 
     def is_half_dropped(self) -> bool:
         """Tell whether a deletion was interrupted."""
@@ -109,23 +101,21 @@ class Backend(Protocol):
     def mode(self) -> str:
         """How the servers are reached, for `index status`: ``single`` (one server), ``sentinel`` or ``cluster``."""
 
-    def index(self, name: str) -> Index:
-        """Return the index of a profile."""
+    # Of the profile with a name
+    def index(self, name: str) -> Index: ...
 
     def staging(self, name: str, on_keys: Callable[[int], None] = lambda _count: None) -> StagingIndex:
-        """Return the staging index of a profile; ``on_keys`` gets the number of keys deleted since its last call."""
+        """Return the staging index; ``on_keys`` gets the number of keys deleted since its last call."""
 
-    def reader(self, name: str) -> IndexReader:
-        """Return the reader of the index of a profile."""
+    def reader(self, name: str) -> IndexReader: ...
 
-    def inspector(self, name: str) -> IndexInspector:
-        """Return the inspector of the index of a profile."""
+    def inspector(self, name: str) -> IndexInspector: ...
 
     def configured_fingerprint(self, name: str) -> Fingerprint:
-        """Return the parameters with which the index of a profile would be built now."""
+        """Return the parameters with which the index would be built now."""
 
     def where(self, name: str) -> str:
-        """Say where the index of a profile is and which settings decide it, for the operator."""
+        """Say where the index is and which settings decide it, for the operator."""
 
     def servers(self) -> Sequence[ServerFacts]:
         """Return the facts of the servers; raise ``StoreMisconfigured`` if they are not as in the settings."""
@@ -139,8 +129,7 @@ class Backend(Protocol):
         With ``rebuilds`` the daemon rebuilds a lost index by itself, and its user needs more permissions.
         """
 
-    def close(self) -> None:
-        """Close all connections; never raises."""
+    def close(self) -> None: ...
 
     def __enter__(self) -> Self: ...
 

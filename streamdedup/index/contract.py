@@ -1,24 +1,14 @@
 """The index contract: the Protocols that stores implement.
 
-A profile's index holds:
+A profile's index holds by document number the index entries, the authority on which version of a document exists;
+buckets of document numbers, which are hints and may be out of date; by pair the claims; by the number of the first
+document the cluster sets; by partition the fence, the high-water mark and the announced attempt; by position the
+pending matches. docs/architecture.md defines the terms. A store divides its keys among slots. Each slot is on one
+server; a server may lose writes that other servers keep.
 
-* the *index entries*, by document number: the authority on which version of a document exists;
-* the *buckets*, sets of document numbers: one for each band and band key, and buckets of exact copies, one for a
-  content. Members are hints and may be out of date;
-* the *claims*: the position that owns an alerted pair;
-* per cluster, which is named by the number of its first document, the *cluster set*: its documents, each with number,
-  source and record time;
-* per partition the *fence* (the right to write, bound to a consumer-group generation), the *high-water mark* (a
-  committed offset) and the *announced attempt* (the latest attempt at a batch that is completely written);
-* per position the *pending matches*: found and not yet committed.
-
-A store divides its keys among *slots*. Each slot is on one server; a server may lose writes that other servers keep.
-
-``detection`` uses the ``DocumentStore``, ``daemon`` the ``PartitionStore`` and ``StoreHealth``. A rebuild uses all
-three, and so does ``detection.writing``, which replaces the daemon in programs without Kafka. ``index.memory`` with
-``index.memory_partitions``, and ``index.redis``, implement all three, and tests/contract tests both: a change touches
-all of these. A new method also touches ``daemon.crash_points.INDEX_STEPS`` and tests/simulation/server.py. Processes
-that only look up use ``index.reading``.
+``detection`` uses the ``DocumentStore``, ``daemon`` the ``PartitionStore`` and ``StoreHealth``. ``index.memory`` and
+``index.redis`` implement all three, and tests/contract tests both: a change touches all of these. A new method also
+touches ``daemon.crash_points.INDEX_STEPS`` and tests/simulation/server.py.
 
 The index is not a part of the Kafka transaction that publishes alerts. Eleven rules keep pairs from being lost or
 published twice; docs/delivery.md states them with their reasons, and code refers to them by number:
@@ -60,20 +50,14 @@ from streamdedup.position import Partition, Position
 
 
 class EntryReading(Protocol):
-    """Index entries by document number, to be read."""
-
     def get_entries(self, numbers: Sequence[int]) -> dict[int, IndexEntry]:
         """Return the entries that the index has, deletion markers included."""
 
     def read_entries(self, numbers: Sequence[int], limit_bytes: int) -> dict[int, IndexEntry | None]:
         """Read entries until their stored size reaches ``limit_bytes``, which is 1 or more.
 
-        A store with several slots divides the limit among the slots, and may exceed the limit by one entry for each
-        slot.
-
-        Returns:
-            For each number that was read the entry or deletion marker, or None where the index has none. A number that
-            is missing in the result was not read; the first number is always read.
+        A store divides the limit among its slots, and may exceed it by one entry for each slot. The result has None
+        where the index has no entry. A number that is missing in the result was not read; the first number always is.
         """
 
 
@@ -91,10 +75,7 @@ class DocumentStore(EntryReading, Protocol):
     """
 
     def encode_entries(self, entries: Sequence[IndexEntry]) -> Sequence[bytes] | None:
-        """Return the form in which ``insert_entries`` stores entries; None for a store that needs no encoding.
-
-        Sends no request, and may be called in any thread, so that the encoding can be done ahead.
-        """
+        """Return the argument ``encoded`` of ``insert_entries``, in any thread; None where the store needs none."""
 
     def insert_entries(
         self, entries: Sequence[IndexEntry], fences: Sequence[Fence], encoded: Sequence[bytes] | None = None
@@ -103,7 +84,6 @@ class DocumentStore(EntryReading, Protocol):
 
         A later version than the stored one is not stored: ``replace_entries`` stores it, after the old version was
         removed from its buckets.
-        ``encoded`` is the result of ``encode_entries`` for these entries, if it was done ahead.
         """
 
     def replace_entries(self, entries: Sequence[IndexEntry], fences: Sequence[Fence]) -> None:
@@ -119,12 +99,9 @@ class DocumentStore(EntryReading, Protocol):
         is replaced. To join again only renews the time to live. The first document becomes a member too, if it has an
         entry. A set lives as long as an entry, counted from the last call for it.
 
-        Args:
-            clusters: Document numbers, each with the position of its entry, and with the document number that names the
-                cluster. A document that joins no cluster has its own number there, and its entry does not change.
-
-        Returns:
-            The counts of each cluster after the call. The first document counts in the size also where it is no member.
+        ``clusters`` are document numbers, each with the position of its entry, and with the document number that names
+        the cluster. A document that joins no cluster has its own number there, and its entry does not change. The
+        result are the counts of each cluster after the call.
         """
 
     def leave_clusters(self, members: Sequence[tuple[int, int]], fences: Sequence[Fence]) -> None:
@@ -133,7 +110,6 @@ class DocumentStore(EntryReading, Protocol):
         ``members`` are document numbers, each with the number that names its cluster. A set that has reached
         ``CLUSTER_SIZE_CAP`` is perhaps incomplete, so its count must not fall: the member stays, only its source goes.
         """
-
 
     def insert_and_look_up(
         self, numbers: Sequence[int], band_keys: NDArray[np.uint32], fences: Sequence[Fence]
@@ -156,20 +132,16 @@ class DocumentStore(EntryReading, Protocol):
         fences: Sequence[Fence],
         near_capacity: FoundNearCapacity | None = None,
     ) -> list[list[int]]:
-        """Insert each document in its bucket of exact copies and read the other members, atomically for each bucket.
+        """Insert each document in the bucket of its content digest; return its other members, the latest first.
 
-        Such a bucket has at most ``COPIES_CAP`` members; in a full bucket a new member replaces the oldest. Called
-        only for documents in band buckets near capacity, because a full band bucket could hide an exact copy.
+        Atomic for each bucket. A bucket has at most ``COPIES_CAP`` members; in a full one a new member replaces the
+        oldest. Called only for documents in band buckets near capacity, because a full band bucket could hide an exact
+        copy.
 
-        Args:
-            documents: Document numbers with content digests, inserted in order.
-            near_capacity: Documents outside the batch, inserted first. A member read from a bucket may have been
-                removed meanwhile, and nothing would remove it again. So a document is left out if a document with its
-                content was removed since ``near_capacity.removals`` was read. A store may count removals by groups of
-                contents, and then leaves out some more.
-
-        Returns:
-            For each of ``documents`` the other members, the latest first; hints, as in any bucket.
+        Documents outside the batch (``near_capacity``) are inserted first. A member read from a bucket may have been
+        removed meanwhile, and nothing would remove it again. So a document is left out if a document with its content
+        was removed since ``near_capacity.removals`` was read. A store may count removals by groups of contents, and
+        then leaves out some more.
         """
 
     def remove_copies(self, documents: Sequence[tuple[int, bytes]], fences: Sequence[Fence]) -> None:
@@ -180,7 +152,6 @@ class DocumentStore(EntryReading, Protocol):
 
     def copy_removals(self) -> Mapping[int, int]:
         """Return for each slot a number that every ``remove_copies`` in the slot increases."""
-
 
     def save_pending_matches(
         self, pending: Sequence[tuple[Position, PendingMatches]], fences: Sequence[Fence]
@@ -193,22 +164,15 @@ class DocumentStore(EntryReading, Protocol):
     def claim_pairs(
         self, claims: Sequence[tuple[bytes, Position]], fences: Sequence[Fence], extended_keys: Sequence[bytes] = ()
     ) -> list[bool]:
-        """Claim pairs for positions.
+        """Claim pairs for positions; return for each of ``claims`` whether the position owns the pair now.
 
-        Args:
-            claims: Pair keys, each with the position that asks. The position ``values.PUBLISHED`` (rule 8) overwrites
-                claims of other positions: where the store has gone back to an earlier time, a batch in progress may
-                have claimed a pair whose alert is committed.
-            extended_keys: Keys for pairs that do not match now (rule 5); claims on them are only extended.
-
-        Returns:
-            For each of ``claims`` whether the position owns the pair, by this call or an earlier one.
+        The position ``values.PUBLISHED`` (rule 8) overwrites claims of other positions: where the store has gone back
+        to an earlier time, a batch in progress may have claimed a pair whose alert is committed. ``extended_keys`` are
+        of pairs that do not match now (rule 5); claims on them are only extended.
         """
 
 
 class PartitionStore(Protocol):
-    """Fences, high-water marks and announced attempts, by partition."""
-
     def partition_states(self, partitions: Sequence[Partition]) -> dict[Partition, PartitionState]:
         """Return what the index knows of each partition; without an index, or with a staging index only, nothing.
 
@@ -244,7 +208,7 @@ class PartitionStore(Protocol):
         """
 
     def unfence(self, partition: Partition) -> None:
-        """Delete a partition's fence; for an operator who has deleted the consumer group."""
+        """Delete a partition's fence, for an operator who has deleted the consumer group."""
 
     def announce(
         self,
@@ -256,12 +220,8 @@ class PartitionStore(Protocol):
     ) -> None:
         """Store in every slot that an attempt at a batch is completely written, before it is published.
 
-        Ids are compared as text; ``attempt_id`` is greater than all earlier ones.
-
-        Args:
-            fences: Fences for all batch partitions.
-            starts: First offset of the batch by partition, from which on a gap is replayed.
-            committed_id: Committed attempt to store beside the id, given by a rebuild. None: that of each fence.
+        Ids are compared as text; ``attempt_id`` is greater than all earlier ones. From the offsets in ``starts`` on a
+        gap is replayed. A rebuild gives the ``committed_id`` to store beside the id, by default that of each fence.
 
         Raises ``BatchRefused`` also where a slot has announced a later attempt, and ``IndexLost`` where a slot has not
         announced this attempt and lacks the committed one of a fence (rule 11).
@@ -272,8 +232,6 @@ class PartitionStore(Protocol):
 
 
 class StoreHealth(Protocol):
-    """Opening, closing and numbers for metrics."""
-
     def open(self, fingerprint: Fingerprint, *, create: bool = True) -> Opening | None:
         """Open the index, or create it if there is none and ``create`` is true.
 
@@ -294,7 +252,7 @@ class StoreHealth(Protocol):
         """Raise ``StoreUnavailable`` unless every server answers and accepts writes of the index."""
 
     def stats(self) -> StoreStats:
-        """Return used memory and memory limit of the fullest server."""
+        """Return the memory of the fullest server."""
 
     def count_documents(self) -> int:
         """Return the approximate document count; cheap enough for every few seconds.

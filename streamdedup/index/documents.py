@@ -1,8 +1,7 @@
 """Index entries as values, and the rule that decides between two versions of a document.
 
-``detection`` makes the entries; the stores of ``index`` keep them and apply the rule; ``serve`` and a rebuild read
-them. A new field touches the codec ``index.entries`` and docs/format.md. The rule and the numbers of ``InsertState``
-are also in ``redis/lua/_entries.lua``.
+A new field touches the codec ``index.entries`` and docs/format.md. The rule and the numbers of ``InsertState`` are also
+in ``redis/lua/_entries.lua``.
 """
 
 from dataclasses import dataclass
@@ -17,7 +16,7 @@ from streamdedup.wire import Match, toggle_scope
 
 
 class InsertState(IntEnum):
-    """What the index did with a version of a document; ``redis/lua/_entries.lua`` has the same numbers."""
+    """What the index did with a version of a document."""
 
     #: The index had no entry with this number; the version was stored.
     CREATED = 0
@@ -47,7 +46,6 @@ class Content(msgspec.Struct, frozen=True, gc=False):
     """The part of an index entry computed from the document's fields.
 
     Attributes:
-        token_count: Tokens in the text, at most ``MAX_COUNT``.
         element_count: Tokens or characters, of which the shingles consist, at most ``MAX_COUNT``.
         tail: 64-bit hashes of the last k - 1 elements, where k is the shingle length; of all elements in a shorter
             text. From these hashes an append computes the shingles that reach over the present end of the text.
@@ -91,11 +89,9 @@ class IndexEntry(msgspec.Struct, frozen=True, gc=False):
     """A document's entry in the index.
 
     Attributes:
-        number: Document number, signed 64 bits; the members of buckets are document numbers.
-        id: The full id, to distinguish documents with equal numbers.
+        number: Document number, signed 64 bits; ``id`` distinguishes documents with equal numbers.
         digest: Content digest, 16 bytes.
         cluster: Document number that names the cluster; the document's own number where it is alone.
-        content: The part computed from the text.
     """
 
     number: int
@@ -130,7 +126,6 @@ class PendingMatches(msgspec.Struct, frozen=True):
     """Matches found for one position and not committed yet.
 
     Attributes:
-        matches: Matches by pair key.
         digest: Digest of the document at the time of the record, 16 bytes, where the record is an append with matches:
             the next append changes the digest in the index entry. None otherwise.
         document_missing: Whether the record is an append to, or a deletion of, a document that the index lacks. A later
@@ -142,7 +137,6 @@ class PendingMatches(msgspec.Struct, frozen=True):
     document_missing: bool = False
 
     def __bool__(self) -> bool:
-        """Tell whether there is anything to save."""
         return bool(self.matches) or self.document_missing
 
 
@@ -153,7 +147,7 @@ def deletion_marker(number: int, position: Position, time_ms: int) -> IndexEntry
 
 @dataclass(frozen=True, slots=True)
 class InsertResult:
-    """What the index did with a version, and the entry that was stored before (in ``RETURNING_STATES``, else None)."""
+    """What the index did with a version, and in ``RETURNING_STATES`` the entry that was stored before."""
 
     state: InsertState
     previous: IndexEntry | None = None

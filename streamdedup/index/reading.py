@@ -1,7 +1,7 @@
 """Reading an index without changing it: the Protocol ``IndexReader``, and the hits of documents in given buckets.
 
-``Backend.reader`` makes a reader; ``detection.lookup`` calls it, for ``serve`` and ``library``. ``index.memory`` and
-``index.redis.reader`` implement the Protocol with ``hits_of_members``; tests/contract/test_lookup.py tests both.
+``detection.lookup`` calls a reader, for ``serve`` and ``library``. tests/contract/test_lookup.py tests both
+implementations.
 """
 
 from collections import Counter
@@ -27,11 +27,9 @@ class IndexReader(EntryReading, Protocol):
     """
 
     def check(self, fingerprint: Fingerprint) -> Opening | None:
-        """Check that the index was built with these parameters, cheaply enough for every request.
+        """Do as ``StoreHealth.open`` with ``create=False``, cheaply enough for every request.
 
-        Returns an ``Opening``, whose advisories name differences that affect few pairs; None when there is no index.
-        Raises ``IndexMismatch`` for other parameters, each named in the text, and ``StoreUnavailable`` while another
-        process rebuilds the index.
+        Raises ``StoreUnavailable`` while another process rebuilds the index.
         """
 
     def look_up(self, numbers: Sequence[int], band_keys: NDArray[np.uint32]) -> Hits:
@@ -51,11 +49,9 @@ class IndexReader(EntryReading, Protocol):
         number names the cluster, may be missing among them.
         """
 
-    def count_documents(self) -> int:
-        """Return the approximate document count."""
+    def count_documents(self) -> int: ...
 
-    def close(self) -> None:
-        """Close the connection; never raises."""
+    def close(self) -> None: ...
 
 
 def hits_of_members(numbers: Sequence[int], buckets: Sequence[Sequence[Sequence[int]]], bucket_cap: int | None) -> Hits:

@@ -1,7 +1,7 @@
 """The staging index: an index during a rebuild, which becomes the index only when complete.
 
 Called by ``daemon.rebuild`` and ``daemon.rebuild_run``, and by `index drop` and ``library.Index.delete`` for the
-deletion alone; made by ``index.backend.Backend.staging``. ``redis.staging`` implements the Protocol.
+deletion alone.
 """
 
 from collections.abc import Callable
@@ -37,13 +37,10 @@ class StagingIndex(Protocol):
         """
 
     def extend_lease(self) -> None:
-        """Extend the lease; to be called at least once a minute."""
+        """To be called at least once a minute."""
 
     def complete(self, fingerprint: Fingerprint) -> None:
-        """Turn the staging index into the index, and give up the lease.
-
-        ``fingerprint`` contains the index parameters and the duration of the rebuild (``fingerprints.REBUILT_S``).
-        """
+        """Turn the staging index into the index, and give up the lease; with ``fingerprints.REBUILT_S``."""
 
     def abandon(self) -> None:
         """Give up the lease; never raises."""

@@ -40,12 +40,9 @@ class Fence:
     """The right to write for one partition, bound to a consumer-group generation; a store adds its writer (rule 7).
 
     Attributes:
-        generation: Consumer-group generation in which this process owns the partition.
-        high_water_mark: Committed offset below which records emit nothing.
         committed_id: Id of the latest known committed attempt at a batch; empty when there is none.
         incarnation: Topic incarnation, counted for this partition.
-        is_recreated: Whether the topic was created again, so that the call that returned this fence began the
-            incarnation.
+        is_recreated: Whether the call that returned this fence began the incarnation.
         has_commit: Whether the group has a committed offset for the partition; set by ``daemon``, not by stores. With a
             committed offset, records below the high-water mark mean that an operator has set the offset back; without
             one, nothing explains such records.
@@ -67,10 +64,10 @@ class BrokerState(NamedTuple):
     """Partition state in Kafka at the fence.
 
     Attributes:
-        topic_id: Id that Kafka gave to the topic at its creation; empty when the broker does not tell the id.
+        topic_id: Empty when the broker does not tell the id.
         end: Offset after the last record, or None when unknown.
-        incarnation: Topic incarnation that was committed with the offset, or with offsets of other partitions. An index
-            that has never seen the partition counts on from it.
+        incarnation: Topic incarnation that was committed with an offset. An index that has never seen the partition
+            counts on from it.
     """
 
     topic_id: str = ""
@@ -78,15 +75,13 @@ class BrokerState(NamedTuple):
     incarnation: int = 0
 
 
-#: The state where the caller knows neither topic id nor end.
 UNKNOWN_BROKER_STATE = BrokerState()
 
 
 def is_recreated(high_water_mark: int, topic_id: str, state: BrokerState) -> bool:
     """Tell whether a topic was deleted and created again after a high-water mark was stored (rule 6).
 
-    ``topic_id`` was stored with the high-water mark, and is empty when unknown; ``state`` is the present state.
-    ``redis/lua/raise_high_water_mark.lua`` has the same rule.
+    ``topic_id`` was stored with the high-water mark. ``redis/lua/raise_high_water_mark.lua`` has the same rule.
     """
     has_other_id = bool(topic_id and state.topic_id) and topic_id != state.topic_id
     return has_other_id or (state.end is not None and state.end < high_water_mark)
@@ -96,8 +91,7 @@ class AnnouncedAttempt(NamedTuple):
     """The attempt at a batch that was announced last in a slot.
 
     Attributes:
-        attempt_id: Attempt id; empty where there is none.
-        start: Offset at which its batch begins; all earlier records are in the slot. None where there is none.
+        start: Offset at which its batch begins; all earlier records are in the slot. None without an attempt.
         committed_id: Last committed attempt that was known when this attempt was announced; empty for none.
     """
 
@@ -112,12 +106,9 @@ class AnnouncedAttempt(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class PartitionState:
-    """Partition state in the index.
+    """Partition state in the index; without a high-water mark the index has never seen the partition.
 
-    Attributes:
-        high_water_mark: Committed offset below which records emit nothing; None when the index has never seen the
-            partition.
-        attempts: The different announced attempts of the slots; an empty one for a slot without an attempt.
+    ``attempts`` are the different announced attempts of the slots; an empty one for a slot without an attempt.
     """
 
     high_water_mark: int | None
@@ -175,10 +166,9 @@ class Hits:
 
 @dataclass(frozen=True, slots=True)
 class FoundNearCapacity:
-    """Members of buckets near capacity, to be inserted in the buckets of exact copies too.
+    """Members of buckets near capacity: numbers with content digests, to be inserted in the buckets of exact copies.
 
-    ``documents`` are numbers with content digests; ``removals`` is the result of ``DocumentStore.copy_removals``
-    before the members were read.
+    ``removals`` is the result of ``DocumentStore.copy_removals`` before the members were read.
     """
 
     documents: Sequence[tuple[int, bytes]]
@@ -198,8 +188,8 @@ class ClusterCounts(NamedTuple):
         sources: Distinct sources; documents without a source do not count.
         earliest: Number of the document with the smallest record time; among equal times, with the smallest partition
             and offset.
-        since_ms: Record time of the earliest document, milliseconds since the epoch.
-        until_ms: Latest record time of a document, milliseconds since the epoch.
+        since_ms: Record time of the earliest document.
+        until_ms: Latest record time of a document.
     """
 
     size: int
