@@ -7,43 +7,10 @@ raises ``LAYOUT``, and touches docs/format.md, tests/format_vectors.py and the s
 - ``set_clusters.lua``: the fields from offset to partition; it replaces layout byte and cluster;
 - ``_cluster_sets.lua``: times, positions and sources.
 
-An index entry:
-
-======  ======  ==============================================================
-byte    length  content (numbers big-endian)
-======  ======  ==============================================================
-0       1       layout: 0x20, plus 1 where the entry names a cluster, plus 2
-                where it has a source
-1       16      content digest
-17      8       record time, milliseconds since the epoch
-25      8       offset
-33      2       partition length p
-35      p       partition as text, ``topic:partition`` (``position.PartitionIncarnation``)
-35+p    2       id length i
-37+p    i       id, UTF-8; empty in a deletion marker
-37+p+i  ...     the content, see below
-next    8       source hash; absent where the source is not known
-last 8  8       document number that names the cluster, signed;
-                absent where that is the document itself
-======  ======  ==============================================================
-
-The content (``documents.Content``):
-
-======  ==============================================================
-length  content (numbers little-endian, as in the processor)
-======  ==============================================================
-1       flags: 1 first digest, 2 incarnation, 4 stop shingles only, 8 the sketch
-        is a signature, 16 scope, 32 caption
-2       tokens
-2       elements
-1       hashes in the tail, n
-4       distinct shingles
-8n      tail, 8 bytes for each hash
-16, 8   first digest and incarnation, where the flags name them
-8       scope hash, where the flags name it
-1, c    caption length c and caption, where the flags name it
-rest    sketch (``index.sketch_codec``)
-======  ==============================================================
+docs/format.md lists the fields. The head of an entry is big-endian: at byte 0 the layout, at 1 the content digest, at
+17 the record time, at 25 the offset, at 33 the length of the partition, at 35 the partition, then length and id. The
+content follows (``documents.Content``), little-endian as in the processor, its sketch last (``index.sketch_codec``);
+behind it source and cluster, where the first byte says so.
 """
 
 import struct
@@ -92,18 +59,16 @@ _decode_match = msgspec.json.Decoder(Match).decode
 
 
 def encode_number(number: int) -> bytes:
-    """Encode a document number as the 8 bytes in keys and entries."""
     return _NUMBER.pack(number)
 
 
 def decode_number(data: bytes) -> int:
-    """Decode a document number; the reverse of ``encode_number``."""
     number: int = _NUMBER.unpack(data)[0]
     return number
 
 
 def encode_position(position: Position) -> bytes:
-    """Encode a position as in an index entry: its bytes 25 to 34+p."""
+    """Encode a position as in an index entry, from byte 25 to the end of the partition."""
     return _NUMBER.pack(position.offset) + _encode_partition(position.partition_incarnation)
 
 
@@ -119,7 +84,6 @@ def position_token(position: Position) -> bytes:
 
 @lru_cache(maxsize=4096)
 def _encode_partition(partition: PartitionIncarnation) -> bytes:
-    """Encode a partition: its length, then its text."""
     text = str(partition).encode()
     return _LENGTH.pack(len(text)) + text
 
@@ -130,7 +94,6 @@ def _decode_partition(data: bytes) -> PartitionIncarnation:
 
 
 def encode_entries(entries: Sequence[IndexEntry]) -> list[bytes]:
-    """Encode index entries; the document number is part of their keys only."""
     sketches = encode_sketches([entry.content.sketch for entry in entries])
     return [_encode_entry(entry, sketch) for entry, sketch in zip(entries, sketches, strict=True)]
 
@@ -175,11 +138,7 @@ class _ParsedEntry(NamedTuple):
 
 
 def decode_entries(numbers: Sequence[int], stored: Sequence[bytes]) -> list[IndexEntry]:
-    """Decode index entries, from document numbers and stored bytes; the result shares no memory with ``stored``.
-
-    Raises:
-        ValueError: An entry is damaged or has another layout; the text says which, and why.
-    """
+    """Decode index entries; the result shares no memory with ``stored``. Raise ``ValueError`` for a damaged one."""
     parsed = [_parse_entry(number, data) for number, data in zip(numbers, stored, strict=True)]
     try:
         sketches = decode_sketches([entry.sketch for entry in parsed])
@@ -263,22 +222,12 @@ def decode_counts(reply: bytes) -> ClusterCounts:
 
 
 def decode_cluster(reply: bytes) -> tuple[ClusterCounts, list[int]]:
-    """Decode the counts of a cluster and the document numbers in its set."""
     starts = range(_COUNTS.size, len(reply), _MEMBER_BYTES)
     return decode_counts(reply), [decode_number(reply[start : start + _NUMBER.size]) for start in starts]
 
 
 def encode_pending(pending: PendingMatches) -> dict[bytes, bytes]:
-    """Encode pending matches as hash fields; the first byte tells the kind.
-
-    ======  =============================  ================================
-    byte    rest                           value
-    ======  =============================  ================================
-    ``m``   pair key, 16 bytes             the match, JSON
-    ``d``   -                              document digest
-    ``u``   -                              empty: the document is missing
-    ======  =============================  ================================
-    """
+    """Encode pending matches as hash fields: ``m`` and pair key with a JSON match, ``d`` with a digest, ``u`` empty."""
     fields = {_MATCH + key: _encode_json(match) for key, match in pending.matches.items()}
     if pending.digest is not None:
         fields[_DIGEST] = pending.digest
@@ -288,11 +237,7 @@ def encode_pending(pending: PendingMatches) -> dict[bytes, bytes]:
 
 
 def decode_pending(fields: Mapping[bytes, bytes]) -> PendingMatches:
-    """Decode the hash fields with pending matches.
-
-    Raises:
-        ValueError: A field or a match is damaged; the text says why.
-    """
+    """Decode hash fields; raise ``ValueError`` for a damaged one."""
     try:
         matches = {field[1:]: _decode_match(value) for field, value in fields.items() if field[:1] == _MATCH}
     except ValueError as error:  # msgspec's errors are ValueErrors
@@ -307,7 +252,7 @@ def count_claims(catalogue: bytes) -> int:
 
 
 class StoredHighWaterMark(NamedTuple):
-    """A high-water mark as ``redis/lua/raise_high_water_mark.lua`` stores it; ``topic_id`` is empty when unknown."""
+    """A high-water mark as ``redis/lua/raise_high_water_mark.lua`` stores it."""
 
     offset: int
     incarnation: int
@@ -321,21 +266,18 @@ def decode_high_water_mark(stored: bytes) -> StoredHighWaterMark:
 
 
 def encode_attempt(attempt: AnnouncedAttempt) -> str:
-    """Encode an announced attempt, whose ``start`` is not None."""
     return f"{attempt.attempt_id} {attempt.start} {attempt.committed_id}"
 
 
 def decode_attempt(stored: bytes) -> AnnouncedAttempt:
-    """Decode an announced attempt; empty bytes, where a slot has none, are the default attempt."""
+    """Decode an announced attempt; empty bytes are the default attempt."""
     attempt_id, start, committed_id, *_ = (*stored.decode().split(" "), "", "")
     return AnnouncedAttempt(attempt_id, int(start) if start else None, committed_id)
 
 
 def encode_fence(generation: int, writer: bytes) -> str:
-    """Return a fence's value: the generation, and the writer that sets it."""
     return f"{generation}:{writer.hex()}"
 
 
 def decode_generation(fence: bytes) -> int:
-    """Return the consumer-group generation in a stored fence."""
     return int(fence.partition(b":")[0])

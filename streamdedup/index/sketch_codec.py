@@ -8,13 +8,8 @@ the high parts of n ascending hashes take n + 255 bits together, the low parts 2
 bytes and a batch is encoded by few array operations. A hash takes 3.45 bytes in a document with 100, 3.21 in one with
 400.
 
-==============  ==============================================================
-length          content, for n hashes
-==============  ==============================================================
-3n              low parts, little-endian
-(n + 262) // 8  bits, highest of a byte first: bit i + h is set for the i-th
-                hash with the high part h, both counted from 0
-==============  ==============================================================
+A code of n hashes has their low parts, little-endian, then (n + 262) // 8 bytes of bits, the highest of a byte first:
+bit i + h is set for the i-th hash with the high part h, both counted from 0.
 
 Worked example: 0x00000007, 0x00000009, 0x02000001 have the low parts 7, 9 and 1, and the high parts 0, 0 and 2. Bits
 0 + 0, 1 + 0 and 2 + 2 are set: 0b11001000, then 32 bytes of zeros.
@@ -47,7 +42,6 @@ class StoredSketch(NamedTuple):
 
 
 def encode_sketches(sketches: Sequence[Sketch]) -> list[bytes]:
-    """Encode each sketch: its hashes or its signature."""
     coded = [hashes for sketch in sketches if (hashes := sketch.hashes) is not None and len(hashes) >= _FEWEST_CODED]
     codes = iter(_encode_hashes(coded))
     stored = []
@@ -97,7 +91,6 @@ def _decode_signature(data: bytes) -> NDArray[np.uint32]:
 
 
 def _decode_plain(stored: Sequence[StoredSketch]) -> NDArray[np.uint32]:
-    """Decode 4-byte hashes; return the hashes of all documents, joined."""
     for data, count, _ in stored:
         _check_length(data, count, _VALUE.itemsize * count)
     return np.frombuffer(b"".join([sketch.data for sketch in stored]), _VALUE).astype(np.uint32)
