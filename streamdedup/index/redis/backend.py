@@ -1,7 +1,4 @@
-"""The ``Backend`` of Redis and Valkey: makes the index, reader, staging index and inspector of each profile.
-
-``streamdedup.indexes`` constructs it from the settings. The contract is ``index.backend.Backend``, with its callers.
-"""
+"""The ``Backend`` of Redis and Valkey; its contract is ``index.backend.Backend``."""
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
@@ -26,11 +23,7 @@ from streamdedup.index.values import Fingerprint
 class RedisOptions:
     """Options that all indexes of an installation share; ``RedisIndexOptions`` are the options of one index.
 
-    Attributes:
-        prefix: First part of all keys (``redis.key_prefix``).
-        address: Address of the servers without secrets, for the operator.
-        tcp_addresses: Host and port of each server in the settings, none for a socket file.
-        uses_tls: Whether the client uses TLS; compared with the servers at ``tcp_addresses`` if none answers.
+    ``address`` is shown to the operator. The servers at ``tcp_addresses`` are asked about TLS if none answers.
     """
 
     prefix: str

@@ -9,10 +9,7 @@
     insertion reads some more pages. For indexes that are limited by memory (``lua/_pages.lua``).
 
 Both layouts return all members that were inserted during the last lifetime and not removed, and may return older ones.
-Buckets of exact copies are sorted sets in both layouts.
-
-Called by ``detection`` through the contract; ``redis.reader`` takes ``LAYOUTS`` from here. Read ``index.contract``
-first, rules 2 and 9. A change of behaviour touches ``index.memory``.
+Buckets of exact copies are sorted sets in both layouts. Rules 2 and 9 of ``index.contract`` explain the calls.
 """
 
 from collections import Counter
@@ -52,12 +49,7 @@ def _decode_packed(members: bytes) -> list[int]:
 
 
 class BucketLayout(NamedTuple):
-    """The form in which the scripts for a layout take and return document numbers.
-
-    Attributes:
-        encode: Joins document numbers, int64 (n,), in one argument.
-        decode: Returns the document numbers in a reply.
-    """
+    """The form in which the scripts for a layout take document numbers, int64 (n,), and return them."""
 
     encode: Callable[[NDArray[np.int64]], bytes]
     decode: Callable[[Any], list[int]]
@@ -75,7 +67,6 @@ class RedisBuckets(RedisPart):
     def insert_and_look_up(
         self, numbers: Sequence[int], band_keys: NDArray[np.uint32], fences: Sequence[Fence]
     ) -> Hits:
-        """Insert and look up by slot; the last call also counts the documents for ``count_documents``."""
         decode, cap = LAYOUTS[self.options.bucket_layout].decode, self.options.bucket_cap or 0
         calls, rows_of_call = self._bucket_calls("insert", numbers, band_keys, fences, [cap, SHOWN_OF_FULL])
         candidates: list[dict[int, int]] = [{} for _ in numbers]
@@ -109,8 +100,7 @@ class RedisBuckets(RedisPart):
     ) -> tuple[list[Call], list[NDArray[np.intp]]]:
         """Return a call for each slot and chunk of documents, and for each call its rows of ``numbers``.
 
-        ``limits`` are the arguments between time to live and band keys. Only an insertion has them: cap of a bucket (0
-        for none), and number of members that a full bucket returns.
+        Only an insertion has ``limits``: cap of a bucket (0 for none), and number of members that a full bucket shows.
         """
         calls, rows_of_call = [], []
         script, encode = f"{verb}_{self.options.bucket_layout}", LAYOUTS[self.options.bucket_layout].encode
@@ -172,7 +162,6 @@ class RedisBuckets(RedisPart):
         return copies
 
     def _copies_arguments(self, slot: int) -> tuple[bytes, bytes]:
-        """Return the first arguments of the scripts for exact copies: prefix of the buckets, key of the removals."""
         return self._keys.copies_prefix(slot), self._keys.copy_removals(slot)
 
 

@@ -66,11 +66,7 @@ def check_redis(
     """Yield the result of each check; raise for a request without an answer.
 
     The check of permissions (``lua/check_permissions.lua``) changes no key; its script stays in the server's cache.
-
-    Args:
-        keys: The guard of each slot of the indexes, a key that never exists.
-        rebuilds: Whether the daemon rebuilds a lost index by itself.
-        key_pattern: Pattern of all keys of the installation, for a rule of an ACL.
+    ``keys`` are the guards of all slots, ``key_pattern`` is that of all keys of the installation, for a rule of an ACL.
     """
     facts = read_facts(servers)
     for name, info in facts.items():
@@ -83,7 +79,6 @@ def check_redis(
 
 
 def _master_findings(store: str, address: str, info: Mapping[str, Any]) -> Iterator[Finding]:
-    """Yield the findings of a master from its reply to ``INFO``; ``store`` is the result of ``store_name``."""
     try:
         warnings = policy_warnings(store, info)
     except StoreMisconfigured as error:
@@ -173,13 +168,7 @@ def _rights(servers: Servers, keys: Sequence[bytes], probes: Sequence[str], key_
 
 
 def read_facts(servers: Servers) -> dict[str, dict[str, Any]]:
-    """Return each master's reply to ``INFO``, by address, if the servers are as in the settings.
-
-    Raises:
-        StoreMisconfigured: A server is too old, a replica, a Sentinel or part of a cluster, against the settings; or no
-            Sentinel knows the master.
-        StoreUnavailable: A server does not answer, or is a replica after a failover.
-    """
+    """Return each master's reply to ``INFO``, by address; raise unless the servers are as in the settings."""
     if isinstance(servers, OneServer) and isinstance(servers.client.connection_pool, SentinelConnectionPool):
         _check_sentinels(servers.client.connection_pool)
     facts = servers.ask_masters("INFO")
@@ -195,7 +184,6 @@ def require_usable(servers: Servers) -> list[str]:
 
 
 def software(info: Mapping[str, Any]) -> str:
-    """Return product and version from a server's reply to ``INFO``."""
     valkey = info.get("valkey_version")
     return f"Valkey {valkey}" if valkey else f"Redis {info.get('redis_version')}"
 
@@ -221,10 +209,7 @@ def _check_kind(servers: Servers, info: Mapping[str, Any]) -> None:
 
 
 def policy_warnings(store: str, info: Mapping[str, Any]) -> list[str]:
-    """Raise if the server ``store`` drops keys when it is full; return a warning if only a memory limit is missing.
-
-    ``info`` is the reply to ``INFO memory``.
-    """
+    """Raise if the server ``store`` drops keys when it is full; return a warning if only a memory limit is missing."""
     policy = info.get("maxmemory_policy", "noeviction")
     if policy == "noeviction":
         return []

@@ -1,4 +1,4 @@
-"""The masters of a Redis Cluster as ``Servers``; ``redis.connection`` constructs it.
+"""The masters of a Redis Cluster as ``Servers``.
 
 A call to a cluster that is silent as a whole takes one time-out for each node; ``Settings.watchdog_s`` allows 12. A
 cluster that is silent in part takes up to three for each silent node, because redis-py asks for the map of the hash
@@ -28,9 +28,8 @@ class ClusterServers(Servers):
     This class finds the nodes itself. The client would follow a moving hash slot to unknown nodes, and would ask the
     server which arguments of each script are keys, so that every batch would be sent twice.
 
-    Args:
-        open_client: Makes a client, which connects at once.
-        from_replicas: Whether ``send_raw`` uses a replica if there is any; commands must only read.
+    ``open_client`` makes a client, which connects at once. With ``from_replicas`` commands of ``send_raw`` must only
+    read, and go to a replica if there is any.
     """
 
     mode = "cluster"
@@ -88,10 +87,9 @@ class ClusterServers(Servers):
             client.close()
 
     def _exchange(self, choose_nodes: Callable[[RedisCluster], list[_Addressed]]) -> list[tuple[ClusterNode, Any]]:
-        """Return node and reply for each command, errors among the replies.
+        """Return node and reply for each command of ``choose_nodes``, errors among the replies.
 
         All commands are sent once more when a hash slot has moved or a node is gone, not after a time-out.
-        ``choose_nodes`` returns the commands, each with its node in the client's present map of the hash slots.
         """
         with translated(new_login_setting=self.connections.new_login_setting):
             try:
@@ -141,10 +139,7 @@ def _round_trip_unless_stale(
 
 
 def _round_trip(client: RedisCluster, addressed: Sequence[_Addressed]) -> list[tuple[ClusterNode, Any]]:
-    """Write to all nodes, then read from all; return nodes and replies in order, errors among them.
-
-    Raises ``exceptions.TimeoutError``, with the name of a silent node, where a reply is missing.
-    """
+    """Write to all nodes, then read from all; raise a ``TimeoutError`` with the name of a silent node."""
     stack = [
         PipelineCommand(parts, {"target_nodes": node}, command_number)
         for command_number, (node, parts) in enumerate(addressed)

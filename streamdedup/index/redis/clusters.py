@@ -1,8 +1,7 @@
-"""Clusters in Redis, a part of ``RedisIndex``; called by ``detection`` through the contract.
+"""Clusters in Redis, a part of ``RedisIndex``.
 
 An index entry names the cluster of its document. A cluster set is a string (``lua/_cluster_sets.lua``) in the slot of
-the number of its first document. Scripts: ``set_clusters``, ``change_cluster_sets``. The specification is
-``index.cluster_sets`` with ``index.memory``, which a change of behaviour touches.
+the number of its first document. The specification is ``index.cluster_sets`` with ``index.memory``.
 """
 
 from collections.abc import Sequence
@@ -15,12 +14,7 @@ from streamdedup.position import Position
 
 
 class _SetChange(NamedTuple):
-    """A change of a cluster set: ``+`` adds a document, ``-`` removes a document, ``=`` only reads the counts.
-
-    Attributes:
-        cluster: Document number that names the cluster.
-        document: For ``+`` the member (``lua/_cluster_sets.lua``), for ``-`` the document number, for ``=`` nothing.
-    """
+    """A change of a cluster set: ``+`` adds a member, ``-`` removes a document number, ``=`` only reads the counts."""
 
     sign: Literal["+", "-", "="]
     cluster: int
@@ -67,9 +61,8 @@ class RedisClusters(RedisPart):
     ) -> list[bytes]:
         """Write clusters into entries; with ``replace_other`` also into those that name another cluster.
 
-        Returns:
-            For each document 8 bytes and the member for the set, joined; empty where the entry is missing or has
-            another position. The 8 bytes are the cluster that the entry named before, or the document's own number.
+        Returns for each document 8 bytes, which are the cluster that the entry named before, or the document's own
+        number, and the member for the set; empty where the entry is missing or has another position.
         """
         slots = [self._keys.entry_slot(number) for number, _, _ in clusters]
         arguments = [

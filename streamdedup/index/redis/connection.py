@@ -1,7 +1,4 @@
-"""Opens connections to a single server, to Sentinels or to a cluster; called by ``indexes``.
-
-An argument for the client comes from a setting: ``settings.redis``, ``indexes``.
-"""
+"""Opens connections to a single server, to Sentinels or to a cluster; ``indexes`` takes the arguments from settings."""
 
 from collections.abc import Mapping, Sequence
 from typing import Any
@@ -107,11 +104,7 @@ def connect_cluster(
     timeout_s: float = 2.0,
     connect_timeout_s: float = 1.0,
 ) -> Servers:
-    """Return the connection to a Redis Cluster; nothing is sent yet.
-
-    ``nodes`` are host and port of some nodes, from which the client learns the others. Further arguments: see
-    ``connect_sentinel``.
-    """
+    """Return the connection to a Redis Cluster, of which ``nodes`` are some; nothing is sent yet."""
     connections = _new_connections(security)
 
     def open_client() -> RedisCluster:

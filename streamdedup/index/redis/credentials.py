@@ -16,19 +16,16 @@ from streamdedup.errors import SettingsError
 
 
 class RenewedLogin(CredentialProvider):
-    """Reads the login at each connection: a password, or user and password. ``source`` names its setting."""
+    """``source`` names the setting of the login."""
 
     def __init__(self, source: str, read: Callable[[], tuple[str, ...]]) -> None:
         self.source = source
         self._read = read
 
     def get_credentials(self) -> tuple[str] | tuple[str, str]:
-        """Return the login, as the client's connections ask for it.
+        """Return a password, or user and password; raise ``ConnectionError``, so that the daemon tries again, for none.
 
-        Raises:
-            exceptions.ConnectionError: There is no login at the moment. ``redis.errors`` translates the error into
-                ``StoreUnavailable``, so the daemon tries again. The text repeats no error of a provider, which could
-                show a secret.
+        The text repeats no error of a provider, which could show a secret.
         """
         try:
             login: Any = tuple(self._read())

@@ -1,8 +1,6 @@
-"""Index entries in Redis, a part of ``RedisIndex``; called by ``detection`` through the contract.
+"""Index entries in Redis, a part of ``RedisIndex``: rules 1, 3 and 9 of ``index.contract``.
 
-An entry is a string (``index.entries``) in the slot of its document number. Scripts: ``insert_entries``,
-``replace_entries``. Read ``index.contract`` first: the calls implement its rules 1, 3 and 9. A change of behaviour
-touches ``index.memory``.
+An entry is a string (``index.entries``) in the slot of its document number.
 """
 
 from collections.abc import Sequence
@@ -71,10 +69,7 @@ class RedisEntries(RedisPart):
         encoded: Sequence[bytes],
         fences: Sequence[Fence],
     ) -> tuple[list[list[int]], list[Any]]:
-        """Call a script that stores entries; return the rows of the entries in each call, and the replies.
-
-        ``lifetimes`` are the times to live that the script takes, in milliseconds.
-        """
+        """Call a script that stores entries; return the rows of the entries in each call, and the replies."""
         groups = by_slot(self._keys.entry_slot(entry.number) for entry in entries)
         numbers = np.array([entry.number for entry in entries], ">i8")
         lengths = np.array([len(data) for data in encoded], ">u4")

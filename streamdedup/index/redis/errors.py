@@ -1,8 +1,6 @@
 """Errors of the Redis client, sorted by the reaction of the daemon: try again later, or ask an operator.
 
-``redis.servers`` translates errors that the client raises (``translated``), and error replies in a pipeline
-(``check_replies``, as ``redis.scripts`` and ``redis.reader`` do). The parts translate errors of the codec
-(``damage_translated``). A new reply of a server is added to ``_TEMPORARY_REPLIES``, ``_refusal`` or ``_wrong_server``.
+A new reply of a server is added to ``_TEMPORARY_REPLIES``, ``_refusal`` or ``_wrong_server``.
 """
 
 import re
@@ -68,15 +66,11 @@ _NO_LOGIN = ("HELLO must be called with the client already authenticated", "Auth
 def translated(
     address: Callable[[], str | None] = lambda: None, new_login_setting: Callable[[], str | None] = lambda: None
 ) -> Iterator[None]:
-    """Raise the project's errors in place of those of the client.
+    """Raise ``StoreUnavailable`` or ``StoreMisconfigured`` in place of the errors of the client.
 
     Args:
         address: Returns the server's address, which the client's errors about time-outs lack; None for several servers.
         new_login_setting: Returns the setting that will bring a new login after a refusal; None if a refusal is final.
-
-    Raises:
-        StoreUnavailable: The server is away, full, loading or failing over, or a new login is awaited.
-        StoreMisconfigured: The server refuses the client, or gives an unexpected answer.
     """
     try:
         yield
@@ -85,10 +79,7 @@ def translated(
 
 
 def check_replies(replies: Sequence[object], keys: Sequence[bytes] = ()) -> None:
-    """Raise for the first reply of a pipeline that is an error; see ``translated``.
-
-    ``keys`` has for each command the key, or its beginning, that errors name; it is empty for commands without keys.
-    """
+    """Raise for the first reply that is an error; ``keys`` has for each command the key that errors name."""
     for reply, key in zip(replies, keys or repeat(None), strict=False):
         if isinstance(reply, exceptions.RedisError | exceptions.RedisClusterException):
             raise _translate(reply, key) from reply
@@ -124,17 +115,12 @@ def beginning_of(key: bytes) -> bytes:
 
 
 def shown_key(key: bytes) -> str:
-    """Return a key as text, with escapes for bytes that are not printable ASCII."""
     return "".join(chr(byte) if 32 <= byte < 127 else f"\\x{byte:02x}" for byte in key)
 
 
 def _translate(
     error: BaseException, key: bytes | None = None, address: str | None = None, new_login_setting: str | None = None
 ) -> Exception:
-    """Return the project's error for an error of the client.
-
-    ``address`` and ``new_login_setting``: see ``translated``. ``key`` is named if its value has another type.
-    """
     # An error may name the address already.
     store = "the store" if address is None or address in str(error) else f"the store at {address}"
     if key is not None and str(error).startswith("WRONGTYPE"):
@@ -152,7 +138,6 @@ def _translate(
 
 
 def _causes(error: BaseException) -> Iterator[BaseException]:
-    """Yield an error; for a ``RedisClusterException`` also its causes."""
     cause: BaseException | None = error
     while cause is not None:
         yield cause
@@ -204,7 +189,7 @@ def is_untrusted(error: BaseException) -> bool:
 
 
 def _condition(error: BaseException) -> str:
-    """Describe the condition in which a server refuses requests for a while, with the cure if there is any."""
+    """Describe why a server refuses requests for a while, with the cure if there is any."""
     text = _text_without_script(error)
     if isinstance(error, exceptions.OutOfMemoryError) or text.startswith("OOM"):
         return "its memory is full; raise its limit (maxmemory), or drop unused indexes"
@@ -217,5 +202,4 @@ def _condition(error: BaseException) -> str:
 
 
 def _text_without_script(error: BaseException) -> str:
-    """Return the text of an error without the name of the script in which it occurred."""
     return _SCRIPT_NOISE.sub("", str(error))

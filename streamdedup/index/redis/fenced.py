@@ -22,8 +22,6 @@ _REMEMBERED_S = 3000.0
 
 
 class _LastCall(NamedTuple):
-    """The last call in a slot: number of its run, failed runs before it, its monotonic time."""
-
     run_number: int
     failures_count: int
     called_at_s: float
@@ -63,7 +61,6 @@ class RedisPart(RedisReading):
         self._last_calls: dict[int, _LastCall] = {}
 
     def _encode_fences(self, fences: Sequence[Fence]) -> EncodedFences:
-        """Return fences with this index object as the writer."""
         return EncodedFences(
             [str(fence.partition).encode() for fence in fences],
             [encode_fence(fence.generation, self._writer) for fence in fences],
@@ -72,7 +69,7 @@ class RedisPart(RedisReading):
     def _fenced_call(
         self, name: str, slot: int, fences: EncodedFences, arguments: Iterable[Any], documents_count: int = 0
     ) -> Call:
-        """Return a call of a writing script for the next run; ``documents_count``: see ``Call``."""
+        """Return a call of a writing script for the next run."""
         run_number = self._runner.run_number
         # A single server loses the last writes of all slots together, so slot 0 has the number for all slots.
         call_slot = slot if self._servers.mode == "cluster" else 0
@@ -110,8 +107,7 @@ class RedisPart(RedisReading):
     ) -> list[Any]:
         """Call a script that has a reply for each row, such as a document; return the replies in the order of the rows.
 
-        ``slots`` and ``arguments`` have an element for each row. There is a call for each slot: it gets
-        ``first_arguments(slot)``, then the arguments of its rows.
+        There is a call for each slot: it gets ``first_arguments(slot)``, then the arguments of its rows.
         """
         encoded_fences, groups, calls = self._encode_fences(fences), by_slot(slots), []
         for slot, rows in groups.items():

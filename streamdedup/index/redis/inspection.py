@@ -47,7 +47,7 @@ _MAX_PARTITIONS = 1024
 
 
 class RedisInspector:
-    """An ``IndexInspector`` in Redis; ``namespace`` is prefix and profile, joined by a colon."""
+    """``namespace`` is prefix and profile, joined by a colon."""
 
     def __init__(self, servers: Servers, namespace: str) -> None:
         self._servers = servers
@@ -56,7 +56,6 @@ class RedisInspector:
         self._keys = Keys(namespace, 1)
 
     def fingerprint(self) -> Fingerprint | None:
-        """Return the stored fingerprint; raise ``StoreMisconfigured`` for a value that is no fingerprint."""
         key = self._keys.fingerprint
         stored = self._servers.ask(key, "GET", key)
         return None if stored is None else decode_fingerprint(key, stored)
@@ -137,7 +136,7 @@ def _facts(high_water_mark: bytes | None, fence: bytes | None) -> PartitionFacts
 
 
 def _add_to_sample(sample: list[bytes], key: bytes, seen_count: int) -> None:
-    """Reservoir sampling: add a key so that the sample has each of the keys seen so far with equal probability."""
+    """Add a key so that the sample has each of the keys seen so far with equal probability (reservoir sampling)."""
     if len(sample) < _SAMPLE_COUNT:
         sample.append(key)
     elif (drawn := random.randrange(seen_count)) < _SAMPLE_COUNT:  # noqa: S311  no secret depends on it

@@ -1,7 +1,6 @@
 """Pairs in Redis, a part of ``RedisIndex``: pending matches by position, and claims in pages (``lua/_claims.lua``).
 
-Called by ``detection`` through the contract. Scripts: ``save_pending_matches``, ``claim_pairs``. Read
-``index.contract`` first: the calls implement its rules 4 and 5. A change of behaviour touches ``index.memory``.
+The calls implement the rules 4 and 5 of ``index.contract``.
 """
 
 from collections.abc import Iterable, Iterator, Sequence

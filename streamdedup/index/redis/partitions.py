@@ -1,7 +1,6 @@
 """Partitions in Redis, a part of ``RedisIndex``: fences, high-water marks and announced attempts.
 
-Called by ``daemon`` through the contract. Scripts: ``set_fence``, ``raise_high_water_mark``, ``announce_attempt``. Read
-``index.contract`` first: the calls implement its rules 6, 7 and 11. A change touches ``index.memory_partitions``.
+The calls implement the rules 6, 7 and 11 of ``index.contract``; ``index.memory_partitions`` is the specification.
 """
 
 from collections.abc import Callable, Iterable, Mapping, Sequence

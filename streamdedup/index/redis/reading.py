@@ -27,9 +27,7 @@ class RedisIndexOptions:
     Attributes:
         namespace: Prefix and profile, joined by a colon.
         shards: Slots for each band; 1 except on a cluster.
-        lifetime_ms: Time to live of index entries, bucket members and pending matches after the last write. Claims
-            live twice as long, at least.
-        bucket_cap: None for no limit.
+        lifetime_ms: Time to live of index entries, bucket members and pending matches after the last write.
         bucket_layout: A key of ``buckets.LAYOUTS``.
     """
 
@@ -70,7 +68,6 @@ class RedisReading:
         self._now_ms = now_ms
 
     def _compare_fingerprint(self, stored: bytes, fingerprint: Fingerprint) -> Opening:
-        """Compare a stored fingerprint with the settings; raise ``IndexMismatch`` or ``StoreMisconfigured``."""
         # Through JSON, as the stored value was: a tuple becomes a list.
         configured = msgspec.json.decode(msgspec.json.encode(self.options.stored_fingerprint(fingerprint)))
         return compare_fingerprints(decode_fingerprint(self._keys.fingerprint, stored), configured)
@@ -115,7 +112,6 @@ class RedisReading:
         return int(self._servers.ask(keys[0], "PFCOUNT", *keys))
 
     def _document_slice(self) -> int:
-        """Return the number of the present time slice."""
         return int(self._now_ms() * SLICES_PER_LIFETIME / self.options.lifetime_ms)
 
     def close(self) -> None:

@@ -1,8 +1,5 @@
 """The Lua scripts of an index: one file for each operation in ``lua/``. ``Scripts`` calls many at a time.
 
-``redis.fenced`` makes the calls of the parts; ``redis.staging`` runs scripts of its own, ``redis.reader`` and
-``redis.checks`` only read the files here; ``redis.pairs`` uses ``fields_of``.
-
 To add a script, write ``lua/NAME.lua``. A line ``-- include: _fence _pages`` in it names the files to put in front of
 the script. A script that writes for a partition includes ``_fence``: ``RedisPart._fenced_call`` makes its calls, which
 ``FencedScripts.run`` sends; its own arguments follow those of the fence, from ``ARGV[used+1]`` on. Other scripts are
@@ -47,7 +44,7 @@ _REFUSALS: Final[Mapping[str, tuple[type[StreamdedupError], str]]] = {
 
 
 class Script(NamedTuple):
-    """Script text with the included files, and its SHA-1 in hexadecimal digits, by which the server knows it."""
+    """Script text with the included files, and its SHA-1, by which the server knows it."""
 
     source: bytes
     sha: str
@@ -75,12 +72,10 @@ def read_scripts() -> dict[str, Script]:
 
 
 class Call(NamedTuple):
-    """A script call.
+    """A script call, whose first key decides on the server.
 
-    Attributes:
-        keys: Declared keys; the first key decides on the server.
-        documents_count: Number of documents where one argument joins the data of all; 0 where each has arguments of
-            its own. Only limits the size of a round trip.
+    ``documents_count`` is the number of documents where one argument joins the data of all, 0 where each has arguments
+    of its own. It only limits the size of a round trip.
     """
 
     name: str
@@ -90,8 +85,6 @@ class Call(NamedTuple):
 
 
 class Scripts:
-    """Calls scripts on the servers of one index."""
-
     def __init__(self, servers: Servers) -> None:
         self._servers = servers
         self._scripts = read_scripts()
@@ -115,7 +108,7 @@ class Scripts:
     def _send(self, calls: Sequence[Call]) -> list[Any]:
         """Call scripts in one round trip; if a server lacks a script, load all scripts and send all calls again.
 
-        Calls that were executed may be repeated: every script is repeatable under the same run number.
+        Every script is repeatable under the same run number.
         """
         commands = [
             Command(keys[0], ("EVALSHA", self._scripts[name].sha, len(keys), *keys, *arguments))
@@ -139,9 +132,8 @@ class Scripts:
     def _raise_for_error(self, call: Call, reply: ResponseError) -> None:
         """Raise if a key has a value of another type than the script expects; other errors pass.
 
-        The reply does not name the key, so the script is called again behind ``_key_in_error.lua``; every script is
-        repeatable. If the second reply names no key either, the error shows the hash tag, which all keys of the call
-        share.
+        The reply does not name the key, so the script is called again behind ``_key_in_error.lua``. If the second reply
+        names no key either, the error shows the hash tag, which all keys of the call share.
         """
         if not str(reply).startswith(_WRONG_TYPE):
             return
@@ -160,13 +152,8 @@ class FencedScripts(Scripts):
     Of the errors in a round trip only the first counts: the calls behind it find no number of this run, and reply
     FORGOTTEN. A lost fence of another slot shows at the next try.
 
-    Args:
-        existence_key: A key that exists as long as the index, for a staging index its lease; tells a missing fence
-            from a lost index.
-
-    Attributes:
-        run_number: Number of the next run. Calls are made with this number, and belong to the next ``run``.
-        failures_count: Runs that have failed, in whole or in part.
+    ``existence_key`` exists as long as the index, and tells a missing fence from a lost index. Calls are made with
+    ``run_number``, and belong to the next ``run``; ``failures_count`` are the runs that have failed, also in part.
     """
 
     def __init__(self, servers: Servers, existence_key: bytes) -> None:

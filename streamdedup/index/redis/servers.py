@@ -1,9 +1,7 @@
 """Redis servers: one server, a master that Sentinel names, or the masters in a cluster (``redis.cluster_servers``).
 
 All modules of ``index.redis`` send their commands through ``Servers``, and may ask its ``mode`` and
-``connections.count``. Besides these two modules, only ``redis.connection``, ``redis.checks``, ``redis.credentials`` and
-``redis.errors`` use more of redis-py than its exceptions. The daemon's loop repeats a batch whose call fails. A new
-``redis.mode`` touches also ``redis.connection``, ``indexes`` and ``settings.redis``.
+``connections.count``. A new ``redis.mode`` touches also ``redis.connection``, ``indexes`` and ``settings.redis``.
 
 A call to a silent server takes one time-out for each try (``redis.connection.RETRIES``); ``Settings.watchdog_s`` relies
 on this limit.
@@ -31,14 +29,8 @@ class Command(NamedTuple):
 class Connections:
     """Counts the connections opened, and decides whether a refused login is final.
 
-    ``redis.connection`` passes ``set_up_and_count`` or ``count_connection`` to the client as ``redis_connect_func``,
-    which the client calls for each new connection.
-
-    Args:
-        login_source: Key of the setting from which each connection reads its login; None for a fixed login.
-
-    Attributes:
-        count: Connections opened so far.
+    The client calls ``set_up_and_count`` or ``count_connection`` for each new connection. ``login_source`` is the key
+    of the setting from which each connection reads its login; None for a fixed login.
     """
 
     def __init__(self, login_source: str | None = None) -> None:
@@ -54,13 +46,12 @@ class Connections:
         return self._login_source if self.count else None
 
     def set_up_and_count(self, connection: Any) -> None:
-        """Set up a new connection of a client for one server, as the client would, and count the connection."""
+        """Set up a new connection of a client for one server, as the client would."""
         # Without the health check, which would itself connect, and recurse.
         connection.on_connect_check_health(check_health=False)
         self.count += 1
 
     def count_connection(self, _connection: Any) -> None:
-        """Count a connection that a cluster client has set up itself."""
         self.count += 1
 
 
@@ -68,12 +59,8 @@ class Servers(ABC):
     """Sends commands to the servers; a context manager that closes the connections.
 
     Connects at the first use, and at the first use after ``close``. A command may reach a server twice, so each command
-    must be repeatable.
-
-    Methods raise ``StoreUnavailable`` when a server does not answer (some commands may have taken effect) and
-    ``StoreMisconfigured`` when a server refuses the client for good.
-
-    ``mode`` is the setting ``redis.mode``.
+    must be repeatable. Methods raise ``StoreUnavailable`` when a server does not answer (some commands may have taken
+    effect) and ``StoreMisconfigured`` when a server refuses the client for good.
     """
 
     connections: Connections
@@ -92,8 +79,7 @@ class Servers(ABC):
         """Send a command to the one server, or each master of a cluster with hash slots; return replies by address."""
 
     @abstractmethod
-    def ask_master(self, address: str, *parts: Any) -> Any:
-        """Send one command to the master at an address from ``ask_masters``."""
+    def ask_master(self, address: str, *parts: Any) -> Any: ...
 
     @abstractmethod
     def close(self) -> None:
@@ -103,7 +89,7 @@ class Servers(ABC):
         return self.ask_many([Command(key, parts)])[0]
 
     def ask_many(self, commands: Sequence[Command]) -> list[Any]:
-        """Send commands in one round trip and return their replies; raise for the first error among them."""
+        """Do as ``send_raw``, and raise for the first error among the replies."""
         replies = self.send_raw(commands)
         check_replies(replies, [command.key for command in commands])
         return replies
@@ -116,10 +102,7 @@ class Servers(ABC):
 
 
 class OneServer(Servers):
-    """A single server, or the master that Sentinels name, or a replica of that master.
-
-    ``client`` must not decode replies; ``connections`` counts the connections that the client opens.
-    """
+    """A single server, or the master that Sentinels name, or a replica of that master."""
 
     def __init__(self, client: redis.Redis, connections: Connections | None = None) -> None:
         self.client = client
@@ -163,7 +146,6 @@ class OneServer(Servers):
         self.client.close()
 
     def _address(self) -> str:
-        """Return the server address; a Sentinel client has no address before its first connection."""
         pool = self.client.connection_pool
         if isinstance(pool, SentinelConnectionPool):
             if pool.master_address is None:

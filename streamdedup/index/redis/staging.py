@@ -1,8 +1,6 @@
 """The staging index in Redis: it has the keys of the index, and a lease instead of the fingerprint.
 
-``RedisBackend.staging`` makes it for ``daemon.rebuild`` and ``index.staging.delete_index``. Scripts:
-``set_in_full_memory``, ``extend_staging_lease``, ``delete_in_staging``, ``complete_staging``. Read ``index.staging``
-first, its contract.
+Read ``index.staging`` first, its contract.
 """
 
 import logging

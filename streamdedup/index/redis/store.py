@@ -1,9 +1,5 @@
 """The index in Redis (7.0 or newer) or Valkey, on one server or on a cluster.
 
-``RedisIndex`` joins the parts ``redis.partitions``, ``redis.entries``, ``redis.clusters``, ``redis.buckets`` and
-``redis.pairs``, with the common base ``redis.fenced``. ``redis.backend`` makes a ``RedisIndex`` for each profile. A new
-method of the contract goes into its part here and into ``index.memory``; tests/contract calls both.
-
 Each writing operation is one script call (``redis.scripts``) per slot for a whole batch. Slots are those of
 ``redis.keys``, not the 16,384 hash slots of Redis Cluster: all keys in a call are on one cluster node.
 """
@@ -25,10 +21,7 @@ from streamdedup.index.values import Fingerprint, Opening, StoreStats
 
 
 class RedisIndex(RedisPartitions, RedisEntries, RedisClusters, RedisBuckets, RedisPairs):
-    """An ``Index`` in Redis: the parts, and ``StoreHealth``.
-
-    Of ``StoreHealth``, ``count_documents`` and ``close`` are in ``redis.reading``, ``count_claims`` in ``redis.pairs``.
-    """
+    """An ``Index`` in Redis: its parts, and what a store tells of itself."""
 
     def open(self, fingerprint: Fingerprint, *, create: bool = True) -> Opening | None:
         key = self._keys.fingerprint

@@ -17,8 +17,7 @@ _FIRST_BYTES = (b"+", b"-")
 def tls_mismatch(addresses: Sequence[tuple[str, int]], *, uses_tls: bool, has_url: bool) -> str | None:
     """Return an error text if a server expects TLS and the settings have none, or the reverse; else None.
 
-    Args:
-        has_url: Whether ``redis.url`` decides about TLS, by its scheme; else the setting ``redis.tls``.
+    With ``has_url`` the scheme of ``redis.url`` decides about TLS, else ``redis.tls``.
     """
     for host, port in addresses:
         if uses_tls and _answers_plainly(host, port):
