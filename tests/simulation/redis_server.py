@@ -96,8 +96,7 @@ class RedisConnection(Connection):
         twin = self._data
         if name in NUMBERED:
             twin = copy(self._data)
-            twin._runner, twin._last_calls = copy(twin._runner), dict(twin._last_calls)
-            twin._run = twin._runner.run
+            twin._last_calls = dict(twin._last_calls)
         requests = [partial(getattr(index, name), *arguments, **named) for index in (self._data, twin)]
         return self.ask(name, *requests)
 
@@ -105,7 +104,8 @@ class RedisConnection(Connection):
         return super().ask(name, *(call and partial(self._redis.answer, call) for call in (request, late)))
 
     def _fail(self, name: str) -> None:
-        self._data._runner.failures_count += name in SCRIPTS
+        if name in SCRIPTS:
+            self._data.forget_calls()
         super()._fail(name)
 
 

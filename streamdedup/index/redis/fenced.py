@@ -21,12 +21,6 @@ from streamdedup.index.values import Fence
 _REMEMBERED_S = 3000.0
 
 
-class _LastCall(NamedTuple):
-    run_number: int
-    failures_count: int
-    called_at_s: float
-
-
 class EncodedFences(NamedTuple):
     """Fences for the calls of an operation: partitions as text, for the keys; and the expected value at each key."""
 
@@ -37,7 +31,7 @@ class EncodedFences(NamedTuple):
 class RedisPart(RedisReading):
     """Base class for the parts that ``RedisIndex`` joins; each part implements one Protocol in the contract.
 
-    Call numbers (rule 10): a *run* is one ``FencedScripts.run``, the calls of one operation, all with its number. For
+    Call numbers (rule 10): a *run* is one call of ``_run``, for the calls of one operation, all with its number. For
     each writer and slot the server keeps the number of the last run. A call states its run, which must not be lower
     (LATE), and the least number that the slot must have: a slot with a lower one has lost writes (FORGOTTEN).
 
@@ -53,12 +47,22 @@ class RedisPart(RedisReading):
         now_ms: Callable[[], float] = clock.now_ms,
     ) -> None:
         keys = Keys(options.namespace, options.bands, options.shards, in_staging=in_staging)
-        self._runner = FencedScripts(servers, keys.existence)
-        super().__init__(servers, options, keys, self._runner.run, now_ms)
+        super().__init__(servers, options, keys, now_ms)
+        self._scripts = FencedScripts(servers, keys.existence)
         #: Random name of this index object (rule 7), a part of its fences and of the keys of its call numbers.
         self._writer = secrets.token_bytes(8)
-        #: By slot; a single server has slot 0 for all. Empty before the first call and after ``forget_calls``.
-        self._last_calls: dict[int, _LastCall] = {}
+        #: Number of the next run: its calls are made before.
+        self._run_number = 1
+        #: Number of the last run and its monotonic time, by slot; a single server has slot 0 for all.
+        self._last_calls: dict[int, tuple[int, float]] = {}
+
+    def _run(self, calls: Sequence[Call]) -> list[Any]:
+        self._run_number += 1
+        try:
+            return self._scripts.run(calls)
+        except BaseException:
+            self.forget_calls()
+            raise
 
     def _encode_fences(self, fences: Sequence[Fence]) -> EncodedFences:
         return EncodedFences(
@@ -70,32 +74,29 @@ class RedisPart(RedisReading):
         self, name: str, slot: int, fences: EncodedFences, arguments: Iterable[Any], documents_count: int = 0
     ) -> Call:
         """Return a call of a writing script for the next run."""
-        run_number = self._runner.run_number
         # A single server loses the last writes of all slots together, so slot 0 has the number for all slots.
         call_slot = slot if self._servers.mode == "cluster" else 0
         keys = self._keys.fenced_call_keys(slot, fences.partitions, self._writer, call_slot)
-        fenced_arguments = [*fences.values, run_number, self._expected_number(call_slot, run_number), *arguments]
+        fenced_arguments = [*fences.values, self._run_number, self._expected_number(call_slot), *arguments]
         return Call(name, keys, fenced_arguments, documents_count)
 
     def forget_calls(self) -> None:
-        """Forget the calls so far, when all keys were deleted, the call numbers among them."""
+        """Forget the calls so far: slots may lack their numbers after a failed run, or after a deletion of all keys."""
         self._last_calls.clear()
 
-    def _expected_number(self, slot: int, run_number: int) -> int:
+    def _expected_number(self, slot: int) -> int:
         """Return the least number that the slot must have, 0 if unknown, and remember a call of this run.
 
-        The first call of a run expects the number of the last run; it is unknown after a failed run, and where the last
-        call is too old. Further calls expect the number of their run, which the first call has stored, so they are
-        refused if the first call is. Three calls of run 7 after run 6 expect 6, 7 and 7.
+        The first call of a run expects the number of the last run, unless the last call is too old. Further calls
+        expect the number of their run, which the first call has stored, so they are refused if the first call is. Three
+        calls of run 7 after run 6 expect 6, 7 and 7.
         """
-        last = self._last_calls.get(slot)
-        if last is not None and last.run_number == run_number:
-            return run_number
-        failures_count, now_s = self._runner.failures_count, time.monotonic()
-        self._last_calls[slot] = _LastCall(run_number, failures_count, now_s)
-        if last is None or last.failures_count != failures_count or now_s - last.called_at_s >= _REMEMBERED_S:
-            return 0
-        return last.run_number
+        last_number, called_at_s = self._last_calls.get(slot, (0, 0.0))
+        if last_number == self._run_number:
+            return last_number
+        now_s = time.monotonic()
+        self._last_calls[slot] = self._run_number, now_s
+        return last_number if now_s - called_at_s < _REMEMBERED_S else 0
 
     def _run_by_slot(
         self,

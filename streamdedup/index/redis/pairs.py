@@ -12,7 +12,6 @@ from streamdedup.index.entries import count_claims, decode_pending, encode_pendi
 from streamdedup.index.redis.errors import damage_translated
 from streamdedup.index.redis.fenced import RedisPart
 from streamdedup.index.redis.keys import by_slot
-from streamdedup.index.redis.scripts import fields_of
 from streamdedup.index.redis.servers import Command
 from streamdedup.index.values import Fence, claim_lifetime
 from streamdedup.position import Position
@@ -45,8 +44,8 @@ class RedisPairs(RedisPart):
         saved = [matches for _, matches in pending]
         with damage_translated():
             for (_, rows), reply in zip(groups, replies, strict=True):
-                for row, hash_reply in zip(rows, reply, strict=True):
-                    saved_fields = fields_of(hash_reply)
+                for row, flat_fields in zip(rows, reply, strict=True):
+                    saved_fields = dict(zip(flat_fields[::2], flat_fields[1::2], strict=True))
                     # Equal fields need no decoding; others were saved by an earlier attempt.
                     if saved_fields != encoded[row]:
                         saved[row] = decode_pending(saved_fields)

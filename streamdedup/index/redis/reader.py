@@ -26,7 +26,7 @@ from streamdedup.index.values import ClusterCounts, Fingerprint, Hits, Opening
 
 class RedisIndexReader(RedisReading):
     def __init__(self, servers: Servers, options: RedisIndexOptions) -> None:
-        super().__init__(servers, options, Keys(options.namespace, options.bands, options.shards), self._call_scripts)
+        super().__init__(servers, options, Keys(options.namespace, options.bands, options.shards))
         self._scripts = read_scripts()
 
     def check(self, fingerprint: Fingerprint) -> Opening | None:
@@ -66,7 +66,7 @@ class RedisIndexReader(RedisReading):
         (reply,) = self._run([Call("read_cluster", [self._keys.guard(slot)], arguments)])
         return decode_cluster(reply)
 
-    def _call_scripts(self, calls: Sequence[Call]) -> list[Any]:
+    def _run(self, calls: Sequence[Call]) -> list[Any]:
         """Call scripts in one round trip; in a second round trip send and run the scripts that a server lacks."""
 
         def command(call: Call, name: str, script: bytes | str) -> Command:

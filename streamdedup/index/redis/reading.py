@@ -1,5 +1,6 @@
 """Base class for reading an index in Redis, with its options: for ``redis.fenced`` and ``redis.reader``."""
 
+from abc import ABC, abstractmethod
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
@@ -46,26 +47,21 @@ class RedisIndexOptions:
         return {**fingerprint, "shards": self.shards, **layouts, **generation}
 
 
-class RedisReading:
-    """Reads an index in Redis; the base for ``RedisPart`` and ``RedisIndexReader``.
-
-    ``run`` calls scripts: ``FencedScripts.run``, or the reader's own function, which needs no right to write.
-    """
+class RedisReading(ABC):
+    """Reads an index in Redis; the base for ``RedisPart`` and ``RedisIndexReader``."""
 
     def __init__(
-        self,
-        servers: Servers,
-        options: RedisIndexOptions,
-        keys: Keys,
-        run: Callable[[Sequence[Call]], list[Any]],
-        now_ms: Callable[[], float] = clock.now_ms,
+        self, servers: Servers, options: RedisIndexOptions, keys: Keys, now_ms: Callable[[], float] = clock.now_ms
     ) -> None:
         self.options = options
         self._servers = servers
         self._keys = keys
         self._slots = range(keys.slots_count)
-        self._run = run
         self._now_ms = now_ms
+
+    @abstractmethod
+    def _run(self, calls: Sequence[Call]) -> list[Any]:
+        """Call scripts and return their replies."""
 
     def _compare_fingerprint(self, stored: bytes, fingerprint: Fingerprint) -> Opening:
         # Through JSON, as the stored value was: a tuple becomes a list.

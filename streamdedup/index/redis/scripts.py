@@ -2,7 +2,7 @@
 
 To add a script, write ``lua/NAME.lua``. A line ``-- include: _fence _pages`` in it names the files to put in front of
 the script. A script that writes for a partition includes ``_fence``: ``RedisPart._fenced_call`` makes its calls, which
-``FencedScripts.run`` sends; its own arguments follow those of the fence, from ``ARGV[used+1]`` on. Other scripts are
+``RedisPart._run`` sends; its own arguments follow those of the fence, from ``ARGV[used+1]`` on. Other scripts are
 called by a plain ``Call``, as in ``redis.staging``. A command that no script has called so far is added to
 ``checks.PROBES`` and docs/redis.md, a new error to ``_REFUSALS``.
 """
@@ -152,23 +152,12 @@ class FencedScripts(Scripts):
     Of the errors in a round trip only the first counts: the calls behind it find no number of this run, and reply
     FORGOTTEN. A lost fence of another slot shows at the next try.
 
-    ``existence_key`` exists as long as the index, and tells a missing fence from a lost index. Calls are made with
-    ``run_number``, and belong to the next ``run``; ``failures_count`` are the runs that have failed, also in part.
+    ``existence_key`` exists as long as the index, and tells a missing fence from a lost index.
     """
 
     def __init__(self, servers: Servers, existence_key: bytes) -> None:
         super().__init__(servers)
         self._existence_key = existence_key
-        self.run_number = 1
-        self.failures_count = 0
-
-    def run(self, calls: Sequence[Call]) -> list[Any]:
-        self.run_number += 1
-        try:
-            return super().run(calls)
-        except BaseException:
-            self.failures_count += 1
-            raise
 
     def _raise_for_error(self, call: Call, reply: ResponseError) -> None:
         refusal, _, details = str(reply).partition(" ")
@@ -186,10 +175,3 @@ class FencedScripts(Scripts):
                 raise BatchRefused("a partition of the batch is not fenced")
             raise IndexLost("the index is gone from the server")
         super()._raise_for_error(call, reply)
-
-
-def fields_of(reply: Any) -> dict[bytes, bytes]:
-    """Return a reply's hash fields, which are a flat list in protocol version 2, a mapping in version 3."""
-    if isinstance(reply, dict):
-        return reply
-    return dict(zip(reply[::2], reply[1::2], strict=True))
