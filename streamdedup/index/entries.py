@@ -251,18 +251,10 @@ def count_claims(catalogue: bytes) -> int:
     return sum(int(generation.split()[2]) for generation in catalogue.split(b","))
 
 
-class StoredHighWaterMark(NamedTuple):
-    """A high-water mark as ``redis/lua/raise_high_water_mark.lua`` stores it."""
-
-    offset: int
-    incarnation: int
-    topic_id: str
-
-
-def decode_high_water_mark(stored: bytes) -> StoredHighWaterMark:
-    """Decode a high-water mark; earlier topic ids are left out."""
+def decode_high_water_mark(stored: bytes) -> tuple[int, int, str]:
+    """Return offset, incarnation and topic id of a high-water mark (``redis/lua/raise_high_water_mark.lua``)."""
     offset, incarnation, topic_id, *_ = stored.decode().split(" ")
-    return StoredHighWaterMark(int(offset), int(incarnation), topic_id)
+    return int(offset), int(incarnation), topic_id
 
 
 def encode_attempt(attempt: AnnouncedAttempt) -> str:

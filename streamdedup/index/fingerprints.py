@@ -1,8 +1,7 @@
 """Fingerprints: whether an index that was built with some parameters can be continued with others.
 
-Called by the stores when an index is opened, and by `check`, `index status` and `index rebuild` in ``cli``; ``library``
-and ``daemon.rebuild_run`` use constants. Parameters come from ``settings.profile.Profile.fingerprint``, in Redis also
-from ``RedisIndexOptions.stored_fingerprint``; a new one touches docs/format.md and makes existing indexes unusable.
+Parameters come from ``settings.profile.Profile.fingerprint``, in Redis also from
+``RedisIndexOptions.stored_fingerprint``; a new one touches docs/format.md and makes existing indexes unusable.
 """
 
 import msgspec
@@ -15,8 +14,6 @@ from streamdedup.index.values import Fingerprint, Opening
 ADVISORY_PARAMETERS = frozenset({"unicode"})
 #: Parameters that the version of the program decides, not the settings.
 VERSION_PARAMETERS = frozenset({"shingle_algorithm", "signature_algorithm", "layout"})
-#: Names of settings for a parameter that has another name.
-_SETTING_NAMES = {"page_generation_ms": "retention plus retention_slack, in milliseconds,"}
 #: Seconds that the last rebuild of the index took: stored with the parameters, but not compared (``differences``).
 REBUILT_S = "rebuilt_s"
 #: The parameter, with its value, that an index has if programs write it with ``library``; an index of daemons lacks it.
@@ -26,7 +23,7 @@ PROGRAMS_PREFIX = "streamdedup-library"
 
 
 def differences(stored: Fingerprint, expected: Fingerprint) -> dict[str, str]:
-    """Return by name, as a text, both values of each parameter that differs; a value that is missing is None."""
+    """Return by name a text about each parameter that differs; a value that is missing is None."""
     return {
         name: _difference(name, stored, expected)
         for name in sorted((stored.keys() | expected.keys()) - {REBUILT_S})
@@ -42,7 +39,7 @@ def mismatches(stored: Fingerprint, expected: Fingerprint) -> list[str]:
 def _difference(name: str, stored: Fingerprint, expected: Fingerprint) -> str:
     if name in VERSION_PARAMETERS:
         return f"{name} is {stored.get(name)} in the index and {expected.get(name)} in this version"
-    setting = _SETTING_NAMES.get(name, name)
+    setting = "retention plus retention_slack, in milliseconds," if name == "page_generation_ms" else name
     return f"{setting} is {stored.get(name)!r} in the index and {expected.get(name)!r} in the settings"
 
 

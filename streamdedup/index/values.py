@@ -220,9 +220,8 @@ class StoreStats:
 def claim_lifetime(lifetime_ms: int) -> int:
     """Return how long a claim lives at least after the last request for it: two lifetimes of index entries.
 
-    The index entries for both documents were written before the request, so both expire within the first lifetime. The
-    second lifetime covers replays: until ``retention_slack`` later, which is less than a lifetime, a position may be
-    processed again, or a document inserted again.
+    The entries of both documents expire within the first lifetime. The second covers replays: until ``retention_slack``
+    later, which is less than a lifetime, a position may be processed again, or a document inserted again.
     """
     return 2 * lifetime_ms
 

@@ -1,7 +1,6 @@
 """Containment: the part of the smaller set that lies in the larger one, and the rule that alerts pairs by containment.
 
-`sketch` makes `Overlaps`; `detection.comparison` and `detection.lookup` take containments, errors and sides from them.
-`settings.profile` makes the rule, `detection.model` applies it. On corpora `tuning` and `evaluation` use both.
+`sketch` makes `Overlaps`; `settings.profile` makes the rule, `detection.model` applies it.
 
 Source: A. Broder, "On the resemblance and containment of documents" (1997).
 
@@ -25,10 +24,7 @@ counts as the smaller one,
     C = e / (e + a),    standard error sqrt(C (1 - C) / (e + a))
 
 a binomial share; the delta method for the ratio yields the same. For two sets of nearly equal size this overestimates
-C, by less than a standard error.
-
-Where the sizes are known, the estimate of J yields a second one of C, because |A and B| = J (|A| + |B|) / (1 + J). The
-second is worse: at C = 0.9, |B| = 2 |A| and K = 128 its standard error is 0.064, that of e / (e + a) is 0.038.
+C, by less than a standard error. Where the sizes are known, J yields a second, worse estimate of C.
 """
 
 from collections.abc import Mapping, Sequence
@@ -47,14 +43,9 @@ _SMALLER: Final[Mapping[int, SmallerSide]] = {-1: "left", 0: "both", 1: "right"}
 
 
 class Overlaps(NamedTuple):
-    """Intersections and set sizes by pair.
+    """Intersections and set sizes by pair, each int64 (n,).
 
     For an estimated pair only the K drawn elements are counted (``drawn_overlaps``).
-
-    Attributes:
-        common: int64 (n,); elements that both sets have.
-        left: int64 (n,); elements that the left set has.
-        right: int64 (n,); elements that the right set has.
     """
 
     common: NDArray[np.int64]
@@ -68,10 +59,7 @@ class Overlaps(NamedTuple):
         return shares
 
     def standard_errors(self) -> NDArray[np.float64]:
-        """Return the standard error sqrt(C (1 - C) / (e + a)) by pair, from drawn elements, float64 (n,).
-
-        Needs no similarity, so it holds for every measure. Has no meaning for an exact pair.
-        """
+        """Return the standard error sqrt(C (1 - C) / (e + a)) by estimated pair, float64 (n,)."""
         shares, smaller = self.containments(), np.minimum(self.left, self.right)
         return np.sqrt(shares * (1.0 - shares) / np.maximum(smaller, 1))  # 1 avoids 0 / 0; the share is 0 there
 
@@ -79,7 +67,6 @@ class Overlaps(NamedTuple):
         return [_SMALLER[sign] for sign in np.sign(self.left - self.right).tolist()]
 
     def of(self, pairs: Sequence[int]) -> "Overlaps":
-        """Return the overlaps of some pairs, given by their places."""
         return Overlaps(self.common[pairs], self.left[pairs], self.right[pairs])
 
 
@@ -95,10 +82,7 @@ def drawn_overlaps(left: NDArray[np.uint32], right: NDArray[np.uint32]) -> Overl
 class ContainmentRule:
     """Rule by which pairs below the threshold of similarity are alerted.
 
-    Attributes:
-        threshold: Least containment, above 0, at most 1.
-        min_shingles: Least shingle count of the smaller set. Profiles use ``MIN_SHINGLES``, or ``exact_limit`` + 1
-            where that is less.
+    ``min_shingles`` is for the smaller set. Profiles use ``MIN_SHINGLES``, or ``exact_limit`` + 1 where that is less.
     """
 
     threshold: float

@@ -80,12 +80,7 @@ _CRC_POLYNOMIAL: Final = 0xEDB88320
 
 @dataclass(frozen=True, slots=True)
 class Banding:
-    """How a signature is cut into bands.
-
-    Attributes:
-        bands: Band count b, at least 1.
-        rows: Signature values in each band r, at least 1.
-    """
+    """How a signature is cut into bands: their number b, and the signature values r of each."""
 
     bands: int
     rows: int
@@ -112,10 +107,7 @@ class Banding:
         return math.fsum(math.comb(self.bands, i) * agree**i * (1.0 - agree) ** (self.bands - i) for i in range(shared))
 
     def band_keys(self, signatures: NDArray[np.uint32]) -> NDArray[np.uint32]:
-        """Return band keys, uint32 (n, bands): zlib.crc32 of each band's values as little-endian uint32.
-
-        ``signatures`` are uint32 (n, K) with K >= bands * rows; further values are ignored.
-        """
+        """Return the band keys, uint32 (n, bands), of signatures, uint32 (n, K) with K >= bands * rows."""
         count = len(signatures)
         # A row of (rows, n * bands) has one value of each band of each signature.
         by_row = signatures[:, : self.permutations].reshape(count * self.bands, self.rows).T
@@ -143,11 +135,7 @@ def false_candidates(
     index_documents: int = REFERENCE_DOCUMENTS,
     unit: Literal["word", "char"] = "word",
 ) -> float:
-    """Estimate the candidates below the threshold for a new document, as on Reuters-21578.
-
-    Args:
-        unit: Shingle unit: words by 3, or characters by 5. ``choose_banding`` always assumes words.
-    """
+    """Estimate the candidates below the threshold for a new document: word 3-shingles, or character 5-shingles."""
     total = 0.0
     intervals = _NEIGHBOURS if unit == "word" else _CHARACTER_NEIGHBOURS
     for low, high, neighbours in intervals:

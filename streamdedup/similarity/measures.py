@@ -8,9 +8,9 @@ Called by `sketch` and `evaluation`; settings and commands take the names from h
 correctly rounded: sets that share 4 of 5 elements reach a threshold of 0.8. Two sets without elements have the
 similarity 0. Measures are symmetric.
 
-A new measure is an entry in `MEASURES` with its functions and a value in `MeasureName`; docs/architecture.md ("Add a
-similarity measure") names the files to touch. The bands in `lsh` find pairs by their Jaccard similarity, also for
-another measure: bands are chosen, and recall is computed, for `Measure.least_jaccard`.
+docs/architecture.md ("Add a similarity measure") names the files that a new one touches. The bands in `lsh` find pairs
+by their Jaccard similarity, also for another measure: bands are chosen, and recall is computed, for
+`Measure.least_jaccard`.
 """
 
 from collections.abc import Callable, Mapping
@@ -62,10 +62,7 @@ class Measure:
 
 
 def intersection_size(left: NDArray[np.uint32], right: NDArray[np.uint32]) -> int:
-    """Count the values that two sets have in common: equal neighbours after sorting, as each set has distinct values.
-
-    This is faster than a set intersection or a binary search (table in `sketch`).
-    """
+    """Count the common values of two sets: equal neighbours after sorting, the fastest way (table in `sketch`)."""
     both = np.concatenate((left, right))
     both.sort()
     return int(np.count_nonzero(both[1:] == both[:-1]))

@@ -53,12 +53,8 @@ _MASK_64: Final = 2**64 - 1
 class HashFamily:
     """K hash functions, the same on every machine and in every version for the same seed.
 
-    A family of fewer functions with the same seed is the beginning of one with more, and so are its signatures.
-    Nothing changes after construction: threads may share a family.
-
-    Attributes:
-        a: Factors, odd, uint32, shape (K,).
-        b: Summands, uint32, shape (K,).
+    A family of fewer functions with the same seed is the beginning of one with more, and so are its signatures. The
+    factors ``a``, odd, and the summands ``b`` are uint32 (K,). Threads may share a family.
     """
 
     __slots__ = ("a", "b", "permutations", "seed")
@@ -73,17 +69,10 @@ class HashFamily:
     def sign(
         self, hashes: NDArray[np.uint32], offsets: NDArray[np.int64], *, permutations: int | None = None, skip: int = 0
     ) -> NDArray[np.uint32]:
-        """Sign a document batch; a document's signature does not depend on the rest of the batch.
+        """Sign a document batch by the first so many ``permutations``, or all, but for the first ``skip``.
 
-        Args:
-            hashes: Shingle hashes, one document after the other, uint32, shape (n_total,). Order and repetition
-                inside a document do not matter.
-            offsets: Document i owns hashes[offsets[i] : offsets[i + 1]]; integers, ascending, shape (n + 1,).
-            permutations: Use the first so many functions; None uses all.
-            skip: Leave out the first so many functions, to continue signatures that have them (``sketch``).
-
-        Returns:
-            uint32, shape (n, permutations - skip); a document without shingles has EMPTY everywhere.
+        Document i has the shingle hashes[offsets[i] : offsets[i + 1]], in any order. The signatures are uint32
+        (n, permutations - skip); a document without shingles has EMPTY everywhere.
         """
         last = self.permutations if permutations is None else permutations
         # As columns: NumPy combines each function with all hashes, which are a row.
@@ -100,10 +89,7 @@ class HashFamily:
 
 
 def estimate(left: NDArray[np.uint32], right: NDArray[np.uint32]) -> NDArray[np.float64]:
-    """Estimate Jaccard similarities as the share of equal values in signatures of one family, each uint32 (..., K).
-
-    Returns float64 in 0 .. 1, shape (...): a correctly rounded quotient.
-    """
+    """Estimate Jaccard similarities as the share of equal values in signatures of one family, each uint32 (..., K)."""
     equal = np.asarray(np.count_nonzero(left == right, axis=-1), dtype=np.int64)
     return np.true_divide(equal, left.shape[-1])
 

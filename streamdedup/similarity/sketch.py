@@ -66,14 +66,11 @@ class Sketch(msgspec.Struct, frozen=True, eq=False, gc=False):
 
 @dataclass(frozen=True, slots=True)
 class Similarities:
-    """Similarities for a batch of pairs.
+    """Similarities of n pairs.
 
     Attributes:
-        values: 0 .. 1, float64, shape (n,).
-        exact: Whether value and containment are exact, not estimates, bool, shape (n,).
-        overlaps: Intersections and set sizes, for the containments. For an estimated pair: counts among the elements
-            that the hash functions draw (`containment`).
-        smaller_counts: Distinct shingles on the smaller side, by ``Sketch.count``, int64, shape (n,).
+        exact: Whether value and containment are exact, not estimates.
+        smaller_counts: Distinct shingles on the smaller side, by ``Sketch.count``.
     """
 
     values: NDArray[np.float64]
@@ -83,7 +80,7 @@ class Similarities:
 
 
 def keeps_hashes(counts: NDArray[np.int64], exact_limit: int | None) -> NDArray[np.bool_]:
-    """Return whether documents with so many distinct shingles keep all hashes and are compared exactly, bool (n,)."""
+    """Return whether documents with so many distinct shingles keep all hashes."""
     if exact_limit is None:
         return np.ones(len(counts), np.bool_)
     # With the limit 0 an empty document keeps no hashes either.
@@ -94,10 +91,8 @@ def keeps_hashes(counts: NDArray[np.int64], exact_limit: int | None) -> NDArray[
 class Sketcher:
     """Makes and compares sketches for one profile. Keeps no state: threads may share it.
 
-    Args:
-        family: The hash functions; signatures in sketches have all its values.
-        exact_limit: Documents up to so many distinct shingles keep them all; 0: no document, None: every document.
-        banded_values: Number of signature values that the bands use, the first ones; 1 .. K.
+    Documents up to ``exact_limit`` distinct shingles keep them all; 0: no document, None: every document. The bands use
+    the first ``banded_values`` of a signature.
     """
 
     def __init__(
@@ -109,15 +104,10 @@ class Sketcher:
         self._measure = measure
 
     def sketch(self, hashes: NDArray[np.uint32], offsets: NDArray[np.int64]) -> tuple[list[Sketch], NDArray[np.uint32]]:
-        """Sketch a document batch.
+        """Sketch n documents, whose hashes ascend strictly; document i has hashes[offsets[i] : offsets[i + 1]].
 
-        Args:
-            hashes: Shingle hashes, strictly ascending within each document, uint32, shape (n_total,).
-            offsets: Document i owns hashes[offsets[i] : offsets[i + 1]]; int64, ascending, shape (n + 1,).
-
-        Returns:
-            The n sketches, which share no memory with the arguments, and the first `banded_values` signature values by
-            document, uint32, shape (n, banded_values). The other values are computed only where the sketch keeps them.
+        Returns the sketches, which share no memory with the arguments, and the first `banded_values` signature values
+        by document, uint32 (n, banded_values). The other values are computed only where the sketch keeps them.
         """
         banded = self.family.sign(hashes, offsets, permutations=self.banded_values)
         counts = np.diff(offsets)
@@ -160,13 +150,9 @@ class Sketcher:
     def similarities(
         self, left: Sequence[Sketch], right: Sequence[Sketch], pairs: Sequence[tuple[int, int]]
     ) -> Similarities:
-        """Compare pairs of sketches. A value does not depend on the order of the sides or on the rest of the batch.
+        """Compare pairs of sketches, named by their places: exactly where both have hashes, else by all K values.
 
-        Args:
-            pairs: Places in left and in right, by pair; each sketch is signed at most once.
-
-        Returns:
-            Exact where both sketches have hashes, otherwise estimated from all K values.
+        A value does not depend on the order of the sides or on the rest of the batch.
         """
         common = [0] * len(pairs)
         exact = np.ones(len(pairs), dtype=np.bool_)
@@ -193,7 +179,7 @@ class Sketcher:
     def _estimates(
         self, left: Sequence[Sketch], right: Sequence[Sketch], pairs: Sequence[tuple[int, int]]
     ) -> tuple[NDArray[np.float64], Overlaps]:
-        """Estimate similarity and overlap by pair from signatures; each sketch is signed once."""
+        """Estimate similarity and overlap from signatures; each sketch is signed once."""
         left_rows, left_of = np.unique([a for a, _ in pairs], return_inverse=True)
         right_rows, right_of = np.unique([b for _, b in pairs], return_inverse=True)
         sketches = [*(left[a] for a in left_rows.tolist()), *(right[b] for b in right_rows.tolist())]
@@ -222,10 +208,7 @@ class Sketcher:
         offsets: NDArray[np.int64],
         documents: NDArray[np.int64],
     ) -> NDArray[np.uint32]:
-        """Return all K signature values of `documents`, uint32 (len(documents), K).
-
-        `banded` are the first values of all rows.
-        """
+        """Return all K signature values of `documents`; `banded` has the first values of all rows."""
         if len(documents) == 0 or self.banded_values == self.family.permutations:
             return banded[documents]
         parts = [hashes[offsets[i] : offsets[i + 1]] for i in documents]

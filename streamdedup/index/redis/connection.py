@@ -29,17 +29,23 @@ def connect(
     TLS, which take precedence over those in the URL.
     """
     connections = _new_connections(security)
-    client = redis.Redis.from_url(
-        url,
-        # Called for each new connection, in place of the client's own set-up.
-        redis_connect_func=connections.set_up_and_count,
-        socket_timeout=timeout_s,
-        socket_connect_timeout=connect_timeout_s,
-        health_check_interval=_IDLE_S,
-        retry=Retry(BACKOFF, RETRIES),
-        **(security or {}),
-    )
+    client = redis.Redis.from_url(url, **_of_one_server(connections, security, timeout_s, connect_timeout_s))
     return OneServer(client, connections)
+
+
+def _of_one_server(
+    connections: Connections, security: Mapping[str, Any] | None, timeout_s: float, connect_timeout_s: float
+) -> dict[str, Any]:
+    """Return the arguments of a client that uses one server at a time."""
+    return {
+        # Called for each new connection, in place of the client's own set-up.
+        "redis_connect_func": connections.set_up_and_count,
+        "socket_timeout": timeout_s,
+        "socket_connect_timeout": connect_timeout_s,
+        "health_check_interval": _IDLE_S,
+        "retry": Retry(BACKOFF, RETRIES),
+        **(security or {}),
+    }
 
 
 def connect_sentinel(
@@ -71,12 +77,7 @@ def connect_sentinel(
     client: redis.Redis = (manager.slave_for if from_replicas else manager.master_for)(
         service,
         redis_class=_SentinelClient,
-        health_check_interval=_IDLE_S,
-        retry=Retry(BACKOFF, RETRIES),
-        redis_connect_func=connections.set_up_and_count,
-        socket_timeout=timeout_s,
-        socket_connect_timeout=connect_timeout_s,
-        **(security or {}),
+        **_of_one_server(connections, security, timeout_s, connect_timeout_s),
     )
     return OneServer(client, connections)
 

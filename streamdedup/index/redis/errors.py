@@ -159,13 +159,10 @@ def _refusal(error: BaseException) -> StoreMisconfigured | None:
             f"(redis.url_file), or redis.credential_provider: {text}"
         )
     if isinstance(error, exceptions.NoPermissionError) or any(part in text for part in _SCRIPT_REFUSALS):
-        if _KEYS_REFUSED.search(text):
-            return StoreMisconfigured(
-                "the store refuses us: the user (redis.username) lacks rights on the keys of the index, which "
-                f"begin with redis.key_prefix: {_text_without_script(error)}; {GRANT}"
-            )
+        is_of_keys = _KEYS_REFUSED.search(text) is not None
+        lacking = "rights on the keys of the index, which begin with redis.key_prefix" if is_of_keys else "rights"
         return StoreMisconfigured(
-            f"the store refuses us: the user (redis.username) lacks rights: {_text_without_script(error)}; {GRANT}"
+            f"the store refuses us: the user (redis.username) lacks {lacking}: {_text_without_script(error)}; {GRANT}"
         )
     return None
 

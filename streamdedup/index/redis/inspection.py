@@ -131,8 +131,8 @@ def _facts(high_water_mark: bytes | None, fence: bytes | None) -> PartitionFacts
     generation = None if fence is None else decode_generation(fence)
     if high_water_mark is None:
         return PartitionFacts(None, generation)
-    stored = decode_high_water_mark(high_water_mark)
-    return PartitionFacts(stored.offset, generation, stored.topic_id)
+    offset, _, topic_id = decode_high_water_mark(high_water_mark)
+    return PartitionFacts(offset, generation, topic_id)
 
 
 def _add_to_sample(sample: list[bytes], key: bytes, seen_count: int) -> None:
