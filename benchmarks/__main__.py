@@ -43,7 +43,6 @@ def names_of(group: str | None = None) -> list[str]:
 
 
 def main() -> int:
-    """Run the benchmarks; return the number of failures."""
     arguments = parse_arguments()
     print("\n".join(f"{name}: {value}" for name, value in report.environment().items()), flush=True)
     failed: list[str] = []
@@ -65,7 +64,6 @@ def main() -> int:
 
 
 def parse_arguments() -> argparse.Namespace:
-    """Read the command line."""
     parser = argparse.ArgumentParser(description=(__doc__ or "").partition("\n")[0])
     parser.add_argument("names", nargs="*", metavar="NAME", help=f"of {', '.join(names_of())}; all unless named")
     parser.add_argument("--group", choices=GROUPS, help="run the benchmarks of a group")

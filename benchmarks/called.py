@@ -15,7 +15,6 @@ RESULT = "result.json"
 
 
 def main() -> None:
-    """Call the function that the command line names."""
     module, function, arguments = sys.argv[1:]
     result = getattr(importlib.import_module(f"benchmarks.{module}"), function)(**json.loads(arguments))
     Path(RESULT).write_text(json.dumps(result), encoding="utf-8")

@@ -46,8 +46,6 @@ SOURCE_FIELDS = {
 
 
 class Text(NamedTuple):
-    """One document."""
-
     id: str
     text: str
 
@@ -61,7 +59,6 @@ class Corpus(NamedTuple):
 
     @property
     def texts(self) -> list[str]:
-        """The texts without ids."""
         return [document.text for document in self.documents]
 
     @property

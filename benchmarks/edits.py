@@ -80,7 +80,6 @@ def in_letters(change: Change) -> Apply:
 
 
 def cut_end(text: str, share: float, _: Tools) -> str:
-    """Cut the end."""
     words, joint = parts_of(text)
     return joint.join(words[: len(words) - round(share * len(words))])
 
@@ -113,7 +112,6 @@ def reorder(text: str, share: float, tools: Tools) -> str:
 
 
 def drop_words(text: str, share: float, tools: Tools) -> str:
-    """Leave words out."""
     words, joint = parts_of(text)
     return joint.join(word for word in words if tools.chance.random() >= share)
 
@@ -155,7 +153,6 @@ def no_punctuation(text: str, _share: float, _: Tools) -> str:
 
 
 def run_together(text: str, share: float, tools: Tools) -> str:
-    """Leave out spaces."""
     return re.sub(r"\s+", lambda gap: "" if tools.chance.random() < share else gap[0], text)
 
 

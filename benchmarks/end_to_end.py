@@ -18,7 +18,6 @@ OURS, BARE = "streamdedup", "bare loop"
 
 
 def main(*, quick: bool) -> report.Report:
-    """Measure."""
     # More than one batch of a peer: a round needs two commits.
     count, peer_count, rounds_count = (20_000, 2_500, 1) if quick else (57_129, 3_000, 3)
     texts = datasets.load(count)
@@ -50,7 +49,6 @@ def contenders(world: World) -> tuple[list[Entry], dict[str, Banding]]:
 
 
 def peer(world: World, way: str, banding: Banding) -> Make:
-    """Return a factory of a consumer with datasketch."""
     more = {"redis": world.redis.url, "way": way, "bands": banding.bands, "rows": banding.rows}
     return lambda job: [world.consumer(job, "datasketch", **more)]
 
@@ -71,7 +69,6 @@ def rates(rounds: Rounds, bandings: Mapping[str, Banding]) -> report.Table:
 
 
 def processes(best: Mapping[str, Round]) -> report.Table:
-    """Return the table of the processor time of each process for a document."""
     columns = {"processor time, µs a document": ""} | dict.fromkeys([*best[OURS].cpu_us, "together"], ",.0f")
     used = {name: measured.cpu_us.values() for name, measured in best.items()}
     return report.table(columns, [[name, *used_us, sum(used_us)] for name, used_us in used.items()])

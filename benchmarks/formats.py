@@ -25,7 +25,6 @@ PROTOBUF = 'syntax = "proto3"; message Article { string id = 1; string text = 2;
 
 
 def main(*, quick: bool) -> report.Report:
-    """Measure."""
     count, rounds_count = (10_000, 2) if quick else (30_000, 3)
     texts = datasets.load(count)
     with World.started() as world, make_registry() as registry:
@@ -44,12 +43,10 @@ def main(*, quick: bool) -> report.Report:
 
 
 def daemon(world: World, name: str, url: str) -> Make:
-    """Return a factory of a daemon that reads a format."""
     return lambda job: [world.daemon(job, profile={"format": name}, registry=url)]
 
 
 def avro(schema_id: int) -> Encode:
-    """Return an encoder of framed Avro."""
     parsed, frame = fastavro.parse_schema(AVRO), bytes(1) + schema_id.to_bytes(4, "big")
 
     def encode(fields: Mapping[str, Any]) -> bytes:

@@ -46,7 +46,6 @@ class Rebuilt:
 
 
 def main(*, quick: bool) -> report.Report:
-    """Measure."""
     size = 50_000 if quick else 1_000_000
     with (
         World.started() as world,
@@ -70,7 +69,6 @@ def main(*, quick: bool) -> report.Report:
 
 
 def documents(rng: random.Random) -> Iterator[Text]:
-    """Yield documents, for ever."""
     words: list[str] = []
     for number in count():
         same = words[3:] if number % COPY_EVERY == 1 else []
@@ -104,7 +102,6 @@ def events(daemon: DaemonProcess, name: str) -> list[dict[str, Any]]:
 
 
 def seconds_of(event: Mapping[str, Any]) -> float:
-    """Return the time of an event, in seconds since 1970."""
     return datetime.fromisoformat(event["timestamp"]).timestamp()
 
 

@@ -53,18 +53,7 @@ COLUMNS = {
 
 @dataclass(frozen=True)
 class Point:
-    """Costs of a document up to a size.
-
-    Attributes:
-        server: Name and version of the server.
-        layout: Bucket layout.
-        documents: Documents in the index.
-        redis_us: Processor time of Redis for a document since the size before, in microseconds.
-        client_us: Processor time of the client for each of the last documents, in microseconds, without shingles and
-            signatures.
-        documents_per_s: Documents indexed in a second, measured with the last ones.
-        bytes_a_document: Memory of Redis, by document.
-    """
+    """Costs of a document up to a size."""
 
     server: str
     layout: str
@@ -76,18 +65,13 @@ class Point:
 
 
 class CopyShingler:
-    """Replaces the shingler of a detector: the text of a document is the number of its copy and of its article.
-
-    Args:
-        texts: All articles.
-    """
+    """Replaces the shingler of a detector: the text of a document is the number of its copy and of its article."""
 
     def __init__(self, texts: Sequence[str]) -> None:
         self._articles = Shingler(default_profile().shingle_options()).shingle(texts)
         self.articles_count = len(texts)
 
     def shingle(self, texts: Sequence[str]) -> ShingleBatch:
-        """Return the shingles of each document."""
         copies, articles = np.array([text.split() for text in texts]).astype(np.int64).reshape(-1, 2).T
         all_of = self._articles
         counts = np.diff(all_of.offsets)[articles]
@@ -108,7 +92,6 @@ class CopyShingler:
 
 
 def main(*, quick: bool) -> report.Report:
-    """Measure."""
     sizes = (1_000, 3_000) if quick else SIZES
     texts = datasets.load()
     shingler = CopyShingler(texts.texts)
@@ -126,7 +109,6 @@ def main(*, quick: bool) -> report.Report:
 
 
 def measured(program: str, layout: str, sizes: Sequence[int], shingler: CopyShingler) -> Iterator[Point]:
-    """Measure one layout on one server."""
     with (
         RedisServer(program) as server,
         redis.Redis.from_url(server.url) as client,
@@ -141,15 +123,7 @@ def last_count(sizes: Sequence[int]) -> int:
 
 
 class IndexGrowth:
-    """Fills one index with copies of the articles of a shingler, and measures server and client between two sizes.
-
-    Args:
-        client: A client of the server, empty.
-        pid: Process id of the server.
-        layout: Bucket layout, for the results.
-        index: The index, empty.
-        shingler: The articles.
-    """
+    """Fills one index with copies of the articles of a shingler, and measures server and client between two sizes."""
 
     def __init__(self, client: "redis.Redis", pid: int, layout: str, index: Index, shingler: CopyShingler) -> None:
         self._client = client
@@ -191,7 +165,6 @@ class IndexGrowth:
         self._filled = size
 
     def insert(self, batches: Iterable[Any]) -> None:
-        """Index prepared batches."""
         for batch in batches:
             self._index.index(batch)
 
@@ -217,6 +190,5 @@ def available_bytes() -> float:
 
 
 def costs(points: Sequence[Point]) -> report.Table:
-    """Return the table."""
     rows = [[point.server, f'"{point.layout}"', *astuple(point)[2:]] for point in points]
     return report.table(COLUMNS, rows)

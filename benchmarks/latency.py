@@ -49,17 +49,7 @@ LEAST_ALERTS = 600
 
 @dataclass(frozen=True)
 class Measured:
-    """One run of one contender at one rate.
-
-    Attributes:
-        name: The contender.
-        rate: Records a second.
-        missing: Alerts that did not arrive.
-        p50_ms: Half of the alerts took no longer.
-        p99_ms: 99 of 100 alerts took no longer.
-        late_p99_ms: How late the producer was, 99 of 100 records; part of the times above.
-        others_share: Share of the machine used by other programs, 0 to 1.
-    """
+    """One run of one contender at one rate."""
 
     name: str
     rate: int
@@ -71,22 +61,15 @@ class Measured:
 
 
 class End(ModuleProcess):
-    """One end of the measurement, a process of `benchmarks.load`."""
-
     def __init__(self, end: str, kafka: str, topic: str, **more: object) -> None:
         super().__init__("load", end, kafka=kafka, topic=topic, **more)
         self.name = end
 
     def is_ready(self) -> bool:
-        """Return whether the process is connected."""
         return load.READY in self.log_path.read_text(encoding="utf-8")
 
     def result(self, deadline_s: float) -> Any:
-        """Return the result of a process that ends by itself.
-
-        Raises:
-            ServerError: It did not end in time, or without a result.
-        """
+        """Return the result of a process that ends by itself."""
         # A process works in its own directory.
         path = self.directory / RESULT
         if not self.wait_exit(deadline_s) or not path.exists():
@@ -95,13 +78,11 @@ class End(ModuleProcess):
 
 
 def producer_of(world: World, job: Job, documents: Path, rate: int, linger_ms: int) -> End:
-    """Return the producer of the documents in a file."""
     path = str(documents.resolve())
     return End("produce", world.address, job.topic, documents=path, rate=rate, linger_ms=linger_ms)
 
 
 def main(*, quick: bool) -> report.Report:
-    """Measure."""
     rates, seconds = ([20, 1_000], 2.0) if quick else ([20, 1_000, 3_500], 15.0)
     measurements: list[Measured] = []
     with World.started() as world:
@@ -157,7 +138,6 @@ def of_rate(values: Mapping[int, int], rate: int) -> int:
 
 
 def key_of(number: int, rate: int) -> str:
-    """Return key and id of a document."""
     return f"{load.AWAITED.decode() if is_copy(number, rate) else ''}{number}"
 
 
@@ -169,11 +149,7 @@ def lag_of(rate: int) -> int:
 def measure(
     world: World, name: str, make: Callable[[Job], ManagedProcess], rate: int, documents: Path, count: int
 ) -> Measured:
-    """Run one contender at one rate.
-
-    Raises:
-        ServerError: A process failed, or no alert arrived.
-    """
+    """Run one contender at one rate."""
     job = world.empty_job()
     copies = [number for number in range(count) if is_copy(number, rate)]
     limit_s = load.PATIENCE_S + 2 * count / rate

@@ -14,14 +14,10 @@ from streamdedup.similarity.lsh import Banding
 
 
 class Lookup(BaseModel):
-    """A text to look up."""
-
     text: str
 
 
 class Batch(BaseModel):
-    """Texts to look up."""
-
     texts: list[Lookup]
 
 
@@ -32,13 +28,10 @@ class Answer(BaseModel):
 
 
 class BatchAnswer(BaseModel):
-    """Answers in the order of the texts."""
-
     results: list[Answer]
 
 
 def create_app(redis_url: str, banding: Banding) -> FastAPI:
-    """Return the application over an index."""
     index = peers.redis_index(redis_url, banding)
     app = FastAPI()
 

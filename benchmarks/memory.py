@@ -37,7 +37,6 @@ Fill = Callable[[str], None]
 
 
 def main(*, quick: bool) -> report.Report:
-    """Measure."""
     program, *others = servers.redis_programs()
     texts = datasets.load(1_000 if quick else 0)
     default, theirs = default_banding(), peers.own_banding()
@@ -62,10 +61,7 @@ def main(*, quick: bool) -> report.Report:
 
 
 def measured(program: str, count: int, fill: Fill) -> tuple[str, float]:
-    """Return the name of a server, and the bytes for each of so many documents that filling the server takes.
-
-    The server is a new one: emptying one may free its memory later.
-    """
+    """Return the name of a server, and the bytes for each of so many documents that filling the server takes."""
     with RedisServer(program) as server, redis.Redis.from_url(server.url) as client:
         # Asked first, so that the buffers of the client are no part of the growth.
         name = servers.name_of_redis(client)
@@ -75,7 +71,6 @@ def measured(program: str, count: int, fill: Fill) -> tuple[str, float]:
 
 
 def fill_ours(documents: list[datasets.Text], keys: dict[str, Any], url: str) -> None:
-    """Place documents in our index."""
     with index_on(url, **keys) as index:
         for prepared in index.prepare(documents):
             index.index(prepared)
@@ -98,5 +93,4 @@ def peer_fills(documents: list[datasets.Text], bandings: tuple[Banding, ...]) ->
 
 
 def fill_peer(documents: list[tuple[Any, Any]], banding: Banding, options: dict[str, Any], url: str) -> None:
-    """Place documents in datasketch's index."""
     peers.insert_all(peers.redis_index(url, banding, **options), documents)

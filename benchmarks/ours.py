@@ -60,12 +60,10 @@ def needed_keys(url: str) -> dict[str, object]:
 
 
 def default_banding() -> Banding:
-    """Return the bands and rows of a profile that says nothing about them."""
     return default_profile().banding()
 
 
 def default_profile() -> Profile:
-    """Return the profile that the index has by default."""
     return settings_for().profiles[PROFILE]
 
 

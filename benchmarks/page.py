@@ -25,15 +25,7 @@ BLOCK = re.compile(r"(<!-- bench: (\w+)\.(\w+) -->\n).*?(<!-- end of bench -->)"
 
 
 def render(page: str, results: Mapping[str, Any]) -> str:
-    """Return a page with the tables of the measured benchmarks rewritten.
-
-    Args:
-        page: The page.
-        results: Results by the name of the benchmark; blocks of other benchmarks stay as they are.
-
-    Raises:
-        KeyError: A block names a table that the benchmark does not have.
-    """
+    """Return a page with the tables of the measured benchmarks rewritten."""
 
     def block(match: re.Match[str]) -> str:
         if match[2] not in results:
@@ -57,11 +49,7 @@ def raw_page(result: Mapping[str, Any], shown: Collection[str] = ()) -> str:
 
 
 def result_of(name: str) -> dict[str, Any]:
-    """Return the results of a benchmark.
-
-    Raises:
-        ValueError: The results are those of a quick run.
-    """
+    """Return the results of a benchmark; raise ``ValueError`` for those of a quick run."""
     result: dict[str, Any] = json.loads((RESULTS / f"{name}.json").read_text(encoding="utf-8"))
     if result["quick"]:
         raise ValueError(f"{name}: measured with --quick; run it in full")
@@ -69,7 +57,6 @@ def result_of(name: str) -> dict[str, Any]:
 
 
 def pages() -> list[Path]:
-    """Return the pages that show tables of benchmarks."""
     return [page for page in sorted(DOCS.glob("*.md")) if BLOCK.search(page.read_text(encoding="utf-8"))]
 
 
@@ -81,7 +68,6 @@ def shown_tables() -> set[str]:
 
 
 def main() -> None:
-    """Write the pages."""
     names = sys.argv[1:] or [name for name in names_of() if (RESULTS / f"{name}.json").exists()]
     try:
         results = {name: result_of(name) for name in names}

@@ -32,16 +32,7 @@ KEYS = {"articles": {}, "reviews": {"shingle_unit": "char"}}
 
 @dataclass(frozen=True)
 class Measured:
-    """One set, compared by one profile at one threshold.
-
-    Attributes:
-        name: Name of the set.
-        profile: Name of the profile.
-        threshold: The threshold.
-        evaluation: Pairs and scores with the default seed.
-        other_recall: Recall with the other seed, measured at the first threshold.
-        differing: Pairs that only daemon or scan found, or that were alerted twice.
-    """
+    """One set, compared by one profile at one threshold; ``differing`` pairs only daemon or scan found, or twice."""
 
     name: str
     profile: str
@@ -52,7 +43,6 @@ class Measured:
 
 
 def main(*, quick: bool) -> report.Report:
-    """Measure."""
     names = datasets.names() or [datasets.REUTERS]
     sets = list(map(datasets.sample, ("articles", "reviews")) if quick else map(datasets.read, names))
     measured: list[Measured] = []
@@ -86,7 +76,6 @@ def _measure(documents: Corpus, world: World, thresholds: tuple[float, ...]) -> 
 
 
 def _evaluated(documents: Corpus, name: str, threshold: float, seed: int = DEFAULT_SEED) -> Measured:
-    """Find the pairs in memory and score them."""
     profile = named_profile(None, name, {"threshold": threshold, "recall_from": threshold})
     made = (document_at(number, *document) for number, document in enumerate(documents.documents))
     options = replace(detector_options(name, profile), seed=seed)

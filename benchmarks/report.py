@@ -29,13 +29,11 @@ class Table:
     rows: list[list[str]]
 
     def text(self) -> str:
-        """Return the table for a screen."""
         lines = [self.columns, *self.rows]
         widths = [max(map(len, column)) for column in zip(*lines, strict=True)]
         return "\n".join("  ".join([name.ljust(widths[0]), *map(str.rjust, rest, widths[1:])]) for name, *rest in lines)
 
     def markdown(self) -> str:
-        """Return the table for a page."""
         rule = ["---", *["--:"] * (len(self.columns) - 1)]
         return "\n".join(f"| {' | '.join(line)} |" for line in [self.columns, rule, *self.rows]) + "\n"
 
@@ -76,13 +74,7 @@ def run(name: str, folder: Path, *, quick: bool) -> None:
 
 @dataclass(frozen=True)
 class Report:
-    """Result of a benchmark.
-
-    Attributes:
-        setting: Documents, servers and parameters.
-        tables: The numbers, by the name that pages use.
-        fault: Why the result is wrong; None if nothing contradicts it.
-    """
+    """Result of a benchmark; ``fault`` says why it is wrong, None if nothing contradicts it."""
 
     setting: Mapping[str, Any]
     tables: Mapping[str, Table]
@@ -119,7 +111,6 @@ def first_after(path: str, name: str) -> str | None:
 
 
 def versions() -> dict[str, str]:
-    """Return the versions of Python, the project and its packages."""
     result = {"streamdedup": __version__, "Python": platform.python_version()}
     for package in PACKAGES:
         try:

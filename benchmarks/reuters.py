@@ -51,15 +51,7 @@ class Cleaned(NamedTuple):
 
 
 class Signed(NamedTuple):
-    """The articles as shingles of one size.
-
-    Attributes:
-        sets: The shingles of each.
-        distinct: Number of distinct shingles.
-        family: The functions.
-        signatures: int64, shape (n, FUNCTIONS).
-        truth: All pairs from `RELATED` on.
-    """
+    """The articles as shingles of one size; ``truth`` has all pairs from `RELATED` on."""
 
     sets: list[frozenset[str]]
     distinct: int
@@ -78,7 +70,6 @@ class Verified(NamedTuple):
 
 
 def main(*, quick: bool) -> report.Report:
-    """Run the experiment."""
     cleaned = clean(*_articles(quick=quick))
     tables = {"articles": counts(cleaned)}
     by_size = []

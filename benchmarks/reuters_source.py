@@ -43,7 +43,6 @@ class Family(NamedTuple):
 
 
 def words_of(text: str) -> list[str]:
-    """Return the words of a text, letters only."""
     return _LETTERS.findall(text.lower())
 
 
@@ -62,7 +61,6 @@ def hash_sets(sets: Iterable[Iterable[str]]) -> tuple[NDArray[np.int64], NDArray
 
 
 def first_prime_above(number: int) -> int:
-    """Return the first prime greater than a number."""
     return next(candidate for candidate in itertools.count(number + 1) if _is_prime(candidate))
 
 
@@ -71,13 +69,7 @@ def _is_prime(number: int) -> bool:
 
 
 def draw_family(functions: int, distinct: int, seed: int) -> Family:
-    """Draw the functions.
-
-    Args:
-        functions: Their number K, at most `distinct`.
-        distinct: Number N of distinct shingles.
-        seed: Seed of the functions.
-    """
+    """Draw the functions."""
     source = random.Random(seed)
     a = source.sample(range(1, distinct + 1), functions)
     b = source.sample(range(1, distinct + 1), functions)
@@ -85,11 +77,7 @@ def draw_family(functions: int, distinct: int, seed: int) -> Family:
 
 
 def sign(family: Family, hashes: NDArray[np.int64], offsets: NDArray[np.int64]) -> NDArray[np.int64]:
-    """Return the signatures of sets, none of them empty: int64, shape (n, K).
-
-    Raises:
-        ValueError: Products of the modulus would overflow.
-    """
+    """Return the signatures of sets, none of them empty: int64, shape (n, K)."""
     a, b, c = family
     if c > MAX_MODULUS:
         raise ValueError(f"the square of {c} does not fit into 64 bits")
@@ -102,7 +90,6 @@ def sign(family: Family, hashes: NDArray[np.int64], offsets: NDArray[np.int64]) 
 
 
 def band_text(values: Iterable[int]) -> str:
-    """Return the text form of a band, which is hashed."""
     return "_".join(map(str, values))
 
 

@@ -32,7 +32,6 @@ WAYS = {
 
 
 def main(*, quick: bool) -> report.Report:
-    """Compare the ways on all sets."""
     sets = [datasets.sample("reviews")] if quick else [datasets.read(name) for name in SETS]
     columns = ("shingles", "a review", "one at most", "pairs from 0.8", "not equal", "found by the bands")
     tables = {}

@@ -52,11 +52,7 @@ class Outcome(NamedTuple):
 
 
 class Judge:
-    """Judges pairs of texts by one of the default profiles.
-
-    Args:
-        kind: Name of the profile.
-    """
+    """Judges pairs of texts by one of the default profiles."""
 
     def __init__(self, kind: str) -> None:
         self.profile = named_profile(None, kind, {})
@@ -89,7 +85,6 @@ class Column(NamedTuple):
 
 
 def main(*, quick: bool) -> report.Report:
-    """Try all edits."""
     trials = QUICK_TRIALS if quick else TRIALS
     others = [
         column(name, datasets.read(name).texts, profile, trials)

@@ -12,16 +12,9 @@ Pair = tuple[int, int]
 
 
 def all_pairs(hashes: NDArray[Any], offsets: NDArray[Any], threshold: float) -> Pairs:
-    """Return every pair of sets with a Jaccard similarity of at least the threshold, which is above 0.
-
-    Args:
-        hashes: Elements of all sets, one set after the other, distinct within each.
-        offsets: int64 (n + 1,); set i has hashes[offsets[i] : offsets[i + 1]].
-        threshold: Least similarity.
-    """
+    """Return every pair of sets with a Jaccard similarity of at least the threshold, which is above 0."""
     return Pairs.concatenated(join(hashes, offsets, threshold))
 
 
 def as_set(pairs: Pairs) -> set[Pair]:
-    """Return the pairs without their similarities."""
     return set(zip(pairs.left.tolist(), pairs.right.tolist(), strict=True))

@@ -65,20 +65,7 @@ COLUMNS = {
 
 @dataclass(frozen=True)
 class Measured:
-    """One service under load.
-
-    Attributes:
-        name: Name of the service.
-        p50_ms: Half of the requests at the rate took no longer, in the best round.
-        p99_ms: 99 of 100 requests took no longer, in the best round.
-        p99_median_ms: The same, median of the rounds: far above it where other programs use the machine.
-        longest_ms: The slowest of all rounds.
-        failed: Requests at the rate without an answer of status 200.
-        cpu_ms: Processor time of the service for a request at the rate, in milliseconds.
-        requests_per_s: Answers in a second to clients that send without pause.
-        texts_per_s: Texts in a second in batches.
-        indexed_per_s: Documents that the daemon committed in a second; 0 without a daemon.
-    """
+    """One service under load; the median of p99 is far above the best where other programs use the machine."""
 
     name: str
     p50_ms: float
@@ -93,13 +80,7 @@ class Measured:
 
 
 class Service(HttpProcess):
-    """A service over HTTP.
-
-    Args:
-        name: Name of the process.
-        ready_path: Path that answers 200 when the service is ready.
-        command: The command line, with ``{port}`` for the port.
-    """
+    """A service over HTTP."""
 
     def __init__(self, name: str, ready_path: str, *command: str) -> None:
         super().__init__(name)
@@ -107,19 +88,11 @@ class Service(HttpProcess):
         self._command = command
 
     def command(self) -> list[str]:
-        """Return the command line."""
         return [part.replace("{port}", str(self._port)) for part in self._command]
 
 
 class Documents(NamedTuple):
-    """Documents of a run: no two of different fields resemble each other.
-
-    Attributes:
-        name: Name of the collection.
-        indexed: One copy of the indexed documents.
-        fed: Documents for the daemon.
-        unknown: Documents to look up that resemble no other.
-    """
+    """Documents of a run: no two of different fields resemble each other."""
 
     name: str
     indexed: list[Text]
@@ -128,7 +101,6 @@ class Documents(NamedTuple):
 
 
 def main(*, quick: bool) -> report.Report:
-    """Measure."""
     arguments = SimpleNamespace(**(QUICK if quick else USUAL))
     fed_count = round((arguments.seconds * (arguments.rounds + 2 * UNPAUSED_SHARE) + SPARE_S) * arguments.daemon_rate)
     documents = documents_of(fed_count, arguments.lookups)
@@ -151,7 +123,6 @@ def main(*, quick: bool) -> report.Report:
 
 
 def documents_of(fed_count: int, lookups_count: int) -> Documents:
-    """Return the documents of a run."""
     indexed = datasets.load()
     more = datasets.load(len(indexed.documents) + fed_count + lookups_count).documents[len(indexed.documents) :]
     return Documents(indexed.name, indexed.documents, more[:fed_count], more[fed_count:])
@@ -166,13 +137,7 @@ def lookup_texts(documents: Documents, count: int) -> Iterator[str]:
 
 
 class Bench:
-    """Measures services with the same requests.
-
-    Args:
-        arguments: The numbers of the run.
-        documents: The documents.
-        folder: Where the requests go.
-    """
+    """Measures services with the same requests."""
 
     def __init__(self, arguments: Any, documents: Documents, folder: Path) -> None:
         self._arguments = arguments
@@ -181,7 +146,6 @@ class Bench:
         self._texts = [{"text": text} for text in lookup_texts(documents, arguments.lookups)]
 
     def ours(self, world: World) -> list[Measured]:
-        """Measure our service, alone and beside a daemon."""
         job = world.empty_job()
         fill(world.redis.url, world.redis.pid, self._documents, self._arguments.documents)
         keys = needed_keys(world.redis.url) | {"api.port": "{port}"}
@@ -194,7 +158,6 @@ class Bench:
                 return [alone, self._measure(BESIDE, service, path, lambda: world.committed_count(job))]
 
     def peer(self) -> Measured:
-        """Measure the service with datasketch."""
         from benchmarks import peers  # noqa: PLC0415  needs the extra "bench"
 
         banding = default_banding()
@@ -207,20 +170,12 @@ class Bench:
                 return self._measure(PEER, service, "/lookup", lambda: 0)
 
     def _producer(self, world: World, job: Job) -> ManagedProcess:
-        """Return the producer of the documents that the daemon indexes."""
         path = self._folder / "documents"
         load.write_documents(path, self._documents.fed)
         return latency.producer_of(world, job, path, self._arguments.daemon_rate, LINGER_MS)
 
     def _measure(self, name: str, service: Service, path: str, committed: Callable[[], int]) -> Measured:
-        """Measure one service.
-
-        Args:
-            name: Its name in tables.
-            service: The service.
-            path: Path of look-ups; that of batches ends with ``:batch``.
-            committed: Returns the number of documents that a daemon has committed.
-        """
+        """Measure one service."""
         arguments, unpaused_s = self._arguments, self._arguments.seconds * UNPAUSED_SHARE
         single = vegeta.write_targets(self._folder / "single", service.url(path), self._texts)
         firsts = range(0, len(self._texts), BATCH_TEXTS)

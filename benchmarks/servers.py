@@ -24,11 +24,9 @@ class ModuleProcess(ManagedProcess):
         self._command = call(module, function, **arguments)
 
     def command(self) -> list[str]:
-        """Return the command line."""
         return self._command
 
     def is_ready(self) -> bool:
-        """Return whether the process runs."""
         return self.is_running()
 
 
@@ -38,7 +36,6 @@ def call(module: str, function: str, **arguments: object) -> list[str]:
 
 
 def make_redis() -> RedisServer:
-    """Return a Redis server, not started yet."""
     return RedisServer(redis_programs()[0])
 
 
@@ -61,7 +58,6 @@ def empty(client: "redis.Redis") -> None:
 
 
 def used_bytes(client: "redis.Redis") -> int:
-    """Return the memory that the server has allocated."""
     memory: dict[str, Any] = client.info("memory")
     return int(memory["used_memory"])
 

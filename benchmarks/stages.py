@@ -45,7 +45,6 @@ class Round:
 
 
 def main(*, quick: bool) -> report.Report:
-    """Measure."""
     count, rounds_count = (2_000, 1) if quick else (0, 3)
     texts = datasets.load(count)
     rounds: dict[str, list[Round]] = {name: [] for name in (*LAYOUTS, PEER)}
@@ -115,7 +114,6 @@ def costs(client: "redis.Redis", count: int, prepare: Callable[[], T], index: Ca
 
 
 def server_cpu_s(client: "redis.Redis") -> float:
-    """Return the processor time of the server, in seconds."""
     cpu: dict[str, Any] = client.info("cpu")
     return float(cpu["used_cpu_user"]) + float(cpu["used_cpu_sys"])
 

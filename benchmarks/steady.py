@@ -89,20 +89,7 @@ TIME_COLUMNS = {
 
 @dataclass(frozen=True)
 class Cost:
-    """Costs of a document in one lifetime.
-
-    Attributes:
-        server: Name and version.
-        layout: Bucket layout.
-        documents: Documents at the level.
-        lifetime: ``fill`` or the number of the lifetime.
-        server_us: Processor time of the server, in microseconds.
-        times_fill: The same as a multiple of the fill.
-        bytes_a_document: Memory that the server has allocated, by document of the level.
-        system_bytes_a_document: Memory that the system counts, by document of the level: fragmentation included.
-        kept_percent: Keys past their time among all keys, by the server's own estimate.
-        late_s: How late the last batch was.
-    """
+    """Costs of a document in one lifetime; ``kept_percent`` are the keys past their time, by the server's estimate."""
 
     server: str
     layout: str
@@ -146,7 +133,6 @@ class Times:
 
 
 def main(*, quick: bool) -> report.Report:
-    """Measure."""
     documents, large, lifetime_s = (4_000, 0, 4) if quick else (200_000, 1_000_000, 60)
     programs = servers.redis_programs()
     levels = [(program, documents, lifetime_s) for program in programs]
@@ -179,21 +165,11 @@ def main(*, quick: bool) -> report.Report:
 
 
 def keys_of(layout: str, lifetime_s: int) -> dict[str, Any]:
-    """Return the settings of an index whose documents expire after some seconds."""
     return {"redis.bucket_layout": layout, "retention": f"{lifetime_s}s", "retention_slack": "0s"}
 
 
 class Level:
-    """Brings documents at an even rate.
-
-    Args:
-        index: The index, empty.
-        client: A client of the server.
-        pid: Process id of the server.
-        shingler: The articles.
-        size: Documents at the level.
-        lifetime_s: Time to live of a document, in seconds.
-    """
+    """Brings documents at an even rate."""
 
     def __init__(
         self, index: Index, client: "redis.Redis", pid: int, shingler: growth.CopyShingler, size: int, lifetime_s: int
@@ -259,13 +235,11 @@ class Level:
         self._brought = end
 
     def _memory(self) -> np.ndarray:
-        """Return the allocated bytes, and those that the system counts."""
         memory: dict[str, Any] = self._client.info("memory")
         return np.array([memory["used_memory"], memory["used_memory_rss"]])
 
 
 def times_of(layout: str, size: int, lifetime_s: int) -> Times:
-    """Measure alerts and look-ups in the fill and at the level, and rebuilds."""
     rate, level_end = round(size / lifetime_s), (LIFETIMES + 1) * size
     with World.started() as world, ExitStack() as stack:
         job, path = world.empty_job(), world.folder / "documents"
@@ -303,8 +277,6 @@ def write_documents(path: Path, rate: int, count: int) -> list[int]:
 
 
 def wait_committed(world: World, job: Job, daemon: DaemonProcess, count: int) -> None:
-    """Wait until the daemon has committed so many documents."""
-
     def is_committed() -> bool:
         time.sleep(LOOK_S)  # each question takes time of the broker that is measured
         return world.committed_count(job) >= count

@@ -17,7 +17,6 @@ WORDS, VOCABULARY = 150, 20_000
 
 
 def main(*, quick: bool) -> report.Report:
-    """Measure."""
     count = 6_000 if quick else 100_000
     with World.started() as world:
         entries = []
@@ -32,18 +31,15 @@ def main(*, quick: bool) -> report.Report:
 
 
 def words(rng: random.Random, count: int) -> list[str]:
-    """Draw words."""
     return [f"w{rng.randrange(VOCABULARY)}" for _ in range(count)]
 
 
 def ordinary(rng: random.Random) -> Iterator[str]:
-    """Yield unrelated texts, for ever."""
     while True:
         yield " ".join(words(rng, WORDS))
 
 
 def copies(rng: random.Random) -> Iterator[str]:
-    """Yield one text, for ever."""
     text = " ".join(words(rng, WORDS))
     while True:
         yield text

@@ -21,16 +21,7 @@ TIMEOUT_S = 30
 
 
 class Load(NamedTuple):
-    """Result of some seconds of load.
-
-    Attributes:
-        requests: Requests sent.
-        failed: Requests without an answer of status 200.
-        answered_per_s: Answers of status 200 in a second.
-        p50_ms: Half of the requests took no longer.
-        p99_ms: 99 of 100 requests took no longer.
-        longest_ms: The slowest.
-    """
+    """Result of some seconds of load."""
 
     requests: int
     failed: int
@@ -55,18 +46,7 @@ def write_targets(path: Path, url: str, bodies: Iterable[Any]) -> Path:
 
 
 def attack(targets: Path, seconds: float, *, rate: int = 0, clients: int = 0) -> Load:
-    """Send requests for some seconds.
-
-    Args:
-        targets: The requests.
-        seconds: Duration.
-        rate: Requests a second; 0 for as many as the clients can.
-        clients: Most requests in progress; 0 for no limit.
-
-    Raises:
-        MissingToolError: vegeta is not installed.
-        ServerError: It failed; the text has its output.
-    """
+    """Send requests for some seconds: at a rate, or (0) as many as the clients can, of which 0 is no limit."""
     program = find_tool("vegeta", "run `make tools`")
     command = [program, "attack", "-format=json", f"-targets={targets}", f"-rate={rate}", f"-duration={seconds}s"]
     command += [f"-timeout={TIMEOUT_S}s", *([f"-max-workers={clients}", f"-workers={clients}"] if clients else [])]

@@ -22,7 +22,6 @@ ROWS = 5
 
 
 def main(*, quick: bool) -> report.Report:  # noqa: ARG001  the examples take no time
-    """Compute all examples."""
     rows = [*shingles(), *bags(), *minhash(), *bands(), *arithmetic()]
     tables = {"examples": report.table(("example", "computed", "known answer"), rows)}
     wrong = [example for example, computed, answer in rows if computed != answer]

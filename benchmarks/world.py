@@ -41,15 +41,7 @@ Encode = Callable[[Mapping[str, Any]], bytes]
 
 @dataclass(frozen=True)
 class Reading:
-    """One reading of the counters.
-
-    Attributes:
-        at_s: Time of the reading.
-        committed: Documents committed until then.
-        cpu_s: Processor time of each process until then.
-        others_s: Processor time of all other processes of the machine until then.
-        stages_s: Time of the daemon in each stage until then.
-    """
+    """One reading of the counters."""
 
     at_s: float
     committed: int
@@ -60,14 +52,7 @@ class Reading:
 
 @dataclass(frozen=True)
 class Round:
-    """One round of one contender, from its first commit to its last.
-
-    Attributes:
-        documents_per_s: Documents committed in a second.
-        cpu_us: Processor time for each document, by process, in microseconds.
-        stages_us: Time of the daemon's stages for each document, in microseconds.
-        others_share: Share of the machine used by other programs, 0 to 1.
-    """
+    """One round of one contender, from its first commit to its last."""
 
     documents_per_s: float
     cpu_us: dict[str, float]
@@ -76,7 +61,6 @@ class Round:
 
     @classmethod
     def between(cls, first: Reading, last: Reading) -> "Round":
-        """Return the difference of two readings."""
         count, seconds = last.committed - first.committed, last.at_s - first.at_s
         return cls(
             count / seconds,
@@ -100,11 +84,7 @@ Make = Callable[[Job], list[ManagedProcess]]
 
 
 class World:
-    """The servers and the filled topics.
-
-    Args:
-        stack: Ends everything.
-    """
+    """The servers and the filled topics."""
 
     def __init__(self, stack: ExitStack) -> None:
         forget_settings()
@@ -122,16 +102,13 @@ class World:
     @classmethod
     @contextmanager
     def started(cls) -> Iterator["World"]:
-        """Start the servers, and stop them at the end."""
         with ExitStack() as stack:
             yield cls(stack)
 
     def servers(self) -> str:
-        """Return names and versions of the servers."""
         return f"Apache Kafka {KAFKA_VERSION}, one node; {servers.name_of_redis(self._client)}"
 
     def fill(self, topic: str, documents: list[Text], encode: Encode = msgspec.json.encode) -> None:
-        """Make a topic of these documents."""
         create_topics(self.address, [topic], PARTITIONS)
         servers.fill(self.address, topic, documents, encode)
         self._filled[topic] = len(documents)
@@ -145,15 +122,7 @@ class World:
         store: Mapping[str, Any] | None = None,
         registry: str | None = None,
     ) -> DaemonProcess:
-        """Return a daemon.
-
-        Args:
-            job: Its topics and its group.
-            kafka: Keys of this section that differ from the defaults.
-            profile: Keys of the profile that differ from the defaults.
-            store: Keys of the section ``redis`` that differ from the defaults.
-            registry: URL of a schema registry.
-        """
+        """Return a daemon; ``kafka``, ``profile`` and ``store`` are keys of sections that differ from the defaults."""
         names = {"bootstrap_servers": self.address, "group_id": job.group, "duplicates_topic": job.output}
         sections: dict[str, dict[str, Any]] = {
             "kafka": names | dict(kafka or {}),
@@ -174,12 +143,7 @@ class World:
         return ModuleProcess("consumers", function, kafka=self.address, **asdict(job), **more)
 
     def measure(self, topic: str, make: Make) -> Round:
-        """Run processes over a topic, with an empty index, a new group and an empty output.
-
-        Args:
-            topic: A filled topic.
-            make: Makes the processes.
-        """
+        """Run processes over a topic, with an empty index, a new group and an empty output."""
         job, count = self._job(topic), self._filled[topic]
         with self._started(make(job)) as processes:
             first = self._await(processes, job, 1)
@@ -196,7 +160,6 @@ class World:
         return [record.value for record in read_topic(self.address, job.output)]
 
     def empty_job(self) -> Job:
-        """Return a job on an empty topic and an empty index."""
         topic = fresh_name("input")
         create_topics(self.address, [topic], PARTITIONS)
         return self._job(topic)
@@ -213,7 +176,6 @@ class World:
 
     @property
     def kafka_pid(self) -> int:
-        """Process id of the broker."""
         return self._kafka.brokers[0].pid
 
     def _job(self, topic: str) -> Job:
@@ -300,7 +262,6 @@ def in_turns(world: World, topic: str, entries: Sequence[Entry], rounds_count: i
 
 
 def best_of(rounds: Rounds) -> dict[str, Round]:
-    """Return the fastest round of each contender."""
     return {name: max(measured, key=lambda round_: round_.documents_per_s) for name, measured in rounds.items()}
 
 
