@@ -69,18 +69,24 @@ def test_an_error_is_waited_out_or_put_to_an_operator(error, kind):
         raise error
 
 
+MISSING = r"set redis\.password, and redis\.username"
+REFUSED = (
+    r"check redis\.username and redis\.password, or .* redis\.url \(redis\.url_file\), or redis\.credential_provider"
+)
+
+
 @pytest.mark.parametrize(
     ("error", "said"),
     [
-        (exceptions.AuthenticationError("HELLO must be called with the client already authenticated"), "set"),
-        (exceptions.AuthenticationError("Authentication required."), "set"),
-        (exceptions.ResponseError("NOAUTH HELLO must be called with the client already authenticated"), "set"),
-        (exceptions.AuthenticationError("invalid username-password pair or user is disabled."), "check"),
-        (wrapped(exceptions.AuthenticationError("WRONGPASS invalid username-password pair")), "check"),
+        (exceptions.AuthenticationError("HELLO must be called with the client already authenticated"), MISSING),
+        (exceptions.AuthenticationError("Authentication required."), MISSING),
+        (exceptions.ResponseError("NOAUTH HELLO must be called with the client already authenticated"), MISSING),
+        (exceptions.AuthenticationError("invalid username-password pair or user is disabled."), REFUSED),
+        (wrapped(exceptions.AuthenticationError("WRONGPASS invalid username-password pair")), REFUSED),
     ],
 )
 def test_a_login_that_is_missing_or_refused_is_told_with_the_settings_that_hold_it(error, said):
-    with pytest.raises(StoreMisconfigured, match=rf"{said} redis\.(username|password).*redis\.(username|password)"):
+    with pytest.raises(StoreMisconfigured, match=said):
         check_replies([error])
 
 
@@ -97,9 +103,6 @@ def test_a_login_that_is_missing_or_refused_is_told_with_the_settings_that_hold_
 def test_a_right_that_is_missing_on_the_keys_is_told_with_the_setting_that_begins_them(text):
     with pytest.raises(StoreMisconfigured, match=r"lacks rights on the keys.*redis\.key_prefix"):
         check_replies([exceptions.NoPermissionError(text) if "script" not in text else exceptions.ResponseError(text)])
-    with pytest.raises(StoreMisconfigured, match=r"lacks rights: ") as refused:
-        check_replies([exceptions.NoPermissionError("User u has no permissions to run the 'get' command")])
-    assert "key_prefix" not in str(refused.value)
 
 
 NO_MEMORY = "its memory is full; raise its limit (maxmemory), or drop unused indexes"
@@ -128,23 +131,13 @@ def test_a_store_that_cannot_write_is_told_with_the_cure_and_without_the_script(
     assert "script" not in str(caught.value)
 
 
-def test_a_master_that_no_sentinel_has_named_yet_is_named_by_its_service(monkeypatch):
-    servers = connect_sentinel([("127.0.0.1", 1)], "articles")
-
-    def time_out(*_parts):
-        raise exceptions.TimeoutError("Timeout reading from socket")
-
-    monkeypatch.setattr(servers.client, "execute_command", time_out)
-    with pytest.raises(StoreUnavailable, match="the store at the master of articles does not serve us now"):
-        servers.ask_masters("PING")
-
-
 def test_sentinels_that_are_away_are_named_without_the_options_of_their_clients():
     with connect_sentinel([("127.0.0.1", 1), ("localhost", 1)], "articles") as servers:
         with pytest.raises(StoreUnavailable) as caught:
             servers.ask_masters("PING")
         reason = "127.0.0.1:1 - network:ConnectionError, localhost:1 - network:ConnectionError"
-        assert str(caught.value).endswith(f" does not serve us now: No master found for 'articles' : {reason}")
+        condition = f"does not serve us now: No master found for 'articles' : {reason}"
+        assert str(caught.value) == f"the store at the master of articles {condition}"
 
 
 NO_RIGHT = "User u has no permissions to run the 'time' command"
@@ -164,14 +157,6 @@ def test_a_missing_right_points_to_the_page_that_lists_all(error):
     assert str(caught.value) == f"the store refuses us: the user (redis.username) lacks rights: {NO_RIGHT}; {cure}"
 
 
-def test_a_refused_login_names_every_place_where_it_may_stand():
-    refused = exceptions.AuthenticationError("WRONGPASS invalid username-password pair or user is disabled.")
-    with pytest.raises(StoreMisconfigured) as caught:
-        check_replies([refused])
-    for setting in ("redis.username", "redis.password", "redis.url", "redis.url_file"):
-        assert setting in str(caught.value)
-
-
 def test_whatever_led_to_an_ordinary_error_does_not_count():
     error = exceptions.ConnectionError("Connection refused")
     error.__context__ = exceptions.AuthenticationError("of an earlier call")
@@ -182,10 +167,6 @@ def test_whatever_led_to_an_ordinary_error_does_not_count():
 def test_an_error_that_says_nothing_is_named():
     with pytest.raises(StoreUnavailable, match="TimeoutError"):
         check_replies([exceptions.TimeoutError()])
-
-
-def test_an_answer_is_no_error():
-    check_replies([[b"an", 1, None]])
 
 
 @contextmanager
