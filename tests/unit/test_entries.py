@@ -3,7 +3,6 @@
 import random
 import struct
 
-import msgspec
 import numpy as np
 import pytest
 from hypothesis import example, given, settings
@@ -74,13 +73,7 @@ entries = st.builds(
 )
 
 
-@settings(max_examples=examples(300))
-@given(entries)
-def test_decoding_returns_what_was_encoded(entry):
-    assert decode_entry(entry.number, encode_entry(entry)) == entry
-
-
-@settings(max_examples=examples(50))
+@settings(max_examples=examples(200))
 @given(st.lists(entries, max_size=6))
 def test_entries_that_are_encoded_and_decoded_together_are_the_same(batch):
     together = encode_entries(batch)
@@ -130,15 +123,6 @@ def test_a_deletion_marker_names_neither_id_nor_hashes():
     assert data[1:17] == bytes(16)
     assert data.endswith(b"articles:2" + bytes(2 + 10))
     assert decode_entry(3, data).deleted
-
-
-@pytest.mark.parametrize("content", [ENTRY.content, LARGE])
-def test_decoded_hashes_own_aligned_memory_of_native_order(content):
-    values = decode_entry(3, encode_entry(structs.replace(ENTRY, content=content))).content.sketch.hashes
-    assert values.dtype == np.uint32
-    assert values.dtype.isnative
-    assert values.flags.aligned
-    assert values.flags.owndata
 
 
 @pytest.mark.parametrize("cluster", [3, 4, -(2**63)])
@@ -230,17 +214,10 @@ def test_what_is_no_fingerprint_is_said_to_be_somebody_elses(data):
 # Pending matches
 
 
-def test_pending_matches_keep_their_containment_and_those_without_one_are_read():
-    key = b"k" * 16
+def test_pending_matches_keep_their_containment():
     match = a_match("a", POSITION, 0.625, containment=1.0, contained="document", reason="containment")
-    stored = encode_pending(PendingMatches({key: match}))
-    assert decode_pending(stored).matches == {key: match}
-    fields = msgspec.json.decode(stored[b"m" + key])
-    later = {"containment", "contained", "reason"}
-    earlier = {name: value for name, value in fields.items() if name not in later}
-    assert len(earlier) == len(fields) - len(later)
-    (read,) = decode_pending({b"m" + key: msgspec.json.encode(earlier)}).matches.values()
-    assert (read.id, read.similarity, read.containment, read.reason) == ("a", 0.625, None, None)
+    pending = PendingMatches({b"k" * 16: match})
+    assert decode_pending(encode_pending(pending)) == pending
 
 
 @pytest.mark.parametrize("value", [b"{", b"{}", b'{"id": 7}', b"\xff"])

@@ -55,14 +55,6 @@ def test_hashes_take_four_bytes_each_and_less_from_64_on(count):
     assert len(data) == (4 * count if count < 64 else 3 * count + (count + 262) // 8)
 
 
-def test_a_code_has_low_parts_and_a_bit_for_each_high_part():
-    hashes = [7, 9, 0x02000001, *range(0xFF000000, 0xFF00003D)]
-    (data,) = encode_sketches([by_hashes(hashes)])
-    assert data[: 3 * 3] == bytes.fromhex("070000 090000 010000")
-    assert data[3 * 64 : 3 * 64 + 1] == bytes([0b11001000])
-    assert int.from_bytes(data[3 * 64 :], "big").bit_count() == 64
-
-
 @settings(max_examples=examples(300))
 @given(st.lists(sketches, min_size=1, max_size=3), st.data())
 def test_damaged_bytes_are_refused_or_are_the_form_of_another_sketch(batch, data):
@@ -87,10 +79,3 @@ def test_a_bit_too_few_in_one_code_and_one_too_many_in_the_next_are_noticed():
     for in_order in (forms, forms[::-1]):
         with pytest.raises(ValueError, match="damaged high parts"):
             decode_sketches(in_order)
-
-
-@pytest.mark.parametrize("count", [0, 1, 63, 64, 65, 100])
-def test_the_form_of_another_number_of_hashes_is_refused(count):
-    (form,) = stored([by_hashes(range(70))])
-    with pytest.raises(ValueError, match="cut off or too long"):
-        decode_sketches([form._replace(shingles_count=count)])
