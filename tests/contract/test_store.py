@@ -157,10 +157,6 @@ class TestOpen:
         with pytest.raises(IndexMismatch, match="bands is 3 in the index and 4 in the settings"):
             store.open({**FINGERPRINT, "bands": 4})
 
-    def test_a_parameter_that_only_one_side_has_is_a_difference(self, store):
-        with pytest.raises(IndexMismatch, match="seed"):
-            store.open({**FINGERPRINT, "seed": 1})
-
     def test_another_unicode_version_is_told_and_not_refused(self, store):
         told = ("unicode is '15.0' in the index and '16.0' in the settings",)
         assert store.open({**FINGERPRINT, "unicode": "16.0"}) == Opening(is_created=False, advisories=told)
@@ -302,10 +298,6 @@ class TestBuckets:
         store.insert_and_look_up([1, 2], keys((1, 2, 3), (1, 2, 3)), [fence])
         assert store.insert_and_look_up([1], keys((1, 2, 3)), [fence]).candidates == [{2: 3}]
 
-    def test_the_same_key_in_another_band_is_another_bucket(self, store, fence):
-        store.insert_and_look_up([1], keys((1, 2, 3)), [fence])
-        assert store.insert_and_look_up([2], keys((3, 1, 2)), [fence]).candidates == [{}]
-
     def test_keys_over_the_whole_range_are_distinct(self, store, fence):
         top = 2**32 - 1
         store.insert_and_look_up([1], keys((0, top, 256)), [fence])
@@ -345,22 +337,12 @@ class TestBuckets:
         (found,) = store.insert_and_look_up([5], keys((1, 105, 205)), [fence]).candidates
         assert found.keys() == set(numbers) - {5}, "a member finds all others, as at its insertion"
 
-    def test_without_a_cap_no_bucket_is_crowded(self, store, fence):
-        hits = store.insert_and_look_up([1, 2, 3], keys(*[(1, 2, 3)] * 3), [fence])
-        assert (hits.full, hits.near_capacity) == ({}, frozenset())
-
 
 class TestLeaving:
     def test_a_removed_document_is_not_found(self, store, fence):
         store.insert_and_look_up([1, 2, 3], keys((1, 2, 3), (1, 2, 9), (8, 2, 3)), [fence])
         store.remove_from_buckets([1, 77], keys((1, 2, 3), (5, 5, 5)), [fence])
         assert store.insert_and_look_up([4], keys((1, 2, 3)), [fence]).candidates == [{2: 2, 3: 2}]
-
-    def test_a_removed_document_can_be_inserted_again(self, store, fence):
-        store.insert_and_look_up([1], keys((1, 2, 3)), [fence])
-        store.remove_from_buckets([1, 1], keys((1, 2, 3), (1, 2, 3)), [fence])
-        store.insert_and_look_up([1], keys((1, 2, 4)), [fence])
-        assert store.insert_and_look_up([2], keys((1, 2, 3)), [fence]).candidates == [{1: 2}]
 
     def test_a_document_removed_from_a_large_bucket_is_not_found_and_can_be_inserted_again(self, store, fence):
         numbers = list(range(1, 31))
@@ -495,14 +477,6 @@ class TestPairs:
         asked = [(position, nothing) for position in committed + uncommitted]
         assert store.save_pending_matches(asked, fences) == [nothing, nothing, found, found]
 
-    def test_pending_matches_are_deleted_after_the_commit(self, store, fence):
-        position = Position(*PARTITION, 3)
-        store.save_pending_matches([(position, pending_of([b"1" * 16]))], [fence])
-        store.finish({PARTITION: 4}, [position], [fence])
-        asked = [(position, PendingMatches()), (Position(*PARTITION, 4), PendingMatches())]
-        assert store.save_pending_matches(asked, [fence]) == [PendingMatches(), PendingMatches()]
-        assert store.fence(PARTITION, 1, 0).high_water_mark == 4
-
     def test_pending_matches_of_a_clearing_that_failed_are_deleted_by_the_next_fence(self, redis_client, monkeypatch):
         store, fence = fenced(redis_store(redis_client))
         store.save_pending_matches([(START, pending_of([b"1" * 16]))], [fence])
@@ -568,12 +542,6 @@ class TestClusterSizes:
         clusters = [(number, Position(*PARTITION, number), cluster) for number in numbers]
         return [counts.size for counts in store.set_clusters(clusters, [fence])]
 
-    def test_a_repeated_batch_counts_no_document_twice(self, store, fence):
-        insert(store, fence, *(an_entry(number, offset=number) for number in (1, 2, 3)))
-        assert self.join(store, fence, 1) == [2]
-        assert self.join(store, fence, 1, 2, 3) == [4, 4, 4]
-        assert self.join(store, fence, 1, 2, 3) == [4, 4, 4]
-
     def test_another_version_than_the_stored_one_is_not_counted(self, store, fence):
         insert(store, fence, an_entry(1, offset=5), an_entry(2, offset=2))
         assert self.join(store, fence, 1, 2, 3) == [2, 2, 2]
@@ -584,22 +552,6 @@ class TestClusterSizes:
         self.join(store, fence, 2, 3, cluster=1)
         assert self.join(store, fence, 1, cluster=1) == [3]
         assert store.get_entries([1]) == {1: an_entry(1, offset=1)}
-
-    def test_a_document_that_leaves_or_joins_another_cluster_is_counted_no_longer(self, store, fence):
-        insert(store, fence, *(an_entry(number, offset=number) for number in (1, 2, 3, 4)))
-        self.join(store, fence, 1, 2, 3)
-        store.leave_clusters([(1, -9), (1, -9), (4, -9)], [fence])
-        assert self.join(store, fence, 4) == [4]
-        assert self.join(store, fence, 2, cluster=8) == [2]
-        assert self.join(store, fence, 4) == [3]
-
-    def test_a_size_is_exact_below_its_cap_and_stays_there(self, store, fence):
-        numbers = range(1, CLUSTER_SIZE_CAP + 1)
-        insert(store, fence, *(an_entry(number, offset=number) for number in numbers))
-        assert self.join(store, fence, *numbers[:-2])[-1] == CLUSTER_SIZE_CAP - 1
-        assert self.join(store, fence, *numbers)[-1] == CLUSTER_SIZE_CAP
-        store.leave_clusters([(number, -9) for number in numbers[:5]], [fence])
-        assert self.join(store, fence, 7) == [CLUSTER_SIZE_CAP]
 
     def test_a_set_expires_with_the_entry_of_the_last_document_that_joined(self, make_store):
         store, fence = fenced(make_store(lifetime_ms=2_000))
@@ -1119,12 +1071,6 @@ class TestAnnouncements:
             store.fence(PARTITION, 3, 5, LATER)
         with pytest.raises(BatchRefused):  # the fence is set
             store.fence(PARTITION, 2, 5, EARLIER)
-
-    def test_what_a_group_announced_that_was_deleted_stays_announced(self, store):
-        store.announce(LATER, [store.fence(PARTITION, 9, 0)], {PARTITION: 0})
-        store.unfence(PARTITION)
-        store.fence(PARTITION, 1, 0)
-        assert store.partition_states([PARTITION])[PARTITION].least_announced == LATER
 
     @pytest.mark.parametrize("lacking", [0, 1])
     def test_nothing_is_announced_where_what_is_committed_is_not_known(self, store, lacking):
