@@ -6,9 +6,11 @@ import numpy as np
 
 from streamdedup.index.documents import Content, IndexEntry, PendingMatches
 from streamdedup.index.entries import decode_entries, encode_entries
-from streamdedup.position import Position
+from streamdedup.position import Partition, Position
 from streamdedup.similarity.sketch import Sketch
 from tests.alerts import a_match
+
+PARTITION = Partition("articles", 0)
 
 
 def content_of(name: bytes = b"a", hashes_count: int = 4) -> Content:
@@ -18,14 +20,20 @@ def content_of(name: bytes = b"a", hashes_count: int = 4) -> Content:
     return Content(Sketch(hashes_count, hashes), 3, 3, (first, 2**64 - 1))
 
 
+def an_entry(
+    number: int = 7, *, offset: int = 0, content: bytes = b"a", partition: Partition = PARTITION, time_ms: int = 1000
+) -> IndexEntry:
+    position = Position(*partition, offset)
+    digest = content.ljust(16, b"\0")
+    return IndexEntry(number, f"doc-{number}", digest, position, time_ms, number, content_of(content))
+
+
 def encode_entry(entry: IndexEntry) -> bytes:
-    """Return the stored form of one index entry."""
     (data,) = encode_entries([entry])
     return data
 
 
 def decode_entry(number: int, data: bytes) -> IndexEntry:
-    """Decode the stored form of one index entry."""
     (entry,) = decode_entries([number], [data])
     return entry
 

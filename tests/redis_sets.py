@@ -55,10 +55,7 @@ class ClusterNode(RedisServer):
 class Cluster:
     """Masters that share the slots evenly, spare nodes without slots, and a replica of each master or none.
 
-    Attributes:
-        nodes: The masters, then the spare nodes, then the replicas in the order of their masters.
-        clients: A client of each.
-        program: The server program.
+    ``nodes`` are the masters, then the spare nodes, then the replicas in the order of their masters.
     """
 
     def __init__(
@@ -94,7 +91,6 @@ class Cluster:
         self._take_for_dead_after(PATIENT_MS)
 
     def be_quick(self) -> None:
-        """Let nodes take one for dead soon, as they do at first."""
         self._take_for_dead_after(DEAD_AFTER_MS)
 
     def _take_for_dead_after(self, silence_ms: int) -> None:
@@ -109,7 +105,6 @@ class Cluster:
         )
 
     def is_settled(self) -> bool:
-        """Tell whether every node knows all of them and has all slots served."""
         facts = [client.cluster("INFO") for client in self.clients]
         return all(
             (fact["cluster_state"], int(fact["cluster_known_nodes"])) == ("ok", len(self.nodes)) for fact in facts
@@ -117,24 +112,19 @@ class Cluster:
 
     @property
     def addresses(self) -> list[tuple[str, int]]:
-        """Host and port of each node."""
         return [(LOOPBACK, node.port) for node in self.nodes]
 
     def all_keys(self) -> list[bytes]:
-        """All keys of all nodes."""
         return list(itertools.chain.from_iterable(client.keys() for client in self.clients))
 
     def flush(self) -> None:
-        """Delete all keys."""
         for client in self.clients:
             client.flushall()
 
     def slot(self, key: bytes) -> int:
-        """Slot of a key."""
         return int(self.clients[0].cluster("KEYSLOT", key))
 
     def owner(self, slot: int) -> int:
-        """Index of the node that serves a slot."""
         for first, last, (_, port, *_), *_ in self.clients[0].execute_command("CLUSTER SLOTS"):
             if first <= slot <= last:
                 return [node.port for node in self.nodes].index(port)
@@ -147,14 +137,12 @@ class Cluster:
         source.cluster("SETSLOT", slot, "MIGRATING", self.clients[to].cluster("MYID"))
 
     def move_keys(self, slot: int, to: int, count: int = 1_000_000) -> None:
-        """Move keys of a slot."""
         source = self.clients[self.owner(slot)]
         # In two words: of the one command the client makes texts of the keys, which are bytes.
         for key in source.execute_command("CLUSTER", "GETKEYSINSLOT", slot, count):
             source.migrate(LOOPBACK, self.nodes[to].port, key, 0, 5000)
 
     def end_move(self, slot: int, to: int) -> None:
-        """Declare that a slot has moved."""
         own = self.clients[to].cluster("MYID")
         source = self.owner(slot)
         for at in (to, source):
@@ -166,7 +154,6 @@ class Cluster:
 def redis_cluster(
     program: str | None, masters: int = 3, spares: int = 0, *, replicated: bool = False, **options: str
 ) -> Iterator[Cluster]:
-    """Start a cluster, and stop it at the end."""
     with contextlib.ExitStack() as stack:
         yield Cluster(stack, program, masters, spares, replicated=replicated, **options)
 
@@ -205,13 +192,7 @@ class SentinelServer(ManagedProcess):
 
 
 class SentinelSet:
-    """A master, its replica and a Sentinel, which takes no server for dead before ``be_quick``.
-
-    Attributes:
-        master: The server that is the master at first.
-        replica: The server that is its replica at first.
-        sentinel: The Sentinel.
-    """
+    """A master, its replica and a Sentinel, which takes no server for dead before ``be_quick``."""
 
     def __init__(self, stack: contextlib.ExitStack, program: str | None, **directives: str):
         # A second of waiting for further replicas before the first copy is sent would be waited for in vain.
@@ -231,7 +212,6 @@ class SentinelSet:
         self._take_for_dead_after(PATIENT_MS)
 
     def be_quick(self) -> None:
-        """Let the Sentinel take a server for dead soon."""
         self._take_for_dead_after(DEAD_AFTER_MS)
 
     def _take_for_dead_after(self, silence_ms: int) -> None:

@@ -14,16 +14,7 @@ NUMBER = 7
 
 
 class Version(NamedTuple):
-    """One version of a document, or its deletion.
-
-    Attributes:
-        offset: Offset of its record.
-        text: Its content; None for a deletion.
-        partition: Partition of its record.
-        time_ms: Record time.
-        incarnation: Incarnation of the topic.
-        id: Id of the document, one of several with the same number.
-    """
+    """One version of a document, or its deletion (``text`` None); several documents may have one number."""
 
     offset: int = 5
     text: bytes | None = b"a"
@@ -33,7 +24,6 @@ class Version(NamedTuple):
     id: str = "doc"
 
     def entry(self) -> IndexEntry:
-        """Return the index entry of this version."""
         position = Position("articles", self.partition, self.offset, self.incarnation)
         if self.text is None:
             return deletion_marker(NUMBER, position, self.time_ms)

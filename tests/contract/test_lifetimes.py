@@ -13,7 +13,7 @@ from streamdedup import indexes
 from streamdedup.detection.detector import Detector
 from streamdedup.detection.model import document_number
 from streamdedup.index.contract import Index
-from streamdedup.index.documents import IndexEntry, PendingMatches
+from streamdedup.index.documents import PendingMatches
 from streamdedup.index.expiring import ExpiringDict
 from streamdedup.index.memory import MemoryIndex
 from streamdedup.index.redis.servers import OneServer
@@ -22,7 +22,7 @@ from streamdedup.position import Partition, Position
 from streamdedup.settings import Settings
 from streamdedup.wire import Document, Op
 from tests import streams
-from tests.entries import content_of, pending_of
+from tests.entries import an_entry, pending_of
 from tests.streams import Stream
 
 RETENTION_MS, SLACK_MS = 3_600_000, 1_800_000
@@ -93,11 +93,6 @@ class TimedRedisIndex:
             self._client.set(key, ",".join(" ".join(map(str, entry)) for entry in moved), keepttl=True)
 
 
-def _an_entry(number: int, offset: int, content: bytes = b"a") -> IndexEntry:
-    position = Position(*PARTITION, offset)
-    return IndexEntry(number, f"doc-{number}", content.ljust(16, b"\0"), position, 1000, number, content_of(content))
-
-
 def _saved(store: Index, fence: Fence) -> PendingMatches:
     (saved,) = store.save_pending_matches([(FIRST, PendingMatches())], [fence])
     return saved
@@ -111,14 +106,14 @@ def index(request):
 def test_what_is_written_once_lives_for_a_lifetime_and_a_replaced_entry_for_one_from_then_on(index):
     store = index.open()
     fence = store.fence(PARTITION, 1, 0)
-    store.insert_entries([_an_entry(1, 1), _an_entry(2, 2)], [fence])
+    store.insert_entries([an_entry(1, offset=1), an_entry(2, offset=2)], [fence])
     store.insert_and_look_up([1], np.full((1, BANDS), 7, np.uint32), [fence])
     store.save_pending_matches([(FIRST, pending_of([PAIR]))], [fence])
     index.pass_time(LIFETIME_MS * 6 // 10)
     assert _saved(store, fence) == pending_of([PAIR]), "pending matches: gone too early"
     # Half a lifetime and a lifetime without the slack are over for the first at the second look.
     assert set(store.get_entries([1, 2])) == {1, 2}, "index entries: gone too early"
-    store.replace_entries([_an_entry(2, 3, b"b")], [fence])
+    store.replace_entries([an_entry(2, offset=3, content=b"b")], [fence])
     index.pass_time(LIFETIME_MS * 3 // 10)
     assert set(store.get_entries([1, 2])) == {1, 2}, "index entries: gone before retention and slack are over"
     assert _saved(store, fence) == pending_of([PAIR]), "pending matches: gone too early"

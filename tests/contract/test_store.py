@@ -49,7 +49,7 @@ from streamdedup.index.values import (
     PartitionState,
 )
 from streamdedup.position import Partition, Position
-from tests.entries import content_of, encode_entry, pending_of
+from tests.entries import an_entry, content_of, encode_entry, pending_of
 from tests.servers import wait_until
 from tests.thoroughness import examples
 from tests.versions import CASES
@@ -117,20 +117,6 @@ def begin(staging: RedisStagingIndex) -> None:
     """Begin to build an index that is lost."""
     staging.take_lease()
     staging.clear()
-
-
-def an_entry(
-    number: int = 7, *, offset: int = 0, content: bytes = b"a", partition: Partition = PARTITION, time_ms: int = 1000
-) -> IndexEntry:
-    return IndexEntry(
-        number=number,
-        id=f"doc-{number}",
-        digest=content.ljust(16, b"\0"),
-        position=Position(*partition, offset),
-        time_ms=time_ms,
-        cluster=number,
-        content=content_of(content),
-    )
 
 
 def keys(*rows: tuple[int, ...]) -> np.ndarray:

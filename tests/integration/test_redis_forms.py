@@ -9,7 +9,7 @@ import redis
 
 from streamdedup.embedded.process import LOOPBACK
 from streamdedup.errors import IndexLost, StoreMisconfigured, StoreUnavailable
-from streamdedup.index.documents import IndexEntry, InsertState
+from streamdedup.index.documents import InsertState
 from streamdedup.index.redis.checks import require_usable
 from streamdedup.index.redis.connection import connect, connect_cluster, connect_sentinel
 from streamdedup.index.redis.inspection import RedisInspector
@@ -21,7 +21,7 @@ from streamdedup.index.staging import delete_index
 from streamdedup.position import Partition, Position
 from tests import redis_sets
 from tests.canaries import TLS
-from tests.entries import content_of, pending_of
+from tests.entries import an_entry, pending_of
 from tests.servers import wait_until
 from tests.support.ports import free_ports
 from tests.support.processes import pause, resume
@@ -32,10 +32,6 @@ NAMESPACE = "sd:articles"
 FINGERPRINT = {"bands": BANDS}
 
 
-def an_entry(number):
-    return IndexEntry(number, f"doc-{number}", b"d" * 16, Position(*PARTITION, number), 1000, number, content_of())
-
-
 def keys_of(number):
     """Band keys that a document shares with every other of the same parity."""
     return [number % 2] * BANDS
@@ -44,7 +40,7 @@ def keys_of(number):
 def exercise(store, numbers, generation=1):
     """Do everything that the daemon does with a batch; return whom the documents met."""
     fence = store.fence(PARTITION, generation, 0)
-    records = [an_entry(number) for number in numbers]
+    records = [an_entry(number, offset=number) for number in numbers]
     states = [result.state for result in store.insert_entries(records, [fence])]
     assert set(states) <= {InsertState.CREATED, InsertState.REPLAYED}
     band_keys = np.array([keys_of(number) for number in numbers], dtype=np.uint32)

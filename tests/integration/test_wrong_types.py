@@ -5,12 +5,11 @@ import pytest
 
 from streamdedup import Index, Profile
 from streamdedup.errors import StoreMisconfigured
-from streamdedup.index.documents import IndexEntry
 from streamdedup.index.redis.keys import Keys
 from streamdedup.indexes import connect_backend
-from streamdedup.position import Partition, Position
+from streamdedup.position import Partition
 from streamdedup.settings import Settings
-from tests.entries import content_of
+from tests.entries import an_entry
 
 PARTITION = Partition("articles", 0)
 
@@ -107,8 +106,7 @@ def test_the_key_of_a_single_command_is_named(opened):
 def test_a_damaged_index_entry_is_a_fatal_error(opened, damage):
     client, _, store, keys = opened
     fence = store.fence(PARTITION, 1, 0)
-    entry = IndexEntry(7, "doc-7", b"d" * 16, Position(*PARTITION, 1), 1000, 7, content_of())
-    store.insert_entries([entry], [fence])
+    store.insert_entries([an_entry(7)], [fence])
     client.set(keys.entry(7), damage(client.get(keys.entry(7))))
     told = r"index entry 7 is damaged: .*; another program writes to the keys"
     for read in (lambda: store.get_entries([7]), lambda: store.read_entries([7], 1)):
