@@ -7,7 +7,7 @@
     sources     file, environment, overrides and files of secrets, as one tree of values; ``files`` reads the files
     validation  mistakes of values and unknown keys
     root        all sections, and contradictions between them
-    describe    ``config show``; ``examples``: ``config example``; ``presets``: profiles without a settings file
+    describe    ``config show``; ``presets``: profiles without a settings file
 
 ``Settings.load`` collects every mistake and names each key in full. Each key is declared once, as an attribute with its
 unit, bounds, default and description; messages, ``config show`` and docs/settings.md (``docs/settings_tables.py``) are
