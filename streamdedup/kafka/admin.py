@@ -1,13 +1,5 @@
 """Looks up and creates topics; checks brokers, group, transactions and topics before the first record.
 
-    require_topics                      commands, readers and producers
-    create_topics                       ``topics create``
-    topic_ids                           ``dlq``
-    latest_offsets, may_be_compacted    ``kafka.history``
-    cleanup_policies                    ``cli.checks``
-    admin_client                        ``kafka.group_admin``
-    check_kafka                         ``check`` and ``run``, by ``cli.checks``, which makes the ``TopicNeed``s
-
 A new check is a ``Finding`` of ``check_kafka``; one of topic settings is a function that ``judge_topic`` calls.
 
 The checks change nothing. Rights on the group and on the transactional id are checked with a heartbeat whose member and
@@ -20,6 +12,7 @@ import contextlib
 import shlex
 from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from datetime import timedelta
 from typing import Any, NamedTuple
 
 from kafka import KafkaAdminClient
@@ -52,8 +45,6 @@ _TRANSACTIONS_SINCE = (2, 5)
 #: The broker's limits on what a client may ask for, in milliseconds.
 _MAX_TRANSACTION_KEY = "transaction.max.timeout.ms"
 _MIN_SESSION_KEY, _MAX_SESSION_KEY = "group.min.session.timeout.ms", "group.max.session.timeout.ms"
-#: Milliseconds in each unit of a duration, longest first.
-_UNITS_MS = {"day": 86_400_000, "hour": 3_600_000, "minute": 60_000, "second": 1000}
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -364,10 +355,7 @@ def _missing_topic_findings(
 
 
 def judge_topic(options: KafkaOptions, need: TopicNeed, count: int, settings: Mapping[str, str]) -> Iterator[Finding]:
-    """Yield the problems in a topic's settings; without problems, a topic description.
-
-    ``settings`` is empty when the user may not read them. Public for tests.
-    """
+    """Yield the problems in a topic's settings, which are empty when the user may not read them. Public for tests."""
     subject = f"topic {need.name}"
     if not settings:
         yield Finding.warning(
@@ -379,8 +367,7 @@ def judge_topic(options: KafkaOptions, need: TopicNeed, count: int, settings: Ma
     checks = (_check_size, _check_cleanup, _check_retention)
     problems = [finding for check in checks for finding in check(options, need, settings)]
     if not problems:
-        rights, partitions = ", ".join(need.operations), counted(count, "partition")
-        yield Finding.ok("topic", f"{subject}: {rights} granted, {partitions}, {_summary(settings)}")
+        yield Finding.ok("topic", f"{subject}: {', '.join(need.operations)} granted, {counted(count, 'partition')}")
     yield from problems
 
 
@@ -413,7 +400,7 @@ def _check_retention(options: KafkaOptions, need: TopicNeed, settings: Mapping[s
     limits: list[str] = []
     retention_ms, retention_bytes = int(settings[RETENTION]), int(settings[RETENTION_BYTES])
     if retention_ms != UNLIMITED and retention_ms < need.kept_ms:
-        limits.append(f"for {duration_text(retention_ms)} only")
+        limits.append(f"for {_duration_text(retention_ms)} only")
         changes[RETENTION] = str(need.kept_ms)
     if retention_bytes != UNLIMITED:  # bytes say nothing about the age, so any limit may be too small
         limits.append(f"at most {retention_bytes:,} bytes of a partition")
@@ -421,33 +408,15 @@ def _check_retention(options: KafkaOptions, need: TopicNeed, settings: Mapping[s
     if limits:
         text = (
             f"topic {need.name} keeps records {' and '.join(limits)}; a rebuild of the index needs all records of the "
-            f"last {duration_text(need.kept_ms)}"
+            f"last {_duration_text(need.kept_ms)}"
         )
         command = alter_topic_command(options, need.name, changes)
         yield Finding.warning("topic_retention", text, command)
 
 
-def _summary(settings: Mapping[str, str]) -> str:
-    retention_ms, retention_bytes = int(settings[RETENTION]), int(settings[RETENTION_BYTES])
-    kept_text = "kept for ever" if retention_ms == UNLIMITED else f"kept for {duration_text(retention_ms)}"
-    if "delete" not in settings[CLEANUP]:
-        retention = "compacted"
-    elif "compact" in settings[CLEANUP]:
-        retention = f"{kept_text}, compacted"
-    elif retention_bytes != UNLIMITED:
-        retention = f"{kept_text}, at most {retention_bytes:,} bytes of a partition"
-    else:
-        retention = kept_text
-    return f"messages of up to {int(settings[SIZE_LIMIT]):,} bytes, {retention}"
-
-
-def duration_text(duration_ms: int) -> str:
-    """Return a duration in the largest unit that divides it. Public for tests."""
-    for unit, length_ms in _UNITS_MS.items():
-        count, remainder_ms = divmod(duration_ms, length_ms)
-        if count and not remainder_ms:
-            return counted(count, unit)
-    return f"{duration_ms:,} ms"
+def _duration_text(duration_ms: int) -> str:
+    """Return a duration such as ``31 days``, ``12:00:00`` or ``1 day, 12:00:00``."""
+    return str(timedelta(milliseconds=duration_ms)).removesuffix(", 0:00:00")
 
 
 def alter_topic_command(options: KafkaOptions, topic: str, configs: Mapping[str, str]) -> str:

@@ -17,7 +17,6 @@ from streamdedup.kafka.admin import (
     _extend_retention,
     _missing_topic_findings,
     alter_topic_command,
-    duration_text,
     judge_topic,
 )
 from streamdedup.kafka.options import KafkaOptions
@@ -150,11 +149,3 @@ def test_several_problems_are_reported_and_settings_that_cannot_be_read():
     (unknown,) = judge_topic(OPTIONS, TopicNeed(name="t", operations=("READ",)), 4, {})
     assert unknown.level is Level.WARNING
     assert "DESCRIBE_CONFIGS on topic t" in unknown.text
-
-
-@pytest.mark.parametrize(
-    ("duration_ms", "text"),
-    [(31 * DAY_MS, "31 days"), (DAY_MS, "1 day"), (3_600_000, "1 hour"), (90_000, "90 seconds"), (7001, "7,001 ms")],
-)
-def test_a_duration_is_written_in_its_largest_whole_unit(duration_ms, text):
-    assert duration_text(duration_ms) == text
