@@ -10,7 +10,7 @@ import psycopg
 
 from streamdedup.cli.assembly import alert_reader, kafka_options, topic_decoder
 from streamdedup.errors import MessageError, StreamdedupError
-from streamdedup.kafka.reader import ReaderToEnds
+from streamdedup.kafka.reader import TopicReader
 from streamdedup.settings import Settings
 from streamdedup.wire import content_digest, decode_alert
 
@@ -41,7 +41,7 @@ def main(settings, address):
     inputs = {topic: (name, topic_decoder(settings, p)) for name, p in settings.profiles.items() for topic in p.topics}
     alerts = alert_reader(settings)
     options = replace(kafka_options(settings), topics=(*inputs, settings.kafka.duplicates_topic))
-    with psycopg.connect(address, autocommit=True) as database, ReaderToEnds(options) as reader:
+    with psycopg.connect(address, autocommit=True) as database, TopicReader(options) as reader:
         database.execute(Path(__file__).with_suffix(".sql").read_text(encoding="utf-8"))
         reader.start_at({(topic, number): offset for topic, number, offset in database.execute("TABLE offsets")})
         while not reader.has_new_partitions():

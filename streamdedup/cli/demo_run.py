@@ -186,7 +186,7 @@ class DemoRun:
             compression=None,  # as `KafkaOptions` requires for a broker in memory
             fetch_timeout_s=_FETCH_TIMEOUT_S,
         )
-        self._reader = stack.enter_context(TopicReader(kafka, from_beginning=True))
+        self._reader = stack.enter_context(TopicReader(kafka))
         self._view = OutputView(console, open_texts(stack, kafka, settings).side if options.diff else None)
         self._feed = DocumentFeed(stack.enter_context(Feeder(kafka)), options.pace)
         self._counters = DaemonCounters()

@@ -26,7 +26,7 @@ from streamdedup.cli.topic_reading import decoders_of, reading_options, topic_pr
 from streamdedup.errors import RegistryMisconfigured, RegistryUnavailable, SettingsError, StreamdedupError
 from streamdedup.kafka.admin import require_topics, topic_ids
 from streamdedup.kafka.options import KafkaOptions
-from streamdedup.kafka.reader import ReaderToEnds
+from streamdedup.kafka.reader import TopicReader
 from streamdedup.wire import Decoder, ErrorCode
 from streamdedup.wire.dead_letters import DeadLetter
 
@@ -77,7 +77,7 @@ def inspect(
     letter_filter = conditions.filter()
     settings = load_settings(config, assignments)
     options = reading_options(settings, settings.kafka.dead_letter_topic)
-    with ReaderToEnds(options) as reader:
+    with TopicReader(options) as reader:
         letters = up_to_limit(filter(letter_filter.accepts, _letters(reader)), limit)
         if count:
             shown_count = _show_counts(letters)
@@ -174,7 +174,7 @@ def _tell_progress(group: str, *, is_stored: bool) -> None:
         tell_prefixed("--code, --topic and --since store no progress: the next replay sends these dead letters again")
 
 
-def _letters(reader: ReaderToEnds) -> Iterator[DeadLetter]:
+def _letters(reader: TopicReader) -> Iterator[DeadLetter]:
     for batch in reader.batches():
         for unreadable in batch.unreadable:
             tell_prefixed(f"passed over {unreadable.position}: {unreadable.reason}")

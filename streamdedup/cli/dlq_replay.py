@@ -23,7 +23,7 @@ from streamdedup.kafka.offsets import is_outdated
 from streamdedup.kafka.options import KafkaOptions
 from streamdedup.kafka.producer import Feeder
 from streamdedup.kafka.protocols import CommittedOffset, Message, Record
-from streamdedup.kafka.reader import ReaderToEnds, RecordFetcher
+from streamdedup.kafka.reader import RecordFetcher, TopicReader
 from streamdedup.position import Position
 from streamdedup.wire.dead_letters import PREFIX, DeadLetter
 
@@ -153,7 +153,7 @@ class DeadLetterReplay:
         self._own_id = topic_ids.get(options.topics[0], "")
         self._fetcher: RecordFetcher | None = None  # opened for the first dead letter without bytes
         with ExitStack() as stack:
-            self._reader = stack.enter_context(ReaderToEnds(options))
+            self._reader = stack.enter_context(TopicReader(options))
             self._offsets = stack.enter_context(GroupOffsets(options, progress_group(options.group_id)))
             beginnings, ends = dict(self._reader.beginnings), self._reader.ends
             progress = {} if from_beginning else self._offsets.read(ends)

@@ -1,6 +1,6 @@
 """``produce --erase-scope``: tombstones for the documents of a topic in a scope.
 
-Called by ``cli.produce``. Reads the topic to its end with ``ReaderToEnds``, and sends with ``Feeder``.
+Called by ``cli.produce``. Reads the topic to its end with ``TopicReader``, and sends with ``Feeder``.
 """
 
 import sys
@@ -21,7 +21,7 @@ from streamdedup.kafka.group_admin import read_committed_offsets
 from streamdedup.kafka.options import KafkaOptions
 from streamdedup.kafka.producer import Feeder
 from streamdedup.kafka.protocols import Record, offsets_in
-from streamdedup.kafka.reader import ReaderToEnds
+from streamdedup.kafka.reader import TopicReader
 from streamdedup.position import Partition
 from streamdedup.settings import Profile, Settings
 from streamdedup.wire import Decoder, Document
@@ -50,7 +50,7 @@ def erase_documents(settings: Settings, profile: Profile, topic: str, scope: str
     require_topics(options, {topic: ("READ", "WRITE")})
     # Asks Kafka once, and only if a document has no id.
     incarnations = cache(lambda: _incarnations(options, topic))
-    with ReaderToEnds(reading_options(settings, topic)) as reader, decoder.batch():
+    with TopicReader(reading_options(settings, topic)) as reader, decoder.batch():
         for record, document in _documents(reader, decoder, unreadable):
             document_id = document.id
             # A document without an id: the index has its position with the topic's incarnation, which the record lacks.
@@ -94,7 +94,7 @@ def _send_tombstones(
     return feeder.delivered_count
 
 
-def _documents(reader: ReaderToEnds, decoder: Decoder, unreadable: MistakeReports) -> Iterator[tuple[Record, Document]]:
+def _documents(reader: TopicReader, decoder: Decoder, unreadable: MistakeReports) -> Iterator[tuple[Record, Document]]:
     for batch in reader.batches():
         for lost in batch.unreadable:
             unreadable.report(str(lost.position), lost.reason)

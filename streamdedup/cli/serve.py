@@ -28,7 +28,7 @@ from streamdedup.index.reading import IndexReader
 from streamdedup.indexes import connect_backend, detector_options
 from streamdedup.kafka.admin import require_topics
 from streamdedup.kafka.options import KafkaOptions
-from streamdedup.kafka.reader import ReaderToEnds, RecordFetcher
+from streamdedup.kafka.reader import RecordFetcher, TopicReader
 from streamdedup.serve.admission import AllowedHosts, Tokens
 from streamdedup.serve.feed import Feed
 from streamdedup.serve.index_thread import IndexThread, ServedProfile, TimedReader
@@ -112,7 +112,7 @@ def _feed(settings: Settings, metrics: ServeMetrics) -> Feed:
     topic = settings.kafka.duplicates_topic
     reading = reading_options(settings, topic)
     options = replace(reading, connect_timeout_s=_OPENING_S, opening_timeout_s=_OPENING_S)
-    return Feed(topic, lambda: ReaderToEnds(options), alert_reader(settings), metrics)
+    return Feed(topic, lambda: TopicReader(options), alert_reader(settings), metrics)
 
 
 def _open_fetcher(options: KafkaOptions) -> RecordFetcher:

@@ -45,7 +45,9 @@ def tail(
     topic = settings.kafka.duplicates_topic
     options = reading_options(settings, topic)
     with ExitStack() as stack:
-        reader = stack.enter_context(TopicReader(options, from_beginning=from_beginning))
+        reader = stack.enter_context(TopicReader(options))
+        if not from_beginning:
+            reader.start_at(reader.ends)
         view = AlertView(make_console(), open_texts(stack, options, settings).side if diff else None)
         if not as_json:
             tell_prefixed(f"following {topic} from its {'beginning' if from_beginning else 'end'}; Ctrl-C ends")

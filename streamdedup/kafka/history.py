@@ -5,7 +5,7 @@
       AwaitingSpan      also reads records of open transactions      KafkaHistory
     _ProgressReader     finds how far a group has read               KafkaHistory
 
-The readers are subclasses of ``reader.ReaderToEnds``.
+The readers are subclasses of ``reader.TopicReader``.
 """
 
 from collections import Counter
@@ -17,7 +17,7 @@ from kafka.structs import TopicPartition
 from streamdedup.kafka.admin import latest_offsets, may_be_compacted
 from streamdedup.kafka.options import KafkaOptions
 from streamdedup.kafka.protocols import Batch, ReadProgress, Record, Since
-from streamdedup.kafka.reader import ReaderToEnds
+from streamdedup.kafka.reader import TopicReader
 from streamdedup.position import Partition
 
 #: The last record of a partition is searched among so many offsets at its end: the last offsets may belong to markers
@@ -30,7 +30,7 @@ OPEN_TRANSACTION_S = 960.0
 MAX_SEARCHED = 1_000
 
 
-class KafkaSpan(ReaderToEnds):
+class KafkaSpan(TopicReader):
     """The records of topics from start offsets to end offsets; implements ``protocols.Span``.
 
     Args:
@@ -109,7 +109,7 @@ class AwaitingSpan(KafkaSpan):
         return self._read(OPEN_TRANSACTION_S, reason, yields_empty_batches=True)
 
 
-class _ProgressReader(ReaderToEnds):
+class _ProgressReader(TopicReader):
     """Finds how far a group has read, for ``History.progress``; ``offsets`` are the next offsets to read.
 
     1. A partition with unread offsets: the time of its first unread record, searched from the next offset on.
@@ -195,7 +195,7 @@ class KafkaHistory:
         options = replace(self._options, topics=tuple({partition.topic for partition in starts}))
         if may_be_compacted(options):
             return False
-        with ReaderToEnds(options) as reader:
+        with TopicReader(options) as reader:
             return all(reader.beginnings[partition] <= start for partition, start in starts.items())
 
     def open(

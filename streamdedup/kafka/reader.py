@@ -1,15 +1,14 @@
 """Readers of topics outside any consumer group: they commit nothing, and take no partition from a group.
 
-    TopicReader       follows topics                            ``tail``, ``demo``
-      ReaderToEnds    reads to the ends, or on from an offset   ``dlq``, ``produce``, ``serve``, ``history``
-    RecordFetcher     fetches single records by position        ``tail``, ``demo``, ``serve``, ``dlq replay``
+    TopicReader       reads to the ends, and on
+    RecordFetcher     fetches single records by position
 
-``ReaderToEnds`` is a subclass of ``TopicReader``. Only committed records are returned. Opening a ``TopicReader`` raises
-``FatalError`` if a topic does not exist. Group, delivery and transactional id of ``KafkaOptions`` are not used.
+Only committed records are returned. Opening a ``TopicReader`` raises ``FatalError`` if a topic does not exist. Group,
+delivery and transactional id of ``KafkaOptions`` are not used.
 """
 
 import time
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import replace
 from functools import partial
@@ -76,42 +75,30 @@ class _Reader:
 
 
 class TopicReader(_Reader):
-    """Follows all partitions that the topics have when it is constructed, later ones after ``add_new_partitions``.
+    """Reads topics from the oldest records, or from ``start_at``, on: ``batches`` to the ends, ``poll`` also beyond.
 
-    With ``from_beginning`` it starts at the oldest records, else behind the newest. The constructor asks Kafka for
-    these positions, so no record that is written before the first poll is missed. While Kafka is away the reader waits
-    and goes on by itself. Used from one thread.
+    Reads the partitions that the topics have at the construction, later ones after ``add_new_partitions``.
+    ``beginnings`` and ``ends`` are the first offsets, and the offsets behind the last committed records, at the
+    construction. While Kafka is away the reader waits and goes on by itself. Used from one thread. Implements
+    ``protocols.TopicFollower``.
     """
 
-    def __init__(self, options: KafkaOptions, *, from_beginning: bool = False) -> None:
+    def __init__(self, options: KafkaOptions) -> None:
         counts = require_topics(options)
-        self._opening_s = options.opening_timeout_s or options.fetch_timeout_s
         # If records expire before they are read, the reader goes on behind them; `on_out_of_range` is for the daemon.
         super().__init__(options, auto_offset_reset="earliest")
-        partitions = [TopicPartition(topic, number) for topic, count in counts.items() for number in range(count)]
-        with self._closed_on_error("find the ends of the topics"):
+        partitions = sorted(TopicPartition(topic, number) for topic, count in counts.items() for number in range(count))
+        self._opening_s = options.opening_timeout_s or options.fetch_timeout_s
+        timeout_ms = round(1000 * self._opening_s)
+        with self._closed_on_error("find the ends of the topics, of which a partition may have no leader"):
             self._consumer.assign(partitions)
-            if from_beginning:
-                self._consumer.seek_to_beginning()
-            else:
-                self._consumer.seek_to_end()
-            # Asks Kafka for the offsets now; the client would ask at the first poll.
-            self._positions(partitions)
-
-    def _positions(self, partitions: Iterable[TopicPartition]) -> dict[Partition, int]:
-        """Return the next offset of each partition; raise ``BrokerUnavailable`` after one time limit for all."""
-        deadline = time.monotonic() + self._opening_s
-        states, positions = compat.assigned_states(self._consumer), {}
-        for partition in partitions:
-            # `position` of the client walks over all partitions, so it is only called for an unknown position.
-            position = states[partition].position
-            left_ms = max(1, round(1000 * (deadline - time.monotonic())))
-            offset = self._consumer.position(partition, timeout_ms=left_ms) if position is None else position.offset
-            if offset is None:
-                name = Partition(*partition)
-                raise BrokerUnavailable(f"Kafka names no offset of {name}: the partition may have no leader")
-            positions[Partition(*partition)] = offset
-        return positions
+            beginnings = self._consumer.beginning_offsets(partitions, timeout_ms)
+            ends = self._consumer.end_offsets(partitions, timeout_ms)
+        self.beginnings: dict[Partition, int] = {
+            Partition(*partition): offset for partition, offset in beginnings.items()
+        }
+        self.ends: dict[Partition, int] = {Partition(*partition): offset for partition, offset in ends.items()}
+        self.start_at({})
 
     def add_new_partitions(self) -> None:
         """Also read the partitions that the topics have got meanwhile, from their beginnings."""
@@ -133,25 +120,6 @@ class TopicReader(_Reader):
             time.sleep(RETRY_PAUSE_S)
             return Batch()
         return Batch(*unpack(polled, has_unreadable=bool(self._unreadable)))
-
-
-class ReaderToEnds(TopicReader):
-    """Reads topics from the oldest records on: ``batches`` to the ends, ``poll`` also beyond.
-
-    ``beginnings`` and ``ends`` are the first offsets, and the offsets behind the last committed records, at the
-    construction. Implements ``protocols.TopicFollower``.
-    """
-
-    def __init__(self, options: KafkaOptions) -> None:
-        super().__init__(options, from_beginning=True)
-        with self._closed_on_error("find the ends of the topics"):
-            partitions, timeout_ms = sorted(self._consumer.assignment()), round(1000 * self._opening_s)
-            beginnings = self._consumer.beginning_offsets(partitions, timeout_ms)
-            ends = self._consumer.end_offsets(partitions, timeout_ms)
-        self.beginnings: dict[Partition, int] = {
-            Partition(*partition): offset for partition, offset in beginnings.items()
-        }
-        self.ends: dict[Partition, int] = {Partition(*partition): offset for partition, offset in ends.items()}
 
     def existing_offsets(self, offsets: Mapping[Partition, int]) -> dict[Partition, int]:
         """Return ``offsets``; the oldest record where a partition is absent, or no longer has the offset."""
@@ -192,10 +160,22 @@ class ReaderToEnds(TopicReader):
         return sum(known_counts) > len(self.ends)
 
     def positions(self) -> dict[Partition, int]:
-        try:
-            return self._positions(TopicPartition(*partition) for partition in self.ends)
-        except CLIENT_ERRORS as error:
-            raise translated(error, "read topics", self._options) from error
+        """Raise ``BrokerUnavailable`` where a position, lost with expired records, is unknown for a time limit."""
+        deadline = time.monotonic() + self._opening_s
+        states, positions = compat.assigned_states(self._consumer), {}
+        for partition in self.ends:
+            client_partition = TopicPartition(*partition)
+            # `position` of the client walks over all partitions, so it is only called for an unknown position.
+            position = states[client_partition].position
+            left_ms = max(1, round(1000 * (deadline - time.monotonic())))
+            try:
+                offset = self._consumer.position(client_partition, left_ms) if position is None else position.offset
+            except CLIENT_ERRORS as error:
+                raise translated(error, "read topics", self._options) from error
+            if offset is None:
+                raise BrokerUnavailable(f"Kafka names no offset of {partition}: the partition may have no leader")
+            positions[partition] = offset
+        return positions
 
 
 class RecordFetcher(_Reader):

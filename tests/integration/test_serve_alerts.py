@@ -12,7 +12,7 @@ from kafka.admin import ACLOperation, ResourceType
 from streamdedup.cli.serve import _open_fetcher
 from streamdedup.errors import BrokerMisconfigured
 from streamdedup.kafka.options import KafkaOptions
-from streamdedup.kafka.reader import ReaderToEnds
+from streamdedup.kafka.reader import TopicReader
 from streamdedup.position import Partition, Position
 from tests.daemons import PROGRAM
 from tests.event_stream import an_alert
@@ -177,12 +177,12 @@ def test_the_right_to_read_a_topic_is_needed_and_enough_for_its_alerts_and_its_t
     login = {name.replace("_plain_", "_"): value for name, value in guarded_kafka.login("subscriber").items()}
     place = {"bootstrap_servers": guarded_kafka.bootstrap_servers, "topics": ("alerts",)}
     options = KafkaOptions(group_id="unused", delivery="at-least-once", **place, **login)
-    for opened in (ReaderToEnds, _open_fetcher):
+    for opened in (TopicReader, _open_fetcher):
         with pytest.raises(BrokerMisconfigured, match="READ"):
             opened(options)
     guarded_kafka.grant("subscriber", [(ResourceType.TOPIC, "alerts", ACLOperation.READ)])
     producer = KafkaProducer(bootstrap_servers=guarded_kafka.bootstrap_servers, **guarded_kafka.login())
-    with contextlib.closing(producer), ReaderToEnds(options) as reader:
+    with contextlib.closing(producer), TopicReader(options) as reader:
         reader.start_at(reader.ends)
         producer.send("alerts", value=an_alert("a")).get(60)
         records = wait_until(lambda: reader.poll(0.2).records, what="the alert")

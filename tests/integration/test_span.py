@@ -11,7 +11,7 @@ from streamdedup.kafka.group_admin import GroupOffsets
 from streamdedup.kafka.history import KafkaHistory
 from streamdedup.kafka.producer import Feeder
 from streamdedup.kafka.protocols import CommittedOffset
-from streamdedup.kafka.reader import ReaderToEnds
+from streamdedup.kafka.reader import TopicReader
 from streamdedup.position import Partition
 from tests.raw_batches import RawRecord, record_batch, send_batch
 from tests.servers import admin_client, kafka_options, produce, produce_in_transactions, read_topic, wait_until
@@ -24,7 +24,7 @@ def values(reader):
 def test_a_span_ends_where_the_topic_ended_when_it_was_made_and_can_be_read_again(kafka, new_topic):
     topic = new_topic(partitions=3)
     produce(kafka, topic, [b"%d" % number for number in range(1_200)])
-    with ReaderToEnds(kafka_options(kafka, topic)) as reader:
+    with TopicReader(kafka_options(kafka, topic)) as reader:
         produce(kafka, topic, [b"later"] * 50)
         first = values(reader)
         reader.start_at({})
@@ -36,7 +36,7 @@ def test_a_span_begins_at_the_given_offsets(kafka, new_topic):
     topic = new_topic(partitions=2)
     for partition in range(2):
         produce(kafka, topic, [b"%d:%d" % (partition, offset) for offset in range(5)], partition=partition)
-    with ReaderToEnds(kafka_options(kafka, topic)) as reader:
+    with TopicReader(kafka_options(kafka, topic)) as reader:
         reader.start_at({Partition(topic, 1): 3})
         assert sorted(values(reader)) == [*(b"0:%d" % offset for offset in range(5)), b"1:3", b"1:4"]
         reader.start_at(reader.ends)
@@ -46,12 +46,12 @@ def test_a_span_begins_at_the_given_offsets(kafka, new_topic):
 def test_a_span_passes_aborted_records_also_at_its_end(kafka, new_topic):
     topic = new_topic()
     produce_in_transactions(kafka, topic, (b"committed", True), (b"aborted", False))
-    with ReaderToEnds(kafka_options(kafka, topic)) as reader:
+    with TopicReader(kafka_options(kafka, topic)) as reader:
         assert values(reader) == [b"committed"]
 
 
 def test_an_empty_topic_ends_at_once(kafka, new_topic):
-    with ReaderToEnds(kafka_options(kafka, new_topic())) as reader:
+    with TopicReader(kafka_options(kafka, new_topic())) as reader:
         assert list(reader.batches()) == []
 
 

@@ -55,7 +55,7 @@ class Stuck:
         os.kill(os.getpid(), signal.SIGTERM)
         threading.Event().wait()
 
-serve.ReaderToEnds = Stuck
+serve.TopicReader = Stuck
 main(["serve", *sys.argv[1:]])
 """
 MOMENTS = [

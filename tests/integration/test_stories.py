@@ -68,7 +68,7 @@ class Table:
             self.topics += kafka_options.topics
             return contextlib.nullcontext(reader)
 
-        self._monkeypatch.setattr(stories, "ReaderToEnds", opened)
+        self._monkeypatch.setattr(stories, "TopicReader", opened)
         stories.main(settings, self.address)
         return reader
 

@@ -40,7 +40,7 @@ def run_demo(tmp_path, monkeypatch):
     feeder = SimpleNamespace(send=lambda *record: sent.append(record), flush=lambda: None)
     reader = SimpleNamespace(poll=poll)
     monkeypatch.setattr(demo_run, "Feeder", lambda _options: nullcontext(feeder))
-    monkeypatch.setattr(demo_run, "TopicReader", lambda _options, from_beginning: nullcontext(reader))
+    monkeypatch.setattr(demo_run, "TopicReader", lambda _options: nullcontext(reader))
     monkeypatch.setattr(demo_run, "_STALL_S", STALL_S)
 
     def run(pace, *, consumes):

@@ -244,7 +244,7 @@ def inspect(monkeypatch):
     letters.append(letter("\x1b[2Jtoo_large", origin=ORIGIN._replace(topic="reviews")))
     batches = [Batch(tuple(one.record for one in letters))]
     reader = contextlib.nullcontext(SimpleNamespace(batches=lambda: iter(batches)))
-    monkeypatch.setattr(dlq, "ReaderToEnds", lambda _options: reader)
+    monkeypatch.setattr(dlq, "TopicReader", lambda _options: reader)
 
     def run(*options, code=0):
         done = CliRunner().invoke(main.app, ["dlq", "inspect", *options, *SETTINGS])
@@ -279,7 +279,7 @@ def broker(monkeypatch):
     reader = SimpleNamespace(beginnings={partition: 0}, ends={partition: 2}, start_at=starts.update, batches=batches)
     offsets = SimpleNamespace(read=lambda _partitions: dict(stored), write=stored.update)
     feeder = SimpleNamespace(send=lambda *given, **_: sent.append(given), flush=list)
-    parts = {"ReaderToEnds": reader, "GroupOffsets": offsets, "Feeder": feeder}
+    parts = {"TopicReader": reader, "GroupOffsets": offsets, "Feeder": feeder}
     for name, part in parts.items():
         monkeypatch.setattr(dlq_replay, name, lambda *_, part=part: contextlib.nullcontext(part))
     return SimpleNamespace(

@@ -73,7 +73,7 @@ def test_a_topic_may_be_compacted_where_its_policy_says_so_or_is_not_told(monkey
 def test_a_topic_keeps_all_records_from_its_oldest_on_unless_it_is_compacted(monkeypatch, start, is_compacted, keeps):
     oldest = SimpleNamespace(beginnings={Partition("t", 0): 5, Partition("t", 1): 9})
     opened = {("t",): nullcontext(oldest)}
-    monkeypatch.setattr(history, "ReaderToEnds", lambda options: opened[options.topics])
+    monkeypatch.setattr(history, "TopicReader", lambda options: opened[options.topics])
     monkeypatch.setattr(history, "may_be_compacted", lambda options: is_compacted and options.topics == ("t",))
     assert history.KafkaHistory(OPTIONS).keeps_all({Partition("t", 0): start}) is keeps
 

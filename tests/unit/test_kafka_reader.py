@@ -5,6 +5,7 @@ from dataclasses import replace
 from types import SimpleNamespace
 
 import pytest
+from kafka.errors import KafkaTimeoutError
 from kafka.structs import OffsetAndTimestamp, TopicPartition
 
 from streamdedup.errors import BrokerUnavailable, DecodeError
@@ -30,7 +31,6 @@ class Log:
         self.is_slow = False  # answers after the next poll
         self.is_paused = False
         self.seen_end = None
-        self.positions_asked = 0
         self.known = {0}  # partitions in the metadata
         self.is_closed = False
 
@@ -48,13 +48,11 @@ class Log:
         assert offset >= 0  # as in the client
         self.next = offset
 
-    def position(self, _partition, timeout_ms=None):
-        self.positions_asked += 1
+    def position(self, _partition):
         return self.next
 
     def states(self):
-        known = SimpleNamespace(offset=self.next) if self.positions_asked else None
-        return dict.fromkeys([T, TopicPartition("t", 1), TopicPartition("t", 2)], SimpleNamespace(position=known))
+        return {T: SimpleNamespace(position=SimpleNamespace(offset=self.next))}
 
     def assignment(self):
         return {T}
@@ -87,7 +85,7 @@ class Log:
     def ignore(self, *_):
         pass
 
-    assign = seek_to_beginning = seek_to_end = ignore
+    assign = ignore
 
 
 @pytest.fixture
@@ -105,7 +103,7 @@ def offsets(batches):
 
 
 def test_a_record_at_the_end_is_not_read(log):
-    with reader.ReaderToEnds(OPTIONS) as read:
+    with reader.TopicReader(OPTIONS) as read:
         assert offsets(read.batches()) == [0, 1, 2]
     for ends, read in (({Partition("t", 0): 2}, [0, 1]), ({Partition("t", 1): 2}, [])):
         with history.KafkaHistory(OPTIONS).open(["t"], None, ends) as span:
@@ -113,28 +111,29 @@ def test_a_record_at_the_end_is_not_read(log):
 
 
 def test_a_reader_that_cannot_be_opened_is_closed(log, monkeypatch):
-    monkeypatch.setattr(log, "position", lambda _partition, timeout_ms: None)
-    with pytest.raises(BrokerUnavailable, match="may have no leader"):
+    def end_offsets(_partitions, _timeout_ms):
+        raise KafkaTimeoutError("no answer")
+
+    monkeypatch.setattr(log, "end_offsets", end_offsets)
+    with pytest.raises(BrokerUnavailable, match=r"may have no leader: .* no answer"):
         reader.TopicReader(OPTIONS)
     assert log.is_closed
 
 
 def test_each_step_of_opening_has_its_own_limit_and_a_fetch_that_of_requests(log, monkeypatch):
-    monkeypatch.setattr(log, "position", lambda _partition, timeout_ms: limits_ms.append(timeout_ms) or 0)
     for step in ("beginning_offsets", "end_offsets"):
         monkeypatch.setattr(log, step, lambda _partitions, timeout_ms: limits_ms.append(timeout_ms) or {T: 0})
     limits_ms, configs = [], []
     monkeypatch.setattr(reader.compat, "build", lambda _kind, config, _options: configs.append(config) or log)
-    monkeypatch.setattr(reader.time, "monotonic", lambda: 0)
-    reader.ReaderToEnds(replace(OPTIONS, opening_timeout_s=2))
-    assert (limits_ms, configs[0]["request_timeout_ms"]) == ([2_000] * 3, 30_000)
+    reader.TopicReader(replace(OPTIONS, opening_timeout_s=2))
+    assert (limits_ms, configs[0]["request_timeout_ms"]) == ([2_000] * 2, 30_000)
 
 
-def test_the_client_is_asked_for_a_position_once(log):
+def test_the_client_is_not_asked_for_a_position_that_is_known(log, monkeypatch):
     """It looks at all partitions for each: at 1,000 partitions, a million times for one batch."""
-    with reader.ReaderToEnds(OPTIONS) as read:
+    monkeypatch.delattr(Log, "position")
+    with reader.TopicReader(OPTIONS) as read:
         assert offsets(read.batches()) == [0, 1, 2]
-    assert log.positions_asked == 1
 
 
 @pytest.mark.parametrize(("first", "read"), [(OffsetAndTimestamp(1, 1, -1), [1, 2]), (None, [])])
@@ -145,12 +144,16 @@ def test_a_span_begins_with_the_first_record_since_its_time_and_is_empty_without
 
 
 def test_partitions_without_a_leader_are_waited_for_together(log, monkeypatch):
-    waits_ms = []
-    monkeypatch.setattr(reader, "require_topics", lambda _options: {"t": 3})
-    monkeypatch.setattr(log, "position", lambda at, timeout_ms: waits_ms.append(timeout_ms) or {2: None}.get(at[1], 0))
+    waits_ms, at = [], [TopicPartition("t", number) for number in range(3)]
+    monkeypatch.setattr(log, "end_offsets", lambda *_: dict.fromkeys(at, 4))
+    monkeypatch.setattr(reader.compat, "assigned_states", lambda _: dict.fromkeys(at, SimpleNamespace(position=None)))
+    monkeypatch.setattr(log, "position", lambda at, wait_ms: waits_ms.append(wait_ms) or {2: None}.get(at.partition, 0))
     monkeypatch.setattr(reader.time, "monotonic", iter(range(9)).__next__)
-    with pytest.raises(BrokerUnavailable, match="no offset of t:2: the partition may have no leader"):
-        reader.TopicReader(replace(OPTIONS, fetch_timeout_s=9), from_beginning=True)
+    with (
+        reader.TopicReader(replace(OPTIONS, fetch_timeout_s=9)) as read,
+        pytest.raises(BrokerUnavailable, match="no offset of t:2: the partition may have no leader"),
+    ):
+        read.positions()
     assert waits_ms == [8_000, 7_000, 6_000]
 
 
@@ -158,7 +161,7 @@ def test_partitions_without_a_leader_are_waited_for_together(log, monkeypatch):
 def test_partitions_are_added_and_those_of_a_deleted_topic_kept(log, monkeypatch, present, assigned):
     given = []
     log.known = present
-    with reader.TopicReader(OPTIONS, from_beginning=True) as read:
+    with reader.TopicReader(OPTIONS) as read:
         monkeypatch.setattr(log, "assign", given.append)
         read.add_new_partitions()
     assert given == [assigned]
@@ -166,7 +169,7 @@ def test_partitions_are_added_and_those_of_a_deleted_topic_kept(log, monkeypatch
 
 @pytest.mark.parametrize(("known", "has_new"), [({0}, False), ({0, 1}, True), (None, False)])
 def test_new_partitions_are_those_that_the_client_knows_without_a_request(log, monkeypatch, known, has_new):
-    with reader.ReaderToEnds(OPTIONS) as read:
+    with reader.TopicReader(OPTIONS) as read:
         monkeypatch.delattr(Log, "partitions_for_topic")
         log.known = known
         assert read.has_new_partitions() is has_new

@@ -581,7 +581,7 @@ def produced(monkeypatch, tmp_path):
         for module in (produce, erase_scope):
             monkeypatch.setattr(module, "Feeder", lambda _options, **_how: Sink(sent))
             monkeypatch.setattr(module, "require_topics", lambda _options, needed: run.needed_rights.append(needed))
-        monkeypatch.setattr(erase_scope, "ReaderToEnds", lambda _options: nullcontext(reader))
+        monkeypatch.setattr(erase_scope, "TopicReader", lambda _options: nullcontext(reader))
         config = tmp_path / "streamdedup.toml"
         servers = 'kafka.bootstrap_servers = "h:1"\nredis.url = "redis://h"\nredis.allow_plaintext = true\n'
         config.write_text(f'{servers}[profiles.a]\ntopics = ["articles"]\n{settings}', encoding="utf-8")

@@ -477,7 +477,7 @@ class TestAccess:
             "redis.url": "redis://127.0.0.1:9",
             "profiles.articles.topics": "articles",
         }
-        monkeypatch.setattr(cli_serve, "ReaderToEnds", lambda options: options)
+        monkeypatch.setattr(cli_serve, "TopicReader", lambda options: options)
         options = cli_serve._feed(Settings.load(None, values, {}), ServeMetrics())._open_reader()
         assert options.connect_timeout_s == options.opening_timeout_s == feed._OPEN_S
         assert options.reader()["request_timeout_ms"] == 50_000  # for a whole fetch, over any network

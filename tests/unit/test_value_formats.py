@@ -268,7 +268,7 @@ def unknown_topic(answers, url, monkeypatch):
                 bootstrap_servers="h:1", group_id="g", topics=("articles",), transactional_id="x"
             ),
         )
-    for module, reader in ((erase_scope, "ReaderToEnds"), (topic_reading, "KafkaSpan")):
+    for module, reader in ((erase_scope, "TopicReader"), (topic_reading, "KafkaSpan")):
         monkeypatch.setattr(module, reader, lambda *_, **__: nullcontext(batches))
     monkeypatch.setattr(erase_scope, "require_topics", lambda *_: None)
     monkeypatch.setattr(erase_scope, "Feeder", lambda _options: nullcontext(SimpleNamespace(delivered_count=0)))
