@@ -53,9 +53,9 @@ class TopicNeed:
 
     Attributes:
         operations: Needed rights, as Kafka names them: ``READ``, ``WRITE``.
-        message_bytes: Largest written message, in bytes; None for an input topic.
+        message_bytes: Largest written message; None for an input topic.
         compaction_loss: Consequence of compaction, such as "drops parts of alerts"; None if it is harmless.
-        kept_ms: Least record retention, in milliseconds; None for any.
+        kept_ms: Least record retention; None for any.
     """
 
     name: str
@@ -86,8 +86,7 @@ def admin_client(options: KafkaOptions) -> Iterator[Any]:
 def require_topics(options: KafkaOptions, needed: Mapping[str, tuple[str, ...]] | None = None) -> dict[str, int]:
     """Return the partition counts of topics; raise ``BrokerMisconfigured`` if one is missing or may not be used.
 
-    Args:
-        needed: By topic, the needed rights as in ``TopicNeed.operations``; None for ``READ`` on the input topics.
+    ``needed`` has the needed rights by topic, as ``TopicNeed.operations``; None for ``READ`` on the input topics.
     """
     if needed is None:
         needed = dict.fromkeys(options.topics, ("READ",))
@@ -184,10 +183,8 @@ def create_topics(
 ) -> CreatedTopics:
     """Create the missing topics, and wait until the new ones can be used.
 
-    Args:
-        configs: Settings that are always set, by topic, such as ``{"max.message.bytes": "4194304"}``.
-        kept_ms: Least retention by topic, in milliseconds, set only where the broker's default is shorter; for topics
-            without ``retention.ms`` in ``configs``.
+    ``configs`` are always set, by topic. ``kept_ms`` is the least retention by topic, set only where the broker's
+    default is shorter; for topics without ``retention.ms`` in ``configs``.
     """
     created: list[str] = []
     existed: list[str] = []

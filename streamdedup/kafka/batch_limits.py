@@ -1,8 +1,5 @@
 """Limits on the memory of a record batch and of a poll.
 
-``compat.build`` calls ``limit_batches``; ``compat.guard_parsing`` uses ``RecordBatches``. ``fresh_poll`` and
-``daemon.read_ahead`` measure records by ``content_bytes``.
-
 The Kafka client (kafka-python 3.0.12) decompresses a record batch to any size: two megabytes of repetitions become
 gigabytes, and the process is killed for want of memory, again after each restart. A header of two bytes needs up to
 ``HEADER_BYTES`` of memory. Limits of brokers count compressed bytes. A record batch above a limit is unreadable

@@ -2,11 +2,6 @@
 
 Each workaround names the behaviour of the client, the consequence without the workaround, and its test (``Test:``).
 ``tests/unit/test_kafka_compat.py`` checks that the tests exist and that no third module of ``kafka/`` does this.
-
-    build                   clients that leave no thread and no socket behind; called by all modules with a client
-    force_close             the thread of a producer that cannot be closed; called by ``producer``
-    guard_parsing           record batches that the client cannot parse, bytes of a poll; by ``consumer``, ``reader``
-    all others              private state and actions of a client
 """
 
 import copy
@@ -75,8 +70,7 @@ def build(kind: Callable[..., Any], config: dict[str, Any], options: KafkaOption
     """Prepare the login, and return a client of ``kind``; raises the error that ``errors.connection_error`` returns.
 
     A client whose constructor fails leaves its network thread and its sockets open. So ``factory`` records the network
-    part, which is closed here after a failure. ``ClosingSelector`` closes all sockets of the client with the client.
-    ``cap_client_logging``, ``limit_batches`` and ``_request_all_offsets`` change the client for the whole process.
+    part, which is closed here after a failure. The first three calls change the client for the whole process.
 
     Test: ``test_an_absent_broker_is_reported_in_time_and_nothing_is_left_behind``.
     """

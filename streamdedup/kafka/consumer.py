@@ -1,8 +1,4 @@
-"""``KafkaSource``: the consumer of the group as a ``kafka.protocols.Source``.
-
-``producer.KafkaTransport`` opens a ``KafkaSource`` for the loop and for ``cli.index_building``.
-``producer.AtLeastOnceSink`` commits by it. Its parts are ``fresh_poll`` and ``watches``; ``reader`` uses ``unpack``.
-"""
+"""``KafkaSource``: the consumer of the group as a ``kafka.protocols.Source``."""
 
 import logging
 import threading

@@ -2,8 +2,7 @@
 
 The other modules of ``kafka/`` catch ``CLIENT_ERRORS`` and raise the error that ``translated`` returns. An error that
 new clients may solve becomes ``BrokerUnavailable``, because after it the state of a client is unknown. An error that an
-operator must solve becomes ``BrokerMisconfigured``, with advice; a new one is a row of ``_ADVICE``. A lost membership,
-a fenced producer and a missing codec have classes of their own; a lost offset ends the daemon (``FatalError``).
+operator must solve becomes ``BrokerMisconfigured``, with advice; a new one is a row of ``_ADVICE``.
 
 Three questions about an error: may the same call be repeated (``is_retriable``), will every connection fail
 (``is_final``), must an operator act (``_advice``)?
@@ -142,10 +141,7 @@ CLIENT_ERRORS = (kafka_errors.KafkaError, OSError, RuntimeError)
 def translated(
     error: Exception, doing: str, options: KafkaOptions | None = None, topic: str | None = None
 ) -> StreamdedupError:
-    """Return the ``StreamdedupError`` for ``error``, without the secrets of ``options``.
-
-    ``doing`` is text for the message, following "cannot".
-    """
+    """Return the ``StreamdedupError`` for ``error``, "cannot ``doing``", without the secrets of ``options``."""
     text = described(error, options)
     suffix = f" (topic {topic})" if topic else ""
     if isinstance(error, _FENCED) or _is_of_kind(error, kafka_errors.ProducerFencedError):
@@ -261,10 +257,7 @@ def call_within(timeout_s: float, doing: str, call: Callable[[], Result]) -> Res
     """Return the result of ``call``, waiting at most ``timeout_s``.
 
     Most transactional calls of the client have no time limit. ``call`` runs in a daemon thread, which is abandoned at
-    the time limit: the thread cannot be stopped, and does not keep the process alive.
-
-    Raises the error of ``call``; or ``BrokerUnavailable``, "cannot ``doing``", at the time limit: the call may still
-    take effect.
+    the time limit: the thread cannot be stopped, and the call may still take effect.
     """
     outcome: Future[Result] = Future()
 

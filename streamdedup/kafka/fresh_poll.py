@@ -1,7 +1,4 @@
-"""A poll of the consumer that adds the records which the broker holds to those that the client has fetched earlier.
-
-Called by ``consumer.KafkaSource``, which makes batches of the result.
-"""
+"""A poll of the consumer that adds the records which the broker holds to those that the client has fetched earlier."""
 
 from collections.abc import Mapping
 from itertools import chain

@@ -1,8 +1,6 @@
 """Questions about a consumer group to the admin client, without joining the group.
 
-Called by the commands ``check``, ``index`` and ``dlq replay``, and by ``cli.guards``. ``producer.KafkaTransport`` calls
-``remove_outdated_membership`` and ``refuse_other_indexes`` before it joins, and ``watches.OtherIndexWatch`` calls
-``refuse_other_indexes`` after. Committed offsets of input topics are returned without those of deleted topics.
+Committed offsets of input topics are returned without those of deleted topics.
 """
 
 import re

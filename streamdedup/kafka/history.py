@@ -1,12 +1,4 @@
-"""Bounded reads of topics, for a rebuild and for commands; ``cli.assembly`` makes the ``KafkaHistory``.
-
-    KafkaHistory        opens the readers                            ``daemon.rebuild_run``
-    KafkaSpan           reads from a time or offset, or the newest   KafkaHistory, ``topic_reading``, ``checks``
-      AwaitingSpan      also reads records of open transactions      KafkaHistory
-    _ProgressReader     finds how far a group has read               KafkaHistory
-
-The readers are subclasses of ``reader.TopicReader``.
-"""
+"""Bounded reads of topics, for a rebuild (``KafkaHistory``) and for commands (``KafkaSpan``)."""
 
 from collections import Counter
 from collections.abc import Callable, Iterator, Mapping, Sequence

@@ -4,10 +4,8 @@ The client logs in on its network thread: for each new connection, and before th
 read at that time. A separate thread fetches tokens of an endpoint at ``RENEW_SHARE`` of their lifetime, because a
 request would block the network thread.
 
-``cli.assembly`` makes the ``KafkaLogin`` of the process, which all clients share by ``KafkaOptions.sasl_login``;
-``compat.build`` prepares it before it makes a client. ``errors`` asks ``may_be_accepted_later``, so that a daemon at
-work waits instead of ending. Importing this module replaces the login mechanisms of the client (``_register``). A new
-mechanism also touches ``settings.kafka``.
+All clients of the process share one ``KafkaLogin``, which ``compat.build`` prepares. Importing this module replaces the
+login mechanisms of the client (``_register``). A new mechanism also touches ``settings.kafka``.
 """
 
 import logging

@@ -1,8 +1,7 @@
 """Kafka connection settings, and the client configurations made from them.
 
-``cli.assembly`` makes ``KafkaOptions`` from the settings (``settings.kafka``), the other modules of ``kafka/`` build
-clients with them. A new setting touches those two and this module. Options that would break a guarantee (automatic
-commits, isolation level, acknowledgements, deserializers) do not exist.
+A new setting touches ``settings.kafka``, ``cli.assembly`` and this module. Options that would break a guarantee
+(automatic commits, isolation level, acknowledgements, deserializers) do not exist.
 """
 
 from dataclasses import dataclass, field
@@ -45,28 +44,20 @@ PRODUCER_BATCH_BYTES = 131_072
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class KafkaOptions:
-    """All settings for a Kafka transport. Durations in seconds, sizes in bytes.
+    """All settings for a Kafka transport; for most, the docstring in ``settings.kafka`` says more.
 
     Attributes:
-        delivery: ``exactly-once`` (one transaction a batch) or ``at-least-once``.
         transactional_id: Daemon name; the same after a restart, never shared by two live daemons.
-        group_instance_id: Name of a static member, whose restart within the session timeout moves no partition; None
-            for a dynamic member.
-        on_unreadable: Reaction to records that the client cannot parse: ``skip`` makes dead letters of them.
-        on_out_of_range: Where to begin without a committed offset that the topic has (``kafka.auto_offset_reset``): at
-            the oldest record, or ``halt``, which raises ``FatalError``.
+        on_out_of_range: Where to begin without a committed offset that the topic has: at the oldest record, or
+            ``halt``, which raises ``FatalError``.
         api_version: Protocol version, for brokers without negotiation of versions; None to negotiate.
         sasl_login: Login whose password or token changes; None for a constant password, and without a login.
-        compression: Codec of sent records; None for brokers in memory (demo, tests). A topic's ``compression.type``
-            decides on the stored form.
-        max_batch_bytes: Limit of decompressed bytes of one record batch, so that a few compressed bytes cannot fill the
-            memory; 64 times the default limit of a broker on the compressed bytes.
-        session_timeout_s: Longest time without a heartbeat; then the group reassigns the partitions of a member.
-        max_poll_interval_s: Longest time between two polls; then the consumer leaves the group.
+        compression: Codec of sent records; None for brokers in memory (demo, tests).
+        max_batch_bytes: Limit of decompressed bytes of one record batch: 64 times the default limit of a broker on the
+            compressed bytes.
         fetch_timeout_s, produce_timeout_s: Time limits for one request of the consumer, and of the producer.
         opening_timeout_s: Time limit for each step of opening a reader; None for ``fetch_timeout_s``.
         delivery_timeout_s: Time limit for one output record, retries included; at most ``transaction_timeout_s``.
-        transaction_timeout_s: Age at which the broker aborts an open transaction.
         create_command: Command line that creates the topics, for error texts; None without settings.
         index_name: Name of the indexes (``redis.key_prefix``), part of the client id of group members. A daemon does
             not join members with another name or none. Empty for no name.

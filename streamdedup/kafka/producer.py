@@ -1,9 +1,6 @@
-"""``KafkaTransport`` and its sinks, for the deliveries "exactly-once" and "at-least-once"; ``Feeder`` for many records.
+"""``KafkaTransport`` and its sinks for the daemon, and ``Feeder`` for commands that send records.
 
-``run`` makes a ``KafkaTransport``, which opens a source and a sink for the loop (``daemon.clients``); ``index rebuild``
-opens one to join the group. Commands that send records (``produce``, ``dlq replay``, ``demo``) use a ``Feeder``.
-``KafkaTransport`` and the sinks implement ``Transport`` and ``Sink`` of ``protocols``. A change of the order in a
-transaction must pass tests/integration/test_kafka_traps.py, and touches docs/delivery.md.
+A change of the order in a transaction must pass tests/integration/test_kafka_traps.py, and touches docs/delivery.md.
 """
 
 import contextlib
@@ -47,10 +44,7 @@ class _InFlight(NamedTuple):
 
 
 class KafkaTransport:
-    """Sources and sinks over Kafka.
-
-    ``wrap_source`` and ``wrap_producer`` wrap each source and each producer of the client (``daemon.crash_points``).
-    """
+    """Sources and sinks over Kafka; the two wrappers are for ``daemon.crash_points``."""
 
     def __init__(
         self,
@@ -202,7 +196,7 @@ class Feeder:
     ``with`` block flushes and closes; an exception in the block drops unsent records. Used from one thread.
 
     Args:
-        options: How to connect, and the limits of the producer. Group, input topics and transactional id are not used.
+        options: Group, input topics and transactional id are not used.
         on_too_large: Called with name and reason for each record that is too large, in place of an error. Switches
             idempotence off: the idempotent producer of kafka-python 3.0 fails all records after a refused one.
     """

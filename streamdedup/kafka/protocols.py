@@ -53,13 +53,10 @@ class UnreadableRecord:
 
 @dataclass(frozen=True, slots=True)
 class CommittedOffset:
-    """A committed offset of a partition.
+    """A committed offset of a partition; if another program committed it, without topic id and incarnation.
 
     Attributes:
-        offset: Next offset to read.
         metadata: Attempt id, or the metadata of another program; at most 4,096 bytes, the usual limit of brokers.
-        topic_id: Topic id committed with the offset; empty if another program committed it.
-        incarnation: Incarnation of the topic at the commit; 0 if another program committed it.
     """
 
     offset: int
@@ -83,7 +80,6 @@ class Batch:
     the batch also moves past these records.
 
     Attributes:
-        generation: Consumer group generation at the poll; never negative.
         membership: Membership for the commit; opaque to the loop.
         metadata: Attempt id, committed with each offset. Empty in a polled batch; the loop publishes a copy with it.
         topic_ids: Kafka's topic ids at the poll, as far as known. The commit appends the incarnation of the positions
@@ -232,10 +228,7 @@ class Source(Protocol):
         """Return all known topic partitions; no request is sent."""
 
     def missing_topics(self) -> frozenset[str]:
-        """Return the input topics that do not exist; no request is sent. May be called from any thread.
-
-        The source reads the other topics, and a missing one as soon as the topic is created.
-        """
+        """Return the input topics that do not exist; no request is sent. May be called from any thread."""
 
     def generation(self) -> int | None:
         """Return the generation of the group under which the partitions are assigned, or None without membership."""
@@ -271,7 +264,6 @@ class ReadProgress:
     """How far a group has read a partition that holds records.
 
     Attributes:
-        is_read: Whether the group has read all records.
         time_ms: Record time of the next record to read, or of the last record if all are read; milliseconds since the
             epoch. A time in the future counts as now. None where the records have no times.
     """
@@ -318,10 +310,9 @@ class History(Protocol):
         ends: Mapping[Partition, int] | None,
         starts: Mapping[Partition, int] | None = None,
     ) -> Span:
-        """Read topics.
+        """Read each partition from its first record with the given time or a later one, and all records behind it.
 
-        Each partition is read from its first record with the given time or a later one. Every record behind that one is
-        read, also with an earlier time, so that times in disorder lose nothing.
+        So times in disorder lose nothing.
 
         Args:
             since_ms: Record time to begin at, for all partitions or for each; None for the oldest record.
@@ -334,9 +325,8 @@ class History(Protocol):
 class TopicFollower(Protocol):
     """Reads all committed records in topics outside any group, endlessly.
 
-    Attributes:
-        beginnings: First offset by partition at construction.
-        ends: Offset behind the last committed record by partition, at construction.
+    ``beginnings`` and ``ends`` have, by partition, the first offset and the offset behind the last committed record, at
+    the construction.
     """
 
     beginnings: dict[Partition, int]
@@ -359,7 +349,7 @@ class TopicFollower(Protocol):
 
 
 class Transport(Protocol):
-    """Opens a source and a sink; the loop opens new ones after a failure."""
+    """Opens sources and sinks; the loop opens new ones after a failure."""
 
     def open(self) -> tuple[Source, Sink]:
         """Open a source, and a sink that commits its batches."""

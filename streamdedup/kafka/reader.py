@@ -78,8 +78,7 @@ class TopicReader(_Reader):
     """Reads topics from the oldest records, or from ``start_at``, on: ``batches`` to the ends, ``poll`` also beyond.
 
     Reads the partitions that the topics have at the construction, later ones after ``add_new_partitions``.
-    ``beginnings`` and ``ends`` are the first offsets, and the offsets behind the last committed records, at the
-    construction. While Kafka is away the reader waits and goes on by itself. Used from one thread. Implements
+    While Kafka is away the reader waits and goes on by itself. Used from one thread. Implements
     ``protocols.TopicFollower``.
     """
 

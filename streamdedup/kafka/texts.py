@@ -1,4 +1,4 @@
-"""The text of a stored document, fetched from its record in Kafka; called by ``serve.texts`` and ``cli.topic_reading``.
+"""The text of a stored document, fetched from its record in Kafka.
 
 The index and alerts hold no texts, but the position of each document's record. They also hold its id and digest, with
 which the record is compared, because another record may have this position by now.

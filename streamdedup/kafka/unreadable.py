@@ -1,7 +1,4 @@
-"""Offsets that the Kafka client cannot parse; ``compat`` finds them, ``consumer.unpack`` makes positions of them.
-
-One poll reports at most ``max_offsets`` of them; the rest waits for the next polls.
-"""
+"""Offsets that the Kafka client cannot parse; ``compat`` finds them, ``consumer.unpack`` makes positions of them."""
 
 from dataclasses import dataclass, field, replace
 from typing import Any
@@ -9,10 +6,9 @@ from typing import Any
 
 @dataclass(frozen=True, slots=True)
 class UnreadableRange:
-    """Consecutive offsets that the client cannot parse; takes a record's place in the poll result.
+    """Offsets from ``offset`` to ``last`` that the client cannot parse; takes a record's place in the poll result.
 
     Attributes:
-        offset: First offset of the range; named as in a record, because callers treat both alike.
         batch_header: Header of the record batch, with offset and checksum, by which a later fetch of it is recognised.
         value: None, and ``headers`` empty, for ``fresh_poll``, which measures all entries of a poll.
     """
@@ -32,6 +28,7 @@ class UnreadableReports:
     """The unreadable ranges that the polls of one consumer report.
 
     Attributes:
+        max_offsets: Most offsets that one poll reports; the rest waits for the next polls.
         ranges: Those of the present poll.
         rests: By partition, the part of a range that did not fit in a poll. If the next fetch begins with the same
             record batch, the rest is reported without parsing, which takes up to 15 seconds (6 million records).

@@ -1,9 +1,4 @@
-"""Four watches of a ``consumer.KafkaSource``, which constructs them and calls their methods.
-
-They detect that Kafka does not answer (``SilenceWatch``), that another process took over the static membership
-(``StaticMembershipWatch``), that topics are missing, refused or created again (``TopicWatch``), and that other members
-use other indexes (``OtherIndexWatch``). A new watch: constructed in ``KafkaSource.__init__``, checked in its ``poll``.
-"""
+"""Watches of a ``consumer.KafkaSource``, which constructs them in ``__init__`` and checks them in ``poll``."""
 
 import logging
 import time

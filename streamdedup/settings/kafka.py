@@ -1,8 +1,7 @@
-"""The section ``[kafka]``: connection, topics and delivery. ``cli.assembly`` makes the options of all clients from it.
+"""The section ``[kafka]``: connection, topics and delivery.
 
 A new key of a client also touches ``kafka.options`` and ``cli.assembly.kafka_options``; then run
-docs/settings_tables.py. A login by tokens or by a password file also has a part in ``cli.assembly.kafka_login`` and
-``kafka.login``. ``redis`` and the profiles use ``Servers`` and ``Topic``.
+docs/settings_tables.py.
 """
 
 import re

@@ -1,7 +1,6 @@
 """The kinds of values that settings have: how each is read, written and described.
 
-Sections declare their keys with the types at the end, such as ``Duration``: Python type, reader and ``Kind``. pydantic
-calls the reader; ``base`` and ``describe`` take the ``Kind`` from the field's metadata. A new kind needs nothing else.
+Sections declare their keys with the types at the end, such as ``Duration``: Python type, reader and ``Kind``.
 
 A value is typed (from TOML) or text (from the environment or the command line). Readers (``parse_...``) accept both,
 never guess (no number without its unit, no truth value for a number), and raise ``ValueError`` for anything else,

@@ -1,7 +1,4 @@
-"""Profiles for commands on files, such as ``scan``, ``evaluate`` and ``tune``: from a settings file, or built in.
-
-Called by ``cli.options`` and the benchmarks.
-"""
+"""Profiles for commands on files, such as ``scan``, ``evaluate`` and ``tune``: from a settings file, or built in."""
 
 from collections.abc import Mapping
 from pathlib import Path

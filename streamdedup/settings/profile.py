@@ -5,9 +5,6 @@ From the keys ``Profile`` also derives shingle options, the banding and the inde
 * ``indexes.detector_options`` if the detector needs it, ``cli.assembly`` if it is for decoding;
 * ``fingerprint`` and docs/format.md if it changes the band keys or the sketch of a text;
 * ``library.ProfileKeys`` if programs may set it.
-
-The docstring of an attribute is its text in docs/settings.md, which is generated. ``base`` runs the methods
-``_check_...``, and cuts the unit off the name of a time: ``retention_s`` is the key ``retention``.
 """
 
 import unicodedata

@@ -1,7 +1,4 @@
-"""Kinds and defaults of values that only profiles have, such as topics, fields, sources and lists of stop words.
-
-Used by ``profile``, whose checks enforce "none twice"; ``cli.options`` uses ``NO_STOPS`` and ``ENGLISH``.
-"""
+"""Kinds and defaults of values that only profiles have; the checks of ``profile`` enforce "none twice"."""
 
 from typing import Annotated, Any, Final, NamedTuple
 

@@ -1,8 +1,6 @@
 """All settings together: ``Settings.load`` reads them and reports all mistakes, also contradictions between sections.
 
-``load`` is called by ``cli.settings_options``, ``presets``, ``library`` (``Index.of_daemons``) and single commands;
-``hint_lines`` by ``cli.check``, ``cli.config`` and ``cli.run``, which also reads ``watchdog_s``. A new section is an
-attribute of ``Settings`` and a row of ``schema.SECTIONS``.
+A new section is an attribute of ``Settings`` and a row of ``schema.SECTIONS``.
 """
 
 import re

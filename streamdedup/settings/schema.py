@@ -1,8 +1,4 @@
-"""The schema of the settings: the model of each table.
-
-``sources``, ``validation`` and ``cli.settings_options`` look keys up here; ``describe`` and ``docs/settings_tables.py``
-list the sections. A new section is a row of ``SECTIONS`` and an attribute of ``root.Settings``.
-"""
+"""The schema of the settings: the model of each table."""
 
 from collections.abc import Iterator, Mapping
 from difflib import get_close_matches

@@ -1,7 +1,4 @@
-"""The section ``[schema_registry]``: the server with the schemas of Avro, JSON Schema and Protobuf values.
-
-``cli.assembly`` makes a ``wire.schema_registry.Registry`` from it.
-"""
+"""The section ``[schema_registry]``: the server with the schemas of Avro, JSON Schema and Protobuf values."""
 
 from base64 import b64encode
 from urllib.parse import urlsplit

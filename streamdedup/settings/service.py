@@ -1,4 +1,4 @@
-"""The section ``[service]``, read by ``cli.assembly`` and the commands ``run``, ``serve``, ``index`` and ``check``."""
+"""The section ``[service]``."""
 
 from typing import Literal
 

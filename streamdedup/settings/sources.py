@@ -1,9 +1,5 @@
 """Reads settings from one TOML file, the environment and the command line; the later source replaces the earlier.
 
-The only module that takes settings from the environment. ``root`` and ``presets`` call ``read_sources``. The resulting
-``Sources`` holds a tree of plain values and the mistakes so far; ``validation`` then checks the values, and adds its
-mistakes.
-
 pydantic-settings 2.16 does not replace this module: it ignores unknown variables and an absent settings file, and has
 neither profiles with a hyphen in their name nor secrets in named files.
 """

@@ -1,7 +1,5 @@
 """Validates the settings, one table after the other, and reports every mistake to a ``Sources``.
 
-``root`` calls ``read_sections``, ``report_contradictions`` and ``shown``; ``library`` calls ``read_profile``.
-
 In each table pydantic checks the single values. Wrong values are reported and removed; then the remaining values are
 checked for contradictions. So a wrong value hides only the contradictions of checks that need it; if pydantic also
 looked for contradictions, it would hide all of them. No text repeats a secret, the value of an unknown key, or a secret
