@@ -353,13 +353,9 @@ class Profile(Section):
 
     def _check_ignored_pairs(self) -> Mistakes:
         for pair, count in Counter(tuple(sorted(pair)) for pair in self.ignore_sources).items():
-            names = write_list(pair)
             if count > 1:
-                yield "ignore_sources", f"{names} is there {count} times, and may be there once, in either order"
-            if self.ignore_same_source and len(set(pair)) == 1:  # a source paired with itself
-                yield "ignore_sources", f"{names} has no effect: ignore_same_source = true covers it"
-            if self.only_sources and not set(pair) & set(self.only_sources):
-                yield "ignore_sources", f"{names} has no effect: only_sources lists neither"
+                text = f"{write_list(pair)} is there {count} times, and may be there once, in either order"
+                yield "ignore_sources", text
 
     def _check_white_space(self) -> Mistakes:
         if self.shingle_unit == "word" and "keep_white_space" in self.model_fields_set:

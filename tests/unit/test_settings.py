@@ -439,16 +439,6 @@ def test_a_url_with_tls_may_have_its_scheme_in_upper_case():
             "ignore_sources",
             '["x", "y"] is there 2 times, and may be there once, in either order',
         ),
-        (
-            {"ignore_sources": [["x", "x"]], "ignore_same_source": True},
-            "ignore_sources",
-            '["x", "x"] has no effect: ignore_same_source = true covers it',
-        ),
-        (
-            {"ignore_sources": [["x", "y"]], "only_sources": "z"},
-            "ignore_sources",
-            '["x", "y"] has no effect: only_sources lists neither',
-        ),
     ],
 )
 def test_values_of_a_profile_that_contradict_each_other_are_a_mistake(keys, key, said):
