@@ -33,7 +33,8 @@ from streamdedup.wire import Alert, AlertReader, Decoder, Registry, alert_json
 from streamdedup.wire.avro_alerts import AvroAlerts
 from streamdedup.wire.dead_letters import DaemonInfo
 
-#: Share of the transaction timeout that sending the messages may take; the remainder is for offsets and commit.
+#: Share of the transaction timeout that sending the messages may take; the remainder is for offsets and commit. A
+#: record must have failed, and have been seen to fail, before the broker aborts its transaction.
 _DELIVERY_SHARE = 5 / 6
 #: Longest time between heartbeats, in seconds; at least three fit into a session.
 _HEARTBEAT_S = 3.0

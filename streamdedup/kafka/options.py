@@ -98,17 +98,6 @@ class KafkaOptions:
     create_command: str | None = None
     index_name: str = ""
 
-    def __post_init__(self) -> None:
-        if self.delivery == "exactly-once" and not self.transactional_id:
-            raise ValueError("exactly-once delivery needs a transactional_id")
-        if self.delivery_timeout_s > self.transaction_timeout_s:
-            # A record must have failed, and have been seen to fail, before the broker aborts its transaction.
-            raise ValueError("delivery_timeout_s must not exceed transaction_timeout_s")
-        if self.delivery_timeout_s * 1000 <= self.produce_timeout_s * 1000 + LINGER_MS:
-            raise ValueError("delivery_timeout_s must exceed produce_timeout_s, the time that a single try may take")
-        if not self.topics:
-            raise ValueError("at least one input topic is needed")
-
     def secrets(self) -> tuple[str, ...]:
         """Return the passwords and tokens, which ``errors.translated`` keeps out of error texts."""
         changing = () if self.sasl_login is None else self.sasl_login.secrets()

@@ -17,7 +17,6 @@ from kafka import errors as kafka_errors
 from streamdedup.errors import BrokerMisconfigured, BrokerUnavailable, FatalError, MembershipEnded, ProducerFenced
 from streamdedup.kafka.admin import create_topics, require_topics
 from streamdedup.kafka.errors import call_within, cap_client_logging, close_quietly, translated
-from streamdedup.kafka.options import KafkaOptions
 from streamdedup.kafka.producer import KafkaTransport
 from streamdedup.kafka.protocols import Batch, Message
 from tests import servers
@@ -274,12 +273,3 @@ def test_the_client_never_logs_at_debug_where_it_prints_passwords(monkeypatch):
     monkeypatch.setattr(client, "level", logging.DEBUG)
     cap_client_logging()
     assert client.getEffectiveLevel() == logging.INFO
-
-
-@pytest.mark.parametrize(
-    "wrong", [{"transactional_id": None}, {"delivery_timeout_s": 31.0}, {"produce_timeout_s": 25.0}, {"topics": ()}]
-)
-def test_options_that_contradict_each_other_are_refused(wrong):
-    fixed = {"bootstrap_servers": "localhost:1", "group_id": "g", "topics": ("t",), "transactional_id": "x"}
-    with pytest.raises(ValueError, match=r"transaction|topic|produce"):
-        KafkaOptions(**(fixed | wrong))

@@ -482,8 +482,10 @@ def test_a_service_without_tokens_may_name_its_hosts():
     assert api.allowed_hosts == ("dedup.example",)
 
 
-def test_a_transaction_is_longer_than_two_tries_of_a_request():
-    assert load({"kafka.transaction_timeout": "45s"}).kafka.request_timeout_s == 15
+@pytest.mark.parametrize("timeout", ["1s", "45s"])
+def test_a_record_is_tried_twice_and_given_up_before_its_transaction_is_aborted(timeout):
+    options = kafka_options(load({"kafka.transaction_timeout": timeout}))
+    assert 2 * options.produce_timeout_s < options.delivery_timeout_s < options.transaction_timeout_s
 
 
 def test_the_preset_for_news_is_the_example_and_finds_pairs_from_its_recall_from_on():
