@@ -5,6 +5,8 @@ reported at the start, and no library asks a terminal for a password. A new key 
 """
 
 import ssl
+from collections.abc import Callable
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -74,35 +76,27 @@ def tls_file_mistakes(ca: Path | None, cert: Path | None, key: Path | None) -> M
 
 def _unusable_files(ca: Path | None, cert: Path | None, key: Path | None) -> Mistakes:
     """Yield key and text for each TLS file with wrong content; the key is checked if the other files are usable."""
+    context = ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)
     are_usable = True
     for name, path in (("ssl_ca_file", ca), ("ssl_cert_file", cert)):
-        reason = None if path is None else _certificate_mistake(path)
-        if reason is not None:
-            are_usable = False
-            yield name, f"{reason}: {path}"
+        if path is not None:
+            reason = _mistake_of(partial(context.load_verify_locations, path), "holds no certificate (PEM)")
+            if reason is not None:
+                are_usable = False
+                yield name, f"{reason}: {path}"
     if are_usable and cert is not None and key is not None:
-        reason = _key_mistake(cert, key)
+        no_key = "holds no private key (PEM) that can be read, or one with a password, which it must not have"
+        reason = _mistake_of(partial(context.load_cert_chain, cert, key, password=""), no_key)  # as in ``tls_context``
         if reason is not None:
             yield "ssl_key_file", f"{reason}: {key}"
 
 
-def _certificate_mistake(path: Path) -> str | None:
+def _mistake_of(load: Callable[[], object], wrong_content: str) -> str | None:
+    """Return the mistake that ``load`` finds in a file."""
     try:
-        ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT).load_verify_locations(path)
-    except ssl.SSLError:
-        return "holds no certificate (PEM)"
-    except OSError as error:
-        return f"cannot be read ({error.strerror})"
-    return None
-
-
-def _key_mistake(cert: Path, key: Path) -> str | None:
-    try:
-        ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT).load_cert_chain(cert, key, password="")  # as in ``tls_context``
+        load()
     except OSError as error:
         if getattr(error, "reason", None) == _MISMATCH:
             return "is not the key of ssl_cert_file"
-        if not isinstance(error, ssl.SSLError):
-            return f"cannot be read ({error.strerror})"
-        return "holds no private key (PEM) that can be read, or one with a password, which it must not have"
+        return wrong_content if isinstance(error, ssl.SSLError) else f"cannot be read ({error.strerror})"
     return None
