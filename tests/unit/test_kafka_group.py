@@ -28,6 +28,23 @@ from tests.support.clock import ManualClock
 OPTIONS = KafkaOptions(bootstrap_servers="localhost:1", group_id="g", topics=("a", "b"), transactional_id="t")
 
 
+@pytest.fixture
+def client(monkeypatch):
+    """The admin client, for which a test replaces the answers that it is about: a group without members and offsets."""
+    client = SimpleNamespace(
+        list_groups=lambda: [{"group_id": "g"}],
+        describe_groups=lambda groups: {group: {"error": None, "members": []} for group in groups},
+        list_group_offsets=lambda groups: {group: {} for group in groups},
+        describe_topics=lambda _names: [{"name": "a", "error_code": 0, "topic_id": None, "partitions": []}],
+        list_partition_offsets=lambda _partitions: {},
+        close=lambda **_: None,
+    )
+    for module in (admin, group_admin):
+        monkeypatch.setattr(module, "admin_client", lambda _options: nullcontext(client))
+    monkeypatch.setattr(compat, "build", lambda *_: client)
+    return client
+
+
 def a_consumer(partitions: dict[str, set[int]]) -> SimpleNamespace:
     committed_offsets = {TopicPartition("a", 1): OffsetAndMetadata(7, "note", -1)}
 
@@ -48,33 +65,27 @@ def test_committed_offsets_are_fetched_for_all_partitions_of_all_topics():
     assert fetch_committed(consumer, OPTIONS, {}, partitions) == (expected, frozenset())
 
 
-def test_the_progress_of_a_replay_is_read_and_written_in_a_group_of_its_own(monkeypatch):
+def test_the_progress_of_a_replay_is_read_and_written_in_a_group_of_its_own(client):
     stored: dict[str, dict[TopicPartition, OffsetAndMetadata]] = {}
 
     def alter_group_offsets(group, offsets):
         stored.setdefault(group, {}).update(offsets)
         return dict.fromkeys(offsets, NoError)
 
-    admin = SimpleNamespace(
-        alter_group_offsets=alter_group_offsets,
-        list_group_offsets=lambda asked: {group: stored.get(group, {}) for group in asked},
-        close=lambda **_: None,
-    )
-    monkeypatch.setattr(compat, "build", lambda *_: admin)
-    progress = {Partition("dlq", 0): CommittedOffset(7)}
+    client.alter_group_offsets = alter_group_offsets
+    client.list_group_offsets = lambda asked: {group: stored.get(group, {}) for group in asked}
+    progress = {Partition("dlq", 0): CommittedOffset(7, "note")}
     with group_admin.GroupOffsets(OPTIONS, "g.replay") as offsets:
         offsets.write(progress)
         assert offsets.read(progress) == progress
-        admin.alter_group_offsets = lambda _group, asked: dict.fromkeys(asked, GroupAuthorizationFailedError)
+        client.alter_group_offsets = lambda _group, asked: dict.fromkeys(asked, GroupAuthorizationFailedError)
         with pytest.raises(BrokerMisconfigured, match=r"g\.replay"):
             offsets.write(progress)
-    assert stored.keys() == {"g.replay"}
+    assert stored == {"g.replay": {TopicPartition("dlq", 0): OffsetAndMetadata(7, "note", -1)}}
 
 
 @pytest.mark.parametrize(("other_partitions", "is_removed"), [([1], False), ([], True)])
-def test_a_static_member_is_removed_where_no_member_has_a_partition_of_its_topics(
-    monkeypatch, other_partitions, is_removed
-):
+def test_a_static_member_is_removed_where_no_member_has_a_partition_of_its_topics(client, other_partitions, is_removed):
     def member(static, partitions):
         assigned = [{"topic": "a", "partitions": partitions}]
         return {
@@ -86,33 +97,25 @@ def test_a_static_member_is_removed_where_no_member_has_a_partition_of_its_topic
 
     members, removed = [member("a-0", [0]), member("a-1", other_partitions)], []
     topic = {"name": "a", "error_code": 0, "partitions": [{"partition_index": at, "error_code": 0} for at in (0, 1)]}
-    admin = SimpleNamespace(
-        describe_groups=lambda groups: {key: {"error": None, "members": members} for key in groups},
-        describe_topics=lambda _topics: [topic],
-        remove_group_members=lambda _key, gone: removed.append(gone),
-    )
-    monkeypatch.setattr(group_admin, "admin_client", lambda _options: nullcontext(admin))
+    client.describe_groups = lambda groups: {key: {"error": None, "members": members} for key in groups}
+    client.describe_topics = lambda _topics: [topic]
+    client.remove_group_members = lambda _key, gone: removed.append(gone)
     group_admin.remove_outdated_membership(replace(OPTIONS, group_instance_id="a-0"))
     assert removed == [[MemberToRemove(group_instance_id="a-0")]] * is_removed
 
 
-def test_offset_0_is_a_committed_offset_and_a_partition_without_one_is_left_out(monkeypatch):
+def test_offset_0_is_a_committed_offset_and_a_partition_without_one_is_left_out(client):
     offsets = {
         TopicPartition("a", number): OffsetAndMetadata(offset, "", -1) for number, offset in enumerate((0, -1, 5))
     }
-    admin = SimpleNamespace(
-        list_groups=lambda: [{"group_id": "g"}],
-        list_group_offsets=lambda asked: dict.fromkeys(asked, offsets),
-        describe_topics=lambda _names: [{"name": "a", "error_code": 0, "topic_id": None}],
-    )
-    monkeypatch.setattr(group_admin, "admin_client", lambda _options: nullcontext(admin))
+    client.list_group_offsets = lambda asked: dict.fromkeys(asked, offsets)
     assert read_committed_offsets_if_listed(OPTIONS) == {
         Partition("a", 0): CommittedOffset(0),
         Partition("a", 2): CommittedOffset(5),
     }
 
 
-def test_a_list_of_groups_that_is_refused_names_the_group_and_one_that_is_not_ready_is_asked_again(monkeypatch):
+def test_a_list_of_groups_that_is_refused_names_the_group_and_one_that_is_not_ready_is_asked_again(client, monkeypatch):
     answers = iter([CoordinatorNotAvailableError(), [{"group_id": "other"}], GroupAuthorizationFailedError()])
 
     def list_groups():
@@ -122,66 +125,38 @@ def test_a_list_of_groups_that_is_refused_names_the_group_and_one_that_is_not_re
         return answer
 
     monkeypatch.setattr(group_admin, "_RETRY_PAUSE_S", 0)
-    monkeypatch.setattr(
-        group_admin, "admin_client", lambda _options: nullcontext(SimpleNamespace(list_groups=list_groups))
-    )
+    client.list_groups = list_groups
     assert read_committed_offsets_if_listed(OPTIONS) == {}
     with pytest.raises(BrokerMisconfigured, match="cannot look up the group g: "):
         read_committed_offsets_if_listed(OPTIONS)
 
 
-def test_a_broker_before_kafka_2_8_returns_no_topic_ids(monkeypatch):
+def test_a_broker_before_kafka_2_8_returns_no_topic_ids(client):
     answer = MetadataResponse(topics=[MetadataResponse.MetadataResponseTopic(name="a", partitions=[])], brokers=[])
     topics = MetadataResponse.decode(answer.encode(version=9), version=9).to_dict()["topics"]
-    client = SimpleNamespace(
-        list_groups=lambda: [{"group_id": "g"}],
-        describe_groups=lambda asked: {group: {"error": None, "members": []} for group in asked},
-        list_group_offsets=lambda _asked: {"g": {TopicPartition("a", 0): OffsetAndMetadata(5, "", -1)}},
-        describe_topics=lambda _names: topics,
-        list_partition_offsets=lambda _partitions: {},
-    )
-    for module in (admin, group_admin):
-        monkeypatch.setattr(module, "admin_client", lambda _options: nullcontext(client))
+    client.list_group_offsets = lambda _asked: {"g": {TopicPartition("a", 0): OffsetAndMetadata(5, "", -1)}}
+    client.describe_topics = lambda _names: topics
     assert read_committed_offsets_if_listed(OPTIONS) == {Partition("a", 0): CommittedOffset(5)}
     assert group_admin.read_committed_offsets(OPTIONS) == {Partition("a", 0): CommittedOffset(5)}
     assert group_admin.describe_group(OPTIONS).topic_ids == {}
     assert admin.topic_ids(OPTIONS) == {"a": ""}
 
 
-def test_ends_are_asked_of_partitions_with_a_leader_which_may_be_broker_0(monkeypatch):
+def test_ends_are_asked_of_partitions_with_a_leader_which_may_be_broker_0(client):
     partitions = [{"partition_index": number, "leader_id": leader} for number, leader in enumerate((-1, 0, 5))]
-    admin = SimpleNamespace(
-        describe_groups=lambda asked: {group: {"error": None, "members": []} for group in asked},
-        list_group_offsets=lambda asked: {group: {} for group in asked},
-        describe_topics=lambda _names: [{"name": "a", "error_code": 0, "topic_id": None, "partitions": partitions}],
-        list_partition_offsets=lambda asked: {place: SimpleNamespace(offset=9) for place in asked},
-    )
-    monkeypatch.setattr(group_admin, "admin_client", lambda _options: nullcontext(admin))
+    client.describe_topics = lambda _names: [{"name": "a", "error_code": 0, "partitions": partitions}]
+    client.list_partition_offsets = lambda asked: {place: SimpleNamespace(offset=9) for place in asked}
     assert group_admin.describe_group(OPTIONS).ends == {Partition("a", 1): 9, Partition("a", 2): 9}
 
 
-def test_the_progress_of_a_replay_is_written_with_its_metadata(monkeypatch):
-    written = {}
-    admin = SimpleNamespace(alter_group_offsets=lambda _group, offsets: written.update(offsets) or {})
-    monkeypatch.setattr(compat, "build", lambda *_: admin)
-    group_admin.GroupOffsets(OPTIONS, "g.dlq-replay").write({Partition("a", 1): CommittedOffset(7, "note")})
-    assert written == {TopicPartition("a", 1): OffsetAndMetadata(7, "note", -1)}
-
-
-def test_offsets_of_a_topic_that_is_gone_or_of_an_earlier_topic_of_its_name_are_no_offsets_for_a_command(monkeypatch):
+def test_offsets_of_a_topic_that_is_gone_or_of_an_earlier_topic_of_its_name_are_no_offsets_for_a_command(client):
     present, earlier = UUID(int=1), UUID(int=2)
     metadata = {TopicPartition("a", 0): f"note 3 {present}", TopicPartition("a", 1): f"note 3 {earlier}"}
     metadata |= {TopicPartition("a", 2): "by hand", TopicPartition("b", 0): "", TopicPartition("gone", 0): ""}
     offsets = {partition: OffsetAndMetadata(7, text, -1) for partition, text in metadata.items()}
     topics = [{"name": "a", "error_code": 0, "topic_id": present}, {"name": "b", "error_code": 3, "topic_id": None}]
-    admin = SimpleNamespace(
-        list_groups=lambda: [{"group_id": "g"}],
-        describe_groups=lambda asked: {group: {"error": None, "members": []} for group in asked},
-        list_group_offsets=lambda asked: dict.fromkeys(asked, offsets),
-        describe_topics=lambda _names: [{"partitions": [], **topic} for topic in topics],
-        list_partition_offsets=lambda _partitions: {},
-    )
-    monkeypatch.setattr(group_admin, "admin_client", lambda _options: nullcontext(admin))
+    client.list_group_offsets = lambda asked: dict.fromkeys(asked, offsets)
+    client.describe_topics = lambda _names: [{"partitions": [], **topic} for topic in topics]
     expected = {
         Partition("a", 0): CommittedOffset(7, "note", str(present), 3),
         Partition("a", 2): CommittedOffset(7, "by hand"),
@@ -269,7 +244,7 @@ class TestMembersByIndex:
     OTHERS = ("streamdedup", "streamdedup-next2", "streamdedup-old", "console-consumer", "rdkafka", "")
 
     @pytest.fixture(autouse=True)
-    def group_of(self, monkeypatch):
+    def group_of(self, client):
         """Set the client ids of the members of the group."""
 
         def set_members(*client_ids: str, static: str | None = None, topics: tuple[str, ...] | None = None) -> None:
@@ -277,14 +252,9 @@ class TestMembersByIndex:
             member = {"client_host": "/10.0.0.7", "group_instance_id": static, "member_assignment": b""}
             member["member_metadata"] = b"" if topics is None else {"topics": list(topics)}
             members = [member | {"client_id": client_id} for client_id in client_ids]
-            admin = SimpleNamespace(
-                describe_groups=lambda groups: {key: {"error": None, "members": members} for key in groups},
-                list_group_offsets=lambda asked: {key: {} for key in asked},
-                describe_topics=lambda _topics: [],
-                list_partition_offsets=lambda _specs: {},
-                remove_group_members=lambda key, removed: set_members.removed.append((key, removed)),
-            )
-            monkeypatch.setattr(group_admin, "admin_client", lambda _options: nullcontext(admin))
+            client.describe_groups = lambda groups: {key: {"error": None, "members": members} for key in groups}
+            client.describe_topics = lambda _topics: []
+            client.remove_group_members = lambda key, removed: set_members.removed.append((key, removed))
 
         return set_members
 
@@ -372,8 +342,8 @@ def test_a_consumer_joins_once_its_client_knows_the_topics_or_an_answer_lacks_th
         return SimpleNamespace(add_both=lambda done: done(None))
 
     cluster = SimpleNamespace(partitions_for_topic=lambda topic: {0} if topic in known else None)
-    client = SimpleNamespace(cluster=SimpleNamespace(request_update=request_update))
-    _await_metadata(SimpleNamespace(_client=client, _cluster=cluster), OPTIONS)
+    net = SimpleNamespace(cluster=SimpleNamespace(request_update=request_update))
+    _await_metadata(SimpleNamespace(_client=net, _cluster=cluster), OPTIONS)
     assert len(asked) == requests
 
 
