@@ -20,13 +20,12 @@ from kafka.errors import KafkaTimeoutError
 from kafka.structs import ConsumerGroupMetadata, MemberState
 
 from streamdedup.errors import BrokerMisconfigured, BrokerUnavailable, CodecMissing, DecodeError
-from streamdedup.kafka import consumer as source_module
 from streamdedup.kafka import offsets as offsets_module
 from streamdedup.kafka import producer as producer_module
 from streamdedup.kafka.consumer import KafkaSource, RebalanceListener
 from streamdedup.kafka.options import KafkaOptions
 from streamdedup.kafka.producer import KafkaTransport, TransactionalSink
-from streamdedup.kafka.protocols import Batch, Message, Record
+from streamdedup.kafka.protocols import Batch, Message
 from streamdedup.kafka.reader import RecordFetcher, TopicReader
 from streamdedup.position import Partition, Position
 from tests import servers
@@ -186,62 +185,6 @@ class TestT3T4MembershipIsTakenWithTheBatch:
         lab.open("late")[1].close()
         lab.wait_outcome([b"by the owner"], 2)
 
-    @pytest.mark.parametrize(
-        ("generation", "state"), [(-1, MemberState.UNJOINED), (-1, MemberState.STABLE), (7, MemberState.REBALANCING)]
-    )
-    def test_a_batch_without_membership_is_rewound(self, generation, state):
-        partition = TopicPartition("t", 0)
-        record = SimpleNamespace(
-            topic="t", partition=0, offset=5, timestamp=0, key=None, value=b"v", headers=[], leader_epoch=-1
-        )
-        sought: list[tuple[Any, int]] = []
-        consumer = SimpleNamespace(
-            paused=set,
-            resume=lambda *_partitions: None,
-            poll=lambda timeout_ms, max_records: {partition: [record]},
-            group_metadata=lambda: ConsumerGroupMetadata("g", generation, "", None, state),
-            assignment=lambda: {partition},
-            seek=lambda partition, offset: sought.append((partition, offset)),
-            _coordinator=SimpleNamespace(state=state, need_rejoin=lambda: True, _join_task=None),
-            _fetcher=SimpleNamespace(
-                _completed_fetches=[], _next_partition_records=None, fetched_records=None, _parse_fetched_data=None
-            ),
-            _cluster=SimpleNamespace(update_metadata=lambda _metadata: None),
-        )
-        assert not KafkaSource(consumer, OPTIONS)._fetch(0.0, None)
-        assert sought == [(partition, 5)]
-
-    def test_a_batch_is_rewound_where_the_poll_fails_after_fetching_it(self, monkeypatch):
-        sought: list[dict[Partition, int]] = []
-        consumer = SimpleNamespace(
-            _cluster=SimpleNamespace(update_metadata=lambda _metadata: None),
-            _subscription=SimpleNamespace(assignment={TopicPartition("t", 0): "state"}),
-            _coordinator=SimpleNamespace(),
-            _fetcher=SimpleNamespace(fetched_records=None, _parse_fetched_data=None),
-            group_metadata=ConsumerGroupMetadata,
-        )
-        source = KafkaSource(consumer, OPTIONS)
-        batch = Batch((Record(Position("t", 0, 5), 0, None, b"v"),))
-        monkeypatch.setattr(source, "_fetch", lambda _timeout_s, _most: batch)
-        monkeypatch.setattr(source, "rewind", lambda batch: sought.append(batch.starts))
-
-        def no_coordinator(*_arguments: Any) -> None:
-            raise BrokerUnavailable("made to fail")
-
-        monkeypatch.setattr(source_module, "fetch_committed", no_coordinator)
-        with pytest.raises(BrokerUnavailable, match="made to fail"):
-            source.poll(0.0)
-        assert sought == [{Partition("t", 0): 5}]
-
-
-def test_t5_an_uncommitted_batch_comes_again_only_when_it_is_rewound(lab):
-    lab.produce(b"a")
-    source, _ = lab.open()
-    batch = next_batch(source)
-    assert not source.poll(0.3)
-    source.rewind(batch)
-    assert values(next_batch(source)) == [b"a"]
-
 
 def test_all_partitions_are_read_after_a_hold(kafka, open_ends):
     lab = Lab(kafka, open_ends, partitions=2)
@@ -321,7 +264,8 @@ def reopened(lab: Lab) -> Ends:
     return servers.wait_until(opened, what="new clients")
 
 
-def test_t7_an_offset_is_not_read_past_a_transaction_that_may_still_commit_it(lab, monkeypatch):
+def commit_in_open_transaction(lab: Lab) -> Ends:
+    """Commit offset 1, and offset 2 in a transaction that stays open."""
     lab.produce(b"a")
     source, sink = lab.open()
     sink.publish([], next_batch(source))
@@ -330,6 +274,11 @@ def test_t7_an_offset_is_not_read_past_a_transaction_that_may_still_commit_it(la
     sink._producer.begin_transaction()
     offsets = {TopicPartition(lab.input, 0): OffsetAndMetadata(2, "", -1)}
     sink._producer.send_offsets_to_transaction(offsets, batch.membership)
+    return source, sink
+
+
+def test_t7_an_offset_is_not_read_past_a_transaction_that_may_still_commit_it(lab, monkeypatch):
+    source, sink = commit_in_open_transaction(lab)
     with monkeypatch.context() as impatient:
         impatient.setattr(offsets_module, "ABORT_MARGIN_S", -28.0)  # from the transaction timeout of 30 s
         impatient.setattr(source, "_options", replace(source._options, fetch_timeout_s=2.0))
@@ -340,14 +289,7 @@ def test_t7_an_offset_is_not_read_past_a_transaction_that_may_still_commit_it(la
 
 
 def test_the_offsets_before_an_open_transaction_are_read_without_waiting_for_its_end(lab):
-    lab.produce(b"a")
-    source, sink = lab.open()
-    sink.publish([], next_batch(source))
-    lab.produce(b"b")
-    batch = next_batch(source)
-    sink._producer.begin_transaction()
-    offsets = {TopicPartition(lab.input, 0): OffsetAndMetadata(2, "", -1)}
-    sink._producer.send_offsets_to_transaction(offsets, batch.membership)
+    source, sink = commit_in_open_transaction(lab)
     assert source.committed_offsets(stable=False)[Partition(lab.input, 0)].offset == 1
     sink._producer.commit_transaction()
     assert source.committed_offsets()[Partition(lab.input, 0)].offset == 2
@@ -443,19 +385,6 @@ class TestT8T9RecordsThatTheClientCannotParse:
         servers.wait_until(lambda: source.keep_membership(POLL_S) or source.assigned(), what="an assignment")
         source.keep_membership(POLL_S)
         assert [entry.position.offset for entry in next_batch(source).unreadable] == [0]
-
-    def test_any_other_failure_of_a_poll_is_the_end_of_the_source(self, lab, monkeypatch):
-        source, _ = lab.open()
-        servers.wait_until(lambda: source.poll(POLL_S) or source.assigned(), what="an assignment")
-        failing = RuntimeError("a bug")
-        monkeypatch.setattr(source._consumer, "poll", lambda **_: (_ for _ in ()).throw(failing))
-        with pytest.raises(BrokerUnavailable, match="a bug"):
-            source.poll(POLL_S)
-        monkeypatch.undo()
-        with pytest.raises(BrokerUnavailable, match="unusable"):
-            source.poll(POLL_S)
-        with pytest.raises(BrokerUnavailable, match="unusable"):
-            source.keep_membership(POLL_S)
 
 
 def test_t12_the_listener_runs_on_the_network_thread(lab, monkeypatch):

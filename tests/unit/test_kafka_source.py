@@ -59,14 +59,14 @@ class GroupConsumer:
     """A member of a group that owns two partitions; a topic is a list of offsets.
 
     Attributes:
-        member_id: Id that the group has given to the member.
+        member_id, generation_id: Membership that the group has given to the member.
         owned: Assigned partitions; as in the client, each has a state for as long as it stays assigned.
         offsets: Next offset of each partition.
         committed: Committed offsets, with their metadata.
     """
 
     def __init__(self) -> None:
-        self.member_id = "member"
+        self.member_id, self.generation_id = "member", 3
         self._subscription = SimpleNamespace(assignment={})
         self.owned = {DELETED, HEALTHY}
         self.offsets = {DELETED: 7, HEALTHY: 40}
@@ -135,7 +135,7 @@ class GroupConsumer:
         self.paused_partitions -= set(partitions)
 
     def group_metadata(self):
-        return ConsumerGroupMetadata("g", 3, self.member_id, None, self._coordinator.state)
+        return ConsumerGroupMetadata("g", self.generation_id, self.member_id, None, self._coordinator.state)
 
 
 def a_record(partition, offset):
@@ -163,20 +163,11 @@ def source(consumer):
     return source
 
 
-def test_records_that_come_while_the_membership_is_kept_are_read_again_from_the_first(source, consumer):
-    def poll(timeout_ms):
-        consumer.offsets[HEALTHY] = 42
-        return {HEALTHY: [a_record(HEALTHY, offset) for offset in (40, 41)], DELETED: []}
-
-    consumer.poll = poll
-    source._keep_step(0.1)
-    assert consumer.offsets == {HEALTHY: 40, DELETED: 7}
-
-
 def test_beside_a_topic_that_was_created_again_no_record_of_a_healthy_topic_is_skipped(source, caplog):
     assert not source.poll(0.0)
     assert caplog.messages == ["The committed offset belongs to a deleted topic; reading restarts at the oldest record"]
     assert source.poll(0.0).starts == {Partition("deleted", 0): 0, Partition("healthy", 0): 40}
+    assert source.poll(0.0).starts == {Partition("deleted", 0): 1, Partition("healthy", 0): 41}
 
 
 def test_a_poll_ahead_waits_for_fifty_milliseconds_and_returns_at_most_the_records_that_memory_may_hold(
@@ -186,12 +177,6 @@ def test_a_poll_ahead_waits_for_fifty_milliseconds_and_returns_at_most_the_recor
     monkeypatch.setattr(consumer, "poll", lambda **how: calls.append(how) or {})
     assert not source.poll_ahead(2)
     assert calls == [{"timeout_ms": 50, "max_records": 2}]
-
-
-def test_the_next_batch_goes_on_behind_the_one_of_the_topic_that_was_created_again(source):
-    source.poll(0.0)
-    source.poll(0.0)
-    assert source.poll(0.0).starts == {Partition("deleted", 0): 1, Partition("healthy", 0): 41}
 
 
 def test_a_partition_that_returns_is_not_read_from_an_offset_that_was_committed_late_for_the_deleted_topic(
@@ -266,29 +251,30 @@ def test_the_incarnation_and_the_id_of_the_topic_are_committed_behind_the_attemp
     assert source.committed_offset(Partition("healthy", 0)) == CommittedOffset(41, "attempt", topic_id, incarnation)
 
 
-class TestOtherIndexes:
-    def test_after_each_joining_the_group_is_asked_once_for_members_with_other_indexes(self, consumer, monkeypatch):
-        asked, watch = [], watches.OtherIndexWatch(consumer, OPTIONS)
-        monkeypatch.setattr(watches, "refuse_other_indexes", asked.append)
-        for member_id, state, count in (
-            ("first", MemberState.STABLE, 1),
-            ("first", MemberState.STABLE, 1),
-            ("second", MemberState.UNJOINED, 1),
-            ("second", MemberState.STABLE, 2),
-        ):
-            consumer.member_id, consumer._coordinator.state = member_id, state
-            watch.check()
-            assert asked == [OPTIONS] * count
+def test_after_each_joining_the_group_is_asked_once_for_members_with_other_indexes(consumer, monkeypatch):
+    asked, watch = [], watches.OtherIndexWatch(consumer, OPTIONS)
+    monkeypatch.setattr(watches, "refuse_other_indexes", asked.append)
+    for member_id, state, count in (
+        ("first", MemberState.STABLE, 1),
+        ("first", MemberState.STABLE, 1),
+        ("second", MemberState.UNJOINED, 1),
+        ("second", MemberState.STABLE, 2),
+    ):
+        consumer.member_id, consumer._coordinator.state = member_id, state
+        watch.check()
+        assert asked == [OPTIONS] * count
 
-    def test_nothing_is_processed_beside_members_with_other_indexes(self, source, consumer, monkeypatch):
-        def refuse(_options):
-            raise BrokerUnavailable("another index")
 
-        monkeypatch.setattr(watches, "refuse_other_indexes", refuse)
-        for _ in range(2):
-            with pytest.raises(BrokerUnavailable, match="another index"):
-                source.poll(0.0)
-            assert consumer.offsets == {DELETED: 7, HEALTHY: 40}
+@pytest.mark.parametrize(("module", "step"), [(watches, "refuse_other_indexes"), (source_module, "fetch_committed")])
+def test_a_batch_is_rewound_where_a_step_after_its_fetch_fails(source, consumer, monkeypatch, module, step):
+    def fail(*_arguments):
+        raise BrokerUnavailable("made to fail")
+
+    monkeypatch.setattr(module, step, fail)
+    for _ in range(2):
+        with pytest.raises(BrokerUnavailable, match="made to fail"):
+            source.poll(0.0)
+        assert consumer.offsets == {DELETED: 7, HEALTHY: 40}
 
 
 class TestMissingTopics:
@@ -372,11 +358,14 @@ class TestMissingTopics:
             source.poll(0.0)
 
 
-def test_a_batch_that_came_without_membership_is_polled_again(source, consumer, monkeypatch):
+@pytest.mark.parametrize(
+    ("generation", "state"), [(-1, MemberState.UNJOINED), (-1, MemberState.STABLE), (7, MemberState.REBALANCING)]
+)
+def test_a_batch_that_came_without_membership_is_polled_again(source, consumer, monkeypatch, generation, state):
     monkeypatch.setattr(source_module.compat, "finish_rebalance", lambda _: None)
     monkeypatch.setattr(watches.SilenceWatch, "check", lambda _: None)
     consumer.committed_offsets.clear()
-    consumer._coordinator.state = MemberState.UNJOINED
+    consumer.generation_id, consumer._coordinator.state = generation, state
     assert not source.poll(0.0)
     assert consumer.offsets == {DELETED: 7, HEALTHY: 40}
 
@@ -449,15 +438,6 @@ def test_a_record_that_arrives_while_a_time_is_looked_up_is_not_skipped(source, 
     assert source.first_since({Partition("healthy", 0): 5}) == {Partition("healthy", 0): 12}
 
 
-def test_a_time_that_cannot_be_looked_up_asks_for_new_clients(source, consumer):
-    def end_offsets(partitions, timeout_ms):
-        raise KafkaTimeoutError
-
-    consumer.end_offsets = end_offsets
-    with pytest.raises(BrokerUnavailable, match="find a time in the topics"):
-        source.first_since({Partition("healthy", 0): 5})
-
-
 def test_the_ends_that_kafka_answers_are_those_of_existing_topics_and_never_lower_than_the_fetched_ones(
     consumer, source
 ):
@@ -482,14 +462,20 @@ def test_the_ends_that_kafka_answers_are_those_of_existing_topics_and_never_lowe
     assert source.stats().lags == {Partition("deleted", 0): 10, Partition("healthy", 0): 50, Partition("healthy", 1): 0}
 
 
-def test_ends_that_kafka_does_not_tell_are_an_outage(consumer, source):
+@pytest.mark.parametrize(
+    ("ask", "doing"),
+    [
+        (lambda source: source.request_ends(), "look up the ends of the topics"),
+        (lambda source: source.first_since({Partition("healthy", 0): 5}), "find a time in the topics"),
+    ],
+)
+def test_offsets_that_kafka_does_not_tell_are_an_outage(consumer, source, ask, doing):
     def end_offsets(partitions, timeout_ms):
         raise KafkaTimeoutError
 
-    consumer._subscription = SimpleNamespace(assignment={HEALTHY: SimpleNamespace(highwater=50)})
     consumer.end_offsets = end_offsets
-    with pytest.raises(BrokerUnavailable, match="look up the ends of the topics"):
-        source.request_ends()
+    with pytest.raises(BrokerUnavailable, match=doing):
+        ask(source)
 
 
 class TestKeptMembership:
@@ -536,6 +522,7 @@ class TestKeptMembership:
         ("error", "raised"),
         [
             (TopicAuthorizationFailedError("t"), BrokerMisconfigured),
+            (RuntimeError("a defect"), BrokerUnavailable),
             (CodecMissing("made to fail"), CodecMissing),
             (MemoryError(), MemoryError),
         ],
