@@ -53,7 +53,7 @@ def describe_suppression(profile: Profile) -> Iterator[str]:
 
 
 def profile_lines(profile: Profile, always: Sequence[str] = ()) -> Iterator[str]:
-    """Yield a TOML line for each key that differs from its default, or has none, and each attribute in ``always``."""
+    """Yield a TOML line for each key with another value than its default, and each attribute in ``always``."""
     for name, field in fields_of(Profile).items():
         value = getattr(profile, name)
         if name in always or value != field.default:

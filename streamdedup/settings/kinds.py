@@ -4,8 +4,7 @@ Sections declare their keys with the types at the end, such as ``Duration``: Pyt
 
 A value is typed (from TOML) or text (from the environment or the command line). Readers (``parse_...``) accept both,
 never guess (no number without its unit, no truth value for a number), and raise ``ValueError`` for anything else,
-without repeating the value. Readers of optional keys accept None, which programs may pass. In a settings file the None
-of ``OptionalNumber`` and ``Limit`` is written as ``"none"``; the None of other kinds is an absent key.
+without repeating the value. Readers of optional keys accept None, which programs may pass.
 
 Two types of pydantic 2.14 guess, so no key has them: ``ByteSize`` reads "1,5MiB" and ``True`` as 1 byte, "32.120kB" as
 32,119 bytes; ``AwareDatetime`` reads "20260501" as seconds (August 1970), and not "20260501T060000Z".
@@ -223,7 +222,6 @@ def write_pairs(value: Iterable[Iterable[str]]) -> str:
     return f"[{', '.join(write_list(pair) for pair in value)}]"
 
 
-#: Seconds, written as a number with its unit.
 Duration = Annotated[
     float,
     BeforeValidator(parse_duration),
@@ -231,15 +229,13 @@ Duration = Annotated[
         "a duration", lambda value: write_text(format_duration(value)), ', such as "500ms", "90s", "5m", "12h" or "30d"'
     ),
 ]
-#: Bytes, written as a number with its unit or as a plain whole number.
 Size = Annotated[
     int,
     BeforeValidator(parse_size),
     Kind("a size", lambda value: write_text(format_size(value)), ', such as "512KiB", "1MiB" or a number of bytes'),
 ]
 Whole = Annotated[int, BeforeValidator(parse_whole), Kind("a whole number", str)]
-#: A whole number, or None, which is also read from ``"none"``. A settings file lacks the key for None; with ``Limit``
-#: it has ``"none"``.
+#: A whole number, or None, which a settings file does not have.
 OptionalWhole = Annotated[int | None, BeforeValidator(parse_unless_none(parse_whole)), Kind("a whole number", str)]
 Number = Annotated[float, BeforeValidator(parse_number), Kind("a number", repr)]
 #: A finite number, or None for a rule that is off.
@@ -261,13 +257,11 @@ Moment = Annotated[
     BeforeValidator(parse_moment),
     Kind("a time", lambda value: write_text(format_moment(value)), ', such as "2026-05-01T06:00:00Z"'),
 ]
-#: A version of Kafka, as numbers.
 Version = Annotated[
     tuple[int, ...] | None,
     BeforeValidator(parse_version),
     Kind("a version as text", lambda value: write_text(".".join(map(str, value))), ', such as "2.8"'),
 ]
-#: An address to listen at.
 Host = Annotated[
     str,
     AfterValidator(parse_host),

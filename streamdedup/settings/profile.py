@@ -272,7 +272,7 @@ class Profile(Section):
             "scope_field": self.scope_field,
         }
 
-    # Files are read once. A copy by ``model_copy`` keeps these two values, also if its keys name other files.
+    # Read once. A copy by ``model_copy`` keeps both values, also if its keys name other files.
     @cached_property
     def _stop_words(self) -> frozenset[str]:
         if self.stop_words == NO_STOPS:

@@ -50,8 +50,7 @@ class Settings(Section):
 
         The environment replaces values of the file, overrides replace both. ``path``: None for the file that
         STREAMDEDUP_CONFIG names, if any. ``overrides``: by dotted key (``{"kafka.batch_records": 100}``) or nested;
-        None values count as absent. ``environ``: None for the variables of the process. Without ``needs_servers`` the
-        sections of servers may be absent or lack keys.
+        None values count as absent. Without ``needs_servers`` the sections of servers may lack keys.
         """
         sources = read_sources(path, overrides, environ, needs_servers=needs_servers)
         # Not validated again: ``read_sections`` has validated each value. The first argument, None, records the passed

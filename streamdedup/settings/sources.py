@@ -30,11 +30,11 @@ _NO_FILE = f"no settings file; name one with --config or {CONFIG_VARIABLE}"
 
 @dataclass(slots=True)
 class Sources:
-    """The values from all sources together, and their mistakes, one line each.
+    """The values from all sources together, by section and key, not checked yet; and the mistakes, one line each.
 
-    ``tree`` has the values by section and key, not checked yet. ``settled`` are keys of which no further mistake is
-    reported. ``is_unread``: the file could not be read, so absent keys and contradictions are no mistakes. Without
-    ``needs_servers`` the sections of servers may lack keys, and no secret is read.
+    ``settled`` are keys of which no further mistake is reported. ``is_unread``: the file could not be read, so absent
+    keys and contradictions are no mistakes. Without ``needs_servers`` the sections of servers may lack keys, and no
+    secret is read.
     """
 
     tree: dict[str, Any] = field(default_factory=dict)
