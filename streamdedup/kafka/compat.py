@@ -516,7 +516,7 @@ def heartbeat_answered_at(consumer: Any) -> float:
 def send_heartbeat(consumer: Any) -> None:
     """Send a heartbeat and wait for the answer; errors of the answer are raised. No public method does.
 
-    Test: ``test_of_two_processes_with_one_static_membership_only_the_later_is_confirmed``.
+    Test: ``test_a_static_membership_is_confirmed_by_no_error_but_a_rebalance``.
     """
     coordinator = consumer._coordinator
     coordinator._net.run(coordinator._send_heartbeat_request)

@@ -340,13 +340,6 @@ def test_a_poll_returns_no_more_records_than_asked_for(system, open_ends):
     assert sizes == [2, 1, 4]
 
 
-def test_nothing_to_read_is_an_empty_batch(system, open_ends):
-    source, _ = open_ends(system.transport())
-    join(source)
-    assert not source.poll(0.05)
-    assert source.assigned() == {Partition(system.input, 0), Partition(system.input, 1)}
-
-
 def test_a_member_knows_of_the_partitions_of_others_too(system, open_ends):
     left, _ = open_ends(system.transport())
     right, _ = open_ends(system.transport())

@@ -5,7 +5,6 @@ The numbers T1 to T17 are used in the names only; each test describes the trap.
 
 import contextlib
 import importlib.metadata
-import threading
 import time
 from collections.abc import Callable, Iterator
 from dataclasses import replace
@@ -22,7 +21,7 @@ from kafka.structs import ConsumerGroupMetadata, MemberState
 from streamdedup.errors import BrokerMisconfigured, BrokerUnavailable, CodecMissing, DecodeError
 from streamdedup.kafka import offsets as offsets_module
 from streamdedup.kafka import producer as producer_module
-from streamdedup.kafka.consumer import KafkaSource, RebalanceListener
+from streamdedup.kafka.consumer import KafkaSource
 from streamdedup.kafka.options import KafkaOptions
 from streamdedup.kafka.producer import KafkaTransport, TransactionalSink
 from streamdedup.kafka.protocols import Batch, Message
@@ -334,12 +333,6 @@ class TestT8T9RecordsThatTheClientCannotParse:
                 fetcher.fetch(Position(lab.input, 0, 2))
             assert fetcher.fetch(Position(lab.input, 0, 3)).value == b"hidden"
 
-    def test_more_unreadable_records_than_a_batch_holds_come_in_several(self, lab):
-        self.produce_as_one_batch(lab, [(b"bad", False)] * 7)
-        lab.produce(b"after")
-        source, sink = lab.open(max_poll_records=3)
-        assert self.collect(source, sink, 8) == [0, 1, 2, 3, 4, 5, 6, b"after"]
-
     @pytest.mark.parametrize("codec", ["snappy", "zstd", "lz4", "gzip"])
     def test_a_codec_that_is_not_installed_stops_every_reader_and_no_offset_is_passed(self, lab, monkeypatch, codec):
         with contextlib.closing(KafkaProducer(bootstrap_servers=lab.bootstrap, compression_type=codec)) as producer:
@@ -385,21 +378,6 @@ class TestT8T9RecordsThatTheClientCannotParse:
         servers.wait_until(lambda: source.keep_membership(POLL_S) or source.assigned(), what="an assignment")
         source.keep_membership(POLL_S)
         assert [entry.position.offset for entry in next_batch(source).unreadable] == [0]
-
-
-def test_t12_the_listener_runs_on_the_network_thread(lab, monkeypatch):
-    threads: list[str] = []
-    original = RebalanceListener._rebalanced
-
-    def rebalanced(self: RebalanceListener, event: str, partitions: Any) -> None:
-        threads.append(threading.current_thread().name)
-        original(self, event, partitions)
-
-    monkeypatch.setattr(RebalanceListener, "_rebalanced", rebalanced)
-    source, _ = lab.open()
-    servers.wait_until(lambda: source.poll(POLL_S) or source.assigned(), what="an assignment")
-    assert threads
-    assert all(name != threading.main_thread().name for name in threads)
 
 
 def test_t13_transactions_follow_each_other_without_the_clients_pause(lab):
@@ -492,21 +470,3 @@ def test_t17_a_static_member_that_returns_with_another_topic_reads_this_topic(la
 
 def test_the_private_parts_of_the_client_that_are_relied_on_exist():
     assert isinstance(SubscriptionState("earliest").assignment, dict)
-
-
-def test_of_two_processes_with_one_static_membership_only_the_later_is_confirmed(lab):
-    lab.produce(b"a")
-    old, _ = lab.open("old", group_instance_id="member", heartbeat_interval_s=1.9)
-    assert values(next_batch(old)) == [b"a"]
-    old.confirm()
-    new, _ = lab.open("new", group_instance_id="member")
-    assert values(next_batch(new)) == [b"a"]
-    new.confirm()
-    with pytest.raises(BrokerMisconfigured, match=r"kafka\.group_instance_id"):
-        old.confirm()
-
-
-def test_a_dynamic_member_has_nothing_to_ask(lab, monkeypatch):
-    source, _ = lab.open()
-    monkeypatch.setattr(source._consumer._coordinator, "_send_heartbeat_request", None)
-    source.confirm()

@@ -18,7 +18,6 @@ from tests.servers import (
     admin_client,
     kafka_options,
     produce,
-    produce_in_transactions,
     read_topic,
     wait_until,
 )
@@ -41,25 +40,6 @@ def read(reader, count):
     return records
 
 
-def test_a_reader_misses_nothing_that_is_written_after_it_was_made(kafka, new_topic):
-    topic = new_topic(partitions=3)
-    produce(kafka, topic, [b"before"] * 5)
-    with TopicReader(kafka_options(kafka, topic)) as reader:
-        reader.start_at(reader.ends)
-        produce(kafka, topic, [b"1", b"2", b"3"])
-        assert sorted(record.value for record in read(reader, 3)) == [b"1", b"2", b"3"]
-
-
-def test_a_reader_from_the_beginning_reads_every_partition(kafka, new_topic):
-    topics = new_topic(partitions=3), new_topic()
-    for topic in topics:
-        produce(kafka, topic, [b"%d" % number for number in range(50)])
-    with TopicReader(kafka_options(kafka, *topics)) as reader:
-        records = read(reader, 100)
-    assert len({record.position for record in records}) == 100
-    assert {record.position.topic for record in records} == set(topics)
-
-
 def test_a_reader_reads_added_partitions_from_their_beginnings_and_the_others_on(kafka, new_topic):
     topic = new_topic()
     produce(kafka, topic, [b"old"])
@@ -78,15 +58,6 @@ def test_a_reader_reads_added_partitions_from_their_beginnings_and_the_others_on
 
         wait_until(all_have_come)
     assert sorted(values) == [b"0", b"1", b"2"]
-
-
-def test_a_reader_never_returns_aborted_records(kafka, new_topic):
-    topic = new_topic()
-    produce_in_transactions(kafka, topic, (b"aborted", False), (b"committed", True))
-    with TopicReader(kafka_options(kafka, topic)) as reader:
-        assert [record.value for record in read(reader, 1)] == [b"committed"]
-    with RecordFetcher(kafka_options(kafka, topic)) as fetcher:
-        assert fetcher.fetch(Position(topic, 0, 0)) is None
 
 
 def test_a_reader_steps_past_unreadable_records(kafka, new_topic):

@@ -11,8 +11,8 @@ from streamdedup.kafka.group_admin import GroupOffsets
 from streamdedup.kafka.history import KafkaHistory
 from streamdedup.kafka.producer import Feeder
 from streamdedup.kafka.protocols import CommittedOffset
-from streamdedup.kafka.reader import TopicReader
-from streamdedup.position import Partition
+from streamdedup.kafka.reader import RecordFetcher, TopicReader
+from streamdedup.position import Partition, Position
 from tests.raw_batches import RawRecord, record_batch, send_batch
 from tests.servers import admin_client, kafka_options, produce, produce_in_transactions, read_topic, wait_until
 
@@ -22,9 +22,10 @@ def values(reader):
 
 
 def test_a_span_ends_where_the_topic_ended_when_it_was_made_and_can_be_read_again(kafka, new_topic):
-    topic = new_topic(partitions=3)
-    produce(kafka, topic, [b"%d" % number for number in range(1_200)])
-    with TopicReader(kafka_options(kafka, topic)) as reader:
+    topic, other = new_topic(partitions=3), new_topic()
+    produce(kafka, topic, [b"%d" % number for number in range(1_199)])
+    produce(kafka, other, [b"1199"])
+    with TopicReader(kafka_options(kafka, topic, other)) as reader:
         produce(kafka, topic, [b"later"] * 50)
         first = values(reader)
         reader.start_at({})
@@ -48,6 +49,9 @@ def test_a_span_passes_aborted_records_also_at_its_end(kafka, new_topic):
     produce_in_transactions(kafka, topic, (b"committed", True), (b"aborted", False))
     with TopicReader(kafka_options(kafka, topic)) as reader:
         assert values(reader) == [b"committed"]
+    aborted_offset = 2  # behind a record and the marker of its transaction
+    with RecordFetcher(kafka_options(kafka, topic)) as fetcher:
+        assert fetcher.fetch(Position(topic, 0, aborted_offset)) is None
 
 
 def test_an_empty_topic_ends_at_once(kafka, new_topic):

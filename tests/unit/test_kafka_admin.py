@@ -75,7 +75,7 @@ def test_a_topic_keeps_all_records_from_its_oldest_on_unless_it_is_compacted(mon
     opened = {("t",): nullcontext(oldest)}
     monkeypatch.setattr(history, "TopicReader", lambda options: opened[options.topics])
     monkeypatch.setattr(history, "may_be_compacted", lambda options: is_compacted and options.topics == ("t",))
-    assert history.KafkaHistory(OPTIONS).keeps_all({Partition("t", 0): start}) is keeps
+    assert history.KafkaHistory(OPTIONS).keeps_all({Partition("t", 0): start, Partition("t", 1): 9}) is keeps
 
 
 @pytest.mark.parametrize(

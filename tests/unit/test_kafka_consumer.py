@@ -334,6 +334,10 @@ def test_any_other_answer_is_left_to_the_client(error):
     watch.check()
 
 
+def test_a_dynamic_membership_is_confirmed_without_a_request():
+    StaticMembershipWatch(SimpleNamespace(), GROUP_OPTIONS).confirm()
+
+
 @pytest.mark.parametrize("error", [kafka_errors.FencedInstanceIdError(("g", "a")), kafka_errors.UnknownMemberIdError()])
 def test_a_static_membership_is_confirmed_by_no_error_but_a_rebalance(error):
     answers = [None, kafka_errors.RebalanceInProgressError(), error]

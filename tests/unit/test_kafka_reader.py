@@ -205,15 +205,6 @@ def test_an_empty_partition_has_no_progress(log):
     assert history.KafkaHistory(OPTIONS).progress(["t"], {}, 9, lambda: None) == {}
 
 
-@pytest.mark.parametrize(("start", "keeps"), [(4, False), (5, True), (6, True)])
-def test_a_gap_is_kept_if_each_partition_has_its_first_record(log, monkeypatch, start, keeps):
-    other = TopicPartition("t", 1)
-    monkeypatch.setattr(history, "may_be_compacted", lambda _options: False)
-    monkeypatch.setattr(log, "assignment", lambda: {T, other})
-    monkeypatch.setattr(log, "beginning_offsets", lambda *_: {T: 0, other: 5})
-    assert history.KafkaHistory(OPTIONS).keeps_all({PARTITION: 0, Partition(*other): start}) is keeps
-
-
 def test_a_second_record_of_a_partition_is_fetched(log):
     with reader.RecordFetcher(replace(OPTIONS, fetch_timeout_s=0)) as fetcher:
         assert [fetcher.fetch(Position("t", 0, offset)).position.offset for offset in (2, 1)] == [2, 1]

@@ -36,8 +36,8 @@ OPTIONS = KafkaOptions(
     bootstrap_servers="h:1", group_id="g", topics=("deleted", "healthy"), transactional_id="x", create_command="create"
 )
 DELETED, HEALTHY = TopicPartition("deleted", 0), TopicPartition("healthy", 0)
-#: Error codes of Kafka: no error, a topic that does not exist, a partition without a leader, no right to the topic.
-NO_ERROR, UNKNOWN_TOPIC, NO_LEADER, REFUSED = 0, 3, 5, 29
+#: Error codes of Kafka: no error, a topic that does not exist, no right to the topic.
+NO_ERROR, UNKNOWN_TOPIC, REFUSED = 0, 3, 29
 #: Topic ids: of the deleted topic before and now, and of the other topic.
 BEFORE, PRESENT, OTHER = (UUID(int=number) for number in (1, 2, 3))
 
@@ -179,21 +179,7 @@ def test_a_poll_ahead_waits_for_fifty_milliseconds_and_returns_at_most_the_recor
     assert calls == [{"timeout_ms": 50, "max_records": 2}]
 
 
-def test_a_partition_that_returns_is_not_read_from_an_offset_that_was_committed_late_for_the_deleted_topic(
-    source, consumer
-):
-    consumer.committed_offsets[DELETED] = OffsetAndMetadata(7, f"attempt 0 {PRESENT}", -1)
-    assert source.poll(0.0)
-    consumer.owned = {HEALTHY}
-    del consumer.offsets[DELETED]
-    assert source.poll(0.0)
-    consumer.committed_offsets[DELETED] = OffsetAndMetadata(9, f"attempt 1 {BEFORE}", -1)
-    consumer.owned, consumer.offsets[DELETED] = {DELETED, HEALTHY}, 9
-    assert not source.poll(0.0)
-    assert source.poll(0.0).starts[Partition("deleted", 0)] == 0
-
-
-def test_a_partition_that_left_and_returned_while_the_membership_was_kept_is_not_read_from_there_either(
+def test_a_partition_that_left_and_returned_is_not_read_from_an_offset_committed_for_the_deleted_topic(
     source, consumer, monkeypatch
 ):
     source.poll(0.0)
@@ -292,13 +278,6 @@ class TestMissingTopics:
         source.poll(0.0)
         consumer._cluster.update_metadata(metadata_of(deleted=PRESENT, healthy=OTHER))
         source.poll(0.0)
-
-    def test_an_answer_with_another_error_does_not_say_that_the_topic_exists(self, source, consumer):
-        consumer._cluster.update_metadata(metadata_of(deleted=None, healthy=OTHER))
-        answer = metadata_of(deleted=PRESENT, healthy=OTHER)
-        answer.topics[0].error_code = NO_LEADER
-        consumer._cluster.update_metadata(answer)
-        assert source.missing_topics() == {"deleted"}
 
     def test_a_topic_that_may_no_longer_be_read_ends_the_source_until_it_is_granted_again(self, source, consumer):
         answer = metadata_of(deleted=None, healthy=OTHER, foreign=None)
