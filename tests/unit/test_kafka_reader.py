@@ -8,6 +8,7 @@ import pytest
 from kafka.errors import KafkaTimeoutError
 from kafka.structs import OffsetAndTimestamp, TopicPartition
 
+from streamdedup.cli import tail
 from streamdedup.errors import BrokerUnavailable, DecodeError
 from streamdedup.kafka import history, reader
 from streamdedup.kafka.options import KafkaOptions
@@ -165,6 +166,18 @@ def test_partitions_are_added_and_those_of_a_deleted_topic_kept(log, monkeypatch
         monkeypatch.setattr(log, "assign", given.append)
         read.add_new_partitions()
     assert given == [assigned]
+
+
+@pytest.mark.parametrize(("from_beginning", "start"), [(True, 0), (False, 4)])
+def test_tail_follows_alerts_from_the_oldest_one_or_from_the_end(log, monkeypatch, from_beginning, start):
+    positions = []
+    settings = SimpleNamespace(kafka=SimpleNamespace(duplicates_topic="t"))
+    monkeypatch.setattr(tail, "load_settings", lambda *_: settings)
+    monkeypatch.setattr(tail, "reading_options", lambda *_: OPTIONS)
+    monkeypatch.setattr(tail, "alert_reader", lambda _settings: None)
+    monkeypatch.setattr(tail, "_alerts", lambda reader, _alerts: positions.append(reader.positions()) or [])
+    tail.tail(from_beginning=from_beginning)
+    assert positions == [{PARTITION: start}]
 
 
 @pytest.mark.parametrize(("known", "has_new"), [({0}, False), ({0, 1}, True), (None, False)])
