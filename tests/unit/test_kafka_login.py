@@ -76,7 +76,7 @@ def oauth(**keys):
         *(
             (
                 {"sasl_mechanism": "OAUTHBEARER", "sasl_token_file": __file__, key: __file__},
-                f"^kafka.{key}: is given, but sasl_token_file does not use it; it is for sasl_token_url$",
+                f"{key}: is given, but sasl_token_file",
             )
             for key in ("sasl_client_id", "sasl_client_secret", "sasl_token_scope", "sasl_token_ca_file")
         ),
