@@ -58,9 +58,9 @@ class BoundedBatch(default_records.DefaultRecordBatch):  # type: ignore[misc]  #
     The record that exceeds ``MAX_HEADERS`` is refused, too. If it is the first record of its fetch, it and all later
     records of the batch are unreadable; else the next fetch begins with it (``compat``).
 
-    A broker sends whole record batches, and the client parses and drops the records before the offset of the fetch.
-    Here they are stepped over: a batch of some kilobytes may have 134 records of 250,000 headers and need 134 fetches,
-    which would parse 2 billion headers together, the last ones for minutes without a tick of the watchdog.
+    A broker sends whole record batches, and the client parses the records before the offset of the fetch. Here they are
+    stepped over: a batch of some kilobytes may have 134 records of 250,000 headers and need 134 fetches, which would
+    parse 2 billion headers together, the last ones for minutes without a tick of the watchdog.
 
     Attributes:
         headers_count: Number of headers parsed so far.

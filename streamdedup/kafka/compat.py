@@ -45,9 +45,8 @@ MAX_REASON_CHARS = 200
 class ClosingSelector(selectors.DefaultSelector):
     """A selector whose ``close`` also closes the sockets that were registered.
 
-    A closed client cancels the tasks of its connections. A task that is cancelled before it has connected, or before it
-    has sent its request, leaves its socket open until garbage collection. That is common, because the last poll queues
-    the next fetch.
+    A closed client cancels the tasks of its connections. A task that is cancelled before it has sent its request, as
+    the fetch that the last poll has queued, leaves its socket open until garbage collection.
 
     Test: ``test_closing_a_client_closes_a_connection_with_a_request_that_is_to_be_sent``.
     """
@@ -109,8 +108,8 @@ def build(kind: Callable[..., Any], config: dict[str, Any], options: KafkaOption
 def _stop_at_final_refusal(network: Any, reasons: list[Exception]) -> None:
     """Append to ``reasons`` why connections fail, and stop connecting after the first permanent reason.
 
-    The client drops a refused login after logging it. Without this function a wrong password is tried again until the
-    timeout, and is reported as a broker that does not answer.
+    Without this function a wrong password is tried again until the timeout, and is reported as a broker that does not
+    answer.
 
     Test: ``test_a_wrong_password_is_told_as_such_by_every_command``.
     """
@@ -133,8 +132,7 @@ def _stop_at_final_refusal(network: Any, reasons: list[Exception]) -> None:
 def _read_before_close(connection: Any) -> None:
     """Let a new connection process data that arrives together with the end of the connection.
 
-    A broker answers a wrong password and closes the connection at once. The client drops data that it receives together
-    with the end, and then reports a closed connection only.
+    A broker answers a wrong password and closes the connection at once. The client drops data that come with the end.
 
     Test: ``test_a_wrong_password_is_told_as_such_by_every_command``.
     """
@@ -154,10 +152,9 @@ def _read_before_close(connection: Any) -> None:
 
 
 def force_close(producer: Any) -> None:
-    """Stop the thread of a producer whose ``close`` did not return.
+    """Stop the thread of a producer whose ``close`` waited in vain for undeliverable messages.
 
-    ``KafkaProducer.close`` waits for undeliverable messages, raises, leaves its thread running, and repeats the wait
-    when Python exits.
+    The client leaves the thread running, and repeats the wait when Python exits.
 
     Test: ``test_a_process_ends_quietly_and_soon_although_kafka_is_away``.
     """
@@ -171,16 +168,13 @@ def force_close(producer: Any) -> None:
 def guard_parsing(consumer: Any, max_offsets: int, *, keeps_rests: bool = True) -> list[UnreadableRange]:
     """Make a consumer return unreadable offsets as ``UnreadableRange`` in place of records; limit a poll's bytes.
 
-    Returns a list that each poll fills with its ranges. The caller empties it before each poll whose records it uses;
-    while the list is empty, no record of the result is a range. For the limit see ``RecordBatches``.
+    Returns a list that each poll fills with its ranges; the caller empties it before each poll whose records it uses.
+    For the limit see ``RecordBatches``, for ``keeps_rests`` ``UnreadableReports``.
 
     Unreadable means: an unknown codec, a wrong checksum, a header name that is not UTF-8, a batch above the limits of
     ``limit_batches``. The first unreadable record also hides the records behind it in the same record batch. The client
     raises an error that names no offset and keeps the exhausted parser, so that no later poll returns, even with a
     timeout.
-
-    One poll returns at most ``max_offsets`` unreadable offsets; later polls return the following ones. For
-    ``keeps_rests`` see ``UnreadableReports``.
 
     Test: ``TestT8T9RecordsThatTheClientCannotParse``.
     """
@@ -194,9 +188,9 @@ def guard_parsing(consumer: Any, max_offsets: int, *, keeps_rests: bool = True) 
 def _keep_unparsed(fetcher: Any, budget: PollBudget) -> None:
     """Renew ``budget`` for each poll; when it is spent, keep the fetches that the poll has not begun for the next one.
 
-    Without this function the client would begin such a fetch, get no record because the budget is spent, drop the fetch
-    and send it again. A broker keeps the order of the partitions in its answers, so no record of the partition would be
-    read as long as an earlier partition has a backlog of large record batches.
+    The client would begin such a fetch, get no record, drop the fetch and send it again. A broker keeps the order of
+    the partitions in its answers, so no record of the partition would be read as long as an earlier partition has a
+    backlog of large record batches.
 
     Test: ``test_a_poll_begins_no_record_batch_beyond_its_bytes``.
     """
@@ -311,8 +305,7 @@ async def _request_all_offsets(fetcher: Any, timestamps: Mapping[Any, int]) -> t
 def has_fetched(consumer: Any) -> bool:
     """Return whether the client holds fetched records that no poll has returned.
 
-    A poll with timeout 0 is no replacement: if the answer to a fetch arrives just as a poll begins, the poll sleeps for
-    ``retry_backoff_ms``, 100 ms.
+    A poll with timeout 0 is no replacement: it may sleep for ``retry_backoff_ms``, 100 ms.
 
     Test: ``test_records_that_were_waited_for_are_not_followed_by_another_poll``.
     """
@@ -335,9 +328,8 @@ def assigned_states(consumer: Any) -> Mapping[Any, Any]:
 def drop_parked(consumer: Any) -> None:
     """Drop the records that were fetched before their partition was paused; the next fetch brings them again.
 
-    The client parks fetched records of a paused partition. After a resume it returns them only when no other fetched
-    records wait, and meanwhile does not fetch the partition again. So of two resumed partitions the second may starve:
-    its lag would grow unseen until a rebalance.
+    After a resume the client returns such records only when no other fetched records wait, and meanwhile does not fetch
+    the partition again. So of two resumed partitions the second may starve, unseen, until a rebalance.
 
     Test: ``test_all_partitions_are_read_after_a_hold``.
     """
@@ -360,9 +352,8 @@ def known_partitions(consumer: Any, topic: str) -> set[int]:
 def watch_topics(consumer: Any, listener: Callable[[Any], None]) -> None:
     """Call ``listener`` with each topic in Kafka's metadata: ``name``, ``topic_id``, ``error_code``.
 
-    The calls are made on the network thread, before the client uses the metadata. No public method of the consumer
-    returns topic ids, and the client does not distinguish a topic that does not exist from one that it has not asked
-    for yet.
+    The calls are made on the network thread, before the client uses the metadata. No public method returns topic ids,
+    or tells a topic that does not exist from one that the client has not asked for yet.
 
     Test: ``test_a_running_daemon_finds_it_by_itself``.
     """
@@ -390,8 +381,8 @@ def fetch_committed_offsets(
 ) -> Mapping[Any, Any]:
     """Return the committed offset of each partition that has one; ``KafkaConsumer.committed`` takes one partition.
 
-    With ``stable`` the request waits until no open transaction commits offsets; the transaction of a dead process stays
-    open until its time-out. Without ``stable`` the answer has the offsets from before such transactions.
+    With ``stable`` the request waits until no open transaction commits offsets, also that of a dead process; else the
+    answer has the offsets from before such transactions.
 
     Tests: ``test_committed_offsets_are_fetched_for_all_partitions_of_all_topics``,
     ``test_the_offsets_before_an_open_transaction_are_read_without_waiting_for_its_end``,
@@ -413,8 +404,8 @@ def fetch_committed_offsets(
 def drop_offset_answers(consumer: Any) -> None:
     """Drop the answers, also those to come, to requests for committed offsets whose poll ended before the answer.
 
-    The client keeps such an answer and returns it to a later request for the same partitions, also after other members
-    have owned them. Their records would be read again, and the group's offsets would go back.
+    The client returns such an answer to a later request for the same partitions, also after other members have owned
+    them. Their records would be read again, and the group's offsets would go back.
 
     Test: ``test_an_answer_from_before_a_partition_was_assigned_again_is_not_its_committed_offset``.
     """
@@ -427,9 +418,9 @@ def drop_offset_answers(consumer: Any) -> None:
 def forget_owned_partitions(consumer: Any) -> None:
     """Let the next join claim no partitions, after the membership was lost.
 
-    The client would claim the partitions that it had. The leader of the group keeps those that are to move to another
-    member for a second rebalance, after their owner has revoked them. But the former owner has nothing to revoke, so
-    the second rebalance never comes, and the partitions would be assigned to nobody.
+    The leader of the group keeps claimed partitions that are to move for a second rebalance, after their owner has
+    revoked them. A former owner has nothing to revoke, so the second rebalance never comes, and the partitions would be
+    assigned to nobody.
 
     Test: ``test_a_member_that_has_lost_its_membership_claims_no_partitions``.
     """
@@ -440,8 +431,8 @@ def forget_owned_partitions(consumer: Any) -> None:
 def finish_rebalance(consumer: Any) -> None:
     """Join the group again where the client has forgotten a rebalance.
 
-    The leader of the group joins again when a topic has new partitions. If its poll ends before the answer arrives, its
-    client considers itself joined: it never reads the answer, sends no heartbeats and fetches nothing, forever.
+    If the leader of the group joins again, for new partitions of a topic, and its poll ends before the answer arrives,
+    its client considers itself joined: it never reads the answer, and sends no heartbeats and no fetches, forever.
 
     Test: ``test_t15_a_rebalance_whose_end_falls_between_two_polls_is_finished``.
     """
@@ -466,8 +457,7 @@ class _JoinAnswer:
 def keep_join_answer(consumer: Any) -> None:
     """Let the next poll take the answer to a join that has come since the last poll.
 
-    A poll of the client waits for a join in progress, but drops one that is done and joins again: the group would
-    rebalance once more, and all members would wait for one that is in a long batch.
+    The client drops a join that is done, and joins again: all members would wait for one that is in a long batch.
 
     Test: ``test_an_answer_to_a_join_that_comes_between_two_polls_is_taken``.
     """

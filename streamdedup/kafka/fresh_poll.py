@@ -25,9 +25,8 @@ Polled = Mapping[Any, list[Any]]
 class FreshPoll:
     """Polls a second time where the first poll returns only records that were fetched earlier.
 
-    The client sends the next fetch while a poll returns, and the broker answers the fetch as soon as it has one record.
-    After a batch was processed, the client therefore holds the few records that arrived at first, and the broker holds
-    the later ones. The second poll fetches the later ones, so that they are processed one batch earlier.
+    The client sends the next fetch while a poll returns, and the broker answers it as soon as it has one record. So
+    after a batch the client holds the few records that arrived at first, and the second poll fetches the later ones.
     """
 
     def __init__(self, consumer: Any, repeats: RepeatLimit) -> None:

@@ -80,11 +80,10 @@ def _of_present_topics(
 def remove_outdated_membership(options: KafkaOptions) -> None:
     """Remove the static member that this process replaces if client id, topics or partitions have changed since.
 
-    Called before joining; a removed member joins as a new one. Kafka gives a static member that returns its former
-    client id and assignment, and the group does not rebalance. So ``refuse_other_indexes`` would find the name of the
-    former index, and no member would read a topic that was added to the settings, or a partition that a topic has got
-    meanwhile. An assignment with a topic that was removed is rejected by the client, which joins again, forever: no
-    member would read the other partitions of this assignment.
+    Kafka gives a static member that returns its former client id and assignment, and the group does not rebalance. So
+    ``refuse_other_indexes`` would find the name of the former index, and no member would read a topic that was added to
+    the settings, or a partition that a topic has got meanwhile. An assignment with a topic that was removed is rejected
+    by the client, which joins again, forever: no member would read the other partitions of this assignment.
 
     Tests: ``test_t16_a_static_leader_that_returns_reads_partitions_that_have_come_meanwhile``,
     ``test_t17_a_static_member_that_returns_with_another_topic_reads_this_topic``.
@@ -139,9 +138,8 @@ def _present_members(options: KafkaOptions) -> list[Mapping[str, Any]]:
 def refuse_other_indexes(options: KafkaOptions) -> None:
     """Raise ``GroupHasOtherIndex`` unless all members use indexes with the same name (``KafkaOptions.index_name``).
 
-    Called before joining and after. Documents that two members insert in different indexes are never compared. The name
-    is a part of the client id (``KafkaOptions.member_client_id``); a member without a name may use any index, or be
-    another program.
+    Documents that two members insert in different indexes are never compared. The name is a part of the client id
+    (``KafkaOptions.member_client_id``); a member without a name may use any index, or be another program.
     """
     if not options.index_name or options.api_version is not None:
         return  # a broker without negotiation of versions may not describe groups

@@ -63,10 +63,9 @@ def may_be_accepted_later(error: Exception) -> bool:
 
 
 class KafkaLogin(AbstractTokenProvider):  # type: ignore[misc]  # the client is untyped
-    """A login whose password or token may change: ``read`` returns it at each login.
+    """A login whose password or token may change: ``read`` returns it at each login, or raises ``SettingsError``.
 
-    ``read`` may raise ``SettingsError``, which ``token`` translates. ``source`` is the key of the setting, for error
-    texts.
+    ``source`` is the key of the setting, for error texts.
     """
 
     def __init__(self, source: str, read: Callable[[], str]) -> None:

@@ -155,11 +155,10 @@ class TransactionalSink(_ProducerSink):
             self._commit(batch)  # 4. and 5.
 
     def _commit(self, batch: Batch) -> None:
-        """Steps 4 and 5, within a time limit.
+        """Steps 4 and 5, within a time limit, after which the thread of ``call_within`` may still commit.
 
-        After the time limit, the thread of ``call_within`` may still complete the transaction. This is harmless: before
-        the next batch is read, a new producer of the same transactional id has made the coordinator complete or abort
-        the transaction and refuse the old producer, and a new consumer has read the offsets that are committed then.
+        This is harmless: before the next batch is read, a new producer of the same transactional id has made the
+        coordinator end the transaction and refuse the old producer, and a new consumer has read the offsets.
         """
 
         def commit() -> None:
@@ -191,9 +190,8 @@ class Feeder:
     Idempotent, so that no record is stored twice, with ``delivery = "exactly-once"`` and without ``on_too_large``.
     Brokers for "at-least-once" may lack producer ids.
 
-    The queue of the client has no bound, so a fast file reader would fill the memory in front of a slow broker. The
-    feeder therefore waits at a number of unacknowledged records or bytes, and checks every delivery. The end of a
-    ``with`` block flushes and closes; an exception in the block drops unsent records. Used from one thread.
+    The queue of the client has no bound, so the feeder waits at a number of unacknowledged records or bytes. The end of
+    a ``with`` block flushes and closes; an exception in the block drops unsent records. Used from one thread.
 
     Args:
         options: Group, input topics and transactional id are not used.
@@ -230,9 +228,8 @@ class Feeder:
     ) -> None:
         """Send one record; return before it is stored, and wait at the limits of unacknowledged records.
 
-        The key selects the partition, unless ``partition`` is given; a ``value`` of None is a tombstone. A time of None
-        is now. ``name`` is for ``on_too_large``. After an error, which may be of an earlier record, nothing more can be
-        sent.
+        The key selects the partition, unless ``partition`` is given. A time of None is now. ``name`` is for
+        ``on_too_large``. After an error, which may be of an earlier record, nothing more can be sent.
         """
         self._raise_if_unusable()
         size_bytes = len(key or b"") + len(value or b"") + sum(len(content) for _, content in headers)

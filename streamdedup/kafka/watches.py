@@ -35,9 +35,8 @@ _Answer = Literal["in time", "overdue", "awaited"]
 class SilenceWatch:
     """Detects that Kafka has stopped answering a consumer whose polls return nothing; checked after each such poll.
 
-    A poll returns no records from an absent broker, as from an empty topic. The answers to the heartbeats of a member
-    show whether Kafka is there. Joining the group may take minutes without an answer; meanwhile the broker is asked for
-    metadata.
+    The answers to the heartbeats of a member show whether Kafka is there. Joining the group may take minutes without an
+    answer; meanwhile the broker is asked for metadata.
     """
 
     def __init__(self, consumer: Any, options: KafkaOptions, clock: Callable[[], float] = time.monotonic) -> None:
@@ -132,10 +131,8 @@ class TopicWatch:
     """Detects input topics that do not exist, that the user may not read, and that are created again.
 
     kafka-python 3.0.12 fetches by name: after a topic was created again a consumer goes on at its old offset, or at the
-    oldest record when that offset does not exist, and returns records of both topics from its buffers. A topic that is
-    created again has another id, and new clients know the new id before they fetch anything. The client revokes the
-    partitions of a deleted topic and does not tell that the topic is gone. For a topic that the user may no longer
-    read, only a fetch raises an error, and the client stops fetching it once the metadata refuse it.
+    oldest record, and returns records of both topics from its buffers; new clients know the new id before they fetch.
+    The client revokes the partitions of a deleted topic without a word, and stops fetching a refused topic.
 
     Constructed before the consumer subscribes, so that the watch sees the first metadata of the topics.
     """
@@ -188,8 +185,7 @@ class TopicWatch:
 class OtherIndexWatch:
     """Detects members that use indexes with another name, whenever this process has joined the group.
 
-    A process that was frozen beyond its session joins again by itself; daemons with another index may have taken over
-    meanwhile. If two join at the same moment, at least the later one sees the other.
+    A process that was frozen beyond its session joins again by itself, perhaps beside daemons with another index.
     """
 
     def __init__(self, consumer: Any, options: KafkaOptions) -> None:
