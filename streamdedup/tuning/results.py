@@ -1,6 +1,6 @@
 """The results of ``streamdedup tune`` as plain values: ``--json`` prints them, ``cli/rendering`` shows them.
 
-``cli.tune`` calls ``results_of``. ``tuning_tables`` or ``tuning_report`` of ``cli/rendering`` shows a new value.
+``cli.tune`` calls ``results_of``. ``cli.rendering.tuning_tables`` shows a new value.
 
 A row of the table (``rows.TuningRow``) is a banding for a shingle kind, a threshold and a minimum recall. Its ``study``
 has the similar pairs of the sample, each of which represents several document pairs. An unknown value is None.

@@ -132,7 +132,6 @@ def test_a_file_that_cannot_be_written_is_named(tmp_path, arguments, reason):
         (["evaluate", "{pairs}", "--truth", "{corpus}"], "--output"),
         (["neighbours", "{corpus}", "--id", "a"], "--output"),
         (["stop-shingles", "{corpus}"], "--output"),
-        (["tune", "{corpus}"], "--report"),
         (["scan", "{folder}"], "--output"),
     ],
 )

@@ -1,13 +1,11 @@
-"""``streamdedup tune`` as a user types it, and its report as a browser shows it."""
+"""``streamdedup tune`` as a user types it."""
 
 import contextlib
-import html
 import json
 import os
 import pty
 import re
 import shlex
-import shutil
 import subprocess
 import sys
 import termios
@@ -16,13 +14,9 @@ from pathlib import Path
 
 import pytest
 
-from streamdedup.cli.rendering.tuning_tables import count_text, share_text
 from tests.daemons import streamdedup
-from tests.servers import unavailable
 
 SAMPLE = Path(str(resources.files("streamdedup"))) / "sample"
-#: A text that a page must show and not obey.
-HOSTILE = '<script>document.title="taken"</script>&amp;'
 SERVERS = '[kafka]\nbootstrap_servers = "localhost:9092"\n[redis]\nurl = "redis://localhost:6379/0"\n'
 
 
@@ -32,45 +26,49 @@ def corpus(tmp_path_factory) -> Path:
     lines = []
     for at in range(340):
         words = " ".join(f"word{at}x{place}" for place in range(40))
-        for copy, extra in enumerate(("", f" {HOSTILE}", f" {HOSTILE} once more")):
-            lines.append(json.dumps({"id": f"{at}/{copy}<b>", "text": f"{words}{extra}"}))
+        for copy, extra in enumerate(("", " a correction", " a correction once more")):
+            lines.append(json.dumps({"id": f"{at}/{copy}", "text": f"{words}{extra}"}))
     path.write_text("\n".join(lines), encoding="utf-8")
     return path
 
 
 @pytest.fixture(scope="module")
-def tuned(corpus) -> tuple[dict, Path]:
-    report = corpus.with_name("report.html")
-    done = streamdedup("tune", corpus, "--json", "--report", report, "--documents-per-day", 5_760)
+def tuned(corpus) -> dict:
+    done = streamdedup("tune", corpus, "--json", "--documents-per-day", 5_760)
     assert done.returncode == 0, done.stderr
-    return json.loads(done.stdout), report
+    return json.loads(done.stdout)
 
 
 def test_the_numbers_are_consistent(tuned):
-    results, _ = tuned
-    assert results["sample"]["documents"] == 1_020
-    assert results["demand"]["documents_kept"] == 5_760 * 31
-    best = results["recommendation"]
-    assert best["probability_at_recall_from"] >= best["min_recall"] == 0.99
-    assert len(set(results["sample"]["looked_at"].values())) == 1
+    assert tuned["sample"]["documents"] == 1_020
+    assert tuned["demand"]["documents_kept"] == 5_760 * 31
+    best = tuned["recommendation"]
+    assert best["probability_at_recall_from"] >= best["found_at_recall_from"] >= best["min_recall"] == 0.99
+    assert best["recall_reached"]
+    assert len(set(tuned["sample"]["looked_at"].values())) == 1
     assert best["measured_recall"] > 0.9
     assert best["memory_bytes"] == pytest.approx(best["bytes_per_document"] * 178_560)
-    assert {(row["unit"], row["size"]) for row in results["rows"]} == {
+    assert best["daemons"] == 1
+    assert {(row["unit"], row["size"]) for row in tuned["rows"]} == {
         ("word", 3), ("word", 5), ("char", 5), ("char", 9),
     }  # fmt: skip
     by_layout = best["memory_bytes_by_layout"]
     assert by_layout["sets"] == best["memory_bytes"] > by_layout["packed"] > 0
 
 
-def test_each_minimum_recall_has_its_price(tuned):
-    rows = tuned[0]["recalls"]
+def test_each_minimum_recall_has_its_price_and_its_documents_without_an_alert(tuned, corpus):
+    rows = tuned["recalls"]
     assert [row["min_recall"] for row in rows] == [0.95, 0.99, 0.997]
     assert rows[0]["bytes_per_document"] < rows[1]["bytes_per_document"] < rows[2]["bytes_per_document"]
+    assert rows[0]["documents_without_alert"] >= rows[2]["documents_without_alert"] >= 0
+    evaluated = streamdedup("evaluate", corpus, "--json")
+    assert json.loads(evaluated.stdout)["documents_without_alert"]["of"] == 1_020
+    assert "documents without an alert" in streamdedup("evaluate", corpus).stdout
 
 
 def test_the_settings_that_it_recommends_are_accepted(tuned, tmp_path):
     config = tmp_path / "streamdedup.toml"
-    config.write_text(SERVERS + tuned[0]["proposed"]["toml"], encoding="utf-8")
+    config.write_text(SERVERS + tuned["proposed"]["toml"], encoding="utf-8")
     done = streamdedup("config", "check", "--config", config)
     assert done.returncode == 0, done.stderr
 
@@ -88,7 +86,7 @@ def test_the_printed_settings_are_a_file_as_they_are(corpus, tmp_path):
 
 
 def test_each_threshold_has_its_pairs_and_those_below_the_recommendation_ten_in_text(tuned, corpus):
-    thresholds = tuned[0]["thresholds"]
+    thresholds = tuned["thresholds"]
     assert [one["threshold"] for one in thresholds] == [0.9, 0.8, 0.7, 0.6, 0.5]
     before = 0
     for one in thresholds:
@@ -112,9 +110,27 @@ def test_a_step_below_shows_what_texts_have_in_common_at_any_width(corpus, tmp_p
     for columns in (80, 120):
         text = on_a_terminal(columns, "tune", corpus, *options, NO_COLOR="1")
         shown = re.sub(r"\x1b\[[0-9;?]*[A-Za-z]", "", text)
-        pair = r"0\.\d\d \d+/2<b> ~ \d+/[01]<b>: \d+ words in common, of \d+ and \d+; \d+ in a row: "
+        pair = r"0\.\d\d \d+/2 ~ \d+/[01]: \d+ words in common, of \d+ and \d+; \d+ in a row: "
         assert re.search(pair, " ".join(shown.split()))
         assert all(len(line.rstrip()) <= columns for line in shown.splitlines())
+
+
+def test_a_recall_that_the_limits_prevent_is_not_recommended(corpus, tmp_path):
+    config = tmp_path / "streamdedup.toml"
+    profile = '[profiles.pages]\ntopics = ["pages"]\nbucket_cap = 1\nmax_candidates = 1\n'
+    config.write_text(SERVERS + profile, encoding="utf-8")
+    lines = [json.dumps({"id": str(at), "text": "one notice that all share " * 9 + f"own{at}"}) for at in range(200)]
+    texts = "\n".join(lines)
+    options = ["--config", config, "--profile", "pages", "--unit", "word", "--size", 1]
+    done = streamdedup("tune", "-", *options, text=texts)
+    assert done.returncode == 2
+    assert done.stdout == ""
+    assert "reach a recall of 0.99 at similarity 0.8" in done.stderr
+    for cure in ("recall_from", "min_recall", "permutations", "stop-shingles", '"none"'):
+        assert cure in done.stderr
+    lifted = profile.replace("= 1\n", '= "none"\n')
+    config.write_text(SERVERS + lifted, encoding="utf-8")
+    assert streamdedup("tune", "-", *options, text=texts).returncode == 0
 
 
 def test_memory_is_that_of_the_default_settings_where_no_file_names_others(corpus, tmp_path):
@@ -128,24 +144,6 @@ def test_memory_is_that_of_the_default_settings_where_no_file_names_others(corpu
     config.write_text(f'{SERVERS}bucket_layout = "packed"\n[profiles.articles]\ntopics = ["articles"]\n')
     packed = json.loads(streamdedup("tune", corpus, *options, "--config", config).stdout)["rows"]
     assert packed[0]["memory_bytes"] < 0.7 * without[0]["memory_bytes"]
-
-
-def without_modules(names: list[str], *arguments: object, **environment: str) -> subprocess.CompletedProcess[str]:
-    """Run the command where some modules are not installed."""
-    hidden = "import sys; sys.modules.update(dict.fromkeys(sys.argv.pop(1).split(',')))"
-    program = f"{hidden}; from streamdedup.cli.main import main; main()"
-    command = [sys.executable, "-c", program, ",".join(names), *map(str, arguments)]
-    env = {**os.environ, **environment}
-    return subprocess.run(command, capture_output=True, text=True, timeout=900, check=False, env=env)
-
-
-def test_a_report_without_its_libraries_names_the_extra(corpus, tmp_path):
-    done = without_modules(["matplotlib"], "tune", corpus, "--report", tmp_path / "report.html")
-    assert done.returncode == 2
-    assert "--report needs matplotlib: pip install 'streamdedup[report]'" in done.stderr
-    assert not (tmp_path / "report.html").exists()
-    without_report = without_modules(["matplotlib", "jinja2"], "tune", corpus, "--unit", "word")
-    assert without_report.returncode == 0, without_report.stderr
 
 
 def test_tables_are_for_people_and_name_the_recommendation():
@@ -206,8 +204,8 @@ def test_the_example_of_the_page_is_the_output():
     options = ["--unit", "word"]
     printed = streamdedup("tune", SAMPLE / "articles.jsonl", *options).stdout
     for line in example.splitlines():
-        # Without what depends on the server: the last two columns.
-        told = re.split(r"  +", line.strip())[:-2] if line.startswith("  ") else [line]
+        # Without what depends on the server and the machine: the last three columns.
+        told = re.split(r"  +", line.strip())[:-3] if line.startswith("  ") else [line]
         assert line == "..." or any(
             told == re.split(r"  +", one.strip())[: len(told)] for one in printed.splitlines()
         ), line
@@ -237,7 +235,6 @@ def test_a_bounded_sample_is_drawn_and_reported(corpus):
         (["--unit", "byte"], 2, "--unit byte: must be word or char"),
         (["--size", "0"], 2, "--size 0: must be a whole number from 1 up to 64"),
         (["--documents-per-day", "0"], 2, "--documents-per-day 0: must be at least 1"),
-        (["--report", "/nowhere/report.html"], 1, "/nowhere/report.html: No such file or directory"),
     ],
 )
 def test_errors_are_reported_in_one_line_before_the_work(corpus, options, code, text):
@@ -256,67 +253,6 @@ def test_a_file_without_documents_is_reported(tmp_path):
     assert "no document to look at" in done.stderr
 
 
-def test_the_report_loads_nothing_and_has_the_numbers_of_json(tuned):
-    results, report = tuned
-    page = report.read_text(encoding="utf-8")
-    assert "Content-Security-Policy" in page
-    assert "<script" not in page
-    assert "http:" not in page
-    assert "https:" not in page
-    shown = {name: html.unescape(text) for name, text in re.findall(r'data-figure="(\w+)">([^<]*)<', page)}
-    best = results["recommendation"]
-    assert shown["probability_at_recall_from"] == f"{best['probability_at_recall_from']:.4f}"
-    assert shown["measured_recall"] == share_text(best["measured_recall"], best["pairs"])
-    assert shown["candidates_forecast"] == count_text(best["candidates_forecast"])
-    for row in results["rows"]:
-        assert f"{row['bands']} x {row['rows']}" in page
-
-
-def browser(report: Path, *options: str) -> subprocess.CompletedProcess[str]:
-    """Open the report in a browser without a window."""
-    program = shutil.which("chromium")
-    if program is None:
-        unavailable(FileNotFoundError("chromium: make tools installs it"))
-    command = [program, "--headless=new", "--no-sandbox", "--disable-gpu", "--hide-scrollbars"]
-    profile = f"--user-data-dir={report.parent / 'browser'}"
-    return subprocess.run([*command, profile, *options], capture_output=True, text=True, timeout=900, check=False)
-
-
-#: Frames the report in 400 pixels, and notes in its own title how wide the report is and what it is called.
-FRAME = """<!DOCTYPE html><iframe id="f" src="report.html" style="width:400px;height:900px;border:0"></iframe>
-<pre id="o"></pre>
-<script>f.onload = () => { const d = f.contentDocument;
-o.textContent = JSON.stringify({width: d.documentElement.scrollWidth, title: d.title,
-  marks: d.querySelectorAll('mark').length, charts: d.querySelectorAll('figure img').length,
-  drawn: [...d.images].every(i => i.complete && i.naturalWidth > 0),
-  others: d.images.length - d.querySelectorAll('figure img').length, labelled: [...d.images].every(i =>
-    i.alt && d.getElementById(i.getAttribute('aria-describedby')).textContent),
-  text: d.querySelector('main').textContent}); }</script>"""
-
-
-@pytest.mark.long
-def test_a_real_browser_shows_it_without_errors_and_without_scrolling_aside(tuned):
-    results, report = tuned
-    frame = report.with_name("frame.html")
-    frame.write_text(FRAME, encoding="utf-8")
-    log = "--enable-logging=stderr"
-    done = browser(report, log, "--allow-file-access-from-files", "--dump-dom", frame.as_uri())
-    seen = json.loads(html.unescape(re.search(r'<pre id="o">(.*?)</pre>', done.stdout, re.DOTALL)[1]))
-    assert seen["width"] == 400
-    assert seen["charts"] == 3
-    assert seen["drawn"]
-    assert seen["labelled"]
-    assert seen["marks"] > 0
-    # Hostile texts are text: nothing was run, no element was made of them.
-    assert seen["title"] != "taken"
-    assert seen["others"] == 0
-    assert HOSTILE in seen["text"]
-    assert "<b>" in seen["text"]
-    best = results["recommendation"]
-    assert count_text(best["candidates_forecast"]) in seen["text"]
-    assert [line for line in done.stderr.splitlines() if ":CONSOLE" in line] == []
-
-
 @pytest.fixture(scope="module")
 def news(tmp_path_factory) -> Path:
     """News of two sources: 30 articles of the smaller one have a notice, and a footer is in all articles."""
@@ -333,14 +269,14 @@ def news(tmp_path_factory) -> Path:
 
 
 def test_proposals_are_applied_to_the_settings_file_with_their_stop_shingles(news, tmp_path):
-    config, report = tmp_path / "streamdedup.toml", tmp_path / "report.html"
+    config = tmp_path / "streamdedup.toml"
     heading = "# ours\n" + SERVERS.replace("[redis]", "\n[redis]")
     config.write_text(
         f'{heading}\n[profiles.articles]\ntopics = ["wire"]\n\n[profiles.other]\ntopics = ["other"]\n',
         encoding="utf-8",
     )
     options = ["--unit", "word", "--size", 3, "--config", config]
-    done = streamdedup("tune", news, "--json", *options, "--report", report, "--apply", config)
+    done = streamdedup("tune", news, "--json", *options, "--apply", config)
     assert done.returncode == 0, done.stderr
     results = json.loads(done.stdout)
     first, *_, last = results["proposals"]
@@ -356,7 +292,6 @@ def test_proposals_are_applied_to_the_settings_file_with_their_stop_shingles(new
     assert (scanned.returncode, scanned.stdout) == (0, "")
     again = json.loads(streamdedup("tune", news, "--config", config, "--json", "--unit", "word", "--size", 3).stdout)
     assert again["proposals"] == []
-    assert "stop_shingles" in report.read_text(encoding="utf-8")
     program, *arguments = shlex.split(results["proposed"]["command"])
     assert program == "streamdedup"
     command = [sys.executable, "-m", "streamdedup", *arguments]

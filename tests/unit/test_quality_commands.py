@@ -125,26 +125,16 @@ def test_a_recommendation_is_applied_to_a_file_without_servers(run, corpus, tmp_
     assert "threshold = 0.5\n" in config.read_text(encoding="utf-8")
 
 
-@pytest.mark.parametrize(("command", "option"), [("scan", "-o"), ("stop-shingles", "-o"), ("tune", "--report")])
+@pytest.mark.parametrize(("command", "option"), [("scan", "-o"), ("stop-shingles", "-o")])
 def test_that_a_file_cannot_be_written_is_reported_before_the_corpus_is_read(run, tmp_path, command, option):
     code, _, err = run(command, tmp_path / "absent.jsonl", option, tmp_path)
     assert (code, err) == (EXIT_FAILED, f"streamdedup: {tmp_path}: Is a directory\n")
 
 
-@pytest.mark.parametrize(("command", "option"), [("scan", "-o"), ("stop-shingles", "-o"), ("tune", "--report")])
+@pytest.mark.parametrize(("command", "option"), [("scan", "-o"), ("stop-shingles", "-o")])
 def test_a_command_that_fails_leaves_no_new_file(run, tmp_path, command, option):
     assert run(command, tmp_path / "absent.jsonl", option, tmp_path / "new")[0] == EXIT_FAILED
     assert list(tmp_path.iterdir()) == []
-
-
-def test_a_report_is_not_written_over_the_file_of_apply(run, corpus, tmp_path):
-    config, link = tmp_path / "news.toml", tmp_path / "link.html"
-    config.write_text(content := "kafka.group_id = 'a'\n", encoding="utf-8")
-    link.symlink_to(config)
-    for report in (config, link):
-        code, _, err = run("tune", corpus, "--time", "1", "--apply", config, "--report", report)
-        assert (code, config.read_text(encoding="utf-8")) == (EXIT_USAGE, content)
-        assert "--apply writes this file; name another one" in err
 
 
 def test_pairs_below_the_default_are_found_with_the_recall_that_an_option_asks_for(run, results, tmp_path):

@@ -1,4 +1,4 @@
-"""Differences of two texts for ``pairs`` and ``tuning_report``: changed parts, and shared parts without the middle.
+"""Differences of two texts for ``pairs``: changed parts, and shared parts without the middle.
 
 ``align`` returns segments; the text of a segment in one of the texts is a *part*, of which ``_shortened`` makes one to
 three *pieces*. ``demo`` explains ``GAP``; the page of ``serve`` shows segments itself (``serve.texts``).
