@@ -1,7 +1,7 @@
 """The recommended row of ``tune``, its section of the settings file, and warnings about the sample and the forecast.
 
-Called by ``comparison`` (``recommend``), ``results`` (``warnings``), ``proposals`` (``tuned_profile``,
-``settings_section``) and ``cli.applied_settings``. "Documents" are those of a ``Study``: the texts that it uses.
+Called by ``comparison`` (``recommend``), ``results`` (``warnings``) and ``proposals`` (``tuned_profile``,
+``settings_section``). "Documents" are those of a ``Study``: the texts that it uses.
 """
 
 import math

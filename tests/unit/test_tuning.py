@@ -449,7 +449,7 @@ class TestProposals:
         assert parse_stop_shingles(proposed["stop_shingles"]).options["keep_urls"] == str(not is_linked).lower()
         assert ("keep_urls = false" in proposed["toml"]) == is_linked
         assert (proposed["command"] is None) == is_linked
-        assert ("which --apply FILE.toml writes" in shown) == is_linked
+        assert ("with the section in FILE.toml" in shown) == is_linked
 
     def test_stop_shingles_that_lose_real_pairs_are_not_proposed(self):
         """Pairs of versions fall below the threshold without a short notice that many documents have."""
