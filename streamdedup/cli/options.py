@@ -24,9 +24,7 @@ from streamdedup.counts import counted
 from streamdedup.errors import CorpusError
 from streamdedup.settings import Profile
 from streamdedup.settings.presets import default_profile_name, named_profile
-from streamdedup.settings.profile_kinds import ENGLISH, NO_STOPS
 
-OutputOption = Annotated[str | None, typer.Option("--output", "-o", help="Where to write; default: standard output.")]
 FormatOption = Annotated[Format, typer.Option("--format", help="Format of the files.")]
 
 
@@ -58,12 +56,6 @@ class CorpusOptions:
     def profile_name(self) -> str:
         """The name of the profile, which may not exist."""
         return self.profile or default_profile_name(self.config)
-
-    def inputs(self, profile: Profile) -> tuple[str | Path | None, ...]:
-        """Return all files that the command reads, which its output must not replace; None for an absent option."""
-        # A setting that is neither "none" nor "english" names a file.
-        stop_files = (name for name in (profile.stop_words, profile.stop_shingles) if name not in (NO_STOPS, ENGLISH))
-        return (*self.files, self.config, *stop_files)
 
     def arguments(self) -> tuple[str, ...]:
         """Return command-line arguments that name the same files and profile, for a command that is shown."""

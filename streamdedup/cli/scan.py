@@ -3,16 +3,17 @@
 Runs the daemon's detector over an index in memory (``evaluation.trial``).
 """
 
+import sys
 import time
 from collections.abc import Iterable, Iterator
-from typing import Annotated, NamedTuple, TextIO
+from typing import Annotated, NamedTuple
 
 import msgspec
 import typer
 
 from streamdedup.cli.collection import BATCH_DOCUMENTS, empty_index
-from streamdedup.cli.options import ComparisonOptions, OutputOption, chosen_profile, with_options
-from streamdedup.cli.output import output_to, tell
+from streamdedup.cli.options import ComparisonOptions, chosen_profile, with_options
+from streamdedup.cli.output import tell
 from streamdedup.counts import counted, listed_counts
 from streamdedup.detection.chunks import CHUNK_CHARACTERS, split_documents
 from streamdedup.evaluation.trial import DetectorRun, document_at
@@ -62,20 +63,19 @@ def _pair(document_id: str, match: Match) -> Pair:
     )
 
 
-def _write_pairs(pairs: Iterable[Pair], output: TextIO, *, as_json: bool, with_containment: bool) -> None:
+def _write_pairs(pairs: Iterable[Pair], *, as_json: bool, with_containment: bool) -> None:
     """Write pairs sorted by id, as JSON lines, or with tabs: id, id, similarity, perhaps containment and reason."""
     for pair in sorted(pairs):
         if as_json:
-            output.write(msgspec.json.encode(pair._asdict()).decode() + "\n")
+            sys.stdout.write(msgspec.json.encode(pair._asdict()).decode() + "\n")
         else:
             more = f"\t{pair.containment:.6f}\t{pair.reason}" if with_containment else ""
-            output.write(f"{pair.id1}\t{pair.id2}\t{pair.similarity:.6f}{more}\n")
+            sys.stdout.write(f"{pair.id1}\t{pair.id2}\t{pair.similarity:.6f}{more}\n")
 
 
 @with_options
 def scan(
     options: ComparisonOptions,
-    output: OutputOption = None,
     as_json: Annotated[bool, typer.Option("--json", help="Write JSON lines instead of tab-separated values.")] = False,
 ) -> None:
     """Find near-duplicate pairs of files as the daemon does; needs no server.
@@ -86,7 +86,7 @@ def scan(
     containment and reason. A summary goes to standard error. The limits for storms are those of --config: where
     documents reach them, the summary says so; without it there are none.
 
-    Example:  streamdedup scan articles.jsonl.gz -t 0.7 --output pairs.tsv
+    Example:  streamdedup scan articles.jsonl.gz -t 0.7 > pairs.tsv
     """
     profile = chosen_profile(options)
     if options.config is None:
@@ -95,12 +95,11 @@ def scan(
     entries = options.entries(profile, "scan")
     documents = (document_at(row, entry.id, entry.text, entry.source, entry.scope) for row, entry in enumerate(entries))
     started = time.perf_counter()
-    with output_to(output, options.inputs(profile)) as target:
-        detector = detector_options("scan", profile)
-        index = empty_index(profile)
-        run = DetectorRun(detector, index)
-        pairs = list(find_pairs(run, documents))
-        _write_pairs(pairs, target, as_json=as_json, with_containment=profile.containment_threshold is not None)
+    detector = detector_options("scan", profile)
+    index = empty_index(profile)
+    run = DetectorRun(detector, index)
+    pairs = list(find_pairs(run, documents))
+    _write_pairs(pairs, as_json=as_json, with_containment=profile.containment_threshold is not None)
     suppressed = f", suppressed: {listed_counts(run.suppressed)}" if detector.suppression is not None else ""
     is_below = detector.threshold < detector.recall_from
     chosen_for = f", chosen for pairs from {detector.recall_from:g} on" if is_below else ""

@@ -169,4 +169,4 @@ def learning_command(row: TuningRow, plan: TuningPlan) -> str:
     command, profile = ["streamdedup", "stop-shingles", *plan.arguments], plan.profile
     if (row.options.unit, row.options.size) != (profile.shingle_unit, profile.shingle_size):
         command += ["--unit", row.options.unit, "--size", str(row.options.size)]
-    return shlex.join([*command, "--output", str(plan.stops_path)])
+    return f"{shlex.join(command)} > {shlex.quote(str(plan.stops_path))}"

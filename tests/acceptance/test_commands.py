@@ -15,6 +15,7 @@ import pytest
 from kafka.admin import ConfigResource, ConfigResourceType
 
 from streamdedup.cli import main as cli
+from streamdedup.errors import EXIT_FATAL
 from tests import servers
 from tests.daemons import Installation, streamdedup, wait_no_members
 
@@ -54,8 +55,9 @@ class TestStopShingles:
             'topics = ["news"]\nstop_shingles = "boilerplate.txt"\n',
             encoding="utf-8",
         )
-        learnt = streamdedup("stop-shingles", corpus, "--output", tmp_path / "boilerplate.txt")
+        learnt = streamdedup("stop-shingles", corpus)
         assert learnt.returncode == 0, learnt.stderr
+        (tmp_path / "boilerplate.txt").write_text(learnt.stdout, encoding="utf-8")
         first, passage = learnt.stderr.splitlines()
         assert first == (
             "78 stop shingles: 0 in at least 0.05 of all 1,010 different documents, 78 only in at least this share "
@@ -84,7 +86,7 @@ class TestStopShingles:
             writer.writeheader()
             writer.writerows(documents)
         for corpus, option in ((lines, "--source-field"), (table, "--source-column")):
-            done = streamdedup("stop-shingles", corpus, option, "outlet", "-o", tmp_path / "boilerplate.txt")
+            done = streamdedup("stop-shingles", corpus, option, "outlet")
             assert "in 30 documents: notice0 notice1 " in done.stderr, done.stderr
 
     @pytest.mark.parametrize(
@@ -105,15 +107,13 @@ class TestStopShingles:
         corpus = tmp_path / f"news.{suffix}"
         corpus.write_text("\n".join(form.format(field, value) for value in "abc"), encoding="utf-8")
         for name in ("misspelt", field):
-            done = streamdedup("stop-shingles", corpus, f"--{field}-field", name, "-o", tmp_path / "none.txt")
+            done = streamdedup("stop-shingles", corpus, f"--{field}-field", name)
             told = f"streamdedup: {corpus}: no document has --{field}-field {name}{what}"
             assert (told in done.stderr.splitlines()) == (name == "misspelt" or suffix == "txt"), done.stderr
 
-    def test_nothing_is_learnt_from_no_document(self, tmp_path):
-        output = tmp_path / "frames.txt"
-        done = streamdedup("stop-shingles", "-", "--output", output, text="")
-        assert (done.returncode, done.stderr) == (1, "streamdedup: -: no document to learn from\n")
-        assert not output.exists()
+    def test_nothing_is_learnt_from_no_document(self):
+        done = streamdedup("stop-shingles", "-", text="")
+        assert (done.returncode, done.stdout, done.stderr) == (1, "", "streamdedup: -: no document to learn from\n")
 
 
 class TestScan:
@@ -135,13 +135,12 @@ class TestScan:
         for done in (streamdedup("scan", feed), streamdedup("scan", "-", text="one two three\n")):
             assert (done.returncode, done.stdout, len(done.stderr.splitlines())) == (2, "", 1)
 
-    def test_pairs_go_to_a_file_sorted_and_as_json_lines_on_request(self, tmp_path):
+    def test_pairs_are_sorted_and_on_request_json_lines(self, tmp_path):
         corpus = tmp_path / "texts.txt"
         corpus.write_text("one two three four five six\n" * 3, encoding="utf-8")
-        output = tmp_path / "pairs.jsonl"
-        done = streamdedup("scan", corpus, "--json", "--output", output)
+        done = streamdedup("scan", corpus, "--json")
         assert done.returncode == 0, done.stderr
-        found = [json.loads(line) for line in output.read_text().splitlines()]
+        found = [json.loads(line) for line in done.stdout.splitlines()]
         assert [(pair["id1"], pair["id2"], pair["similarity"]) for pair in found] == [
             ("texts.txt:1", "texts.txt:2", 1.0),
             ("texts.txt:1", "texts.txt:3", 1.0),
@@ -282,47 +281,42 @@ class TestStopShinglesOfTopics:
             servers.produce(installation.kafka, installation.topic, values[partition::2], partition=partition)
         return installation
 
-    def learn(self, installation, *options) -> tuple[subprocess.CompletedProcess[str], Path]:
-        output = installation.folder / "boilerplate.txt"
-        options = ("--from-topic", "--config", installation.config, "--output", output, *options)
-        return streamdedup("stop-shingles", *options), output
+    def learn(self, installation, *options) -> subprocess.CompletedProcess[str]:
+        return streamdedup("stop-shingles", "--from-topic", "--config", installation.config, *options)
 
     def test_the_boilerplate_of_a_topic_is_that_of_a_file_with_the_same_documents(self, topic, tmp_path):
         garbage = [b"{}", b"not json", json.dumps({"id": "d0", "op": "delete"}).encode()]
         servers.produce(topic.kafka, topic.topic, garbage, partition=0)
         with topic.config.open("a", encoding="utf-8") as file:
-            file.write('stop_shingles = "boilerplate.txt"\n')  # the output, which does not exist yet
-        done, output = self.learn(topic)
+            file.write('stop_shingles = "boilerplate.txt"\n')  # does not exist yet
+        done = self.learn(topic)
         assert done.returncode == 0, done.stderr
         assert "passed over: 3 records that are no whole documents" in done.stderr
         assert "in 100 documents: notice0 notice1 " in done.stderr
         records = [record.value.decode() for record in servers.read_topic(topic.kafka, topic.topic)]
         corpus = tmp_path / "news.jsonl"
         corpus.write_text("\n".join(line for line in records if '"text"' in line), encoding="utf-8")
-        copied = tmp_path / "of_file.txt"
-        streamdedup("stop-shingles", corpus, "--config", topic.config, "--output", copied)
-        assert output.read_text(encoding="utf-8") == copied.read_text(encoding="utf-8")
+        assert done.stdout == streamdedup("stop-shingles", corpus, "--config", topic.config).stdout
         assert topic.committed_count() == 0
 
     def test_a_window_without_documents_is_told_with_the_option_that_moves_it(self, topic):
-        done, _ = self.learn(topic, "--since", "2999-01-01")
+        done = self.learn(topic, "--since", "2999-01-01")
         assert done.returncode == 1
         reason = "no document to learn from; an earlier --since may find some"
         assert done.stderr.splitlines()[-1] == f"streamdedup: {topic.topic}: {reason}"
 
     def test_the_window_has_the_newest_records_up_to_a_number_and_none_older_than_a_time(self, topic):
-        done, output = self.learn(topic, "--limit", "60")
-        assert "documents = 60" in output.read_text(encoding="utf-8").splitlines(), done.stderr
+        done = self.learn(topic, "--limit", "60")
+        assert "documents = 60" in done.stdout.splitlines(), done.stderr
         assert "in 60 documents: " in done.stderr
-        done, _ = self.learn(topic, "--since", "yesterday")
+        done = self.learn(topic, "--since", "yesterday")
         assert done.returncode == 2
         assert "--since yesterday: must be a time" in done.stderr
 
     def test_a_topic_that_does_not_exist_is_named(self, installation):
-        done, output = self.learn(installation)
-        assert done.returncode not in (0, None)
+        done = self.learn(installation)
+        assert (done.returncode, done.stdout) == (EXIT_FATAL, "")
         assert done.stderr == (
             f"streamdedup: no such topic: {installation.topic}; "
             f"create with: streamdedup topics create --config {installation.config}\n"
         )
-        assert not output.exists()

@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 
-from streamdedup.errors import EXIT_FAILED, EXIT_OK, EXIT_PIPE, EXIT_USAGE
+from streamdedup.errors import EXIT_FAILED, EXIT_OK, EXIT_PIPE
 from tests import servers
 
 FULL = Path("/dev/full")
@@ -104,64 +104,6 @@ def test_streams_that_are_closed_are_written_to_in_vain(redirection):
     line = f"exec {shlex.quote(sys.executable)} -m streamdedup schema alert {redirection}"
     done = subprocess.run(["sh", "-c", line], capture_output=True, text=True, timeout=900, check=False)
     assert (done.returncode, done.stderr) == (EXIT_OK, "")
-
-
-@pytest.mark.parametrize(
-    ("arguments", "reason"),
-    [
-        (["scan", "{corpus}", "--output", "/dev/full"], "No space left on device"),
-        (["scan", "{corpus}", "--output", "/nowhere/pairs"], "No such file or directory"),
-        (["scan", "{corpus}", "--output", "{folder}"], "Is a directory"),
-    ],
-)
-def test_a_file_that_cannot_be_written_is_named(tmp_path, arguments, reason):
-    corpus = tmp_path / "corpus.jsonl"
-    corpus.write_text(CORPUS, encoding="utf-8")
-    command = [part.format(corpus=corpus, folder=tmp_path) for part in arguments]
-    done = started(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE)
-    assert (done.returncode, done.stderr) == (EXIT_FAILED, f"streamdedup: {command[-1]}: {reason}\n")
-
-
-@pytest.mark.parametrize(
-    ("arguments", "option"),
-    [
-        (["scan", "{corpus}"], "--output"),
-        (["scan", "-"], "--output"),
-        (["scan", "{link}"], "--output"),
-        (["evaluate", "{corpus}"], "--output"),
-        (["evaluate", "{pairs}", "--truth", "{corpus}"], "--output"),
-        (["neighbours", "{corpus}", "--id", "a"], "--output"),
-        (["stop-shingles", "{corpus}"], "--output"),
-        (["scan", "{folder}"], "--output"),
-    ],
-)
-def test_an_input_is_not_written_over(tmp_path, arguments, option):
-    files = {name: tmp_path / name for name in ("corpus", "folder", "link", "pairs")}
-    files["corpus"].write_text(CORPUS, encoding="utf-8")
-    files["pairs"].write_text(CORPUS, encoding="utf-8")
-    files["link"].symlink_to(files["corpus"])
-    files["folder"].mkdir()
-    (files["folder"] / "reut2-000.sgm").hardlink_to(files["corpus"])
-    command = [part.format(**files) for part in arguments]
-    with files["corpus"].open() as standard_input:
-        done = started([*command, option, str(files["corpus"])], stdin=standard_input, capture_output=True)
-    assert files["corpus"].read_text(encoding="utf-8") == CORPUS
-    said = f"streamdedup: {option} {files['corpus']}: the command reads or writes this file already; name another one\n"
-    assert (done.returncode, done.stderr) == (EXIT_USAGE, said)
-
-
-def test_a_file_keeps_its_content_until_there_is_something_to_write(tmp_path):
-    corpus, pairs = tmp_path / "corpus.jsonl", tmp_path / "pairs.tsv"
-    corpus.write_text(CORPUS, encoding="utf-8")
-    earlier = "an earlier result, longer than the one that follows\n"
-    pairs.write_text(earlier, encoding="utf-8")
-    failed = started(["scan", str(tmp_path / "nowhere.jsonl"), "--output", str(pairs)], capture_output=True)
-    assert (failed.returncode, pairs.read_text(encoding="utf-8")) == (EXIT_FAILED, earlier)
-    assert started(["scan", str(corpus), "--output", str(pairs)], capture_output=True).returncode == EXIT_OK
-    assert pairs.read_text(encoding="utf-8") == "a\tb\t1.000000\t1.000000\tsimilarity\n"
-    corpus.write_text("", encoding="utf-8")
-    assert started(["scan", str(corpus), "--output", str(pairs)], capture_output=True).returncode == EXIT_OK
-    assert pairs.read_text(encoding="utf-8") == ""
 
 
 @pytest.mark.parametrize("form", ["lines", "--json"])
