@@ -5,7 +5,6 @@
 
 import typer
 
-from streamdedup.cli.output import tell
 from streamdedup.cli.settings_options import ConfigOption, SetOption, load_settings
 from streamdedup.counts import counted
 from streamdedup.settings import describe_banding, describe_suppression, show
@@ -21,13 +20,13 @@ def check(config: ConfigOption = None, assignments: SetOption = None) -> None:
     Example: streamdedup config check --config streamdedup.toml
     """
     settings = load_settings(config, assignments)
-    tell(f"settings are valid: {counted(len(settings.profiles), 'profile')}, {settings.kafka.delivery} delivery")
+    typer.echo(f"settings are valid: {counted(len(settings.profiles), 'profile')}, {settings.kafka.delivery} delivery")
     for name, profile in settings.profiles.items():
-        tell(f"profile {name}: topics {', '.join(profile.topics)}")
+        typer.echo(f"profile {name}: topics {', '.join(profile.topics)}")
         for line in (*describe_banding(profile), *describe_suppression(profile)):
-            tell(f"  {line}")
+            typer.echo(f"  {line}")
     for hint in settings.hint_lines():
-        tell(f"hint: {hint}")
+        typer.echo(f"hint: {hint}")
 
 
 @config.command("show")

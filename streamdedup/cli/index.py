@@ -21,7 +21,7 @@ from streamdedup.cli.guards import (
 )
 from streamdedup.cli.index_building import are_fillable, fits, losses_by_profile, prepare_indexes, rebuild_indexes
 from streamdedup.cli.index_status import collect_status, has_lost_partition, render_status
-from streamdedup.cli.output import showing_keys, showing_parts, tell
+from streamdedup.cli.output import showing_keys, showing_parts
 from streamdedup.cli.settings_options import ConfigOption, SetOption, load_settings, with_same_settings
 from streamdedup.counts import counted
 from streamdedup.daemon.losses import is_lost_as_a_whole
@@ -75,7 +75,7 @@ def status(
         typer.echo(json.dumps(collected, indent=2))
     else:
         for line in render_status(collected, with_same_settings("topics", "create")):
-            tell(line)
+            typer.echo(line)
     if any(map(has_lost_partition, collected["profiles"])):
         raise typer.Exit(EXIT_INDEX_LOST)
     if collected["group"]["problem"]:
@@ -114,12 +114,14 @@ def drop(
         for name in names:
             with showing_keys(f"deleting {name}") as on_keys:
                 deleted = delete_index(backend.staging(name, on_keys))
-            tell(f"{name}: {counted(deleted, 'key')} deleted" if deleted else f"{name}: there was no index")
-    group = settings.kafka.group_id
-    tell(f"The offsets of the group {group} stay. A daemon with these settings rebuilds the index from the topics,")
-    tell('publishing nothing, unless service.on_index_lost is "fail" (it ends) or "continue" (the index stays empty).')
-    tell("To rebuild it and publish all pairs again: another kafka.group_id and kafka.duplicates_topic.")
-    tell("To begin with an empty index: --set service.on_index_lost=continue, once.")
+            typer.echo(f"{name}: {counted(deleted, 'key')} deleted" if deleted else f"{name}: there was no index")
+    typer.echo(
+        f"The offsets of the group {settings.kafka.group_id} stay. A daemon with these settings rebuilds the index "
+        'from the topics, publishing nothing, unless service.on_index_lost is "fail" (it ends) or "continue" (the '
+        "index stays empty).\n"
+        "To rebuild it and publish all pairs again: another kafka.group_id and kafka.duplicates_topic.\n"
+        "To begin with an empty index: --set service.on_index_lost=continue, once."
+    )
 
 
 @index.command()
@@ -161,7 +163,7 @@ def rebuild(
         to_replace = [name for name in rebuilt_whole if backend.inspector(name).fingerprint() is not None]
         uncommitted = [name for name in to_replace if not offsets_in(committed_offsets, settings.profiles[name].topics)]
         if uncommitted:
-            tell(
+            typer.echo(
                 f"The group {settings.kafka.group_id} has no committed offsets in the topics of "
                 f"{', '.join(uncommitted)}: the new index will be empty, and the daemons read these topics anew.",
                 err=True,
@@ -172,7 +174,7 @@ def rebuild(
         with showing_keys("deleting") as on_keys, showing_parts("offsets") as progress:
             rebuilt = rebuild_indexes(settings, gaps, backend, on_keys, progress)
     for name, (count, kind) in rebuilt.items():
-        tell(f"{name}: {'rebuilt' if kind == 'lost' else 'complete again'} from {counted(count, 'record')}")
+        typer.echo(f"{name}: {'rebuilt' if kind == 'lost' else 'complete again'} from {counted(count, 'record')}")
 
 
 @index.command()
@@ -213,11 +215,11 @@ def prepare(config: ConfigOption = None, assignments: SetOption = None, profile:
             raise SettingsError(f"kafka.group_id: the group {options.group_id} has no committed offsets to prepare for")
         with showing_parts("offsets") as progress:
             last_round_s = prepare_indexes(settings, names, backend, progress)
-    tell(
+    typer.echo(
         f"ready: the last round took {last_round_s:.0f} s; records committed since it began are replayed at the switch"
     )
-    tell(f"Now stop the daemons of the group {options.group_id}, and start those with these settings.")
-    tell("Afterwards delete the old index: streamdedup index drop with the old settings.")
+    typer.echo(f"Now stop the daemons of the group {options.group_id}, and start those with these settings.")
+    typer.echo("Afterwards delete the old index: streamdedup index drop with the old settings.")
 
 
 @index.command()
@@ -241,4 +243,4 @@ def unfence(config: ConfigOption = None, assignments: SetOption = None, yes: Yes
             for topic in profile.topics:
                 for partition in range(partition_counts[topic]):
                     profile_index.unfence(Partition(topic, partition))
-                tell(f"profile {name}, topic {topic}: {counted(partition_counts[topic], 'partition')} unfenced")
+                typer.echo(f"profile {name}, topic {topic}: {counted(partition_counts[topic], 'partition')} unfenced")

@@ -250,11 +250,9 @@ def _lacks_character(error: UnicodeEncodeError) -> bool:
 
 def _report(text: str, code: int) -> int:
     """Print an error on standard error, and return the exit code."""
-    from streamdedup.cli.output import tell_prefixed  # noqa: PLC0415  not for --help
-
     with contextlib.suppress(OSError):
         for line in text.splitlines():
-            tell_prefixed(line)
+            typer.echo(f"streamdedup: {line}", err=True)
     return code
 
 

@@ -16,7 +16,7 @@ from streamdedup.cli.assembly import file_decoder, kafka_options, required_key_w
 from streamdedup.cli.collection import FileEntries, up_to_limit
 from streamdedup.cli.erase_scope import erase_documents
 from streamdedup.cli.options import FormatOption
-from streamdedup.cli.output import MistakeReports, tell
+from streamdedup.cli.output import MistakeReports
 from streamdedup.cli.settings_options import ConfigOption, SetOption, load_settings
 from streamdedup.cli.topic_reading import topic_profile
 from streamdedup.corpora import FORMAT_TITLES, Columns, CorpusReader
@@ -118,7 +118,7 @@ def _send_and_report(
         end += f"; {counted(count, 'line')} {'left out:' if leaves_out_malformed else 'that are'} no documents"
     if large_count:
         end += f"; {counted(large_count, 'record')} left out: too large"
-    tell(f"{counted(sent_count, 'record')} sent to {topic} in {time.monotonic() - started:.1f} s{end}", err=True)
+    typer.echo(f"{counted(sent_count, 'record')} sent to {topic} in {time.monotonic() - started:.1f} s{end}", err=True)
     if is_interrupted:
         raise KeyboardInterrupt
     if large_count:

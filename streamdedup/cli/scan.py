@@ -13,7 +13,6 @@ import typer
 
 from streamdedup.cli.collection import BATCH_DOCUMENTS, empty_index
 from streamdedup.cli.options import ComparisonOptions, chosen_profile, with_options
-from streamdedup.cli.output import tell
 from streamdedup.counts import counted, listed_counts
 from streamdedup.detection.chunks import CHUNK_CHARACTERS, split_documents
 from streamdedup.evaluation.trial import DetectorRun, document_at
@@ -103,7 +102,7 @@ def scan(
     suppressed = f", suppressed: {listed_counts(run.suppressed)}" if detector.suppression is not None else ""
     is_below = detector.threshold < detector.recall_from
     chosen_for = f", chosen for pairs from {detector.recall_from:g} on" if is_below else ""
-    tell(
+    typer.echo(
         f"{counted(run.documents_count, 'document')}, skipped: {listed_counts(run.skipped)}; "
         f"{counted(len(pairs), 'pair')} with similarity of at least {profile.threshold:g}"
         f"{_by_containment(profile, pairs)}{suppressed}; {profile.banding()}{chosen_for}; "
@@ -111,9 +110,9 @@ def scan(
         err=True,
     )
     if versions_count := run.documents_count - index.count_documents():
-        tell(f"new versions: {counted(versions_count, 'document')} whose id occurred before", err=True)
+        typer.echo(f"new versions: {counted(versions_count, 'document')} whose id occurred before", err=True)
     if reached := run.limits.sentence():
-        tell(reached, err=True)
+        typer.echo(reached, err=True)
 
 
 def _by_containment(profile: Profile, pairs: Iterable[Pair]) -> str:

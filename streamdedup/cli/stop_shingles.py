@@ -12,7 +12,6 @@ import typer
 
 from streamdedup.cli.collection import first_of_each_id
 from streamdedup.cli.options import CorpusOptions, ShingleSettings, chosen_profile, with_options
-from streamdedup.cli.output import tell
 from streamdedup.cli.rendering.safe_text import printable
 from streamdedup.cli.settings_options import load_settings, parse_since
 from streamdedup.cli.topic_reading import newest_documents
@@ -87,9 +86,9 @@ def stop_shingles(
         advice = "; an earlier --since may find some" if topic_options.from_topic else ""
         raise CorpusError(f"{', '.join(options.files or profile.topics)}: no document to learn from{advice}")
     typer.echo(learnt.stops.encoded(), nl=False)
-    tell(_summary(learnt), err=True)
+    typer.echo(_summary(learnt), err=True)
     if learnt.stops.counts:
-        tell(_passages_text(texts.texts, learnt.stops.counts, shingles), err=True)
+        typer.echo(_passages_text(texts.texts, learnt.stops.counts, shingles), err=True)
 
 
 def _documents(

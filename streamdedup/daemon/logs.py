@@ -104,11 +104,11 @@ class _LogHandler(logging.StreamHandler[TextIO]):
     json_lines = False
 
 
-def configure(level: str = "info", stream: TextIO | None = None, fit: Callable[[str], str] = str) -> None:
+def configure(level: str = "info", stream: TextIO | None = None) -> None:
     """Configure all logging of the process and its libraries to one stream; a further call replaces the configuration.
 
     The log has events from ``level`` on, a key of ``LEVELS``. ``stream`` is standard error by default: a terminal gets
-    lines for people, any other stream JSON lines. ``fit`` breaks the lines of an event for the terminal.
+    lines for people, any other stream JSON lines.
     """
     target = sys.stderr if stream is None else stream
     json_lines = not target.isatty()
@@ -120,7 +120,7 @@ def configure(level: str = "info", stream: TextIO | None = None, fit: Callable[[
             foreign_pre_chain=[*shared, _name_foreign_event, structlog.stdlib.ExtraAdder()],
             processors=[
                 structlog.stdlib.ProcessorFormatter.remove_processors_meta,
-                *_renderers(json_lines=json_lines, fit=fit),
+                *_renderers(json_lines=json_lines),
             ],
         )
     )
@@ -168,12 +168,11 @@ def _shared_processors(*, json_lines: bool) -> list[structlog.typing.Processor]:
     ]
 
 
-def _renderers(*, json_lines: bool, fit: Callable[[str], str]) -> list[structlog.typing.Processor]:
+def _renderers(*, json_lines: bool) -> list[structlog.typing.Processor]:
     """Return the processors that render events. Tracebacks have no local variables, which may contain secrets."""
     if json_lines:
         return [structlog.processors.format_exc_info, _order_fields, structlog.processors.JSONRenderer(default=str)]
-    console = structlog.dev.ConsoleRenderer(pad_event_to=0, exception_formatter=structlog.dev.plain_traceback)
-    return [lambda logger, method, fields: fit(console(logger, method, fields))]
+    return [structlog.dev.ConsoleRenderer(pad_event_to=0, exception_formatter=structlog.dev.plain_traceback)]
 
 
 def _name_foreign_event(_logger: object, _method: str, fields: MutableMapping[str, Any]) -> MutableMapping[str, Any]:
