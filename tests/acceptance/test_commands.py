@@ -223,27 +223,6 @@ def test_topics_produce_run_and_tail_work_together(installation):
     assert sorted(tuple(sorted(pair)) for pair in pairs) == expected_sample_pairs("articles")
 
 
-def test_produce_stores_and_counts_the_records_that_it_has_read_until_ctrl_c(installation):
-    config = ("--config", installation.config)
-    streamdedup("topics", "create", *config, "--partitions", "1")
-    files = [SAMPLE / "articles.jsonl"] * 1_000
-    arguments = ["produce", *files, "--topic", installation.topic, *config, "--rate", 50]
-    command = [sys.executable, "-m", "streamdedup", *map(str, arguments)]
-    with subprocess.Popen(command, stderr=subprocess.PIPE, text=True) as process:
-        servers.wait_until(
-            lambda: process.poll() is not None or len(servers.read_topic(installation.kafka, installation.topic)) >= 5,
-            what="five records",
-        )
-        process.send_signal(signal.SIGINT)
-        _, errors = process.communicate(timeout=900)
-    stored_count = len(servers.read_topic(installation.kafka, installation.topic))
-    assert stored_count >= 5, errors
-    assert process.returncode == cli.EXIT_INTERRUPTED
-    (last,) = [line for line in errors.splitlines() if "sent to" in line]
-    assert last.startswith(f"{stored_count:,} records sent to {installation.topic} in ")
-    assert " s, until the interruption" in last  # then malformed lines, if it came to any
-
-
 def test_after_the_group_was_deleted_unfence_lets_it_write_again(installation):
     config = ("--config", installation.config)
     streamdedup("topics", "create", *config, "--partitions", "1")
