@@ -1,7 +1,4 @@
-"""The entries of files, documents without repeated ids, and an empty index in memory, for the commands on files.
-
-Called by ``scan``, ``neighbours``, ``evaluate``, ``stop-shingles``, ``tune``, ``produce``, ``dlq`` and ``cli.options``.
-"""
+"""The entries of files, documents without repeated ids, and an empty index in memory, for the commands on files."""
 
 import sys
 from collections.abc import Iterable, Iterator
@@ -11,43 +8,31 @@ from typing import TypeVar
 import typer
 
 from streamdedup.cli.output import MistakeReports, read_with_progress
-from streamdedup.cli.rendering.safe_text import printable
 from streamdedup.corpora import CorpusReader, Entry, shown_name
 from streamdedup.counts import counted
 from streamdedup.errors import CorpusError
 from streamdedup.index.contract import Index
 from streamdedup.index.memory import MemoryIndex
 from streamdedup.settings import Profile
-from streamdedup.wire import Document
 
 Item = TypeVar("Item")
-#: A document of a file or of a topic.
-Versioned = TypeVar("Versioned", Entry, Document)
 #: Documents that the commands compare at once.
 BATCH_DOCUMENTS = 500
-#: Lines at the beginning of each file whose ids are compared with those of other files; the limit bounds the memory.
-_COMPARED_LINES = 1_000
 
 
 class FileEntries:
-    """Reads the files of a command; reports malformed lines, counted in ``malformed``, and ids that two files have."""
+    """Reads the files of a command; reports malformed lines, counted in ``malformed``."""
 
     def __init__(self) -> None:
         self.malformed = MistakeReports("no document")
-        self._shared_ids = MistakeReports("same id")
         self._document_count = 0
-        self._file_by_id: dict[str, str] = {}
 
     def read(self, file: str, reader: CorpusReader) -> Iterator[Entry]:
-        shown = shown_name(file)
-        for row, entry in enumerate(read_with_progress(reader, shown)):
+        for entry in read_with_progress(reader, shown_name(file)):
             if entry.problem is not None:
                 self.malformed.report(f"{entry.file}:{entry.line}", entry.problem)
             else:
                 self._document_count += 1
-                if row < _COMPARED_LINES and (first := self._file_by_id.setdefault(entry.id, shown)) != shown:
-                    text = f"{printable(entry.id)} is an id in {first} too, so both are one document"
-                    self._shared_ids.report(f"{shown}:{entry.line}", text)
             yield entry
 
     def require_document(self) -> None:
@@ -56,7 +41,7 @@ class FileEntries:
             raise CorpusError(f"no document is left: {counted(self.malformed.count, 'line')}, all malformed")
 
 
-def first_of_each_id(entries: Iterable[Versioned]) -> Iterator[Versioned]:
+def first_of_each_id(entries: Iterable[Entry]) -> Iterator[Entry]:
     """Yield the first document of each id; print the number of dropped documents on standard error."""
     seen_ids: set[str] = set()
     repeated_count = 0
