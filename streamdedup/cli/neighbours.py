@@ -2,13 +2,12 @@
 
 import json
 from collections.abc import Iterable
-from dataclasses import dataclass
 from typing import Annotated
 
 import typer
 
 from streamdedup.cli.collection import batches, first_of_each_id
-from streamdedup.cli.options import CorpusOptions, ShingleSettings, chosen_profile, with_options
+from streamdedup.cli.options import ShingleSettings, chosen_profile, with_options
 from streamdedup.cli.rendering.safe_text import printable
 from streamdedup.corpora import Entry
 from streamdedup.counts import counted
@@ -18,11 +17,6 @@ from streamdedup.evaluation.pairs import ShingleSets, shingle_sets
 from streamdedup.settings import Profile
 from streamdedup.similarity.measures import MEASURES
 from streamdedup.text.shingles import Shingler
-
-
-@dataclass(frozen=True)
-class NeighbourOptions(ShingleSettings, CorpusOptions):
-    """Document and shingle options."""
 
 
 def find_neighbours(
@@ -70,7 +64,7 @@ def describe(nearest: NearestDocuments, document_id: str, top: int, threshold: f
 
 @with_options
 def neighbours(
-    options: NeighbourOptions,
+    options: ShingleSettings,
     document_id: Annotated[str, typer.Option("--id", "-i", metavar="ID", help="The document.")],
     top: Annotated[int, typer.Option("--top", "-n", min=1, help="How many neighbours to show.")] = 10,
     threshold: Annotated[

@@ -109,13 +109,13 @@ def _scoped(entry: Entry, profile: Profile) -> Entry:
 
 
 @dataclasses.dataclass(frozen=True)
-class ShingleSettings:
+class ShingleSettings(CorpusOptions):
     shingle_unit: Annotated[str | None, typer.Option("--unit", help="Unit of shingles: word, char.")] = None
     shingle_size: Annotated[int | None, typer.Option("--size", help="Words or characters in a shingle.")] = None
 
 
 @dataclasses.dataclass(frozen=True)
-class ComparisonOptions(ShingleSettings, CorpusOptions):
+class ComparisonOptions(ShingleSettings):
     """All options for documents and the pairs to find, of ``scan`` and ``evaluate``."""
 
     threshold: Annotated[float | None, typer.Option("--threshold", "-t", help="Least similarity, above 0 up to 1.")] = (

@@ -1,12 +1,10 @@
 """The options ``--config`` and ``--set``, the parser of ``--since``, and the loading of settings.
 
-Called by ``config``, ``stop-shingles --from-topic`` and the commands with servers; the commands on files read a profile
-alone, with ``cli.options``.
+Called by ``config`` and the commands with servers; the commands on files read a profile alone, with ``cli.options``.
 """
 
 import shlex
 import time
-from collections.abc import Mapping
 from contextvars import ContextVar
 from datetime import datetime
 from pathlib import Path
@@ -54,16 +52,11 @@ SetOption = Annotated[
 ]
 
 
-def load_settings(
-    config: Path | None, assignments: list[str] | None = None, overrides: Mapping[str, str] | None = None
-) -> Settings:
-    """Load settings, and remember ``--config`` and ``--set`` for ``with_same_settings``.
-
-    ``overrides`` are settings, by dotted key, that the command sets itself; ``with_same_settings`` leaves them out.
-    """
+def load_settings(config: Path | None, assignments: list[str] | None = None) -> Settings:
+    """Load settings, and remember ``--config`` and ``--set`` for ``with_same_settings``."""
     parsed, mistakes = parse_assignments(assignments or [])
     try:
-        settings = Settings.load(config, parsed | dict(overrides or {}))
+        settings = Settings.load(config, parsed)
     except SettingsError as error:
         raise SettingsError("\n".join([*mistakes, str(error)])) from error
     if mistakes:
