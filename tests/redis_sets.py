@@ -10,10 +10,10 @@ from pathlib import Path
 import redis
 
 from streamdedup.embedded import ManagedProcess, RedisServer, find_redis
-from streamdedup.embedded.process import LOOPBACK, accepts_connections
+from streamdedup.embedded.process import LOOPBACK
 from tests.canaries import TLS
 from tests.servers import make_redis, wait_until
-from tests.support.ports import free_ports
+from tests.support.ports import accepts_connections, free_ports
 
 #: Where a server can be reached by an address that is not in its certificate.
 OTHER_LOOPBACK = "127.0.0.2"

@@ -1,17 +1,14 @@
 """A small process between this program and a server, so that no server outlives the program.
 
-``process.ManagedProcess`` runs the keeper as a script, by path: ``python -I -S keeper.py PARENT_PID SCRATCH COMMAND
-[ARGUMENT...]``. The standard input is a pipe from the parent. The keeper starts the command, prints the process id of
-the command, and waits for the end of the command or of the parent. When the command ends, the keeper exits with the
-exit code of the command. When the parent ends, also by kill -9, the pipe closes; the keeper then kills the command and
-all processes of its group, and removes the folder SCRATCH, unless SCRATCH is empty. If the keeper is killed, Linux
-kills the command (``PR_SET_PDEATHSIG``).
+``process.ManagedProcess`` runs it as a script: ``python -I -S keeper.py PARENT_PID SCRATCH COMMAND [ARGUMENT...]``,
+with a pipe from the parent as standard input. The keeper starts the command, prints its process id, waits for its end,
+and exits with its exit code. When the parent ends, also by kill -9, the pipe closes; the keeper then kills the process
+group of the command, and removes the folder SCRATCH, unless SCRATCH is empty. If the keeper is killed, Linux kills the
+command (``PR_SET_PDEATHSIG``).
 
-``PR_SET_PDEATHSIG`` set by the parent is not sufficient: the signal is sent when the *thread* that started the child
-ends, the hook that sets it (``preexec_fn``) may deadlock in a program with threads, and other systems do not have it.
-The keeper has one thread, which ends with the process.
-
-Only the standard library is imported: the keeper must start quickly, and its folder is not on the module path.
+That signal from the parent is not sufficient: it is sent when the *thread* that started the child ends, the hook that
+sets it (``preexec_fn``) may deadlock in a program with threads, and other systems do not have it. The keeper has one
+thread, and imports only the standard library, to start quickly.
 """
 
 import contextlib
@@ -29,7 +26,7 @@ PR_SET_PDEATHSIG = 1
 #: Seconds between two checks of the parent, in addition to the pipe: a process that the parent forked without exec may
 #: keep the pipe open after the end of the parent.
 PARENT_CHECK_S = 1.0
-#: File descriptors of the two pipes to the parent.
+#: The pipes to the parent.
 STDIN, STDOUT = 0, 1
 #: Exit code when the command could not be started, as in a shell.
 EXIT_NOT_STARTED = 127
@@ -51,7 +48,7 @@ def _death_hook() -> Callable[[], None] | None:
 
 
 def _kill_group(leader_pid: int) -> None:
-    """Kill the command and the processes that it started in its process group, if they still run."""
+    """Kill the process group of the command, if it still runs."""
     with contextlib.suppress(ProcessLookupError, PermissionError):
         os.killpg(leader_pid, signal.SIGKILL)
 

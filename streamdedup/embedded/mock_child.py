@@ -1,11 +1,9 @@
 """The process of ``MockBroker``: librdkafka's in-memory broker, running until it is killed.
 
-``MockBroker`` runs this module as a script, by path: ``python -P mock_child.py ADDRESS_FILE [TOPIC=PARTITIONS...]``.
-The script writes the address of the broker to the file when the broker is ready. The broker is a part of librdkafka,
-the library inside the confluent-kafka package; the functions of ``rdkafka_mock.h`` have no Python interface, but the
-library exports them.
-
-Nothing of streamdedup is imported, and with ``-P`` no module of this folder hides another of the same name.
+``MockBroker`` runs this module as a script, ``python -P mock_child.py ADDRESS_FILE [TOPIC=PARTITIONS...]``, which
+writes the address of the broker to the file when the broker is ready. The broker is a part of librdkafka, the library
+inside the confluent-kafka package; its functions (``rdkafka_mock.h``) have no Python interface, but the library exports
+them.
 """
 
 import ctypes

