@@ -16,7 +16,6 @@ from typing import Annotated
 
 import typer
 from rich.console import Console
-from rich.progress import BarColumn, Progress, TextColumn, TimeElapsedColumn
 from rich.text import Text
 
 from streamdedup.cli.demo_run import SAMPLE, DemoOptions, DemoRun
@@ -73,10 +72,7 @@ def _run(options: DemoOptions, console: Console) -> None:
             _introduce(options, console, servers)
             if options.open_page:
                 _open_page(console, servers)
-            columns = (BarColumn(), TextColumn("{task.fields[counts]}"), TimeElapsedColumn())
-            with Progress(*columns, console=console, transient=True, disable=not console.is_terminal) as progress:
-                task = progress.add_task("", total=1.0, counts="")  # `completed` is the consumed share
-                duration_s = demo_run.run(progress, task)
+            duration_s = demo_run.run()
             demo_run.summarise(duration_s)
             if options.keep:
                 _wait_for_user(console, servers)

@@ -12,11 +12,10 @@ from dataclasses import dataclass, field, replace
 from importlib import resources
 from itertools import zip_longest
 from pathlib import Path
-from typing import Any, Final, Self
+from typing import Final, Self
 
 from prometheus_client.parser import text_string_to_metric_families
 from rich.console import Console
-from rich.progress import Progress, TaskID
 
 from streamdedup.cli.assembly import kafka_options
 from streamdedup.cli.demo_servers import DEAD_LETTER_TOPIC, DUPLICATES_TOPIC, PROFILES, DemoServers
@@ -113,18 +112,17 @@ def known_pairs() -> frozenset[tuple[str, ...]]:
 
 
 class DocumentFeed:
-    """Sends the sample at a pace; ``sent_count`` of ``total_count`` records are sent."""
+    """Sends the sample at a pace; ``sent_count`` records are sent."""
 
     def __init__(self, feeder: Feeder, pace: float) -> None:
         self._feeder = feeder
         self._records = sample_records()
         self._pace = Pace(pace)
-        self.total_count = len(self._records)
         self.sent_count = 0
 
     @property
     def is_finished(self) -> bool:
-        return self.sent_count == self.total_count
+        return self.sent_count == len(self._records)
 
     @property
     def wait_s(self) -> float:
@@ -194,14 +192,13 @@ class DemoRun:
         self._stall_s = _STALL_S + (1 / options.pace if options.pace else 0.0)
         self._started_at = self._changed_at = time.monotonic()
 
-    def run(self, progress: Progress, task: TaskID) -> float:
+    def run(self) -> float:
         """Send all documents, show the output, and return the time until the last change, in seconds."""
         while not self._is_complete():
             previous_state = self._state()
             self._feed.send_due()
             self._view.show(self._reader.poll(_POLL_S if self._feed.is_finished else min(_POLL_S, self._feed.wait_s)))
             self._update_counters()
-            progress.update(task, **self._progress())
             if self._state() != previous_state:
                 self._changed_at = time.monotonic()
             elif time.monotonic() - self._changed_at > self._stall_s:
@@ -245,14 +242,6 @@ class DemoRun:
             return
         self._counters = DaemonCounters.parse(self._servers.metrics())
         self._metrics_due_at = time.monotonic() + _METRICS_INTERVAL_S
-
-    def _progress(self) -> dict[str, Any]:
-        consumed = self._counters.consumed
-        elapsed_s = max(time.monotonic() - self._started_at, _METRICS_INTERVAL_S)  # at first no division by 0
-        return {
-            "completed": consumed / self._feed.total_count,
-            "counts": f"{consumed:,} documents  {self._view.pairs_count:,} pairs  {consumed / elapsed_s:,.0f}/s",
-        }
 
     def _account(self) -> str:
         return f"{self._feed.sent_count:,} sent; {self._counters.balance()}"

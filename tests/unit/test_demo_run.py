@@ -8,7 +8,6 @@ from types import SimpleNamespace
 
 import pytest
 from rich.console import Console
-from rich.progress import Progress
 
 from streamdedup.cli import demo, demo_run
 from streamdedup.cli.demo_run import DemoOptions, DemoRun
@@ -50,9 +49,9 @@ def run_demo(tmp_path, monkeypatch):
 
         daemon = SimpleNamespace(config_path=config, log_tail=lambda: "")
         options = DemoOptions(pace=pace, diff=False, keep=False, open_page=False)
-        with ExitStack() as stack, Progress(disable=True) as progress:
+        with ExitStack() as stack:
             console, servers = Console(quiet=True), SimpleNamespace(daemon=daemon, metrics=metrics)
-            DemoRun(options, console, servers, stack).run(progress, progress.add_task(""))
+            DemoRun(options, console, servers, stack).run()
         return len(sent)
 
     return run
