@@ -1,7 +1,6 @@
-"""Builds the daemon's parts from settings; ``cli.run`` connects the store, and builds the ``Loop`` of the parts.
+"""Builds the parts of the daemon, and single parts for other commands, from settings.
 
-Other modules of ``cli`` call it for single parts, such as ``kafka_options``. A new setting is passed on here; one that
-detection needs, in ``indexes.detector_options``.
+A new setting is passed on here; one that detection needs, in ``indexes.detector_options``.
 """
 
 from collections.abc import Callable

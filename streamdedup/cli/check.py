@@ -1,7 +1,4 @@
-"""``streamdedup check``: verify settings and live servers before the first start.
-
-Prints the findings of ``CHECKS`` (``cli.checks``, which ``run`` asks too) and derives the exit code from the failures.
-"""
+"""``streamdedup check``: verify settings and live servers before the first start, by the checks of ``cli.checks``."""
 
 import json
 from collections import Counter

@@ -1,7 +1,7 @@
 """Checks of live servers, listed in ``CHECKS`` at the end of this module. Read-only; no finding holds a secret.
 
-Called by ``cli.check``, which prints all findings, and by ``cli.run``, which asks the checks with a ``server``, logs
-their warnings and raises their failures before the loop starts. ``cli.topics`` uses ``duplicates_kept_ms``.
+``cli.check`` prints all findings. ``cli.run`` asks the checks with a ``server``, logs their warnings and raises their
+failures before the loop starts.
 """
 
 from collections import Counter

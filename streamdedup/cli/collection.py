@@ -56,7 +56,6 @@ def first_of_each_id(entries: Iterable[Entry]) -> Iterator[Entry]:
 
 
 def up_to_limit(values: Iterable[Item], limit: int | None) -> Iterator[Item]:
-    """Yield as many values as the option ``--limit`` allows; all for None."""
     return islice(values, None if limit is None else min(limit, sys.maxsize))  # `islice` refuses greater numbers
 
 

@@ -1,7 +1,4 @@
-"""``streamdedup config``: check settings, or show the effective ones; needs no server.
-
-``settings`` has the sentences to print; ``streamdedup check`` also asks the servers.
-"""
+"""``streamdedup config``: check settings, or show the effective ones; needs no server."""
 
 import typer
 

@@ -1,7 +1,6 @@
 """``streamdedup demo``: documents become alerts on one machine, with private servers that end with the command.
 
-Loaded by ``cli.main``; ``demo_servers`` starts the servers, ``demo_run`` sends the sample and shows the alerts. A new
-option: here, ``demo_run.DemoOptions`` and docs/commands.md.
+``demo_servers`` starts the servers, ``demo_run`` sends the sample and shows the alerts.
 """
 
 import contextlib

@@ -1,7 +1,6 @@
 """One run of ``streamdedup demo``: sends the sample, shows alerts and dead letters, and accounts for every record.
 
-Called by ``cli.demo``. Reads counters of the daemon's metrics by their names (``daemon.metrics``), and the sample in
-``streamdedup/sample``.
+Reads counters of the daemon's metrics by their names (``daemon.metrics``).
 """
 
 import csv

@@ -1,7 +1,6 @@
 """Servers of ``streamdedup demo``: Redis, a Kafka broker, a daemon, the HTTP service; and the signals that end them.
 
-Called by ``cli.demo`` and ``demo_run``. Redis and the broker are those of ``streamdedup.embedded``; daemon and service
-are commands of this installation.
+Redis and the broker are those of ``streamdedup.embedded``; daemon and service are commands of this installation.
 """
 
 import contextlib

@@ -1,7 +1,4 @@
-"""``streamdedup dlq``: inspect the dead-letter topic, and replay dead letters after their cause is fixed.
-
-``dlq_replay`` replays, ``rendering.dead_letters`` makes lines and JSON, ``wire.dead_letters`` parses a dead letter.
-"""
+"""``streamdedup dlq``: inspect the dead-letter topic, and replay dead letters after their cause is fixed."""
 
 from collections import Counter
 from collections.abc import Iterable, Iterator

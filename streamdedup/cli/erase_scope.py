@@ -1,7 +1,4 @@
-"""``produce --erase-scope``: tombstones for the documents of a topic in a scope.
-
-Called by ``cli.produce``. Reads the topic to its end with ``TopicReader``, and sends with ``Feeder``.
-"""
+"""``produce --erase-scope``: tombstones for the documents of a topic in a scope."""
 
 import sys
 from collections import defaultdict

@@ -1,7 +1,7 @@
 """``streamdedup evaluate``: a profile's recall and precision on files.
 
-Finds pairs with the detector, and computes or reads the true pairs; ``streamdedup.evaluation`` compares the two, and
-``rendering.evaluation`` renders the scores. ``benchmarks/quality.py`` also calls ``evaluate_documents``.
+Finds pairs with the detector, and computes or reads the true pairs; ``streamdedup.evaluation`` compares the two.
+``benchmarks/quality.py`` also calls ``evaluate_documents``.
 """
 
 import json

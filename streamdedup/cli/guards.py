@@ -1,7 +1,4 @@
-"""Guards of commands that change data: the user confirms (``index``, ``dlq replay``), and no daemon runs (``index``).
-
-``kafka.group_admin`` lists the members of the group.
-"""
+"""Guards of commands that change data: the user confirms (``index``, ``dlq replay``); no daemon runs (``index``)."""
 
 import sys
 import time

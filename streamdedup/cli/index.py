@@ -1,8 +1,4 @@
-"""``streamdedup index``: operate on the indexes in Redis (``status``, ``drop``, ``rebuild``, ``prepare``, ``unfence``).
-
-Loaded by ``cli.main``. ``index_status`` collects and renders the status, ``guards`` refuses a command while daemons
-run, and ``index_building`` builds the indexes for ``rebuild`` and ``prepare``.
-"""
+"""``streamdedup index``: operate on the indexes in Redis."""
 
 import json
 from collections.abc import Sequence

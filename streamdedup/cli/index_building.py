@@ -1,7 +1,4 @@
-"""Builds indexes for ``index rebuild`` (with the daemons stopped) and ``index prepare`` (beside daemons, in rounds).
-
-Called by ``cli.index``, which asks the user; ``daemon.rebuild`` reads the records.
-"""
+"""Builds indexes for ``index rebuild`` (with the daemons stopped) and ``index prepare`` (beside daemons, in rounds)."""
 
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence

@@ -1,7 +1,7 @@
 """The command line: the command table, and errors as messages and exit codes.
 
 A command's module is imported when the command is called, so that ``--help`` does not import clients and numpy. A new
-command is a module, a line of ``COMMANDS`` and a row of ``docs/commands.md``. Called by ``streamdedup.__main__``.
+command is a module, a line of ``COMMANDS`` and a row of ``docs/commands.md``.
 """
 
 import contextlib
@@ -12,7 +12,6 @@ import inspect
 import io
 import os
 import sys
-import textwrap
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Annotated, Any, NoReturn, TextIO
@@ -122,18 +121,9 @@ def _prepare_help(command: Any) -> None:
     paragraphs = inspect.cleandoc(command.help or "").split("\n\n")
     # Without a short help, the list of commands shows the help cut to the width of the terminal.
     command.short_help = paragraphs[0].replace("\n", " ")
-    command.help = "\n\n".join(
-        _VERBATIM + _example(text) if text.startswith("Example:") else text for text in paragraphs
-    )
+    command.help = "\n\n".join(_VERBATIM + text if text.startswith("Example:") else text for text in paragraphs)
     for inner in getattr(command, "commands", {}).values():
         _prepare_help(inner)
-
-
-def _example(text: str) -> str:
-    """Return an example broken for a terminal of 80 columns, into lines that a shell takes as one command line."""
-    # 66 columns leave room for the indentation and the backslash.
-    lines = textwrap.wrap(" ".join(text.split()[1:]), 66, break_long_words=False, break_on_hyphens=False)
-    return "Example:  " + " \\\n              ".join(lines)
 
 
 def load_command(name: str) -> Any:

@@ -1,8 +1,4 @@
-"""``streamdedup produce``: send a corpus into a topic, or with ``--erase-scope`` the tombstones of a scope.
-
-Reads files with ``streamdedup.corpora``, writes keys and values with ``streamdedup.wire``, and sends with ``Feeder``.
-``cli.erase_scope`` carries out ``--erase-scope``.
-"""
+"""``streamdedup produce``: send a corpus into a topic, or with ``--erase-scope`` the tombstones of a scope."""
 
 import time
 from collections.abc import Callable, Iterable, Iterator

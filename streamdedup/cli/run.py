@@ -1,8 +1,7 @@
 """``streamdedup run``: builds the daemon's loop and its parts (``cli.assembly``), waits for the servers, runs the loop.
 
-Called by ``cli.main``. Stop signals, stop timer, watchdog and health server already work while the servers are awaited.
-A new part of the daemon is made in ``cli.assembly`` and passed to ``daemon.loop.Loop`` in ``run_daemon``; a new server
-to wait for is a ``Check`` with a ``server`` in ``cli.checks``.
+Stop signals, stop timer, watchdog and health server already work while the servers are awaited. A new server to wait
+for is a ``Check`` with a ``server`` in ``cli.checks``.
 """
 
 import gc

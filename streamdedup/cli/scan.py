@@ -1,7 +1,4 @@
-"""``streamdedup scan``: near-duplicate pairs in files, without any server.
-
-Runs the daemon's detector over an index in memory (``evaluation.trial``).
-"""
+"""``streamdedup scan``: near-duplicate pairs in files, by the daemon's detector over an index in memory."""
 
 import sys
 import time

@@ -1,7 +1,4 @@
-"""``streamdedup serve``: builds the parts of the HTTP service (``streamdedup.serve``) from settings, and runs it.
-
-The HTTP application is ``serve.app``; ``cli.assembly`` and ``cli.topic_reading`` make the parts that read Kafka.
-"""
+"""``streamdedup serve``: builds the parts of the HTTP service (``streamdedup.serve``) from settings, and runs it."""
 
 import signal
 import socket

@@ -1,7 +1,4 @@
-"""The options ``--config`` and ``--set``, the parser of ``--since``, and the loading of settings.
-
-Called by ``config`` and the commands with servers; the commands on files read a profile alone, with ``cli.options``.
-"""
+"""Options ``--config`` and ``--set`` of commands with servers, the parser of ``--since``, and loading of settings."""
 
 import shlex
 import time

@@ -1,7 +1,4 @@
-"""``streamdedup stop-shingles``: learn boilerplate shingles from a sample, and print them.
-
-``text.stop_learning`` learns them, ``text.stop_shingles`` encodes them, ``tuning.passages`` finds the shown passages.
-"""
+"""``streamdedup stop-shingles``: learn boilerplate shingles from a sample, and print them."""
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from itertools import islice

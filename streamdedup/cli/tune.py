@@ -1,8 +1,7 @@
-"""``streamdedup tune``: tries settings on a sample, and shows pairs found, pairs missed and costs.
+"""``streamdedup tune``: tries settings on a sample (``streamdedup.tuning``); shows pairs found and missed, and costs.
 
-The study itself is in ``streamdedup.tuning``; ``rendering.tuning_tables`` shows the results. A new option is a field
-of ``StudyOptions``, and of ``tuning.comparison.TuningPlan``; settings that ``tune`` cannot study are refused in
-``_plan``.
+A new option is a field of ``StudyOptions``, and of ``tuning.comparison.TuningPlan``; settings that ``tune`` cannot
+study are refused in ``_plan``.
 """
 
 import json

@@ -1,4 +1,4 @@
-"""Dead letters as lines and as JSON, for ``cli.dlq`` and ``cli.demo_run``; their arbitrary content is escaped."""
+"""Dead letters as lines and as JSON; their arbitrary content is escaped."""
 
 import base64
 import json

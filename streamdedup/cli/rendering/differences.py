@@ -1,7 +1,7 @@
-"""Differences of two texts for ``pairs``: changed parts, and shared parts without the middle.
+"""Differences of two texts: changed parts, and shared parts without the middle.
 
 ``align`` returns segments; the text of a segment in one of the texts is a *part*, of which ``_shortened`` makes one to
-three *pieces*. ``demo`` explains ``GAP``; the page of ``serve`` shows segments itself (``serve.texts``).
+three *pieces*. The page of ``serve`` shows segments itself (``serve.texts``).
 """
 
 from collections.abc import Iterator, Sequence

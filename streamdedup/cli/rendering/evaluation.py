@@ -1,7 +1,4 @@
-"""The ``streamdedup evaluate`` result as lines for people, which ``docs/tuning.md`` explains, and as one JSON object.
-
-Called by ``cli.evaluate``.
-"""
+"""The result of ``streamdedup evaluate`` as lines, which ``docs/tuning.md`` explains, and as one JSON object."""
 
 from collections.abc import Iterator
 from dataclasses import asdict

@@ -1,7 +1,7 @@
 """Alerts for people: a line per match, and both texts side by side.
 
-``tail`` and ``demo`` show alerts (``AlertView``). All output is ``rich`` text, never markup, because ids and texts come
-from arbitrary senders. Without colours, brackets mark differences.
+All output is ``rich`` text, never markup, because ids and texts come from arbitrary senders. Without colours, brackets
+mark differences.
 """
 
 from collections.abc import Callable, Iterable, Mapping
