@@ -21,7 +21,7 @@ from streamdedup.cli.demo_servers import DEAD_LETTER_TOPIC, DUPLICATES_TOPIC, PR
 from streamdedup.cli.rendering.dead_letters import dead_letter_notice
 from streamdedup.cli.rendering.pairs import AlertView, Fetch
 from streamdedup.cli.rendering.terminal import CLOCK_FORMAT, print_line, print_rows
-from streamdedup.cli.topic_reading import open_texts
+from streamdedup.cli.topic_reading import text_fetcher
 from streamdedup.corpora import CorpusReader, Entry
 from streamdedup.counts import counted, listed_counts
 from streamdedup.errors import MessageError, StreamdedupError
@@ -184,7 +184,7 @@ class DemoRun:
             fetch_timeout_s=_FETCH_TIMEOUT_S,
         )
         self._reader = stack.enter_context(TopicReader(kafka))
-        self._view = OutputView(console, open_texts(stack, kafka, settings).side if options.diff else None)
+        self._view = OutputView(console, text_fetcher(stack, kafka, settings) if options.diff else None)
         self._feed = DocumentFeed(stack.enter_context(Feeder(kafka)), options.pace)
         self._counters = DaemonCounters()
         self._metrics_due_at = 0.0

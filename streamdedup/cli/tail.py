@@ -13,7 +13,7 @@ from streamdedup.cli.output import tell_prefixed
 from streamdedup.cli.rendering.pairs import AlertView
 from streamdedup.cli.rendering.terminal import make_console
 from streamdedup.cli.settings_options import ConfigOption, SetOption, load_settings
-from streamdedup.cli.topic_reading import open_texts, reading_options
+from streamdedup.cli.topic_reading import reading_options, text_fetcher
 from streamdedup.errors import MessageError, SettingsError
 from streamdedup.kafka.reader import TopicReader
 from streamdedup.wire import Alert, AlertReader, decode_alert
@@ -48,7 +48,7 @@ def tail(
         reader = stack.enter_context(TopicReader(options))
         if not from_beginning:
             reader.start_at(reader.ends)
-        view = AlertView(make_console(), open_texts(stack, options, settings).side if diff else None)
+        view = AlertView(make_console(), text_fetcher(stack, options, settings) if diff else None)
         if not as_json:
             tell_prefixed(f"following {topic} from its {'beginning' if from_beginning else 'end'}; Ctrl-C ends")
         count = 0

@@ -1,11 +1,10 @@
 """Helps commands to read and write topics without a consumer group: options, profiles, decoders, texts."""
 
-from collections.abc import Mapping
 from contextlib import ExitStack
-from dataclasses import dataclass, replace
+from dataclasses import replace
 
 from streamdedup.cli.assembly import kafka_options, topic_decoder
-from streamdedup.cli.rendering.pairs import Side
+from streamdedup.cli.rendering.pairs import Fetch, Side
 from streamdedup.errors import SettingsError
 from streamdedup.kafka.options import KafkaOptions
 from streamdedup.kafka.reader import RecordFetcher
@@ -34,21 +33,15 @@ def decoders_of(settings: Settings) -> dict[str, Decoder]:
     return decoders
 
 
-@dataclass(frozen=True, slots=True)
-class KafkaTexts:
-    """Fetches texts; ``decoders`` are by input topic."""
+def text_fetcher(stack: ExitStack, options: KafkaOptions, settings: Settings) -> Fetch:
+    """Return a function that fetches a document with its text, or with the reason why no record has the text."""
+    fetcher, decoders = stack.enter_context(RecordFetcher(options)), decoders_of(settings)
 
-    fetcher: RecordFetcher
-    decoders: Mapping[str, Decoder]
-
-    def side(self, document_id: str, digest: str, position: Position) -> Side:
-        """Return one side of a comparison: a document with its text, or with the reason why no record has the text."""
-        decoder = self.decoders.get(position.topic) or Decoder()  # the settings may no longer have the topic
+    def fetch(document_id: str, digest: str, position: Position) -> Side:
+        decoder = decoders.get(position.topic) or Decoder()  # the settings may no longer have the topic
         try:
-            return Side(document_id, position, fetch_text(self.fetcher, decoder, document_id, digest, position))
+            return Side(document_id, position, fetch_text(fetcher, decoder, document_id, digest, position))
         except TextMissingError as error:
             return Side(document_id, position, None, str(error))
 
-
-def open_texts(stack: ExitStack, options: KafkaOptions, settings: Settings) -> KafkaTexts:
-    return KafkaTexts(stack.enter_context(RecordFetcher(options)), decoders_of(settings))
+    return fetch

@@ -3,7 +3,7 @@
 import asyncio
 import json
 import threading
-from contextlib import closing, suppress
+from contextlib import ExitStack, closing, nullcontext, suppress
 from types import SimpleNamespace
 
 import pytest
@@ -11,7 +11,7 @@ from msgspec.structs import replace
 from structlog.testing import capture_logs
 
 from streamdedup.cli import serve as cli_serve
-from streamdedup.cli.topic_reading import KafkaTexts
+from streamdedup.cli import topic_reading
 from streamdedup.errors import BrokerMisconfigured, BrokerUnavailable, DecodeError, RegistryUnavailable
 from streamdedup.kafka.protocols import Record
 from streamdedup.position import Position
@@ -164,9 +164,11 @@ class TestAlerts:
             ({"id": "b", "op": "append", "text": "iris"}, "the record of a, articles:0:0, was replaced by another one"),
         ],
     )
-    def test_a_continued_text_is_told_from_a_record_that_was_replaced(self, value, reason):
+    def test_a_continued_text_is_told_from_a_record_that_was_replaced(self, value, reason, monkeypatch):
         fetcher = SimpleNamespace(fetch=lambda position: Record(position, 0, None, json.dumps(value).encode()))
-        side = KafkaTexts(fetcher, {}).side("a", "00" * 16, A)
+        monkeypatch.setattr(topic_reading, "RecordFetcher", lambda _options: nullcontext(fetcher))
+        settings = SimpleNamespace(profiles={})
+        side = topic_reading.text_fetcher(ExitStack(), None, settings)("a", "00" * 16, A)
         assert side.text is None
         assert side.missing.startswith(reason)
 
