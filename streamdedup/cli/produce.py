@@ -48,9 +48,6 @@ def produce(  # noqa: PLR0913  one argument per option
     ] = None,
     source_column: Annotated[str | None, typer.Option(help="Column of the source, in a table.")] = None,
     published_at_column: Annotated[str | None, typer.Option(help="Column of the time of publication.")] = None,
-    skip_unreadable: Annotated[
-        bool, typer.Option("--skip-unreadable", help="Leave malformed lines out, instead of sending them.")
-    ] = False,
     erase_scope: Annotated[
         str | None,
         typer.Option(metavar="SCOPE", help="Instead of files: a tombstone for each document of the topic in a scope."),
@@ -58,9 +55,8 @@ def produce(  # noqa: PLR0913  one argument per option
 ) -> None:
     """Send a corpus into an input topic, each document keyed by its id.
 
-    JSON lines are sent unchanged, malformed ones included: the daemon turns them into dead letters. --skip-unreadable
-    leaves them out. Table rows become JSON objects with the field names of the profile. The columns must have these
-    names, unless options name others.
+    JSON lines are sent unchanged, malformed ones included: the daemon turns them into dead letters. Table rows become
+    JSON objects with the field names of the profile. The columns must have these names, unless options name others.
 
     --erase-scope reads the topic to its end, and deletes each document whose last version is in the scope.
 
@@ -74,7 +70,7 @@ def produce(  # noqa: PLR0913  one argument per option
         raise SettingsError("produce sends files, or tombstones with --erase-scope: give one of the two")
     columns = Columns(id_column, tuple(text_column or ()), source_column, published_at_column)
     if erase_scope is not None:
-        if rate or limit or skip_unreadable or corpus_format != "auto" or columns:
+        if rate or limit or corpus_format != "auto" or columns:
             raise SettingsError("--erase-scope goes with --topic, --config and --set alone; leave other options out")
         erase_documents(settings, profile, topic, erase_scope)
         return
@@ -88,19 +84,12 @@ def produce(  # noqa: PLR0913  one argument per option
         (file, CorpusReader(file, format=corpus_format, decoder=decoder, columns=columns)) for file in files or ()
     ]
     inputs = FileEntries()
-    records = _records(readers, inputs, decoder, write_key, leaves_out_malformed=skip_unreadable)
-    limited, options = up_to_limit(records, limit), kafka_options(settings)
-    _send(options, topic, limited, Pace(rate), inputs, leaves_out_malformed=skip_unreadable)
+    records = up_to_limit(_records(readers, inputs, decoder, write_key), limit)
+    _send(kafka_options(settings), topic, records, Pace(rate), inputs)
 
 
 def _send(
-    options: KafkaOptions,
-    topic: str,
-    records: Iterable[_OutgoingRecord],
-    pace: Pace,
-    inputs: FileEntries,
-    *,
-    leaves_out_malformed: bool,
+    options: KafkaOptions, topic: str, records: Iterable[_OutgoingRecord], pace: Pace, inputs: FileEntries
 ) -> None:
     """Send the records that are made from ``inputs``, and tell their count and what was left out."""
     started = time.monotonic()
@@ -112,7 +101,7 @@ def _send(
             feeder.send(topic, key, value, name=name)
     end = ""
     if count := inputs.malformed.count:
-        end += f"; {counted(count, 'line')} {'left out:' if leaves_out_malformed else 'that are'} no documents"
+        end += f"; {counted(count, 'line')} that are no documents"
     if too_large.count:
         end += f"; {counted(too_large.count, 'record')} left out: too large"
     sent = f"{counted(feeder.delivered_count, 'record')} sent to {topic} in {time.monotonic() - started:.1f} s"
@@ -126,16 +115,10 @@ def _records(
     inputs: FileEntries,
     decoder: Decoder,
     write_key: Callable[[str], bytes],
-    *,
-    leaves_out_malformed: bool,
 ) -> Iterator[_OutgoingRecord]:
-    """Yield the record of each entry; malformed entries are reported, and may be left out, but not all."""
+    """Yield the record of each entry; malformed entries are reported, and have a key if their id can be read."""
     for file, reader in readers:
         for entry in inputs.read(file, reader):
-            if entry.problem is not None and leaves_out_malformed:
-                continue
             key = None if entry.key is None else write_key(entry.id)
             name = f"{entry.file}:{entry.line}" + ("" if key is None else f" (id {entry.id})")
             yield _OutgoingRecord(name, key, entry.value(decoder))
-    if leaves_out_malformed:
-        inputs.require_document()

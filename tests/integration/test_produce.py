@@ -94,15 +94,6 @@ def test_json_lines_arrive_untouched_bad_ones_too_and_these_are_named(world):
     assert "further ones are only counted" in said
 
 
-def test_bad_lines_are_left_out_on_request_and_counted(world):
-    lines = ['{"nr": "a", "body": "x"}', "{", '{"nr": "b", "body": "y"}', "not json"]
-    said = world.produce(world.file("bad.jsonl", "\n".join(lines)), "--skip-unreadable")
-    assert [key for key, _ in world.arrived()] == ["a", "b"]
-    assert "2 records sent" in said
-    assert said.rstrip().endswith("; 2 lines left out: no documents")
-    assert "bad.jsonl:2: the value is not JSON" in said
-
-
 @pytest.mark.parametrize(
     ("limit", "advice"), [("kafka.max_message_bytes=64KiB", "kafka.max_message_bytes"), (None, "max.message.bytes")]
 )
@@ -134,14 +125,6 @@ def test_a_refused_line_is_keyed_by_its_id_also_where_it_is_too_large(world):
     assert f"too large: {world.folder}/bad.jsonl:2 (id b): " in said
     assert "2 records sent" in said
     assert said.rstrip().endswith("; 3 lines that are no documents; 1 record left out: too large")
-
-
-@pytest.mark.short
-def test_a_file_of_which_no_document_is_left_is_a_failure(world):
-    bad = world.file("bad.jsonl", "no\nno\n")
-    with pytest.raises(CorpusError, match="no document is left: 2 lines, all malformed"):
-        world.produce(bad, "--skip-unreadable")
-    assert world.arrived() == []
 
 
 def test_no_rate_is_no_limit(world):

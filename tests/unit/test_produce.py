@@ -1,6 +1,5 @@
 """What ``produce`` makes of the lines of a file, without a server."""
 
-
 import pytest
 
 from streamdedup.cli import produce
@@ -20,7 +19,7 @@ def test_a_limit_may_be_any_number(tmp_path, monkeypatch):
 
 @pytest.mark.parametrize(
     "option",
-    [{"rate": 1.0}, {"limit": 1}, {"corpus_format": "csv"}, {"published_at_column": "a"}, {"skip_unreadable": True}],
+    [{"rate": 1.0}, {"limit": 1}, {"corpus_format": "csv"}, {"published_at_column": "a"}],
 )
 def test_options_for_files_are_refused_beside_an_erasure(option):
     with pytest.raises(SettingsError, match="--erase-scope goes with"):
