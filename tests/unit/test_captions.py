@@ -148,9 +148,10 @@ def test_an_alert_has_the_sources_times_and_the_earliest_document_of_its_detecti
     stream.index(a_document("first", TEXT, 0, source="a", time_ms=7))
     (detection,) = stream.index(a_document("second", TEXT, 1, source="b", time_ms=3)).detections
     publisher = Publisher(LoopOptions("duplicates", "dead", 900_000, DaemonInfo("group", "a", "1"), "fail"), {})
-    pipeline = SimpleNamespace(name="articles", threshold=0.5, containment_threshold=None)
+    pipeline = SimpleNamespace(name="articles", threshold=0.5, containment_threshold=0.9)
     (message,) = publisher._alert_messages(pipeline, detection, ())
     alert = decode_alert(message.value)
+    assert alert.containment_threshold == 0.9
     assert (alert.cluster_sources, alert.cluster_times_ms) == (2, (3, 7))
     assert (alert.cluster_earliest_id, alert.cluster_earliest_source) == ("second", "b")
     assert alert.detected_at == "1970-01-02T00:00:00.000Z"

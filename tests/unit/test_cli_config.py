@@ -10,9 +10,10 @@ import pytest
 
 from streamdedup import __version__, errors, wire
 from streamdedup.cli import main as cli
-from streamdedup.cli.assembly import kafka_options
+from streamdedup.cli.assembly import kafka_options, pipeline
 from streamdedup.cli.settings_options import load_settings, parse_assignments, with_same_settings
 from streamdedup.cli.topic_reading import reading_options
+from streamdedup.index.memory import MemoryIndex
 from tests.canaries import KEY_PASSWORD
 
 SMALLEST = """
@@ -195,10 +196,11 @@ def test_a_character_that_is_encoded_elsewhere_keeps_its_traceback(monkeypatch):
 
 
 def test_check_lists_the_profiles(run, config):
-    code, out, err = run("config", "check", "--config", config)
+    code, out, err = run("config", "check", "--config", config, "--set", "profiles.articles.ignore_same_source=true")
     assert (code, err) == (errors.EXIT_OK, "")
     assert out.startswith("settings are valid: 1 profile, exactly-once delivery\nprofile articles: topics articles\n")
     assert "bands x" in out
+    assert "  suppressed pairs: ignore_same_source = true\n" in out
 
 
 def test_show_prints_toml_with_the_achieved_banding(run, config):
@@ -283,6 +285,14 @@ def test_schema_prints_the_schema_of_a_message(run, name):
     code, out, _ = run("schema", name)
     assert code == errors.EXIT_OK
     assert out == wire.schema(name).rstrip("\n") + "\n"
+
+
+def test_the_pipeline_of_a_daemon_has_the_thresholds_of_its_profile(config):
+    settings = load_settings(
+        Path(config), ["profiles.articles.threshold=0.7", "profiles.articles.containment_threshold=0.9"]
+    )
+    made = pipeline(settings, "articles", MemoryIndex())
+    assert (made.threshold, made.containment_threshold) == (0.7, 0.9)
 
 
 class TestCommandsWithTheSameSettings:

@@ -22,6 +22,7 @@ from streamdedup.daemon.metrics import REBUILD_KINDS, Awaited, BatchHistogram, M
 from streamdedup.daemon.readiness import Readiness
 from streamdedup.daemon.statistics import Statistics
 from streamdedup.detection.model import Detection, DetectionResult, Skip
+from streamdedup.detection.suppression import SuppressionRule
 from streamdedup.errors import DecodeError, StoreUnavailable
 from streamdedup.index.values import NEARLY_FULL, StoreStats
 from streamdedup.kafka.protocols import Batch, Record, SourceStats
@@ -136,6 +137,7 @@ def a_committed_batch() -> tuple[BatchResult, list[FailedRecord]]:
         rejected_count=6,
         full_buckets_count=5,
         hidden=tuple(a_document(offset) for offset in (1, 2, 4)),
+        suppressed=collections.Counter({SuppressionRule.IGNORE_SAME_SOURCE: 4}),
     )
     kinds = [("articles", "upsert")] * 6 + [("articles", "invalid")]
     failed = FailedRecord(batch.records[6], Failure.of(DecodeError("not_json", "not JSON"), Stage.DECODE))
@@ -162,6 +164,7 @@ def test_a_committed_batch_is_counted_once_under_the_right_labels(metrics):
         ("candidates_rejected_total", {"profile": "news"}, 6),
         ("full_buckets_total", {"profile": "news"}, 5),
         ("documents_hidden_total", {"profile": "news"}, 3),
+        ("suppressed_total", {"profile": "news", "rule": "ignore_same_source"}, 4),
         ("batch_records_count", {}, 1),
         ("batch_records_sum", {}, 7),
         ("latency_seconds_count", {"topic": "articles"}, 7),

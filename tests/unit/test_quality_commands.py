@@ -87,6 +87,8 @@ def test_scan_obeys_the_rules_of_the_profile_and_counts_them(run, tmp_path):
     code, out, err = run("scan", corpus, *settings_with(tmp_path, *rules))
     assert [line.split("\t")[:2] for line in out.splitlines()] == [["a", "b"]]
     assert "suppressed: 2 ignore_sources; " in err
+    _, out, err = run("scan", corpus, *settings_with(tmp_path, 'only_sources = ["evening"]'))
+    assert [line.split("\t")[:2] for line in out.splitlines()] == [["a", "c"], ["b", "c"]]
     _, _, err = run("scan", corpus, *settings_with(tmp_path))
     assert "suppressed" not in err
 
