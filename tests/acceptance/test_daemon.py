@@ -134,10 +134,9 @@ class TestServersAway:
     def test_redis_away_at_run_is_waited_for_without_leaving_the_group(self, install, start_redis):
         redis = start_redis(options=servers.PERSISTENT)
         installation = install(2, batch_records=10)
-        installation.config.write_text(installation.config.read_text().replace(_url_of(installation), redis.url))
         corpus = a_corpus(12, 600)
         # A time-out at Kafka would be another rebalance.
-        with installation.running(**PATIENT) as daemon:
+        with installation.running(**PATIENT, **{"redis.url": redis.url}) as daemon:
             installation.send(corpus[:300])
             daemon.wait_ready()
             installation.wait_committed(100)
@@ -156,11 +155,10 @@ class TestServersAway:
     def test_servers_away_at_the_start_are_waited_for(self, install, start_redis):
         redis = start_redis()
         installation = install(1)
-        installation.config.write_text(installation.config.read_text().replace(_url_of(installation), redis.url))
         corpus = a_corpus(13, 60)
         installation.send(corpus)
         redis.kill()
-        with installation.running() as daemon:
+        with installation.running(**{"redis.url": redis.url}) as daemon:
             assert daemon.wait_event("waiting")["what"] == "the store"
             assert daemon.get("/readyz") == (503, "waiting for the store\n")
             redis.start()
@@ -327,10 +325,6 @@ def wait_not_ready(daemon, awaited: str) -> None:
     """Wait until the daemon says that it waits for a server."""
     said = 503, f"waiting for {awaited}\n"
     servers.wait_until(lambda: daemon.get("/readyz") == said, what=f"the daemon to notice that {awaited} is away")
-
-
-def _url_of(installation: Installation) -> str:
-    return installation.config.read_text().split('[redis]\nurl = "')[1].split('"')[0]
 
 
 def test_a_committed_offset_that_the_topic_does_not_reach_hides_no_document(install):

@@ -14,8 +14,7 @@ from streamdedup.cli import assembly
 from streamdedup.cli import main as cli
 from streamdedup.errors import EXIT_INDEX_LOST
 from streamdedup.kafka.options import KafkaOptions
-from tests import servers
-from tests.daemons import PATIENT, Installation, produce_keyed, values_of, wait_no_members
+from tests.daemons import PATIENT, wait_no_members
 from tests.support.ports import free_ports
 
 CORPUS = [(f"d{at}", f"text number {at // 2} of a corpus in which every text comes twice") for at in range(10)]
@@ -49,14 +48,9 @@ def index_interrupted_at_its_question(*arguments):
 
 
 @pytest.fixture
-def installation(tmp_path, kafka, redis_client, redis_url, new_topic, new_group):
-    duplicates = new_topic("duplicates")
-    servers.create_topics(kafka, [f"{duplicates}.dlq"])
-    topic = new_topic("articles", partitions=2)
-    made = Installation(
-        tmp_path, kafka=kafka, redis=redis_url, topic=topic, duplicates=duplicates, group=new_group(), threshold=0.9
-    )
-    produce_keyed(kafka, topic, values_of(CORPUS))
+def installation(install):
+    made = install(2, threshold=0.9)
+    made.send(CORPUS)
     return made
 
 
@@ -87,7 +81,7 @@ def test_an_index_is_looked_at_deleted_and_missed(installation, redis_client, in
     assert {row["state"] for row in profile["partitions"]} == {None}
     assert {(row["end"] - row["committed"], row["lag"]) for row in profile["partitions"]} == {(0, 0)}
     more = [(f"more-{number}", "words that came later") for number in range(7)]
-    produce_keyed(installation.kafka, installation.topic, values_of(more))
+    installation.send(more)
     (later,) = json.loads(index("status", "--json", *config).stdout)["profiles"]
     assert sum(row["lag"] for row in later["partitions"]) == 7
     heading = next(line for line in index("status", *config).stdout.splitlines() if " committed " in line)

@@ -9,7 +9,7 @@ from kafka.admin import ConfigResource, ConfigResourceType
 
 from streamdedup.wire import decode_alert
 from tests import servers
-from tests.daemons import PATIENT, Installation, produce_keyed, values_of, wait_no_members
+from tests.daemons import PATIENT, produce_keyed, values_of, wait_no_members
 from tests.servers import has_open_transaction, wait_until
 
 TEXTS = [
@@ -23,26 +23,6 @@ SECOND = [(f"b{at}", text) for at, text in enumerate(TEXTS[:5])]
 THIRD = [*((f"c{at}", text) for at, text in enumerate(TEXTS) if at != 1), FIRST[0], ("b1", TEXTS[8])]
 DAY_MS = 86_400_000
 PAIRS_OF_TWO = sorted((f"a{at}", f"b{at}") for at in range(5))
-
-
-@pytest.fixture
-def install(tmp_path, kafka, redis_client, redis_url, new_topic, new_group):
-    def make(name="one", partitions=2):
-        duplicates = new_topic("duplicates")
-        servers.create_topics(kafka, [f"{duplicates}.dlq"])
-        folder = tmp_path / name
-        folder.mkdir()
-        return Installation(
-            folder,
-            kafka=kafka,
-            redis=redis_url,
-            topic=new_topic("articles", partitions),
-            duplicates=duplicates,
-            group=new_group(),
-            threshold=0.9,
-        )
-
-    return make
 
 
 def feed(installation, *parts):
@@ -93,8 +73,8 @@ def never_lost(installation):
 @pytest.mark.parametrize("how", ["flushed", pytest.param("gone back", marks=pytest.mark.long)])
 def test_an_index_built_anew_by_the_command_is_like_one_that_was_never_lost(install, redis_client, index, how):
     # Which of two documents is alerted, and its cluster, depend on the order in which partitions are read.
-    expected = never_lost(install("never", partitions=1))
-    installation = install("lost", partitions=1)
+    expected = never_lost(install(1, threshold=0.9))
+    installation = install(1, threshold=0.9)
     config = ("--config", installation.config)
     with installation.running(**PATIENT):
         feed(installation, FIRST)
@@ -130,7 +110,7 @@ def test_an_index_built_anew_by_the_command_is_like_one_that_was_never_lost(inst
 def test_a_rebuild_right_after_a_static_member_has_ended_waits_for_its_session_and_names_it(
     install, redis_client, index
 ):
-    installation = install()
+    installation = install(2, threshold=0.9)
     config = ("--config", installation.config)
     # Longer than a busy machine needs to end the daemon and to ask twice.
     session = ("--set", "kafka.session_timeout=60s")
@@ -148,7 +128,7 @@ def test_a_rebuild_right_after_a_static_member_has_ended_waits_for_its_session_a
 
 @pytest.mark.long
 def test_a_rebuild_in_a_backlog_of_long_ago_recovers_what_the_backlog_is_compared_with(install, redis_client, index):
-    installation = install()
+    installation = install(2, threshold=0.9)
     with contextlib.closing(servers.admin_client(installation.kafka)) as admin:
         # Records of long ago must outlive the broker's default retention.
         keep = ConfigResource(ConfigResourceType.TOPIC, installation.topic, {"retention.ms": "-1"})
@@ -167,7 +147,7 @@ def test_a_rebuild_in_a_backlog_of_long_ago_recovers_what_the_backlog_is_compare
 
 @pytest.mark.long
 def test_keys_put_back_under_running_daemons_cost_no_pair_also_with_a_daemon_that_was_idle(install, redis_client):
-    installation = install()
+    installation = install(2, threshold=0.9)
     with installation.all_running(("a", "b"), **PATIENT) as daemons:
         for daemon in daemons:
             daemon.wait_event("partitions_assigned")
@@ -194,7 +174,7 @@ ELSEWHERE = " ".join(f"mark{at}" for at in range(60))
 @pytest.mark.long
 def test_alerts_behind_an_open_transaction_are_known_to_a_rebuilt_index(install, redis_client):
     """Daemon "one" dies within its transaction; "two" publishes the pair A-B behind it before the index is lost."""
-    installation = install(partitions=2)
+    installation = install(2, threshold=0.9)
     # The transaction stays open for 45 s, or until "one" is back. Both keep their partitions.
     times = {"kafka.session_timeout": "180s", "kafka.transaction_timeout": "45s"}
 

@@ -76,12 +76,8 @@ class Stream:
 
 
 @pytest.fixture
-def installation(tmp_path, kafka, redis_client, redis_url, new_topic, new_group):
-    duplicates = new_topic("duplicates")
-    servers.create_topics(kafka, [f"{duplicates}.dlq"])
-    topic = new_topic("articles", 2)
-    options = {"topic": topic, "duplicates": duplicates, "group": new_group(), "threshold": 0.9}
-    return Installation(tmp_path, kafka=kafka, redis=redis_url, **options)
+def installation(install):
+    return install(2, threshold=0.9)
 
 
 #: Thresholds, shingles, bands and seed change.
@@ -92,16 +88,17 @@ CHANGES = {
     "profiles.articles.shingle_size": "3",
     "profiles.articles.seed": "7",
 }
+#: The same as options.
+CHANGE_OPTIONS = [word for item in CHANGES.items() for word in ("--set", "=".join(item))]
 
 
 def test_parameters_change_without_a_pair_lost_or_doubled_while_documents_flow(installation, index):
     stream = Stream(installation)
-    changes = [word for item in CHANGES.items() for word in ("--set", "=".join(item))]
     installation.send(stream.batch(400))
     with stream.flowing():
         with installation.daemon("old", **PATIENT) as old:
             installation.wait_committed(400)
-            prepared = index("prepare", "--config", installation.config, *changes)
+            prepared = index("prepare", "--config", installation.config, *CHANGE_OPTIONS)
             assert prepared.returncode == 0, prepared.stderr
             assert "Now stop the daemons of the group" in prepared.stdout
             with installation.daemon("new", **PATIENT, **CHANGES) as new:
@@ -123,15 +120,15 @@ def test_parameters_change_without_a_pair_lost_or_doubled_while_documents_flow(i
     with installation.running("last", **PATIENT, **CHANGES):
         installation.wait_committed(stream.finish())
         # The old index stays until it is dropped, which leaves the new one and its daemons alone.
-        refused = index("drop", "--yes", "--config", installation.config, *changes)
+        refused = index("drop", "--yes", "--config", installation.config, *CHANGE_OPTIONS)
         assert "are running" in refused.stderr
         assert index("drop", "--yes", "--config", installation.config).returncode == 0
-        running = index("prepare", "--config", installation.config, *changes)
+        running = index("prepare", "--config", installation.config, *CHANGE_OPTIONS)
         assert "redis.key_prefix: daemons use the indexes of this prefix" in running.stderr
     seen = installation.pairs()
     assert sorted(stream.pairs) == seen
     assert sorted(set(seen)) == seen
-    status = index("status", "--config", installation.config, *changes)
+    status = index("status", "--config", installation.config, *CHANGE_OPTIONS)
     assert "fits the settings" in status.stdout
 
 
@@ -169,12 +166,11 @@ def test_a_member_that_names_no_index_is_waited_for_by_daemons_and_hinders_no_pr
     installation.send(stream.batch(40))
     installation.run_until_committed(40)
     wait_no_members(installation.kafka, installation.group)
-    changes = [word for item in CHANGES.items() for word in ("--set", "=".join(item))]
     with ExitStack() as membership:
         membership.enter_context(a_member(installation, "streamdedup"))
-        prepared = index("prepare", "--config", installation.config, *changes)
+        prepared = index("prepare", "--config", installation.config, *CHANGE_OPTIONS)
         assert prepared.returncode == 0, prepared.stderr
-        refused = index("drop", "--yes", "--config", installation.config, *changes)
+        refused = index("drop", "--yes", "--config", installation.config, *CHANGE_OPTIONS)
         assert "are running: streamdedup at" in refused.stderr
         with installation.daemon("new", **PATIENT, **CHANGES) as new:
             waiting = new.wait_event("waiting")
@@ -193,7 +189,6 @@ def test_daemons_with_static_memberships_switch_without_waiting_for_the_sessions
 ):
     stream = Stream(installation)
     patient = {**PATIENT, "kafka.session_timeout": "300s"}  # longer than the test waits for anything
-    changes = [word for item in CHANGES.items() for word in ("--set", "=".join(item))]
 
     def static(name: str, **settings: str) -> Daemon:
         membership = {"kafka.instance_id": name, "kafka.group_instance_id": f"member-{name}"}
@@ -203,7 +198,7 @@ def test_daemons_with_static_memberships_switch_without_waiting_for_the_sessions
         installation.send(stream.batch(100))
         installation.wait_committed(100)
         b.wait_ready()
-        prepared = index("prepare", "--config", installation.config, *changes)
+        prepared = index("prepare", "--config", installation.config, *CHANGE_OPTIONS)
         assert prepared.returncode == 0, prepared.stderr
         assert [a.stop(), b.stop()] == [0, 0]
     with static("a", **CHANGES) as a, static("b", **CHANGES) as b:

@@ -1,8 +1,6 @@
 """Values with schemas through a real Kafka and a real registry, sent by librdkafka with serializers of its own."""
 
 import json
-import subprocess
-import sys
 from datetime import UTC, datetime
 
 import pytest
@@ -18,7 +16,7 @@ from google.protobuf.descriptor_pool import DescriptorPool
 from google.protobuf.message_factory import GetMessageClass
 
 from tests import servers
-from tests.daemons import PATIENT, Daemon, Installation, produce_keyed
+from tests.daemons import PATIENT, Daemon, Installation, produce_keyed, streamdedup
 from tests.made_corpus import a_corpus, the_expected
 from tests.servers import wait_until
 from tests.serving import ServeProcess
@@ -85,21 +83,11 @@ def daemon_of(installation: Installation, registry, **settings) -> Daemon:
     return installation.daemon(**AVRO | {"schema_registry.url": registry.url} | settings)
 
 
-def streamdedup(installation, registry, *arguments):
+def run(installation, registry, *arguments):
     sets = AVRO | {"schema_registry.url": registry.url}
     options = [part for key, value in sets.items() for part in ("--set", f"{key}={value}")]
     name, *more = arguments
-    command = [
-        sys.executable,
-        "-m",
-        "streamdedup",
-        *name.split(),
-        "--config",
-        str(installation.config),
-        *options,
-        *more,
-    ]
-    return subprocess.run(command, capture_output=True, text=True, timeout=600, check=False)
+    return streamdedup(*name.split(), "--config", installation.config, *options, *more)
 
 
 def alerts_of(installation):
@@ -135,7 +123,7 @@ def test_an_evolving_stream_with_references_and_tombstones_has_exactly_its_pairs
     assert codes_of(installation) == []
     assert {alert["document"]["published_at"] for alert in alerts_of(installation)} == {"2026-05-01T00:00:00Z"}
     assert [text for text in warnings if text.startswith(f"no subject {installation.topic}-value")]
-    shown = streamdedup(installation, registry, "tail", "--diff", "--from-beginning", "--limit", "1")
+    shown = run(installation, registry, "tail", "--diff", "--from-beginning", "--limit", "1")
     assert shown.returncode == 0, shown.stderr
     assert any(word in shown.stdout for word in corpus[0][1].split())
 
@@ -160,7 +148,7 @@ def test_what_cannot_be_read_is_a_dead_letter_with_a_code_and_the_rest_goes_on(i
     others = ["unknown_schema", "not_framed", "not_framed", "unusable_schema", "not_framed", "unknown_schema"]
     assert codes_of(installation) == mismatch + others
     assert installation.pairs() == [("a", "c")]
-    listed = streamdedup(installation, registry, "dlq inspect")
+    listed = run(installation, registry, "dlq inspect")
     assert listed.returncode == 0, listed.stderr
     assert "schema_mismatch" in listed.stdout
 
@@ -187,7 +175,7 @@ def test_a_registry_that_is_away_stops_nothing_that_is_known_and_loses_nothing(i
         assert daemon.stop() == 0
         daemon.start()
         wait_until(lambda: "the schema registry" in daemon.get("/readyz")[1], what="the wait of the next daemon")
-        checked = streamdedup(installation, registry, "check")
+        checked = run(installation, registry, "check")
         assert (checked.returncode, "does not answer" in checked.stdout) == (1, True), checked.stdout
         assert installation.committed_count() == 80
         registry.start()
@@ -285,12 +273,12 @@ def test_produce_writes_what_daemon_tail_and_service_read(install, registry, for
     lines = [{"id": name, "payload.body": text, "published_at": "2026-05-01T00:00:00Z"} for name, text in corpus]
     file.write_text("\n".join([*map(json.dumps, lines), "no document"]), encoding="utf-8")
     options = ("--topic", installation.topic, "--set", f"profiles.articles.format={form}")
-    refused = streamdedup(installation, registry, "produce", str(file), *options)
+    refused = run(installation, registry, "produce", str(file), *options)
     assert (refused.returncode, f"no subject {installation.topic}-value" in refused.stderr) == (2, True)
     kind, text = SCHEMAS[form]
     with SchemaRegistryClient({"url": registry.url}) as client:
         client.register_schema(f"{installation.topic}-value", Schema(text, kind))
-    sent = streamdedup(installation, registry, "produce", str(file), *options)
+    sent = run(installation, registry, "produce", str(file), *options)
     assert (sent.returncode, "1 line left out" in sent.stderr) == (0, True), sent.stderr
     with daemon_of(installation, registry, **settings) as daemon:
         installation.wait_committed(len(corpus))
@@ -301,7 +289,7 @@ def test_produce_writes_what_daemon_tail_and_service_read(install, registry, for
     assert alert["document"]["published_at"] == "2026-05-01T00:00:00Z"
     pair = alert["document"]["id"], alert["matches"][0]["id"]
     text = dict(corpus)[pair[0]]
-    shown = streamdedup(installation, registry, "tail", *options[2:], "--diff", "--from-beginning", "--limit", "1")
+    shown = run(installation, registry, "tail", *options[2:], "--diff", "--from-beginning", "--limit", "1")
     assert shown.returncode == 0, shown.stderr
     assert text.split()[0] in shown.stdout
     served = AVRO | settings | {"schema_registry.url": registry.url}
@@ -319,11 +307,11 @@ def test_check_verifies_subject_and_fields_before_the_first_start(install, regis
     installation = install(1)
     with Sender(installation, registry.url) as sender:
         sender.send(article(), [("a", "one")])
-    right = streamdedup(installation, registry, "check")
+    right = run(installation, registry, "check")
     assert f"newest schema of {installation.topic}-value has the text fields" in " ".join(right.stdout.split())
-    wrong = streamdedup(installation, registry, "check", "--set", "profiles.articles.text_fields=payload.text")
+    wrong = run(installation, registry, "check", "--set", "profiles.articles.text_fields=payload.text")
     assert (wrong.returncode, "none of the text fields: payload.text" in " ".join(wrong.stdout.split())) == (78, True)
-    elsewhere = streamdedup(installation, registry, "check", "--set", f"schema_registry.url={registry.url}/nowhere")
+    elsewhere = run(installation, registry, "check", "--set", f"schema_registry.url={registry.url}/nowhere")
     assert (elsewhere.returncode, "is not the API of a schema registry" in " ".join(elsewhere.stdout.split())) == (
         78,
         True,
