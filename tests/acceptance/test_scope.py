@@ -1,15 +1,12 @@
-"""Scopes in the installed daemon and in the commands on files; the recipes of docs/deployment.md about them."""
+"""Recipes of docs/deployment.md: the erasure of a scope, and two looks at one topic."""
 
 import json
 import re
 from pathlib import Path
 
 from tests.daemons import PATIENT, Daemon, Installation, produce_keyed, streamdedup, wait_no_members
-from tests.made_corpus import a_corpus, the_expected
 
 PAGE = (Path(__file__).parents[2] / "docs" / "deployment.md").read_text(encoding="utf-8")
-SCOPED = {"profiles.articles.scope_field": "tenant", "profiles.articles.default_scope": "north"}
-TENANTS = ("north", "south", None, 7)
 TEXT = "the harbour lamp burns again tonight over the quiet bay of the old town"
 
 
@@ -18,57 +15,8 @@ def send(installation: Installation, documents) -> None:
     produce_keyed(installation.kafka, installation.topic, values)
 
 
-def with_tenants(corpus):
-    """Return documents as JSON objects; the number of a document decides its scope."""
-    return [{"id": name, "text": text, "tenant": TENANTS[number % 4]} for number, (name, text) in enumerate(corpus)]
-
-
-def scanned(*arguments: object) -> list[tuple[str, str]]:
-    done = streamdedup("scan", *arguments)
-    assert done.returncode == 0, done.stderr
-    return sorted(tuple(sorted(line.split("\t")[:2])) for line in done.stdout.splitlines())
-
-
 def section(title: str) -> str:
     return re.search(rf"^## {title}\n(.*?)^## ", PAGE, re.DOTALL | re.MULTILINE)[1]
-
-
-def test_two_daemons_alert_exactly_the_pairs_within_scopes_as_scan_and_evaluate_do(install):
-    installation = install(3, batch_records=25)
-    documents = with_tenants(a_corpus(79, 450))
-    scope_of = {document["id"]: document["tenant"] or "north" for document in documents}
-    similar = the_expected([(document["id"], document["text"]) for document in documents])
-    expected = [pair for pair in similar if scope_of[pair[0]] == scope_of[pair[1]]]
-    assert 20 < len(expected) < len(similar) - 50
-    with installation.all_running("ab", **SCOPED):
-        send(installation, documents)
-        installation.wait_committed(len(documents))
-    corpus = installation.folder / "corpus.jsonl"
-    corpus.write_text("\n".join(map(json.dumps, documents)), encoding="utf-8")
-    with installation.config.open("a", encoding="utf-8") as config:
-        config.write('scope_field = "tenant"\ndefault_scope = "north"\n')
-    assert installation.pairs() == expected == scanned(corpus, "--config", installation.config)
-    evaluated = streamdedup("evaluate", corpus, "--config", installation.config, "--json")
-    assert evaluated.returncode == 0, evaluated.stderr
-    (true, right) = (json.loads(evaluated.stdout)[name] for name in ("recall", "precision"))
-    assert (right["share"], right["of"]) == (1.0, len(expected))
-    assert len(expected) <= true["of"] < len(similar)
-
-
-def test_a_scope_field_needs_a_new_index_and_a_record_without_a_scope_is_a_dead_letter(install):
-    installation = install(1)
-    send(installation, [{"id": "a", "text": TEXT}])
-    installation.run_until_committed(1)
-    with installation.daemon(**SCOPED) as daemon:
-        assert daemon.wait() == 78
-        assert "scope_field is None in the index and" in daemon.log.read_text(encoding="utf-8")
-    other = install(1)
-    send(other, [{"id": "a", "text": TEXT}, {"id": "b", "text": TEXT, "tenant": "x"}])
-    with other.daemon(**{"profiles.articles.scope_field": "tenant"}) as daemon:
-        other.wait_committed(2)
-        assert daemon.stop() == 0
-    (letter,) = other.published(f"{other.duplicates}.dlq")
-    assert dict(letter.headers)["streamdedup.dlq.error.code"] == b"missing_scope"
 
 
 def erase(installation: Installation, scope: str) -> None:

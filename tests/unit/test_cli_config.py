@@ -287,12 +287,12 @@ def test_schema_prints_the_schema_of_a_message(run, name):
     assert out == wire.schema(name).rstrip("\n") + "\n"
 
 
-def test_the_pipeline_of_a_daemon_has_the_thresholds_of_its_profile(config):
-    settings = load_settings(
-        Path(config), ["profiles.articles.threshold=0.7", "profiles.articles.containment_threshold=0.9"]
-    )
+def test_the_pipeline_of_a_daemon_has_the_settings_of_its_profile(config):
+    values = {"threshold": 0.7, "containment_threshold": 0.9, "scope_field": "tenant", "default_scope": "north"}
+    settings = load_settings(Path(config), [f"profiles.articles.{key}={value}" for key, value in values.items()])
     made = pipeline(settings, "articles", MemoryIndex())
     assert (made.threshold, made.containment_threshold) == (0.7, 0.9)
+    assert (made.decoder.scope_field, made.decoder.default_scope) == ("tenant", "north")
 
 
 class TestCommandsWithTheSameSettings:

@@ -218,6 +218,7 @@ def test_a_reader_gets_a_table(run, corpus):
     assert (code, err) == (0, "")
     assert "5 documents, skipped: none; " in out
     assert "recall from 0.8                        1           1   1.0000\n" in out
+    assert "documents without an alert             0           2   0.0000\n" in out
     assert "missed: 0 pairs" in out
 
 
