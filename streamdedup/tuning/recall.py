@@ -2,8 +2,6 @@
 
 from typing import NamedTuple
 
-import numpy as np
-
 from streamdedup.evaluation.rates import Rate
 from streamdedup.similarity.lsh import Banding
 from streamdedup.tuning.distinct import ALL_PAIRS
@@ -32,12 +30,3 @@ def measured_recall(study: Study, banding: Banding, recall_from: float) -> Recal
     total = float(weights.sum()) + copy_pairs
     measured = (float(weights @ is_candidate) + copy_pairs) / total if total else None
     return Recall(Rate.of_items(is_candidate), measured)
-
-
-def found_by_similarity(study: Study, banding: Banding, bins: int) -> list[tuple[float, Rate]]:
-    """Return the middle of each similarity bin with kept pairs, and the rate at which these become candidates."""
-    is_candidate = study.candidate_mask(banding)
-    bin_of = np.minimum((study.pairs.similarities * bins).astype(np.int64), bins - 1)
-    return [
-        ((place + 0.5) / bins, Rate.of_items(is_candidate[bin_of == place])) for place in np.unique(bin_of).tolist()
-    ]

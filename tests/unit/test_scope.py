@@ -330,7 +330,7 @@ def test_pairs_and_candidates_of_a_study_are_those_within_scopes():
     scoped, alone = (
         Study(OPTIONS.shingles, texts[:count], HashFamily(16), floor=0.5, scopes=tenants[:count]) for count in (4, 3)
     )
-    assert (scoped.histogram.sum(), unscoped.histogram.sum()) == (3, 6)
+    assert (scoped.alerted_count(0.5), unscoped.alerted_count(0.5)) == (3, 6)
     assert scoped.candidate_counts(Banding(8, 2))[:, 0].tolist() == alone.candidate_counts(Banding(8, 2))[:, 0].tolist()
     assert scoped.largest_bucket(Banding(1, 2)) == 3
 

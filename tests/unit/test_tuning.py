@@ -143,12 +143,6 @@ class TestStudy:
         assert recall.measured == pytest.approx(found / true)
         assert 0 < recall.edited.total < true
 
-    def test_the_histogram_holds_every_pair(self, study):
-        sets = [set(study.sets.shingles_of(at).tolist()) for at in range(300)]
-        pairs = [len(a & b) / len(a | b) for a, b in itertools.combinations(sets, 2)]
-        assert study.histogram.sum() == sum(one >= 0.5 for one in pairs)
-        assert study.histogram[-1] == sum(one >= 0.95 for one in pairs)
-
     def test_long_texts_are_looked_at_in_part_and_in_stretches(self, monkeypatch):
         monkeypatch.setitem(MOST_CHARACTERS, "word", 20_000)
         documents = used_text_rows(made_texts(300), {"word"})
@@ -310,7 +304,6 @@ class TestSamplePairs:
         monkeypatch.setattr("streamdedup.tuning.study.MOST_PAIRS", 300)
         found = Study(WORDS, [f"{words(60, 1)} end{at}" for at in range(60)], FAMILY, floor=0.8)
         assert len(found.pairs.left) <= 300
-        assert found.histogram.sum() == 60 * 59 / 2
         assert found.counts[:, 0].sum() == pytest.approx(60 * 59 / 2, rel=0.25)
 
 
@@ -551,11 +544,6 @@ class TestSources:
 
 
 class TestFewDocuments:
-    def test_the_bins_of_similarity_reach_from_the_lowest_threshold_to_equal_texts(self):
-        bins = tuned([*(words(20, at) for at in range(20)), words(20, 0)])["similarities"]
-        assert (bins[0]["from"], bins[0]["to"]) == (0.5, 0.55)  # the lowest threshold is 0.5
-        assert bins[-1] == {"from": 0.95, "to": 1.0, "pairs": 1}
-
     def test_nothing_is_recommended_below_a_thousand_documents(self):
         for count in (999, 1_000):
             results = tuned([words(5, at) for at in range(count)])
