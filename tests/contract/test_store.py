@@ -728,13 +728,6 @@ class TestCount:
 
 
 class TestDropping:
-    def test_an_index_whose_deletion_did_not_end_is_not_opened(self, redis_client):
-        store = redis_store(redis_client)
-        store.open(FINGERPRINT)
-        redis_client.set(store._keys.dropping, b"1")
-        with pytest.raises(IndexMismatch, match="streamdedup index drop"):
-            store.open(FINGERPRINT)
-
     def test_a_rebuild_that_ends_between_two_reads_is_no_interrupted_deletion(self, redis_client):
         store = redis_store(redis_client)
         store.open(FINGERPRINT)
@@ -751,28 +744,6 @@ class TestDropping:
         with pytest.raises(IndexBusy, match="being rebuilt"):
             store.open(FINGERPRINT)
         assert not store.open(FINGERPRINT).is_created
-
-    def test_the_rest_of_an_index_is_no_index_unless_one_is_to_be_created(self, redis_client):
-        store = redis_store(redis_client)
-        store.open(FINGERPRINT)
-        redis_client.rename(store._keys.fingerprint, store._keys.dropping)
-        assert store.open(FINGERPRINT, create=False) is None
-        assert store.partition_states([PARTITION]) == {PARTITION: PartitionState(None)}
-
-
-class TestLoss:
-    def test_a_flushed_server_is_noticed_by_the_next_write(self, redis_client):
-        store, fence = fenced(redis_store(redis_client))
-        redis_client.flushdb()
-        with pytest.raises(IndexLost):
-            store.insert_entries([an_entry()], [fence])
-        with pytest.raises(IndexLost):
-            store.fence(PARTITION, 1, 0)
-
-    def test_scripts_that_the_server_forgot_are_loaded_again(self, redis_client):
-        store, fence = fenced(redis_store(redis_client))
-        redis_client.script_flush()
-        assert insert(store, fence, an_entry()) == [InsertState.CREATED]
 
 
 class TestExpiry:
@@ -807,17 +778,6 @@ class TestExpiry:
         assert store.get_entries([7])[7].cluster == 8
         now[0] = 61
         assert store.get_entries([7]) == {}
-
-    def test_memory_forgets_after_the_same_time(self):
-        now = [0.0]
-        store, fence = fenced(MemoryIndex(lifetime_ms=60, now_ms=lambda: now[0]))
-        insert(store, fence, an_entry())
-        store.insert_and_look_up([7], keys((1, 2, 3)), [fence])
-        now[0] = 59
-        assert store.insert_and_look_up([8], keys((1, 9, 9)), [fence]).candidates == [{7: 1}]
-        now[0] = 61
-        assert store.get_entries([7]) == {}
-        assert store.insert_and_look_up([9], keys((1, 2, 3)), [fence]).candidates == [{8: 1}]
 
 
 #: A lifetime after which nothing expires in a test.
@@ -1223,15 +1183,6 @@ class TestStaging:
             staging.clear()
         assert store.open(FINGERPRINT) == Opening(is_created=False)
         assert list(store.get_entries([an_entry(8).number])) == [an_entry(8).number]
-
-    def test_each_deletion_is_refused_once_another_process_has_the_lease(self, staging_indexes, redis_client):
-        staging, other = staging_indexes
-        redis_client.set(staging._keys.guard(0) + b"x", b"")
-        other.take_lease()
-        for is_last in (False, True):
-            with pytest.raises(BatchRefused, match="taken over"):
-                staging._delete([staging._keys.guard(0) + b"x"], is_last=is_last)
-        assert redis_client.exists(staging._keys.guard(0) + b"x")
 
     def test_on_a_cluster_a_process_that_has_lost_its_lease_deletes_nothing(self, cluster_servers):
         RedisIndex(cluster_servers, self.PLACE).open(FINGERPRINT)

@@ -114,16 +114,6 @@ class TestBothLayouts:
         assert lab.members(key) == set(numbers)
         assert lab.insert([7], [key]).candidates == [dict.fromkeys(numbers, BANDS)]
 
-    def test_a_bucket_of_any_size_returns_all_members_and_can_be_emptied(self, lab):
-        numbers = documents(3 * MOST_IN_PAGE)
-        for at, number in enumerate(numbers):
-            assert lab.insert([number], [7]).candidates == [dict.fromkeys(numbers[:at], BANDS)]
-        lab.remove([4], [7])
-        assert lab.insert([5], [7]).candidates == [dict.fromkeys(set(numbers) - {4, 5}, BANDS)]
-        lab.remove(numbers, [7] * len(numbers))
-        assert lab.members(7) == set()
-        assert lab.insert([300, 301], [7, 7]).candidates == [{}, {300: BANDS}]
-
     def test_the_same_bytes_at_another_place_are_not_the_document(self, lab):
         # The bytes of 2 ** 32 are found in the middle of 1 followed by 0.
         lab.insert([1, 0], [7, 7])
@@ -277,11 +267,6 @@ class TestParts:
         sets = Lab(redis_client, "sets", bucket_cap=1)
         assert sets.insert([1, 1, 2], [7] * 3).full == {2: BANDS}
         assert self.parts(sets) == [1]
-
-    def test_a_document_is_removed_from_either_part(self, parted):
-        parted.insert([51], [7])
-        parted.remove([3, 50], [7, 7])
-        assert parted.members(7) == {51, *documents(PART)} - {3}
 
     def test_the_earlier_part_is_the_bucket_when_the_later_one_is_empty(self, parted):
         parted.remove([50], [7])

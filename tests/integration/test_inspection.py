@@ -3,7 +3,7 @@
 import numpy as np
 import pytest
 
-from streamdedup.errors import IndexLost, IndexMismatch, StoreMisconfigured, StoreUnavailable
+from streamdedup.errors import StoreMisconfigured, StoreUnavailable
 from streamdedup.index.backend import PartitionFacts
 from streamdedup.index.documents import IndexEntry, deletion_marker
 from streamdedup.index.redis import staging as staging_module
@@ -197,13 +197,6 @@ class TestDeleting:
         assert delete_index(staging_of(connection)) == 0
         assert store.open({"bands": BANDS, "seed": 2}).is_created
 
-    def test_a_daemon_that_still_writes_is_told_that_its_index_is_gone(self, servers):
-        connection, _ = servers
-        store, fence = fill(connection)
-        delete_index(staging_of(connection))
-        with pytest.raises(IndexLost):
-            store.claim_pairs([(b"r" * 16, Position(*PARTITION, 9))], [fence])
-
     def test_keys_that_a_scan_misses_are_deleted_by_the_next(self, servers, monkeypatch):
         """As where a failover interrupts a scan, which then goes on in the table of another process."""
         connection, all_keys = servers
@@ -217,25 +210,3 @@ class TestDeleting:
         monkeypatch.setattr(staging_module, "scan_keys", scan_in_part)
         delete_index(staging_of(connection))
         assert all_keys() == []
-
-    def test_one_that_was_cut_short_is_not_opened_until_it_is_done(self, servers, monkeypatch):
-        connection, all_keys = servers
-        store, _ = fill(connection)
-        inspector = RedisInspector(connection, "sd:articles")
-
-        def interrupt(*_place):
-            raise KeyboardInterrupt
-
-        with monkeypatch.context() as patch:
-            patch.setattr(staging_module, "scan_keys", interrupt)
-            with pytest.raises(KeyboardInterrupt):
-                delete_index(staging_of(connection))
-        assert all_keys()
-        assert inspector.is_half_dropped()
-        with pytest.raises(IndexLost):
-            store.fence(PARTITION, 8, 0)
-        with pytest.raises(IndexMismatch, match="did not end"):
-            store.open(FINGERPRINT)
-        delete_index(staging_of(connection))
-        assert all_keys() == []
-        assert not inspector.is_half_dropped()

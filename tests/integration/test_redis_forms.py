@@ -190,12 +190,6 @@ class TestCluster:
             with without_slots:
                 ask()
 
-    def test_scripts_that_one_master_forgot_are_loaded_again(self, cluster_of_redis, cluster_servers):
-        store = open_store(cluster_servers)
-        exercise(store, [1, 2])
-        cluster_of_redis.clients[1].script_flush()
-        exercise(store, [1, 2])
-
     def test_the_memory_told_is_that_of_the_fullest_master(self, cluster_of_redis, cluster_servers):
         fullest = cluster_of_redis.clients[2]
         for at, client in enumerate(cluster_of_redis.clients):
@@ -388,10 +382,6 @@ def check_refused(servers, words):
 
 class TestModes:
     """What the settings say is not what is there."""
-
-    def test_a_node_of_a_cluster_is_no_single_server(self, cluster_of_redis):
-        url = f"redis://{LOOPBACK}:{cluster_of_redis.nodes[0].port}/0"
-        check_refused(connect(url), r'set redis\.mode = "cluster"')
 
     def test_a_single_server_is_no_cluster(self, redis_server):
         check_refused(connect_cluster([(LOOPBACK, redis_server.port)]), r'set it to "single"')

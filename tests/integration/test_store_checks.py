@@ -3,7 +3,6 @@
 import shutil
 import time
 
-import numpy as np
 import pytest
 import redis
 
@@ -141,18 +140,6 @@ class TestServer:
             with pytest.raises(StoreUnavailable, match=r"its memory is full; raise its limit \(maxmemory\).*indexes$"):
                 store.fence(PARTITION, 1, 0)
 
-    def test_a_store_that_fills_up_between_two_batches_is_told_as_full(self, own_redis):
-        server, client = own_redis
-        with connect_backend(settings_for(server.url)) as backend:
-            store = backend.index("articles")
-            store.open({"bands": 9})
-            fence = store.fence(PARTITION, 1, 0)
-            band_keys = np.zeros((1, 9), dtype=np.uint32)
-            store.insert_and_look_up([1], band_keys, [fence])
-            client.config_set("maxmemory", 1)
-            with pytest.raises(StoreUnavailable, match="its memory is full"):
-                store.insert_and_look_up([2], band_keys, [fence])
-
     def test_a_store_without_a_disk_for_its_snapshots_is_told_as_such(self, redis_program, tmp_path):
         folder = tmp_path / "snapshots"
         folder.mkdir()
@@ -263,21 +250,6 @@ class TestIndex:
         assert look(settings, {}).level is Level.OK
         assert redis_client.dbsize() == 0
 
-    @pytest.mark.parametrize(
-        ("on_index_lost", "error", "cure"),
-        [
-            ("fail", IndexLost, "streamdedup index rebuild"),
-            ("rebuild", None, "the first daemon rebuilds it"),
-            ("continue", None, "goes on without the lost documents"),
-        ],
-    )
-    def test_a_loss_is_a_failure_only_where_the_daemon_would_end(self, look, redis_url, on_index_lost, error, cure):
-        lost = look(settings_for(redis_url, service__on_index_lost=on_index_lost), {PARTITION: 7})
-        assert (lost.level, lost.error) == (Level.FAILED if error else Level.WARNING, error)
-        assert "index of articles: lost: " in lost.text
-        assert "articles:0" in lost.text
-        assert cure in lost.text
-
     def test_none_beside_offsets_of_other_topics_or_an_offset_set_to_0_is_no_loss(self, look, settings):
         assert look(settings, {Partition("of-others", 0): 7, PARTITION: 0}).level is Level.OK
 
@@ -312,6 +284,7 @@ class TestIndex:
         assert reaction in rebuilt.text
         assert "index of articles: lost: offset 7 of articles:0 is committed, but the index " in failed.text
         assert reason in failed.text
+        assert "streamdedup index rebuild" in failed.text
         assert "goes on without the lost documents" in continued.text
 
     def test_without_kafka_a_loss_is_not_known(self, look, settings):
