@@ -96,12 +96,6 @@ class TestSimilarities:
         left = [sketches_of([one], limit)[0] for one, _, limit, _ in pairs]
         return left, [sketches_of([other], limit)[0] for _, other, _, limit in pairs]
 
-    @given(st.lists(st.tuples(hash_sets, hash_sets, st.none(), st.none()), max_size=8))
-    def test_sets_compare_exactly(self, pairs):
-        result = Sketcher(FAMILY, None, 8).similarities(*self.sides(pairs), one_by_one(pairs))
-        assert result.exact.all()
-        assert result.values.tolist() == [true_similarity(one, other) for one, other, *_ in pairs]
-
     @given(st.lists(st.tuples(hash_sets, hash_sets, limits, limits), max_size=8))
     def test_any_other_pair_is_estimated_from_both_signatures(self, pairs):
         left, right = self.sides(pairs)
@@ -159,19 +153,7 @@ class TestSimilarities:
             assert single.values[0] == result.values[row]
             assert [numbers[0] for numbers in single.overlaps] == [numbers[row] for numbers in result.overlaps]
 
-    @pytest.mark.parametrize(
-        ("common", "union", "threshold"),
-        [(8, 10, 0.8), (7, 10, 0.7), (9, 10, 0.9), (3, 5, 0.6), (19, 20, 0.95), (80, 100, 0.8), (57, 100, 0.57)],
-    )
-    def test_a_similarity_at_a_decimal_threshold_reaches_it(self, common, union, threshold):
-        left, right = by_hashes(*range(common)), by_hashes(*range(union))
-        assert Sketcher(FAMILY, None, 8).similarities([left], [right], [(0, 0)]).values[0] >= threshold
-
     @pytest.mark.parametrize("limits", [(None, None), (None, 0), (0, None), (0, 0)], ids=str)
     def test_documents_without_shingles_have_nothing_in_common(self, limits):
         left, right = (sketches_of([set()], limit) for limit in limits)
         assert Sketcher(FAMILY, None, 8).similarities(left, right, one_by_one(left)).values.tolist() == [0.0]
-
-    def test_no_pairs_give_no_values(self):
-        result = Sketcher(FAMILY, None, 8).similarities([], [], [])
-        assert len(result.values) == len(result.exact) == 0
