@@ -62,17 +62,7 @@ class EntryReading(Protocol):
 
 
 class DocumentStore(EntryReading, Protocol):
-    """Everything that detection writes and reads for a batch: entries, buckets, and pairs.
-
-    Call order:
-
-    1. ``insert_entries``.
-    2. Where documents change or are deleted: ``get_entries``, ``remove_from_buckets``, ``remove_copies``,
-       ``leave_clusters``, ``replace_entries``; after appends ``set_clusters``.
-    3. ``insert_and_look_up``; where buckets are near capacity ``copy_removals``, ``insert_and_look_up`` again, to read
-       the present members, ``read_entries``, ``insert_copies``.
-    4. ``read_entries``, ``save_pending_matches``, ``claim_pairs``, ``get_entries``, ``set_clusters``.
-    """
+    """Everything that detection writes and reads for a batch: entries, clusters, buckets, and pairs."""
 
     def encode_entries(self, entries: Sequence[IndexEntry]) -> Sequence[bytes] | None:
         """Return the argument ``encoded`` of ``insert_entries``, in any thread; None where the store needs none."""
@@ -271,7 +261,7 @@ class StoreHealth(Protocol):
 class Index(DocumentStore, PartitionStore, StoreHealth, Protocol):
     """A profile's index. Called from one thread; one process may have several.
 
-    Call order: ``open``; ``partition_states`` when partitions are assigned; ``fence``
-    before the first write for a partition and after every generation change; for each batch the calls of
-    ``DocumentStore``, then ``announce``, and after the commit ``finish``.
+    Call order: ``open``; ``partition_states`` when partitions are assigned; ``fence`` before the first write for a
+    partition and after every generation change; for each batch the calls of ``DocumentStore`` (docs/architecture.md,
+    The path of a record), then ``announce``, and after the commit ``finish``.
     """

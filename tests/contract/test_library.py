@@ -231,7 +231,7 @@ class TestWriters:
             raise Died
 
         with pytest.MonkeyPatch.context() as patch:
-            patch.setattr("streamdedup.index.redis.clusters.RedisClusters.set_clusters", dies)
+            patch.setattr("streamdedup.index.redis.entries.RedisEntries.set_clusters", dies)
             with pytest.raises(Died):
                 index.add(documents)
 

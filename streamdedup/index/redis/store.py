@@ -12,7 +12,6 @@ import msgspec
 from streamdedup.errors import IndexBusy, IndexMismatch
 from streamdedup.index.redis.buckets import RedisBuckets
 from streamdedup.index.redis.checks import policy_warnings
-from streamdedup.index.redis.clusters import RedisClusters
 from streamdedup.index.redis.entries import RedisEntries
 from streamdedup.index.redis.pairs import RedisPairs
 from streamdedup.index.redis.partitions import RedisPartitions
@@ -20,7 +19,7 @@ from streamdedup.index.redis.servers import Command
 from streamdedup.index.values import Fingerprint, Opening, StoreStats
 
 
-class RedisIndex(RedisPartitions, RedisEntries, RedisClusters, RedisBuckets, RedisPairs):
+class RedisIndex(RedisPartitions, RedisEntries, RedisBuckets, RedisPairs):
     """An ``Index`` in Redis: its parts, and what a store tells of itself."""
 
     def open(self, fingerprint: Fingerprint, *, create: bool = True) -> Opening | None:
