@@ -9,7 +9,7 @@ from hypothesis import example, given
 from hypothesis import strategies as st
 
 from streamdedup.similarity import minhash
-from streamdedup.similarity.minhash import DEFAULT_SEED, EMPTY, HashFamily, estimate, standard_error
+from streamdedup.similarity.minhash import EMPTY, HashFamily, estimate, standard_error
 
 FAMILY = HashFamily(16)
 hash_lists = st.lists(st.integers(0, 2**32 - 1), max_size=40)
@@ -31,23 +31,10 @@ def signature_by_definition(hashes):
 
 
 class TestFamily:
-    def test_the_functions_of_the_default_seed_never_change(self):
-        # High halves (made odd) and low halves of the generator's first three numbers.
-        family = HashFamily(3)
-        assert family.a.tolist() == [0x2CB0F69F, 0x94170347, 0xDD555951]
-        assert family.b.tolist() == [0x4ABEA221, 0x23148989, 0x609DFE03]
-
     def test_the_generator_gives_the_published_splitmix64_numbers(self):
         # First outputs for seed 1234567, as published with the generator's reference implementation.
         expected = [6457827717110365317, 3203168211198807973, 9817491932198370423, 4593380528125082431]
         assert minhash._splitmix64(1234567, 4).tolist() == expected
-
-    def test_a_smaller_family_is_the_beginning_of_a_larger_one(self):
-        assert np.array_equal(HashFamily(5).a, FAMILY.a[:5])
-        assert np.array_equal(HashFamily(5).b, FAMILY.b[:5])
-
-    def test_another_seed_gives_other_functions(self):
-        assert not np.array_equal(HashFamily(16, DEFAULT_SEED + 1).a, FAMILY.a)
 
 
 class TestSign:

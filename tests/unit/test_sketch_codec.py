@@ -49,12 +49,6 @@ def test_all_sketches_of_a_batch_come_back(batch):
         assert (values.dtype, values.flags.owndata, values.flags.aligned) == (np.uint32, True, True)
 
 
-@pytest.mark.parametrize("count", [0, 1, 63, 64, 65, 200, 400])
-def test_hashes_take_four_bytes_each_and_less_from_64_on(count):
-    (data,) = encode_sketches([by_hashes(random.Random(count).sample(range(2**32), count))])
-    assert len(data) == (4 * count if count < 64 else 3 * count + (count + 262) // 8)
-
-
 @settings(max_examples=examples(300))
 @given(st.lists(sketches, min_size=1, max_size=3), st.data())
 def test_damaged_bytes_are_refused_or_are_the_form_of_another_sketch(batch, data):
