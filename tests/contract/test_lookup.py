@@ -3,7 +3,6 @@
 import itertools
 from collections.abc import Callable, Iterator
 from dataclasses import replace
-from importlib import resources
 from typing import NamedTuple
 
 import numpy as np
@@ -11,7 +10,6 @@ import pytest
 from hypothesis import HealthCheck, example, given, settings
 from hypothesis import strategies as st
 
-from streamdedup.corpora import CorpusReader
 from streamdedup.detection.detector import Detector
 from streamdedup.detection.lookup import IndexLookup, LookupQuery, LookupResult
 from streamdedup.detection.model import DetectorOptions, Skip, Spread, document_number
@@ -39,7 +37,6 @@ FINGERPRINT = {"bands": 4, "threshold": 0.5}
 PARTITIONS = [Partition("articles", number) for number in range(2)]
 WORDS = ["amber", "birch", "cedar", "delta", "ember", "fjord"]
 TEXT = "amber birch cedar delta ember fjord grove heath"
-SAMPLE = resources.files("streamdedup") / "sample"
 
 _namespaces = itertools.count()
 
@@ -183,30 +180,6 @@ def test_a_detection_and_a_lookup_count_the_sources_of_the_documents_in_the_clus
                 times = [member.time_ms for member in cluster.members]
                 assert cluster.spread[1:3] == (min(times), max(times))
                 assert cluster.spread.earliest_source == sources[cluster.spread.earliest_id]
-
-
-def test_the_sources_of_the_clusters_of_the_sample_are_those_of_a_count_by_hand(make_world):
-    world = make_world()
-    daemon, lookup = Daemon(world), IndexLookup(OPTIONS, world.reader)
-    entries = [each for each in CorpusReader(SAMPLE / "articles.jsonl") if each.problem is None and each.op == "upsert"]
-    documents = {
-        entry.id: daemon.document(entry.id, entry.text, at * 7_919 % 900, at % 2, source=entry.source)
-        for at, entry in enumerate(entries)
-    }
-    clusters: dict[str, dict[str, Document]] = {}
-    for start in range(0, len(entries), 40):
-        for detection in daemon.index(*list(documents.values())[start : start + 40]).detections:
-            cluster = clusters.setdefault(detection.cluster_id, {detection.cluster_id: documents[detection.cluster_id]})
-            cluster[detection.document.id] = detection.document
-            last = detection
-    assert lookup.cluster_of(lookup.document(last.document.id)[0]).spread == last.spread
-    for first, members in clusters.items():
-        _, size, spread = lookup.cluster_of(lookup.document(first)[0])
-        earliest, *_, latest = sorted(members.values(), key=lambda member: (member.time_ms, member.position))
-        sources = {member.source for member in members.values()}
-        counted = Spread(len(sources), earliest.time_ms, latest.time_ms, earliest.id, earliest.source)
-        assert (size, spread) == (len(members), counted)
-    assert max(map(len, clusters.values())) > 2
 
 
 TEXTS = st.lists(st.sampled_from(WORDS), min_size=0, max_size=8).map(" ".join)
@@ -491,12 +464,6 @@ class TestDocuments:
         spreads = [lookup.cluster_of(lookup.document(name)[0]).spread for name in ("second", "long")]
         assert spreads == [Spread(1, 600, 600, "second", "Coast"), Spread(1, 100, 100, "long", "Hill")]
 
-    def test_a_cluster_without_sources_has_no_spread(self, world):
-        daemon, lookup = Daemon(world), IndexLookup(OPTIONS, world.reader)
-        daemon.index(daemon.document("first", TEXT))
-        (detection,) = daemon.index(daemon.document("second", TEXT, source="")).detections
-        assert detection.spread is lookup.cluster_of(lookup.document("second")[0]).spread is None
-
     def test_an_earliest_document_that_left_the_index_is_counted_and_not_named(self, world):
         daemon, lookup = Daemon(world), IndexLookup(OPTIONS, world.reader)
         daemon.index(daemon.document("first", TEXT, 500, source="Tidewater"))
@@ -545,30 +512,14 @@ class TestCheck:
         with pytest.raises(IndexMismatch, match="bands"):
             world.reader.check({**FINGERPRINT, "bands": 5})
 
-    def test_an_index_that_is_being_rebuilt_is_unavailable(self, world):
-        world.index.open(FINGERPRINT)
-        if isinstance(world.index, MemoryIndex):
-            pytest.skip("no process rebuilds an index in memory")
-        keys = world.reader._keys
-        world.reader._servers.ask(keys.staging, "SET", keys.staging, b"a rebuild")
+    def test_an_index_that_is_being_deleted_is_none_and_one_that_is_being_rebuilt_unavailable(self, redis_client):
+        index, reader = _on_redis(OneServer(redis_client))
+        index.open(FINGERPRINT)
+        redis_client.set(reader._keys.dropping, b"1")
+        assert reader.check(FINGERPRINT) is None
+        redis_client.set(reader._keys.staging, b"a rebuild")
         with pytest.raises(StoreUnavailable, match="being rebuilt"):
-            world.reader.check(FINGERPRINT)
-
-    def test_an_index_that_is_being_deleted_is_none(self, world):
-        world.index.open(FINGERPRINT)
-        if isinstance(world.index, MemoryIndex):
-            pytest.skip("no process deletes an index in memory")
-        keys = world.reader._keys
-        world.reader._servers.ask(keys.dropping, "SET", keys.dropping, b"1")
-        assert world.reader.check(FINGERPRINT) is None
-
-    def test_entries_are_read_up_to_a_size(self, world, daemon, lookup):
-        daemon.index(*(daemon.document(f"d{at}", f"{TEXT} {at}") for at in range(20)))
-        numbers = [lookup.document(f"d{at}")[0].number for at in range(20)]
-        read = world.reader.read_entries(numbers, 1)
-        assert 1 <= len(read) < 20
-        assert all(entry is not None and entry.number == number for number, entry in read.items())
-        assert world.reader.get_entries([*numbers, 4]).keys() == set(numbers)
+            reader.check(FINGERPRINT)
 
     def test_hits_name_the_bands_that_are_shared(self, world, daemon, lookup):
         daemon.index(daemon.document("d0", TEXT))
