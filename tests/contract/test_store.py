@@ -280,10 +280,6 @@ class TestBuckets:
         hits = store.insert_and_look_up([1, 2, 3], keys((1, 2, 3), (1, 5, 6), (7, 5, 3)), [fence])
         assert hits.candidates == [{}, {1: 1}, {1: 1, 2: 1}]
 
-    def test_a_repeated_insertion_returns_the_others_and_not_the_document(self, store, fence):
-        store.insert_and_look_up([1, 2], keys((1, 2, 3), (1, 2, 3)), [fence])
-        assert store.insert_and_look_up([1], keys((1, 2, 3)), [fence]).candidates == [{2: 3}]
-
     def test_keys_over_the_whole_range_are_distinct(self, store, fence):
         top = 2**32 - 1
         store.insert_and_look_up([1], keys((0, top, 256)), [fence])
@@ -300,10 +296,9 @@ class TestBuckets:
     def test_the_full_buckets_of_a_document_are_counted_over_all_bands(self, make_store):
         store, fence = fenced(make_store(bucket_cap=2))
         store.insert_and_look_up([1, 2], keys((1, 2, 3), (1, 2, 3)), [fence])
-        hits = store.insert_and_look_up([3, 4, 5, 1], keys((1, 2, 3), (1, 2, 9), (7, 8, 9), (1, 2, 3)), [fence])
-        assert hits.full == {0: BANDS, 1: BANDS - 1}
-        again = store.insert_and_look_up([3, 4], keys((1, 2, 3), (1, 2, 9)), [fence])
-        assert again.full == hits.full, "a repeated call finds the same"
+        for _ in range(2):  # a repeated call finds the same
+            hits = store.insert_and_look_up([3, 4, 5, 1], keys((1, 2, 3), (1, 2, 9), (7, 8, 9), (1, 2, 3)), [fence])
+            assert hits.full == {0: BANDS, 1: BANDS - 1}
 
     def test_documents_with_full_and_half_full_buckets_are_named(self, make_store):
         store, fence = fenced(make_store(bucket_cap=4))
@@ -884,12 +879,6 @@ class TestIncarnations:
                 store.fence(PARTITION, 2, 150, state=state, confirm=replaced)
             assert store.partition_states([PARTITION]) == before
 
-    def test_it_is_counted_once(self, store):
-        store.fence(PARTITION, 1, 100, state=BrokerState(TOPIC_ID))
-        fences = [store.fence(PARTITION, 2, offset, state=BrokerState(NEXT_TOPIC_ID)) for offset in (0, 5, 3)]
-        facts = [(fence.high_water_mark, fence.incarnation, fence.is_recreated) for fence in fences]
-        assert facts == [(0, 1, True), (5, 1, False), (5, 1, False)]
-
     def test_who_polled_before_the_topic_was_deleted_is_refused(self, store):
         for topic_id in (TOPIC_ID, NEXT_TOPIC_ID, "77aa"):
             current = store.fence(PARTITION, 1, 0, state=BrokerState(topic_id))
@@ -1265,12 +1254,6 @@ class TestStaging:
         assert store.partition_states([PARTITION]) == {PARTITION: PartitionState(None)}
         store.open(FINGERPRINT)
         store.announce(EARLIER, [store.fence(PARTITION, 1, 0)], {PARTITION: 0})
-
-    def test_a_first_write_that_the_server_forgot_is_noticed(self, store, redis_client):
-        fence = store.fence(PARTITION, 1, 0)
-        redis_client.delete(*redis_client.keys("*}o*"))
-        with pytest.raises(StoreUnavailable, match="has forgotten a write"):
-            store.announce(EARLIER, [fence], {PARTITION: 0})
 
     def test_a_number_that_has_expired_is_no_forgotten_write(self, store, redis_client, monkeypatch):
         fence, later_s = store.fence(PARTITION, 1, 0), time.monotonic() + 3000
