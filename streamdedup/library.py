@@ -21,10 +21,9 @@ from streamdedup.detection.scope import query_scope
 from streamdedup.detection.writing import IndexWriter, Matches
 from streamdedup.errors import BatchRefused, DocumentTooLarge, IndexNotWritable, SettingsError, StoreUnavailable
 from streamdedup.index import contract
+from streamdedup.index.contract import IndexReader, delete_index
 from streamdedup.index.fingerprints import MAINTAINED_BY_PROGRAMS, PROGRAMS_PREFIX
 from streamdedup.index.memory import MemoryIndex
-from streamdedup.index.reading import IndexReader
-from streamdedup.index.staging import delete_index
 from streamdedup.index.values import Fingerprint
 from streamdedup.indexes import backend_at, connect_backend, detector_options, index_parameters, lifetime_ms
 from streamdedup.library_arguments import (

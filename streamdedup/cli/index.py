@@ -22,7 +22,7 @@ from streamdedup.cli.settings_options import ConfigOption, SetOption, load_setti
 from streamdedup.counts import counted
 from streamdedup.daemon.losses import is_lost_as_a_whole
 from streamdedup.errors import EXIT_FAILED, EXIT_INDEX_LOST, SettingsError
-from streamdedup.index.staging import delete_index
+from streamdedup.index.contract import delete_index
 from streamdedup.indexes import connect_backend
 from streamdedup.kafka.admin import require_topics
 from streamdedup.kafka.group_admin import members_of_index, read_committed_offsets

@@ -20,7 +20,7 @@ from streamdedup.daemon.shutdown import STOP_TIMEOUT_S, StopTimer
 from streamdedup.detection.lookup import IndexLookup
 from streamdedup.errors import EXIT_FORCED, SettingsError
 from streamdedup.index.backend import Backend
-from streamdedup.index.reading import IndexReader
+from streamdedup.index.contract import IndexReader
 from streamdedup.indexes import connect_backend, detector_options
 from streamdedup.kafka.admin import require_topics
 from streamdedup.kafka.options import KafkaOptions

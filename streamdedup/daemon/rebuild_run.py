@@ -22,9 +22,9 @@ from streamdedup.daemon.rebuild_seeds import OFFSETS_IN_PROGRESS, Seeds
 from streamdedup.daemon.rebuild_window import WindowFilter, not_before, rebuild_window, with_credible_times
 from streamdedup.detection.model import document_number
 from streamdedup.errors import DecodeError, RegistryMisconfigured, StoreUnavailable
+from streamdedup.index.contract import StagingIndex
 from streamdedup.index.documents import PendingMatches
 from streamdedup.index.fingerprints import REBUILT_S
-from streamdedup.index.staging import StagingIndex
 from streamdedup.index.values import BrokerState, Fence
 from streamdedup.kafka.protocols import Batch, CommittedOffset, History, Since, offsets_in
 from streamdedup.position import Partition, Position

@@ -7,7 +7,7 @@ the text arrived now as a record: same preparation, same buckets, same verificat
 - Claims are ignored: a pair is returned although it was alerted before.
 - Nothing is inserted: of two texts that are looked up together neither finds the other.
 - A redelivery (same id, same content) is looked up; the detector skips it.
-- Of a full bucket the candidates are random members (``index.reading``), so two look-ups may differ.
+- Of a full bucket the candidates are random members (``index.values``), so two look-ups may differ.
 """
 
 from collections import Counter
@@ -30,8 +30,8 @@ from streamdedup.detection.scope import query_scope
 from streamdedup.detection.suppression import SuppressionRule
 from streamdedup.detection.verification import RowMatches, Verifier
 from streamdedup.errors import MessageError
+from streamdedup.index.contract import IndexReader
 from streamdedup.index.documents import IndexEntry
-from streamdedup.index.reading import IndexReader
 from streamdedup.index.values import CLUSTER_SIZE_CAP
 from streamdedup.position import Position
 from streamdedup.similarity.containment import SmallerSide

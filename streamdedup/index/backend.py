@@ -9,9 +9,7 @@ from dataclasses import dataclass
 from typing import Protocol, Self
 
 from streamdedup.findings import Finding
-from streamdedup.index.contract import Index
-from streamdedup.index.reading import IndexReader
-from streamdedup.index.staging import StagingIndex
+from streamdedup.index.contract import Index, IndexReader, StagingIndex
 from streamdedup.index.values import Fingerprint
 from streamdedup.position import Partition
 

@@ -1,4 +1,4 @@
-"""The index contract: the Protocols that stores implement.
+"""The index contract: the Protocols that stores implement, for daemons, for readers, and for a rebuild.
 
 A profile's index holds by document number the index entries, the authority on which version of a document exists;
 buckets of document numbers, which are hints and may be out of date; by pair the claims; by the number of the first
@@ -265,3 +265,81 @@ class Index(DocumentStore, PartitionStore, StoreHealth, Protocol):
     partition and after every generation change; for each batch the calls of ``DocumentStore`` (docs/architecture.md,
     The path of a record), then ``announce``, and after the commit ``finish``.
     """
+
+
+class IndexReader(EntryReading, Protocol):
+    """A profile's index for a process that owns no partition. Called from one thread.
+
+    No method writes, so the server may be a replica. A daemon may insert and remove documents between two calls.
+    """
+
+    def check(self, fingerprint: Fingerprint) -> Opening | None:
+        """Do as ``StoreHealth.open`` with ``create=False``, cheaply enough for every request.
+
+        Raises ``StoreUnavailable`` while another process rebuilds the index.
+        """
+
+    def look_up(self, numbers: Sequence[int], band_keys: NDArray[np.uint32]) -> Hits:
+        """Return the hits that ``insert_and_look_up`` would return for each document alone, without an insertion.
+
+        Of a full bucket ``SHOWN_OF_FULL`` members are chosen at random, because an insertion may return any of them; a
+        document that is a member itself gets all others. ``band_keys`` have the shape (n, bands) for n ``numbers``.
+        """
+
+    def look_up_copies(self, documents: Sequence[tuple[int, bytes]]) -> list[list[int]]:
+        """Return the other members of each document's bucket of exact copies, as ``insert_copies`` does."""
+
+    def read_cluster(self, cluster: int) -> tuple[ClusterCounts, list[int]]:
+        """Return a cluster's counts, as ``set_clusters`` would, and the document numbers in its cluster set.
+
+        The numbers are hints: the entries tell which documents still belong to the cluster. The first document, whose
+        number names the cluster, may be missing among them.
+        """
+
+    def count_documents(self) -> int: ...
+
+    def close(self) -> None: ...
+
+
+class StagingIndex(Protocol):
+    """A profile's index in a rebuild, written by the process that has the lease: the right to rebuild, for a minute.
+
+    A lost index is cleared first. Until the staging index is complete there is no index: ``Index.open`` says that the
+    index is being rebuilt, and ``Index.fence`` refuses. An index that has gone back to an earlier time is not cleared:
+    its gap makes ``Index.fence`` refuse until the rebuild announces an attempt. Methods raise ``BatchRefused`` when
+    another process has the lease.
+    """
+
+    @property
+    def store(self) -> Index:
+        """The index that is built; only for the process that has the lease, and never opened."""
+
+    def take_lease(self, *, only_to_delete: bool = False) -> None:
+        """Take or extend the lease; raise ``IndexBusy`` if another process had it during the last minute.
+
+        With ``only_to_delete`` also while the memory is full; a rebuild, which needs memory, gets ``StoreUnavailable``.
+        """
+
+    def clear(self, tick: Callable[[], None] = lambda: None) -> int:
+        """Delete the index, fences first; ``tick`` is called at every step. Return the number of deleted keys.
+
+        ``store`` may then be written from the beginning.
+        """
+
+    def extend_lease(self) -> None:
+        """To be called at least once a minute."""
+
+    def complete(self, fingerprint: Fingerprint) -> None:
+        """Turn the staging index into the index, and give up the lease; with ``fingerprints.REBUILT_S``."""
+
+    def abandon(self) -> None:
+        """Give up the lease; never raises."""
+
+
+def delete_index(staging: StagingIndex) -> int:
+    """Delete an index under the lease, so that its writers wait; return the number of deleted keys."""
+    staging.take_lease(only_to_delete=True)
+    try:
+        return staging.clear()
+    finally:
+        staging.abandon()

@@ -26,7 +26,6 @@ from streamdedup.index.documents import (
 from streamdedup.index.expiring import ExpiringDict
 from streamdedup.index.fingerprints import compare_fingerprints
 from streamdedup.index.memory_partitions import MemoryPartitions
-from streamdedup.index.reading import hits_of_members
 from streamdedup.index.values import (
     COPIES_CAP,
     PUBLISHED,
@@ -39,6 +38,7 @@ from streamdedup.index.values import (
     Opening,
     StoreStats,
     claim_lifetime,
+    hits_of_members,
     marker_lifetime,
 )
 from streamdedup.position import Position

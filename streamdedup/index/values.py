@@ -4,8 +4,10 @@ Used by the stores and all callers of the contract. A change of ``is_recreated``
 ``redis/lua/raise_high_water_mark.lua``, a change of a time to live docs/redis.md.
 """
 
+from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
+from random import Random
 from typing import NamedTuple
 
 from streamdedup.position import Partition, Position
@@ -162,6 +164,32 @@ class Hits:
     candidates: list[dict[int, int]]
     full: Mapping[int, int] = field(default_factory=dict)
     near_capacity: frozenset[int] = frozenset()
+
+
+#: Chooses the shown members of full buckets; of its own, so that the library leaves the program's generator alone.
+_random = Random()  # noqa: S311  no secret
+
+
+def hits_of_members(numbers: Sequence[int], buckets: Sequence[Sequence[Sequence[int]]], bucket_cap: int | None) -> Hits:
+    """Return the hits of documents of which ``buckets[row]`` has the members of each bucket."""
+    candidates: list[dict[int, int]] = []
+    full: Counter[int] = Counter()
+    near_capacity: set[int] = set()
+    for row, (number, document_buckets) in enumerate(zip(numbers, buckets, strict=True)):
+        band_counts: dict[int, int] = {}
+        for members in document_buckets:
+            co_members = [member for member in members if member != number]
+            is_member = len(co_members) < len(members)
+            # A full bucket would refuse the document, unless it is a member, which gets all others.
+            if bucket_cap is not None and len(members) >= bucket_cap and not is_member:
+                full[row] += 1
+                co_members = _random.sample(co_members, min(SHOWN_OF_FULL, len(co_members)))
+            elif bucket_cap is not None and 2 * len(co_members) >= bucket_cap:
+                near_capacity.add(row)
+            for member in co_members:
+                band_counts[member] = band_counts.get(member, 0) + 1
+        candidates.append(band_counts)
+    return Hits(candidates, full, frozenset(near_capacity))
 
 
 @dataclass(frozen=True, slots=True)

@@ -14,8 +14,8 @@ import structlog
 
 from streamdedup.detection.lookup import IndexLookup, LookupQuery, LookupResult
 from streamdedup.errors import FatalError, MessageError, StoreUnavailable, StreamdedupError
+from streamdedup.index.contract import IndexReader
 from streamdedup.index.documents import IndexEntry
-from streamdedup.index.reading import IndexReader
 from streamdedup.serve.gathering import Gatherer
 from streamdedup.serve.metrics import ServeMetrics
 from streamdedup.serve.problems import IndexAbsentError, RequestProblem, place_of

@@ -15,10 +15,9 @@ from streamdedup.detection.lookup import IndexLookup, LookupQuery, LookupResult
 from streamdedup.detection.model import DetectorOptions, Skip, Spread, document_number
 from streamdedup.detection.suppression import Suppression, source_key
 from streamdedup.errors import IndexMismatch, MessageError, StoreUnavailable
-from streamdedup.index.contract import Index
+from streamdedup.index.contract import Index, IndexReader
 from streamdedup.index.documents import deletion_marker
 from streamdedup.index.memory import MemoryIndex
-from streamdedup.index.reading import IndexReader
 from streamdedup.index.redis.connection import connect_cluster
 from streamdedup.index.redis.reader import RedisIndexReader
 from streamdedup.index.redis.reading import RedisIndexOptions

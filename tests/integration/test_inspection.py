@@ -5,6 +5,7 @@ import pytest
 
 from streamdedup.errors import StoreMisconfigured, StoreUnavailable
 from streamdedup.index.backend import PartitionFacts
+from streamdedup.index.contract import delete_index
 from streamdedup.index.documents import IndexEntry, deletion_marker
 from streamdedup.index.redis import staging as staging_module
 from streamdedup.index.redis.connection import connect
@@ -12,7 +13,6 @@ from streamdedup.index.redis.inspection import RedisInspector
 from streamdedup.index.redis.reading import RedisIndexOptions
 from streamdedup.index.redis.staging import RedisStagingIndex
 from streamdedup.index.redis.store import RedisIndex
-from streamdedup.index.staging import delete_index
 from streamdedup.position import Partition, Position
 from tests.entries import content_of, pending_of
 

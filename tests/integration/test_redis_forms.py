@@ -9,6 +9,7 @@ import redis
 
 from streamdedup.embedded.process import LOOPBACK
 from streamdedup.errors import IndexLost, StoreMisconfigured, StoreUnavailable
+from streamdedup.index.contract import delete_index
 from streamdedup.index.documents import InsertState
 from streamdedup.index.redis.checks import require_usable
 from streamdedup.index.redis.connection import connect, connect_cluster, connect_sentinel
@@ -17,7 +18,6 @@ from streamdedup.index.redis.keys import Keys
 from streamdedup.index.redis.reading import RedisIndexOptions
 from streamdedup.index.redis.staging import RedisStagingIndex
 from streamdedup.index.redis.store import RedisIndex
-from streamdedup.index.staging import delete_index
 from streamdedup.position import Partition, Position
 from tests import redis_sets
 from tests.canaries import TLS

@@ -21,7 +21,7 @@ from streamdedup.detection.suppression import Suppression
 from streamdedup.index.documents import InsertResult, InsertState
 from streamdedup.index.entries import decode_entries, encode_entries
 from streamdedup.index.memory import MemoryIndex
-from streamdedup.index.reading import hits_of_members
+from streamdedup.index.values import hits_of_members
 from streamdedup.position import Position
 from streamdedup.similarity.containment import ContainmentRule, drawn_overlaps
 from streamdedup.similarity.lsh import Banding

@@ -37,9 +37,9 @@ from streamdedup.errors import (
     StoreUnavailable,
     StreamdedupError,
 )
+from streamdedup.index.contract import delete_index
 from streamdedup.index.documents import IndexEntry
 from streamdedup.index.memory import MemoryIndex
-from streamdedup.index.staging import delete_index
 from streamdedup.index.values import AnnouncedAttempt, BrokerState, Fence, Opening, PartitionState
 from streamdedup.kafka.protocols import Batch, CommittedOffset, Message, Record
 from streamdedup.position import Partition, Position

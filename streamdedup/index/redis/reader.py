@@ -1,4 +1,4 @@
-"""Reads an index in Redis without the right to write, on a master or a replica (contract: ``index.reading``).
+"""Reads an index in Redis without the right to write, on a master or a replica (``index.contract.IndexReader``).
 
 Each look-up is one script call for a slot, so that a bucket page is read as a whole while a daemon splits it. Scripts
 are called by ``EVALSHA_RO``, and sent by ``EVAL_RO`` where the server does not have them: neither runs a command that
@@ -14,14 +14,13 @@ from redis.exceptions import NoScriptError
 
 from streamdedup.errors import StoreUnavailable
 from streamdedup.index.entries import decode_cluster, encode_number
-from streamdedup.index.reading import hits_of_members
 from streamdedup.index.redis.buckets import CALL_DOCUMENTS, LAYOUTS
 from streamdedup.index.redis.errors import beginning_of, check_replies
 from streamdedup.index.redis.keys import Keys
 from streamdedup.index.redis.reading import RedisIndexOptions, RedisReading
 from streamdedup.index.redis.scripts import Call, read_scripts
 from streamdedup.index.redis.servers import Command, Servers
-from streamdedup.index.values import ClusterCounts, Fingerprint, Hits, Opening
+from streamdedup.index.values import ClusterCounts, Fingerprint, Hits, Opening, hits_of_members
 
 
 class RedisIndexReader(RedisReading):

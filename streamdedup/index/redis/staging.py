@@ -1,6 +1,6 @@
 """The staging index in Redis: it has the keys of the index, and a lease instead of the fingerprint.
 
-Read ``index.staging`` first, its contract.
+Read ``index.contract.StagingIndex`` first.
 """
 
 import logging
