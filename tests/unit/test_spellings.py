@@ -10,10 +10,6 @@ from streamdedup.text.shingles import ShingleOptions, Shingler
 from tests.unit import reference_shingles as reference
 
 UKRAINIAN = "П'ятеро м'ясників з Кам'янця об'їхали сім'ю, здоров'я якої п'ять днів пам'ятали в ім'я"
-UZBEK = "O'zbekiston bo'yicha yo'lovchilar to'g'ri yo'lda ko'p bo'lgan so'zlarni o'qidi"
-HAWAIIAN = "Ho'okahi ka 'ohana ma ka 'aina o Hawai'i, a ho'i mai la i ka la'i"
-ENGLISH = "It's said the city's mayor didn't know that the council's plan won't pass, and he'd resign"
-BRETON = "C'hoarvezout a ra d'ar c'hrennarded c'hoari gant o c'hi e-kichen ar c'hastell"
 GERMAN = "Hier gibt's was, wenn's regnet, geht's ins Haus, und ich hab's dir gleich gesagt"
 GREEK = "δι' αυτού επ' ουδενί μετ' επιτάσεως παρ' όλα αυτά κατ' οίκον αφ' ενός"
 PERSIAN = "کتاب های فارسی یکی از زیباترین یادگارهای این کشور کهن است که می‌خوانیم"
@@ -22,7 +18,6 @@ TURKISH = "Işıklı ırmağın kıyısında sıcak bir kış ısındı, kızıl
 CITIES = "İstanbul'da İzmir'den İnci İpek ile İsmet İnan, İngiliz İşçi İdaresine İtiraz"
 ROMANIAN = "Știrile și prețurile de la București, țara și orașul aștept soluții și înțelegeri în ședință"
 MALAYALAM = "അവൻ പറഞ്ഞു അവർ വീട്ടിൽ നിന്നും വന്നു മഴ പെയ്തതിനാൽ യാത്ര വൈകി"
-BENGALI = "হঠাৎ উৎসব শুরু হলো এবং মানুষ ভবিষ্যৎ নিয়ে কথা বলল"
 KOREAN = "한·중·일 정상회의 공동선언문 채택, 경제·통상·안보 협력 강화하기로"
 AZERBAIJANI = "Əhali yeni qərarı dəstəkləyir, şəhərdə gələn həftə məktəblər bağlanır"
 POLISH = "Łódź otwiera nowy ślub, żółty autobus jeździł całą sobotę z głównego placu"
@@ -32,37 +27,18 @@ SPAM = "Buy cheap medicines here, no prescription, express delivery to each addr
 SPANISH = "Una canción corta, un avión, un balcón"
 SOURCE = "The council closes the old bridge for repairs until the end of May"
 
-#: Texts that are equal by default.
+#: Texts that are equal by default, one for each kind of difference; `test_text` has all code points.
 EQUAL = {
     "Ukrainian, U+02BC": (UKRAINIAN, UKRAINIAN.replace("'", "\u02bc")),
-    "Uzbek, U+02BB and U+02BC": (UZBEK, UZBEK.replace("o'", "o\u02bb").replace("'", "\u02bc")),
-    "Hawaiian, U+02BB": (HAWAIIAN, HAWAIIAN.replace("'", "\u02bb")),
-    "English, U+02BC": (ENGLISH.replace("'", "\u2019"), ENGLISH.replace("'", "\u02bc")),
-    "Breton, U+02BC": (BRETON, BRETON.replace("'", "\u02bc")),
-    "transliterations, U+02B9 and U+02BE": (UKRAINIAN, UKRAINIAN.replace("м'", "м\u02b9").replace("'", "\u02be")),
-    "saltillo, U+A78C": (HAWAIIAN, HAWAIIAN.replace("'", "\ua78c")),
     "a letter with U+02BC": ("sy's \u0149 man se huis \u0149 ou huis", "sy's 'n man se huis 'n ou huis"),
     "German, U+00B4": (GERMAN, GERMAN.replace("'", "\u00b4")),
-    "German, U+02D9": (GERMAN, GERMAN.replace("'", "\u02d9")),
-    "macron, U+00AF": (SOURCE.replace(" ", "-"), SOURCE.replace(" ", "\u00af")),
-    "overline, U+203E": (SOURCE.replace(" ", "_"), SOURCE.replace(" ", "\u203e")),
-    "diaeresis, U+00A8": (SOURCE.replace(" ", '"'), SOURCE.replace(" ", "\u00a8")),
-    "Greek koronis, U+1FBD": (GREEK, GREEK.replace("'", "\u1fbd")),
-    "Greek dialytika and tonos, U+0385": (GREEK, GREEK.replace("'", "\u0385")),
     "Greek dialytika and tonos, decomposed": (GREEK, GREEK.replace("'", "\u00a8\u0301")),
-    "Japanese voicing mark, U+309B": ("図書館で本を読む", "図書館\u309bで本を読む"),
     "Turkish, I with a dot": (CITIES, CITIES.replace("İ", "i")),
-    "Turkish, lower case of other programs": (CITIES.replace("İ", "i"), CITIES.lower()),
     "Turkish, decomposed": (CITIES.replace("İ", "i"), CITIES.replace("İ", "I\u0307")),
     "Romanian, cedilla": (ROMANIAN, ROMANIAN.translate(str.maketrans("ȘșȚț", "\u015e\u015f\u0162\u0163"))),
-    "Romanian, decomposed": (ROMANIAN, ROMANIAN.replace("ș", "s\u0326").replace("ț", "t\u0327")),
-    "Romanian capitals": (ROMANIAN, ROMANIAN.upper().replace("Ș", "\u015e")),
     "Malayalam chillus": (MALAYALAM, MALAYALAM.translate({0xD7B: "ന്\u200d", 0xD7C: "ര്\u200d", 0xD7D: "ല്\u200d"})),
-    "Bengali khanda ta": (BENGALI, BENGALI.replace("ৎ", "ত্\u200d")),
     "Korean middle dots": (KOREAN, KOREAN.replace("·", "\u318d")),
     "Azerbaijani, Cyrillic schwa": (AZERBAIJANI, AZERBAIJANI.translate({0x259: "\u04d9", 0x18F: "\u04d8"})),
-    "Azerbaijani, turned e": (AZERBAIJANI, AZERBAIJANI.translate({0x259: "\u01dd", 0x18F: "\u018e"})),
-    "Turkish with a comma below": ("beş taş işçi şehir", "be\u0219 ta\u0219 i\u0219çi \u0219ehir"),
 }
 
 ARABIC_KEYBOARD = str.maketrans("کیہھەۃ", "كيهههة")

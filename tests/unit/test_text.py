@@ -173,24 +173,6 @@ def test_a_long_run_of_dots_on_an_i_is_folded_in_few_steps(start, option, monkey
     assert len(steps) < 20
 
 
-@settings(max_examples=examples(50))
-@given(texts, texts)
-def test_word_shingles_of_an_appended_text_contain_those_of_both_parts(text, more):
-    shingler = Shingler(ShingleOptions(size=2, short_texts="skip"))
-    parts = shingler.shingle([text, more]).hashes
-    assert set(parts.tolist()) <= set(shingler.shingle([f"{text}\n{more}"]).hashes.tolist())
-
-
-@settings(max_examples=examples(50))
-@given(st.text(st.characters(max_codepoint=127), max_size=200), st.sampled_from(["word", "char"]))
-def test_ascii_texts_hash_the_same_when_they_take_the_general_way(text, unit):
-    shingler = Shingler(ShingleOptions(unit=unit, size=4))
-    expected = shingler.shingle([text])
-    same = shingler.shingle([text + "\u3002"])
-    assert same.hashes.tolist() == expected.hashes.tolist()
-    assert same.token_counts.tolist() == expected.token_counts.tolist()
-
-
 #: Code points that are no separator in some version of Unicode, and a sample of the rest.
 POINTS = [*range(0x33480), *range(0x33480, 0xE0000, 997), *range(0xE0000, 0xE0200), *range(0xE0200, 0x110000, 997)]
 POINTS.remove(ord("\n"))
@@ -255,15 +237,6 @@ def test_letters_with_several_marks_are_composed_in_the_arrays(text, monkeypatch
     monkeypatch.delattr(normalise_module, "_fold_doubtful")
     plain = FoldOptions()
     assert words_by_table([unicodedata.normalize("NFD", text)], plain) == words_by_table([text], plain)
-
-
-@pytest.mark.parametrize(
-    "points", [pytest.param(range(0x110000), marks=pytest.mark.long), POINTS[::10]], ids=["every", "some"]
-)
-def test_folding_code_points_twice_changes_nothing(points):
-    in_contexts = "\n".join(f"{chr(point)}\na{chr(point)}b" for point in points)
-    once = folded_text(in_contexts)
-    assert folded_text(once) == once
 
 
 def test_no_code_point_outside_the_tabulated_planes_is_part_of_a_token():
@@ -391,21 +364,6 @@ def test_a_stop_word_list_is_one_word_a_line_with_comments():
 def test_options_that_cannot_work_are_refused(options):
     with pytest.raises(ValueError, match=r"size must be at least 1|word shingles only"):
         ShingleOptions(**options)
-
-
-def test_hashes_of_different_shingles_collide_no_more_than_random_numbers():
-    numbers = " ".join(str(10_000_000 + i) for i in range(60_000))
-    batch = Shingler(ShingleOptions(size=3)).shingle([numbers])
-    shingles = 60_000 - 2
-    expected = shingles**2 / 2**33
-    assert shingles - batch.hashes.size <= expected + 5 * expected**0.5 + 1
-
-
-def test_hashes_are_spread_evenly_over_every_bit():
-    words = " ".join(f"w{i}" for i in range(20_000))
-    hashes = Shingler(ShingleOptions(size=2)).shingle([words]).hashes
-    ones = [int(np.count_nonzero(hashes >> bit & 1)) for bit in range(32)]
-    assert max(abs(count - hashes.size / 2) for count in ones) < 5 * (hashes.size / 4) ** 0.5
 
 
 ANY_OPTIONS = st.builds(
