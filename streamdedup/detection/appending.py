@@ -29,7 +29,7 @@ _UNKNOWN_DOCUMENT = "there is no document of this id to append to: it was never 
 
 
 class InsertedVersion(NamedTuple):
-    """A version of a document, its entry, and what the index did with it: as in ``InsertResult``."""
+    """A version of a document, its entry, and what the index did with it, as in ``InsertResult``."""
 
     document: Document
     entry: IndexEntry
@@ -94,7 +94,7 @@ class Appender:
         return Appended(versions, refused, sorted(missing_at_first))
 
     def _version(self, document: Document, entry: IndexEntry, state: InsertState | None) -> InsertedVersion:
-        """Return the version of an append to a document with an entry; raise MessageError to refuse it."""
+        """Return the version of an append; raise MessageError to refuse it."""
         if state is InsertState.COLLIDED:
             raise collision(entry)
         if state is InsertState.REPLAYED:

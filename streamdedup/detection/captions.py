@@ -27,9 +27,7 @@ _READ_CHARACTERS: Final = 4
 class Caption(NamedTuple):
     """The parts of a caption; an absent one is empty.
 
-    Attributes:
-        source: A source longer than ``PART_BYTES`` is cut and ends in an ellipsis.
-        published_at: Absent if longer than ``PART_BYTES``.
+    A source longer than ``PART_BYTES`` is cut and ends in an ellipsis; such a time is left out.
     """
 
     label: str = ""
@@ -60,7 +58,6 @@ def _stored_source(source: str) -> str:
 
 
 def read_caption(stored: bytes | None, label_bytes: int) -> Caption:
-    """Return the caption in an index entry; an empty caption if none is stored, or ``label_bytes`` is 0."""
     return Caption(*stored.decode().split("\n")) if stored and label_bytes else Caption()
 
 

@@ -109,9 +109,7 @@ class DocumentComparison:
     Attributes:
         standard_error, containment_error: 0 when exact.
         containment: Share of the smaller document's shingles that the other one has; exact if the similarity is.
-        contained: The smaller document: "left" is the first argument of ``compare``, "right" the second, "both" for
-            equal sizes.
-        within_scope: Whether they have the same scope, or the profile has no scopes.
+        contained: The smaller document: "left" is the first argument of ``compare``, "both" for equal sizes.
         is_match: Whether the detector would report the pair.
     """
 
@@ -259,7 +257,6 @@ class IndexLookup:
         return self._result(entry, skips.get(0), matches.get(0, RowMatches()), threshold=None, redelivery=True)
 
     def compare(self, a: IndexEntry, b: IndexEntry) -> DocumentComparison:
-        """Compare two stored documents, or the entry of a text with one."""
         options = self.options
         similarities = self._preparer.sketcher.similarities([a.content.sketch], [b.content.sketch], [(0, 0)])
         similarity, exact = float(similarities.values[0]), bool(similarities.exact[0])

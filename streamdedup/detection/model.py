@@ -211,18 +211,17 @@ class DetectionResult:
     Attributes:
         refused: Documents that can never be processed.
         pending_positions: Positions whose pending matches in the index are to be deleted after the commit.
-        indexed_count: Documents neither skipped nor refused: their version is in the index.
+        indexed_count: Documents neither skipped nor refused.
         replayed_count: Indexed documents at or above the high-water mark that an earlier attempt inserted.
         silent_count: Indexed documents that emit nothing (below the high-water mark), and warm-up documents (record
             time before ``silent_until_ms``), which form no pairs among themselves.
-        unexplained_count: Of the silent_count, those below the mark in partitions without a committed offset. Kafka has
-            lost the offset: an operator who sets an offset back commits one.
+        unexplained_count: Of the silent_count, those below the mark in partitions whose committed offset Kafka has
+            lost: an operator who sets an offset back commits one.
         deleted_count: Requests to delete a document, in the index or not, that are not refused.
         deleted_unknown_count: Of the deleted_count, requests for a document without an entry or marker in the index.
         candidates_count: For documents at or above the high-water mark: candidates from buckets, and exact copies that
             come from no bucket but are compared.
-        dropped_candidates_count: Of these candidates, those that are not compared: beyond ``max_candidates``, or beyond
-            the lower limit for documents with a full bucket (``candidates.STORM_CANDIDATES``).
+        dropped_candidates_count: Of these candidates, those that are not compared (``candidates``).
         accepted_count: Candidates compared and found near-duplicates, suppressed ones included.
         rejected_count: Candidates compared and found different, outside the scope or the window, or gone.
         full_buckets_count: Full buckets into which a document was not inserted, counted for each document.

@@ -7,19 +7,9 @@ A rule reads the index entries of both documents and treats them alike, so the o
 rules apply to near-duplicates, before matches are saved and pairs are claimed: a suppressed pair has no claim, no alert
 and no part in a cluster. Where an append ends the suppression (``min_shingles``), the pair is alerted then.
 
-The rules are applied in this order, and the first that suppresses the pair is counted:
-
-======================  ====================================================================================
-rule                    suppresses a pair
-======================  ====================================================================================
-``min_shingles``        if a document has fewer shingles; stop shingles do not count
-``only_sources``        if neither source is listed
-``ignore_same_source``  if the sources are equal
-``ignore_sources``      if the two sources are listed as a pair, in either order
-======================  ====================================================================================
-
-A document has the source from the upsert that stored its text; appends keep it. A missing or empty source is not known.
-The last three rules need both sources: a pair with a source that is not known is alerted.
+The rules are applied in the order of ``SuppressionRule``, and the first that suppresses the pair is counted;
+docs/tuning.md says what each does. A document has the source from the upsert that stored its text; appends keep it. The
+rules about sources need both: a pair with a source that is missing or empty is alerted.
 
 An index entry has 8 bytes of its source (BLAKE2b). Among 100,000 sources two have the same hash, and then count as one,
 with a probability of 3 in 10^10. With 4 bytes it would be likely.

@@ -29,8 +29,6 @@ first and are skipped, frequent ones come last, so few candidates remain: 62,773
 take 1 to 2 seconds at t = 0.8 and 0.5.
 
 Memory: about 30 bytes for each element of the sets, and a block of pairs; never all pairs.
-
-From ``text.runs``: ``offsets_of([3, 0, 2])`` is [0, 3, 3, 5], ``ranges([7, 1], [2, 3])`` is [7, 8, 1, 2, 3].
 """
 
 from collections.abc import Callable, Iterable, Iterator
@@ -90,7 +88,7 @@ class _RankedSets(NamedTuple):
 
 
 class _SimilarSets(NamedTuple):
-    """A set's row, the lower rows of the sets similar to it, and their similarities to it."""
+    """A set's row, and the lower rows of the sets similar to it."""
 
     row: int
     similar_rows: NDArray[np.int64]
@@ -106,9 +104,8 @@ def join(
 ) -> Iterator[Pairs]:
     """Yield all document pairs whose sets have at least the threshold's similarity, in blocks, each pair once.
 
-    Document i has the elements hashes[offsets[i] : offsets[i + 1]], uint32, strictly ascending; without elements it is
-    in no pair. ``threshold`` is above 0 and at most 1. ``progress`` is called with the number of sets joined since its
-    last call; documents with equal sets count once.
+    ``hashes`` and ``offsets`` are those of ``ShingleSets``; a document without elements is in no pair. ``progress`` is
+    called with the number of sets joined since its last call; documents with equal sets count once.
     """
     if not 0.0 < threshold <= 1.0:
         raise ValueError(f"the threshold must be above 0 and at most 1, not {threshold}")

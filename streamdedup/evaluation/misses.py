@@ -1,7 +1,6 @@
 """``MissClassifier`` names the reason why a trial missed a pair; ``near_duplicates`` is the exact rule for pairs.
 
-``scores`` uses both, ``cli.evaluate`` the rule. A new reason is a member of ``Miss`` and a row of the table in
-docs/tuning.md.
+A new reason is a member of ``Miss`` and a row of the table in docs/tuning.md.
 """
 
 from enum import StrEnum

@@ -1,4 +1,4 @@
-"""A share of hits in a total, for ``scores`` and ``tuning.study``, with confidence bounds, which ``tune`` shows."""
+"""A share of hits in a total, with confidence bounds, which ``tune`` shows."""
 
 import math
 from dataclasses import dataclass
@@ -14,8 +14,6 @@ _Z: Final = NormalDist().inv_cdf(0.975)
 
 @dataclass(frozen=True, slots=True)
 class Rate:
-    """A share of hits in a total."""
-
     hits: int
     total: int
 

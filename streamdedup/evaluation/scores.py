@@ -1,8 +1,4 @@
-"""Recall and precision of the pairs that a trial found, against a truth: the result of ``streamdedup evaluate``.
-
-``cli/evaluate.py`` computes or reads the truth and calls ``without_suppressed`` and ``score``. ``misses`` has the rules
-by which a pair is a near-duplicate.
-"""
+"""Recall and precision of the pairs that a trial found, against a truth: the result of ``streamdedup evaluate``."""
 
 from collections import Counter
 from collections.abc import Mapping, Sequence
@@ -84,14 +80,13 @@ class Evaluation:
 
 
 def least_joined_similarity(options: DetectorOptions) -> float:
-    """Return the least similarity of the pairs of a computed truth."""
     return options.threshold if options.containment is None else min(options.threshold, LEAST_CONTAINED_SIMILARITY)
 
 
 def without_suppressed(
     pairs: Pairs, suppression: Suppression | None, sources: Sequence[str | None], sets: ShingleSets
 ) -> Pairs:
-    """Return the pairs that no suppression rule of the profile covers; ``sources``: source of each document."""
+    """Return the pairs that no suppression rule of the profile covers."""
     if suppression is None:
         return pairs
     # Stop shingles do not count for ``min_shingles``, but the set of a document that has nothing else keeps them.
@@ -145,7 +140,6 @@ def score(
 
 
 def _documents_without_alert(pairs: Pairs, is_found: NDArray[np.bool_], document_count: int) -> Rate:
-    """Return the rate of the documents without a found pair among those with pairs."""
     ends = np.stack((pairs.left, pairs.right))
     totals = np.bincount(ends.reshape(-1), minlength=document_count)
     missed = np.bincount(ends[:, ~is_found].reshape(-1), minlength=document_count)

@@ -33,10 +33,9 @@ _LATER_MARKS = 4
 
 
 class Repaired(NamedTuple):
-    """Documents after the repair.
+    """Documents after the repair; in ``doubtful_documents``, ascending, ``packed`` may still be wrong.
 
-    In ``doubtful_documents``, ascending, ``packed`` may still be wrong. ``is_composed``: whether letters were composed;
-    otherwise marks were exchanged at most.
+    Unless ``is_composed``, marks were exchanged at most.
     """
 
     packed: NDArray[np.uint32]

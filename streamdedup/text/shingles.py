@@ -48,17 +48,9 @@ _STOP_SHINGLE_BITS = 20
 
 @dataclass(frozen=True, slots=True)
 class ShingleOptions:
-    """Shingle definition.
+    """Shingle definition: mostly the settings of a profile with these names (docs/settings.md).
 
     Attributes:
-        unit: Shingle element: a word (token) or a character.
-        size: Elements in one shingle, at least 1.
-        letters_only: Only letters and marks make tokens; digits separate.
-        fold_marks: Accents (Latin, Greek, Cyrillic) and vowel signs (Arabic, Hebrew, Syriac) are left out. Dotless i is
-            i; letters of a Persian or Urdu keyboard are those of an Arabic keyboard.
-        fold_variants: Traditional, simplified, regional and new Japanese Han forms are equal.
-        fold_look_alikes: Letters that look like Latin letters are these letters.
-        keep_urls: Whether URLs are text, or separate.
         stop_words: Tokens to leave out, word unit only. Normalised like the text; an entry with several tokens
             ("don't") leaves out each.
         keep_white_space: Character unit: whether a separator run is one space, or is left out.
@@ -97,14 +89,13 @@ class ShingleBatch(NamedTuple):
     """The shingle hashes of a document batch, one document behind the other.
 
     Attributes:
-        hashes: uint32 (n_total,); ascending within a document; distinct, except in a bag from `appended`.
+        hashes: Ascending within a document; distinct, except in a bag from `appended`.
         offsets: int64 (n_docs + 1,); document i has hashes[offsets[i]:offsets[i + 1]].
-        token_counts: int64 (n_docs,); tokens by document, without stop words, also for the character unit.
-        element_counts: int64 (n_docs,); elements by document, tokens or characters.
-        tails: uint64 (n_tails,); hashes of the last `size` - 1 elements, or fewer, by document. An appended text
-            makes shingles with them.
-        tail_offsets: int64 (n_docs + 1,); document i has tails[tail_offsets[i]:tail_offsets[i + 1]].
-        stop_only: bool (n_docs,); whether a document has stop shingles only, and so keeps them.
+        token_counts: Tokens by document, without stop words, also for the character unit.
+        element_counts: Elements by document, tokens or characters.
+        tails: Hashes of the last `size` - 1 elements, or fewer, by document, with which an appended text makes
+            shingles; ``tail_offsets`` are as ``offsets``.
+        stop_only: Whether a document has stop shingles only, and so keeps them.
     """
 
     hashes: NDArray[np.uint32]
@@ -182,13 +173,9 @@ class Shingler:
         The whole text has the gained shingles and those of the stored text. Exception: a stored text shorter than a
         shingle has the text as a whole as its only shingle, which the gained shingles replace.
 
-        Args:
-            tail: `ShingleBatch.tails` of the stored text; empty for any text with shingles of one element.
-            is_first: Whether the stored text has no elements, so that no space is at the seam.
-
-        Returns:
-            The gained hashes; stop shingles only where all gained shingles are such. `token_counts` of the appended
-            text, `element_counts` with the tail before it, 0 where nothing is gained; `tails` of the whole text.
+        ``tail``: `ShingleBatch.tails` of the stored text. ``is_first``: the stored text has no elements, so that no
+        space is at the seam. In the result `token_counts` are those of the appended text, `element_counts` include the
+        tail before it, 0 where nothing is gained, and `tails` are those of the whole text.
         """
         added = self._elements(self._without_urls([text]), ascii_only=False)
         gained = added.hashes
@@ -265,18 +252,14 @@ def folded_text(
     fold_variants: bool = False,
     fold_look_alikes: bool = False,
 ) -> str:
-    """Return a text after `normalise.fold`, with one space for each separator run and none at the ends.
-
-    For stop lists in `stop_shingles`, and for tests. Characters in scripts without spaces stay together. The function
-    is idempotent.
-    """
+    """Return a text after `normalise.fold`, with one space for each separator run and none at the ends."""
     folded = fold([text], FoldOptions(fold_marks, fold_variants, fold_look_alikes))
     inside = (folded.packed & (LETTER if letters_only else LETTER | NUMBER)) != 0
     return " ".join(spaced_text(folded.packed, inside).split())
 
 
 def _chunks(texts: Sequence[str]) -> Iterator[tuple[int, int]]:
-    """Yield chunk bounds: as many texts as `_CHUNK_CHARACTERS` allow, at least one; for no texts, one empty chunk."""
+    """Yield chunk bounds: as many texts as `_CHUNK_CHARACTERS` allow; for no texts, one empty chunk."""
     start = characters = 0
     for i, text in enumerate(texts):
         if characters and characters + len(text) > _CHUNK_CHARACTERS:

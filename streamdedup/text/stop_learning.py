@@ -21,7 +21,7 @@ from streamdedup.text.stop_shingles import StopShingles, described_options, leas
 #: Largest number of counts at the same time: one for each shingle, and one more for each source that has the shingle;
 #: 370 MB at most (measured). With more counts, the rarest shingles are forgotten.
 MOST_COUNTED = 4_000_000
-#: Default share of the documents; measurements are in `docs/text.md`.
+#: Share of the documents; measurements are in `docs/text.md`.
 DEFAULT_SHARE = 0.05
 #: Default of `least_source_documents`: a source with fewer documents gets no stop shingles of its own.
 LEAST_SOURCE_DOCUMENTS = 100

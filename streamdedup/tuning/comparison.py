@@ -5,8 +5,7 @@
 3. Of the rows at the profile's threshold and minimum recall, one is recommended (``advice``).
 4. The recommended kind alone is studied on more texts.
 
-``cli.tune`` calls ``compare_in_budget`` and passes the result to ``results``. No clock is read: the same sample has the
-same results on any machine.
+No clock is read: the same sample has the same results on any machine.
 """
 
 from collections.abc import Callable, Iterator, Sequence
@@ -69,7 +68,7 @@ class TuningPlan:
 
     @property
     def threshold(self) -> float:
-        """The compared threshold that is nearest to the profile's: the one for which a row is recommended."""
+        """The compared threshold nearest to the profile's, for which a row is recommended."""
         return min(self.thresholds, key=lambda threshold: abs(threshold - self.profile.threshold))
 
     @property
@@ -79,7 +78,6 @@ class TuningPlan:
 
     @property
     def documents_kept(self) -> float:
-        """Documents in the index in the steady state."""
         return self.documents_per_day * (self.profile.retention_s + self.profile.retention_slack_s) / DAY_S
 
     @property

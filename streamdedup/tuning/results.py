@@ -29,7 +29,6 @@ LEAST_COMPARED: Final = 1_000
 
 
 def results_of(compared: ComparedSettings, progress: Progress) -> dict[str, Any]:
-    """Compute proposals for the recommended shingles and threshold, and return all results."""
     plan, sample, best = compared.plan, compared.sample, compared.recommendation.row
     studies = {row.options: row.study for row in (*compared.kind_rows, *compared.rows)}
     proposals = study_proposals(compared, progress)
