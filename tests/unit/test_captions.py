@@ -14,7 +14,7 @@ from streamdedup.daemon.publisher import Publisher
 from streamdedup.detection.captions import PART_BYTES, Caption, caption_of, label_of, read_caption
 from streamdedup.detection.detector import Detector
 from streamdedup.detection.lookup import IndexLookup, LookupQuery
-from streamdedup.detection.model import DetectionResult, Spread, document_number
+from streamdedup.detection.model import DetectionResult, document_number
 from streamdedup.kafka.protocols import Batch, Record
 from streamdedup.position import Position
 from streamdedup.settings import Settings
@@ -110,37 +110,6 @@ def test_a_detection_has_the_label_of_the_first_document_in_its_cluster(stream):
     assert [(each.cluster_id, each.cluster_label) for each in (second, third)] == [("first", title)] * 2
     (alone,) = Stream(OPTIONS).index(a_document("a", TEXT, 0), a_document("b", TEXT, 1)).detections
     assert (alone.cluster_id, alone.cluster_label) == ("a", alone.label)
-
-
-def test_the_size_of_a_cluster_counts_its_documents_as_they_are_now(stream):
-    def size(document_id: str) -> int:
-        nonlocal offset
-        offset += 1
-        (detection,) = stream.index(a_document(document_id, TEXT, offset)).detections
-        assert detection.cluster_id == "first"
-        return detection.cluster_size
-
-    offset = 0
-    stream.index(a_document("first", TEXT, 0))
-    assert [size(document_id) for document_id in ("b", "c", "d")] == [2, 3, 4]
-    stream.delete([a_document("b", "", 4, op="delete")])
-    stream.index(a_document("c", "Another text about something else", 5))
-    offset = 5
-    assert size("e") == 3
-    assert size("b") == 4
-
-
-def test_a_detection_names_sources_times_and_the_earliest_document_of_its_cluster(stream):
-    stream.index(a_document("first", TEXT, 0, source="a" * 40, time_ms=7))
-    (second,) = stream.index(a_document("second", TEXT, 1, source="a" * 41, time_ms=9)).detections
-    assert second.spread == Spread(2, 7, 9, "first", "a" * 29 + "…")
-    (third,) = stream.index(a_document("third", TEXT, 2, source="b", time_ms=5)).detections
-    assert third.spread == Spread(3, 5, 9, "third", "b")
-    (fourth,) = stream.index(a_document("fourth", TEXT, 3, time_ms=6)).detections
-    assert fourth.spread == third.spread
-    unlabelled = Stream(replace(OPTIONS, label_bytes=0))
-    documents = [a_document(name, TEXT, offset, source=name) for offset, name in enumerate("ab")]
-    assert [detection.spread for detection in unlabelled.index(*documents).detections] == [None]
 
 
 def test_an_alert_has_the_sources_times_and_the_earliest_document_of_its_detection(stream, monkeypatch):
@@ -240,12 +209,6 @@ def test_without_labels_the_matches_that_an_earlier_attempt_saved_have_none(stre
     stream.detector = Detector(replace(OPTIONS, label_bytes=0), stream.store)
     (detection,) = stream.index(*batch).detections
     assert [(match.label, match.source) for match in detection.matches] == [("", None)]
-
-
-def test_a_lookup_finds_labels(stream):
-    stream.index(a_document("old", TEXT, 0))
-    (result,) = IndexLookup(OPTIONS, stream.store).look_up([LookupQuery(TEXT)], 0)
-    assert [match.label for match in result.matches] == ["Ferry link to Kestrel Bay returns"]
 
 
 def test_labels_can_be_changed_without_a_new_index():

@@ -9,7 +9,7 @@ from streamdedup.detection.model import DetectorOptions
 from streamdedup.detection.suppression import Suppression
 from streamdedup.evaluation.join import join
 from streamdedup.evaluation.misses import Miss, near_duplicates
-from streamdedup.evaluation.pairs import Pairs, shingle_sets, similarities
+from streamdedup.evaluation.pairs import Pairs, shingle_sets
 from streamdedup.evaluation.rates import Rate
 from streamdedup.evaluation.scores import least_joined_similarity, score, without_suppressed
 from streamdedup.evaluation.trial import FoundPairs, Trial, document_at
@@ -122,12 +122,6 @@ def test_a_pair_without_a_shared_band_has_this_reason():
     assert scores.examples[0].similarity == 32 / 48
 
 
-def test_texts_with_too_few_words_have_this_reason():
-    scores, found = evaluated([words(1, 2), words(1, 2)], replace(OPTIONS, min_words=3))
-    assert scores.missed == {Miss.SKIPPED: 1}
-    assert found.skipped.all()
-
-
 def test_a_full_bucket_is_the_reason():
     texts = [words(*range(20), 100 + at) for at in range(30)]
     scores, found = evaluated(texts, bucket_cap=5)
@@ -201,13 +195,3 @@ def test_a_document_that_misses_its_pairs_as_a_whole_is_counted():
     options = replace(OPTIONS, banding=Banding(8, 8), threshold=0.4)
     scores, _ = evaluated([*texts, words(900, 901), words(900, 901)], options)
     assert scores.documents_without_alert == Rate(1, 9)
-
-
-def test_judged_pairs_below_the_threshold_count_and_are_missed_for_it():
-    texts = [words(*range(20)), words(*range(12), 50, 51, 52, 53, 54, 55, 56, 57), words(*range(20))]
-    sets = shingle_sets(Shingler(OPTIONS.shingles), texts)
-    left, right = np.array([0, 0]), np.array([1, 2])
-    judged = Pairs(left, right, similarities(sets, left, right))
-    scores, _ = evaluated(texts, truth=judged)
-    assert scores.recall == Rate(1, 2)
-    assert scores.missed == {Miss.DISSIMILAR: 1}

@@ -195,19 +195,6 @@ class TestAdd:
         expected = sorted((*sorted((f"d{at}", f"d{at + 1_200}")), 1.0) for at in range(1_200))
         assert pairs_of(documents, index.add(documents)) == expected
 
-    def test_documents_after_a_failed_call_have_no_matches_of_its_documents(self, index, monkeypatch):
-        index.add([("a", TEXT)])
-
-        def failing(*_arguments):
-            raise StoreUnavailable("away")
-
-        with monkeypatch.context() as patch:
-            patch.setattr(MemoryIndex, "set_clusters", failing)
-            with pytest.raises(StoreUnavailable):
-                index.add([("b", TEXT)])
-        assert ids(index.add([("other", "something else entirely here")])) == [[]]
-        assert ids(index.lookup([TEXT])) == [["a", "b"]]
-
 
 class TestValues:
     @pytest.mark.parametrize("document_id", ["", "x" * 1_025, "a\nb", "\ud800"])
@@ -339,11 +326,6 @@ class TestLookup:
             assert ids(index.add([("a", TEXT, None, "x"), ("b", TEXT)])) == [[], ["a"]]
         with Index.in_memory(Profile()) as index, pytest.raises(MessageError, match="this one has none"):
             index.add([("a", TEXT, None, "x")])
-
-    def test_one_text_in_place_of_a_list_is_refused(self, index):
-        for call in (index.lookup, index.remove):
-            with pytest.raises(TypeError, match="a list of texts is needed"):
-                call(TEXT)
 
 
 class TestRemove:

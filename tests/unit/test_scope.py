@@ -159,16 +159,6 @@ def test_any_split_of_a_stream_into_batches_finds_the_pairs_of_the_last_versions
     assert {(a, b) for a, b in itertools.combinations(kept, 2) if last[a] == last[b]} <= pairs.keys()
 
 
-def test_a_changed_scope_is_a_new_version_in_the_new_scope_alone():
-    stream = Stream()
-    stream.index(("a", "x", TEXT))
-    stream.index(("a", "y", TEXT))
-    stream.index(("b", "x", TEXT), ("c", "y", TEXT))
-    assert stream.pairs == Counter({("a", "c"): 1})
-    stream.index(("a", "x", TEXT))
-    assert stream.pairs == Counter({("a", "c"): 1, ("a", "b"): 1})
-
-
 def test_a_pair_that_was_alerted_is_known_after_both_documents_have_changed_their_scope():
     stream = Stream()
     stream.index(("a", "x", TEXT), ("b", "x", TEXT))
@@ -181,12 +171,6 @@ def test_the_digest_of_a_text_in_a_scope_gives_the_digest_without_one(scope):
     digest = content_digest(TEXT, scope)
     assert digest != content_digest(TEXT) == toggle_scope(digest, scope_key(scope))
     assert len({content_digest(TEXT, other) for other in ("x", "y", "all")}) == 3
-
-
-def test_the_same_text_in_the_same_scope_is_a_redelivery():
-    stream = Stream()
-    stream.index(("a", "x", TEXT))
-    assert len(stream.index(("a", "x", TEXT)).skipped) == 1
 
 
 def test_an_append_keeps_the_scope_and_a_deletion_needs_none():
@@ -280,10 +264,6 @@ def test_a_scope_costs_eight_bytes_of_the_entry_and_a_profile_without_scopes_non
     assert len(scoped.entry("a").content.scope) == 8
     assert plain.entry("a").content.scope is None
     assert scoped.entry("a").number == plain.entry("a").number == document_number("articles", "a")
-
-
-def test_a_digest_depends_on_the_scope():
-    assert len({content_digest(TEXT, name) for name in (None, "x", "y", "X")}) == 4
 
 
 @pytest.mark.parametrize(

@@ -160,21 +160,6 @@ def test_in_any_order_exactly_the_allowed_pairs_are_alerted_and_the_others_count
         assert counts[0].total() == len(unruled.pairs) - len(expected)
 
 
-@settings(max_examples=examples(40), deadline=None)
-@given(seed=st.integers(0, 10**6), suppression=suppressions)
-def test_a_look_up_finds_the_pairs_that_the_detector_then_alerts(seed, suppression):
-    rng = random.Random(seed)
-    options = replace(OPTIONS, suppression=suppression)
-    *world, (_, text, source) = a_world(rng, 25)
-    stream = Stream(options)
-    stream.index(*sent(world, range(len(world))))
-    (found,) = IndexLookup(options, stream.store).look_up([LookupQuery(text, "new", source=source)], 0)
-    result = stream.index(document("new", text, 99, source))
-    alerted = [match for detection in result.detections for match in detection.matches]
-    assert list(found.matches) == alerted
-    assert found.suppressed == result.suppressed
-
-
 def test_a_look_up_without_a_source_ignores_the_rules_that_need_one():
     options = options_of(ignore_same_source=True, min_shingles=3)
     stream = Stream(options)
