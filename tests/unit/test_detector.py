@@ -182,17 +182,6 @@ def test_beyond_the_exact_limit_similarities_are_estimates_and_say_so():
     assert match.standard_error == pytest.approx((match.similarity * (1 - match.similarity) / 64) ** 0.5)
 
 
-def test_a_match_names_document_and_position(stream):
-    stream.index(a_document("first", TEXT, 17, partition=2))
-    result = stream.index(a_document("second", TEXT, 4))
-    (detection,) = result.detections
-    (match,) = detection.matches
-    assert (match.id, match.position, match.shared_bands) == ("first", Position("articles", 2, 17), 8)
-    assert (match.similarity, match.method, match.standard_error) == (1.0, "exact", 0.0)
-    assert bytes.fromhex(match.digest) == detection.digest
-    assert result.accepted_count == 1
-
-
 @pytest.mark.parametrize("returned_name", "ab")
 def test_each_of_two_copies_has_its_own_incarnation_in_a_match(stream, returned_name):
     stream.index(a_document("a", TEXT, 0))
@@ -229,16 +218,6 @@ class TestSkips:
             assert (skipped[0].id, skipped[1]) == (document_id, Skip.TOO_FEW_WORDS)
         assert not stream.pairs
 
-    def test_a_batch_of_nothing_but_empty_texts_is_fine(self):
-        result = Stream().index(a_document("a", "", 0), a_document("b", " ", 1))
-        assert len(result.skipped) == 2
-
-
-def test_matches_are_sorted_by_similarity_and_then_by_id(stream):
-    stream.index(*(a_document(name, f"{TEXT} {name}", at) for at, name in enumerate("bxa")))
-    (detection,) = stream.index(a_document("x2", f"{TEXT} x", 3)).detections
-    assert [match.id for match in detection.matches] == ["x", "a", "b"]
-
 
 class TestReplays:
     def test_a_replay_emits_the_same_pairs_from_the_same_positions(self, stream):
@@ -257,12 +236,6 @@ class TestReplays:
         expected = stream.detector.prepare(list(first.values())).entries
         stored = stream.store.get_entries([entry.number for entry in expected])
         assert encode_entries([stored[entry.number] for entry in expected]) == encode_entries(expected)
-
-    def test_a_redelivery_is_silent_and_counted(self, stream):
-        stream.index(a_document("a", TEXT, 0), a_document("b", TEXT, 1))
-        result = stream.index(a_document("b", TEXT, 2))
-        assert result.detections == ()
-        assert [why for _, why in result.skipped] == [Skip.REDELIVERED]
 
     def test_a_redelivery_of_a_document_that_another_partition_did_not_finish_finds_its_pairs(self, stream):
         stream.index(a_document("a", TEXT, 0))
@@ -394,19 +367,8 @@ class TestReplays:
         stream.index(a_document("b", TEXT, 4))
         assert stream.pairs == Counter([("a", "b")])
 
-    def test_positions_with_pending_matches_are_returned(self, stream):
-        stream.index(a_document("a", TEXT, 0))
-        result = stream.index(a_document("b", TEXT, 1))
-        assert result.pending_positions == (Position("articles", 0, 1),)
-
 
 class TestVersions:
-    def test_a_new_version_replaces_the_old(self, stream):
-        stream.index(a_document("a", TEXT, 0))
-        stream.index(a_document("a", OTHER_TEXT, 1))
-        stream.index(a_document("like-old", TEXT, 2), a_document("like-new", OTHER_TEXT, 3))
-        assert stream.pairs == Counter([("a", "like-new")])
-
     def test_a_document_is_never_a_near_duplicate_of_its_own_earlier_version(self, stream):
         stream.index(a_document("a", TEXT, 0), a_document("a", f"{TEXT} inlet", 1))
         assert not stream.pairs
@@ -595,11 +557,6 @@ class TestClusters:
         assert IndexLookup(OPTIONS, stream.store).look_up([LookupQuery(TEXT)], 0)[0].matches
         assert len(requests) == 2
         assert all(requests)
-
-    def test_copies_of_copies_are_one_star_named_after_its_first_document(self, stream):
-        result = stream.index(*(a_document(f"d{i}", TEXT, i) for i in range(4)))
-        assert [d.cluster_id for d in result.detections] == ["d0", "d0", "d0"]
-        assert stream.index(a_document("later", TEXT, 9)).detections[0].cluster_id == "d0"
 
     def test_a_chain_of_small_edits_does_not_become_one_cluster(self):
         stream = Stream(replace(OPTIONS, threshold=0.6, banding=Banding(16, 2)))
@@ -827,22 +784,6 @@ class TestHidden:
         assert not stream.index(near).detections
         result = stream.index(copy)
         assert [match.id for match in result.detections[0].matches] == ["story-150"]
-        assert not result.hidden
-
-    def test_several_texts_of_a_batch_are_hidden_and_a_storm_of_near_copies_is_not(self):
-        stream = self.flooded()
-        documents = [self.story(150), a_document("calm", OTHER_TEXT, 151), self.story(152, f"{self.STORY} ... ")]
-        assert stream.index(*documents).hidden == (documents[0], documents[2])
-        stream = Stream(OPTIONS, MemoryIndex(bucket_cap=5))
-        result = stream.index(*(a_document(f"d{at}", TEXT, at) for at in range(50)))
-        assert len(result.full_bucket_positions) == 45
-        assert not result.hidden
-
-    def test_a_text_with_one_bucket_that_is_not_full_is_not_hidden(self):
-        stream = self.flooded()
-        in_fewer_bands = self.story(150, edited_by(self.STORY, 20, 7))
-        result = stream.index(in_fewer_bands)
-        assert 1 < result.full_buckets_count < OPTIONS.banding.bands
         assert not result.hidden
 
     def test_a_pair_by_containment_counts_as_a_match_and_a_suppressed_pair_does_not(self):

@@ -101,18 +101,6 @@ def test_band_keys_of_a_scope_differ_in_every_band_and_shared_bands_stay():
     assert ((keys[0] == keys[2]) == (expected[0] == expected[1])).all()
 
 
-def test_a_full_bucket_of_a_scope_leaves_the_others_room_and_finds_exact_copies_of_the_scope():
-    stream = Stream(bucket_cap=4)
-    for number in range(12):
-        stream.index((f"x{number}", "x", TEXT))
-    stream.index(("y0", "y", TEXT))
-    result = stream.index(("y1", "y", TEXT))
-    assert not result.full_buckets_count
-    assert [match.id for match in result.detections[0].matches] == ["y0"]
-    stormy = stream.index(("x12", "x", TEXT)).detections[0]
-    assert {match.id[0] for match in stormy.matches} == {"x"}
-
-
 # Changes
 
 

@@ -102,12 +102,6 @@ def test_no_rule_is_none():
     assert options_of(min_shingles=1).suppression is not None
 
 
-@settings(max_examples=examples(300))
-@given(suppressions, contents, contents)
-def test_every_rule_is_symmetric(suppression, a, b):
-    assert suppression.rule(a, b) is suppression.rule(b, a)
-
-
 # The detector
 
 
