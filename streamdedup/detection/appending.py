@@ -1,6 +1,6 @@
 """Appends: texts that continue a document in the index.
 
-Called by ``lifecycle``, which stores the entries that this module computes; ``lookup`` uses ``collision``.
+Called by ``lifecycle``, which stores the entries that this module computes, and also asks what a deletion was missing.
 
 An append yields the content that the whole text has (``content.content_after_append``). The entry's digest becomes a
 hash of the stored digest and the appended text, because the whole text is not stored. ``Content.first_digest`` stays
@@ -14,11 +14,10 @@ from typing import NamedTuple
 from msgspec import structs
 
 from streamdedup.detection.content import content_after_append
-from streamdedup.detection.missing import missing_at_first_attempt
 from streamdedup.detection.model import document_number
 from streamdedup.errors import MessageError
 from streamdedup.index.contract import DocumentStore
-from streamdedup.index.documents import EMPTY_CONTENT, IndexEntry, InsertState, decide_version
+from streamdedup.index.documents import EMPTY_CONTENT, IndexEntry, InsertState, PendingMatches, decide_version
 from streamdedup.index.values import Fence
 from streamdedup.position import Partition, Position
 from streamdedup.similarity.sketch import Sketcher
@@ -113,6 +112,29 @@ class Appender:
             time_ms=document.time_ms,
             content=structs.replace(content, first_digest=entry.pair_digest),
         )
+
+
+def missing_at_first_attempt(
+    store: DocumentStore, missing_now: Mapping[Position, bool], fences: Mapping[Partition, Fence]
+) -> frozenset[Position]:
+    """Return the positions whose document was missing in the first attempt; save them if this is the first one.
+
+    The first attempt saves the fact with the pending matches, before the index can have an entry from the position or a
+    later one. Below the high-water mark nothing is emitted, and not saved: no commit would delete it after a rebuild.
+
+    ``missing_now`` is true for a document that is missing now, false where the index has an entry from the position or
+    a later one, so that only the saved fact tells. Positions whose document is there have no item.
+    """
+    # Empty matches store nothing; the call returns those that the first attempt saved.
+    pending = [
+        (position, PendingMatches(document_missing=missing))
+        for position, missing in missing_now.items()
+        if position.offset >= fences[position.topic_partition].high_water_mark
+    ]
+    saved = store.save_pending_matches(pending, list(fences.values())) if pending else ()
+    return frozenset(
+        position for (position, _), matches in zip(pending, saved, strict=True) if matches.document_missing
+    )
 
 
 def collision(stored: IndexEntry) -> MessageError:

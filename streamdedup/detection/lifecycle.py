@@ -13,8 +13,7 @@ import numpy as np
 from msgspec import structs
 from numpy.typing import NDArray
 
-from streamdedup.detection.appending import Appender, InsertedVersion, collision
-from streamdedup.detection.missing import missing_at_first_attempt
+from streamdedup.detection.appending import Appender, InsertedVersion, collision, missing_at_first_attempt
 from streamdedup.detection.model import (
     DetectionResult,
     DetectorOptions,
