@@ -107,8 +107,6 @@ def join(
     ``hashes`` and ``offsets`` are those of ``ShingleSets``; a document without elements is in no pair. ``progress`` is
     called with the number of sets joined since its last call; documents with equal sets count once.
     """
-    if not 0.0 < threshold <= 1.0:
-        raise ValueError(f"the threshold must be above 0 and at most 1, not {threshold}")
     groups = _grouped(hashes, offsets)
     if not groups.members.size:
         return

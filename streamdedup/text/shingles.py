@@ -73,12 +73,6 @@ class ShingleOptions:
     short_texts: Literal["whole", "skip"] = "whole"
     stop_shingles: frozenset[int] = frozenset()
 
-    def __post_init__(self) -> None:
-        if self.size < 1:
-            raise ValueError(f"the shingle size must be at least 1, not {self.size}")
-        if self.stop_words and self.unit == "char":
-            raise ValueError("stop words can be left out of word shingles only; shingle unit is 'char'")
-
     @property
     def kind(self) -> str:
         """Unit and size for people, such as "word 3"."""

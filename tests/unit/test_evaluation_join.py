@@ -93,12 +93,6 @@ def test_progress_is_reported_until_all_sets_are_done():
     assert sum(told) == 2
 
 
-@pytest.mark.parametrize("threshold", [0.0, -0.5, 1.01, float("nan")])
-def test_a_threshold_outside_its_range_is_refused(threshold):
-    with pytest.raises(ValueError, match="threshold"):
-        next(join(*arrays_of([frozenset({1})]), threshold))
-
-
 def sample_texts(name):
     path = str(resources.files("streamdedup").joinpath(f"sample/{name}.jsonl"))
     return [entry.text for entry in CorpusReader(path) if entry.problem is None and entry.op == "upsert"]

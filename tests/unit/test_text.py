@@ -360,12 +360,6 @@ def test_a_stop_word_list_is_one_word_a_line_with_comments():
     assert parse_stop_words("# head\nthe\n\n  of  # often\r\nund\n") == {"the", "of", "und"}
 
 
-@pytest.mark.parametrize("options", [{"size": 0}, {"unit": "char", "stop_words": frozenset({"the"})}])
-def test_options_that_cannot_work_are_refused(options):
-    with pytest.raises(ValueError, match=r"size must be at least 1|word shingles only"):
-        ShingleOptions(**options)
-
-
 ANY_OPTIONS = st.builds(
     ShingleOptions,
     unit=st.just("word"),
