@@ -181,10 +181,11 @@ class Daemon:
         """What stands in the place of ``streamdedup`` on the command line."""
         return [*PROGRAM]
 
-    def start(self, **environ: str) -> None:
-        """Start the process, with these variables in its environment besides our own."""
+    def start(self, *, crash_at: str | None = None, **environ: str) -> None:
+        """Start the process, with these variables in its environment; ``crash_at``: see ``tests.crash_points``."""
+        program = self.program() if crash_at is None else [sys.executable, "-m", "tests.crash_points", crash_at]
         sets = [part for key, value in self._settings.items() for part in ("--set", f"{key}={value}")]
-        command = [*self.program(), "run", "--config", str(self._installation.config), *sets]
+        command = [*program, "run", "--config", str(self._installation.config), *sets]
         self.log = self._installation.folder / f"{self._name}-{self._runs['starts']}.log"
         self._runs["starts"] += 1
         with self.log.open("wb") as log:

@@ -12,7 +12,6 @@ from streamdedup import __version__
 from streamdedup.cli.settings_options import with_same_settings
 from streamdedup.daemon.batch import Pipeline
 from streamdedup.daemon.breaker import BreakerOptions
-from streamdedup.daemon.crash_points import CrashPoint, StepObserver
 from streamdedup.daemon.options import LoopOptions
 from streamdedup.daemon.rebuild import Rebuilder
 from streamdedup.daemon.rebuild_run import RebuildTarget
@@ -25,7 +24,7 @@ from streamdedup.indexes import detector_options, lifetime_ms
 from streamdedup.kafka.history import KafkaHistory
 from streamdedup.kafka.login import KafkaLogin, TokenLogin, bearer_token, client_credentials
 from streamdedup.kafka.options import KafkaOptions
-from streamdedup.settings import Profile, Settings, crash_point
+from streamdedup.settings import Profile, Settings
 from streamdedup.settings.files import read_secret
 from streamdedup.settings.kafka import Kafka
 from streamdedup.wire import Alert, AlertReader, Decoder, Registry, alert_json
@@ -207,13 +206,11 @@ def pipeline(settings: Settings, name: str, index: Index) -> Pipeline:
     )
 
 
-def pipelines(settings: Settings, backend: Backend, observer: StepObserver | None = None) -> dict[str, Pipeline]:
-    """Return the pipeline by input topic; ``observer`` wraps the indexes if there is a crash point."""
+def pipelines(settings: Settings, backend: Backend) -> dict[str, Pipeline]:
+    """Return the pipeline by input topic."""
     by_topic: dict[str, Pipeline] = {}
     for name, profile in settings.profiles.items():
-        index: Index = backend.index(name)
-        profile_pipeline = pipeline(settings, name, observer.wrap_index(index) if observer else index)
-        by_topic |= dict.fromkeys(profile.topics, profile_pipeline)
+        by_topic |= dict.fromkeys(profile.topics, pipeline(settings, name, backend.index(name)))
     return by_topic
 
 
@@ -249,9 +246,3 @@ def loop_options(settings: Settings, encode_alert: Callable[[Alert], bytes] = al
         copy_headers=settings.kafka.copy_headers,
         encode_alert=encode_alert,
     )
-
-
-def crash_observer() -> StepObserver | None:
-    """Return the observer that ends the daemon at the crash point in the environment, for tests; None without one."""
-    point = crash_point()
-    return None if point is None else StepObserver(CrashPoint(point))

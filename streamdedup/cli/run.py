@@ -18,7 +18,6 @@ from streamdedup.cli.fatal import ending_at_once, fatal_errors_logged
 from streamdedup.cli.settings_options import ConfigOption, SetOption, load_settings
 from streamdedup.cli.warm_up import freeze_heap, warm_up
 from streamdedup.daemon import logs
-from streamdedup.daemon.crash_points import StepObserver
 from streamdedup.daemon.health import HealthServer
 from streamdedup.daemon.loop import Loop
 from streamdedup.daemon.metrics import Awaited, Metrics
@@ -76,13 +75,10 @@ def run_daemon(settings: Settings) -> None:
         watchdog = stack.enter_context(Watchdog(settings.watchdog_s, ending_at_once("fatal", EXIT_STALLED, _LOGGER)))
         pulse = _Pulse(watchdog, settings.watchdog_s)
         backend = stack.enter_context(connect_backend(settings))
-        observer = assembly.crash_observer()  # None in service: only tests set a crash point
-        transport = _kafka_transport(settings, observer)
-        pipelines = assembly.pipelines(settings, backend, observer)
         alert_writer = assembly.alert_writer(settings)
         loop = Loop(
-            transport=transport,
-            pipelines=pipelines,
+            transport=KafkaTransport(assembly.kafka_options(settings)),
+            pipelines=assembly.pipelines(settings, backend),
             options=assembly.loop_options(settings, alert_json if alert_writer is None else alert_writer.encode),
             metrics=metrics,
             stop=stop,
@@ -100,14 +96,6 @@ def run_daemon(settings: Settings) -> None:
         freeze_heap()  # last, when all long-lived objects exist
         loop.run()
         log.info("stopped")
-
-
-def _kafka_transport(settings: Settings, observer: StepObserver | None) -> KafkaTransport:
-    options = assembly.kafka_options(settings)
-    if observer is None:
-        return KafkaTransport(options)
-    log.error("crash_point_set", reason="the environment asks this daemon to end as if killed; never in service")
-    return KafkaTransport(options, observer.wrap_source, observer.wrap_producer)
 
 
 def _new_metrics(settings: Settings) -> Metrics:

@@ -8,7 +8,7 @@ server; a server may lose writes that other servers keep.
 
 ``detection`` uses the ``DocumentStore``, ``daemon`` the ``PartitionStore`` and ``StoreHealth``. ``index.memory`` and
 ``index.redis`` implement all three, and tests/contract tests both: a change touches all of these. A new method also
-touches ``daemon.crash_points.INDEX_STEPS`` and tests/simulation/server.py.
+touches tests/crash_points.py and tests/simulation/server.py.
 
 The index is not a part of the Kafka transaction that publishes alerts. Eleven rules keep pairs from being lost or
 published twice; docs/delivery.md states them with their reasons, and code refers to them by number:

@@ -44,29 +44,22 @@ class _InFlight(NamedTuple):
 
 
 class KafkaTransport:
-    """Sources and sinks over Kafka; the two wrappers are for ``daemon.crash_points``."""
+    """Sources and sinks over Kafka."""
 
-    def __init__(
-        self,
-        options: KafkaOptions,
-        wrap_source: Callable[[Any], Any] = lambda source: source,
-        wrap_producer: Callable[[Any], Any] = lambda producer: producer,
-    ) -> None:
+    def __init__(self, options: KafkaOptions) -> None:
         self._options = options
-        self._wrap_source = wrap_source
-        self._wrap_producer = wrap_producer
 
     def open(self) -> tuple[Source, Sink]:
         """Open the producer, then the source; the order matters."""
         options = self._options
         remove_outdated_membership(options)
         refuse_other_indexes(options)
-        producer = self._wrap_producer(compat.build(KafkaProducer, options.producer(), options))
+        producer = compat.build(KafkaProducer, options.producer(), options)
         with contextlib.ExitStack() as after_error:
             after_error.callback(_close_without_flush, producer, options)
             if options.delivery == "exactly-once":
                 self._resolve_transaction(producer)
-            source = self._wrap_source(KafkaSource.open(options))
+            source = KafkaSource.open(options)
             after_error.pop_all()
         if options.delivery == "at-least-once":
             return source, AtLeastOnceSink(producer, options, source)

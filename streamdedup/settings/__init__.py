@@ -13,7 +13,7 @@ from streamdedup.settings.redis import Redis
 from streamdedup.settings.root import Settings
 from streamdedup.settings.schema_registry import SchemaRegistry
 from streamdedup.settings.service import Service
-from streamdedup.settings.sources import crash_point, settings_file
+from streamdedup.settings.sources import settings_file
 
 __all__ = [
     "Kafka",
@@ -22,7 +22,6 @@ __all__ = [
     "SchemaRegistry",
     "Service",
     "Settings",
-    "crash_point",
     "describe_banding",
     "describe_suppression",
     "profile_lines",

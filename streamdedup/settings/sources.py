@@ -19,8 +19,6 @@ from streamdedup.settings.schema import PREFIX, SEPARATOR, KeyPath, describe_unk
 
 #: Variable that names the settings file.
 CONFIG_VARIABLE = "STREAMDEDUP_CONFIG"
-#: Variable that names the crash point of the daemon, for tests.
-CRASH_VARIABLE = "STREAMDEDUP_CRASH_AT"
 #: Characters that would break a line or write into a terminal.
 _CONTROLS = re.compile(r"[\x00-\x1f\x7f-\x9f\u2028\u2029]+")
 _UNDERSCORES = re.compile("_+")
@@ -75,11 +73,6 @@ class Sources:
     def report_line(self, line: str) -> None:
         """Add a mistake whose text names its place."""
         self.mistakes.append(_CONTROLS.sub(" ", line))
-
-
-def crash_point() -> str | None:
-    """Return the crash point at which the daemon kills itself, for tests; no settings file carries it."""
-    return os.environ.get(CRASH_VARIABLE) or None
 
 
 def settings_file(path: Path | None, environ: Mapping[str, str] | None = None) -> Path | None:
@@ -148,7 +141,7 @@ def _leaves(tree: Mapping[str, Any], above: KeyPath = ()) -> Iterator[tuple[KeyP
 
 def _read_environment(sources: Sources, environ: Mapping[str, str]) -> None:
     for name in sorted(environ):
-        if not name.startswith(PREFIX) or name in {CONFIG_VARIABLE, CRASH_VARIABLE}:
+        if not name.startswith(PREFIX) or name == CONFIG_VARIABLE:
             continue
         path = _path_of(name, sources.tree)
         if field_at(path) is None:

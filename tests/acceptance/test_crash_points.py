@@ -5,9 +5,9 @@ import signal
 
 import pytest
 
-from streamdedup.daemon.crash_points import CRASH_POINTS
 from tests.chaos.stream import a_record, an_operation
 from tests.chaos.verdict import judge_topics
+from tests.crash_points import CRASH_POINTS
 from tests.daemons import produce_keyed, values_of
 from tests.made_corpus import a_corpus
 
@@ -18,7 +18,6 @@ LIVES_EVERY = 6
 #: Points that a daemon which nothing befalls passes once: at its start, or once for each partition, or seldom.
 ONCE = (
     "open",
-    "mark",
     "committed",
     "fence",
     "copy_removals",
@@ -87,17 +86,11 @@ def crash_and_go_on(installation, point: str, passage: int, **settings: str) -> 
     daemon = installation.daemon(**{"kafka.session_timeout": "2s"} | settings)
     with contextlib.ExitStack() as stack:
         stack.callback(daemon.__exit__, None, None, None)
-        if point.endswith("_mark"):
-            # Asked about partitions of which something is committed.
-            daemon.start(STREAMDEDUP_CRASH_AT="after_commit:2")
-            daemon.wait()
-        daemon.start(STREAMDEDUP_CRASH_AT=f"{point}:{passage}")
+        daemon.start(crash_at=f"{point}:{passage}")
         assert daemon.wait() == -signal.SIGKILL, daemon.log.read_text()
-        assert daemon.events("crash_point_set")
         daemon.start()
         daemon.wait_ready()
         installation.wait_committed(installation.records)
-        assert not daemon.events("crash_point_set")
         assert daemon.stop() == 0
 
 

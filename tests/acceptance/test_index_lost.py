@@ -197,7 +197,7 @@ def test_alerts_behind_an_open_transaction_are_known_to_a_rebuilt_index(install,
         send(0, "X", f"{BASE} before")
         installation.wait_committed(1)
         one.kill()
-        one.start(STREAMDEDUP_CRASH_AT="after_flush")
+        one.start(crash_at="after_flush")
         one.wait_ready()
         (partition,) = one.events("at_work")[-1]["partitions"]
         number = int(partition.rpartition(":")[2])

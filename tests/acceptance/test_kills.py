@@ -20,7 +20,7 @@ def test_a_daemon_killed_at_every_third_batch_commits_the_two_smaller_ones(insta
     with contextlib.ExitStack() as stack:
         stack.callback(daemon.__exit__, None, None, None)
         for start in range(3):
-            daemon.start(STREAMDEDUP_CRASH_AT="after_insert_entries:3")
+            daemon.start(crash_at="after_insert_entries:3")
             assert daemon.wait() == -signal.SIGKILL, daemon.log.read_text()
             repeated.append([event["documents"] for event in daemon.events("batch_repeated")])
             # One record and two; four were too many. What was committed is visible a moment later.

@@ -45,7 +45,7 @@ def test_after_a_crash_the_pairs_of_the_window_are_alerted_once_and_no_older_rec
     daemon = installation.daemon(**AT_WINDOW)
     with contextlib.ExitStack() as stack:
         stack.callback(daemon.__exit__, None, None, None)
-        daemon.start(STREAMDEDUP_CRASH_AT=f"{point}:1")
+        daemon.start(crash_at=point)
         assert daemon.wait() == -signal.SIGKILL, daemon.log.read_text()
         assert daemon.events("window_start")
         daemon.start()

@@ -2,7 +2,7 @@
 
     python -m tests.chaos.watched_daemon TRACE [--break NAME] [--full-batches] -- run --config FILE
 
-For the chaos harness only. Every point of a step (``streamdedup.daemon.crash_points``) becomes a line of TRACE:
+For the chaos harness only. Every point of a step (``tests.crash_points``) becomes a line of TRACE:
 nanoseconds of the monotonic clock, and the point. The file ``TRACE.aim`` names a manner and a point. At the next
 passage of that point the file is renamed to ``TRACE.held``, and the process freezes until SIGCONT (``freeze``), or the
 step waits until the file is removed, while the client's heartbeats continue (``stall``). With ``--full-batches``
@@ -16,12 +16,9 @@ import sys
 import time
 from pathlib import Path
 
-from streamdedup.cli import assembly
-from streamdedup.cli import main as cli
-from streamdedup.daemon import shutdown
-from streamdedup.daemon.crash_points import StepObserver
 from streamdedup.daemon.slow_start import SlowStart
 from tests.chaos.broken import BREAKS
+from tests.crash_points import run_streamdedup
 
 #: Interval of the checks for the removal of the file, in seconds.
 CHECK_S = 0.003
@@ -77,15 +74,12 @@ def main() -> None:
     parser.add_argument("--break", dest="broken", choices=sorted(BREAKS))
     parser.add_argument("--full-batches", action="store_true")
     arguments = parser.parse_args(sys.argv[1:at])
-    shutdown.STOP_TIMEOUT_S = 120.0  # more than a busy machine needs
     trace = Trace(arguments.trace)
-    assembly.crash_observer = lambda: StepObserver(trace)
     if arguments.full_batches:
         SlowStart.limit = lambda self: self._batch_records
     if arguments.broken:
         BREAKS[arguments.broken](trace)
-    sys.argv = ["streamdedup", *sys.argv[at + 1 :]]
-    cli.main()
+    run_streamdedup(sys.argv[at + 1 :], trace)
 
 
 if __name__ == "__main__":

@@ -4,7 +4,6 @@ import re
 from collections import Counter
 from pathlib import Path
 
-from streamdedup.daemon.crash_points import CRASH_POINTS
 from tests.chaos.broken import BREAKS
 from tests.chaos.faults import KINDS, POINTS
 from tests.chaos.losses import LOSSES
@@ -12,6 +11,7 @@ from tests.chaos.report import Options, Report, Struck
 from tests.chaos.storm import plan
 from tests.chaos.traps import TRAPS
 from tests.chaos.world import stage_of
+from tests.crash_points import CRASH_POINTS
 
 
 class TestPlan:

@@ -1,22 +1,25 @@
-"""Crash points: steps of the daemon at which a test ends the process as ``kill -9`` does.
+"""Crash points: steps of a daemon at which a test ends it as ``kill -9`` does, or traces and holds it.
+
+    python -m tests.crash_points POINT[:PASSAGE] run --config FILE
 
 A step is a call in the tables below: those that open and fence an index, and take a batch to its commit. Calls that
 look for a start or for losses, move positions, check the membership or count are no steps. A step has two points,
-``before_<step>`` and ``after_<step>``. Wrappers around index, source and producer report the points; loop and detector
-do not know the wrappers. ``cli.assembly`` makes the ``StepObserver`` that wraps them, and only if
-``STREAMDEDUP_CRASH_AT`` names a point. A new method of ``Index`` gets a row in ``INDEX_STEPS``, or in
-``INDEX_NO_STEPS`` of tests/unit/test_crash_points.py, which also counts the points; a new call of the source that is a
-step gets one in ``SOURCE_STEPS``. A new step also touches docs/testing.md.
+``before_<step>`` and ``after_<step>``. The daemon is ``streamdedup run`` with wrappers around its indexes, its source
+and its producer, of which it knows nothing. A new method of ``Index`` gets a row in ``INDEX_STEPS``, or in
+``INDEX_NO_STEPS`` of tests/unit/test_crash_points.py. A new step also touches docs/testing.md.
 """
 
 import os
 import signal
+import sys
 from collections.abc import Callable, Mapping
-from typing import Any, cast
+from types import SimpleNamespace
+from typing import Any
 
-from streamdedup.errors import SettingsError
-from streamdedup.index.contract import Index
-from streamdedup.kafka.protocols import Source
+from streamdedup.cli import assembly
+from streamdedup.cli import main as cli
+from streamdedup.daemon import shutdown
+from streamdedup.kafka import producer
 
 #: Called with the name of each point when the daemon reaches it.
 OnPoint = Callable[[str], None]
@@ -63,7 +66,7 @@ CRASH_POINTS = tuple(
 )
 
 
-class _Wrapper:
+class Observed:
     """Delegates to an object; calls ``on_point`` before each method in ``steps``, and after its success."""
 
     def __init__(self, inner: object, steps: Mapping[str, str], on_point: OnPoint) -> None:
@@ -88,44 +91,42 @@ class _Wrapper:
         setattr(self._inner, name, value)
 
 
-class StepObserver:
-    """Wraps index, source and producer of a daemon, so that each of their steps is reported to ``on_point``."""
+def observe_daemon(on_point: OnPoint) -> None:
+    """Report each step of the daemon of this process to ``on_point``; its rebuilds take no steps."""
+    pipelines, make_producer, open_source = assembly.pipelines, producer.KafkaProducer, producer.KafkaSource.open
 
-    def __init__(self, on_point: OnPoint) -> None:
-        self._on_point = on_point
+    def observed_pipelines(settings: Any, backend: Any) -> Any:
+        indexes = SimpleNamespace(index=lambda name: Observed(backend.index(name), INDEX_STEPS, on_point))
+        return pipelines(settings, indexes)
 
-    def wrap_index(self, index: Index) -> Index:
-        return cast(Index, _Wrapper(index, INDEX_STEPS, self._on_point))
-
-    def wrap_producer(self, producer: Any) -> Any:
-        return _Wrapper(producer, PRODUCER_STEPS, self._on_point)
-
-    def wrap_source(self, source: Source) -> Source:
-        return cast(Source, _Wrapper(source, SOURCE_STEPS, self._on_point))
+    assembly.pipelines = observed_pipelines
+    producer.KafkaProducer = lambda **config: Observed(make_producer(**config), PRODUCER_STEPS, on_point)
+    producer.KafkaSource.open = lambda options: Observed(open_source(options), SOURCE_STEPS, on_point)
 
 
-class CrashPoint:
-    """Ends the process at one point, without any cleanup.
+def crash_at(text: str) -> OnPoint:
+    """Return what ends the process at a point, without any cleanup; ``POINT:N`` ends it at the Nth passage."""
+    name, _, passage = text.partition(":")
+    assert name in CRASH_POINTS, f"no such crash point: {text}"
+    passages_left = int(passage or 1)
 
-    ``text`` is the name of the point, or ``POINT:N`` to end at the Nth passage. Raises ``SettingsError`` if there is no
-    such point.
-    """
+    def reached(point: str) -> None:
+        nonlocal passages_left
+        if point == name:
+            passages_left -= 1
+            if passages_left == 0:
+                os.kill(os.getpid(), signal.SIGKILL)
 
-    def __init__(self, text: str, end: Callable[[], None] | None = None) -> None:
-        self._name, colon, passage = text.partition(":")
-        is_positive = passage.isdecimal() and int(passage) > 0
-        if self._name not in CRASH_POINTS or (colon and not is_positive):
-            points = ", ".join(CRASH_POINTS)
-            raise SettingsError(f"no such crash point: {text!r}; there are: {points}; each also as POINT:PASSAGE")
-        self._passages_left = int(passage or 1)
-        self._end = end or _kill_process
-
-    def __call__(self, point: str) -> None:
-        if point == self._name:
-            self._passages_left -= 1
-            if self._passages_left == 0:
-                self._end()
+    return reached
 
 
-def _kill_process() -> None:
-    os.kill(os.getpid(), signal.SIGKILL)
+def run_streamdedup(arguments: list[str], on_point: OnPoint) -> None:
+    """Run ``streamdedup`` in this process, with its steps reported, and with more time to stop than it needs."""
+    shutdown.STOP_TIMEOUT_S = 120.0
+    observe_daemon(on_point)
+    sys.argv = ["streamdedup", *arguments]
+    cli.main()
+
+
+if __name__ == "__main__":
+    run_streamdedup(sys.argv[2:], crash_at(sys.argv[1]))
