@@ -10,7 +10,6 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from streamdedup.daemon.batch import Pipeline
-from streamdedup.daemon.breaker import BreakerOptions
 from streamdedup.daemon.metrics import Metrics
 from streamdedup.daemon.rebuild_run import RebuildTarget
 from streamdedup.detection.detector import Detector
@@ -92,7 +91,7 @@ class World:
     make_detector: Callable[..., Detector] = Detector
     plan: Callable[[int], Act | None] = lambda _number: None
     joined: bool = True
-    breaker: BreakerOptions = field(default_factory=BreakerOptions)
+    dead_letter_limit: int | None = 500
     grown: bool = True
     other_topics: Sequence[str] = ()
 

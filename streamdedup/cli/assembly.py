@@ -11,7 +11,6 @@ from importlib import import_module
 from streamdedup import __version__
 from streamdedup.cli.settings_options import with_same_settings
 from streamdedup.daemon.batch import Pipeline
-from streamdedup.daemon.breaker import BreakerOptions
 from streamdedup.daemon.options import LoopOptions
 from streamdedup.daemon.rebuild import Rebuilder
 from streamdedup.daemon.rebuild_run import RebuildTarget
@@ -240,7 +239,7 @@ def loop_options(settings: Settings, encode_alert: Callable[[Alert], bytes] = al
         dead_letter_topic=settings.kafka.dead_letter_topic,
         max_message_bytes=settings.kafka.max_message_bytes,
         daemon=DaemonInfo(settings.kafka.group_id, settings.kafka.instance_id, __version__),
-        breaker=BreakerOptions(settings.service.dead_letter_limit),
+        dead_letter_limit=settings.service.dead_letter_limit,
         on_index_lost=settings.service.on_index_lost,
         batch_records=settings.kafka.batch_records,
         copy_headers=settings.kafka.copy_headers,

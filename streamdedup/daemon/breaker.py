@@ -1,40 +1,30 @@
 """The dead-letter breaker: raises when too many records of a topic would become dead letters.
 
-Called by ``publisher``: ``check`` before a batch is published, and ``remember`` after its commit. ``loop`` halts when
+``publisher`` calls ``check`` before a batch is published, ``loop`` calls ``remember`` after its commit, and halts when
 ``check`` raises. A change touches ``settings.service`` (the limit) and docs/operating.md (an open breaker).
 """
 
 from collections import Counter, defaultdict, deque
 from collections.abc import Collection, Sequence
-from dataclasses import dataclass
 
 from streamdedup.daemon.batch import FailedRecord
 from streamdedup.errors import DeadLetterBurst
 from streamdedup.kafka.protocols import Batch
 from streamdedup.position import Position
 
-
-@dataclass(frozen=True, slots=True)
-class BreakerOptions:
-    """The limit, made from the settings by ``cli.assembly``.
-
-    Attributes:
-        limit: Most dead letters among the last ``last_records`` records of a topic; None for no limit.
-        last_records: Greater than ``limit``. The default is half the default batch size: a lasting fault halts the
-            daemon within a batch, and a short fault of a producer passes.
-    """
-
-    limit: int | None = 500
-    last_records: int = 1_000
+#: Number of a topic's last records among which dead letters are counted: half the default batch size. A lasting fault
+#: halts the daemon within a batch, and a short fault of a producer passes.
+LAST_RECORDS = 1_000
 
 
 class DeadLetterBreaker:
-    """Counts dead letters among each topic's last records, and raises when there are too many."""
+    """Raises for more than ``limit`` dead letters among the last ``last_records`` of a topic; None for no limit."""
 
-    def __init__(self, options: BreakerOptions) -> None:
-        self._options = options
+    def __init__(self, limit: int | None, last_records: int = LAST_RECORDS) -> None:
+        self._limit = limit
+        self._last_records = last_records
         #: For each of a topic's last committed records, whether it became a dead letter.
-        self._recent: dict[str, deque[bool]] = defaultdict(lambda: deque(maxlen=options.last_records))
+        self._recent: dict[str, deque[bool]] = defaultdict(lambda: deque(maxlen=last_records))
 
     def check(self, batch: Batch, dead_letters: Sequence[FailedRecord]) -> None:
         """Check a batch before it is published; ``dead_letters`` are its records that would become dead letters.
@@ -42,7 +32,7 @@ class DeadLetterBreaker:
         Raises ``DeadLetterBurst`` if, at some record of this batch, more than ``limit`` of the last ``last_records``
         records of its topic, this record included, would be dead letters.
         """
-        limit = self._options.limit
+        limit = self._limit
         if limit is None or not dead_letters:
             return
         failed = {letter.record.position for letter in dead_letters}
@@ -53,7 +43,7 @@ class DeadLetterBreaker:
                 example, codes = of_topic[0], Counter(letter.failure.code for letter in of_topic)
                 by_code = ", ".join(f"{code_count} {code}" for code, code_count in codes.most_common())
                 raise DeadLetterBurst(
-                    f"{count} of the last {self._options.last_records} records of {topic} would be dead letters "
+                    f"{count} of the last {self._last_records} records of {topic} would be dead letters "
                     f"({by_code} in this batch; {example.record.position}: {example.failure.message}). Nothing more is "
                     "published. Correct the sender or the settings. Bad records that are already in the topic become "
                     'dead letters after a restart with service.dead_letter_limit = "none"'
@@ -61,7 +51,7 @@ class DeadLetterBreaker:
 
     def remember(self, batch: Batch, dead_letters: Sequence[FailedRecord]) -> None:
         """Remember which records of a committed batch became dead letters."""
-        if self._options.limit is None:
+        if self._limit is None:
             return
         failed = {letter.record.position for letter in dead_letters}
         for position in batch.positions():

@@ -1,28 +1,12 @@
 """The loop of the daemon: poll, decode, detect, publish, commit, and the reaction to each kind of failure.
 
 Called by ``cli.run`` (``streamdedup run``), which makes one ``Loop`` and calls ``Loop.run``. ``Loop._process`` has the
-stages of a batch, ``Loop._turn`` the reactions to errors. A new stage also touches ``docs/architecture.md``, a new
-reaction ``errors`` and ``docs/delivery.md``.
+stages of a batch, ``Loop._turn`` the reactions to errors, by their class. A new stage also touches
+``docs/architecture.md``, a new reaction ``errors`` and ``docs/delivery.md``.
 
 A batch is either published and committed as a whole, or undone as a whole and read again. Undoing a batch
-(``Loop._undo``) also drops the batch that was read ahead and forgets all fences.
-
-The class of an error (``errors``) decides the reaction:
-
-- ``StoreUnavailable``: undo the batch; ping the indexes and keep the group membership until all of them answer.
-  ``IndexBusy``: the same without a ping.
-- ``RegistryUnavailable``: undo the batch, wait and poll the batch again; nothing of it was written yet.
-- ``BatchRefused``: another daemon owns a partition; undo the batch, and learn the assignment from the next poll.
-- ``IndexLost``: undo the batch; end, or recover in the next turn (``recovery``).
-- ``DeadLetterBurst``: undo the batch; publish nothing further, and keep the partitions until a restart.
-- ``BrokerSilent``: Kafka does not answer outside a transaction. Undo the batch and keep the clients; new ones would
-  wait for the end of the old session.
-- ``BrokerUnavailable``, its subclass ``MembershipEnded``, and ``ProducerFenced``: the batch may be committed or not, so
-  no rewind is safe. Open new clients, which read from the committed offset. A second fencing in a minute ends.
-- ``GroupHasOtherIndex``, another subclass: no batch is in progress. Open new clients once no member uses another index.
-- ``Rejoin``: an index may have gone back in time, a rebuild begins, or a topic was created again. Open new clients: the
-  group begins a new generation, and Kafka refuses to commit batches that daemons indexed in the old one.
-- Any other ``FatalError``: not caught; the daemon ends.
+(``Loop._undo``) also drops the batch that was read ahead and forgets all fences. A batch whose commit is unknown is not
+undone: new clients read from the committed offsets. A ``FatalError`` without a clause ends the daemon.
 
 ``BatchRefused``, a rebalance during a batch and a failed publication may mean that the batch took too long or has too
 many alerts: ``slow_start`` begins again at one record.
@@ -78,8 +62,7 @@ class Loop:
     """Processes batches until it is asked to stop or a fatal error occurs.
 
     ``pipelines`` are by topic. ``tick`` is called for the watchdog: in each turn, for each record and chunk, at each
-    ping of absent indexes and at each step of a rebuild. ``rebuilder`` is used only where ``options.on_index_lost`` is
-    "rebuild". ``readiness`` may be read from any thread.
+    ping of absent indexes and at each step of a rebuild. ``readiness`` may be read from any thread.
     """
 
     def __init__(
@@ -171,8 +154,7 @@ class Loop:
         except DeadLetterBurst as error:
             self._undo(batch)
             self._halt(error)
-        except (BrokerSilent, RegistryUnavailable) as error:
-            # Before the clause for BrokerUnavailable, a base class of BrokerSilent.
+        except (BrokerSilent, RegistryUnavailable) as error:  # before the base class of BrokerSilent
             self._undo(batch)
             self._await_server(error)
         except (BrokerUnavailable, ProducerFenced, Rejoin) as error:
@@ -194,15 +176,18 @@ class Loop:
         6. finish      index: high-water marks          statistics
         =============  ===============================  ================================================
         """
-        if self._skip_to_window(batch, source):
+        if starts := self._window_start.later_starts(batch, source):
+            self._undo(batch)
+            source.seek(starts)  # last, because `_undo` rewinds these partitions to the batch
             return
-        batch, fences = self._take_over(batch, source)  # 1
+        fences = self._ownership.take_over(batch, source)  # 1
+        self._refusals.reset()
+        batch = batch.in_incarnations({partition: fence.incarnation for partition, fence in fences.items()})
         decoded, prepared = self._reader.take_prepared(batch)  # 2, of the chunks that were prepared ahead
         # In a backlog this thread polls the next batch, and a second thread prepares it.
         if self._reader.may_read_ahead(source, batch):
             self._reader.poll_ahead(source)
-            if source.generation() != batch.generation:
-                # The group has rebalanced: Kafka would refuse to commit this batch.
+            if source.generation() != batch.generation:  # a rebalance: Kafka would refuse to commit this batch
                 self._shrink_batches(batch)
                 self._undo(batch)
                 return
@@ -219,25 +204,10 @@ class Loop:
         self._statistics.lags.forget_ends()  # an earlier incarnation of a topic may have had higher ends
         self._statistics.lags.observe(source, self._reader.batch_ahead())
 
-    def _skip_to_window(self, batch: Batch, source: Source) -> bool:
-        """Undo the batch and seek if a partition is to begin later (``window_start``); tell whether it did so."""
-        starts = self._window_start.later_starts(batch, source)
-        if starts:
-            self._undo(batch)
-            source.seek(starts)  # last, because `_undo` rewinds these partitions to the batch
-        return bool(starts)
-
-    def _take_over(self, batch: Batch, source: Source) -> tuple[Batch, Mapping[Partition, Fence]]:
-        """Fence the new partitions; return the batch, with topic incarnations in its positions, and the fences."""
-        fences = self._ownership.take_over(batch, source)
-        self._refusals.reset()
-        return batch.in_incarnations({partition: fence.incarnation for partition, fence in fences.items()}), fences
-
     def _announce(self, batch: Batch, fences: Mapping[Partition, Fence], source: Source) -> str:
-        """Store the attempt id in every slot of the index, now that the batch is completely written; return the id.
+        """Store the id of the attempt in every slot of the index, now that the batch is completely written; return it.
 
-        The commit carries the same id. Raises ``Rejoin`` if the index lacks a committed id, because it has gone back in
-        time, or if a connection to the store was opened during the batch: the server may have forgotten a part of it.
+        Raises ``Rejoin`` if the index may have forgotten a part of the batch (``Recovery.confirm_index``).
         """
         with self._statistics.timed("index"):
             attempt_id = self._ownership.announce(fences, batch.starts)
@@ -257,15 +227,11 @@ class Loop:
     def _finish(
         self, batch: Batch, fences: Mapping[Partition, Fence], result: BatchResult, dead_letters: Sequence[FailedRecord]
     ) -> None:
-        """Raise the high-water marks of the index to the committed offsets, and count the batch.
-
-        Records below a high-water mark emit nothing when they are read again. If this update is lost, the next
-        ``check_for_losses`` or ``take_over`` (``partitions``) raises the marks.
-        """
+        """Raise the high-water marks of the index to the committed offsets, and count the batch."""
         replayed_count = sum(detected.replayed_count for detected in result.detected.values())
         self._slow_start.grow(replayed_count)  # logs a repeated batch
         self._ownership.finish(batch.next_offsets, fences, result.detected)
-        self._publisher.count_dead_letters(batch, dead_letters)
+        self._publisher.breaker.remember(batch, dead_letters)
         self._statistics.count_batch(result, dead_letters)
 
     def _undo(self, batch: Batch | None) -> None:
@@ -277,7 +243,7 @@ class Loop:
         self._ownership.forget_fences()
 
     def _shrink_batches(self, batch: Batch | None) -> None:
-        """Begin with small batches again, because the undone batch may have been too large."""
+        """Begin with small batches again: the undone batch may have been too large."""
         if batch:
             self._slow_start.restart(len(batch.records))
 
@@ -311,7 +277,10 @@ class Loop:
             self._statistics.clients_closed()
 
     def _replace_clients(self, error: BrokerUnavailable | ProducerFenced | Rejoin) -> None:
-        """Close the clients and wait; the next turn opens new ones."""
+        """Close the clients and wait; the next turn opens new ones, which read from the committed offsets.
+
+        After ``Rejoin`` the group begins a new generation: Kafka refuses batches that were indexed in the old one.
+        """
         awaited = _AWAITED.get(type(error), Awaited.KAFKA)
         self.readiness.set_awaited(awaited)  # before closing, which takes seconds
         # Raises if another process has replaced this one under the same static membership: new clients would evict it.
@@ -327,11 +296,9 @@ class Loop:
 
     def _await_server(self, error: BrokerSilent | RegistryUnavailable) -> None:
         """Wait with the same clients: new ones would have to wait for the end of the old group session."""
-        if isinstance(error, RegistryUnavailable):
-            self._wait(Awaited.SCHEMA_REGISTRY, error)
-        else:
-            self._metrics.broker_errors.inc()
-            self._wait(Awaited.KAFKA, error)
+        is_kafka = isinstance(error, BrokerSilent)
+        self._metrics.broker_errors.inc(is_kafka)
+        self._wait(Awaited.KAFKA if is_kafka else Awaited.SCHEMA_REGISTRY, error)
 
     def _await_indexes(self, error: StoreUnavailable) -> None:
         """Ping all indexes until each answers; after ``IndexBusy`` wait once. Keep the group membership meanwhile."""

@@ -4,10 +4,9 @@
 """
 
 from collections.abc import Callable
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from typing import Literal
 
-from streamdedup.daemon.breaker import BreakerOptions
 from streamdedup.wire import Alert, alert_json
 from streamdedup.wire.dead_letters import DaemonInfo
 
@@ -21,7 +20,7 @@ class LoopOptions:
 
     Attributes:
         daemon: Group, instance and version that dead letters name.
-        on_index_lost: Reaction to a lost index (``recovery``); "continue" misses pairs with the lost documents.
+        dead_letter_limit: Most dead letters among the last records of a topic (``breaker``); None for no limit.
         copy_headers: Names of headers to copy to alerts; a dead letter that is too large drops the other headers first.
     """
 
@@ -30,7 +29,7 @@ class LoopOptions:
     max_message_bytes: int
     daemon: DaemonInfo
     on_index_lost: Policy
-    breaker: BreakerOptions = field(default_factory=BreakerOptions)
+    dead_letter_limit: int | None = 500
     batch_records: int = 2_000
     copy_headers: tuple[str, ...] = ()
     encode_alert: Callable[[Alert], bytes] = alert_json

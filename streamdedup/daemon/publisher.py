@@ -1,7 +1,7 @@
 """Turns batch results into messages: alerts and dead letters.
 
 Called by ``loop``: ``checked_dead_letters`` before and after a batch is indexed, ``messages`` after it, and
-``count_dead_letters`` after the commit. A new field of an alert is filled in ``_alert_messages`` ("Add a field of an
+``breaker.remember`` after the commit. A new field of an alert is filled in ``_alert_messages`` ("Add a field of an
 alert" in ``docs/architecture.md``).
 """
 
@@ -27,22 +27,17 @@ class Publisher:
         self._options = options
         self._by_topic = pipelines
         self._by_name = {pipeline.name: pipeline for pipeline in pipelines.values()}
-        self._breaker = DeadLetterBreaker(options.breaker)
+        self.breaker = DeadLetterBreaker(options.dead_letter_limit)
 
     def checked_dead_letters(
         self, batch: Batch, failures: Sequence[FailedRecord], fences: Mapping[Partition, Fence]
     ) -> list[FailedRecord]:
-        """Return the failed records of a batch that get a dead letter.
-
-        Leaves out records below the high-water mark, whose dead letters are committed, and records from before
-        ``Pipeline.silent_until_ms``. Raises ``DeadLetterBurst`` if there are too many (``breaker``).
-        """
+        """Return the failed records of a batch that get a dead letter; raise ``DeadLetterBurst`` for too many."""
         dead_letters = [failed for failed in failures if self._is_to_publish(failed, fences)]
-        self._breaker.check(batch, dead_letters)
+        self.breaker.check(batch, dead_letters)
         return dead_letters
 
     def messages(self, result: BatchResult, dead_letters: Sequence[FailedRecord]) -> list[Message]:
-        """Return the alerts and dead letters for a batch."""
         headers = self._copied_headers(result)
         messages: list[Message] = []
         for name, detected in result.detected.items():
@@ -53,12 +48,9 @@ class Publisher:
         messages += [self._dead_letter_message(failed, topic_ids) for failed in dead_letters]
         return messages
 
-    def count_dead_letters(self, batch: Batch, dead_letters: Sequence[FailedRecord]) -> None:
-        """Count committed dead letters towards the limit of ``LoopOptions.breaker``."""
-        self._breaker.remember(batch, dead_letters)
-
     def _is_to_publish(self, failed: FailedRecord, fences: Mapping[Partition, Fence]) -> bool:
         position = failed.record.position
+        # Below the mark the dead letter is committed.
         is_below_mark = position.offset < fences[position.topic_partition].high_water_mark
         return not is_below_mark and not self._by_topic[position.topic].is_warm_up(failed.record)
 

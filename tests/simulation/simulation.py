@@ -33,7 +33,6 @@ from streamdedup.daemon import (
     statistics,
 )
 from streamdedup.daemon.batch import Pipeline
-from streamdedup.daemon.breaker import BreakerOptions
 from streamdedup.daemon.metrics import Awaited
 from streamdedup.daemon.rebuild_run import RebuildTarget
 from streamdedup.detection.detector import Detector
@@ -233,7 +232,7 @@ class Simulation:
     exactly_once = True
     on_index_lost = "rebuild"
     silent_until_ms = None
-    breaker = BreakerOptions(None)
+    dead_letter_limit = None
     make_metrics = Unmeasured
     make_connection = Connection
     topics = (INPUT,)

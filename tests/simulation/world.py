@@ -139,7 +139,7 @@ class Daemon:
                 1_000_000,
                 DaemonInfo(GROUP, name, "1"),
                 on_index_lost=world.on_index_lost,
-                breaker=world.breaker,
+                dead_letter_limit=world.dead_letter_limit,
                 batch_records=world.batch_size,
                 copy_headers=("traceparent",),
             ),

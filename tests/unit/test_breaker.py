@@ -7,7 +7,7 @@ from hypothesis import example, given
 from hypothesis import strategies as st
 
 from streamdedup.daemon.batch import FailedRecord
-from streamdedup.daemon.breaker import BreakerOptions, DeadLetterBreaker
+from streamdedup.daemon.breaker import DeadLetterBreaker
 from streamdedup.errors import DeadLetterBurst, DecodeError
 from streamdedup.kafka.protocols import Batch, Record, UnreadableRecord
 from streamdedup.position import Position
@@ -23,9 +23,9 @@ def a_batch(flags: list[bool], *, start: int = 0, topic: str = "articles") -> tu
     ]
 
 
-def passed(flags: list[bool], sizes: list[int], options: BreakerOptions) -> int:
+def passed(flags: list[bool], sizes: list[int], limit: int | None, last_records: int) -> int:
     """Return how many records are committed before the breaker opens."""
-    breaker = DeadLetterBreaker(options)
+    breaker = DeadLetterBreaker(limit, last_records)
     start = 0
     for size in sizes:
         batch = a_batch(flags[start : start + size], start=start)
@@ -50,26 +50,25 @@ def passed(flags: list[bool], sizes: list[int], options: BreakerOptions) -> int:
 @example([True] * 4 + [False] * 6 + [True] * 4, [14], 4, 2).via("dead letters that have left the window")
 @example([at % 20 == 0 for at in range(2_000)], [100] * 20, 60, 940).via("a lone dead letter now and then")
 def test_it_opens_before_the_first_batch_with_which_a_stretch_of_the_window_has_too_many(flags, sizes, limit, more):
-    options = BreakerOptions(limit, limit + more)
-    expected = 0
+    last_records, expected = limit + more, 0
     for size in sizes:
         end = min(expected + size, len(flags))
         ends = range(expected + 1, end + 1)
-        if any(sum(flags[max(0, at - options.last_records) : at]) > limit for at in ends):
+        if any(sum(flags[max(0, at - last_records) : at]) > limit for at in ends):
             break
         expected += size
-    assert passed(flags, sizes, options) == expected
+    assert passed(flags, sizes, limit, last_records) == expected
 
 
 def test_the_example_is_a_record_of_the_topic_that_has_too_many():
     bad, other = a_batch([True] * 3, start=7), a_batch([True], topic="reviews")
     batch = Batch((*other[0].records, *bad[0].records))
     with pytest.raises(DeadLetterBurst, match=r"3 not_json in this batch; articles:0:7: not JSON\)"):
-        DeadLetterBreaker(BreakerOptions(2, 10)).check(batch, [*other[1], *bad[1]])
+        DeadLetterBreaker(2, 10).check(batch, [*other[1], *bad[1]])
 
 
 def test_unreadable_records_of_earlier_batches_count():
-    breaker = DeadLetterBreaker(BreakerOptions(1, 10))
+    breaker = DeadLetterBreaker(1, 10)
     for offset in range(2):
         position = Position("articles", 0, offset)
         batch = Batch(unreadable=(UnreadableRecord(position, "damaged"),))
@@ -81,17 +80,17 @@ def test_unreadable_records_of_earlier_batches_count():
 
 
 def test_without_a_limit_any_number_passes():
-    assert passed([True] * 500, [50] * 10, BreakerOptions(None, 10)) == 500
+    assert passed([True] * 500, [50] * 10, None, 10) == 500
 
 
 def test_a_batch_that_is_undone_and_read_again_counts_once():
-    breaker = DeadLetterBreaker(BreakerOptions(5, 10))
+    breaker = DeadLetterBreaker(5, 10)
     for _ in range(4):
         breaker.check(*a_batch([True] * 3))
 
 
 def test_one_bad_topic_is_counted_apart_from_a_good_one():
-    breaker = DeadLetterBreaker(BreakerOptions(5, 10))
+    breaker = DeadLetterBreaker(5, 10)
     for start in range(0, 40, 4):
         batch = a_batch([False] * 4, start=start, topic="reviews")
         breaker.check(*batch)

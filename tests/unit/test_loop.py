@@ -16,7 +16,6 @@ import structlog
 from streamdedup import clock as wall_clock
 from streamdedup import errors
 from streamdedup.daemon import readiness
-from streamdedup.daemon.breaker import BreakerOptions
 from streamdedup.daemon.read_ahead import JOINING_POLL_S, POLL_S
 from streamdedup.daemon.slow_start import SlowStart
 from streamdedup.detection.detector import Detector
@@ -106,7 +105,7 @@ def test_at_least_once_messages_without_their_commit_alone_are_doubled():
 def test_a_topic_that_turns_bad_halts_the_daemon_which_keeps_its_partitions():
     good = [Sent(f"g{number}", a_text(random.Random(number))) for number in range(6)]
     bad = [Sent("x", "", code="not_json") for _ in range(20)]
-    world = World([*good, *bad], partitions=1, batch_size=4, breaker=BreakerOptions(limit=8, last_records=10))
+    world = World([*good, *bad], partitions=1, batch_size=4, dead_letter_limit=8)
     (daemon,) = world.daemons
     for _ in range(30):
         world.turn(daemon)
@@ -114,7 +113,7 @@ def test_a_topic_that_turns_bad_halts_the_daemon_which_keeps_its_partitions():
     assert len(world.dead_letters()) == 6
     assert world.broker.offsets_of(GROUP) == {Partition(INPUT, 0): 12}
     problem = daemon.loop.readiness.problem()
-    assert problem.startswith("halted: 10 of the last 10 records of articles would be dead letters")
+    assert problem.startswith("halted: 10 of the last 1000 records of articles would be dead letters")
     assert "4 not_json" in problem
     assert daemon.metric("halted") == 1
     assert daemon.metric("ready") == 0
@@ -126,7 +125,7 @@ def test_a_topic_that_turns_bad_halts_the_daemon_which_keeps_its_partitions():
 
 def test_a_batch_with_too_many_records_that_cannot_be_decoded_writes_nothing():
     records = [Sent("a", "amber birch cedar"), *[Sent("x", "", code="not_json")] * 3]
-    world = World(records, partitions=1, breaker=BreakerOptions(limit=2, last_records=10))
+    world = World(records, partitions=1, dead_letter_limit=2)
     (daemon,) = world.daemons
     world.turn(daemon)
     assert daemon.metric("halted") == 1
@@ -135,7 +134,7 @@ def test_a_batch_with_too_many_records_that_cannot_be_decoded_writes_nothing():
 
 def test_a_daemon_that_has_halted_keeps_on_through_an_outage_of_kafka_and_goes_on_after_a_restart():
     bad = [Sent("x", "", code="not_json") for _ in range(12)]
-    world = World(bad, partitions=1, batch_size=4, breaker=BreakerOptions(limit=6, last_records=10))
+    world = World(bad, partitions=1, batch_size=4, dead_letter_limit=6)
     (daemon,) = world.daemons
     for _ in range(5):
         world.turn(daemon)
@@ -158,7 +157,7 @@ def test_a_daemon_that_has_halted_keeps_on_through_an_outage_of_kafka_and_goes_o
 
 def test_records_whose_dead_letters_exist_do_not_halt_a_daemon_that_reads_them_again():
     bad = [Sent("x", "", code="not_json")] * 4
-    world = World(bad, partitions=1, batch_size=10, breaker=BreakerOptions(limit=5, last_records=20)).run()
+    world = World(bad, partitions=1, batch_size=10, dead_letter_limit=5).run()
     world.daemons[0].leave_group()
     daemon = world.restart(world.daemons[0])
     world.broker.commit(GROUP, {Partition(INPUT, 0): 0})

@@ -18,7 +18,6 @@ import structlog
 
 from streamdedup.daemon import batch as stages
 from streamdedup.daemon import read_ahead
-from streamdedup.daemon.breaker import BreakerOptions
 from streamdedup.daemon.read_ahead import ReadAhead
 from streamdedup.daemon.slow_start import SlowStart
 from streamdedup.detection.detector import Detector
@@ -309,7 +308,7 @@ def test_an_error_of_the_poll_ahead_goes_with_the_clients_that_the_batch_at_work
 
 def test_dead_letters_of_both_batches_count_for_the_breaker_before_anything_of_the_second_is_published():
     records = [*documents(4), *(Sent("x", "", 0, "not_json") for _ in range(6)), *documents(4)]
-    world = World(records, partitions=1, batch_size=2, breaker=BreakerOptions(limit=3, last_records=10))
+    world = World(records, partitions=1, batch_size=2, dead_letter_limit=3)
     (daemon,) = world.daemons
     for _ in range(6):
         world.turn(daemon)

@@ -10,7 +10,6 @@ from hypothesis import strategies as st
 from kafka.errors import NodeNotReadyError
 from structlog.testing import capture_logs
 
-from streamdedup.daemon.breaker import BreakerOptions
 from streamdedup.detection.model import DetectionResult
 from streamdedup.errors import FatalError
 from streamdedup.kafka import consumer as source_module
@@ -21,8 +20,6 @@ from streamdedup.repeats import FIRST_LINES, PERIOD_S, REPEATS_EVENT, RepeatLimi
 from streamdedup.wire import ErrorCode
 from tests.support.clock import ManualClock
 from tests.turns import Sent, World, batch_refused, broker_fails
-
-UNLIMITED = BreakerOptions(limit=None)
 
 
 @pytest.fixture
@@ -138,7 +135,7 @@ def test_lines_and_counts_add_up_to_the_events(steps):
 
 
 def test_a_burst_of_bad_records_takes_six_lines():
-    world = World(bad_records(3_966), batch_size=500, breaker=UNLIMITED)
+    world = World(bad_records(3_966), batch_size=500, dead_letter_limit=None)
     with capture_logs() as logs:
         world.run().stop_all()
     letters = [line for line in logs if line.get("of", line["event"]) == "dead_letter"]
@@ -160,7 +157,7 @@ def test_the_count_is_written_when_the_minute_is_over_without_another_record(clo
 
 
 def test_letters_of_a_batch_that_halts_the_daemon_are_not_logged_and_earlier_counts_are():
-    world = World(bad_records(8), partitions=1, batch_size=8, breaker=BreakerOptions(limit=10, last_records=20))
+    world = World(bad_records(8), partitions=1, batch_size=8, dead_letter_limit=10)
     (daemon,) = world.daemons
     with capture_logs() as logs:
         world.turn(daemon)

@@ -9,7 +9,6 @@ from structlog.testing import capture_logs
 
 from streamdedup import clock as wall_clock
 from streamdedup.daemon import statistics as statistics_module
-from streamdedup.daemon.breaker import BreakerOptions
 from streamdedup.daemon.lags import REFRESH_S, Lags
 from streamdedup.daemon.metrics import Awaited, Metrics
 from streamdedup.daemon.read_ahead import JOINING_POLL_S
@@ -197,7 +196,7 @@ def test_kafka_is_asked_for_ends_at_intervals_while_the_daemon_waits_and_never_w
 
 
 def test_a_halted_daemon_shows_what_comes_in():
-    world = World([Sent("x", "", 0, "not_json")] * 12, breaker=BreakerOptions(5, 10), batch_size=20)
+    world = World([Sent("x", "", 0, "not_json")] * 12, dead_letter_limit=5, batch_size=20)
     daemon = world.daemons[0]
     world.turn(daemon)
     assert daemon.metric("halted") == 1
