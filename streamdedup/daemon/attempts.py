@@ -15,11 +15,8 @@ time       17      clock of the daemon, microseconds since the epoch; of a renew
                    attempt, or 0
 =========  ======  ==========================================================================================
 
-A lineage is later than all earlier ones that the process finds in index and group, even if its clock is behind them.
-A batch of several profiles has one id, in the latest of their lineages.
-
-Clocks may be set back, and a consumer group that was deleted counts its generations from 1 again; neither changes the
-order of ids in one index.
+A lineage is later than all earlier ones that the process finds in index and group, whatever its clock is. A batch of
+several profiles has one id, in the latest of their lineages.
 """
 
 import random
@@ -29,11 +26,7 @@ import time
 from streamdedup import clock
 from streamdedup.kafka.protocols import CommittedOffset
 
-#: Committed metadata of any other form is by another program.
 _ATTEMPT_ID = re.compile(r"[0-9]{13}\.[0-9]{10}\.[0-9]{17}")
-
-#: Latest time that becomes a lineage, in the year 2248: a clock far in the future must not exceed the digits.
-_LATEST_MS = 2**43
 
 
 class AttemptIds:
@@ -52,7 +45,7 @@ class AttemptIds:
         """Begin the lineage of a new index: later than all observed lineages."""
         # With a clock that is behind, two indexes could begin the same lineage without the random part.
         following = self._lineage + 1 + random.randrange(1_000)  # noqa: S311  no secret depends on it
-        self._lineage = max(min(now_ms, _LATEST_MS), following)
+        self._lineage = max(now_ms, following)
 
     def next(self) -> str:
         return self._next(time.time_ns() // 1000)
@@ -72,7 +65,7 @@ class AttemptIds:
 
 
 def attempt_id_of(committed_offset: CommittedOffset | None) -> str:
-    """Return the attempt id that was committed with an offset; empty when there is none."""
+    """Return the attempt id that was committed with an offset; empty without one, and for another program's commit."""
     if committed_offset is None or not _ATTEMPT_ID.fullmatch(committed_offset.metadata):
         return ""
     return committed_offset.metadata

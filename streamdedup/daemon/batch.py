@@ -31,15 +31,12 @@ INVALID = "invalid"
 
 @dataclass(frozen=True, slots=True)
 class Pipeline:
-    """Decoder, detector and index of one profile.
+    """Decoder, detector and index of one profile; ``threshold`` and ``containment_threshold`` are shown in alerts.
 
     Attributes:
-        threshold: Least similarity that is published.
-        silent_until_ms: Records with earlier times emit no dead letters. The detector has the same option, by which
-            they form no pairs with each other. Milliseconds since the epoch; None for no such records.
-        max_start_age_ms: In a partition without a committed offset, records older than this are skipped
-            (``window_start``). Milliseconds; None for no limit.
-        containment_threshold: Least containment for a pair below ``threshold`` to be published; None without a rule.
+        silent_until_ms: Records with earlier times emit no dead letters, and by the same option of the detector form no
+            pairs with each other. Milliseconds since the epoch; None for no such records.
+        max_start_age_ms: Age from which on ``window_start`` skips records. Milliseconds; None for no limit.
     """
 
     name: str
@@ -60,10 +57,8 @@ class Pipeline:
 class FailedRecord(NamedTuple):
     """A record that can never be processed; the publisher makes a dead letter of it.
 
-    Attributes:
-        record: The record; an unreadable record has a position only.
-        failure: Why. Not the exception: the frames in its traceback have the value and its texts, in a reference cycle,
-            which would stay in memory until Python searches for cycles.
+    An unreadable record has a position only. ``failure`` is not the exception: the frames in its traceback have the
+    value and its texts, in a reference cycle, which would stay in memory until Python searches for cycles.
     """
 
     record: Record
@@ -72,10 +67,9 @@ class FailedRecord(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class Chunk:
-    """Documents that are prepared and indexed at once, in order, all in one profile.
+    """Documents of one profile that are prepared and indexed at once, in order: deletions only, or no deletion.
 
     Attributes:
-        documents: Either deletions only, or no deletion; includes the documents of ``failures``.
         prepared: The documents without those of ``failures``; None before the preparation, and for deletions.
         failures: Records whose documents cannot be prepared.
     """
@@ -88,11 +82,9 @@ class Chunk:
 
 @dataclass(frozen=True, slots=True)
 class DecodedBatch:
-    """A decoded batch: documents and failures.
+    """A decoded batch: its documents, in chunks that are not prepared, and failures.
 
     Attributes:
-        batch: The batch; its positions have the incarnations.
-        chunks: All documents, not prepared.
         topic_operations: Number of records by topic and operation: ``("news", "upsert")``, ``("news", INVALID)``.
         future_count: Documents whose record time lay in the future.
         flawed: Profile, flaw and position for each flaw of a document that is processed all the same.
@@ -108,11 +100,7 @@ class DecodedBatch:
 
 @dataclass(frozen=True, slots=True)
 class BatchResult:
-    """A batch that is indexed.
-
-    Attributes:
-        failures: Records that cannot be read, decoded or prepared, and those that the detector refused.
-    """
+    """A batch that is indexed, with the failures of all stages."""
 
     decoded: DecodedBatch
     detected: Mapping[str, DetectionResult]
@@ -122,9 +110,8 @@ class BatchResult:
 class BatchProcessor:
     """Takes batches through the stages decode, prepare and index.
 
-    Args:
-        timed: Returns a context that measures the stage ``prepare`` or ``index``.
-        tick: Called for each decoded record and each chunk, for the watchdog; in the thread that runs the stage.
+    ``timed`` measures the stages ``prepare`` and ``index``. ``tick`` is called for each decoded record, which may take
+    a request to the schema registry, and for each chunk; in the thread that runs the stage.
     """
 
     def __init__(
@@ -141,7 +128,7 @@ class BatchProcessor:
     def decode(self, batch: Batch, *, is_ahead: bool = False) -> DecodedBatch:
         """Decode a batch, whose positions have the incarnations, and split its documents into chunks.
 
-        Raises ``MemoryError`` where the memory is too small for several records, or for two batches: ``is_ahead``.
+        Raises ``MemoryError`` where the memory is too small for several records, or for two batches (``is_ahead``).
         """
         topics = {record.position.topic for record in batch.records}
         with ExitStack() as stack:
@@ -158,10 +145,7 @@ class BatchProcessor:
         return _prepared_chunk(chunk, self._by_name[chunk.profile].detector, batch)
 
     def index(self, decoded: DecodedBatch, prepared: deque[Chunk], fences: Mapping[Partition, Fence]) -> BatchResult:
-        """Index a batch, chunk by chunk.
-
-        ``prepared`` has the first chunks, already prepared; ``index`` removes each, to free its memory, and prepares
-        the others.
+        """Index a batch, chunk by chunk; remove the first chunks, which are prepared already, to free their memory.
 
         Raises ``MemoryError`` where the memory is too small for the batch; a batch of one record is a failure instead.
         """
@@ -210,10 +194,7 @@ def _too_large_failure() -> Failure:
 def _decode_records(
     batch: Batch, pipelines: Mapping[str, Pipeline], tick: Callable[[], None], *, is_ahead: bool
 ) -> DecodedBatch:
-    """Decode all records, correct their times, and make failures of the undecodable and the unreadable ones.
-
-    ``tick`` is called for each record, because a record may take a request to the schema registry.
-    """
+    """Decode all records, correct their times, and make failures of the undecodable and the unreadable ones."""
     present_ms = clock.now_ms()
     documents: dict[str, list[Document]] = {}
     failures: list[FailedRecord] = []
@@ -268,8 +249,6 @@ def _prepared_chunk(chunk: Chunk, detector: Detector, batch: Batch) -> Chunk:
     """Prepare all documents; after an unexpected error, only those that can be prepared alone.
 
     A defect that shows only with several documents together has no record to blame, and is raised.
-
-    Raises ``MemoryError`` where the memory is too small for the chunk.
     """
     try:
         return replace(chunk, prepared=detector.prepare(chunk.documents))
@@ -300,7 +279,5 @@ def _failure_alone(detector: Detector, document: Document) -> Failure | None:
 def _refused_records(batch: Batch, detected: Mapping[str, DetectionResult]) -> list[FailedRecord]:
     """Return the records of documents that the detector refused, such as an append to an unknown document."""
     refused = [refusal for result in detected.values() for refusal in result.refused]
-    if not refused:
-        return []
-    records = {record.position: record for record in batch.records}
+    records = {record.position: record for record in batch.records} if refused else {}
     return [FailedRecord(records[document.position], Failure.of(error, Stage.PROCESS)) for document, error in refused]

@@ -6,15 +6,12 @@ reads from the offsets that are committed then.
 
 from collections.abc import Callable
 
-import structlog
-
+from streamdedup.daemon.loop_log import log
 from streamdedup.errors import BrokerUnavailable, ProducerFenced
 from streamdedup.kafka.protocols import Batch, Sink, Source, Transport
 
 #: Two fencings of the producer within this time, in seconds, mean that two daemons share its transactional id.
 _FENCED_TWICE_S = 60.0
-
-log = structlog.get_logger("streamdedup.loop")  # one name for all modules of the loop, shown in each log line
 
 
 class KafkaClients:
@@ -30,7 +27,6 @@ class KafkaClients:
         self._fenced_at_s: float | None = None
 
     def open(self) -> tuple[Source, Sink]:
-        """Return source and sink; connect if there are none."""
         if self.source is None or self._sink is None:
             self.source, self._sink = self._transport.open()
             log.info("connected")
@@ -42,10 +38,7 @@ class KafkaClients:
         return self._missing_topics if source is None else source.missing_topics()
 
     def rewind(self, batches: list[Batch]) -> None:
-        """Rewind the source to these batches, which no sink has begun to publish.
-
-        The batch with the lowest offsets comes last, because the last rewind of a partition decides.
-        """
+        """Rewind the source to these batches, which no sink has begun to publish; the last rewind decides."""
         if self.source is not None:
             for batch in batches:
                 self.source.rewind(batch)
@@ -62,7 +55,7 @@ class KafkaClients:
                 log.info("place_unconfirmed", reason=str(error))
 
     def count_fencing(self, error: ProducerFenced) -> None:
-        """Record a takeover of the transactional id; raise ``error`` if it is the second in ``_FENCED_TWICE_S``."""
+        """Raise ``error`` if it is the second takeover of the transactional id in ``_FENCED_TWICE_S``."""
         now_s = self._clock()
         if self._fenced_at_s is not None and now_s - self._fenced_at_s < _FENCED_TWICE_S:
             raise error

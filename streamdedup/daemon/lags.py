@@ -35,9 +35,9 @@ class Lags:
         self._asked_at_s = -math.inf
 
     def observe(self, source: Source, in_progress: Batch | None) -> None:
-        """Show the lags; ``in_progress`` is the batch that is polled and not committed.
+        """Show the lags without a request; ``in_progress`` is the batch that is polled and not committed.
 
-        Sends no request. While the group rebalances, polls bring no ends, so ``lag_timestamp_seconds`` stays.
+        While the group rebalances, polls bring no ends, so ``lag_timestamp_seconds`` stays.
         """
         self._starts = {} if in_progress is None else in_progress.starts
         self._show(source, is_current=source.generation() is not None)

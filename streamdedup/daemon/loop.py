@@ -17,10 +17,9 @@ from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import replace
 
-import structlog
-
 from streamdedup.daemon.batch import BatchProcessor, BatchResult, FailedRecord, Pipeline
 from streamdedup.daemon.clients import KafkaClients
+from streamdedup.daemon.loop_log import log
 from streamdedup.daemon.metrics import Awaited, Metrics
 from streamdedup.daemon.options import LoopOptions
 from streamdedup.daemon.partitions import PartitionOwnership
@@ -54,8 +53,6 @@ from streamdedup.position import Partition
 
 #: What the loop awaits after an error that closes the clients although Kafka answers.
 _AWAITED: Mapping[type[Exception], Awaited] = {Rejoin: Awaited.PARTITIONS, GroupHasOtherIndex: Awaited.GROUP}
-
-log = structlog.get_logger("streamdedup.loop")  # one name for all modules of the loop, shown in each log line
 
 
 class Loop:

@@ -1,10 +1,8 @@
 """Losses: committed offsets that an index does not know, and the gap that such an offset leaves (rule 11).
 
-Called by ``partitions``, and by ``cli.index_building``, ``cli.index_status`` and ``cli.checks``: they compare the
-committed offsets of a group with the partition states of an index; ``recovery`` and ``rebuild`` react to the ``Loss``
-values. The committed offsets must be read first: attempts are announced before they are committed. Every slot of an
-index has its own announced attempt; ``PartitionState`` has the earliest and the latest of them. A change must pass
-``tests/simulation``.
+Called by ``partitions``, ``cli.index_building``, ``cli.index_status`` and ``cli.checks``, which read the committed
+offsets first, because attempts are announced before they are committed, and then the partition states of the index.
+``recovery`` and ``rebuild`` react to the ``Loss`` values. A change must pass ``tests/simulation``.
 """
 
 from collections.abc import Collection, Iterable, Mapping
@@ -101,7 +99,7 @@ def _loss_of(
 
 
 def loss_reason(partition: Partition, committed_offset: CommittedOffset, state: PartitionState) -> str | None:
-    """Return in what way the index does not know the committed offset; None if the index knows it."""
+    """Say in what way the index does not know the committed offset; None if the index knows it."""
     if not committed_offset.offset:
         return None  # nothing was read: an operator has set the offset to 0
     offset_text = f"offset {committed_offset.offset} of {partition} is committed, but the index"

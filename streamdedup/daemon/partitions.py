@@ -3,9 +3,8 @@
 Carries out the rules 6, 7 and 11 of ``index.contract``: high-water mark, fence and announce.
 
 For each batch ``loop`` calls ``take_over`` before the writes, then ``announce``, ``remember_commit`` and ``finish``;
-after failures it calls ``forget_fences``. ``recovery`` calls ``is_check_due``, ``check_for_losses`` and
-``accept_losses``; ``read_ahead`` and ``window_start`` call ``held_fences``. A change here also touches "The life of a
-partition" in ``docs/architecture.md``.
+after failures it calls ``forget_fences``. ``recovery`` finds and accepts losses. A change here also touches "The life
+of a partition" in ``docs/architecture.md``.
 """
 
 import math
@@ -15,11 +14,10 @@ from contextlib import AbstractContextManager, nullcontext
 from dataclasses import replace
 from functools import cache
 
-import structlog
-
 from streamdedup import clock
 from streamdedup.daemon.attempts import AttemptIds, attempt_id_of
 from streamdedup.daemon.batch import Pipeline
+from streamdedup.daemon.loop_log import log
 from streamdedup.daemon.losses import Loss, is_lost_as_a_whole, loss_reason, losses_between
 from streamdedup.detection.model import DetectionResult
 from streamdedup.errors import BatchRefused, IndexLost, StoreUnavailable
@@ -32,10 +30,7 @@ from streamdedup.position import Partition
 #: looks before it publishes.
 _COMPARE_S = 10.0
 
-#: Returns the committed offsets of all partitions.
 _AllOffsets = Callable[[], Mapping[Partition, CommittedOffset]]
-
-log = structlog.get_logger("streamdedup.loop")  # one name for all modules of the loop, shown in each log line
 
 
 class PartitionOwnership:
@@ -80,8 +75,7 @@ class PartitionOwnership:
     def take_over(self, batch: Batch, source: Source) -> dict[Partition, Fence]:
         """Fence each partition of a batch that has no fence in its generation; return the fences of all.
 
-        Raises ``IndexLost`` if the index is gone or does not know a committed offset, and ``IndexMismatch`` if it was
-        rebuilt with other parameters than those of this process.
+        Raises ``IndexLost`` if the index does not know a committed offset, and as ``require_index``.
         """
         starts = batch.starts
         unfenced = [
@@ -109,7 +103,6 @@ class PartitionOwnership:
     def _fence(
         self, partition: Partition, generation: int, start: int, source: Source, topic_id: str, all_offsets: _AllOffsets
     ) -> Fence:
-        """Fence a partition from ``start`` on; raise ``IndexLost`` if the index lacks its committed offset."""
         in_group, in_kafka = self._state_in_kafka(partition, source, topic_id, all_offsets)
         committed_offset = _of_present_topic(in_group, in_kafka)
         index = self._pipelines[partition.topic].index
@@ -170,8 +163,7 @@ class PartitionOwnership:
     ) -> None:
         """Raise the high-water marks to the committed offsets, and remove the pending matches.
 
-        The batch is committed, so a failure undoes nothing: the next comparison raises the high-water marks, or finds
-        the loss.
+        The batch is committed, so a failure undoes nothing: the next check raises the marks, or finds the loss.
         """
         for pipeline, partitions in self._by_pipeline(ends):
             positions = detected[pipeline.name].pending_positions if pipeline.name in detected else ()
@@ -193,11 +185,7 @@ class PartitionOwnership:
     # Losses
 
     def is_check_due(self, source: Source) -> bool:
-        """Tell whether ``check_for_losses`` is to be called; forget the comparison of revoked partitions.
-
-        A check is due after ``forget_fences``, after an assignment of further partitions, for the first batch after a
-        pause, and else every ``_COMPARE_S``.
-        """
+        """Tell whether to check: after ``forget_fences``, for further partitions, after a pause, at intervals."""
         assigned = source.assigned()
         self._compared &= assigned  # a revoked partition is compared when it returns
         return self._compared < assigned or self._must_check or self._monotonic() - self._compared_s >= _COMPARE_S
@@ -205,9 +193,8 @@ class PartitionOwnership:
     def check_for_losses(self, source: Source) -> list[Loss]:
         """Return the committed offsets that the index does not know, also in partitions of other daemons.
 
-        A document of any partition may have to be compared with a lost document. A comparison without losses also
-        repeats what a failed ``finish`` has missed: it fences partitions whose high-water mark is below the committed
-        offset, which raises the mark.
+        A document of any partition may have to be compared with a lost document. Without losses, high-water marks that
+        a failed ``finish`` has missed are raised.
         """
         assigned = source.assigned()
         # Kafka first: attempts are announced before their commit. Only the first comparison awaits open transactions.
@@ -234,7 +221,7 @@ class PartitionOwnership:
     def _raise_marks(
         self, behind: Sequence[tuple[Partition, CommittedOffset]], generation: int, source: Source
     ) -> None:
-        """Raise high-water marks to committed offsets now: an operator may set one back before the next batch."""
+        """Raise high-water marks now: an operator may set the committed offset back before the next batch."""
         for partition, committed_offset in behind:
             offset, end = committed_offset.offset, source.end(partition)
             if end is None or end >= offset:  # a mark beyond the end would silence new records

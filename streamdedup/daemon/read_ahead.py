@@ -16,9 +16,8 @@ from collections.abc import Callable, Iterable, Mapping
 from concurrent.futures import Future, ThreadPoolExecutor, wait
 from contextlib import AbstractContextManager
 
-import structlog
-
 from streamdedup.daemon.batch import BatchProcessor, Chunk, DecodedBatch
+from streamdedup.daemon.loop_log import log
 from streamdedup.daemon.slow_start import SlowStart
 from streamdedup.detection.chunks import CHUNK_CHARACTERS
 from streamdedup.errors import StreamdedupError
@@ -40,18 +39,13 @@ MAX_BYTES = 32 * 2**20
 #: Limit on the characters of text that are prepared ahead; the loop prepares further chunks when it indexes the
 #: batch. A character takes at most eight bytes in shingles, and four in the encoded entries.
 MAX_CHARACTERS = 8 * 2**20
-#: Name of the thread.
 THREAD_NAME = "read-ahead"
-
-log = structlog.get_logger("streamdedup.loop")  # one name for all modules of the loop, shown in each log line
 
 
 class ReadAhead:
     """Polls and prepares batches, at most one ahead of the current batch.
 
-    Args:
-        held_fences: ``PartitionOwnership.held_fences``.
-        timed: Measures a stage: ``poll``, ``prepare`` (the loop waits for the thread) or ``ahead`` (the thread).
+    ``timed`` measures a stage: ``poll``, ``prepare`` (the loop waits for the thread) or ``ahead`` (the thread).
     """
 
     def __init__(
@@ -75,10 +69,7 @@ class ReadAhead:
         self._thread = ThreadPoolExecutor(1, THREAD_NAME)
 
     def poll(self, source: Source, timeout_s: float) -> Batch:
-        """Return the batch ahead; without one, poll for at most ``timeout_s``.
-
-        An error of polling the batch ahead is raised here, after the commit of the current batch.
-        """
+        """Return the batch ahead or raise the error of its poll; without either, poll for at most ``timeout_s``."""
         polled, self._polled = self._polled, None
         if polled is None:
             with self._timed("poll"):
@@ -91,10 +82,7 @@ class ReadAhead:
         return self._polled if isinstance(self._polled, Batch) else None
 
     def take_prepared(self, batch: Batch) -> tuple[DecodedBatch, deque[Chunk]]:
-        """Return the decoded batch and the chunks that were prepared ahead; decode it now if it was not decoded ahead.
-
-        Raises an error of the preparation ahead.
-        """
+        """Return the decoded batch and the chunks that were prepared ahead; decode it if it was not decoded ahead."""
         if self._computation is not None:
             with self._timed("prepare"):
                 computed = self._await_preparation()

@@ -9,8 +9,7 @@ import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 
-import structlog
-
+from streamdedup.daemon.loop_log import log
 from streamdedup.daemon.metrics import Awaited, Metrics
 
 #: Time after which Kafka counts as away during a request, in seconds. The same as for an idle consumer
@@ -29,21 +28,17 @@ _JOINING_REASON = (
 #: Shortest and longest delay between two tries of a server that is away, in seconds. With the longest delay the
 #: daemon is at work again well within 10 s of the server's return.
 _FIRST_DELAY_S, _LONGEST_DELAY_S = 0.1, 2.0
-#: Largest counted number of failures, so that the power of two stays small; the delay has long ceased to grow.
-_MOST_DOUBLINGS = 10
-
-log = structlog.get_logger("streamdedup.loop")  # one name for all modules of the loop, shown in each log line
 
 
 class Readiness:
     """Readiness of the daemon; set by the loop, read from any thread.
 
-    The loop sets a wait when a call has failed. A call of the Kafka client may take until the transaction timeout to
-    fail. So the loop also marks its requests (``asking_kafka``): one without an answer for ``OVERDUE_S`` counts as a
-    wait. Polls are not marked: ``kafka.watches.SilenceWatch`` watches them.
+    The loop sets a wait when a call has failed, which may take until the transaction timeout. So the loop also marks
+    its requests to Kafka (``asking_kafka``): one without an answer for ``OVERDUE_S`` counts as a wait. Polls are not
+    marked: ``kafka.watches.SilenceWatch`` watches them.
 
-    ``awaited`` is the server or event that the loop awaits; None while the daemon is at work. ``waiting_for`` also
-    reports an overdue request. ``halted`` says why nothing further is published.
+    ``awaited`` is the server or event that the loop awaits; None while the daemon is at work. ``halted`` says why
+    nothing further is published.
     """
 
     def __init__(
@@ -57,7 +52,7 @@ class Readiness:
         self._clock = clock
         self._missing_topics = missing_topics
         self._request_began_at_s: float | None = None
-        self._failures_count = 0
+        self._delay_s = _FIRST_DELAY_S  # of the next failure
         #: The wait that was logged last.
         self._logged: Awaited | None = None
         self._logged_request_s: float | None = None  # the beginning of the overdue request that was logged last
@@ -67,7 +62,6 @@ class Readiness:
 
     @contextmanager
     def asking_kafka(self) -> Iterator[None]:
-        """Mark a request to Kafka while the context is open."""
         self._request_began_at_s = self._clock()
         try:
             yield
@@ -116,13 +110,12 @@ class Readiness:
             log.warning("waiting", what=awaited.value, reason=str(error))
             self._logged = awaited
         self.set_awaited(awaited)
-        longest_s = min(_LONGEST_DELAY_S, _FIRST_DELAY_S * 2.0**self._failures_count)
-        self._failures_count = min(self._failures_count + 1, _MOST_DOUBLINGS)
-        return longest_s * random.uniform(0.5, 1.0)  # noqa: S311  no secret depends on it
+        delay_s, self._delay_s = self._delay_s, min(_LONGEST_DELAY_S, 2 * self._delay_s)
+        return delay_s * random.uniform(0.5, 1.0)  # noqa: S311  no secret depends on it
 
     def forget_failures(self) -> None:
         """Begin again with the shortest delay, after a turn without an error; a wait for partitions may go on."""
-        self._failures_count = 0
+        self._delay_s = _FIRST_DELAY_S
 
     def waiting_for(self) -> Awaited | None:
         """Return ``awaited``, or Kafka during an overdue request, which is logged; None while at work or halted."""

@@ -10,7 +10,7 @@ can open. An index with a gap keeps its entries; its announced attempts show the
 replayed. The lease on the staging index is the right to rebuild: a process that does not extend its lease for a minute
 loses it.
 
-Steps, for each profile (3 to 5: ``rebuild_run``):
+Steps, for each profile (3 to 5 are those of ``rebuild_run``):
     1. ``begin``: take the lease, and look for the losses under it. Delete the index unless it has a fillable gap.
     2. The caller joins the group anew, so that Kafka refuses to commit batches that were indexed before step 1.
     3. ``rebuild``: take over all partitions, with the committed offsets as high-water marks. Replay the topics up to
@@ -41,10 +41,9 @@ _LEASES_EVERY_S = 10.0
 
 @dataclass(frozen=True, slots=True)
 class _Begun:
-    """A rebuild that has begun: its target, and the gaps to fill by partition, None to rebuild the whole index.
+    """A rebuild that has begun; ``gaps`` are by partition, None to rebuild the whole index.
 
-    ``connections_count``: connections to the store that were opened before the deletion. ``kind`` is one of
-    ``metrics.REBUILD_KINDS``.
+    ``connections_count``: connections to the store that were opened before the deletion.
     """
 
     target: RebuildTarget
@@ -84,8 +83,7 @@ class Rebuilder:
     ) -> str | None:
         """Take the lease on a profile's index, and delete the index unless it has a fillable gap.
 
-        ``find_losses`` returns the losses of the index, and is called under the lease; None to rebuild the whole index
-        in any case.
+        ``find_losses`` is called under the lease; None to rebuild the whole index in any case.
 
         Returns the kind of the rebuild, one of ``metrics.REBUILD_KINDS``; None if this call has begun none, because one
         had begun before, or the index has no losses. Raises ``IndexBusy`` where another process has the lease, and
@@ -127,10 +125,7 @@ class Rebuilder:
         progress: Progress = lambda _topics, _done, _total: None,
         missing_topics: frozenset[str] = frozenset(),
     ) -> Rebuilt:
-        """Rebuild a profile's index after ``begin``.
-
-        ``committed_offsets`` are those of all partitions. ``generation`` is that of the group, and began after
-        ``begin``; 0 beside daemons at work.
+        """Rebuild a profile's index; the generation began after ``begin``, and is 0 beside daemons at work.
 
         Raises ``BatchRefused`` if another process has taken over the rebuild, and ``RegistryMisconfigured`` if the
         registry lacks the schema of an alert. After any error the rebuild is to begin again.
@@ -156,13 +151,10 @@ class Rebuilder:
         return Rebuilt(count, "lost" if run.is_whole else begun.kind)
 
     def _extending_leases(self, tick: Callable[[], None], target: RebuildTarget) -> Callable[[], None]:
-        """Return a tick that also extends the lease on ``target``, and those of the rebuilds that wait for their turn.
-
-        The tick asks all servers too: a server may close idle connections, and a closed connection counts as lost.
-        """
+        """Return a tick that also extends the lease on ``target``, and those of the rebuilds that wait."""
 
         def extend() -> None:
-            target.pipeline.index.ping()
+            target.pipeline.index.ping()  # a server may close idle connections, and a closed one counts as lost
             target.staging.extend_lease()
             for begun in self._begun.values():
                 begun.target.staging.extend_lease()

@@ -12,11 +12,10 @@ from contextlib import nullcontext
 from dataclasses import dataclass, field, replace
 from typing import TypeVar
 
-import structlog
-
 from streamdedup import clock
 from streamdedup.daemon.attempts import AttemptIds, attempt_id_of, attempt_ms
 from streamdedup.daemon.batch import BatchProcessor, FailedRecord, Pipeline
+from streamdedup.daemon.loop_log import log
 from streamdedup.daemon.losses import Gap
 from streamdedup.daemon.rebuild_seeds import OFFSETS_IN_PROGRESS, Seeds
 from streamdedup.daemon.rebuild_window import WindowFilter, not_before, rebuild_window, with_credible_times
@@ -36,8 +35,6 @@ _CLOCKS_MS = 3_600_000
 #: Codes of alerts in Avro that may be valid: another registry may have their schema.
 _NO_SCHEMA = frozenset({ErrorCode.UNKNOWN_SCHEMA, ErrorCode.FOREIGN_FRAMING})
 
-log = structlog.get_logger("streamdedup.loop")  # one name for all modules of the loop, shown in each log line
-
 T = TypeVar("T")
 #: Called with the names of the topics, the number of offsets that are read, and the number of all offsets.
 Progress = Callable[[str, int, int], None]
@@ -45,13 +42,9 @@ Progress = Callable[[str, int, int], None]
 
 @dataclass(frozen=True, slots=True)
 class RebuildTarget:
-    """Index, profile and topics in a rebuild.
+    """Index, profile and input topics in a rebuild; the pipeline is on the staging index.
 
-    Attributes:
-        pipeline: Pipeline on the staging index.
-        topics: Input topics of the profile; ``Rebuilder.rebuild`` leaves out missing ones.
-        lifetime_ms: Lifetime of entries: the window that is replayed (``rebuild_window``); None for no limit.
-        markers_ms: Lifetime of the markers of deletions, which is longer: deletions are replayed from further back.
+    ``lifetime_ms`` is that of entries, ``markers_ms`` that of the markers of deletions; None for no limit.
     """
 
     staging: StagingIndex
@@ -63,15 +56,10 @@ class RebuildTarget:
 
 
 class RebuildRun:
-    """Replays, seeds and announces, under the lease on ``target``.
+    """Replays, seeds and announces, under the lease on ``target``, which ``tick`` extends at intervals.
 
-    Args:
-        gaps: The gap to fill by partition; None to rebuild the whole index.
-        history: Reads input topics and alerts.
-        committed_offsets: Those in all topics.
-        generation: That of the group, 0 while daemons go on (``index prepare``).
-        tick: Extends the lease at intervals.
-        connections_count: Number of connections to the store that were opened before the rebuild began.
+    ``gaps`` are by partition; None to rebuild the whole index. ``connections_count`` is the number of connections to
+    the store that were opened before the rebuild began.
     """
 
     def __init__(
@@ -215,7 +203,6 @@ class RebuildRun:
         ends: Mapping[Partition, int] | None,
         starts: Mapping[Partition, int] | None = None,
     ) -> Iterator[Batch]:
-        """Yield the records of topics (``History.open``), and report the progress."""
         names = ", ".join(topics)
         with self._history.open(topics, since_ms, ends, starts) as span:
             self._progress(names, 0, span.total_count)
@@ -237,14 +224,12 @@ class RebuildRun:
         return self._replay(map(window_filter.filtered, batches), fences)
 
     def _fill_gaps(self, fences: Mapping[Partition, Fence], now_ms: int) -> int | None:
-        """Replay the gaps, and return the number of records; None if the gaps must be given up.
-
-        Kafka may delete records of a gap, the deletion of a document among them, before the replay and during it.
-        """
+        """Replay the gaps, and return the number of records; None if the gaps must be given up."""
         if not self._survey_gaps(fences, now_ms):
             return None
         count = self._replay(self._gap_batches(), fences)
-        # Offsets without a record are those of transaction markers, or Kafka has deleted records of the gap.
+        # Offsets without a record are those of transaction markers, or Kafka has deleted records of the gap, the
+        # deletion of a document among them, before the replay or during it.
         has_all = count == sum(self._ends[partition] - start for partition, start in self._starts.items())
         return count if has_all or self._history.keeps_all(self._starts) else None
 

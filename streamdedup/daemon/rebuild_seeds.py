@@ -28,11 +28,7 @@ _NO_HASHES = EMPTY_CONTENT.sketch
 
 
 class Seeds:
-    """Collects published alerts, and writes ``claims``, clusters and incarnations to the index.
-
-    Args:
-        lifetime_ms: Of entries, in milliseconds; None for ever.
-    """
+    """Collects published alerts, and writes ``claims``, clusters and incarnations to the index."""
 
     def __init__(self, pipeline: Pipeline, fences: Sequence[Fence], lifetime_ms: int | None) -> None:
         self._pipeline = pipeline
@@ -64,10 +60,7 @@ class Seeds:
                 self._incarnations[number] = alert.detected_at_ms, version.incarnation
 
     def write(self) -> None:
-        """Write claims and clusters of the alerts since the last call, and forget these alerts.
-
-        A document gets the cluster of the last alert that is of its version (``_is_of_version``).
-        """
+        """Write claims and clusters of the alerts since the last call; the last alert of a version has its cluster."""
         if not self.claims:
             return
         index, name = self._pipeline.index, self._pipeline.name

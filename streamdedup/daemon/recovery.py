@@ -9,9 +9,8 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from datetime import UTC, datetime
 from functools import partial
 
-import structlog
-
 from streamdedup.daemon.batch import Pipeline
+from streamdedup.daemon.loop_log import log
 from streamdedup.daemon.losses import Loss
 from streamdedup.daemon.options import Policy
 from streamdedup.daemon.partitions import PartitionOwnership, require_index
@@ -24,8 +23,6 @@ _ADVICE = (
     "Build it anew from the topics with `streamdedup index rebuild` (all daemons stopped), or set "
     'service.on_index_lost to "rebuild" to have the daemon do so, or to "continue" to go on without the lost documents'
 )
-
-log = structlog.get_logger("streamdedup.loop")  # one name for all modules of the loop, shown in each log line
 
 
 class Recovery:
@@ -89,7 +86,6 @@ class Recovery:
             log.warning("index_differs", profile=name, reason=text)
 
     def ping(self) -> None:
-        """Ping all indexes; raise ``StoreUnavailable`` if an index does not answer."""
         for pipeline in self._by_name.values():
             pipeline.index.ping()
 
@@ -118,9 +114,8 @@ class Recovery:
     def _check_connections(self) -> None:
         """Raise ``Rejoin`` if a connection to an index was opened since the last check.
 
-        A server that was restarted or replaced may have forgotten acknowledged writes: a part of the current batch, or
-        documents of other daemons. When the group is joined anew, Kafka refuses the batches that other daemons indexed
-        before the restart, and the indexes are checked again.
+        A server that was restarted or replaced may have forgotten acknowledged writes of this daemon and of others. As
+        the group is joined anew, Kafka refuses the batches that others indexed before the restart.
         """
         counts = tuple(pipeline.index.count_connections() for pipeline in self._by_name.values())
         earlier, self._connection_counts = self._connection_counts, counts
@@ -129,11 +124,7 @@ class Recovery:
             raise Rejoin("a connection to the store was lost: the group is joined anew, and the index is checked")
 
     def _compare_parameters(self, generation: int) -> None:
-        """In a new generation raise ``IndexMismatch`` if an open index has other parameters by now.
-
-        Another process may have rebuilt the index while this daemon was no member of the group. Raises ``IndexLost`` if
-        the index is gone.
-        """
+        """In a new generation call ``require_index``: the index may have been rebuilt while this was no member."""
         if generation == self._compared_generation:
             return
         for name in self._opened:
@@ -224,7 +215,7 @@ class Recovery:
             raise BatchRefused("a partition of the batch is no longer assigned to this daemon")
 
     def confirm_index(self, source: Source) -> None:
-        """Raise ``Rejoin`` if the index lacks a commit, or a connection was opened since the last check.
+        """Raise ``Rejoin`` if the index has gone back in time, or a connection was opened since the last check.
 
         The connections alone do not show keys that are put back under a running daemon.
         """

@@ -19,10 +19,9 @@ class RefusalCount:
         self._first_s = self._last_s = -math.inf
 
     def count(self, error: BatchRefused, generation: int | None) -> None:
-        """Count a refusal under ``generation``: 0 after an empty poll (a recovery was refused), None before a poll.
+        """Raise ``StaleFence`` when all batches of a generation were refused for ``_STALE_FENCE_S``.
 
-        Raises ``StaleFence`` when all batches of a generation were refused for ``_STALE_FENCE_S``. Refusals further
-        apart than that, as in an idle daemon, do not count together.
+        Refusals further apart than that, as in an idle daemon, do not count together.
         """
         now_s = self._clock()
         if generation != self._generation or now_s - self._last_s > _STALE_FENCE_S:

@@ -8,18 +8,15 @@ The daemon cannot know either limit, and a killed process leaves no message. So 
 
 - in every process, because the process before may have been killed in the middle of a batch;
 - after a batch that was undone because the daemon had lost its group membership or a partition, or because publishing
-  failed: the batch may have taken too long, or have too many alerts for the time limit of a transaction.
+  failed: the batch may have taken too long, or have too many alerts for the time limit of a transaction. A batch that
+  was undone for a reason outside the batch keeps the batch size: Redis was away, an index was lost.
 
-A batch that was undone for a reason outside the batch keeps the batch size: Redis was away, an index was lost.
-
-Each commit counts, also of a batch below the limit: after a time of few records, a backlog begins with a full batch. If
-this batch ends the process, the next process begins at one record.
-
-If a batch of some size always fails, the batches fail again each time they grow to this size, but the smaller batches
-are committed. The lasting cure is a smaller ``kafka.batch_records``, as the log says.
+Each commit counts, also of a batch below the limit. If a batch of some size always fails, the batches fail again each
+time they grow to this size, but the smaller ones are committed. The lasting cure is a smaller ``kafka.batch_records``,
+as the log says.
 """
 
-import structlog
+from streamdedup.daemon.loop_log import log
 
 # Reasons in the log lines `batch_repeated` and `batch_outlasted`.
 _REPEATED = (
@@ -30,8 +27,6 @@ _OUTLASTED = (
     "the batch lost its group membership, or could not be published. If neither a rebalance nor an outage of Kafka "
     "explains this, batches take too long: set a smaller kafka.batch_records"
 )
-
-log = structlog.get_logger("streamdedup.loop")  # one name for all modules of the loop, shown in each log line
 
 
 class SlowStart:
@@ -47,7 +42,7 @@ class SlowStart:
         self._is_repeat_logged = False
 
     def limit(self) -> int:
-        """Return the most records that the next batch may have, at least 1."""
+        """Return the most records that the next batch may have."""
         return self._limit
 
     def may_read_ahead(self) -> bool:

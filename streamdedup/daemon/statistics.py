@@ -14,11 +14,11 @@ from contextlib import contextmanager
 from dataclasses import asdict
 
 import numpy as np
-import structlog
 
 from streamdedup import clock
 from streamdedup.daemon.batch import BatchResult, FailedRecord
 from streamdedup.daemon.lags import Lags
+from streamdedup.daemon.loop_log import log
 from streamdedup.daemon.metrics import Metrics
 from streamdedup.detection.limits import CURE, ReachedLimits
 from streamdedup.detection.model import DetectionResult
@@ -35,8 +35,6 @@ _SUMMARY_S = 60.0
 _STATS_S = 10.0
 #: Share of the memory limit to which the memory must fall after a warning (``NEARLY_FULL``) before the next one.
 _ROOM_AGAIN = 0.8
-
-log = structlog.get_logger("streamdedup.loop")  # one name for all modules of the loop, shown in each log line
 
 
 class Statistics:

@@ -13,22 +13,16 @@ import math
 from collections.abc import Callable, Collection, Iterable, Mapping
 from contextlib import AbstractContextManager
 
-import structlog
-
 from streamdedup import clock
 from streamdedup.daemon.batch import Pipeline
+from streamdedup.daemon.loop_log import log
 from streamdedup.index.values import BrokerState, Fence, is_recreated
 from streamdedup.kafka.protocols import Batch, Source
 from streamdedup.position import Partition
 
-log = structlog.get_logger("streamdedup.loop")  # one name for all modules of the loop, shown in each log line
-
 
 class WindowStart:
-    """Finds the offsets at which partitions begin instead of their oldest records.
-
-    ``held_fences`` is ``PartitionOwnership.held_fences``; ``asking_kafka`` marks each request to Kafka for readiness.
-    """
+    """Finds the offsets at which partitions begin instead of their oldest records."""
 
     def __init__(
         self,
