@@ -1,7 +1,7 @@
 """The HTTP server of the daemon: ``/metrics``, ``/livez`` and ``/readyz``, in threads of its own.
 
-``cli.run`` starts a ``HealthServer`` with both probes. Liveness shows whether the loop makes progress, also while a
-server is away, so that no supervisor restarts the daemon for that. ``readiness`` decides on the answer of ``/readyz``.
+``cli.run`` starts a ``HealthServer`` with both probes: ``/livez`` shows whether the loop makes progress, also while a
+server is away, and ``/readyz`` what ``readiness`` says.
 """
 
 import socket

@@ -1,16 +1,14 @@
 """Logging of the process: structured events, readable on a terminal and as JSON lines elsewhere.
 
-``streamdedup run`` and ``serve`` call ``configure`` once, and ``cli.fatal`` asks for the form of the log, and
-writes ``last_line`` before it ends a stuck process. Events and their fields are listed in ``docs/metrics.md``.
+``streamdedup run`` and ``serve`` call ``configure`` once, and ``cli.fatal`` writes ``last_line`` before it ends a stuck
+process. Events and their fields are listed in ``docs/metrics.md``.
 
 An event is a stable name with fields, ``log.info("batch_committed", records=500)`` with structlog or
 ``logger.info("A sentence", extra={"event": "batch_committed", "records": 500})`` with the standard library; the output
-of both is the same. A log record of a library, which names no event, is the event ``library_message``.
+of both is the same.
 
 The clients of Kafka and Redis log requests at debug level, with passwords and documents: below ``warning`` none of
-their log records pass, at any configured level. While a server is away the clients log the same warning several times a
-second: of equal warnings one passes in a minute, with the count of the others in its field ``left_out``. Errors of the
-network, and of Kafka as a server, come without their traceback.
+their log records pass. While a server is away the clients log the same warning several times a second.
 """
 
 import json
@@ -36,13 +34,12 @@ CLIENT_LEVELS: Final = {
     "kafka.net.sasl": logging.ERROR,
     "uvicorn": logging.ERROR,
 }
-#: Levels by their names in the settings.
 LEVELS: Final = {"debug": logging.DEBUG, "info": logging.INFO, "warning": logging.WARNING, "error": logging.ERROR}
 #: Interval between two equal lines of a client, in seconds.
 REPEAT_S: Final = 60.0
 #: Largest number of different lines of clients that are remembered.
 _REMEMBERED_LINES: Final = 1000
-#: Event of a log record without an event.
+#: Event of a log record of a library, which names none.
 FOREIGN_EVENT: Final = "library_message"
 #: Beginnings of lines of the Kafka client that nobody can act on: while the processor works on a batch, the task of a
 #: connection starts late, and the client reports that the task blocked.
@@ -56,8 +53,7 @@ _FIRST_FIELDS: Final = ("timestamp", "level", "event", "logger")
 class ClientRepeats(logging.Filter):
     """Filters the lines of clients: equal lines pass once in ``REPEAT_S``, ``_USELESS_LINES`` never.
 
-    Two lines are equal if they have the same logger, level and unformatted message, apart from digits. Lines of other
-    loggers pass.
+    Two lines are equal if they have the same logger, level and unformatted message, apart from digits.
     """
 
     #: Drops all lines of clients. Set by a signal handler when the process stops: clients that are closed log errors
@@ -105,14 +101,17 @@ class _LogHandler(logging.StreamHandler[TextIO]):
 
 
 def configure(level: str = "info", stream: TextIO | None = None) -> None:
-    """Configure all logging of the process and its libraries to one stream; a further call replaces the configuration.
+    """Configure all logging of the process to one stream, anew at a further call; ``level`` is a key of ``LEVELS``.
 
-    The log has events from ``level`` on, a key of ``LEVELS``. ``stream`` is standard error by default: a terminal gets
-    lines for people, any other stream JSON lines.
+    ``stream`` is standard error by default: a terminal gets lines for people, any other stream JSON lines.
     """
     target = sys.stderr if stream is None else stream
     json_lines = not target.isatty()
-    shared = _shared_processors(json_lines=json_lines)
+    shared: list[structlog.typing.Processor] = [
+        structlog.stdlib.add_log_level,
+        structlog.stdlib.add_logger_name,
+        structlog.processors.TimeStamper(fmt="iso" if json_lines else "%H:%M:%S%z", utc=json_lines),
+    ]
     handler = _LogHandler(target)
     handler.json_lines = json_lines
     handler.setFormatter(
@@ -143,7 +142,6 @@ def configure(level: str = "info", stream: TextIO | None = None) -> None:
 
 
 def writes_json() -> bool:
-    """Tell whether the log is JSON lines."""
     return any(isinstance(handler, _LogHandler) and handler.json_lines for handler in logging.getLogger().handlers)
 
 
@@ -158,14 +156,6 @@ def last_line(event: str, *, logger: str, reason: str, exit_code: int, threads: 
     timestamp = datetime.now(UTC).isoformat().replace("+00:00", "Z")
     first_fields = {"timestamp": timestamp, "level": "critical", "event": event, "logger": logger}
     return json.dumps({**first_fields, "exit_code": exit_code, "reason": reason, "threads": threads})
-
-
-def _shared_processors(*, json_lines: bool) -> list[structlog.typing.Processor]:
-    return [
-        structlog.stdlib.add_log_level,
-        structlog.stdlib.add_logger_name,
-        structlog.processors.TimeStamper(fmt="iso" if json_lines else "%H:%M:%S%z", utc=json_lines),
-    ]
 
 
 def _renderers(*, json_lines: bool) -> list[structlog.typing.Processor]:

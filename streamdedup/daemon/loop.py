@@ -85,6 +85,7 @@ class Loop:
         metrics.connect_missing_topics(pipelines, self._clients.missing_topics)
         self._ownership = PartitionOwnership(pipelines, self.readiness.asking_kafka, statistics.topic_recreated, clock)
         self._refusals = RefusalCount(clock)
+        self._rebuilder = rebuilder
         self._recovery = Recovery(
             pipelines,
             self._ownership,
@@ -108,7 +109,7 @@ class Loop:
         finally:
             self._statistics.close()
             self._close_clients()
-            self._recovery.close()
+            self._rebuilder.abandon()  # so that another process can begin the rebuilds at once
 
     # One turn
 

@@ -1,9 +1,7 @@
 """The daemon's metrics: kind, help text, advice to the operator, label names (``streamdedup.metrics.DeclaredMetric``).
 
-``cli.run`` makes one ``Metrics`` and calls ``begin_at_zero``. It also sets ``build`` and ``loop_age_seconds``;
-``statistics`` sets most values, ``loop``, ``readiness`` and ``lags`` the others. A new metric also touches
-``docs/metrics.md`` and ``deploy/grafana/panels.toml`` ("Add a metric" in ``docs/architecture.md``). ``Awaited`` names
-the servers and events for which the daemon waits, in metrics, log and readiness.
+``cli.run`` makes one ``Metrics`` and calls ``begin_at_zero``; ``statistics`` sets most values. A new metric: the recipe
+in ``docs/architecture.md``.
 """
 
 import math
@@ -41,10 +39,7 @@ REBUILD_KINDS = ("lost", "gap", "switch")
 
 
 class Awaited(StrEnum):
-    """A server or event for which the daemon waits.
-
-    The value is its name in the log and in ``/readyz``; the member's name in lower case is the label of the metric.
-    """
+    """A server or event for which the daemon waits: its label in lower case, and its name in log and ``/readyz``."""
 
     STORE = "the store"
     KAFKA = "Kafka"
@@ -55,10 +50,9 @@ class Awaited(StrEnum):
 
 
 class BatchHistogram(Collector):
-    """A histogram that observes many values in one call, where ``prometheus_client.Histogram`` needs a call for each.
+    """A histogram with one label that observes many values in one call, which ``prometheus_client.Histogram`` lacks.
 
-    ``DeclaredMetric`` makes it. It has one label, whose name is the only item of ``labels``. ``buckets`` are upper
-    bounds, ascending; a bucket without a bound follows them.
+    ``buckets`` are upper bounds, ascending; a bucket without a bound follows them.
     """
 
     def __init__(
@@ -100,8 +94,6 @@ class BatchHistogram(Collector):
 
 
 class Metrics(MetricSet):
-    """The daemon's metrics."""
-
     prefix = "streamdedup_"
 
     # Documents
@@ -377,11 +369,6 @@ class Metrics(MetricSet):
     build = DeclaredMetric(
         Info, "Version of the software.", "Differs between daemons after an upgrade: one was forgotten."
     )
-
-    def __init__(self) -> None:
-        super().__init__()
-        for awaited in Awaited:
-            self.waiting.labels(awaited.name.lower()).set(0)  # until `connect_readiness`
 
     def begin_at_zero(self, profile_of: Mapping[str, str]) -> None:
         """Create all series with known labels, because a rate does not see the first value of a new series.

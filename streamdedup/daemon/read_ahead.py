@@ -73,7 +73,7 @@ class ReadAhead:
         polled, self._polled = self._polled, None
         if polled is None:
             with self._timed("poll"):
-                return source.poll(timeout_s, self._slow_start.limit())
+                return source.poll(timeout_s, self._slow_start.limit)
         if isinstance(polled, Batch):
             return polled
         raise polled
@@ -109,9 +109,9 @@ class ReadAhead:
         Waiting records alone do not show a backlog: they may be unreadable at present, because a transaction is open or
         a leader is away, and a poll would wait for them. After a full batch alone, the next one may be empty.
         """
-        if not self._slow_start.may_read_ahead():
+        if not self._slow_start.may_read_ahead:
             return False
-        limit, size = self._slow_start.limit(), content_bytes(batch.records)
+        limit, size = self._slow_start.limit, content_bytes(batch.records)
         is_full = len(batch.records) >= limit or size >= FULL_BYTES
         return is_full and size <= MAX_BYTES and sum(source.stats().lags.values()) >= limit
 
@@ -119,7 +119,7 @@ class ReadAhead:
         """Poll the next batch; the next ``poll`` raises an error of this poll, after the current batch is committed."""
         try:
             with self._timed("poll"):
-                self._polled = source.poll_ahead(self._slow_start.limit()) or None  # None for an empty batch
+                self._polled = source.poll_ahead(self._slow_start.limit) or None  # None for an empty batch
         except StreamdedupError as error:
             self._polled = error
 

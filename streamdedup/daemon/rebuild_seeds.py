@@ -89,9 +89,8 @@ class Seeds:
     def restore_incarnations(self, tick: Callable[[], None]) -> None:
         """Give incarnations to documents whose deletion was not replayed, because Kafka no longer has its record.
 
-        A document whose deletion is still unread gets none: it is the version before the deletion. Alerts may name its
-        next incarnation already: the batch with the deletion was indexed and not committed, and another partition has
-        matched the document and published.
+        A document whose deletion is still unread gets none: it is the version before. Alerts may name its next
+        incarnation already, if the batch with the deletion was indexed and another partition has matched the document.
         """
         named = {number: bytes.fromhex(text) for number, (_, text) in self._incarnations.items() if text}
         unread = self._unread_incarnations(set(named.values()), tick)
@@ -117,10 +116,9 @@ class Seeds:
 def _is_of_version(alert: Alert, entry: IndexEntry, entries: Mapping[int, IndexEntry]) -> bool:
     """Tell whether an alert is of the version that ``entry`` has, before or after an append.
 
-    A new version leaves the cluster, an append does not: it changes position and digest of the entry, and leaves
-    ``version_digest``, the digest before the first append. An alert of an append has neither after a further one, nor
-    in a topic that was created again. Then its pair key shows the version, if the match is still the same. No deletion
-    marker has a position, a digest or a pair of an alert.
+    An append changes position and digest of the entry, and leaves ``version_digest``, the digest before the first
+    append. An alert of an append has neither after a further one, nor in a topic that was created again. Then its pair
+    key shows the version, if the match is still the same. No deletion marker has any of the three.
     """
     document = alert.document
     if document.position == entry.position or document.digest == entry.version_digest.hex():

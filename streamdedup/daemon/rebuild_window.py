@@ -1,8 +1,6 @@
 """The window that a rebuild replays: the record times at which it begins, and the records in it.
 
 Called by ``rebuild_run`` only, for a lost index in the order of this module; ``with_credible_times`` also for gaps.
-``rebuild_run`` also reads some time before the window, for deletions: a ``WindowFilter`` drops the other records from
-there.
 """
 
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
@@ -68,9 +66,8 @@ def _latest_ms(progress: Mapping[Partition, ReadProgress], topic: str) -> int:
 class WindowFilter:
     """Keeps the records of a window and, of the older ones, deletions only.
 
-    ``window`` has the record time by partition at which the window begins; None or absent for the oldest record. From
-    the first record with this time or a later one on, all records of the partition are in the window. ``tick`` is
-    called for each record, because a record may take a request to the schema registry.
+    ``window`` is that of ``rebuild_window``: from the first record with its time or a later one on, all records of the
+    partition are in it. ``tick`` is called for each record, which may take a request to the schema registry.
     """
 
     def __init__(self, window: Mapping[Partition, int | None], decoder: Decoder, tick: Callable[[], None]) -> None:
@@ -82,8 +79,7 @@ class WindowFilter:
     def filtered(self, batch: Batch) -> Batch:
         """Return the batch without records from before the window, except deletions.
 
-        Unreadable records have no time. They are dropped as long as the window of any partition has not begun; later
-        ones stay. Either is harmless: ``rebuild_run`` only counts them in a log line.
+        Unreadable records, which ``rebuild_run`` only counts in a log line, are dropped until all windows have begun.
         """
         if not self._awaited_starts:
             return batch
@@ -91,7 +87,6 @@ class WindowFilter:
             return replace(batch, records=tuple(filter(self._take, batch.records)), unreadable=())
 
     def _take(self, record: Record) -> bool:
-        """Note whether the window of the record's partition has begun; return whether the record is kept."""
         self._tick()
         partition = record.position.topic_partition
         start_ms = self._awaited_starts.get(partition)

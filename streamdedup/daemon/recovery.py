@@ -230,7 +230,3 @@ class Recovery:
         log.warning("index_lost", reason=str(error))
         self._write_found_loss = True
         self._opened.clear()  # the next turn opens the indexes again, or creates them
-
-    def close(self) -> None:
-        """Give up the rebuilds that have begun, so that another process can begin them at once."""
-        self._rebuilder.abandon()

@@ -33,18 +33,16 @@ WATCHDOG_CHECKS = 10
 SAME_REQUEST_S = 0.5
 #: Time to write the last line, in seconds; with ``STOP_TIMEOUT_S`` below the limits of supervisors.
 _LAST_LINE_S = 1.0
-#: Largest number of calls that are shown of a thread.
+#: Most calls that are shown of a thread.
 MAX_CALLS = 40
 
 
 class StopSignals:
-    """Turns signals into a request to stop, while the context is open.
+    """Turns signals into a request to stop, while the context is open; for the main thread only.
 
-    The first signal sets ``stopping`` and ends a ``wait``. A second signal, at least ``SAME_REQUEST_S`` later, raises
-    KeyboardInterrupt in the main thread, which also ends waits without a time limit. A third signal has its default
-    action.
-
-    Only the main thread may open the context. ``on_stop`` is called at the first signal, inside the signal handler.
+    The first signal sets ``stopping``, ends a ``wait`` and calls ``on_stop``, inside the signal handler. A second
+    signal, at least ``SAME_REQUEST_S`` later, raises KeyboardInterrupt, which also ends waits without a time limit. A
+    third signal has its default action.
     """
 
     def __init__(self, on_stop: Callable[[], None] | None = None, clock: Callable[[], float] = time.monotonic) -> None:
@@ -52,7 +50,6 @@ class StopSignals:
         self._clock = clock
         self._requested_at_s = 0.0
         self._earlier_handlers: dict[signal.Signals, Any] = {}
-        #: Whether a signal or ``stop`` has requested a stop.
         self.stopping = False
         self._wakeups: queue.SimpleQueue[None] = queue.SimpleQueue()
 
@@ -94,9 +91,8 @@ class StopSignals:
 class Watchdog:
     """Calls ``action`` when ``tick`` was not called for ``limit_s``, while the context is open.
 
-    The watchdog covers waits without a time limit: a client that spins, or blocks forever. ``action`` gets one line of
-    text, in the thread of the watchdog, at most a tenth of the limit late. It may end the process at any point, because
-    an interrupted batch is read again.
+    ``action`` gets one line of text, in the thread of the watchdog, at most a tenth of the limit late. It may end the
+    process at any point, because an interrupted batch is read again.
     """
 
     def __init__(self, limit_s: float, action: Callable[[str], None]) -> None:
@@ -118,7 +114,6 @@ class Watchdog:
         self._thread.join()
 
     def tick(self) -> None:
-        """Report progress; cheap."""
         self._has_ticked = True
 
     def _watch(self) -> None:
@@ -190,7 +185,7 @@ def exit_at_once(line: str, code: int) -> NoReturn:
 
 
 def thread_stacks() -> dict[str, list[str]]:
-    """Return the calls of each thread, the innermost first, by the name and the number of the thread."""
+    """Return the calls of each thread, the innermost first, by its name and number."""
     names = {thread.ident: thread.name for thread in threading.enumerate()}
     return {f"{names.get(number, '?')} {number}": _calls(frame) for number, frame in _frames().items()}
 

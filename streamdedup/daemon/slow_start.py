@@ -1,7 +1,7 @@
 """Slow start: batches begin at one record and double with each commit, up to ``kafka.batch_records``.
 
 ``loop`` reports each commit (``grow``) and each batch that may have taken too long (``restart``); ``read_ahead``
-asks for the size of each poll (``limit``) and whether memory may hold a second batch (``may_read_ahead``).
+reads the size of each poll and whether memory may hold a second batch.
 
 A batch may be too large for the memory of the process, or take longer than the consumer group or a transaction allows.
 The daemon cannot know either limit, and a killed process leaves no message. So the batch size begins at one record:
@@ -34,24 +34,14 @@ class SlowStart:
 
     def __init__(self, batch_records: int) -> None:
         self._batch_records = batch_records
-        self._limit = 1
-        #: Whether a batch was committed at the limit ``batch_records`` since the last start at one record.
-        self._is_at_full_size = False
+        #: Most records that the next batch may have.
+        self.limit = 1
+        #: Whether memory may hold the next batch beside the current one. This doubles the memory again, so it begins
+        #: with the first commit at the limit ``batch_records``.
+        self.may_read_ahead = False
         #: Undone batches since the last commit at the limit ``batch_records``.
         self._undone_count = 0
         self._is_repeat_logged = False
-
-    def limit(self) -> int:
-        """Return the most records that the next batch may have."""
-        return self._limit
-
-    def may_read_ahead(self) -> bool:
-        """Tell whether the next batch may be read while the current batch is indexed, so that memory holds both.
-
-        The second batch doubles the memory once more, as each commit may have done. So reading ahead begins with the
-        first commit at the limit ``batch_records``.
-        """
-        return self._is_at_full_size
 
     def grow(self, replayed_count: int) -> None:
         """Double the batch size after a commit.
@@ -59,16 +49,16 @@ class SlowStart:
         Replayed documents show that an earlier process may have been killed in the middle of a batch, which is logged
         once; not after this process itself has undone a batch or reached ``batch_records``.
         """
-        if replayed_count and not (self._is_at_full_size or self._undone_count or self._is_repeat_logged):
+        if replayed_count and not (self.may_read_ahead or self._undone_count or self._is_repeat_logged):
             self._is_repeat_logged = True
             log.warning("batch_repeated", documents=replayed_count, reason=_REPEATED)
-        if self._limit == self._batch_records:
-            self._is_at_full_size, self._undone_count = True, 0
-        self._limit = min(2 * self._limit, self._batch_records)
+        if self.limit == self._batch_records:
+            self.may_read_ahead, self._undone_count = True, 0
+        self.limit = min(2 * self.limit, self._batch_records)
 
     def restart(self, records_count: int) -> None:
         """Begin at one record again after an undone batch of ``records_count``, which may have taken too long."""
-        self._limit, self._is_at_full_size = 1, False
+        self.limit, self.may_read_ahead = 1, False
         self._undone_count += 1
         # An ordinary rebalance may undo one batch. A second one before a commit at full size points to the size.
         if self._undone_count == 1:

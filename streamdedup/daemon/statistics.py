@@ -1,9 +1,8 @@
 """Loop statistics: turns events and committed batches into metrics and log lines.
 
-Called by ``loop``: ``observe`` after each poll, ``observe_wait`` in waits, ``observe_membership`` before the clients
-are closed, ``count_batch`` after each commit, and the methods under "Events". ``timed``, ``topic_recreated``,
-``index_lost`` and ``index_complete`` are callbacks of the parts of the loop. A new metric: the recipe in
-docs/architecture.md. A new log event: also docs/metrics.md.
+Called by ``loop`` and its parts: ``observe`` after each poll, ``observe_wait`` in waits, ``count_batch`` after each
+commit, and the methods under "Events". A new metric: the recipe in docs/architecture.md. A new log event: also
+docs/metrics.md.
 """
 
 import math
@@ -142,7 +141,7 @@ class Statistics:
     # Source and index
 
     def observe(self, source: Source, batch: Batch) -> None:
-        """Show numbers of the source, ask the indexes for theirs every ``_STATS_S``, log the summary when it is due."""
+        """Show numbers of the source and of the indexes; log the summary when it is due."""
         self.observe_membership(source)
         self.lags.observe(source, batch)
         self._repeats.write_counts()
@@ -173,7 +172,7 @@ class Statistics:
             self._summary.clear()
 
     def observe_indexes(self) -> None:
-        """Ask the indexes for their numbers every ``_STATS_S``."""
+        """Ask the indexes for their numbers every ``_STATS_S``; raise if one does not answer."""
         now_s = self._monotonic()
         if now_s - self._stats_at_s < _STATS_S:
             return
@@ -195,7 +194,6 @@ class Statistics:
     # Events
 
     def halted(self) -> None:
-        """Record that the daemon publishes nothing further."""
         self._metrics.halted.set(1)
         self._repeats.close()  # logs the repeat counts now: no further batch ends their period
 
@@ -215,7 +213,6 @@ class Statistics:
             log.warning("topic_recreated", topic=topic, partition=fence.partition.partition, mark=fence.high_water_mark)
 
     def index_lost(self, profile: str) -> None:
-        """Record that a profile's index is gone, or has gone back to an earlier time."""
         self._metrics.index_lost_timestamp_seconds.labels(profile).set(clock.now_ms() / 1000)
 
     def index_complete(self, profile: str, rebuild_kind: str | None) -> None:
@@ -225,7 +222,6 @@ class Statistics:
             self._metrics.index_rebuilds.labels(profile, rebuild_kind).inc()
 
     def clients_closed(self) -> None:
-        """Record that the Kafka clients were closed."""
         self._metrics.rebuilds.inc()  # of the Kafka clients; `index_rebuilds` counts those of indexes
         self._metrics.partitions_assigned.set(0)
         self._rebalances_count = 0  # new clients count from 0

@@ -76,7 +76,7 @@ def main() -> None:
     arguments = parser.parse_args(sys.argv[1:at])
     trace = Trace(arguments.trace)
     if arguments.full_batches:
-        SlowStart.limit = lambda self: self._batch_records
+        SlowStart.limit = property(lambda self: self._batch_records, lambda _self, _limit: None)
     if arguments.broken:
         BREAKS[arguments.broken](trace)
     run_streamdedup(sys.argv[at + 1 :], trace)

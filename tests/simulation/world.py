@@ -148,7 +148,7 @@ class Daemon:
             rebuilder=self.rebuilder,
             clock=world.clock,
         )
-        while world.grown and not self.loop._slow_start.may_read_ahead():
+        while world.grown and not self.loop._slow_start.may_read_ahead:
             self.loop._slow_start.grow(0)
 
     def open(self) -> tuple[Watched, Watched]:

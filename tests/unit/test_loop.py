@@ -711,7 +711,7 @@ def test_only_a_batch_undone_for_time_membership_or_publishing_is_followed_by_on
     daemon.loop._slow_start.restart = restarted
     world.turn(daemon)
     assert undone == ([] if records is None else [records])
-    assert daemon.loop._slow_start.limit() == (4 if records is None else 1)
+    assert daemon.loop._slow_start.limit == (4 if records is None else 1)
     world.run()
     assert world.pairs() == []
 

@@ -149,7 +149,7 @@ def an_ahead() -> tuple[ReadAhead, Seen]:
     pipeline = SimpleNamespace(name="p", decoder=Offsets(), detector=seen)
     processor = stages.BatchProcessor({INPUT: pipeline}, seen.timed, seen.tick)
     slow_start = SlowStart(8)
-    while not slow_start.may_read_ahead():
+    while not slow_start.may_read_ahead:
         slow_start.grow(0)
     return ReadAhead(processor, slow_start, lambda _partitions, _generation: fences, seen.timed), seen
 

@@ -9,7 +9,7 @@ from streamdedup.daemon.slow_start import SlowStart
 def grown(batch_records: int) -> SlowStart:
     """Return a slow start after a batch of the configured size."""
     slow_start = SlowStart(batch_records)
-    while not slow_start.may_read_ahead():
+    while not slow_start.may_read_ahead:
         slow_start.grow(0)
     return slow_start
 
@@ -26,7 +26,7 @@ def grown(batch_records: int) -> SlowStart:
 def test_batches_begin_at_one_record_and_double_with_each_commit(batch_records, limits):
     slow_start, seen = SlowStart(batch_records), []
     for _ in limits:
-        seen.append((slow_start.limit(), slow_start.may_read_ahead()))
+        seen.append((slow_start.limit, slow_start.may_read_ahead))
         slow_start.grow(0)
     # The batch ahead is the last doubling.
     assert seen == [*((limit, False) for limit in limits[:-1]), (batch_records, True)]
@@ -35,9 +35,9 @@ def test_batches_begin_at_one_record_and_double_with_each_commit(batch_records, 
 def test_after_a_batch_that_was_undone_they_begin_at_one_record_again():
     slow_start = grown(500)
     slow_start.restart(500)
-    assert (slow_start.limit(), slow_start.may_read_ahead()) == (1, False)
+    assert (slow_start.limit, slow_start.may_read_ahead) == (1, False)
     slow_start.grow(0)
-    assert slow_start.limit() == 2
+    assert slow_start.limit == 2
 
 
 def test_from_the_second_undone_batch_before_a_full_one_on_the_log_warns_and_names_the_cure():
@@ -47,7 +47,7 @@ def test_from_the_second_undone_batch_before_a_full_one_on_the_log_warns_and_nam
         slow_start.grow(0)
         slow_start.restart(2)
         slow_start.restart(1)
-        while not slow_start.may_read_ahead():
+        while not slow_start.may_read_ahead:
             slow_start.grow(0)
         slow_start.restart(4)
     assert [(entry["log_level"], entry["records"], entry["count"]) for entry in logs] == [
