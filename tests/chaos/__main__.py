@@ -12,7 +12,6 @@ from pathlib import Path
 from streamdedup.index.redis.buckets import LAYOUTS
 from tests.chaos import losses
 from tests.chaos.broken import BREAKS
-from tests.chaos.faults import KINDS
 from tests.chaos.report import PER_SECOND, Options
 from tests.chaos.storm import SHORT, Storm
 from tests.chaos.traps import TRAPS, Trap, spring
@@ -23,34 +22,26 @@ from tests.chaos.world import World, a_world
 RUN_MARK = "CHAOS_RUN_OF_STREAMDEDUP"
 #: Loops that the short run must distinguish. Random faults seldom show the breach of another rule.
 STORMY = (None, "no-claim")
-#: A trap for each story.
-STORIES = {trap.story: trap for trap in TRAPS}
 
 
 def storm(arguments: argparse.Namespace) -> bool:
     """Run every trap and the faults of a seed; print and write the report."""
-    kinds = tuple(KINDS) if arguments.kinds is None else tuple(arguments.kinds.split(","))
     options = Options(
         arguments.seed,
         arguments.kills,
-        arguments.daemons,
-        kinds=tuple(kind for kind in kinds if kind != "kill"),
         changes=arguments.changes,
         ends=arguments.ends,
         broken=arguments.broken,
-        suppressing=arguments.suppress,
         layout=arguments.layout,
         losses=arguments.losses,
         keep=arguments.keep,
         per_second=losses.PER_SECOND if arguments.losses else PER_SECOND,
     )
     print(f"seed {options.seed}: {options.kills} kills and {', '.join(options.kinds)}", flush=True)
-    with a_world(arguments.brokers, arguments.redis) as world:
-        played = [_play(trap, world, None) for trap in STORIES.values() if not arguments.no_traps]
+    with a_world(arguments.brokers, "redis-server") as world:
+        played = [_play(trap, world, None) for trap in TRAPS]
         report = Storm(world, options, lambda line: print(line, flush=True)).run()
     print(*report.lines(), sep="\n", flush=True)
-    if arguments.report:
-        report.write(arguments.report)
     return all(played) and report.good
 
 
@@ -117,18 +108,12 @@ def main() -> None:
     run.add_argument("--seed", type=int, default=1)
     run.add_argument("--kills", type=int, default=12)
     run.add_argument("--brokers", type=int, choices=(1, 3), default=1)
-    run.add_argument("--daemons", type=int, choices=(2, 3), default=3)
-    run.add_argument("--redis", metavar="PROGRAM", default="redis-server", help="Redis server to start")
-    run.add_argument("--kinds", help=f"comma-separated, of {','.join(KINDS)}; default: all")
     run.add_argument("--changes", type=_share, default=0.0, help="share of records that change a document")
     run.add_argument("--ends", type=_share, default=0.0, help="share of records that append to a document or delete it")
     run.add_argument("--break", dest="broken", choices=sorted(BREAKS), help="with a loop that is broken on purpose")
     run.add_argument("--losses", type=int, default=0, help="number of losses of the index")
-    run.add_argument("--suppress", action="store_true", help="with rules of the profile about what is alerted")
     run.add_argument("--layout", choices=LAYOUTS, default="sets", help="bucket layout of the index")
-    run.add_argument("--no-traps", action="store_true", help="leave out the traps")
     run.add_argument("--keep", type=Path, metavar="FOLDER", help="for the topics and logs of a bad run")
-    run.add_argument("--report", type=Path, help="file for the report, as JSON")
     run.set_defaults(do=storm)
     commands.add_parser("selftest", help="broken loops must be caught").set_defaults(do=selftest)
     arguments = parser.parse_args()

@@ -41,21 +41,13 @@ STOP_S = 120.0
 
 @dataclass
 class Strike:
-    """A fault in progress.
+    """A fault in progress; its victim is held. ``spare`` creates a further daemon.
 
-    Attributes:
-        world: The servers.
-        victim: The daemon that is held.
-        others: The other daemons.
-        spare: Creates a further daemon.
-        rng: Source of the details.
-        effects: Effects that the servers report.
-        stops_s: Time that each requested stop took, in seconds.
+    ``effects`` are those that the servers report. ``stops_s``: time that each requested stop took, in seconds.
     """
 
     world: World
     victim: WatchedDaemon
-    others: list[WatchedDaemon]
     spare: Callable[[], WatchedDaemon]
     rng: random.Random
     effects: list[str] = field(default_factory=list)

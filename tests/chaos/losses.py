@@ -37,12 +37,7 @@ WORK_S = 600.0
 
 
 class Copies:
-    """Copies of Redis' data.
-
-    Args:
-        world: The servers.
-        rng: Source of the choices.
-    """
+    """Copies of Redis' data."""
 
     def __init__(self, world: World, rng: random.Random) -> None:
         self._world = world
@@ -113,12 +108,9 @@ LOSSES: dict[str, Callable[[Strike, Copies], None]] = {
 
 @dataclass(frozen=True, slots=True)
 class Rebuild:
-    """A rebuild that a daemon has begun.
+    """A rebuild that a daemon has begun, of the whole index or of a gap.
 
-    Attributes:
-        place: Log, and number of the rebuild in it.
-        is_gap: Whether it fills a gap; otherwise it rebuilds the whole index.
-        records: Number of records replayed; None if the rebuild was not completed.
+    ``place``: log, and number of the rebuild in it. ``records``: replayed ones; None if it was not completed.
     """
 
     place: tuple[str, int]
@@ -127,7 +119,6 @@ class Rebuild:
 
 
 def rebuilds(folder: Path) -> list[Rebuild]:
-    """Return the rebuilds in the logs of all daemons."""
     found: list[Rebuild] = []
     for log in sorted(folder.glob("*.log")):
         begun: list[Rebuild] = []

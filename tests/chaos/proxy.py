@@ -23,11 +23,9 @@ class Proxy:
     """Connects each client to ``target_port``.
 
     Attributes:
-        port: Port of the proxy.
         target_port: Port of the server; may be set later.
         delay_s: Delay of each chunk of bytes, in seconds.
         cut_count: Number of connections that ``cut`` has ended.
-        speaks_kafka: Whether the traffic is Kafka's protocol.
         swallowed_request: API key of a Kafka request that is dropped, with all later bytes of the connection, as if the
             leader of a partition were unreachable while the coordinators answer.
     """
@@ -60,7 +58,6 @@ class Proxy:
         self._do(self._silence())
 
     def accept(self) -> None:
-        """Listen again."""
         self._do(self._listen())
 
     def hold(self, *directions: str) -> None:
@@ -68,11 +65,9 @@ class Proxy:
         self._do(self._set(directions or ("up", "down"), passing=False))
 
     def release(self) -> None:
-        """Release held traffic in both directions."""
         self._do(self._set(("up", "down"), passing=True))
 
     def close(self) -> None:
-        """Stop the proxy."""
         self._do(self._stop())
         self._loop.call_soon_threadsafe(self._loop.stop)
         self._thread.join()

@@ -1,11 +1,9 @@
 """The report of a run: its options, its faults with their effects, the rebuilds, and the verdict."""
 
-import json
 from collections import Counter
 from collections.abc import Iterable
-from dataclasses import asdict, dataclass, field
+from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any
 
 from tests.chaos import losses
 from tests.chaos.faults import KINDS, POINTS
@@ -22,30 +20,24 @@ class Options:
 
     Attributes:
         seed: Decides records, faults, victims and points.
-        kills: Number of kills.
-        daemons: Number of daemons.
-        kinds: Other kinds of faults.
+        kinds: Kinds of faults besides kills.
         every_stage: Whether each of these kinds occurs in every stage; otherwise in one, by turns.
         per_second: Records produced per second.
         changes: Share of records that change a document.
         ends: Share of records that append to a document, delete it, or insert it again.
         broken: Broken loop of the daemons; None is the correct loop.
-        suppressing: Whether rules of the profile suppress pairs.
-        layout: Bucket layout of the index.
         losses: Number of losses of the index; with any, documents expire, and some live as long as the run.
         keep: Folder for the topics and logs of a bad run; None for none.
     """
 
     seed: int
     kills: int
-    daemons: int = 3
     kinds: tuple[str, ...] = tuple(kind for kind in KINDS if kind != "kill")
     every_stage: bool = True
     per_second: float = PER_SECOND
     changes: float = 0.0
     ends: float = 0.0
     broken: str | None = None
-    suppressing: bool = False
     layout: str = "sets"
     losses: int = 0
     keep: Path | None = None
@@ -58,33 +50,16 @@ class Options:
 
 @dataclass
 class Struck:
-    """A fault that has occurred.
+    """A fault that has occurred, at a point of a stage of its victim, and its effects on victim and servers.
 
-    Attributes:
-        at_s: Beginning, in seconds since the start of the run.
-        kind: Kind of the fault.
-        victim: Name of the daemon.
-        planned: Planned point.
-        place: Last point that the victim had passed.
-        stage: Stage of that point.
-        lasted_s: Duration in seconds.
-        ahead: Whether the victim had read a batch ahead.
-        effects: Effects on the victim and the servers.
-        stops_s: Time that each requested stop took, in seconds.
-        lag_s: Time that the daemons lagged behind at the beginning, in seconds.
+    ``ahead``: whether the victim had read a batch ahead. ``stops_s``: time that each requested stop took, in seconds.
     """
 
-    at_s: float
     kind: str
-    victim: str
-    planned: str
-    place: str
     stage: str
-    lasted_s: float = 0.0
     ahead: bool = False
     effects: list[str] = field(default_factory=list)
     stops_s: list[float] = field(default_factory=list)
-    lag_s: float = 0.0
 
 
 @dataclass
@@ -92,14 +67,9 @@ class Report:
     """Report of a run.
 
     Attributes:
-        options: Options of the run.
-        struck: Faults.
-        verdict: Mistakes in the topics.
         produced: Number of records in the input topic.
-        seconds: Duration.
         unplanned: Daemons that ended unexpectedly.
         trouble: Failures of the run itself.
-        rebuilds: Rebuilds in the logs of the daemons.
         lag_s: Longest time that the daemons were found to lag behind, in seconds.
     """
 
@@ -140,7 +110,6 @@ class Report:
         return right and not (self.unproven() or self.unplanned or self.trouble)
 
     def lines(self) -> Iterable[str]:
-        """Yield the lines of the report."""
         counts = Counter((one.kind, one.stage) for one in self.struck if one.effects)
         stages = [*POINTS, "between"]
         yield ""
@@ -161,16 +130,3 @@ class Report:
         if self.unproven():
             yield f"PROVES NOTHING about: {', '.join(self.unproven())}"
         yield str(self.verdict)
-
-    def write(self, path: Path) -> None:
-        """Write the report as JSON."""
-        verdict = self.verdict
-        content: dict[str, Any] = {
-            **asdict(self),
-            "lost": None if verdict is None else verdict.lost_count,
-            "doubled": None if verdict is None else verdict.doubled_count,
-            "invented": None if verdict is None else verdict.invented_count,
-            "unproven": self.unproven(),
-            "good": self.good,
-        }
-        path.write_text(json.dumps(content, indent=2, default=str) + "\n", encoding="utf-8")

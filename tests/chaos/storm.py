@@ -19,7 +19,7 @@ from tests.chaos.faults import KINDS, POINTS, Strike, effects_of
 from tests.chaos.losses import LOSSES
 from tests.chaos.report import Options, Report, Struck
 from tests.chaos.stream import endless
-from tests.chaos.verdict import SUPPRESSING, judge_topics
+from tests.chaos.verdict import judge_topics
 from tests.chaos.world import Producing, WatchedDaemon, World, has_read_ahead, last_point, stage_of
 from tests.daemons import Installation
 
@@ -43,14 +43,10 @@ SHORT = Options(seed=4, kills=6, kinds=("redis-scripts-forgotten", "redis-cut"))
 
 @dataclass(frozen=True, slots=True)
 class Planned:
-    """A planned fault.
+    """A planned fault, and the stage and the point at which the victim is held.
 
-    Attributes:
-        kind: Kind of the fault.
-        stage: Stage of the victim.
-        point: Point of that stage at which the victim is held.
-        running: Whether the victim is released before the fault, which then begins some milliseconds later, usually in
-            the middle of a step.
+    If ``running``, the victim is released before the fault, which then begins some milliseconds later, usually in the
+    middle of a step.
     """
 
     kind: str
@@ -85,13 +81,7 @@ def a_loss(rng: random.Random, number: int) -> Planned:
 
 
 class Storm:
-    """One run.
-
-    Args:
-        world: The servers.
-        options: Options of the run.
-        say: Called with each line of progress.
-    """
+    """One run; ``say`` is called with each line of progress."""
 
     def __init__(self, world: World, options: Options, say: Callable[[str], None] = print) -> None:
         self._world = world
@@ -100,10 +90,9 @@ class Storm:
         self._rng = random.Random(f"storm {options.seed}")
         given = {"batch_records": BATCH_RECORDS, "bucket_layout": options.layout}
         self._installation: Installation = world.install(PARTITIONS, **given)
-        names = "abcdefgh"[: options.daemons]
-        self._settings = {**(SUPPRESSING if options.suppressing else {}), **(losses.SETTINGS if options.losses else {})}
+        self._settings = losses.SETTINGS if options.losses else {}
         self._copies = losses.Copies(world, self._rng)
-        self._daemons = [WatchedDaemon(self._installation, name, self._settings, options.broken) for name in names]
+        self._daemons = [WatchedDaemon(self._installation, name, self._settings, options.broken) for name in "abc"]
         self._spares: list[WatchedDaemon] = []
         self._committed_at_loss = 0
         self._producing: Producing | None = None
@@ -132,13 +121,7 @@ class Storm:
             for daemon in [*self._daemons, *self._spares]:
                 daemon.__exit__(None, None, None)
         self._report.rebuilds = losses.rebuilds(self._installation.folder)
-        self._report.verdict = judge_topics(
-            kafka,
-            topic,
-            self._installation.duplicates,
-            suppressing=self._options.suppressing,
-            window_ms=self._options.window_ms,
-        )
+        self._report.verdict = judge_topics(kafka, topic, self._installation.duplicates, self._options.window_ms)
         if not self._report.good and self._options.keep is not None:
             keep_evidence(self._installation, self._options.keep)
         self._report.seconds = time.monotonic() - self._began
@@ -162,16 +145,13 @@ class Storm:
             victim.release()
             time.sleep(self._rng.uniform(0, RUN_S))
         struck_ns = time.monotonic_ns()
-        trace, place = victim.trace, victim.place() or "start"
-        struck = Struck(
-            round(time.monotonic() - self._began, 2), planned.kind, victim.name, planned.point, place, stage_of(place)
-        )
-        struck.ahead = has_read_ahead(trace)
-        struck.lag_s = round(self._lag_s(), 1)
-        others = [daemon for daemon in self._daemons if daemon is not victim]
-        strike = Strike(self._world, victim, others, self._spare, self._rng)
+        trace, place = victim.trace, last_point(victim.trace)
+        struck = Struck(planned.kind, stage_of(place), has_read_ahead(trace))
+        self._lag_s()
+        strike = Strike(self._world, victim, self._spare, self._rng)
         self._report.struck.append(struck)
-        self._say(f"{struck.at_s:8.1f} s  {struck.kind:24} {victim.name} at {place} ({struck.stage})")
+        at_s = time.monotonic() - self._began
+        self._say(f"{at_s:8.1f} s  {struck.kind:24} {victim.name} at {place} ({struck.stage})")
         before = losses.rebuilds(self._installation.folder)
         try:
             if planned.kind in LOSSES:
@@ -180,7 +160,6 @@ class Storm:
                 KINDS[planned.kind](strike)
         finally:
             victim.release()
-        struck.lasted_s = round((time.monotonic_ns() - struck_ns) / 1e9, 2)
         struck.effects += strike.effects
         struck.stops_s += strike.stops_s
         if planned.kind in LOSSES:
@@ -252,8 +231,7 @@ class Storm:
         if victim.trace != trace:  # it ended, and was started with a new trace
             struck.effects.append("ended")
             if struck.kind == "kill":
-                struck.place = last_point(trace) or "start"
-                struck.stage = stage_of(struck.place)
+                struck.stage = stage_of(last_point(trace))
             return
         since = max((p.at_ns for p in victim.passages() if p.at_ns <= struck_ns), default=0)
 

@@ -7,7 +7,6 @@ all partitions. The verdict reads the topics, not this module.
 import random
 from collections import deque
 from collections.abc import Iterator
-from zlib import crc32
 
 import msgspec
 
@@ -33,11 +32,8 @@ BAD_VALUES = (b"not json", b'{"id": 7}', b'{"text": "without an id"', b"\xff\xfe
 
 
 def a_record(identity: str, text: str) -> KeyValue:
-    """A document as a record; its source follows from the id, and one id in five has none."""
-    fields = {"id": identity, "text": text}
-    if number := crc32(identity.encode()) % 5:
-        fields["source"] = f"s{number - 1}"
-    return identity.encode(), msgspec.json.encode(fields)
+    """A document as a record."""
+    return identity.encode(), msgspec.json.encode({"id": identity, "text": text})
 
 
 def an_operation(op: str, identity: str, **fields: str) -> KeyValue:
@@ -63,12 +59,7 @@ class _Lifecycles:
         return " ".join(words)
 
     def next(self, number: int, there: dict[str, list[str]]) -> KeyValue:
-        """Append to a document, delete one, or insert a deleted one again.
-
-        Args:
-            number: Number of the record.
-            there: Existing documents with their texts; a deleted document is removed from it.
-        """
+        """Append to a document, delete one, or insert a deleted one again; ``there`` has the texts of documents."""
         rng = self._rng
         draw = rng.random()
         if draw < CONTINUES_NONE:
@@ -124,11 +115,9 @@ class _Lasting:
 def endless(seed: int, changes: float = 0.0, ends: float = 0.0, *, lasting: bool = False) -> Iterator[KeyValue]:
     """Yield records of one seed.
 
-    Args:
-        seed: Decides all records.
-        changes: Share of records that replace the text of a recent document, sometimes by an earlier one.
-        ends: Share of records that append to a document, delete it, or insert it again.
-        lasting: Whether some documents live as long as the run.
+    ``changes`` is the share of records that replace the text of a recent document, sometimes by an earlier one;
+    ``ends`` of those that append to a document, delete it, or insert it again. With ``lasting`` some documents live as
+    long as the run.
     """
     rng = random.Random(f"stream {seed}")
     recent: deque[tuple[str, KeyValue]] = deque(maxlen=COPIED_FROM)

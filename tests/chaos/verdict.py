@@ -26,14 +26,6 @@ from streamdedup.wire import content_digest, decode_alert
 from tests.made_corpus import the_expected
 from tests.servers import read_topic, wait_no_transaction
 
-#: Sources of which pairs are suppressed, and least number of shingles of two words, under ``SUPPRESSING``.
-IGNORED, MIN_SHINGLES = ("s0", "s1"), 14
-#: Settings of daemons that suppress pairs.
-SUPPRESSING = {
-    "profiles.articles.ignore_same_source": "true",
-    "profiles.articles.ignore_sources": json.dumps([IGNORED]),
-    "profiles.articles.min_shingles": MIN_SHINGLES,
-}
 #: A document in one version: its id, the number of earlier deletions, and the digest of the upserted text.
 Version = tuple[str, int, str]
 #: Two versions, sorted.
@@ -48,14 +40,9 @@ class State:
 
     Attributes:
         place: Place of the record that began the state.
-        digest: Digest of the content, as in alerts.
-        text: The whole text.
-        version: Version of the document.
         until: Offset of the record that ended the state; None at the end of the topic.
-        source: Source of the document.
         times_ms: Earliest and latest record time that the index may have for the state: a change and its reversal in
             one batch keep the earlier time, and a redelivery may insert an expired document again.
-        before: The state before.
     """
 
     place: Place
@@ -63,13 +50,11 @@ class State:
     text: str
     version: Version
     until: int | None = None
-    source: str | None = None
     times_ms: tuple[int, int] = (0, 0)
     before: "State | None" = field(default=None, repr=False)
 
     @property
     def content(self) -> tuple[Version, str]:
-        """Version and digest."""
         return self.version, self.digest
 
     def together(self, other: "State") -> bool:
@@ -87,13 +72,7 @@ class State:
 
 @dataclass(frozen=True, slots=True)
 class History:
-    """Content of an input topic.
-
-    Attributes:
-        states: State after each record, by place; a redelivery has the same state.
-        poison: Key and value of each record that can never be processed, by place.
-        alike: States by their content.
-    """
+    """Content of an input topic: the state after each record, and records that can never be processed, by place."""
 
     states: dict[Place, State]
     poison: dict[Place, tuple[bytes | None, bytes | None]]
@@ -113,18 +92,7 @@ class History:
 
 @dataclass(frozen=True, slots=True)
 class Verdict:
-    """Mistakes of a run.
-
-    Attributes:
-        expected_count: Number of expected pairs.
-        poison_count: Number of expected dead letters.
-        lost: Expected pairs without an alert.
-        doubled: Pairs alerted more than once, with repetitions.
-        invented: Alerted pairs that never existed.
-        letters_lost: Places without their dead letter.
-        letters_doubled: Places with several dead letters.
-        letters_invented: Places of dead letters whose record was valid, or was changed.
-    """
+    """Mistakes of a run: lost, doubled and invented pairs, and dead letters by the places of their records."""
 
     expected_count: int
     poison_count: int
@@ -137,22 +105,18 @@ class Verdict:
 
     @property
     def lost_count(self) -> int:
-        """Number of lost pairs and dead letters."""
         return len(self.lost) + len(self.letters_lost)
 
     @property
     def doubled_count(self) -> int:
-        """Number of doubled pairs and dead letters."""
         return len(self.doubled) + len(self.letters_doubled)
 
     @property
     def invented_count(self) -> int:
-        """Number of invented pairs and dead letters."""
         return len(self.invented) + len(self.letters_invented)
 
     @property
     def good(self) -> bool:
-        """Whether there is no mistake."""
         return not (self.lost_count or self.doubled_count or self.invented_count)
 
     def __str__(self) -> str:
@@ -174,7 +138,6 @@ class _Reading:
         self._deletions: Counter[str] = Counter()
 
     def take(self, record: Any) -> None:
-        """Read one record."""
         place = record.topic, record.partition, record.offset
         if record.value is None:
             self._delete(record.key.decode(), place)
@@ -190,7 +153,7 @@ class _Reading:
         if op == "delete":
             self._delete(identity, place)
         elif op == "upsert":
-            self._upsert(identity, text, place, fields.get("source"), time_ms)
+            self._upsert(identity, text, place, time_ms)
         elif identity in self._last:
             self._append(identity, text, place, time_ms)
         else:
@@ -202,7 +165,7 @@ class _Reading:
             before.until = place[2]
             self._deletions[identity] += 1
 
-    def _upsert(self, identity: str, text: str, place: Place, source: str | None, time_ms: int) -> None:
+    def _upsert(self, identity: str, text: str, place: Place, time_ms: int) -> None:
         digest = content_digest(text).hex()
         before = self._last.get(identity)
         if before is not None and before.digest == digest:
@@ -210,12 +173,12 @@ class _Reading:
             before.times_ms = before.times_ms[0], time_ms
         else:
             version = identity, self._deletions[identity], digest
-            self._now(identity, State(place, digest, text, version, source=source), time_ms)
+            self._now(identity, State(place, digest, text, version), time_ms)
 
     def _append(self, identity: str, text: str, place: Place, time_ms: int) -> None:
         before = self._last[identity]
         digest = blake2b(bytes.fromhex(before.digest) + content_digest(text), digest_size=16).hexdigest()
-        state = State(place, digest, f"{before.text}\n{text}", before.version, source=before.source)
+        state = State(place, digest, f"{before.text}\n{text}", before.version)
         self._now(identity, state, time_ms)
 
     def _now(self, identity: str, state: State, time_ms: int) -> None:
@@ -245,15 +208,6 @@ def near_texts(texts: Iterable[str]) -> set[tuple[str, str]]:
     return pairs | {(b, a) for a, b in pairs} | {(text, text) for text in distinct}
 
 
-def is_suppressed(a: State, b: State) -> bool:
-    """Tell whether a pair is suppressed under ``SUPPRESSING``."""
-    if min(len(set(itertools.pairwise(state.text.split()))) for state in (a, b)) < MIN_SHINGLES:
-        return True
-    if not a.source or not b.source:
-        return False
-    return a.source == b.source or {a.source, b.source} == set(IGNORED)
-
-
 def _versions(a: State, b: State) -> VersionPair:
     first, second = sorted((a.version, b.version))
     return first, second
@@ -274,25 +228,9 @@ def _sides(records: Iterable[Any]) -> Iterable[tuple[tuple[Place, str, str], tup
 
 
 def alerted(
-    records: Iterable[Any],
-    content: History,
-    near: set[tuple[str, str]],
-    *,
-    suppressing: bool = False,
-    window_ms: int | None = None,
+    records: Iterable[Any], content: History, near: set[tuple[str, str]], window_ms: int | None
 ) -> tuple[Counter[VersionPair], set[Any]]:
-    """Read a duplicates topic.
-
-    Args:
-        records: Records of that topic.
-        content: Content of the input topic.
-        near: Result of `near_texts`.
-        suppressing: Whether the daemons had the settings ``SUPPRESSING``.
-        window_ms: Retention of the index, in milliseconds; None for no limit.
-
-    Returns:
-        Number of alerts of each pair, and alerted pairs that never existed.
-    """
+    """Return the number of alerts of each pair in a duplicates topic, and alerted pairs that never existed."""
     seen: Counter[VersionPair] = Counter()
     invented = set()
     for sides in _sides(records):
@@ -302,7 +240,6 @@ def alerted(
             a is not None
             and b is not None
             and all((state.version[0], state.digest) == side[1:] for state, side in zip((a, b), sides, strict=True))
-            and not (suppressing and is_suppressed(a, b))
         )
         if right and a.version[0] != b.version[0] and (a.text, b.text) in near and content.together(a, b, window_ms):
             seen[_versions(a, b)] += 1
@@ -322,22 +259,9 @@ def dead_letters(records: Iterable[Any]) -> Counter[tuple[Place, bytes | None, b
 
 
 def judge(
-    inputs: Iterable[Any],
-    duplicates: Iterable[Any],
-    letters: Iterable[Any],
-    *,
-    suppressing: bool = False,
-    window_ms: int | None = None,
+    inputs: Iterable[Any], duplicates: Iterable[Any], letters: Iterable[Any], window_ms: int | None = None
 ) -> Verdict:
-    """Compare the output with the input.
-
-    Args:
-        inputs: Records of the input topic, partition by partition in order.
-        duplicates: Committed records of the duplicates topic.
-        letters: Committed records of the dead-letter topic.
-        suppressing: Whether the daemons had the settings ``SUPPRESSING``.
-        window_ms: Retention of the index, in milliseconds; None for no limit.
-    """
+    """Compare the records of the output topics with those of the input topic; ``window_ms`` is the retention."""
     content = history(inputs)
     near = near_texts(state.text for state in content.states.values())
     final: dict[str, list[State]] = defaultdict(list)
@@ -347,11 +271,9 @@ def judge(
         _versions(a, b)
         for texts in near
         for a, b in itertools.product(*(final.get(text, ()) for text in texts))
-        if a.version[0] != b.version[0]
-        and not (suppressing and is_suppressed(a, b))
-        and (window_ms is None or a.distances_ms(b)[1] <= window_ms)
+        if a.version[0] != b.version[0] and (window_ms is None or a.distances_ms(b)[1] <= window_ms)
     }
-    seen, invented = alerted(duplicates, content, near, suppressing=suppressing, window_ms=window_ms)
+    seen, invented = alerted(duplicates, content, near, window_ms)
     kept = dead_letters(letters)
     bad = {(place, *record) for place, record in content.poison.items()}
     return Verdict(
@@ -366,16 +288,9 @@ def judge(
     )
 
 
-def judge_topics(
-    bootstrap: str, topic: str, duplicates: str, *, suppressing: bool = False, window_ms: int | None = None
-) -> Verdict:
+def judge_topics(bootstrap: str, topic: str, duplicates: str, window_ms: int | None = None) -> Verdict:
     """Judge an installation whose input is completely processed and whose daemons have stopped."""
     # The transaction of a killed daemon hides later messages until the broker aborts it.
     wait_no_transaction(bootstrap, [duplicates, f"{duplicates}.dlq"])
-    return judge(
-        read_topic(bootstrap, topic),
-        read_topic(bootstrap, duplicates),
-        read_topic(bootstrap, f"{duplicates}.dlq"),
-        suppressing=suppressing,
-        window_ms=window_ms,
-    )
+    inputs, pairs, letters = (read_topic(bootstrap, name) for name in (topic, duplicates, f"{duplicates}.dlq"))
+    return judge(inputs, pairs, letters, window_ms)

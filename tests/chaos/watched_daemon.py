@@ -25,11 +25,7 @@ CHECK_S = 0.003
 
 
 class Trace:
-    """Writes the trace, and holds the process.
-
-    Args:
-        path: File of the trace.
-    """
+    """Writes the trace, and holds the process."""
 
     def __init__(self, path: Path) -> None:
         self._file = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_APPEND)

@@ -64,11 +64,7 @@ def stage_of(point: str | None) -> str:
 
 
 class ProxiedKafka(KafkaServer):
-    """Kafka with a proxy for the daemons, and a listener for other clients.
-
-    Attributes:
-        proxies: Proxy of each node, in order.
-    """
+    """Kafka with a proxy of each node for the daemons, and a listener for other clients."""
 
     def __init__(self, directory: Path, broker_count: int) -> None:
         # By default the broker aborts overdue transactions every ten seconds, and readers wait for that.
@@ -78,7 +74,6 @@ class ProxiedKafka(KafkaServer):
 
     @property
     def through_proxies(self) -> str:
-        """Addresses of the proxies."""
         return ",".join(f"{LOOPBACK}:{proxy.port}" for proxy in self.proxies)
 
     def _properties(self, broker: KafkaBroker) -> dict[str, str]:
@@ -91,7 +86,6 @@ class ProxiedKafka(KafkaServer):
         return properties
 
     def close(self) -> None:
-        """Stop servers and proxies."""
         super().close()
         for proxy in self.proxies:
             proxy.close()
@@ -99,19 +93,13 @@ class ProxiedKafka(KafkaServer):
 
 @dataclass(frozen=True, slots=True)
 class Passage:
-    """One line of a trace.
-
-    Attributes:
-        at_ns: Time on the monotonic clock, in nanoseconds.
-        point: Name of the point.
-    """
+    """One line of a trace: the time on the monotonic clock, and the name of a point."""
 
     at_ns: int
     point: str
 
 
 def passages_of(trace: Path) -> list[Passage]:
-    """Read a trace."""
     lines = re.findall(r"^(\d+) (.+)\n", trace.read_text(encoding="utf-8"), re.MULTILINE)
     return [Passage(int(at), point) for at, point in lines]
 
@@ -129,14 +117,9 @@ def has_read_ahead(trace: Path) -> bool:
 
 
 class WatchedDaemon(Daemon):
-    """A daemon that writes a trace and can be held.
+    """A daemon that writes a trace and can be held; ``broken`` names a broken loop.
 
-    Args:
-        installation: Topics, group and settings.
-        name: Name of the daemon.
-        settings: Settings that replace those of the installation.
-        broken: Name of the broken loop; None is the correct loop.
-        full_batches: Whether the first batch may already have ``kafka.batch_records``: no slow start.
+    With ``full_batches`` the first batch may already have ``kafka.batch_records``: no slow start.
     """
 
     def __init__(
@@ -158,7 +141,6 @@ class WatchedDaemon(Daemon):
         self.trace = self._folder / f"{name}-0.trace"
 
     def program(self) -> list[str]:
-        """Return the command line."""
         broken = ["--break", self.broken] if self.broken else []
         full_batches = ["--full-batches"] if self._full_batches else []
         return [sys.executable, "-m", "tests.chaos.watched_daemon", str(self.trace), *broken, *full_batches, "--"]
@@ -168,7 +150,6 @@ class WatchedDaemon(Daemon):
         self._first_aim = (point, manner)
 
     def start(self, **environ: str) -> None:
-        """Start the daemon with a new trace."""
         self.trace = self._folder / f"{self.name}-{self._starts}.trace"
         self.trace.touch()
         self._starts += 1
@@ -179,19 +160,12 @@ class WatchedDaemon(Daemon):
 
     @property
     def running(self) -> bool:
-        """Whether the process is running."""
         return self.process is not None and self.process.poll() is None
 
     def passages(self, since_ns: int = 0) -> list[Passage]:
-        """Return the points that were passed since a time."""
         return [passage for passage in passages_of(self.trace) if passage.at_ns >= since_ns]
 
-    def place(self) -> str | None:
-        """Return the last point that was passed; None before the first."""
-        return last_point(self.trace)
-
     def passed(self, point: str, since_ns: int = 0) -> bool:
-        """Tell whether a point was passed."""
         return any(passage.point == point for passage in self.passages(since_ns))
 
     def owned(self) -> set[str]:
@@ -212,7 +186,6 @@ class WatchedDaemon(Daemon):
 
     @property
     def held(self) -> bool:
-        """Whether the daemon is held."""
         return Path(f"{self.trace}.held").exists()
 
     def disarm(self) -> None:
@@ -220,11 +193,9 @@ class WatchedDaemon(Daemon):
         Path(f"{self.trace}.aim").unlink(missing_ok=True)
 
     def wait_held(self, timeout_s: float = servers.DEADLINE_S) -> None:
-        """Wait until the daemon is held."""
         servers.wait_until(lambda: self.alive_or_fail() and self.held, timeout_s, f"{self.name} to be held")
 
     def release(self) -> None:
-        """Let the daemon continue."""
         self.disarm()
         Path(f"{self.trace}.held").unlink(missing_ok=True)
         # Repeated: a held daemon may not have stopped itself yet, and would miss the first signal.
@@ -238,7 +209,6 @@ class WatchedDaemon(Daemon):
         return ends["held"] == ends["released"]
 
     def wait_passed(self, point: str, since_ns: int = 0, timeout_s: float = servers.DEADLINE_S) -> None:
-        """Wait until a point is passed."""
         what = f"{self.name} to pass {point}"
         servers.wait_until(lambda: self.alive_or_fail() and self.passed(point, since_ns), timeout_s, what)
 
@@ -246,15 +216,7 @@ class WatchedDaemon(Daemon):
 class World:
     """Kafka and Redis behind proxies, and installations on them; a context manager.
 
-    Args:
-        folder: Folder of logs and data.
-        broker_count: Number of Kafka nodes.
-        redis_program: Program of the Redis server; None for the one of the installed wheel.
-
-    Attributes:
-        kafka: The Kafka cluster.
-        redis: The Redis server; acknowledged writes survive a kill.
-        redis_proxy: Proxy of the Redis server.
+    Acknowledged writes of Redis survive a kill. Without ``redis_program`` it is the one of the installed wheel.
     """
 
     def __init__(self, folder: Path, broker_count: int = 1, redis_program: str | None = None) -> None:
@@ -294,13 +256,7 @@ class World:
             proxy.accept()
 
     def install(self, partitions: int, outputs: int = 3, **options: Any) -> Installation:
-        """Create topics, a group and a settings file; daemons connect to the proxies.
-
-        Args:
-            partitions: Partitions of the input topic.
-            outputs: Partitions of the duplicates topic and of the dead-letter topic.
-            options: Values of ``daemons.SETTINGS``.
-        """
+        """Create topics, a group and a settings file, with values of ``daemons.SETTINGS``; daemons use the proxies."""
         self.heal()
         group = servers.fresh_name("group")
         topic, duplicates = f"{group}-articles", f"{group}-duplicates"
@@ -322,19 +278,11 @@ class World:
         return installation
 
     def redis_client(self) -> redis.Redis:
-        """Return a client that connects without a proxy."""
         return redis.Redis(port=self.redis.port, decode_responses=True)
 
 
 class Producing:
-    """Produces records at a steady rate in a thread of its own, until closed.
-
-    Args:
-        bootstrap: Addresses of Kafka.
-        topic: The input topic.
-        records: An endless stream.
-        per_second: Number of records per second.
-    """
+    """Produces records at a steady rate in a thread of its own, until closed."""
 
     def __init__(self, bootstrap: str, topic: str, records: Iterator[KeyValue], per_second: float) -> None:
         self._topic, self._records, self._pause_s = topic, records, 1 / per_second

@@ -38,8 +38,8 @@ class TestPlan:
         assert {fault.stage for fault in planned if fault.kind != "kill"} == set(POINTS)
 
     def test_a_fault_without_effect_is_missing_in_its_stage_or_where_one_stage_is_enough_in_the_first(self):
-        felt = Struck(0.0, "kill", "a", "after_send", "after_send", "sending", effects=["ended"])
-        missed = Struck(0.0, "freeze", "a", "after_send", "after_send", "sending")
+        felt = Struck("kill", "sending", effects=["ended"])
+        missed = Struck("freeze", "sending")
         short = Options(seed=5, kills=1, every_stage=False)
         assert Report(short, [felt, missed]).missing() == [("freeze", "index")]
         others = [("kill", "index"), ("kill", "commit"), *(("freeze", stage) for stage in POINTS)]
