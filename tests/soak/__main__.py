@@ -26,7 +26,7 @@ LINE_S = 30.0
 #: Seconds that the daemon may take for what is left when nothing more is sent.
 CATCH_UP_S = 60.0
 
-HEADINGS = ("min", "docs/s", "lag", "p99 s", "RSS MB", "fds", "threads", "Redis MB", "keys")
+HEADINGS = ("min", "docs/s", "lag", "RSS MB", "fds", "Redis MB", "keys")
 
 
 def line(sample: Sample) -> str:
@@ -35,10 +35,8 @@ def line(sample: Sample) -> str:
         f"{sample.seconds / 60:.1f}",
         f"{sample.documents_per_s:,.0f}",
         f"{sample.lag_count:,}",
-        "-" if sample.latency_p99_s is None else f"{sample.latency_p99_s:.2f}",
         f"{sample.rss_bytes / 1e6:.1f}",
         f"{sample.descriptors_count}",
-        f"{sample.threads_count}",
         f"{sample.redis_bytes / 1e6:.1f}",
         f"{sample.redis_keys_count:,}",
     )

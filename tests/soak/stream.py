@@ -42,17 +42,9 @@ def endless(seed: int) -> Iterator[tuple[bytes, bytes]]:
 
 
 class Sender:
-    """Sends documents from a thread of its own, until it is left.
+    """Sends ``rate`` documents a second from a thread of its own, until it is left.
 
-    Args:
-        kafka: Bootstrap servers.
-        topic: Where to.
-        seed: Of the documents.
-        rate: Documents a second.
-
-    Attributes:
-        sent_count: How many were acknowledged.
-        problem: Why it has ended early; None while it has not.
+    ``sent_count`` is the number of acknowledged ones. ``problem``: why it has ended early; None while it has not.
     """
 
     def __init__(self, kafka: str, topic: str, seed: int, rate: float) -> None:
