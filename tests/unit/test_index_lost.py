@@ -18,7 +18,6 @@ from streamdedup.daemon.attempts import lineage_of
 from streamdedup.daemon.losses import Gap, Loss, find_losses, losses_between
 from streamdedup.daemon.metrics import REBUILD_KINDS
 from streamdedup.daemon.partitions import PartitionOwnership
-from streamdedup.daemon.read_ahead import POLL_S
 from streamdedup.daemon.rebuild import Rebuilt
 from streamdedup.daemon.rebuild_run import RebuildRun, RebuildTarget
 from streamdedup.daemon.rebuild_seeds import Seeds
@@ -40,7 +39,7 @@ from streamdedup.errors import (
 from streamdedup.index.contract import delete_index
 from streamdedup.index.documents import IndexEntry
 from streamdedup.index.memory import MemoryIndex
-from streamdedup.index.values import AnnouncedAttempt, BrokerState, Fence, Opening, PartitionState
+from streamdedup.index.values import AnnouncedAttempt, BrokerState, Opening, PartitionState
 from streamdedup.kafka.protocols import Batch, CommittedOffset, Message, Record
 from streamdedup.position import Partition, Position
 from streamdedup.settings.validation import read_profile
@@ -64,7 +63,6 @@ from tests.turns import (
     a_pipeline,
     killed,
     once,
-    raising,
 )
 
 TEXT = "amber birch cedar delta ember"
@@ -98,17 +96,6 @@ def test_an_index_from_before_the_last_commit_ends_the_owner_of_any_partition_wi
             world.turn(daemon)
 
 
-def test_a_missed_mark_and_offsets_set_by_hand_are_no_loss():
-    world = World(BEFORE, partitions=3, plan=once("finish", raising(Killed()))).run()
-    assert world.broker.offsets_of(GROUP) == world.ends
-    for offsets in (dict.fromkeys(world.ends, 1), {Partition(INPUT, 2): 0}):
-        world.stop_all()
-        world.broker.commit(GROUP, offsets)
-        world.start("later")
-        world.run()
-    assert world.send(Sent("d", OTHER_TEXT, 2)).run().pairs() == [("a", "b"), ("c", "d")]
-
-
 def test_a_loss_that_shows_after_a_commit_undoes_no_committed_batch():
     def flush(world, _moment):
         world.server.go_back(None, restarts=False)
@@ -116,17 +103,6 @@ def test_a_loss_that_shows_after_a_commit_undoes_no_committed_batch():
     world = World(BEFORE, on_index_lost="rebuild", plan=once("finish", flush)).run()
     assert world.daemons[0].metric("records_total") == len(BEFORE)
     assert world.send(Sent("d", OTHER_TEXT, 0)).run().pairs() == [("a", "b"), ("c", "d")]
-
-
-def test_a_busy_daemon_compares_the_attempts_only_after_a_pause():
-    world = World(BEFORE, batch_size=1).run()
-    asked = []
-    for pause_s in (0.0, 1.0, 10.0, 0.0):
-        CLOCK.now_s += pause_s
-        world.trace.clear()
-        world.send(Sent(f"d{len(asked)}", OTHER_TEXT, 0)).run()
-        asked.append(any(moment.effect == "committed_offsets" for moment in world.trace))
-    assert asked == [False, False, True, False]
 
 
 def test_while_the_group_rebalances_no_mark_is_raised_and_the_comparison_stays_due():
@@ -205,23 +181,6 @@ def test_a_partition_that_was_revoked_is_compared_when_it_returns():
     assert counts == [1, 1, 2, 2]
 
 
-def test_keys_put_back_are_noticed_by_an_idle_daemon_within_ten_seconds():
-    world = World(BEFORE).run()
-    world.server.save("copy")
-    world.send(Sent("d", OTHER_TEXT, 1)).run()
-    (daemon,) = world.daemons
-    world.server.go_back("copy", restarts=False)
-    since_s = CLOCK.now_s
-
-    def turns_for_a_minute() -> None:
-        while CLOCK.now_s - since_s < 60:
-            world.turn(daemon)
-
-    with pytest.raises(IndexLost, match=r"offset 2 of articles:1 .* has gone back to an earlier time"):
-        turns_for_a_minute()
-    assert 0 < CLOCK.now_s - since_s <= 10 + 2 * POLL_S
-
-
 def test_an_idle_daemon_notices_in_a_new_generation_that_its_index_is_gone():
     world = World(BEFORE).run()
     world.server.go_back(None, restarts=False)
@@ -250,17 +209,6 @@ def test_only_the_comparison_after_an_assignment_waits_for_open_transactions(mon
     assert asked == [True, *[False] * later]
 
 
-def test_an_idle_daemon_asks_for_the_committed_offsets_six_times_a_minute():
-    world = World(BEFORE).run()
-    (daemon,) = world.daemons
-    world.turn(daemon)
-    world.trace.clear()
-    since_s = CLOCK.now_s
-    while CLOCK.now_s - since_s < 60:
-        world.turn(daemon)
-    assert 5 <= sum(moment.effect == "committed_offsets" for moment in world.trace) <= 6
-
-
 @pytest.mark.parametrize("copy", [None, "copy"])
 def test_a_loss_that_is_accepted_is_logged_once_also_for_partitions_without_records(copy):
     world = World(BEFORE, on_index_lost="continue").run()
@@ -272,24 +220,6 @@ def test_a_loss_that_is_accepted_is_logged_once_also_for_partitions_without_reco
     assert world.index._announced[Partition(INPUT, 1)].start == 2  # a later gap begins behind the accepted records
     world.start_later(on_index_lost="fail")
     assert world.send(Sent("e", OTHER_TEXT, 0)).run().done
-
-
-def test_a_loss_is_shown_until_the_index_is_rebuilt():
-    world = World(BEFORE).run()
-    assert world.daemons[0].metric("index_lost_timestamp_seconds") == 0
-    world.server.go_back(None)
-    without = world.start_later(on_index_lost="continue")
-    world.send(Sent("d", OTHER_TEXT, 0)).run()
-    for _ in range(3):
-        world.turn(without)
-    assert without.metric("index_lost_timestamp_seconds", profile="articles") > 0
-    world.server.go_back(None)
-    anew = world.start_later(on_index_lost="rebuild")
-    shown = set()
-    world.plan = lambda _number: lambda *_: shown.add(anew.metric("index_lost_timestamp_seconds") > 0)
-    world.send(Sent("e", OTHER_TEXT, 0)).run()
-    assert shown == {False, True}
-    assert anew.metric("index_lost_timestamp_seconds") == 0
 
 
 #: Batches of two records leave a committed attempt of partition 0 in the index, from which a gap is counted.
@@ -372,13 +302,6 @@ def test_a_switch_to_a_prepared_index_is_counted_as_such_and_never_shown_as_a_lo
     assert (last is new) is not interrupted
 
 
-def test_a_switch_replays_only_records_that_were_committed_after_the_index_was_built():
-    world, _ = a_switch("rebuild")
-    with capture_logs() as events:
-        world.send(Sent("f", OTHER_TEXT, 0)).run()
-    assert [event["records"] for event in events if event["event"] == "index_rebuilt"] == [2]
-
-
 def test_an_index_is_prepared_again_after_a_switch_that_was_given_up():
     world, new = a_switch("rebuild")
     world.plan = once("insert_entries", killed)  # the new daemon has fenced the prepared index
@@ -419,17 +342,6 @@ def test_an_index_that_went_back_to_the_end_of_a_rebuild_in_place_has_a_gap():
     assert kinds(world.daemons[0]) == {"gap": 1}
 
 
-def test_records_that_a_rebuild_cannot_read_are_counted_in_the_log():
-    unread = [Sent("x", TEXT, 0, code="not_json"), Sent("y", TEXT, 1, code="not_json")]
-    world = World([*BEFORE, *unread], on_index_lost="rebuild").run()
-    world.server.go_back(None)
-    world.send(Sent("d", OTHER_TEXT, 1))
-    with capture_logs() as events:
-        world.run()
-    (line,) = [event for event in events if event["event"] == "index_rebuild_skipped"]
-    assert (line["profile"], line["codes"]) == ("articles", "2 not_json")
-
-
 def test_a_document_that_was_deleted_and_inserted_again_is_not_in_its_former_cluster_after_a_rebuild():
     world = World([Sent("x", TEXT, 0), Sent("y", TEXT, 0)], on_index_lost="rebuild", batch_size=1).run()
     for document in ("y", "x"):
@@ -440,14 +352,6 @@ def test_a_document_that_was_deleted_and_inserted_again_is_not_in_its_former_clu
     world.send(Sent("z", TEXT, 0)).run()
     (*_, alert) = [decode_alert(record.value) for record in world.broker.records(DUPLICATES)]
     assert (alert.document.id, alert.cluster_id, alert.cluster_size) == ("z", "y", 2)
-
-
-def test_messages_of_other_programs_among_the_alerts_end_no_rebuild():
-    world = World(BEFORE, on_index_lost="rebuild").run()
-    for value in (None, b"{", b"{}"):
-        world.broker.produce(DUPLICATES, value)
-    world.server.go_back(None)
-    assert world.send(Sent("d", OTHER_TEXT, 1)).run().total("pairs_total") == 2
 
 
 @pytest.mark.parametrize(
@@ -467,24 +371,6 @@ def test_a_document_that_has_left_its_cluster_is_not_in_it_after_a_rebuild(recor
     world.send(Sent("z", "inlet fjord", 0)).run()
     number = document_number("articles", "y")
     assert world.index.get_entries([number])[number].cluster == number
-
-
-def test_a_loss_is_shown_although_nothing_is_committed_yet():
-    shown = []
-    for moment in range(40):
-        world = World(BEFORE, on_index_lost="continue")
-        early = []
-
-        def lose(*_, world=world, early=early):
-            early.append(not world.broker.groups[GROUP].committed_offsets)
-            world.server.go_back(None, restarts=False)
-
-        world.plan = {moment: lose}.get
-        world.run()
-        if any(early):
-            shown.append(world.daemons[0].metric("index_lost_timestamp_seconds", profile="articles") > 0)
-    assert len(shown) > 20
-    assert all(shown)
 
 
 @pytest.mark.parametrize("is_committed", [True, False])
@@ -548,29 +434,12 @@ def alerts_of(world: World) -> list[tuple]:
     return sorted((each.document.id, each.document.position, each.cluster_id, each.matches) for each in alerts)
 
 
-def test_a_rebuilt_index_alerts_what_an_index_would_that_was_never_lost():
-    """Also the clusters, and documents that were changed, continued, deleted or sent again."""
-    changed = [Sent("c", OTHER_TEXT), Sent("c", "quite another text of words")]
-    ended = [Sent("gone", TEXT, 1), Sent("gone", "", 1, op="delete")]
-    continued = [Sent("long", "amber birch cedar"), Sent("long", "delta ember fjord grove", op="append")]
-    later = [Sent("c", OTHER_TEXT), Sent("b", TEXT, 1), Sent("d", OTHER_TEXT, 1), Sent("e", TEXT)]
-    alerts = []
-    for is_lost in (False, True):
-        world = World([*BEFORE, *changed, *ended, *continued], on_index_lost="rebuild").run()
-        if is_lost:
-            world.server.go_back(None)
-        world.start_later()
-        world.send(*later, Sent("twin", "amber birch cedar delta ember fjord grove", 1)).run()
-        alerts.append(alerts_of(world))
-    assert alerts[0] == alerts[1]
-    assert len(alerts[0]) > 4
-
-
 def test_a_rebuild_claims_the_pairs_of_its_profile_among_records_of_other_programs_and_profiles():
     world = World(on_index_lost="rebuild")
-    world.broker.produce(DUPLICATES, b"no alert")
+    for value in (None, b"no alert", b"{}"):
+        world.broker.produce(DUPLICATES, value)
     world.send(*BEFORE).run()
-    (alert,) = world.broker.records(DUPLICATES)[1:]
+    (alert,) = world.broker.records(DUPLICATES)[3:]
     pair = decode_alert(alert.value).matches[0].pair
     foreign = alert.value.replace(b'"profile":"articles"', b'"profile":"reviews"')
     world.broker.produce(DUPLICATES, foreign.replace(pair.encode(), pair[::-1].encode()))
@@ -986,20 +855,6 @@ def test_a_registry_that_is_away_ends_a_rebuild_before_anything_is_deleted():
     with pytest.raises(RegistryUnavailable):
         rebuilder.begin("articles")
     assert not rebuilder.has_begun("articles")
-
-
-def test_losses_that_another_daemon_makes_good_before_the_lease_is_taken_need_no_rebuild():
-    staging = SimpleNamespace(take_lease=lambda: None, abandon=lambda: None)
-    alerts, pipeline = SimpleNamespace(ping=lambda: None), SimpleNamespace(index=MemoryIndex())
-    target = SimpleNamespace(staging=staging, pipeline=pipeline, alert_reader=alerts, lifetime_ms=None)
-    rebuilder = rebuild.Rebuilder(lambda _name: target, None, "duplicates")
-    found = iter([[Loss(Partition("a", 0), CommittedOffset(1), "lost")], []])
-    ownership = SimpleNamespace(is_check_due=always, check_for_losses=lambda _source: next(found))
-    index = SimpleNamespace(count_connections=lambda: 0, open=lambda *_, **__: None)
-    source = SimpleNamespace(generation=lambda: 1, committed_offsets=dict, missing_topics=frozenset)
-    pipelines = {"a": SimpleNamespace(name="a", index=index, fingerprint={})}
-    assert Recovery(pipelines, ownership, "rebuild", rebuilder).recover_or_create(source)  # the fences are void
-    assert list(found) == []
 
 
 def test_a_rebuild_keeps_the_membership_and_after_it_failed_the_others_that_have_begun_begin_again(monkeypatch):
@@ -1434,23 +1289,6 @@ def test_attempts_after_an_accepted_loss_are_later_than_the_committed_one(gap):
     # Of an index that is lost as a whole another copy may be in use.
     assert (lineage_of(state.least_announced) > lineage_of(committed_offset.metadata)) is (gap is None)
     assert find_losses(index, {partition: committed_offset}) == []
-
-
-def test_attempts_after_a_filled_gap_are_later_than_those_of_all_slots():
-    known, committed, latest = (f"{1:013d}.{at:010d}.{at * 1_000_000:017d}" for at in (1, 2, 5))
-    partition, announced = Partition(INPUT, 0), []
-    attempts = (AnnouncedAttempt(known, 3, known), AnnouncedAttempt(latest, 5, known))
-    index = SimpleNamespace(
-        count_connections=lambda: 1,
-        partition_states=lambda _: {partition: PartitionState(9, attempts=attempts)},
-        fence=lambda partition, generation, start, *_: Fence(partition, generation, start),
-        announce=lambda attempt_id, *_, **__: announced.append(attempt_id),
-    )
-    target = RebuildTarget(None, SimpleNamespace(name="articles", index=index), [INPUT], None, None)
-    committed_offsets = {partition: CommittedOffset(9, committed)}
-    run = RebuildRun(target, {partition: Gap(3, 1)}, None, committed_offsets, 2, lambda: None, lambda *_: None, 0)
-    run._announce(run._fence_committed(), 6_000)
-    assert announced[0] > latest
 
 
 def test_alerts_are_read_from_the_earliest_record_of_all_polls_of_a_gap(monkeypatch):

@@ -267,31 +267,6 @@ def test_a_document_that_full_buckets_hide_is_counted_once_for_its_committed_rec
 # Offsets, index, fencing
 
 
-def test_a_lost_index_ends_the_daemon_with_advice_each_time_that_a_supervisor_starts_it_again():
-    world = World(TWINS, partitions=1).run()
-    world.server.go_back(None)
-    world.index.open(FINGERPRINT)  # by another daemon
-    world.broker.rebalance(GROUP)
-    world.send(Sent("z", TEXT))
-    advice = r"offset 2 of articles:0 is committed, but .* Build it anew .*on_index_lost"
-    with pytest.raises(errors.IndexLost, match=advice):
-        world.run()
-    world.server.go_back(None)
-    for _ in range(2):
-        world.start_later()
-        with pytest.raises(errors.IndexLost, match=advice):
-            world.run()
-
-
-@pytest.mark.parametrize("is_stopped", [False, True])
-def test_going_on_without_the_index_is_possible_when_asked_for(is_stopped):
-    world = World(TWINS, on_index_lost="continue").run()
-    world.server.go_back(None)
-    if is_stopped:
-        world.start_later()
-    assert world.send(Sent("z", TEXT), Sent("last", TEXT)).run().pairs() == [("last", "z"), ("x", "y")]
-
-
 def test_two_daemons_that_start_at_once_take_no_commit_of_the_other_for_a_lost_index():
     for number in range(30):
 
@@ -618,16 +593,6 @@ def documents(count: int) -> list[Sent]:
     return [Sent(f"d{at}", f"{WORDS[at % 12]} {at} alone and {at} once more") for at in range(count)]
 
 
-def test_a_process_begins_at_one_record_and_doubles_with_each_commit():
-    sizes: list[int] = []
-    make_detector = detector_that_fails(lambda _count: False, sizes, Killed)
-    world = World(documents(100), partitions=1, batch_size=16, grown=False, make_detector=make_detector)
-    world.run()
-    assert sizes == [1, 2, 4, 8, 16, 16, 16, 16, 16, 5]
-    assert world.daemons[0].metric("batch_seconds_count", stage="ahead") == 3
-    assert world.pairs() == []
-
-
 @pytest.mark.parametrize("error", [Killed, MemoryError])
 @pytest.mark.parametrize(("most", "committed"), [(1, 1), (3, 3), (9, 15)])
 def test_where_memory_is_short_for_good_each_process_commits_the_smaller_batches(most, committed, error):
@@ -817,13 +782,6 @@ def test_delays_grow_up_to_a_limit_and_start_again_after_success(world, daemon):
         assert all(1.0 <= wait <= 2.0 for wait in waits[-4:])
         world.turn(daemon)
         assert daemon.loop.readiness.problem() is None
-
-
-def test_asked_to_stop_the_daemon_leaves_the_group_and_aborts_nothing_committed(world, daemon):
-    world.run().stop_all()
-    assert world.broker.groups[GROUP].members == []
-    assert len(world.broker.records(DUPLICATES)) == 1
-    assert daemon.metric("rebuilds_total") == 1
 
 
 def test_the_sink_whose_transaction_may_be_open_is_closed_before_the_membership_ends(world, monkeypatch):

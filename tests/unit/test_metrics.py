@@ -18,8 +18,7 @@ import streamdedup
 from streamdedup import clock
 from streamdedup.daemon import statistics as statistics_module
 from streamdedup.daemon.batch import BatchResult, DecodedBatch, FailedRecord
-from streamdedup.daemon.metrics import REBUILD_KINDS, Awaited, BatchHistogram, Metrics
-from streamdedup.daemon.readiness import Readiness
+from streamdedup.daemon.metrics import REBUILD_KINDS, BatchHistogram, Metrics
 from streamdedup.daemon.statistics import Statistics
 from streamdedup.detection.model import Detection, DetectionResult, Skip
 from streamdedup.detection.suppression import SuppressionRule
@@ -82,11 +81,6 @@ def test_the_series_have_the_order_of_the_settings(metrics):
     assert [sample.labels["profile"] for sample in family.samples] == profiles
 
 
-def test_two_daemons_in_one_process_keep_apart(metrics):
-    Metrics().rebuilds.inc()
-    assert value(metrics, "rebuilds_total") == 0
-
-
 def test_every_metric_is_touched_somewhere():
     used = set()
     for path in Path(streamdedup.__file__).parent.rglob("*.py"):
@@ -95,11 +89,6 @@ def test_every_metric_is_touched_somewhere():
             if isinstance(node, ast.Attribute) and isinstance(node.ctx, ast.Load):
                 used.add(node.attr)
     assert DECLARED.keys() - used == set()
-
-
-def test_the_age_of_the_last_step_is_read_when_it_is_asked_for(metrics):
-    metrics.loop_age_seconds.set_function(iter([1.5, 2.5]).__next__)
-    assert [value(metrics, "loop_age_seconds") for _ in range(2)] == [1.5, 2.5]
 
 
 # Counts
@@ -170,12 +159,6 @@ def test_a_committed_batch_is_counted_once_under_the_right_labels(metrics):
         ("latency_seconds_count", {"topic": "articles"}, 7),
     ]
     assert [(name, labels, value(metrics, name, **labels)) for name, labels, _ in expected] == expected
-
-
-def test_latency_is_in_seconds_and_a_clock_ahead_of_ours_counts_as_none(metrics):
-    ahead = Batch((a_record(0, clock.now_ms() + 3_600_000), a_record(1, clock.now_ms() - 2_000)))
-    Statistics(metrics, {}).count_batch(a_result(ahead), [])
-    assert 2.0 <= value(metrics, "latency_seconds_sum", topic="articles") < 3.0
 
 
 SECONDS = st.one_of(st.sampled_from([0.0, 0.05, 0.1, 2.5]), st.floats(0, 1e6))
@@ -253,17 +236,6 @@ def test_the_lag_of_a_partition_that_went_is_shown_no_more(metrics):
     assert value(metrics, "partitions_assigned") == 1
 
 
-def test_a_daemon_whose_partitions_all_went_shows_no_lag(metrics, monkeypatch):
-    source = Stats(SourceStats(1, {Partition("a", 1): 7}))
-    statistics = Statistics(metrics, {"news": EMPTY_STORE})
-    statistics.observe(source, Batch())
-    assert value(metrics, "lag_records", topic="a", partition="1") == 7
-    source = Stats(SourceStats(2, {}))
-    monkeypatch.setattr(source, "assigned", frozenset)
-    statistics.observe(source, Batch())
-    assert value(metrics, "lag_records", topic="a", partition="1") is None
-
-
 def test_rebalances_are_counted_on_over_new_clients(metrics):
     statistics = Statistics(metrics, {"news": EMPTY_STORE})
     statistics.observe(Stats(SourceStats(2)), Batch())
@@ -272,27 +244,6 @@ def test_rebalances_are_counted_on_over_new_clients(metrics):
     for _ in range(2):
         statistics.observe(Stats(SourceStats(1)), Batch())
     assert value(metrics, "rebalances_total") == 3
-
-
-def test_the_awaited_server_is_shown_until_it_answers(metrics):
-    readiness = Readiness(metrics)
-    for what, shown in (
-        (Awaited.STORE, (1, 0, 0, 0, 0)),
-        (Awaited.KAFKA, (0, 1, 0, 0, 0)),
-        (Awaited.INDEX, (0, 0, 0, 1, 0)),
-        (None, (0, 0, 0, 0, 1)),
-    ):
-        readiness.awaited = what
-        waiting = [value(metrics, "waiting", what=label) for label in ("store", "kafka", "partitions", "index")]
-        assert (*waiting, value(metrics, "ready")) == shown
-
-
-def test_a_daemon_that_has_halted_is_not_ready(metrics):
-    readiness = Readiness(metrics)
-    readiness.end_wait()
-    readiness.halted = "too many dead letters"
-    Statistics(metrics, {}).halted()
-    assert (value(metrics, "ready"), value(metrics, "halted")) == (0, 1)
 
 
 def test_the_memory_of_the_store_is_looked_at_now_and_then(metrics):

@@ -24,7 +24,6 @@ from streamdedup.detection.detector import Detector
 from streamdedup.errors import (
     BatchRefused,
     BrokerUnavailable,
-    FatalError,
     IndexLost,
     RegistryUnavailable,
     StoreUnavailable,
@@ -376,15 +375,6 @@ def test_a_document_that_cannot_be_prepared_ahead_is_one_dead_letter():
     assert world.dead_letters() == [("0", 5, "internal")]
 
 
-def test_before_an_error_that_ends_the_daemon_the_batch_at_work_is_committed():
-    world, daemon = backlog()
-    world.plan = once("poll_ahead", fail_poll(FatalError("made to fail")))
-    with pytest.raises(FatalError, match="made to fail"):
-        run(world, daemon)
-    assert offsets_of(world) == {0: 4}
-    assert threads() == []
-
-
 def test_an_error_while_the_batch_ahead_is_prepared_goes_with_the_clients_that_polled_the_batch(monkeypatch):
     ahead, _ = an_ahead()
     decode = ahead._processor.decode
@@ -418,28 +408,6 @@ def test_a_stop_ends_behind_the_batch_at_work_and_leaves_no_thread():
     world.daemons.clear()
     world.start("b")
     world.run()
-
-
-def test_a_stop_waits_for_a_chunk_that_is_being_prepared():
-    started, go_on = threading.Event(), threading.Event()
-
-    def act(ids: list[str]) -> None:
-        if "d4" in ids:
-            started.set()
-            assert go_on.wait(60)
-
-    world, daemon = backlog(make_detector=preparing(act))
-    world.turn(daemon)
-    assert started.wait(60)
-    assert len(threads()) == 1
-    daemon.stop.stopping = True
-    stopping = threading.Thread(target=daemon.loop.run)
-    stopping.start()
-    go_on.set()
-    stopping.join(60)
-    assert not stopping.is_alive()
-    assert threads() == []
-    assert offsets_of(world) == {0: 4}
 
 
 # Threads

@@ -29,12 +29,6 @@ def shown(metrics, name, **labels):
     return metrics.registry.get_sample_value(f"streamdedup_{name}", labels)
 
 
-def test_the_delay_stays_at_two_seconds_in_an_outage_of_any_length(readiness):
-    delays = [readiness.record_failure(Awaited.KAFKA, OSError()) for _ in range(2_000)]
-    assert delays[0] <= 0.1
-    assert all(1 <= delay <= 2 for delay in delays[10:])
-
-
 def test_a_request_to_kafka_that_is_overdue_counts_as_a_wait_until_it_ends(readiness, clock, metrics):
     with readiness.asking_kafka():
         clock.now_s += OVERDUE_S

@@ -13,7 +13,7 @@ import pytest
 
 from streamdedup.daemon import shutdown
 from streamdedup.daemon.shutdown import StopSignals, StopTimer, Watchdog
-from streamdedup.errors import EXIT_FORCED, EXIT_STALLED
+from streamdedup.errors import EXIT_STALLED
 from tests.support.clock import ManualClock
 
 #: Longest wait of a test, in seconds.
@@ -94,17 +94,6 @@ def test_no_wait_after_the_request_takes_time():
     assert signals.wait(math.inf)  # an invalid time for a wait
 
 
-def test_the_second_signal_ends_a_process_that_waits_for_ever():
-    ended = run_script("""
-        with StopSignals():
-            os.kill(os.getpid(), signal.SIGTERM)
-            threading.Timer(0.6, os.kill, (os.getpid(), signal.SIGTERM)).start()
-            threading.Event().wait()
-    """)
-    assert ended.returncode != 0
-    assert "KeyboardInterrupt" in ended.stderr
-
-
 def test_a_watchdog_without_ticks_acts_once_and_names_the_line_of_the_thread():
     lines = []
     acted = threading.Event()
@@ -141,17 +130,6 @@ def test_a_watchdog_acts_when_the_ticks_end():
     assert next(looks) == shutdown.WATCHDOG_CHECKS + 1
 
 
-def test_a_stalled_process_ends_with_its_own_code_and_one_line():
-    ended = run_script("""
-        with Watchdog(0.2, ending(70)):
-            while True:
-                pass
-    """)
-    assert ended.returncode == EXIT_STALLED
-    assert ended.stderr.count("\n") == 1
-    assert "no progress for 0.2 s" in ended.stderr
-
-
 def test_a_process_that_a_full_pipe_stalls_is_ended_without_the_line():
     ended = run_script("""
         _unread, full = os.pipe()
@@ -173,16 +151,6 @@ def test_a_process_that_was_frozen_as_a_whole_is_not_taken_for_stalled():
             print("alive")
     """)
     assert (ended.returncode, ended.stdout) == (0, "alive\n")
-
-
-def test_a_process_that_does_not_end_after_a_signal_is_ended():
-    ended = run_script("""
-        with StopTimer(0.2, ending(75)) as timer, StopSignals(on_stop=timer.begin):
-            os.kill(os.getpid(), signal.SIGTERM)
-            threading.Event().wait()
-    """)
-    assert ended.returncode == EXIT_FORCED
-    assert "stopping took longer than 0.2 s" in ended.stderr
 
 
 def test_a_process_that_ends_in_time_keeps_its_own_code():

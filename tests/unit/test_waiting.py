@@ -17,7 +17,7 @@ from streamdedup.errors import BrokerMisconfigured, BrokerUnavailable, Rejoin, S
 from streamdedup.kafka.protocols import Batch, Message, SourceStats
 from streamdedup.position import Partition
 from tests.simulation.server import NUMBERED
-from tests.turns import CLOCK, GROUP, INPUT, Daemon, Moment, Sent, World, batch_refused, killed, once, store_fails
+from tests.turns import CLOCK, GROUP, INPUT, Daemon, Moment, Sent, World, batch_refused, once, store_fails
 
 TEXT = "amber birch cedar delta ember fjord grove"
 
@@ -338,16 +338,6 @@ def test_a_partition_that_another_daemon_has_taken_is_not_shown(world, daemon):
     assert len(lags(daemon)) == 1
 
 
-def test_a_refused_request_for_ends_does_not_end_a_daemon_that_waits(world, daemon):
-    def refused() -> None:
-        raise BrokerMisconfigured("made to fail")
-
-    daemon.source.request_ends = refused
-    daemon.loop.readiness.halted = "for the test"
-    world.turn(daemon)
-    assert lags(daemon) == {"0": 0, "1": 0}
-
-
 def test_each_try_of_a_wait_for_the_store_is_a_step_for_the_watchdog(world, daemon):
     steps = []
     daemon.loop._tick = lambda: steps.append(CLOCK.now_s)
@@ -380,12 +370,13 @@ def test_each_turn_is_a_step_for_the_watchdog(daemon):
     assert steps == ["step", "turn"] * 3
 
 
-def test_ends_that_cannot_be_read_are_asked_for_once_an_interval():
+@pytest.mark.parametrize("error", [BrokerUnavailable("no leader"), BrokerMisconfigured("no right")])
+def test_ends_that_cannot_be_read_are_asked_for_once_an_interval(error):
     shown, asked_at = Lags(Metrics(), CLOCK), []
 
     def request_ends():
         asked_at.append(CLOCK())
-        raise BrokerUnavailable("no leader")
+        raise error
 
     for _ in range(4):
         shown.refresh(SimpleNamespace(request_ends=request_ends))
@@ -401,26 +392,6 @@ def test_the_summary_has_the_lag_also_while_the_daemon_waits(world, daemon, monk
     summaries = [line for line in logged if line["event"] == "summary"]
     assert 9 in [line["lag"] for line in summaries]
     assert sum(line.get("records", 0) for line in summaries) == 12  # each since the last summary
-
-
-def test_a_killed_daemon_leaves_its_lag_to_the_next(world):
-    world.send(*documents(9, first=3))
-    world.plan = lambda number: killed if number == 5 else None
-    world.run()
-    assert lags(world.daemons[0])["0"] == 0
-    assert world.broker.offsets_of(GROUP)[Partition(INPUT, 0)] == 12
-
-
-def test_a_daemon_whose_group_assigns_nothing_says_so(world, daemon):
-    daemon.loop._close_clients()
-    daemon.loop.readiness.set_awaited(Awaited.KAFKA)
-    source, _ = daemon.loop._open_clients()
-    source.inner.assigned, source.inner.stats = frozenset, SourceStats
-    with capture_logs() as logged:
-        for _ in range(10):
-            daemon.loop._record_success(source, Batch())
-            CLOCK.now_s += 1
-    assert [(line["event"], line["what"]) for line in logged] == [("waiting", "partitions")]
 
 
 # A rebalance that takes long, because the broker waits for a member
