@@ -1,9 +1,8 @@
 """Settings tried on a sample of texts: pairs found and missed, candidates, memory. For ``tune`` and ``stop-shingles``.
 
 ``sample`` draws texts from a stream. ``study`` finds all pairs for one shingle kind: ``distinct`` counts pairs,
-``buckets`` candidates. ``rows`` chooses a banding for each threshold
-and minimum recall, and ``recall`` measures it; ``memory`` forecasts the index memory. ``comparison`` studies all kinds,
-and ``advice`` recommends a row and warns. ``proposals`` chooses other settings, ``meter`` counts the pairs that they
-change. ``shown_pairs`` shows pairs, ``passages`` stop shingles, as text. ``results`` gathers everything for the user.
-``cli.tune`` calls ``comparison`` and ``results``, ``cli.stop_shingles`` calls ``passages`` and ``sample``.
+``buckets`` candidates. ``rows`` chooses and measures a banding for each threshold and minimum recall, ``memory``
+forecasts the index memory. ``comparison`` studies all kinds, ``advice`` recommends a row and warns. ``proposals``
+chooses other settings, ``meter`` counts the pairs that they change. ``shown_pairs`` shows pairs, ``passages`` stop
+shingles, as text. ``results`` gathers everything for the user.
 """

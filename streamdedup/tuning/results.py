@@ -141,8 +141,6 @@ def _row_values(compared: ComparedSettings, row: TuningRow) -> dict[str, Any]:
         # Of pairs of different sets: of edited texts.
         "edited_pairs": row.recall.edited.total,
         "edited_pairs_found": row.recall.edited.hits,
-        "edited_recall_bounds": row.recall.edited.bounds(),
-        "candidates_per_document": candidates.expected(row.study.documents_count),
         # In an index that is larger than the collection: the number of candidates that stays the same, and the number
         # by which the others grow with each million documents.
         "candidates_that_stay": candidates.unrelated.near + candidates.related.expected(candidates.collection_size),

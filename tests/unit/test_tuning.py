@@ -28,9 +28,8 @@ from streamdedup.tuning.comparison import TuningPlan, compare_in_budget, compare
 from streamdedup.tuning.distinct import distinct_sets, estimate_growth
 from streamdedup.tuning.memory import bytes_per_document
 from streamdedup.tuning.passages import frequent_passages
-from streamdedup.tuning.recall import measured_recall
 from streamdedup.tuning.results import results_of
-from streamdedup.tuning.rows import Workload, table_rows
+from streamdedup.tuning.rows import Workload, measured_recall, table_rows
 from streamdedup.tuning.sample import MOST_CHARACTERS, BoundedTexts, Sample, draw_sample, used_text_rows
 from streamdedup.tuning.study import Study
 
