@@ -57,15 +57,6 @@ class CorpusOptions:
         """The name of the profile, which may not exist."""
         return self.profile or default_profile_name(self.config)
 
-    def arguments(self) -> tuple[str, ...]:
-        """Return command-line arguments that name the same files and profile, for a command that is shown."""
-        values = {"--config": self.config, "--profile": self.profile, "--id-field": self.id_field}
-        values |= {"--source-field": self.source_field, "--scope-field": self.scope_field}
-        values |= {"--format": None if self.corpus_format == "auto" else self.corpus_format}
-        options = [(name, str(value)) for name, value in values.items() if value is not None]
-        options += [("--text-field", field) for field in self.text_fields or ()]
-        return tuple(map(shown_name, [*self.files, *(word for option in options for word in option)]))
-
     def entries(self, profile: Profile, command: str) -> Iterator[Entry]:
         """Yield the files' documents, with a progress bar; malformed lines are reported and left out.
 

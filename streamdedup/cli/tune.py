@@ -94,7 +94,6 @@ def _plan(options: CorpusOptions, study: StudyOptions) -> TuningPlan:
         recalls=tuple(sorted(set(recalls))),
         documents_per_day=study.documents_per_day,
         bucket_layout=redis.bucket_layout,
-        arguments=options.arguments(),
         has_settings_file=has_settings_file,
         # Absolute, so that the printed section is valid in a settings file of any folder.
         stops_path=Path.cwd() / stops_file(name),

@@ -50,7 +50,6 @@ class TuningPlan:
         name: Name of the profile, for the section that results print.
         profile: The settings that do not vary.
         recalls: Minimum recalls.
-        arguments: Command-line arguments that name the corpus and the profile, for the commands that results print.
         has_settings_file: Whether there is a settings file, which names the servers.
         stops_path: File for learnt stop shingles, which the printed section names.
     """
@@ -62,7 +61,6 @@ class TuningPlan:
     recalls: tuple[float, ...]
     documents_per_day: float
     bucket_layout: str
-    arguments: tuple[str, ...]
     has_settings_file: bool
     stops_path: Path
 

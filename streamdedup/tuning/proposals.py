@@ -5,7 +5,6 @@ shingles also ``meter._TEXT_KEYS``; the table in docs/tuning.md.
 """
 
 import re
-import shlex
 from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 from typing import Final, NamedTuple
@@ -13,9 +12,8 @@ from typing import Final, NamedTuple
 from streamdedup.settings import Profile
 from streamdedup.text.markup import has_url
 from streamdedup.tuning.advice import settings_section, tuned_profile
-from streamdedup.tuning.comparison import ComparedSettings, Progress, TuningPlan
+from streamdedup.tuning.comparison import ComparedSettings, Progress
 from streamdedup.tuning.meter import MeasuredProposal, ProposalMeter
-from streamdedup.tuning.rows import TuningRow
 from streamdedup.tuning.study import Study
 
 #: Name of all proposals together.
@@ -162,11 +160,3 @@ def _is_helpful(
     unwanted = max(0, boilerplate) if gains_boilerplate else 0
     benefit = change.benefit_of(_Difference(proposal.gained_count, proposal.lost_count, -boilerplate, unwanted))
     return benefit > 0 and benefit >= _LEAST_CHANGE * recommended.pairs
-
-
-def learning_command(row: TuningRow, plan: TuningPlan) -> str:
-    """Return the command that writes and shows the stop shingles."""
-    command, profile = ["streamdedup", "stop-shingles", *plan.arguments], plan.profile
-    if (row.options.unit, row.options.size) != (profile.shingle_unit, profile.shingle_size):
-        command += ["--unit", row.options.unit, "--size", str(row.options.size)]
-    return f"{shlex.join(command)} > {shlex.quote(str(plan.stops_path))}"

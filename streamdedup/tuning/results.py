@@ -13,13 +13,12 @@ import numpy as np
 
 from streamdedup.evaluation.pairs import Pairs
 from streamdedup.text.markup import has_html, html_warning
-from streamdedup.text.stop_shingles import option_differences
 from streamdedup.tuning.advice import SERVERS, warnings
 from streamdedup.tuning.comparison import ComparedSettings, Progress, TuningPlan
 from streamdedup.tuning.distinct import ALL_PAIRS
 from streamdedup.tuning.memory import BAND_LIFETIMES, bytes_per_document
 from streamdedup.tuning.meter import MeasuredProposal
-from streamdedup.tuning.proposals import Proposals, learning_command, study_proposals
+from streamdedup.tuning.proposals import Proposals, study_proposals
 from streamdedup.tuning.rows import TuningRow
 from streamdedup.tuning.shown_pairs import across_share, shown_pairs
 from streamdedup.tuning.study import Study
@@ -88,15 +87,11 @@ def _proposals(compared: ComparedSettings, proposals: Proposals) -> dict[str, An
 def _advised(plan: TuningPlan, proposals: Proposals) -> dict[str, Any]:
     learnt = proposals.measured[-1].learnt  # of all proposals together, if there are several
     section = proposals.section(plan.name, plan.stops_path)
-    row = proposals.measured[0].row
-    # The command sets only unit and size. If a proposal changes other shingle keys, its section would refuse the file.
-    command_fits = learnt is not None and not option_differences(learnt.stops, row.options)
     return {
         "toml": section,
         "settings_file": section if plan.has_settings_file else f"{SERVERS}\n{section}",
         "stop_shingles": None if learnt is None else learnt.stops.encoded(),
         "stops_path": str(plan.stops_path),
-        "command": learning_command(row, plan) if command_fits else None,
     }
 
 

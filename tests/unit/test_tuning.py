@@ -345,7 +345,7 @@ def asked(
     """A plan with words by 3 and further kinds of shingles, and a sample of all texts."""
     profile = named_profile(None, "articles", {"containment_threshold": containment})
     kinds, thresholds, stops = (WORDS, *kinds), (0.5, 0.7, 0.8), Path("/settings/stops.txt")
-    plan = TuningPlan("articles", profile, kinds, thresholds, (0.99,), 1_000.0, "sets", ("t.jsonl",), False, stops)
+    plan = TuningPlan("articles", profile, kinds, thresholds, (0.99,), 1_000.0, "sets", False, stops)
     columns = zip(texts, sources or [None] * len(texts), strict=True)
     documents = ((f"d{at}", text, source, None) for at, (text, source) in enumerate(columns))
     return plan, draw_sample(documents, len(texts))
@@ -428,8 +428,8 @@ class TestProposals:
         assert trials["all together"]["lost"] == 76
 
     @pytest.mark.parametrize("is_linked", [False, True])
-    def test_no_command_is_printed_whose_boilerplate_the_section_refuses(self, is_linked, monkeypatch):
-        """Links that are left out change the shingles, and stop-shingles has no option for them."""
+    def test_boilerplate_is_learnt_with_the_other_proposals(self, is_linked, monkeypatch):
+        """Links that are left out change the shingles."""
         texts = [f"{words(3, at)} {words(60, 7)}" for at in range(100, 120)]
         texts += [*self.OTHERS, *(words(40, 5_000 + at) for at in range(150))]
         if is_linked:
@@ -440,8 +440,7 @@ class TestProposals:
         proposed, shown = results["proposed"], tables_text(results, io.StringIO())
         assert parse_stop_shingles(proposed["stop_shingles"]).options["keep_urls"] == str(not is_linked).lower()
         assert ("keep_urls = false" in proposed["toml"]) == is_linked
-        assert (proposed["command"] is None) == is_linked
-        assert ("with the section in FILE.toml" in shown) == is_linked
+        assert "with the section in FILE.toml" in shown
 
     def test_stop_shingles_that_lose_real_pairs_are_not_proposed(self):
         """Pairs of versions fall below the threshold without a short notice that many documents have."""

@@ -62,10 +62,7 @@ def tables_text(results: dict[str, Any], target: TextIO) -> str:
         _print_table(console, proposals_table(results))
         _print_gained(console, results)
     if proposed := results["proposed"]:
-        if command := proposed["command"]:
-            text = f"To write and read the boilerplate, which the section names: {printable(command)}"
-            print_line(console, Text(text))
-        elif proposed["stop_shingles"] is not None:
+        if proposed["stop_shingles"] is not None:
             text = (
                 "The section names boilerplate. To write and read it, with the section in FILE.toml: streamdedup "
                 f"stop-shingles, with the same texts and --config FILE.toml > {shlex.quote(proposed['stops_path'])}"
