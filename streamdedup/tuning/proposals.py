@@ -5,7 +5,7 @@ shingles also ``meter._TEXT_KEYS``; the table in docs/tuning.md.
 """
 
 import re
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Final, NamedTuple
 
@@ -59,34 +59,12 @@ def stops_file(profile: str) -> str:
     return f"boilerplate-{profile}.txt"
 
 
-class _Difference(NamedTuple):
-    """How the alerted pairs of a proposal differ from those of the recommendation, in counts.
-
-    ``unwanted``: gained boilerplate pairs, at least 0.
-    """
-
-    gained: int
-    lost: int
-    removed_boilerplate: int
-    unwanted: int
-
-
-def _boilerplate_benefit(difference: _Difference) -> int:
-    """Return the removed boilerplate pairs; 0 if they are less than half of the lost pairs."""
-    return difference.removed_boilerplate if 2 * difference.removed_boilerplate >= difference.lost else 0
-
-
-def _gain_benefit(difference: _Difference) -> int:
-    """Return gained less lost pairs, less two for each unwanted pair: 0 or less if half of the gain is unwanted."""
-    return difference.gained - difference.lost - 2 * difference.unwanted
-
-
 class _Change(NamedTuple):
-    """Changed keys of the profile, and the function that counts the benefit of the change in pairs."""
+    """Changed keys of the profile; ``drops_short``: the pairs that the change loses are its benefit."""
 
     keys: dict[str, object]
-    benefit_of: Callable[[_Difference], int] = _gain_benefit
     learns_stops: bool = False
+    drops_short: bool = False
 
 
 def study_proposals(compared: ComparedSettings, progress: Progress) -> Proposals:
@@ -124,7 +102,7 @@ def study_proposals(compared: ComparedSettings, progress: Progress) -> Proposals
 def _changes(base: Profile, study: Study, meter: ProposalMeter) -> Iterator[tuple[str, _Change]]:
     """Yield name and change of each proposal to measure; ``measure`` adds the learnt stop shingles."""
     if base.shingle_unit == "word" and base.stop_shingles == "none" and meter.learnt is not None:
-        yield "stop_shingles", _Change({}, _boilerplate_benefit, learns_stops=True)
+        yield "stop_shingles", _Change({}, learns_stops=True)
     if (threshold := meter.lowered_threshold()) is not None:
         recall_from = max(threshold, min(base.recall_from, _LEAST_RECALL_FROM))
         name = f"threshold = {threshold:g}, recall_from = {recall_from:g}"
@@ -140,8 +118,7 @@ def _changes(base: Profile, study: Study, meter: ProposalMeter) -> Iterator[tupl
     if base.shingle_unit == "word" and base.min_words < base.shingle_size:
         short = (study.sets.token_counts > 0) & (study.sets.token_counts < base.shingle_size)
         if short.any():
-            change = _Change({"min_words": base.shingle_size}, lambda difference: difference.lost)
-            yield f"min_words = {base.shingle_size}", change
+            yield f"min_words = {base.shingle_size}", _Change({"min_words": base.shingle_size}, drops_short=True)
 
 
 def _are_enough(count: int, texts: Sequence[str]) -> bool:
@@ -157,6 +134,11 @@ def _is_helpful(
     """
     # Boilerplate that cannot be judged, None, counts as no pairs.
     boilerplate = (proposal.boilerplate or 0) - (recommended.boilerplate or 0)
-    unwanted = max(0, boilerplate) if gains_boilerplate else 0
-    benefit = change.benefit_of(_Difference(proposal.gained_count, proposal.lost_count, -boilerplate, unwanted))
+    if change.drops_short:
+        benefit = proposal.lost_count
+    elif change.learns_stops:  # of the lost pairs at least half must be boilerplate
+        benefit = -boilerplate if 2 * -boilerplate >= proposal.lost_count else 0
+    else:  # 0 or less if half of the gain is unwanted
+        unwanted = max(0, boilerplate) if gains_boilerplate else 0
+        benefit = proposal.gained_count - proposal.lost_count - 2 * unwanted
     return benefit > 0 and benefit >= _LEAST_CHANGE * recommended.pairs
