@@ -83,7 +83,6 @@ class _RankedSets(NamedTuple):
 
     @property
     def sizes(self) -> NDArray[np.int64]:
-        """Elements per set, int64 (n_sets,), ascending."""
         return np.diff(self.offsets)
 
 

@@ -70,7 +70,6 @@ class Pairs(NamedTuple):
         return cls(*map(np.concatenate, zip(empty, *blocks, strict=True)))
 
     def where(self, selected: NDArray[np.bool_] | NDArray[np.int64] | slice) -> "Pairs":
-        """Return some of the pairs; ``selected``: a mask, bool (n,), or places in the arrays, or a slice of them."""
         return Pairs(self.left[selected], self.right[selected], self.similarities[selected])
 
     def within(self, scopes: NDArray[np.uint64]) -> "Pairs":
@@ -88,7 +87,6 @@ def similarities(
 def contained(
     sets: ShingleSets, left: NDArray[np.int64], right: NDArray[np.int64], rule: ContainmentRule
 ) -> NDArray[np.bool_]:
-    """Return whether a containment rule holds for each pair of rows, by exact values, bool (n,)."""
     overlaps = overlaps_of(sets, left, right)
     return rule.holds(overlaps.containments(), np.minimum(overlaps.left, overlaps.right))
 

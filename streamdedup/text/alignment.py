@@ -80,7 +80,6 @@ def split_words(text: str) -> list[Word]:
 
 
 def _matches(a: Sequence[str], b: Sequence[str]) -> Iterator[tuple[int, int]]:
-    """Yield the rows of equal words in both texts, ascending in both."""
     head = _shared_length(a, b)
     tail = _shared_length(a[head:][::-1], b[head:][::-1])
     yield from ((row, row) for row in range(head))

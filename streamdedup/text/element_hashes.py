@@ -173,7 +173,6 @@ def _computed_hashes(
 def _utf16_token_hashes(
     points: NDArray[np.uint16] | NDArray[np.uint32], starts: NDArray[np.int64], lengths: NDArray[np.int64]
 ) -> NDArray[np.uint64]:
-    """Return the hashes for tokens beyond ASCII; arguments as for `token_hashes`."""
     if points.itemsize > 2:
         # A code point beyond LAST_UNIT is two units, which moves all that follows.
         shift = np.cumsum(points > LAST_UNIT)
@@ -193,7 +192,6 @@ def _utf16(points: NDArray[np.uint16] | NDArray[np.uint32]) -> NDArray[np.uint16
 
 @functools.cache
 def _single_unit_hashes() -> NDArray[np.uint64]:
-    """Return the token hash for each single code point that is one UTF-16 unit."""
     hashes = mix(np.arange(LAST_UNIT + 1, dtype=np.uint64))
     hashes[_BEYOND_ASCII:] += np.uint64(_WIDE)
     return hashes

@@ -152,7 +152,6 @@ def _compose_later_marks(
 
 
 def _entries(letters: NDArray[np.uint32], marks: NDArray[np.uint32], table: Tables) -> NDArray[np.uint32]:
-    """Return the entry in ``CompositeTable.composites`` for each letter with its mark."""
     pairs = table.pairs
     # Code points beyond the end of a table use its last entry, which belongs to no pair.
     cells = pairs.letter_row.take(letters, mode="clip") + pairs.mark_column.take(marks, mode="clip")

@@ -38,7 +38,6 @@ def has_html(text: str) -> bool:
 
 
 def html_warning(html_count: int, document_count: int) -> str | None:
-    """Return the warning that many of the documents have HTML; None where few have it."""
     if not html_count or html_count < _HTML_SHARE * document_count:
         return None
     share = html_count / document_count

@@ -136,7 +136,6 @@ def _fold_doubtful(
 
 
 def _text_bounds(starts: NDArray[np.int64], documents: NDArray[np.int64]) -> list[tuple[int, int]]:
-    """Return starts and ends of some documents, without the separators behind them."""
     return list(zip(starts.take(documents).tolist(), (starts.take(documents + 1) - 1).tolist(), strict=True))
 
 

@@ -78,7 +78,6 @@ def ordered_hashes(hashes: NDArray[np.uint64], size: int) -> NDArray[np.uint32]:
 
 
 def _sort_each(hashes: NDArray[np.uint32], starts: NDArray[np.int64], counts: NDArray[np.int64]) -> NDArray[np.uint32]:
-    """Sort the run of hashes at each of `starts` in place; return the runs concatenated."""
     runs = [hashes[start:end] for start, end in zip(starts.tolist(), (starts + counts).tolist(), strict=True)]
     for run in runs:
         run.sort()
@@ -123,7 +122,6 @@ def _longer(sums: NDArray[np.uint64], following: NDArray[np.uint64], shift: int)
 def _short_sums(
     hashes: NDArray[np.uint64], starts: NDArray[np.int64], lengths: NDArray[np.int64]
 ) -> NDArray[np.uint64]:
-    """Return the sums over whole documents that are shorter than a shingle."""
     if not starts.size:
         return np.empty(0, np.uint64)
     terms = hashes[ranges(starts, lengths)]
@@ -132,7 +130,6 @@ def _short_sums(
 
 
 def distinct(hashes: NDArray[np.uint32], counts: NDArray[np.int64]) -> tuple[NDArray[np.uint32], NDArray[np.int64]]:
-    """Return ascending hash runs without repetitions, and the run lengths."""
     is_first = np.ones(hashes.size, np.bool_)
     np.not_equal(hashes[1:], hashes[:-1], out=is_first[1:])
     offsets = offsets_of(counts)

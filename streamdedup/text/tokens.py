@@ -230,5 +230,4 @@ def _spaced_points(packed: NDArray[np.uint32], inside: NDArray[np.bool_]) -> NDA
 
 
 def spaced_text(packed: NDArray[np.uint32], inside: NDArray[np.bool_]) -> str:
-    """Return the folded text with a space for each separator."""
     return str(_spaced_points(packed, inside).astype("<u4", copy=False).data, "utf-32-le")

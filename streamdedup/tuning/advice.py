@@ -36,8 +36,6 @@ url = "redis://localhost:6379/0"
 
 
 class Recommendation(NamedTuple):
-    """The recommended row, and the reason for its shingle kind, for people."""
-
     row: TuningRow
     reason: str
 

@@ -118,7 +118,6 @@ def compare_in_budget(plan: TuningPlan, sample: Sample, progress: Progress, time
 
 
 def _share_of_characters(kinds: Sequence[ShingleOptions], sample: Sample, characters: float) -> float:
-    """Return ``characters`` as a share of the sample's usable characters, at most 1."""
     return min(1.0, characters / max(usable_characters(sample.texts, {kind.unit for kind in kinds}), 1))
 
 

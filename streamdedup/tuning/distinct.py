@@ -73,13 +73,11 @@ class DistinctSets(NamedTuple):
 
     @property
     def copies(self) -> NDArray[np.int64]:
-        """Documents with each set, int64 (n_sets,)."""
         counts: NDArray[np.int64] = self.halves.sum(axis=1)
         return counts
 
     @property
     def copy_pairs_of_each(self) -> NDArray[np.float64]:
-        """Document pairs with each set, float64 (n_sets,)."""
         return self.copies * (self.copies - 1) / 2
 
     @property
@@ -95,7 +93,6 @@ class DistinctSets(NamedTuple):
         return np.divmod(codes, len(self.first_documents))
 
     def pair_counts(self, left: NDArray[np.int64], right: NDArray[np.int64]) -> NDArray[np.float64]:
-        """Return the pair count of each set pair, float64 (n, 2); ``left`` and ``right``: rows of sets, int64 (n,)."""
         left_halves, right_halves = self.halves[left].astype(np.float64), self.halves[right].astype(np.float64)
         # First half of one set with second half of the other, and the reverse.
         across = (left_halves * right_halves[:, ::-1]).sum(axis=1)
@@ -107,7 +104,6 @@ class DistinctSets(NamedTuple):
         return np.array([self.copy_pairs_of_each.sum(), self.halves.astype(np.float64).prod(axis=1).sum()])
 
     def contained_by_similarity(self, pairs: Pairs, rule: ContainmentRule) -> NDArray[np.bool_]:
-        """Return whether a containment rule holds for each set pair, bool (n,)."""
         sizes = self.sizes
         left, right = sizes[pairs.left], sizes[pairs.right]
         # The join gives only Jaccard similarities J, from which |A and B| = J (|A| + |B|) / (1 + J).

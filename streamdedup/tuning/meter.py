@@ -205,7 +205,6 @@ class _Boilerplate(NamedTuple):
     unjudged: NDArray[np.bool_]
 
     def count_in(self, pairs: Pairs, weights: NDArray[np.float64]) -> int | None:
-        """Return the number of boilerplate pairs (``MeasuredProposal.boilerplate``)."""
         shared = overlaps_of(self.sets, pairs.left, pairs.right).common
         shared_without_stops = overlaps_of(self.sets_without_stops, pairs.left, pairs.right).common
         # More than half of the shared shingles are stop shingles.

@@ -85,7 +85,6 @@ class Candidates(NamedTuple):
         return self.unrelated.expected(index_size) + self.related.expected(min(index_size, self.collection_size))
 
     def expected_false(self, index_size: float) -> float:
-        """Return the count of candidates that are no matches."""
         return self.expected(index_size) - self.matches.expected(min(index_size, self.collection_size))
 
 
@@ -224,7 +223,6 @@ class _Search:
 
 
 def measured_recall(study: Study, banding: Banding, recall_from: float) -> Recall:
-    """Return the share of the pairs from a similarity on that become candidates."""
     is_promised = study.pairs.similarities >= recall_from
     is_candidate = study.candidate_mask(banding)[is_promised]
     weights = study.counts[is_promised, ALL_PAIRS]

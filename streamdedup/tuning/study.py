@@ -107,7 +107,6 @@ class Study:
         return pairs._replace(left=documents[pairs.left], right=documents[pairs.right])
 
     def alerted_mask(self, threshold: float) -> NDArray[np.bool_]:
-        """Return whether each kept pair is alerted at a threshold, bool (n_pairs,)."""
         mask: NDArray[np.bool_] = (self.pairs.similarities >= threshold) | self._by_rule
         return mask
 
@@ -131,11 +130,9 @@ class Study:
         return is_alerted & has_enough_words[left] & has_enough_words[right]
 
     def alerted_count(self, threshold: float) -> float:
-        """Return the number of alerted document pairs, equal sets included."""
         return float(self.counts[self.alerted_mask(threshold), ALL_PAIRS].sum() + self.distinct.copy_pairs()[ALL_PAIRS])
 
     def exact_share(self, exact_limit: int | None) -> float:
-        """Return the share of the indexed documents that are compared exactly."""
         stored = keeps_hashes(self.distinct.sizes, exact_limit)
         return float(self.distinct.copies[stored].sum() / max(self.indexed_count, 1))
 
@@ -144,7 +141,6 @@ class Study:
         return candidates_by_bands(self.band_keys(banding), self.distinct)
 
     def candidate_mask(self, banding: Banding) -> NDArray[np.bool_]:
-        """Return whether each kept pair becomes a candidate, bool (n_pairs,)."""
         mask: NDArray[np.bool_] = self._first_shared(banding.rows) < banding.bands
         return mask
 
@@ -155,7 +151,6 @@ class Study:
         return pairs
 
     def largest_bucket(self, banding: Banding) -> int:
-        """Return the document count of the largest bucket, as if no ``bucket_cap`` limited it."""
         return largest_bucket(self.band_keys(banding), self.distinct)
 
     def band_keys(self, banding: Banding) -> NDArray[np.uint32]:
@@ -177,7 +172,6 @@ class Study:
         return keys
 
     def _compute_first_shared(self, rows: int) -> NDArray[np.int64]:
-        """Return the first band that each kept pair shares, or the number of all bands if it shares none."""
         return first_shared_bands(self._keys_of(rows), self.pairs.left, self.pairs.right)
 
     def _signed(self, family: HashFamily) -> NDArray[np.uint32]:
