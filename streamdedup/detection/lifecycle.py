@@ -1,7 +1,7 @@
 """Writes the index entries of a chunk: inserts, replaces, appends and deletes.
 
 Called by ``detector``. A change here must pass ``tests/simulation``. A chunk has one content of a document, and
-its redeliveries (``chunks.split_documents``); only chunks of tests have several contents of one.
+its redeliveries (``chunks.split_documents``).
 
 An earlier version is removed from its buckets before its entry changes (rule 9 of ``index.contract``). ``InsertState``
 in ``index.documents`` says how the index treats a version.
@@ -52,13 +52,13 @@ class Lifecycle:
         """Insert the entries of a chunk.
 
         Steps:
-            1. Insert entries for new documents; only the last version where the chunk has several.
+            1. Insert entries for new documents.
             2. Compute the entries after appends; they get further rows.
             3. Remove the replaced versions from their buckets, then replace their entries and renew their clusters.
         """
         fence_list = list(fences.values())
         # 1. Insert.
-        inserted = self._insert_last_versions(prepared, fence_list)
+        inserted = self._insert_entries(prepared, fence_list)
         # 2. Appends.
         appended = self._appender.append(prepared.appends, fences)
         band_keys, skips = self._with_appended(prepared, [version.entry for version in appended.versions])
@@ -86,11 +86,13 @@ class Lifecycle:
             missing_positions=appended.missing_positions,
         )
 
-    def _insert_last_versions(self, prepared: Prepared, fences: Sequence[Fence]) -> list[InsertedVersion]:
-        """Insert each document's last version in the chunk; return all versions, with the entries to compare."""
+    def _insert_entries(self, prepared: Prepared, fences: Sequence[Fence]) -> list[InsertedVersion]:
+        """Insert an entry for each document of the chunk; return all versions, with the entries to compare."""
         entries, encoded = prepared.entries, prepared.encoded
-        decided = _decided_within_chunk(entries)
-        rows = [row for row in range(len(entries)) if row not in decided]
+        first_rows: dict[int, int] = {}  # by document number
+        for row, entry in enumerate(entries):
+            first_rows.setdefault(entry.number, row)
+        rows = list(first_rows.values())
         results: dict[int, InsertResult] = {}
         if rows:
             encoded_rows = None if encoded is None else [encoded[row] for row in rows]
@@ -99,15 +101,14 @@ class Lifecycle:
         versions: list[InsertedVersion] = []
         for row, (document, entry) in enumerate(zip(prepared.documents, entries, strict=True)):
             result = results.get(row)
-            if result is None:
-                state, winner = decided[row]
-                if state is InsertState.SUPERSEDED:
-                    result = InsertResult(state, None)
-                elif state is InsertState.REDELIVERED and versions[winner].state in _NOT_STORED_STATES:
-                    # The index refused the winner's content, and refuses the same content again.
-                    result = InsertResult(versions[winner].state, versions[winner].previous)
-                else:  # the winner is an earlier row: as if the index had its entry already
-                    result = InsertResult(state, versions[winner].entry)
+            if result is None:  # a redelivery of an earlier row, or a document of another id with the same number
+                first_row = first_rows[entry.number]
+                state, first = decide_version(entries[first_row], entry), versions[first_row]
+                if state is InsertState.REDELIVERED and first.state in _NOT_STORED_STATES:
+                    # The index refused the content of the first row, and refuses the same content again.
+                    result = InsertResult(first.state, first.previous)
+                else:  # as if the index had the entry of the first row already
+                    result = InsertResult(state, first.entry)
             version = InsertedVersion(document, entry, result.state, result.previous)
             if version.previous is not None:
                 version = version._replace(entry=self._entry_to_compare(version, version.previous))
@@ -219,26 +220,6 @@ def _is_compared_again(version: InsertedVersion, compares_redeliveries: bool) ->
     return compares_redeliveries or (
         stored is not None and stored.position.partition_incarnation != document.position.partition_incarnation
     )
-
-
-def _decided_within_chunk(entries: Sequence[IndexEntry]) -> dict[int, tuple[InsertState, int]]:
-    """Return by row the state that another row of the chunk decides, and this other row.
-
-    For rows with offset and content (1, a), (3, b), (2, c): rows 0 and 2, which row 1 supersedes.
-    """
-    decided: dict[int, tuple[InsertState, int]] = {}
-    winners: dict[int, int] = {}
-    for row, entry in enumerate(entries):
-        winner = winners.setdefault(entry.number, row)
-        if winner == row:
-            continue
-        state = decide_version(entries[winner], entry)
-        if state is InsertState.REPLACED:
-            decided[winner] = InsertState.SUPERSEDED, row
-            winners[entry.number] = row
-        else:
-            decided[row] = state, winner
-    return decided
 
 
 def _missing_now(rows: Sequence[tuple[Document, IndexEntry, IndexEntry | None]]) -> dict[Position, bool]:

@@ -373,12 +373,6 @@ class TestVersions:
         stream.index(a_document("a", TEXT, 0), a_document("a", f"{TEXT} inlet", 1))
         assert not stream.pairs
 
-    def test_of_several_versions_in_one_batch_only_the_last_is_in_the_index(self, stream):
-        versions = [a_document("a", text, offset) for offset, text in enumerate((TEXT, OTHER_TEXT, "inlet " * 9))]
-        result = stream.index(*versions, a_document("b", TEXT, 3), a_document("c", OTHER_TEXT, 4))
-        assert [why for _, why in result.skipped] == [Skip.SUPERSEDED] * 2
-        assert not stream.pairs
-
     def test_a_pair_alerted_before_is_not_alerted_again_on_return_to_the_old_content(self, stream):
         stream.index(a_document("a", TEXT, 0), a_document("b", TEXT, 1))
         stream.index(a_document("b", OTHER_TEXT, 2))
