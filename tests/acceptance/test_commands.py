@@ -108,10 +108,6 @@ class TestScan:
         assert "pairs with similarity of at least 0.8" in done.stderr
         assert "left out: no documents" in done.stderr
 
-    def test_left_out_lines_are_reported_only_if_there_are_some(self):
-        done = streamdedup("scan", "-", text='{"id": "a", "text": "all readable"}\n')
-        assert (done.returncode, "left out" in done.stderr) == (0, False)
-
     def test_a_file_in_a_format_that_is_not_read_is_wrong_use(self, tmp_path):
         feed = tmp_path / "feed.xml"
         feed.write_text("<rss><channel></channel></rss>", encoding="utf-8")
@@ -137,21 +133,6 @@ class TestScan:
         packed = tmp_path / "packed"
         packed.write_bytes(gzip.compress(lines.encode()))
         assert rows(streamdedup("scan", packed).stdout) == expected
-
-    def test_options_decide_what_is_alike(self, tmp_path):
-        corpus = tmp_path / "texts.txt"
-        corpus.write_text("the price rose by 10 percent today\nthe price rose by 25 percent today\n", encoding="utf-8")
-        assert streamdedup("scan", corpus, "--threshold", "0.8").stdout == ""
-        config = tmp_path / "settings.toml"
-        servers_of = 'kafka.bootstrap_servers = "localhost:9092"\nredis.url = "redis://localhost:6379/0"\n'
-        cases = {
-            "letters_only = true": 1,
-            "letters_only = true\nmin_words = 9": 0,
-            "threshold = 0.2\nrecall_from = 0.2": 1,
-        }
-        for settings, count in cases.items():
-            config.write_text(f'{servers_of}[profiles.articles]\ntopics = ["t"]\n{settings}\n', encoding="utf-8")
-            assert len(rows(streamdedup("scan", corpus, "--config", config).stdout)) == count
 
 
 @pytest.fixture
