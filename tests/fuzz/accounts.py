@@ -6,10 +6,13 @@ a second reading of it (``reading``) must agree.
 """
 
 import logging
+import os
 import re
+import time
 from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
+from functools import cache
 from hashlib import sha256
 
 import structlog
@@ -24,8 +27,8 @@ from streamdedup.position import Position
 from streamdedup.settings import Settings
 from streamdedup.wire import ErrorCode, decode_alert
 from streamdedup.wire.dead_letters import MAX_HEADER_BYTES, PREFIX, read_headers
-from tests.fuzz.fuzzed import Fuzzed
-from tests.fuzz.messages import TOPICS
+from tests.fuzz.memory import rss_bytes
+from tests.fuzz.messages import TOPICS, Fuzzed, fuzzed_messages
 from tests.fuzz.reading import read
 from tests.simulation.transport import MemoryBroker, MemoryHistory, MemoryTransport
 
@@ -55,17 +58,7 @@ _OVERRIDES = {
 
 
 class Unaccounted(Exception):
-    """A message that came to no end, or to a wrong one.
-
-    Args:
-        reason: What is wrong.
-        messages: Those that may have brought it about.
-    """
-
-    def __init__(self, reason: str, messages: Sequence[Fuzzed]) -> None:
-        super().__init__(reason)
-        self.reason = reason
-        self.messages = list(messages)
+    """A message that came to no end, or to a wrong one; the text has the message, if it is a single one."""
 
 
 class _AllCommitted:
@@ -91,14 +84,11 @@ class Account:
 
     Attributes:
         outcomes: How many ended how: ``processed``, ``deleted``, ``skipped REASON``, ``dead letter CODE``.
-        made_by: By what was done to the messages, how many there were and how many became dead letters.
-        pairs_count: Near-duplicates alerted.
         cut_count: Dead letters that did not fit and were cut.
         judged_count: Messages about which the second reading had an opinion.
     """
 
     outcomes: Counter[str] = field(default_factory=Counter)
-    made_by: Counter[tuple[str, bool]] = field(default_factory=Counter)
     pairs_count: int = 0
     cut_count: int = 0
     judged_count: int = 0
@@ -106,7 +96,6 @@ class Account:
     def add(self, other: "Account") -> None:
         """Take in what became of further messages."""
         self.outcomes += other.outcomes
-        self.made_by += other.made_by
         self.pairs_count += other.pairs_count
         self.cut_count += other.cut_count
         self.judged_count += other.judged_count
@@ -122,26 +111,19 @@ class Accountant:
         self._pipelines = {name: pipeline(self._settings, name, self._stores[name]) for name in self._settings.profiles}
 
     def settle(self, messages: Sequence[Fuzzed]) -> Account:
-        """Take messages through and account for each.
-
-        Raises:
-            Unaccounted: One of them came to no end, or to a wrong one; it names as few as can be.
-        """
+        """Take messages through and account for each; ``Unaccounted`` names a single message that fails alone too."""
         try:
             return self._settle(messages)
         except Exception as error:
-            raise self._narrowed(messages, error) from error
+            for message in messages if len(messages) > 1 and not isinstance(error, Unaccounted) else ():
+                self._settle_alone(message)
+            raise
 
-    def _narrowed(self, messages: Sequence[Fuzzed], error: Exception) -> Unaccounted:
-        """Look for a single message that fails as well."""
-        if isinstance(error, Unaccounted):
-            return error
-        for message in messages if len(messages) > 1 else ():
-            try:
-                self._settle([message])
-            except Exception as own:  # noqa: BLE001  whatever it is, it is what is looked for
-                return Unaccounted(f"{type(own).__name__}: {own}", [message])
-        return Unaccounted(f"{type(error).__name__}: {error}", messages)
+    def _settle_alone(self, message: Fuzzed) -> None:
+        try:
+            self._settle([message])
+        except Exception as error:
+            raise Unaccounted(f"{type(error).__name__}: {error}: {message}") from error
 
     def _settle(self, messages: Sequence[Fuzzed]) -> Account:
         for name, store in self._stores.items():
@@ -170,13 +152,12 @@ class Accountant:
         self._count(metrics, len(messages), account)
         for position, message in sent.items():
             is_dead = position in dead
-            account.made_by[message.made_by, is_dead] += 1
             fields = self._settings.profiles[message.topic].text_fields
             verdict = read(message.key, message.value, tuple(fields), MAX_TEXT_BYTES)
             account.judged_count += verdict != "either"
             if (verdict == "dead letter" and not is_dead) or (verdict == "no dead letter" and is_dead):
                 became = f"a dead letter {dead[position]}" if is_dead else "none"
-                raise Unaccounted(f"a second reading expects {verdict}; it became {became}", [message])
+                raise Unaccounted(f"a second reading expects {verdict}; it became {became}: {message}")
         return account
 
     @staticmethod
@@ -190,12 +171,12 @@ class Accountant:
             position = Position(headers["topic"], int(headers["partition"]), int(headers["offset"]))
             message = sent[position]
             if position in dead:
-                raise Unaccounted("two dead letters of one message", [message])
+                raise Unaccounted(f"two dead letters of one message: {message}")
             dead[position] = code = headers["error.code"]
             account.outcomes[f"dead letter {code}"] += 1
             account.cut_count += "truncated" in headers and len(published.value or b"") < len(message.value or b"")
             if wrong := wrong_letter(message, published):
-                raise Unaccounted(wrong, [message])
+                raise Unaccounted(f"{wrong}: {message}")
         return dead
 
     @staticmethod
@@ -214,6 +195,15 @@ class Accountant:
         letters = sum(n for outcome, n in account.outcomes.items() if outcome.startswith("dead letter"))
         if not figures["records"] == consumed == account.outcomes.total() or letters != figures["dead_letters"]:
             raise ValueError(f"{consumed} sent, {figures['records']} consumed, but {dict(account.outcomes)}")
+
+
+_accountant = cache(Accountant)  # one for each process
+
+
+def settle_chunk(order: tuple[str, int]) -> tuple[Account, int, int]:
+    """Account for so many messages of a seed; return also the id and the memory of this process."""
+    messages = list(fuzzed_messages(*order, time.time_ns() // 1_000_000))
+    return _accountant().settle(messages), os.getpid(), rss_bytes()
 
 
 def wrong_letter(message: Fuzzed, letter: Message | Record) -> str:

@@ -14,9 +14,8 @@ from tests.bombs import BOMBS
 from tests.daemons import DEADLINE_S, Daemon, Installation
 from tests.fuzz import schemas
 from tests.fuzz.accounts import MAX_TEXT_BYTES, PROFILES, wrong_letter
-from tests.fuzz.fuzzed import Fuzzed
 from tests.fuzz.memory import growth, peak_bytes, rss_bytes
-from tests.fuzz.messages import fuzzed_messages
+from tests.fuzz.messages import Fuzzed, fuzzed_messages
 from tests.fuzz.schemas import WHOLE, fuzzed_values, register
 from tests.raw_batches import RawRecord, record_batch, send_batch
 from tests.servers import create_topics, fresh_name, read_topic, wait_no_transaction, wait_until
@@ -39,13 +38,10 @@ class Report:
     """What became of the messages.
 
     Attributes:
-        sent_count: How many there were.
         figures: The daemon's own counts: consumed, processed, deleted, skipped, dead letters.
         letters: Dead letters found in their topic, by code.
         wrong: What is wrong; empty for nothing.
-        rss: Memory of the daemon over time, in bytes.
-        peak: Most memory of the daemon, in bytes.
-        seconds: How long it took.
+        rss, peak: Memory of the daemon over time, and the most of it, in bytes.
     """
 
     sent_count: int
@@ -55,11 +51,6 @@ class Report:
     rss: list[int] = field(default_factory=list)
     peak: int = 0
     seconds: float = 0.0
-
-    @property
-    def good(self) -> bool:
-        """Whether all is accounted for."""
-        return not self.wrong
 
     def lines(self) -> Iterator[str]:
         """Return it for a terminal."""
@@ -74,15 +65,7 @@ class Report:
 
 
 def run(seed: str, count: int, folder: Path, *, kafka: str, redis: str) -> Report:
-    """Send JSON messages, let one daemon work through them, and account for each.
-
-    Args:
-        seed: Of the messages.
-        count: How many.
-        folder: For settings and logs.
-        kafka: Bootstrap servers.
-        redis: Address; what stands there is left alone.
-    """
+    """Send JSON messages of a seed, let one daemon work through them, and account for each."""
     made = list(fuzzed_messages(seed, count, time.time_ns() // 1_000_000))
     return _run(made, PROFILES, "", folder, kafka=kafka, redis=redis)
 
@@ -218,7 +201,7 @@ def _look(kafka: str, topic: str, placed: dict[Place, Fuzzed], report: Report) -
         elif facts["error.code"] != expected.get(place, facts["error.code"]):
             report.wrong.append(f"{place}: {facts['error.code']} of {placed[place].made_by}, not {expected[place]}")
         elif wrong := wrong_letter(placed[place], letter):
-            report.wrong.append(f"{place}: {wrong}: {placed[place].as_json()[:300]}")
+            report.wrong.append(f"{place}: {wrong}: {str(placed[place])[:300]}")
     report.wrong += [f"{place} became {count} dead letters" for place, count in seen.items() if count > 1]
     report.wrong += [
         f"{place}: no dead letter {code}"

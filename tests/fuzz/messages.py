@@ -8,11 +8,11 @@ import json
 import random
 import re
 from collections.abc import Callable, Iterator
+from dataclasses import dataclass
 from typing import Any
 
 from streamdedup.wire.dead_letters import PREFIX
 from tests.bad_input import FUTURE_MS, ODD_HEADERS, ROWS
-from tests.fuzz.fuzzed import Fuzzed
 
 #: Names of the profiles, which are those of their topics: see ``accounts.PROFILES``.
 TOPICS = ("plain", "titled", "strict", "reviews", "bags")
@@ -25,15 +25,7 @@ WORDS = re.findall(
     "العَرَبِيَّة كِتَاب हिन्दी ภาษาไทย 老茶馆 重新开门 東京タワー 한국어 Ελλάδα Россия cafe\u0301 ﬁne ①② x\u00adyz "
     "👩\u200d🚀 \u202eabc naïve Ǆ ſ K Å 𝔘𝔫𝔦",
 )
-_SURROGATES = (
-    r"\ud83d",
-    r"\udc00",
-    r"\ud83d\ude00",
-    r"\ude00\ud83d",
-    r"\\ud83d",
-    r"\uD83D\u0041",
-    r"\ud83d\ud83d\ude00",
-)
+_HALVES = (r"\ud83d", r"\udc00", r"\\ud83d", r"\uD83D\u0041", r"\ude00\ud83d", r"\ud83d\ud83d\ude00")
 _NUMBERS = ("1e999", "-0", "0.0", "1" * 400, "-" + "9" * 5_000, "1E400", "01", "+1", ".5", "1.", "0x10", "1e", "-")
 _OTHERS: tuple[Any, ...] = (
     None, True, False, 0, -7, 42, 1.5, 2**63, -(2**63) - 1, 10**40, "", " ", "\0", "a\tb", "\x85", "x" * 1_030,
@@ -41,14 +33,20 @@ _OTHERS: tuple[Any, ...] = (
 )  # fmt: skip
 
 
-def fuzzed_messages(seed: str, count: int, now_ms: int) -> Iterator[Fuzzed]:
-    """Make messages.
+@dataclass(frozen=True)
+class Fuzzed:
+    """One message; ``made_by`` says what was done to it."""
 
-    Args:
-        seed: Of all choices; the same one gives the same messages.
-        count: How many.
-        now_ms: About when they are sent, in milliseconds since the epoch.
-    """
+    topic: str
+    key: bytes | None
+    value: bytes | None
+    headers: tuple[tuple[str, bytes | None], ...]
+    timestamp_ms: int
+    made_by: str
+
+
+def fuzzed_messages(seed: str, count: int, now_ms: int) -> Iterator[Fuzzed]:
+    """Make so many messages of a seed, which are sent at about ``now_ms``."""
     rng = random.Random(seed)
     maker = _Maker(rng)
     makers, weights = zip(*maker.makers(), strict=True)
@@ -237,7 +235,7 @@ class _Maker:
         name = self._rng.choice(("id", "text", "text", "source", "published_at", "op", "more"))
         text = self._a_text().replace('"', "")
         at = self._rng.randrange(len(text) + 1)
-        half = self._rng.choice(_SURROGATES)
+        half = self._rng.choice(_HALVES)
         return b"k", self._with_raw(topic, name, f'"{text[:at]}{half}{text[at:]}"')
 
     def _odd_characters(self, topic: str) -> KeyAndValue:

@@ -23,14 +23,7 @@ class _Number(str):
 
 
 def read(key: bytes | None, value: bytes | None, text_fields: tuple[str, ...], max_text_bytes: int) -> Verdict:
-    """Judge one message.
-
-    Args:
-        key: Its key.
-        value: Its value.
-        text_fields: Fields of the profile that hold the text.
-        max_text_bytes: Greatest length of a text.
-    """
+    """Judge one message of a profile with these text fields."""
     if value is None:
         return "either" if key else "dead letter"
     try:

@@ -13,8 +13,7 @@ from google.protobuf.descriptor_pool import DescriptorPool
 from google.protobuf.message_factory import GetMessageClass
 
 from tests.bombs import BOMBS, KINDS
-from tests.fuzz.fuzzed import Fuzzed
-from tests.fuzz.messages import WORDS
+from tests.fuzz.messages import WORDS, Fuzzed
 
 #: The profiles; all values are in both topics, so that each format also gets the other's.
 PROFILES: dict[str, dict[str, Any]] = {
@@ -76,14 +75,7 @@ def register(url: str) -> dict[str, int]:
 
 
 def fuzzed_values(seed: str, count: int, now_ms: int, ids: dict[str, int]) -> Iterator[Fuzzed]:
-    """Make messages.
-
-    Args:
-        seed: Of all choices; the same one gives the same messages.
-        count: How many.
-        now_ms: About when they are sent, in milliseconds since the epoch.
-        ids: Id of each schema, as ``register`` returns them.
-    """
+    """Make so many messages of a seed; ``ids``: of each schema, as ``register`` returns them."""
     rng = random.Random(seed)
     writers = {"avro": _avro_writer(), "protobuf": _protobuf_writer()}
     damages: list[Callable[[random.Random, bytes], bytes]] = [_flip, _cut, _extend, _splice, _repeat, _noise, _other_id]
