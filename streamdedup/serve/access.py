@@ -115,10 +115,8 @@ class Gate:
             problem = self._refusal(scope, is_chunked=body.is_chunked)
             if problem is not None:
                 await response.send_problem(problem)
-            elif scope["path"] in _UNCOUNTED:
-                await self._answer_in_time(scope, body, response)
             else:
-                await self._answer_counted(scope, body, response)
+                await self._answer_in_time(scope, body, response)
         finally:
             # The route's template, not the path, which clients choose. Status "none" (0): no answer was received.
             route = str(scope.get("path_template") or "none")
@@ -156,16 +154,9 @@ class Gate:
             return RequestProblem("too-many-requests", retry_after_s=1)
         return None
 
-    async def _answer_counted(self, scope: AsgiScope, body: RequestBody, response: ResponseWriter) -> None:
-        self._in_progress += 1
-        self._metrics.in_flight.set(self._in_progress)
-        try:
-            await self._answer_in_time(scope, body, response)
-        finally:
-            self._in_progress -= 1
-            self._metrics.in_flight.set(self._in_progress)
-
     async def _answer_in_time(self, scope: AsgiScope, body: RequestBody, response: ResponseWriter) -> None:
+        is_counted = scope["path"] not in _UNCOUNTED
+        self._count_request(is_counted)
         try:
             async with asyncio.timeout(self._limits.timeout_s) as deadline:
                 if scope["path"] in _STREAMS:
@@ -183,6 +174,11 @@ class Gate:
             if body.is_abandoned:
                 response.status = 0  # the framework answers all the same, but no client receives the answer
             self._bodies_bytes -= body.size_bytes
+            self._count_request(-is_counted)
+
+    def _count_request(self, change: int) -> None:
+        self._in_progress += change
+        self._metrics.in_flight.set(self._in_progress)
 
     def _count_body_bytes(self, received_bytes: int) -> None:
         """Count received bytes; above ``max_bodies_bytes`` raise ``RequestProblem`` in the ``receive`` of ``app``."""

@@ -35,7 +35,6 @@ from streamdedup.serve.problems import PROBLEM_JSON, Problem, RequestProblem, pl
 from streamdedup.serve.requests import (
     check_content_type,
     check_id,
-    decode_batch,
     decode_compare,
     decode_lookup,
     decode_path_id,
@@ -107,7 +106,7 @@ async def look_up_batch(
     """Find the near-duplicates of up to 500 texts, each for itself; a problem with a text is reported in its place."""
     served = _served_profile(thread, profile)
     check_content_type(request.headers.get("content-type", ""))
-    return LookupBatchBody(await batches.look_up(served, decode_batch(await request.body())))
+    return LookupBatchBody(await batches.look_up(served, await request.body()))
 
 
 # Documents

@@ -14,7 +14,7 @@ from streamdedup.detection.lookup import LookupResult
 from streamdedup.serve.bodies import lookup_body
 from streamdedup.serve.index_thread import PASS_TEXTS, IndexThread, ServedProfile
 from streamdedup.serve.problems import Problem, RequestProblem, request_problem_of
-from streamdedup.serve.requests import decode_lookup, query_of
+from streamdedup.serve.requests import decode_batch, decode_lookup, query_of
 from streamdedup.serve.schemas import MAX_BATCH_MATCHES, LookupBatchResult, LookupRequest
 
 #: Batches that are looked up at the same time: a bound for memory, because the answer to one may have
@@ -27,9 +27,10 @@ class BatchLookup:
         self._index_thread = index_thread
         self._free_batches = asyncio.Semaphore(BATCHES)
 
-    async def look_up(self, served: ServedProfile, encoded_requests: Sequence[bytes]) -> list[LookupBatchResult]:
-        """Return a result for each ``LookupRequest`` in JSON: its answer, or the problem with it."""
-        requests = [_decoded(encoded, served.max_text_bytes) for encoded in encoded_requests]
+    async def look_up(self, served: ServedProfile, body: bytes) -> list[LookupBatchResult]:
+        """Return a result for each text in the body of a request: its answer, or the problem with it."""
+        texts, is_repaired = decode_batch(body)
+        requests = [_decoded(encoded, served.max_text_bytes, is_of_repaired=is_repaired) for encoded in texts]
         _check_limits(requests)
         results: list[LookupBatchResult] = []
         async with self._free_batches:
@@ -45,9 +46,9 @@ class BatchLookup:
         return [_next_result(request, answers) for request in requests]
 
 
-def _decoded(encoded: bytes, max_text_bytes: int) -> LookupRequest | Problem:
+def _decoded(encoded: bytes, max_text_bytes: int, *, is_of_repaired: bool) -> LookupRequest | Problem:
     try:
-        return decode_lookup(encoded, max_text_bytes)
+        return decode_lookup(encoded, max_text_bytes, is_of_repaired=is_of_repaired)
     except RequestProblem as error:
         return error.body
 

@@ -18,6 +18,7 @@ from streamdedup.index.contract import IndexReader
 from streamdedup.index.documents import IndexEntry
 from streamdedup.serve.gathering import Gatherer
 from streamdedup.serve.metrics import ServeMetrics
+from streamdedup.serve.outages import OutageLog
 from streamdedup.serve.problems import IndexAbsentError, RequestProblem, place_of
 from streamdedup.wire import Decoder, content_digest
 
@@ -114,8 +115,7 @@ class IndexThread:
         )
         #: Monotonic start of the running call (`STUCK_S`), computing included, or None. Only the thread writes it.
         self._call_began_at: float | None = None
-        #: Class name of the error by profile, where the last call failed because of the index.
-        self._failing: dict[str, str] = {}
+        self._outages: dict[str, OutageLog] = {}
         for name in profiles:  # each series begins with the value 0
             metrics.texts.labels(name)
             metrics.store_errors.labels(name)
@@ -160,7 +160,7 @@ class IndexThread:
             while not task.done():
                 done, _ = await asyncio.wait({task}, timeout=_CHECK_INTERVAL_S)
                 # After a failed call the outage is known, and no request waits `AWAY_S` again.
-                is_outage_known = self._failing.get(profile.name) == StoreUnavailable.__name__
+                is_outage_known = self._outages_of(profile).error == StoreUnavailable.__name__
                 if not done and (is_outage_known or self._silence_s() > AWAY_S):
                     raise StoreUnavailable("no answer")  # responses name the kind of error only
             return task.result()
@@ -224,24 +224,20 @@ class IndexThread:
             return [answer for query in queries for answer in self._look_up_together(profile, [query])]
 
     def _call_and_report(self, profile: ServedProfile, function: Callable[[], T]) -> T:
-        """Check an index and run a function; count errors, log each new kind of error and the end of an outage."""
-        name = profile.name
+        """Check an index and run a function; count errors and log outages."""
+        outages = self._outages_of(profile)
         try:
             profile.check_index()
             result = function()
         except (RequestProblem, MessageError):  # the index answered, and refuses the id or the scope
-            self._log_available(name)
+            outages.succeeded()
             raise
         except (StoreUnavailable, FatalError, IndexAbsentError) as error:
-            self._metrics.store_errors.labels(name).inc()
-            kind = type(error).__name__
-            if self._failing.get(name) != kind:
-                log.warning("index_unavailable", profile=name, error=kind, reason=str(error))
-            self._failing[name] = kind
+            self._metrics.store_errors.labels(profile.name).inc()
+            outages.failed(error)
             raise
-        self._log_available(name)
+        outages.succeeded()
         return result
 
-    def _log_available(self, name: str) -> None:
-        if self._failing.pop(name, None) is not None:
-            log.info("index_available", profile=name)
+    def _outages_of(self, profile: ServedProfile) -> OutageLog:
+        return self._outages.setdefault(profile.name, OutageLog("index", profile=profile.name))

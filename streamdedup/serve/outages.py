@@ -1,4 +1,4 @@
-"""Logs outages of Kafka and the schema registry, which fail few requests."""
+"""Logs outages of the servers."""
 
 import structlog
 
@@ -9,25 +9,28 @@ log = structlog.get_logger("streamdedup.serve")
 
 
 class OutageLog:
-    """Logs a source's first failure as ``SOURCE_unavailable``, and the next success as ``SOURCE_available``."""
+    """Logs each new kind of failure of a source as ``SOURCE_unavailable``, and its end as ``SOURCE_available``.
+
+    ``error``: class name of the present failure; None while there is none.
+    """
 
     def __init__(self, source: str, /, **fields: str) -> None:
         self._source = source
         self._fields = fields
-        self._is_failing = False
+        self.error: str | None = None
 
     def failed(self, error: Exception) -> None:
         reason = str(error) if isinstance(error, StreamdedupError) else place_of(error)
-        self.failed_with(error=type(error).__name__, reason=reason)
+        self.failed_with(type(error).__name__, reason)
 
-    def failed_with(self, **facts: str) -> None:
-        if not self._is_failing:
+    def failed_with(self, error: str, reason: str) -> None:
+        if self.error != error:
             event = f"{self._source}_unavailable"
-            log.warning(event, **self._fields, **facts)
-        self._is_failing = True
+            log.warning(event, **self._fields, error=error, reason=reason)
+        self.error = error
 
     def succeeded(self) -> None:
-        if self._is_failing:
+        if self.error is not None:
             event = f"{self._source}_available"
             log.info(event, **self._fields)
-        self._is_failing = False
+        self.error = None

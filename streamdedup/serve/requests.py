@@ -24,16 +24,9 @@ class _RawBatch(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     texts: list[msgspec.Raw]
 
 
-class _Id(msgspec.Struct):
-    id: str | None = None
-
-
 _lookup_decoder = msgspec.json.Decoder(LookupRequest)
 _compare_decoder = msgspec.json.Decoder(CompareRequest)
 _batch_decoder = msgspec.json.Decoder(_RawBatch)
-_id_decoder = msgspec.json.Decoder(_Id)
-#: The escape of NUL, without its backslash, as ``repair_json`` takes it.
-_NUL_ESCAPE: Final = b"u0000"
 
 
 # Bodies
@@ -49,33 +42,29 @@ def check_content_type(content_type: str) -> None:
         raise RequestProblem("unsupported-media-type", f"send the body as {_JSON}")
 
 
-def decode_lookup(body: bytes, max_text_bytes: int) -> LookupRequest:
-    request, _ = _decode(_lookup_decoder, body)
+def decode_lookup(body: bytes, max_text_bytes: int, *, is_of_repaired: bool = False) -> LookupRequest:
+    """Decode the body of a look-up, or a part of a batch that perhaps was repaired."""
+    request, is_repaired = _decode(_lookup_decoder, body)
     _check_text(request.text, body, max_text_bytes)
     if request.id is not None:
-        check_id(request.id, "id")
+        check_id(request.id, "id", is_repaired=is_repaired or is_of_repaired)
     return request
 
 
 def decode_compare(body: bytes, max_text_bytes: int) -> CompareRequest:
-    request, _ = _decode(_compare_decoder, body)
+    request, is_repaired = _decode(_compare_decoder, body)
     _check_text(request.text, body, max_text_bytes)
-    check_id(request.id, "id")
+    check_id(request.id, "id", is_repaired=is_repaired)
     return request
 
 
-def decode_batch(body: bytes) -> list[bytes]:
-    """Split the body of a batch into JSON texts, one for each look-up; ``decode_lookup`` decodes them."""
-    batch, decoded = _decode(_batch_decoder, body)
-    texts = list(map(bytes, batch.texts))
-    if not 1 <= len(texts) <= MAX_BATCH_TEXTS:
-        detail = f"a batch has 1 to {MAX_BATCH_TEXTS} texts, not {len(texts):,}"
+def decode_batch(body: bytes) -> tuple[list[bytes], bool]:
+    """Split the body of a batch into JSON for ``decode_lookup``; return also whether it was repaired."""
+    batch, is_repaired = _decode(_batch_decoder, body)
+    if not 1 <= len(batch.texts) <= MAX_BATCH_TEXTS:
+        detail = f"a batch has 1 to {MAX_BATCH_TEXTS} texts, not {len(batch.texts):,}"
         raise RequestProblem("invalid-field", detail, field="texts")
-    if decoded is body:
-        return texts
-    # The batch has no id, so it was repaired with U+FFFD. Each text has an id, by which its repair is chosen again.
-    with_nulls = map(bytes, _batch_decoder.decode(repair_json(body, _NUL_ESCAPE)).texts)
-    return [_choose_repair(*repairs) for repairs in zip(texts, with_nulls, strict=True)]
+    return list(map(bytes, batch.texts)), is_repaired
 
 
 def query_of(request: LookupRequest | CompareRequest) -> LookupQuery:
@@ -104,43 +93,27 @@ def decode_path_id(encoded: str) -> str:
     return document_id
 
 
-def check_id(document_id: str, field: str) -> None:
-    if "\0" in document_id:  # perhaps by `_choose_repair`
-        mistake: str | None = "contains half of a surrogate pair, or a control character"
-    else:
-        mistake = id_mistake(document_id, len(document_id.encode()))
+def check_id(document_id: str, field: str, *, is_repaired: bool = False) -> None:
+    mistake = id_mistake(document_id, len(document_id.encode()))
+    if is_repaired and "\ufffd" in document_id:  # two ids could become equal by the repair
+        mistake = "contains half of a surrogate pair, or U+FFFD"
     if mistake is not None:
         raise RequestProblem("invalid-field", f"the id {mistake}", field=field)
 
 
-# JSON with half surrogate pairs. In texts U+FFFD replaces each, as in the daemon; two ids could become equal by it. If
-# the id has half a pair, NUL replaces each instead: no id may have a NUL, so `check_id` refuses this one.
-
-
-def _decode(decoder: msgspec.json.Decoder[T], body: bytes) -> tuple[T, bytes]:
-    """Return the value of a body, and the body as decoded: the same object, or repaired."""
+def _decode(decoder: msgspec.json.Decoder[T], body: bytes) -> tuple[T, bool]:
+    """Return the value of a body, and whether U+FFFD replaces half surrogate pairs in it, as in the daemon."""
     if is_too_deep(body):
         raise RequestProblem("malformed-json", f"the body is nested deeper than {MAX_DEPTH} levels")
     try:
-        return decoder.decode(body), body
+        return decoder.decode(body), False
     except msgspec.ValidationError as error:
         raise _invalid(error) from None
     except ValueError as error:
-        repaired = _choose_repair(repair_json(body), repair_json(body, _NUL_ESCAPE))
+        repaired = repair_json(body)
         if repaired == body:
             raise RequestProblem("malformed-json", str(error)) from None
-    return _decode(decoder, repaired)  # ends, because a repaired body has nothing left to repair
-
-
-def _choose_repair(with_replacements: bytes, with_nulls: bytes) -> bytes:
-    """Return the JSON with NULs if they are in its id, else the JSON with U+FFFD."""
-    if with_replacements == with_nulls:
-        return with_replacements
-    try:
-        document_id = _id_decoder.decode(with_nulls).id
-    except ValueError:  # the decoder of the request reports it
-        return with_replacements
-    return with_nulls if document_id is not None and "\0" in document_id else with_replacements
+    return _decode(decoder, repaired)[0], True  # ends, because a repaired body has nothing left to repair
 
 
 def _invalid(error: msgspec.ValidationError) -> RequestProblem:

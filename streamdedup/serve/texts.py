@@ -77,11 +77,11 @@ class TextAligner:
             # No pause: the time includes the wait for a thread, and calls that hang occupy the threads anyway.
             servers = "Kafka" if decoder.registry is None else "Kafka or the schema registry"
             reason = f"{servers} did not answer within {self._timeout_s:g} s, or earlier comparisons took this time"
-            self._outages.failed_with(reason=reason)
+            self._outages.failed_with("TimeoutError", reason)
             return reason
         if isinstance(result, StreamdedupError):
             self._paused_until = now_s() + _PAUSE_S
-            self._outages.failed_with(reason=str(result))
+            self._outages.failed(result)
             is_registry = isinstance(result, RegistryUnavailable | RegistryMisconfigured)
             self._failed_system = "the schema registry" if is_registry else "Kafka"
             return f"{self._failed_system} cannot be read; the reason is in the log of the service"

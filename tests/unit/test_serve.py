@@ -626,7 +626,7 @@ class TestAccess:
         monkeypatch.setattr(index_thread, "AWAY_S", 60.0 if is_known else 0.1)
         released = held(made, "check")
         if is_known:
-            made.index_thread._failing["articles"] = "StoreUnavailable"
+            made.index_thread._outages_of(made.index_thread.profiles["articles"]).error = "StoreUnavailable"
         start, body = await call(made.app, method=method, path=path)
         released.set()
         assert (start["status"], json.loads(body["body"])["title"]) == (
