@@ -1,13 +1,10 @@
 """Fields of JSON in nested objects, and the repair of JSON that is almost valid."""
 
-import json
-import random
-
 import pytest
 
 from streamdedup.errors import DecodeError
 from streamdedup.position import Position
-from streamdedup.wire import Decoder, ErrorCode, is_too_deep, repair_json
+from streamdedup.wire import Decoder, ErrorCode, is_too_deep
 
 AT = Position("articles", 3, 1042)
 PATHS = {
@@ -75,28 +72,6 @@ def test_a_name_and_a_path_that_begins_with_it_can_both_be_fields():
     assert decoder.decode(AT, 5, None, b'{"a": "i", "a.b": "x", "a.b.c": "y"}').text == "x\ny"
     with pytest.raises(DecodeError, match="id"):
         decoder.decode(AT, 5, None, b'{"a": {"b": "x"}}')
-
-
-def test_halves_of_surrogate_pairs_are_replaced_and_nothing_else():
-    rng = random.Random(5)
-    pieces = [
-        b"\\ud83d",
-        b"\\ude00",
-        b"\\uD83D\\uDE00",
-        b"\\\\",
-        b"\\n",
-        b"\\u00e9",
-        b"ud800",
-        b"a",
-        "é".encode(),
-        b'\\"',
-    ]
-    for _ in range(300):
-        inside = b"".join(rng.choices(pieces, k=rng.randrange(9)))
-        expected = json.loads(b'"' + inside + b'"').encode("utf-16", "surrogatepass").decode("utf-16", "replace")
-        repaired = repair_json(b'"' + inside + b'"')
-        assert len(repaired) == len(inside) + 2
-        assert json.loads(repaired) == expected
 
 
 def test_the_depth_of_many_strings_and_brackets_is_counted_across_parts():

@@ -22,9 +22,6 @@ from uuid import UUID
 import fastavro
 import pytest
 import typer
-from confluent_kafka.schema_registry import SchemaRegistryClient, header_schema_id_serializer
-from confluent_kafka.schema_registry.avro import AvroSerializer
-from confluent_kafka.serialization import MessageField, SerializationContext
 from google.protobuf.descriptor_pb2 import FieldDescriptorProto, FileDescriptorProto
 from msgspec import structs
 
@@ -175,20 +172,6 @@ def test_of_several_headers_with_a_schema_the_last_one_is_that_of_the_writer(ans
     # Without a content in the last header, the id is in front of the value. A replayed header that was null is empty.
     for absent in (None, b""):
         assert decode(b"\0\0\0\0\7" + plain, [forwarded, ("__value_schema_id", absent)]) == Document("a", "one", AT, 5)
-
-
-def test_a_foreign_serializer_that_puts_a_uuid_into_the_header_is_read(answers, url, decode):
-    answer = answers.add(7, ARTICLE) | {"id": 7, "guid": str(GUID), "subject": "articles-value", "version": 1}
-    answers["/api/subjects/articles-value/versions/latest"] = (200, answer)
-    answers[f"/api/schemas/guids/{GUID}"] = (200, answer)
-    settings = {"auto.register.schemas": False, "use.latest.version": True}
-    with SchemaRegistryClient({"url": url}) as client:
-        ids = {"schema.id.serializer": header_schema_id_serializer}
-        serialize = AvroSerializer(client, json.dumps(ARTICLE), conf=settings | ids)
-        context = SerializationContext("articles", MessageField.VALUE, headers=[])
-        value = serialize({"id": "a", "text": "one"}, context)
-    assert decode(value, context.headers) == Document("a", "one", AT, 5)
-    assert answers.asked[-1] == f"/api/schemas/guids/{GUID}"
 
 
 def test_a_schema_is_asked_for_once_and_an_unknown_one_each_time(answers, decode):
@@ -546,15 +529,6 @@ def test_the_rules_for_documents_are_those_of_json(answers, decode, fields, code
     assert text in found[1]
 
 
-def test_an_evolved_schema_has_an_id_of_its_own(answers, decode):
-    evolved = record("Article", id="string", headline="string", text=["null", "string"], source="string")
-    answers.add(7, ARTICLE)
-    answers.add(8, evolved)
-    assert decode(framed(7, ARTICLE, {"id": "a", "text": "one"})) == Document("a", "one", AT, 5)
-    value = {"id": "a", "headline": "h", "text": "two", "source": "s"}
-    assert decode(framed(8, evolved, value)) == Document("a", "two", AT, 5, source="s")
-
-
 @pytest.mark.parametrize("cut", range(1, 9))
 def test_bytes_that_do_not_fit_are_refused(answers, decode, cut):
     answers.add(7, ARTICLE)
@@ -630,15 +604,6 @@ def is_read(decode, value):
     except DecodeError:
         return False
     return True
-
-
-def test_a_deep_schema_is_read_within_the_same_limit(answers, decode):
-    schema = "string"
-    for level in range(MAX_DEPTH + 10):
-        schema = ["null", record(f"R{level}", a=schema)]
-    answers.add(7, record("A", deep=schema, text="string"))
-    assert decode(b"\0\0\0\0\7" + b"\2" * 40 + b"\0\2a").text == "a"
-    assert refused(decode, b"\0\0\0\0\7" + b"\2" * MAX_DEPTH + b"\0\2a")[0] == ErrorCode.TOO_DEEP
 
 
 def test_a_registry_that_is_away_makes_no_dead_letter(answers):
@@ -1293,15 +1258,6 @@ def test_a_message_as_key_needs_a_key_field(answers, url):
     decoder = Decoder(registry=Registry(url), key_format="registry")
     with pytest.raises(DecodeError, match="schema 7: it has no field for the id without key_field"):
         decoder.decode(AT, 5, b"\0\0\0\0\7\0", None)
-
-
-def test_a_value_that_is_cut_within_its_time_or_followed_by_bytes_is_no_document_without_the_time(answers, decode):
-    schema = record("Article", id="string", text="string", published_at=MILLIS)
-    answers.add(7, schema)
-    value = framed(7, schema, {"id": "a", "text": "one", "published_at": datetime(2026, 5, 1, tzinfo=UTC)})
-    assert decode(value).published_at == "2026-05-01T00:00:00Z"
-    for damaged in (value[:-3], value + b"x"):
-        assert refused(decode, damaged)[0] == ErrorCode.SCHEMA_MISMATCH
 
 
 def test_a_schema_without_texts_may_be_one_of_deletions_by_a_flag(answers, decode):
