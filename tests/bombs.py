@@ -27,14 +27,7 @@ _LETTERS = 2
 
 @dataclass(frozen=True)
 class Bomb:
-    """A bomb.
-
-    Attributes:
-        format: Value format.
-        value: Returns a value of about so many bytes, without a frame.
-        schema: Text of the schema; empty for JSON.
-        outcome: First letters of the text, or the code of the dead letter.
-    """
+    """A bomb: makes a value of about so many bytes; ``outcome``: first letters of the text, or the code."""
 
     format: str
     value: Callable[[int], bytes]
@@ -43,17 +36,14 @@ class Bomb:
 
     @property
     def is_read(self) -> bool:
-        """Whether a text is read."""
         return len(self.outcome) <= _LETTERS
 
 
 def zigzag(number: int) -> bytes:
-    """Return a number as Avro writes it."""
     return varint((number << 1) ^ (number >> 63))
 
 
 def varint(number: int) -> bytes:
-    """Return a number as Protobuf writes it."""
     written = bytearray()
     while number > 0x7F:
         written.append(number & 0x7F | 0x80)
@@ -62,7 +52,6 @@ def varint(number: int) -> bytes:
 
 
 def record(name: str, **fields: Any) -> dict[str, Any]:
-    """Return an Avro record."""
     return {"type": "record", "name": name, "fields": [{"name": key, "type": kind} for key, kind in fields.items()]}
 
 

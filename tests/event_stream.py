@@ -18,7 +18,6 @@ DEADLINE_S = 60.0
 
 
 def an_alert(document_id: str, profile: str = "articles") -> bytes:
-    """Return a published alert."""
     match = alerts.a_match("other", Position("articles", 0, 0), 1.0)
     document = alerts.a_document(document_id, Position("articles", 0, 1))
     (value,) = encode_alert(alerts.an_alert(document, match, profile=profile, cluster_id="other"))
@@ -26,15 +25,9 @@ def an_alert(document_id: str, profile: str = "articles") -> bytes:
 
 
 class MemoryTopic:
-    """A topic of a stream.
+    """A topic of a stream; ``threads``: names of the threads that polled.
 
-    Attributes:
-        partitions: Values of each partition; None for an offset without a committed record.
-        beginnings: First offset of each partition.
-        opened_count: Readers that were opened.
-        open_count: Readers that are open.
-        threads: Names of the threads that polled.
-        is_away: Whether readers fail.
+    ``partitions`` has the values of each partition; None for an offset without a committed record.
     """
 
     def __init__(self, partitions: int = 2) -> None:
@@ -47,24 +40,20 @@ class MemoryTopic:
         self.changed = threading.Condition()
 
     def add(self, partition: int, *values: bytes | None) -> None:
-        """Commit records."""
         with self.changed:
             self.partitions[partition] += values
             self.changed.notify_all()
 
     def fail(self) -> None:
-        """Make all readers fail."""
         with self.changed:
             self.is_away = True
             self.changed.notify_all()
 
     def wait_closed(self) -> None:
-        """Wait until every reader is closed."""
         with self.changed:
             assert self.changed.wait_for(lambda: self.open_count == 0, DEADLINE_S)
 
     def open(self) -> "MemoryFollower":
-        """Open a reader."""
         if self.is_away:
             raise BrokerUnavailable("10.1.2.3 does not answer")
         return MemoryFollower(self)
@@ -130,13 +119,9 @@ class Event(NamedTuple):
 
 
 class EventClient:
-    """One open stream.
+    """One open stream; ``body`` has the bytes that no event was taken from.
 
-    Attributes:
-        status: Status of the response.
-        body: Bytes of the body that no event was taken from.
-        takes: While cleared, the client takes no more bytes.
-        last_id: Id of the last event.
+    While ``takes`` is cleared, the client takes no more bytes.
     """
 
     def __init__(self, app, query: str = "", last_id: str | None = None, path: str = "/v1/alerts") -> None:
@@ -195,19 +180,16 @@ class EventClient:
         return Event(fields.get("event"), data and json.loads(data), fields["id"])
 
     async def event(self) -> Event:
-        """Return the next event."""
         while (found := await self.frame()).name is None:
             pass
         return found
 
     async def documents(self, count: int) -> list[str]:
-        """Return the documents of the next alerts."""
         events = [await self.event() for _ in range(count)]
         assert {event.name for event in events} <= {"alert"}, events
         return [event.data["document"]["id"] for event in events]
 
     async def is_cut(self) -> bool:
-        """Return whether the stream has ended."""
         with suppress(EOFError):
             await self.frame()
             return False

@@ -36,19 +36,13 @@ PARTITION = Partition("articles", 0)
 
 
 def no_kafka() -> NoReturn:
-    """Open no reader."""
     raise BrokerUnavailable("10.1.2.3 does not answer")
 
 
 class MemoryFetcher:
     """Fetches records of topics in memory.
 
-    Attributes:
-        records: The records that the topics still have.
-        error: Raised instead of an answer.
-        released: While cleared, no answer comes.
-        opened_count: Clients that were opened.
-        closed_count: Clients that were closed.
+    While ``released`` is cleared, no answer comes; ``error`` is raised instead of an answer.
     """
 
     def __init__(self) -> None:
@@ -74,14 +68,7 @@ class MemoryFetcher:
 
 
 class Service:
-    """The application over an index in memory.
-
-    Attributes:
-        index: The index, which tests fill and break.
-        texts: The records of the documents.
-        client: Sends requests.
-        limits: Limits of the process.
-    """
+    """The application over an index in memory; ``texts`` has the records of the documents."""
 
     def __init__(
         self,
@@ -156,7 +143,6 @@ def a_receive(body: bytes) -> Callable[[], Awaitable[dict[str, Any]]]:
 
 
 def a_scope(method: str, path: str, query=b"", headers=()) -> dict[str, Any]:
-    """Return the scope of one request."""
     given = {b"host": b"127.0.0.1", b"content-type": b"application/json", **dict(headers)}
     return {
         "type": "http",

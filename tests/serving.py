@@ -62,14 +62,7 @@ def fill(settings: Settings, *texts: str, time_ms: int = 0) -> None:
 
 
 class ServeProcess:
-    """One process of ``streamdedup serve`` on a free port.
-
-    Attributes:
-        log: Its output.
-
-    Args:
-        program: ``streamdedup`` on the command line.
-    """
+    """One process of ``streamdedup serve`` on a free port."""
 
     def __init__(self, config: Path, folder: Path, *, program: Sequence[str] = PROGRAM, **settings: Any) -> None:
         self.log = folder / "serve.log"
@@ -91,7 +84,6 @@ class ServeProcess:
             self._process.wait()
 
     def events(self, name: str | None = None) -> list[dict[str, Any]]:
-        """What it has logged so far."""
         lines = self.log.read_text(encoding="utf-8").splitlines()
         found = [json.loads(line) for line in lines if line.startswith("{")]
         return [event for event in found if name in (None, event["event"])]
@@ -147,7 +139,6 @@ class ServeProcess:
                 fields = {}
 
     def look_up(self, text: str, **fields: Any) -> dict[str, Any]:
-        """Look up a text in the profile articles."""
         status, _, answer = self.request("POST", "/v1/profiles/articles/lookup", {"text": text, **fields})
         assert status == 200, answer
         return answer

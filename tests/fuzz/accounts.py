@@ -70,7 +70,6 @@ class _AllCommitted:
 
     @property
     def stopping(self) -> bool:
-        """Whether the group has committed the end of each topic."""
         offsets = self._broker.offsets_of(GROUP)
         return all(offsets.get(each, 0) == self._broker.end_of(each) for each in self._partitions)
 
@@ -94,7 +93,6 @@ class Account:
     judged_count: int = 0
 
     def add(self, other: "Account") -> None:
-        """Take in what became of further messages."""
         self.outcomes += other.outcomes
         self.pairs_count += other.pairs_count
         self.cut_count += other.cut_count

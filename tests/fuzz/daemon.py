@@ -53,7 +53,6 @@ class Report:
     seconds: float = 0.0
 
     def lines(self) -> Iterator[str]:
-        """Return it for a terminal."""
         yield f"{self.sent_count:,} messages through the daemon in {self.seconds:.0f} s"
         yield "  " + ", ".join(f"{name} {count:,}" for name, count in self.figures.items())
         yield f"  {self.letters.total():,} dead letters in the topic: " + ", ".join(
@@ -120,7 +119,6 @@ def _install(
     kafka: str,
     redis: str,
 ) -> Installation:
-    """Return an installation with a profile for each topic."""
     installation = Installation(
         folder,
         kafka=kafka,

@@ -7,13 +7,11 @@ from statistics import median
 
 
 def rss_bytes(pid: int | str = "self") -> int:
-    """Return the resident memory of a process, in bytes."""
     pages = int(Path(f"/proc/{pid}/statm").read_text(encoding="ascii").split()[1])
     return pages * os.sysconf("SC_PAGE_SIZE")
 
 
 def peak_bytes(pid: int) -> int:
-    """Return the most resident memory that a process has had, in bytes."""
     status = Path(f"/proc/{pid}/status").read_text(encoding="ascii")
     return int(status.partition("VmHWM:")[2].split()[0]) * 1024
 

@@ -73,7 +73,6 @@ class _Maker:
         self._poison = [s for sent in small for s in sent if len(s.value or b"") <= _MOST_ROW_BYTES]
 
     def makers(self) -> list[tuple[Callable[[str], KeyAndValue], float]]:
-        """Return what makes messages, and how often it is to be chosen."""
         return [
             (self._good, 30),
             (self._bits_flipped, 12),
@@ -224,7 +223,6 @@ class _Maker:
         return b"k", self._with_raw(topic, name, self._rng.choice((*_NUMBERS, "NaN", "Infinity", "-Infinity", "nul")))
 
     def _with_raw(self, topic: str, name: str, raw: str) -> bytes:
-        """A document in which a field is written out."""
         fields = self._fields(topic)
         fields.pop(name, None)
         return (json.dumps(fields, ensure_ascii=False)[:-1] + f', "{name}": {raw}}}').encode()
@@ -284,7 +282,6 @@ class _Maker:
     # Beside the value
 
     def odd_key(self) -> bytes | None:
-        """A key that is none of the id."""
         rng = self._rng
         return rng.choice((None, b"", rng.randbytes(rng.randrange(40)), b"k" * 1_025, self._an_id().encode()))
 
@@ -304,7 +301,6 @@ class _Maker:
         return tuple(rng.choices([*plain, *ours, *others], k=rng.choice((1, 2, 5))))
 
     def time_ms(self, now_ms: int) -> int:
-        """A record time."""
         rng = self._rng
         if rng.random() < 0.9:
             return now_ms - rng.randrange(86_400_000)

@@ -304,13 +304,6 @@ def test_an_alert_longer_than_any_daemon_writes_is_refused_without_a_registry(me
     assert code_of(b"\0\0\0\0\1" + bytes(512 * 1024 + 1), in_avro()) == ErrorCode.INVALID_FIELD
 
 
-@pytest.mark.parametrize("field", [{"pair": "zz" * 16}, {"incarnation": "ab"}, {"offset": -1}])
-def test_a_name_or_an_offset_that_no_daemon_writes_is_refused(served, field):
-    alert = an_alert()
-    foreign = structs.replace(alert, matches=(structs.replace(alert.matches[0], **field),))
-    assert code_of(in_avro().encode(foreign), in_avro()) == ErrorCode.INVALID_FIELD
-
-
 def test_a_longer_or_shorter_value_and_one_by_another_schema_are_no_alerts(memory):
     value, codec = in_avro().encode(an_alert()), in_avro()
     assert code_of(value + b"x", codec) == code_of(value[:-1], codec) == ErrorCode.INVALID_FIELD
