@@ -25,7 +25,7 @@ from streamdedup.detection.lookup import DocumentComparison
 from streamdedup.errors import StreamdedupError
 from streamdedup.serve.batches import BatchLookup
 from streamdedup.serve.bodies import cluster_body, compare_body, document_body, lookup_body, matches_body, profile_body
-from streamdedup.serve.events import EVENT_STREAM, MAX_RECENT, StreamStart, parse_event_id
+from streamdedup.serve.events import EVENT_STREAM, MAX_RECENT, parse_event_id
 from streamdedup.serve.feed import Feed
 from streamdedup.serve.index_thread import IndexThread, ServedProfile, StoredDocument
 from streamdedup.serve.metrics import ServeMetrics
@@ -207,7 +207,7 @@ async def alerts(
     if profile is not None:
         _served_profile(thread, profile)  # raises for an unknown profile
     last = None if last_event_id is None else parse_event_id(last_event_id)
-    return EventStream(feed, profile, StreamStart(last, recent))
+    return EventStream(feed, feed.subscribe(profile, last, recent))
 
 
 # The service

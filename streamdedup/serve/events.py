@@ -40,17 +40,6 @@ class FeedEvent(NamedTuple):
     data: bytes
 
 
-class StreamStart(NamedTuple):
-    """Where a stream begins.
-
-    ``last``: Topic and offsets of the client's last event id; None for a new stream, which begins ``recent_count``
-    offsets before the ends, counted over all partitions.
-    """
-
-    last: tuple[str, Offsets] | None
-    recent_count: int
-
-
 class ResumePlan(NamedTuple):
     """The offsets at which a stream resumes; ``gap`` says why events before them are missing (``plan_resume``)."""
 

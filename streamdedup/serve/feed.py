@@ -17,7 +17,7 @@ import structlog
 
 from streamdedup.errors import BrokerUnavailable, FatalError, RegistryUnavailable, StreamdedupError
 from streamdedup.kafka.protocols import TopicFollower
-from streamdedup.serve.events import Offsets, ResumePlan, StreamStart, format_id, format_start, new_starts, plan_resume
+from streamdedup.serve.events import Offsets, ResumePlan, format_id, format_start, new_starts, plan_resume
 from streamdedup.serve.metrics import STREAM, ServeMetrics
 from streamdedup.serve.outages import OutageLog
 from streamdedup.serve.problems import RequestProblem
@@ -78,23 +78,29 @@ class Feed:
         self._stop_shared_reader()
 
     @asynccontextmanager
-    async def subscribe(self, profile: str | None, start: StreamStart) -> AsyncIterator[Subscriber]:
-        """Add a subscriber, which gets the events of a profile (None: of all profiles) from ``start`` on."""
+    async def subscribe(
+        self, profile: str | None, last: tuple[str, Offsets] | None, recent_count: int
+    ) -> AsyncIterator[Subscriber]:
+        """Add a subscriber, which gets the events of a profile (None: of all profiles).
+
+        ``last``: topic and offsets of the client's last event id; None for a new stream, which begins ``recent_count``
+        offsets before the ends.
+        """
         if len(self._subscribers) >= MAX_SUBSCRIBERS:
             raise RequestProblem("too-many-requests", "too many subscribers", retry_after_s=_RETRY_S)
-        subscriber = Subscriber(self._topic, profile, is_new=start.last is None)
+        subscriber = Subscriber(self._topic, profile, is_new=last is None)
         self._subscribers.add(subscriber)
         self._metrics.subscribers.labels(STREAM).set(len(self._subscribers))
         try:
             shared = await self._opened_shared_reader()
-            if start.last is None:
-                subscriber.offsets = new_starts(shared.offsets, start.recent_count)
-            elif start.last[0] == self._topic:  # `last` has topic and offsets
-                subscriber.offsets = start.last[1]
+            if last is None:
+                subscriber.offsets = new_starts(shared.offsets, recent_count)
+            elif last[0] == self._topic:
+                subscriber.offsets = last[1]
             else:
                 # The id is of another topic, as after a change of the settings: the stream begins at the end.
                 subscriber.offsets = shared.offsets
-                subscriber.report_gap("unknown", format_id(*start.last))
+                subscriber.report_gap("unknown", format_id(*last))
             subscriber.is_live = subscriber.offsets == shared.offsets
             yield subscriber
         finally:

@@ -2,12 +2,12 @@
 
 import asyncio
 from collections.abc import AsyncGenerator
-from contextlib import suppress
+from contextlib import AbstractAsyncContextManager, suppress
 from typing import Any, Final
 
 from litestar.response.base import ASGIResponse
 
-from streamdedup.serve.events import EVENT_STREAM, StreamStart, format_event, format_keep_alive
+from streamdedup.serve.events import EVENT_STREAM, format_event, format_keep_alive
 from streamdedup.serve.exchange import Receive, Send, wait_for_disconnect
 from streamdedup.serve.feed import Feed
 from streamdedup.serve.subscriber import StreamChunk, Subscriber
@@ -19,18 +19,17 @@ _SEND_S: Final = 60.0
 
 
 class EventStream(ASGIResponse):
-    """Sends the events of a profile (None: of all) until the client hangs up or the subscriber's stream ends."""
+    """Sends the events of a subscriber, which ``subscription`` makes, until the client hangs up or the stream ends."""
 
-    __slots__ = ("_feed", "_profile", "_start")
+    __slots__ = ("_feed", "_subscription")
 
-    def __init__(self, feed: Feed, profile: str | None, start: StreamStart) -> None:
+    def __init__(self, feed: Feed, subscription: AbstractAsyncContextManager[Subscriber]) -> None:
         super().__init__(media_type=EVENT_STREAM)
         self._feed = feed
-        self._profile = profile
-        self._start = start
+        self._subscription = subscription
 
     async def __call__(self, _scope: Any, receive: Any, send: Any) -> None:
-        async with self._feed.subscribe(self._profile, self._start) as subscriber:
+        async with self._subscription as subscriber:
             # x-accel-buffering: nginx would collect the events of a stream before it sends them on.
             headers = [(b"content-type", EVENT_STREAM.encode()), (b"x-accel-buffering", b"no")]
             await send({"type": "http.response.start", "status": 200, "headers": headers})
