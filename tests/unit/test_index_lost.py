@@ -80,6 +80,33 @@ def always(_source):
     return True
 
 
+def being_rebuilt(*_, **__):
+    raise IndexBusy("being rebuilt")
+
+
+#: A source of a member of the group without partitions.
+MEMBER = SimpleNamespace(generation=lambda: 1, assigned=frozenset, committed_offsets=dict, missing_topics=frozenset)
+
+
+def a_loss(name="a", number=0, gap=None, **fields):
+    return Loss(Partition(name, number), CommittedOffset(1), "lost", gap, **fields)
+
+
+def a_recovery(rebuilder, find_losses, policy="rebuild", names="a", open_index=lambda *_, **__: None, **callbacks):
+    """Return a recovery of profiles that are named as their topics, which looks for losses in each turn."""
+    index = SimpleNamespace(open=open_index, count_connections=lambda: 0)
+    pipelines = {n: SimpleNamespace(name=n, index=index, fingerprint={}, silent_until_ms=None) for n in names}
+    ownership = SimpleNamespace(is_check_due=always, check_for_losses=lambda _source: find_losses())
+    return Recovery(pipelines, ownership, policy, rebuilder, **callbacks)
+
+
+def a_run(index, committed_offsets=None, gaps=None, history=None, tick=lambda: None, lifetime_ms=None):
+    """Return the run of a rebuild, without a staging index."""
+    pipeline = SimpleNamespace(name="articles", index=index, max_start_age_ms=None)
+    target = RebuildTarget(None, pipeline, [INPUT], lifetime_ms, None)
+    return RebuildRun(target, gaps, history, committed_offsets or {}, 2, tick, lambda *_: None, 0)
+
+
 @pytest.mark.parametrize("names", ["a", "bc"])
 def test_an_index_from_before_the_last_commit_ends_the_owner_of_any_partition_with_advice(names):
     world = World(BEFORE).run()
@@ -399,23 +426,6 @@ def test_an_index_that_is_new_after_the_loss_of_another_one_is_not_shown_as_lost
     assert shown == []
 
 
-def test_a_daemon_beside_a_rebuild_waits_for_the_index_and_not_for_the_store():
-    world = World(BEFORE, on_index_lost="rebuild").run()
-    world.server.go_back(None)
-    seen = []
-
-    def start_another(world, moment):
-        if moment.effect == "complete" and not seen:
-            other = world.start("other")
-            world.turn(other)
-            seen.append((other.loop.readiness.problem(), other.metric("store_errors_total")))
-
-    world.plan = lambda _number: start_another
-    world.send(Sent("d", OTHER_TEXT, 0)).run()
-    assert seen == [("waiting for the index", 0)]
-    assert [daemon.loop.readiness.problem() for daemon in world.daemons] == [None, None]
-
-
 def test_an_empty_store_is_left_as_it_is_by_a_daemon_that_ends():
     world = World(BEFORE).run()
     world.server.go_back(None)
@@ -559,7 +569,7 @@ def test_the_records_of_a_gap_are_not_read_whose_topic_was_deleted_after_the_reb
 
 def test_of_two_rebuilds_of_which_one_could_not_begin_none_runs_before_the_group_is_joined_anew():
     """The rebuild of ``a`` has begun; another process rebuilds ``b`` and completes it before the next turn."""
-    lost = ["a", "b"]
+    names = ["a", "b"]
     begun = set()
 
     class Rebuilds:
@@ -569,53 +579,31 @@ def test_of_two_rebuilds_of_which_one_could_not_begin_none_runs_before_the_group
         def begin(self, name, losses, _tick):
             assert {loss.partition.topic for loss in losses()} == {name}
             if name == "b":
-                lost.remove("b")
+                names.remove("b")
                 raise StoreUnavailable("rebuilt by another process")
             return None if name in begun or begun.add(name) else "lost"
 
-    index = SimpleNamespace(open=lambda *_, **__: None, count_connections=lambda: 0)
-    pipelines = {n: SimpleNamespace(name=n, index=index, fingerprint={}) for n in lost}
-    ownership = SimpleNamespace(
-        is_check_due=always,
-        check_for_losses=lambda _: [Loss(Partition(n, 0), CommittedOffset(1), "lost") for n in lost],
-    )
-    source = SimpleNamespace(generation=lambda: 1, assigned=frozenset)
-    recovery = Recovery(pipelines, ownership, "rebuild", Rebuilds())
+    recovery = a_recovery(Rebuilds(), lambda: [a_loss(name) for name in names], names="ab")
     with pytest.raises(StoreUnavailable):
-        recovery.recover_or_create(source)
+        recovery.recover_or_create(MEMBER)
     with pytest.raises(Rejoin):
-        recovery.recover_or_create(source)
+        recovery.recover_or_create(MEMBER)
 
 
 def test_an_index_that_another_process_rebuilds_is_waited_for_also_with_the_policy_fail():
-    def open_index(*_, **__):
-        raise IndexBusy("being rebuilt")
-
-    index = SimpleNamespace(open=open_index, count_connections=lambda: 0)
-    pipelines = {"a": SimpleNamespace(name="a", index=index, fingerprint={})}
-    losses = [Loss(Partition("a", 0), CommittedOffset(1), "lost")]
-    ownership = SimpleNamespace(is_check_due=always, check_for_losses=lambda _source: losses)
-    recovery = Recovery(pipelines, ownership, "fail", SimpleNamespace(has_begun=lambda _name: False))
+    rebuilder = SimpleNamespace(has_begun=lambda _name: False)
     with pytest.raises(IndexBusy):
-        recovery.recover_or_create(SimpleNamespace(generation=lambda: 1))
+        a_recovery(rebuilder, lambda: [a_loss()], "fail", open_index=being_rebuilt).recover_or_create(MEMBER)
 
 
 def test_the_time_of_a_loss_is_that_of_its_first_look_and_each_loss_has_its_own():
-    lost = [Loss(Partition("a", 0), CommittedOffset(1), "lost")]
-    found, shown = [lost, lost, [], lost], []
-
-    def open_index(*_, **__):
-        raise IndexBusy("being rebuilt")
-
-    index = SimpleNamespace(open=open_index, count_connections=lambda: 0)
-    pipelines = {"a": SimpleNamespace(name="a", index=index, fingerprint={})}
-    ownership = SimpleNamespace(is_check_due=always, check_for_losses=lambda _source: found.pop(0))
-    rebuilds = SimpleNamespace(has_begun=lambda _name: False, abandon=lambda: None)
-    recovery = Recovery(pipelines, ownership, "continue", rebuilds, lambda name: shown.append((len(found), name)))
-    source = SimpleNamespace(generation=lambda: 1, assigned=frozenset)
+    found, shown = [[a_loss()], [a_loss()], [], [a_loss()]], []
+    rebuilder = SimpleNamespace(has_begun=lambda _name: False, abandon=lambda: None)
+    recovery = a_recovery(rebuilder, lambda: found.pop(0), "continue", open_index=being_rebuilt)
+    recovery._on_lost = lambda name: shown.append((len(found), name))
     while found:
         with contextlib.suppress(IndexBusy):
-            recovery.recover_or_create(source)
+            recovery.recover_or_create(MEMBER)
     assert shown == [(3, "a"), (0, "a")]
 
 
@@ -632,36 +620,25 @@ def test_a_batch_with_a_partition_whose_index_is_not_open_is_refused():
 
 def test_a_daemon_without_partitions_shows_an_index_as_complete_after_a_comparison_alone():
     due, shown = iter([False, True, True]), []
-    index = SimpleNamespace(open=lambda *_, **__: None, count_connections=lambda: 0)
-    pipelines = {"a": SimpleNamespace(name="a", index=index, fingerprint={})}
-    ownership = SimpleNamespace(is_check_due=lambda _source: next(due), check_for_losses=lambda _source: [])
     rebuilder = SimpleNamespace(has_begun=lambda _name: False, abandon=lambda: shown.append("abandoned"))
-    recovery = Recovery(pipelines, ownership, "rebuild", rebuilder, on_complete=lambda *of: shown.append(of))
-    source = SimpleNamespace(generation=lambda: 1, assigned=frozenset)
-    assert not recovery.recover_or_create(source)
+    recovery = a_recovery(rebuilder, list, on_complete=lambda *of: shown.append(of))
+    recovery._ownership.is_check_due = lambda _source: next(due)
+    assert not recovery.recover_or_create(MEMBER)
     assert shown == []
-    assert not recovery.recover_or_create(source)
-    recovery.confirm_index(source)
+    assert not recovery.recover_or_create(MEMBER)
+    recovery.confirm_index(MEMBER)
     assert shown == ["abandoned", ("a", None)] * 2
 
 
 def test_an_index_with_a_loss_beside_the_gap_of_a_switch_is_shown_as_lost():
-    gap = Loss(Partition("a", 0), CommittedOffset(1), "new", Gap(0, 0), is_switch=True)
-    losses, shown = [gap, Loss(Partition("a", 1), CommittedOffset(1), "lost")], []
-    index = SimpleNamespace(open=lambda *_, **__: None, count_connections=lambda: 0)
-    pipelines = {"a": SimpleNamespace(name="a", index=index, fingerprint={})}
+    losses, shown = [a_loss(gap=Gap(0, 0), is_switch=True), a_loss(number=1)], []
     rebuilder = SimpleNamespace(has_begun=lambda _name: False, begin=lambda *_: "lost")
-    ownership = SimpleNamespace(is_check_due=always, check_for_losses=lambda _source: losses)
-    recovery = Recovery(pipelines, ownership, "rebuild", rebuilder, shown.append)
-    source = SimpleNamespace(generation=lambda: 1, assigned=frozenset)
-    with pytest.raises(Rejoin):
-        recovery.recover_or_create(source)
-    assert shown == ["a"]
-    shown.clear()
-    del losses[1]
-    with pytest.raises(Rejoin):
-        recovery.recover_or_create(source)
-    assert shown == []
+    for of_recovery, expected in (losses, ["a"]), (losses[:1], []):
+        recovery = a_recovery(rebuilder, lambda of_recovery=of_recovery: of_recovery, on_lost=shown.append)
+        with pytest.raises(Rejoin):
+            recovery.recover_or_create(MEMBER)
+        assert shown == expected
+        shown.clear()
 
 
 def test_the_command_keeps_an_index_with_gaps_and_replaces_one_with_an_old_gap_or_more_or_no_losses(monkeypatch):
@@ -870,21 +847,12 @@ def test_a_rebuild_keeps_the_membership_and_after_it_failed_the_others_that_have
         raise StoreUnavailable("made to fail")
 
     rebuilder = SimpleNamespace(begin=begin, has_begun=begun.__contains__, abandon=begun.clear, rebuild=rebuild_one)
-    index = SimpleNamespace(count_connections=lambda: 0, open=lambda *_, **__: None)
-    pipelines = {name: SimpleNamespace(name=name, index=index, fingerprint={}) for name in "ab"}
-    losses = [Loss(Partition(name, 0), CommittedOffset(1), "lost") for name in "ab"]
     # By this clock each step is due to keep the membership.
     monkeypatch.setattr(rebuild, "time", SimpleNamespace(monotonic=itertools.count(step=1_000).__next__))
     kept, are_stable = [], []
-    source = SimpleNamespace(
-        generation=lambda: 1,
-        committed_offsets=lambda *, stable=True: are_stable.append(stable) or {},
-        missing_topics=frozenset,
-        keep_membership=kept.append,
-    )
-    recovery = Recovery(
-        pipelines, SimpleNamespace(is_check_due=always, check_for_losses=lambda _: losses), "rebuild", rebuilder
-    )
+    source = SimpleNamespace(**vars(MEMBER), keep_membership=kept.append)
+    source.committed_offsets = lambda *, stable=True: are_stable.append(stable) or {}
+    recovery = a_recovery(rebuilder, lambda: [a_loss(name) for name in "ab"], names="ab")
     with pytest.raises(Rejoin):
         recovery.recover_or_create(source)
     rebuilder.begin = lambda *_: None
@@ -1202,9 +1170,7 @@ def test_before_a_gap_is_filled_batches_in_progress_without_a_commit_are_refused
     in_progress = index.fence(partition, 1, 0)
     index.save_pending_matches([(in_progress.position_at(3), pending_of([b"pair"]))], [in_progress])
     history = SimpleNamespace(progress=lambda *_: {partition: None, Partition("articles", 2): None})
-    pipeline = SimpleNamespace(name="articles", index=index)
-    target = RebuildTarget(None, pipeline, ["articles"], None, None)
-    run = RebuildRun(target, {}, history, {}, 2, lambda: None, lambda *_: None, 0)
+    run = a_run(index, gaps={}, history=history)
     fences = run._fence_uncommitted({})
     with pytest.raises(BatchRefused):
         index.finish({}, [], [in_progress])
@@ -1235,8 +1201,6 @@ def test_fences_progress_and_incarnations_are_steps_of_a_rebuild(monkeypatch):
     world, steps = World(BEFORE).run(), []
     index = MemoryIndex()
     index.open(FINGERPRINT)
-    pipeline = SimpleNamespace(name="articles", index=index, max_start_age_ms=None)
-    target = RebuildTarget(None, pipeline, [INPUT], 1_000, None)
     committed_offsets = {partition: CommittedOffset(end) for partition, end in world.ends.items()}
 
     def count_of(step):
@@ -1244,9 +1208,11 @@ def test_fences_progress_and_incarnations_are_steps_of_a_rebuild(monkeypatch):
         step()
         return len(steps)
 
-    run = RebuildRun(target, None, MemoryHistory(world.broker), committed_offsets, 2, lambda: steps.append(1), print, 0)
+    run = a_run(
+        index, committed_offsets, history=MemoryHistory(world.broker), tick=lambda: steps.append(1), lifetime_ms=1_000
+    )
     fences = run._fence_committed()
-    seeds = Seeds(pipeline, list(fences.values()), None)
+    seeds = Seeds(run._pipeline, list(fences.values()), None)
     seeds._incarnations = dict.fromkeys(range(3), (0, "00"))
     monkeypatch.setattr(entry_chunks, "_REQUEST_ENTRIES", 1)
     partitions = len(committed_offsets)
@@ -1260,8 +1226,7 @@ def test_fences_progress_and_incarnations_are_steps_of_a_rebuild(monkeypatch):
 def test_a_rebuild_announces_its_lineage_also_where_an_operator_has_set_the_offset():
     index, partition = MemoryIndex(), Partition("articles", 0)
     index.open({})
-    target = RebuildTarget(None, SimpleNamespace(name="articles", index=index), ["articles"], None, None)
-    run = RebuildRun(target, None, None, {partition: CommittedOffset(9)}, 2, lambda: None, lambda *_: None, 0)
+    run = a_run(index, {partition: CommittedOffset(9)})
     run._announce(run._fence_committed(), 6_000)
     assert lineage_of(index.partition_states([partition])[partition].least_announced) == 6_000
 
@@ -1294,9 +1259,7 @@ def test_attempts_after_an_accepted_loss_are_later_than_the_committed_one(gap):
 def test_alerts_are_read_from_the_earliest_record_of_all_polls_of_a_gap(monkeypatch):
     index, partition = MemoryIndex(), Partition(INPUT, 0)
     index.open(FINGERPRINT)
-    pipeline = SimpleNamespace(name="articles", index=index, max_start_age_ms=None)
-    target = RebuildTarget(None, pipeline, [INPUT], None, None)
-    run = RebuildRun(target, {partition: Gap(0, 50)}, None, {}, 2, lambda: None, lambda *_: None, 0)
+    run = a_run(index, gaps={partition: Gap(0, 50)})
     polls = [
         Batch((Record(Position(INPUT, 0, at), time_ms, None, b""),)) for at, time_ms in enumerate((30, -1, 20, 40))
     ]
@@ -1338,9 +1301,7 @@ def test_an_index_that_goes_back_again_while_a_gap_is_filled_does_not_count_as_f
     index.announce(ids[1], [index.fence(partition, 1, 0)], {partition: 0}, committed_id=ids[1])
     earlier = index._announced.copy()
     index.announce(ids[2], [index.fence(partition, 1, 3)], {partition: 3})
-    target = RebuildTarget(None, SimpleNamespace(name="articles", index=index), ["articles"], None, None)
-    committed_offsets = {partition: CommittedOffset(9, ids[3])}
-    run = RebuildRun(target, {partition: Gap(3, 1)}, None, committed_offsets, 2, lambda: None, lambda *_: None, 0)
+    run = a_run(index, {partition: CommittedOffset(9, ids[3])}, gaps={partition: Gap(3, 1)})
     fences = run._fence_committed()
     index._announced |= earlier
     with pytest.raises(IndexLost, match="earlier time"):

@@ -11,7 +11,6 @@ from hypothesis import given
 from hypothesis import strategies as st
 from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram, Info
 from prometheus_client.exposition import generate_latest
-from prometheus_client.parser import text_string_to_metric_families
 from structlog.testing import capture_logs
 
 import streamdedup
@@ -222,20 +221,6 @@ class Stats:
 EMPTY_STORE = Stats(StoreStats(0, None))
 
 
-def test_the_lag_of_a_partition_that_went_is_shown_no_more(metrics):
-    source = Stats(
-        SourceStats(1, {Partition("a", 0): 5, Partition("a", 1): 7}),
-        SourceStats(2, {Partition("a", 1): 6}),
-    )
-    statistics = Statistics(metrics, {"news": EMPTY_STORE})
-    for _ in range(2):
-        statistics.observe(source, Batch())
-    assert value(metrics, "lag_records", topic="a", partition="0") is None
-    assert value(metrics, "lag_records", topic="a", partition="1") == 6
-    assert value(metrics, "rebalances_total") == 2
-    assert value(metrics, "partitions_assigned") == 1
-
-
 def test_rebalances_are_counted_on_over_new_clients(metrics):
     statistics = Statistics(metrics, {"news": EMPTY_STORE})
     statistics.observe(Stats(SourceStats(2)), Batch())
@@ -295,14 +280,6 @@ def test_of_hidden_documents_one_a_minute_is_logged_by_its_id_and_position(metri
     ]
     (rest,) = [line for line in logged if line.get("of") == "document_hidden"]
     assert (rest["log_level"], rest["count"], rest["position"]) == ("warning", 5, "articles:0:4")
-
-
-def test_the_exposition_can_be_parsed(metrics):
-    Statistics(metrics, {}).count_batch(*a_committed_batch())
-    families = {family.name for family in text_string_to_metric_families(generate_latest(metrics.registry).decode())}
-    # The build is an info metric, whose name is read back with its ending.
-    assert {f"streamdedup_{name}" for name in DECLARED if name != "build"} <= families
-    assert "streamdedup_build_info" in families
 
 
 def test_nearly_full_memory_is_logged_once_until_there_was_room_again(metrics, monkeypatch):

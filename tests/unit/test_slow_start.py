@@ -32,14 +32,6 @@ def test_batches_begin_at_one_record_and_double_with_each_commit(batch_records, 
     assert seen == [*((limit, False) for limit in limits[:-1]), (batch_records, True)]
 
 
-def test_after_a_batch_that_was_undone_they_begin_at_one_record_again():
-    slow_start = grown(500)
-    slow_start.restart(500)
-    assert (slow_start.limit, slow_start.may_read_ahead) == (1, False)
-    slow_start.grow(0)
-    assert slow_start.limit == 2
-
-
 def test_from_the_second_undone_batch_before_a_full_one_on_the_log_warns_and_names_the_cure():
     slow_start = grown(4)
     with structlog.testing.capture_logs() as logs:
