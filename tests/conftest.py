@@ -17,7 +17,6 @@ import sys
 import uuid
 import warnings
 from collections.abc import Callable, Generator, Iterator
-from pathlib import Path
 
 import hypothesis
 import pytest
@@ -28,6 +27,7 @@ from streamdedup.index.redis.connection import connect_cluster
 from streamdedup.index.redis.servers import Servers
 from streamdedup.kafka.protocols import Sink, Source, Transport
 from tests.support.kafka import KafkaServer
+from tests.support.processes import processes_with
 
 with warnings.catch_warnings():
     # kafka-python reads its schemas in a way that Python 3.11 and 3.12 call deprecated; it does so while it is
@@ -127,20 +127,6 @@ def pytest_runtest_makereport(
     return report
 
 
-def _marked_processes(mark: str) -> list[str]:
-    """Return the command lines of all other processes that inherited ``mark``."""
-    found = []
-    for process in Path("/proc").glob("[0-9]*"):
-        try:
-            marked = f"{RUN_MARK}={mark}".encode() in (process / "environ").read_bytes().split(b"\0")
-            command = (process / "cmdline").read_bytes().replace(b"\0", b" ").decode(errors="replace")
-        except OSError:
-            continue  # it has ended, or is somebody else's
-        if marked and int(process.name) != os.getpid():
-            found.append(f"{process.name} {command}")
-    return found
-
-
 @pytest.fixture(scope="session", autouse=True)
 def nothing_left_running() -> Iterator[None]:
     """Fail the session when a process that it started, at whatever remove, outlives all fixtures."""
@@ -151,9 +137,9 @@ def nothing_left_running() -> Iterator[None]:
     if not sys.platform.startswith("linux"):
         return  # there is no /proc to look into
     try:
-        servers.wait_until(lambda: not _marked_processes(mark), LEFT_BEHIND_S, "the end of everything started")
+        servers.wait_until(lambda: not processes_with(RUN_MARK, mark), LEFT_BEHIND_S, "the end of everything started")
     except TimeoutError:
-        pytest.fail("left running by the tests:\n" + "\n".join(_marked_processes(mark)), pytrace=False)
+        pytest.fail("left running by the tests:\n" + "\n".join(processes_with(RUN_MARK, mark)), pytrace=False)
 
 
 @pytest.fixture(scope="module", autouse=True)

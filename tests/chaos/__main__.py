@@ -2,7 +2,6 @@
 
 import argparse
 import os
-import subprocess
 import sys
 import time
 import uuid
@@ -17,6 +16,7 @@ from tests.chaos.storm import SHORT, Storm
 from tests.chaos.traps import TRAPS, Trap, spring
 from tests.chaos.verdict import Verdict
 from tests.chaos.world import World, a_world
+from tests.support.processes import processes_with
 
 #: Environment variable of every process of a run, by which processes that are left running can be found.
 RUN_MARK = "CHAOS_RUN_OF_STREAMDEDUP"
@@ -77,21 +77,6 @@ def _report(what: str, broken: str | None, verdict: Verdict, *, loses: bool, sec
     return right
 
 
-def left_behind(mark: str) -> list[str]:
-    """Return the processes that are left running; on Linux only."""
-    if not sys.platform.startswith("linux"):
-        return []
-    found = []
-    for process in Path("/proc").glob("[0-9]*"):
-        try:
-            marked = f"{RUN_MARK}={mark}".encode() in (process / "environ").read_bytes().split(b"\0")
-        except OSError:
-            continue  # it has ended, or belongs to another user
-        if marked and int(process.name) != os.getpid():
-            found.append(subprocess.list2cmdline([process.name, (process / "comm").read_text().strip()]))
-    return found
-
-
 def _share(text: str) -> float:
     """Return a share from the command line."""
     value = float(text)
@@ -119,7 +104,7 @@ def main() -> None:
     arguments = parser.parse_args()
     mark = os.environ[RUN_MARK] = uuid.uuid4().hex
     good = arguments.do(arguments)
-    if remains := left_behind(mark):
+    if remains := processes_with(RUN_MARK, mark):
         print("left running:", *remains, sep="\n    ")
     sys.exit(0 if good and not remains else 1)
 

@@ -3,6 +3,7 @@
 import os
 import shutil
 import signal
+from pathlib import Path
 
 from streamdedup.embedded import ManagedProcess, MissingToolError
 
@@ -17,6 +18,20 @@ def find_tool(name: str, advice: str) -> str:
     if path is None:
         raise MissingToolError(f"the program '{name}' was not found on the PATH: {advice}")
     return path
+
+
+def processes_with(variable: str, value: str) -> list[str]:
+    """Return number and command line of all other processes that inherited a variable of this environment."""
+    found = []
+    for process in Path("/proc").glob("[0-9]*"):
+        try:
+            has_inherited = f"{variable}={value}".encode() in (process / "environ").read_bytes().split(b"\0")
+            command = (process / "cmdline").read_bytes().replace(b"\0", b" ").decode(errors="replace")
+        except OSError:
+            continue  # it has ended, or is somebody else's
+        if has_inherited and int(process.name) != os.getpid():
+            found.append(f"{process.name} {command}")
+    return found
 
 
 def pause(server: ManagedProcess) -> None:
