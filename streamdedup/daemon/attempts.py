@@ -51,10 +51,7 @@ class AttemptIds:
         return self._next(time.time_ns() // 1000)
 
     def renewed(self, attempt_id: str) -> str:
-        """Return the next id, with the time of the committed attempt, whose records the index counts as known.
-
-        ``attempt_id`` is the committed one; empty where another program has committed the offset, and the time is 0.
-        """
+        """Return the next id, with the time of the committed attempt, whose records the index counts as known."""
         return self._next(_parts(attempt_id)[2])
 
     def _next(self, time_us: int) -> str:
@@ -72,7 +69,7 @@ def attempt_id_of(committed_offset: CommittedOffset | None) -> str:
 
 
 def lineage_of(attempt_id: str) -> int:
-    """Return the lineage of an attempt; 0 without an attempt (an empty id)."""
+    """Return the lineage of an attempt; 0 without an attempt."""
     return _parts(attempt_id)[0]
 
 

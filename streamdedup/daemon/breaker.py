@@ -27,11 +27,7 @@ class DeadLetterBreaker:
         self._recent: dict[str, deque[bool]] = defaultdict(lambda: deque(maxlen=last_records))
 
     def check(self, batch: Batch, dead_letters: Sequence[FailedRecord]) -> None:
-        """Check a batch before it is published; ``dead_letters`` are its records that would become dead letters.
-
-        Raises ``DeadLetterBurst`` if, at some record of this batch, more than ``limit`` of the last ``last_records``
-        records of its topic, this record included, would be dead letters.
-        """
+        """Raise ``DeadLetterBurst`` if, at some record of this batch, its topic has more than ``limit`` of them."""
         limit = self._limit
         if limit is None or not dead_letters:
             return
@@ -50,7 +46,6 @@ class DeadLetterBreaker:
                 )
 
     def remember(self, batch: Batch, dead_letters: Sequence[FailedRecord]) -> None:
-        """Remember which records of a committed batch became dead letters."""
         if self._limit is None:
             return
         failed = {letter.record.position for letter in dead_letters}

@@ -19,10 +19,9 @@ class Gap(NamedTuple):
     """The missing records of one partition, in an index that has gone back to an earlier time.
 
     Attributes:
-        start: Offset from which on records may be missing; all earlier ones are in the index.
-        since_ms: Time of the latest commit, of any partition, that the index knows, milliseconds since the epoch: all
-            earlier writes are in the index. An announced attempt that is not committed proves nothing: it may have been
-            announced after the index went back.
+        start: Offset from which on records may be missing.
+        since_ms: Time of the latest commit, of any partition, that the index knows, milliseconds since the epoch. An
+            announced attempt that is not committed proves nothing: it may be from after the index went back.
     """
 
     start: int

@@ -371,10 +371,7 @@ class Metrics(MetricSet):
     )
 
     def begin_at_zero(self, profile_of: Mapping[str, str]) -> None:
-        """Create all series with known labels, because a rate does not see the first value of a new series.
-
-        ``profile_of`` has the profile by input topic.
-        """
+        """Create all series with known labels, because a rate does not see the first value of a new series."""
         # Each metric with the values of its second label.
         of_topic = [(self.records, (*get_args(Op), INVALID)), (self.dead_letters, tuple(ErrorCode))]
         of_profile = [
@@ -409,7 +406,6 @@ class Metrics(MetricSet):
 
 
 def _create_series(owner: str, families: Iterable[tuple[Counter, Iterable[str]]]) -> None:
-    """Create the series of a topic or a profile, by the values of the other label of each family."""
     for family, values in families:
         for value in values:
             family.labels(owner, value)

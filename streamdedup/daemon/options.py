@@ -16,10 +16,9 @@ Policy = Literal["fail", "continue", "rebuild"]
 
 @dataclass(frozen=True, slots=True)
 class LoopOptions:
-    """Options of loop and publisher.
+    """Options of loop and publisher; ``daemon`` is for dead letters.
 
     Attributes:
-        daemon: Group, instance and version that dead letters name.
         dead_letter_limit: Most dead letters among the last records of a topic (``breaker``); None for no limit.
         copy_headers: Names of headers to copy to alerts; a dead letter that is too large drops the other headers first.
     """

@@ -77,8 +77,7 @@ class Readiness:
     def record_joining(self, *, is_member: bool) -> None:
         """Record a turn without membership, or as a new member without partitions.
 
-        A daemon that waited for a server now waits for partitions. A daemon that was at work waits for partitions once
-        ``JOINING_S`` have passed. A wait of ``JOINING_S`` is logged, once.
+        A daemon that was at work waits for partitions once ``JOINING_S`` have passed, another one from now on.
         """
         if not is_member:
             self._outside_at_s = self._clock()
@@ -102,9 +101,9 @@ class Readiness:
         self._state_since_s = self._clock()
 
     def record_failure(self, awaited: Awaited, error: Exception) -> float:
-        """Record a failure and the wait that follows, log the first failure of each wait, and return the retry delay.
+        """Record a failure and the wait that follows; return the delay until the next try, in seconds.
 
-        The delay, in seconds, doubles with each failure. A random part spreads the tries of several daemons.
+        The delay doubles with each failure. A random part spreads the tries of several daemons.
         """
         if self._logged is not awaited:
             log.warning("waiting", what=awaited.value, reason=str(error))

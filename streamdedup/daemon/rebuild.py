@@ -182,7 +182,6 @@ def fillable_gaps(losses: Sequence[Loss], lifetime_ms: int | None, now_ms: int) 
 
 
 def keeping_membership(source: Source, tick: Callable[[], None]) -> Callable[[], None]:
-    """Return a tick that also keeps the group membership."""
     return _at_intervals(tick, lambda: source.keep_membership(_MEMBERSHIP_S), _MEMBERSHIP_EVERY_S)
 
 

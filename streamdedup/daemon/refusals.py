@@ -34,5 +34,4 @@ class RefusalCount:
             )
 
     def reset(self) -> None:
-        """Begin anew after a batch that was not refused."""
         self._last_s = -math.inf

@@ -46,8 +46,8 @@ class SlowStart:
     def grow(self, replayed_count: int) -> None:
         """Double the batch size after a commit.
 
-        Replayed documents show that an earlier process may have been killed in the middle of a batch, which is logged
-        once; not after this process itself has undone a batch or reached ``batch_records``.
+        Replayed documents show that an earlier process may have been killed in the middle of a batch, if this process
+        has not undone a batch or reached ``batch_records`` itself.
         """
         if replayed_count and not (self.may_read_ahead or self._undone_count or self._is_repeat_logged):
             self._is_repeat_logged = True

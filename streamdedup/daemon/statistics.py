@@ -149,10 +149,7 @@ class Statistics:
         self._log_summary()
 
     def observe_wait(self, source: Source | None) -> None:
-        """Show numbers of ``source``, None during a wait for Kafka; log the summary when it is due.
-
-        The numbers are shown every ``REFRESH_S`` (``lags``), because a rebuild calls this for each record.
-        """
+        """Show numbers of ``source`` (None without Kafka) every ``REFRESH_S``: a rebuild calls this for each record."""
         if source is not None and self.lags.refresh(source):
             self.observe_membership(source)
         self._log_summary()
