@@ -121,7 +121,6 @@ class World:
 
     @property
     def index(self) -> ServedIndex:
-        """The data of the index of daemons that start now."""
         return self.server.index(self.prefix)
 
     # What a daemon is made of
@@ -133,8 +132,6 @@ class World:
         return a_pipeline(name, self.make_detector, index)
 
     def connect(self, daemon: "Daemon", *, in_staging: bool = False) -> Connection:
-        """Return the index of a daemon."""
-
         def called(effect: str) -> str:
             self.moment(effect, daemon)
             return ""
@@ -143,14 +140,12 @@ class World:
         return Connection(self.server, self.prefix, writer, called, daemon.link, in_staging=in_staging)
 
     def transport(self, daemon: "Daemon") -> MemoryTransport:
-        """Return the transport of a daemon."""
         transactional_id = daemon.name if self.exactly_once else None
         return MemoryTransport(
             self.broker, GROUP, self.topics, transactional_id=transactional_id, max_poll_records=self.batch_size
         )
 
     def open_target(self, daemon: "Daemon", name: str) -> RebuildTarget:
-        """Return the target of a rebuild by a daemon."""
         store = self.connect(daemon, in_staging=True)
         staging, pipeline = store.staging(), self.pipeline(name, store)
         return RebuildTarget(
@@ -160,7 +155,6 @@ class World:
     # Records
 
     def send(self, *records: Sent) -> "World":
-        """Let records come to the input topic."""
         positions = [self.produce(sent) for sent in records]
         self.ends |= {position.topic_partition: position.offset + 1 for position in positions}
         return self
@@ -173,7 +167,6 @@ class World:
         self.send(*records)
 
     def produce(self, sent: Sent) -> Position:
-        """Let a record come."""
         value = None if sent.text is None else json.dumps({"id": sent.id, "text": sent.text, "op": sent.op}).encode()
         if sent.code == "not_json":
             value = b"{"
@@ -215,7 +208,6 @@ class World:
             self.active.pop()
 
     def turn_until(self, daemon: Daemon, is_done: Callable[[], bool]) -> None:
-        """Step a daemon until a condition is true."""
         for _ in range(PATIENCE_STEPS):
             if is_done():
                 return
@@ -223,14 +215,12 @@ class World:
         raise AssertionError("the daemon makes no progress")
 
     def start(self, name: str) -> Daemon:
-        """Start a daemon."""
         daemon = Daemon(self, name)
         self.daemons.append(daemon)
         self.everyone.append(daemon)
         return daemon
 
     def restart(self, daemon: Daemon) -> Daemon:
-        """Replace a daemon by a new one of the same name."""
         place = self.daemons.index(daemon)
         self.daemons.remove(daemon)
         fresh = self.start(daemon.name)
@@ -256,7 +246,6 @@ class World:
         return self
 
     def stop_all(self) -> None:
-        """Stop all daemons in good order."""
         for daemon in self.daemons:
             daemon.stop.stopping = True
             daemon.loop.run()
@@ -282,7 +271,6 @@ class World:
         return sorted((h["partition"], int(h["offset"]), h["error.code"]) for h in headers)
 
     def total(self, metric: str) -> float:
-        """Return the sum of a metric over all daemons."""
         return sum(daemon.metric(metric) for daemon in self.everyone)
 
 

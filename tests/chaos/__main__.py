@@ -60,7 +60,6 @@ def _play(trap: Trap, world: World, broken: str | None) -> bool:
 
 
 def _run_short(world: World, broken: str | None) -> bool:
-    """Run the short run of faults."""
     report = Storm(world, replace(SHORT, broken=broken), lambda _line: None).run()
     return _report(f"faults of seed {SHORT.seed}", broken, report.verdict, loses=False, seconds=report.seconds)
 
@@ -78,7 +77,6 @@ def _report(what: str, broken: str | None, verdict: Verdict, *, loses: bool, sec
 
 
 def _share(text: str) -> float:
-    """Return a share from the command line."""
     value = float(text)
     if not 0 <= value <= 1:
         raise argparse.ArgumentTypeError(f"{text} is no share: give a number from 0 to 1")

@@ -54,12 +54,10 @@ class Strike:
     stops_s: list[float] = field(default_factory=list)
 
     def pause(self, least_s: float, most_s: float) -> None:
-        """Wait while the fault lasts."""
         time.sleep(self.rng.uniform(least_s, most_s))
 
 
 def kill(strike: Strike) -> None:
-    """Kill the daemon and start it again."""
     strike.victim.kill()
     strike.victim.release()
     strike.victim.start()
@@ -135,7 +133,6 @@ def redis_clients_paused(strike: Strike) -> None:
 
 
 def redis_full(strike: Strike) -> None:
-    """Let Redis run out of memory."""
     with strike.world.redis_client() as client:
         before = _error_count(client, "OOM")
         client.config_set("maxmemory", 1)
@@ -146,7 +143,6 @@ def redis_full(strike: Strike) -> None:
 
 
 def scripts_forgotten(strike: Strike) -> None:
-    """Let Redis forget all scripts."""
     with strike.world.redis_client() as client:
         before = _error_count(client, "NOSCRIPT")
         client.script_flush()
@@ -174,7 +170,6 @@ def _cut(strike: Strike, proxies: list[Proxy]) -> None:
 
 
 def _slow(strike: Strike, proxies: list[Proxy]) -> None:
-    """Delay all traffic."""
     delay_s = strike.rng.uniform(SLOW_S, 2 * SLOW_S)
     for proxy in proxies:
         proxy.delay_s = delay_s

@@ -62,7 +62,6 @@ class Copies:
         return path
 
     def put_back(self, path: Path) -> None:
-        """Restart Redis with a copy."""
         redis = self._world.redis
         redis.kill()
         # A snapshot may be the base of the append-only file.
@@ -82,7 +81,6 @@ def flushed(strike: Strike, _copies: Copies) -> None:
 
 
 def put_back(strike: Strike, copies: Copies) -> None:
-    """Restart Redis with an older copy, perhaps one from before another loss."""
     path = strike.rng.choice(copies.paths or [copies.take()])
     if strike.rng.random() < 0.5:
         strike.victim.release()
@@ -135,7 +133,6 @@ def rebuilds(folder: Path) -> list[Rebuild]:
 
 
 def rebuild_lines(found: list[Rebuild]) -> list[str]:
-    """Return the lines of a report about rebuilds."""
     lines = []
     for is_gap, name in ((True, "gaps filled"), (False, "whole rebuilds")):
         begun = [rebuild for rebuild in found if rebuild.is_gap is is_gap]

@@ -93,11 +93,9 @@ class Report:
         return [(kind, stage) for kind in kinds for stage in POINTS if (kind, stage) not in strikes]
 
     def missing_losses(self) -> int:
-        """Return how many of the losses were not noticed."""
         return self.options.losses - sum(bool(one.effects) for one in self.struck if one.kind in LOSSES)
 
     def unproven(self) -> list[str]:
-        """Describe what the run does not prove."""
         missing = [f"{kind} in {stage}" for kind, stage in self.missing()]
         missing += [f"{count} losses" for count in [self.missing_losses()] if count > 0]
         missing += ["expiry, with such a lag"] * (self.options.losses > 0 and self.lag_s > losses.SLACK_S)

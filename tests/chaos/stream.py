@@ -32,12 +32,10 @@ BAD_VALUES = (b"not json", b'{"id": 7}', b'{"text": "without an id"', b"\xff\xfe
 
 
 def a_record(identity: str, text: str) -> KeyValue:
-    """A document as a record."""
     return identity.encode(), msgspec.json.encode({"id": identity, "text": text})
 
 
 def an_operation(op: str, identity: str, **fields: str) -> KeyValue:
-    """An operation on a document as a record."""
     return identity.encode(), msgspec.json.encode({"id": identity, "op": op, **fields})
 
 

@@ -249,7 +249,6 @@ def alerted(
 
 
 def dead_letters(records: Iterable[Any]) -> Counter[tuple[Place, bytes | None, bytes | None]]:
-    """Count the original records in a dead-letter topic."""
     seen: Counter[tuple[Place, bytes | None, bytes | None]] = Counter()
     for record in records:
         headers = {name: value.decode() for name, value in record.headers if name.startswith("streamdedup.dlq.")}

@@ -63,7 +63,6 @@ class Trace:
 
 
 def main() -> None:
-    """Run ``streamdedup`` with a trace."""
     at = sys.argv.index("--")
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("trace", type=Path)

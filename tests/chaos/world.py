@@ -59,7 +59,6 @@ QUICK = {
 
 
 def stage_of(point: str | None) -> str:
-    """Return the stage of a point; "between" for a point of no stage."""
     return STAGES.get((point or "").partition("_")[2], "between")
 
 
@@ -169,7 +168,6 @@ class WatchedDaemon(Daemon):
         return any(passage.point == point for passage in self.passages(since_ns))
 
     def owned(self) -> set[str]:
-        """Return the assigned partitions according to the log."""
         owned: set[str] = set()
         for event in self.events():
             if event["event"] == "partitions_assigned":
@@ -243,7 +241,6 @@ class World:
         self._stack.close()
 
     def heal(self) -> None:
-        """Revert faults that were interrupted."""
         self.redis.start()
         resume(self.redis)
         with self.redis_client() as client:

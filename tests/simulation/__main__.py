@@ -40,7 +40,6 @@ def part(seeds: range) -> tuple[list[tuple[int, list[str]]], Counter[str], float
 
 
 def run(histories: int, seed: int) -> int:
-    """Run histories, and report; return the exit code."""
     end = seed + histories
     parts = [range(first, min(first + _PART, end)) for first in range(seed, end, _PART)]
     excused: Counter[str] = Counter()
@@ -59,7 +58,6 @@ def run(histories: int, seed: int) -> int:
 
 
 def main() -> int:
-    """Run histories, or report on one."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--histories", type=int, default=300)
     parser.add_argument("--seed", type=int, default=1)

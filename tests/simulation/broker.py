@@ -121,7 +121,6 @@ class MemoryBroker:
         self._delete(partition, offsets)
 
     def truncate(self, partition: Partition, beginning: int) -> None:
-        """Delete all records before an offset."""
         self.beginnings[partition] = beginning
         self._delete(partition, range(beginning))
 
@@ -327,7 +326,6 @@ class MemoryBroker:
             self._logs[partition].append(LogEntry(None, transaction))
 
     def commit_batch(self, group: str, batch: Batch, transaction: Transaction | None = None) -> None:
-        """Commit the offsets of a batch, in a transaction or without."""
         if transaction is not None and transaction.state != "open":
             raise ProducerFenced("the transaction was aborted")
         state = self.groups[group]

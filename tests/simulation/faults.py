@@ -94,7 +94,6 @@ class Steps:
         self._world.start(name)
 
     def stop(self, name: str) -> None:
-        """Ask a daemon to stop, and wait until it has ended."""
         process = self._process(name)
         if process is not None and process.daemon is not None:
             process.daemon.stop.stopping = True
@@ -140,7 +139,6 @@ class Steps:
         self._broker.rebalance(GROUP)
 
     def skew(self, name: str, ms: str) -> None:
-        """Set the clock of a process ahead or back."""
         if (process := self._world.processes.get(name)) is not None:
             process.clock_ms = int(ms)
 
@@ -207,7 +205,6 @@ class Steps:
             self._broker.add_partitions(INPUT, int(count))
 
     def remove(self, partition: str, end: str) -> None:
-        """Retention removes the records before an offset."""
         of, removed = self._remove_where(partition, lambda offset, _is_replaced: offset < int(end))
         if removed:
             self._broker.truncate(of, removed[-1] + 1)

@@ -185,7 +185,6 @@ class Draw:
             yield self._upsert(document, self._text())
 
     def _home_of(self, document: str) -> int:
-        """Return the partition of a document."""
         return self._home.setdefault(document, self._rng.randrange(self.setup.partitions))
 
     def _upsert(self, document: str, text: str) -> Step:
@@ -242,7 +241,6 @@ class Faults(Draw):
         yield ("rebalance",)
 
     def replace(self) -> Iterator[Step]:
-        """Start a second process of a name."""
         name = self._rng.choice(self._names)
         if self._rng.random() < 0.6:
             yield ("run", name, "until", self._rng.choice(("partition_states", *_WRITES, "fence", "commit")))
@@ -413,5 +411,4 @@ FAULTS = sorted(name.replace("_", " ") for name in vars(Faults) if not name.star
 
 
 def random_story(seed: int) -> Story:
-    """Return the history of a seed."""
     return Faults(seed).story()

@@ -101,7 +101,6 @@ def _read_committed_offsets(settings: Settings) -> dict[Partition, CommittedOffs
 
 
 def _members(settings: Settings) -> tuple[str, ...]:
-    """Return the names of the indexes of the members of the group."""
     settings.simulation.pause("describe_group")
     group = settings.simulation.broker.groups[GROUP]
     return tuple(group.index_names[member] for member in group.members)

@@ -172,7 +172,6 @@ BRANCHES: dict[str, Sequence[Break]] = {
 
 @contextlib.contextmanager
 def without(rule: str) -> Iterator[None]:
-    """Switch a rule or the branch of a story off while the context is open."""
     with pytest.MonkeyPatch.context() as patch:
         for owner, name, make in {**RULES, **BRANCHES}[rule]:
             patch.setattr(owner, name, make(getattr(owner, name)))

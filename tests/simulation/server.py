@@ -70,7 +70,6 @@ class ServedIndex(MemoryIndex):
         return super().open(fingerprint, create=create)
 
     def held_by(self) -> str | None:
-        """Name of the process that has the lease."""
         name, end_ms = self.lease
         return name if end_ms > self._now_ms() else None
 

@@ -58,7 +58,6 @@ def _simpler_setups(story: Story) -> Iterator[Story]:
 
 
 def _simpler_steps(step: Step) -> Iterator[Step]:
-    """Yield simpler forms of a step."""
     if step[0] == "run" and step[2] != "until":
         count = int(step[2])
         yield from (("run", step[1], str(fewer)) for fewer in (1, 2, 3, 5, 8, 12, count - 1) if fewer < count)

@@ -357,7 +357,6 @@ class Simulation:
         return fate
 
     def moment(self, effect: str, _daemon: Daemon | None = None) -> None:
-        """Stop before a call of Kafka."""
         fates = PUBLISH_FATES if effect == "publish" else KAFKA_FATES
         fate = self.server_moment(effect, fates if effect in KAFKA_CALLS else ())
         if effect == "publish" and fate:

@@ -55,7 +55,6 @@ class Story:
 
 
 def parse(text: str) -> Story:
-    """Read the lines of a story."""
     names = {each.name for each in fields(Setup)}
     setup: dict[str, Any] = {}
     steps: list[Step] = []

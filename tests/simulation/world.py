@@ -161,7 +161,6 @@ class Daemon:
             self.source.leave()
 
     def metric(self, name: str, **labels: str) -> float:
-        """Sum the samples of a metric that have these labels."""
         samples = (sample for family in self.metrics.registry.collect() for sample in family.samples)
         return sum(s.value for s in samples if s.name == f"streamdedup_{name}" and labels.items() <= s.labels.items())
 

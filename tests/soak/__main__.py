@@ -30,7 +30,6 @@ HEADINGS = ("min", "docs/s", "lag", "RSS MB", "fds", "Redis MB", "keys")
 
 
 def line(sample: Sample) -> str:
-    """Return a row of the table."""
     cells = (
         f"{sample.seconds / 60:.1f}",
         f"{sample.documents_per_s:,.0f}",
@@ -81,7 +80,6 @@ def soak(arguments: argparse.Namespace, folder: Path, kafka: str, redis_url: str
 
 
 def write(folder: Path, samples: Sequence[Sample], arguments: argparse.Namespace, verdict: Sequence[str]) -> None:
-    """Write the samples as JSON."""
     folder.mkdir(parents=True, exist_ok=True)
     run = {"minutes": arguments.minutes, "rate": arguments.rate, "seed": arguments.seed, "verdict": list(verdict)}
     rows = [asdict(sample) for sample in samples]

@@ -59,7 +59,6 @@ class Looker:
 
 
 def _read(metrics: str) -> Counter[str]:
-    """Return the sum of each metric."""
     figures: Counter[str] = Counter()
     for family in text_string_to_metric_families(metrics):
         for sample in family.samples:

@@ -14,7 +14,7 @@ from streamdedup.daemon.metrics import Awaited, Metrics
 from streamdedup.daemon.read_ahead import JOINING_POLL_S
 from streamdedup.daemon.readiness import JOINING_S, SPARE_S
 from streamdedup.errors import BrokerMisconfigured, BrokerUnavailable, Rejoin, StoreMisconfigured, StoreUnavailable
-from streamdedup.kafka.protocols import Batch, Message, SourceStats
+from streamdedup.kafka.protocols import Batch, SourceStats
 from streamdedup.position import Partition
 from tests.simulation.server import NUMBERED
 from tests.turns import CLOCK, GROUP, INPUT, Daemon, Moment, Sent, World, batch_refused, once, store_fails
@@ -100,18 +100,6 @@ def test_the_records_of_a_batch_ahead_are_part_of_the_lag(world, daemon):
     assert lags(daemon)["0"] == 8
 
 
-def test_a_marker_of_a_transaction_at_the_end_is_no_lag(world, daemon):
-    sender = world.broker.register("sender")
-    world.broker.append(Message(INPUT, None, b"{}"), world.broker.begin("sender", sender), 0)
-    world.broker.end("sender", "aborted")
-    for _ in range(2):
-        world.turn(daemon)
-    assert world.broker.end_of(Partition(INPUT, 0)) == 5
-    daemon.source.seek({Partition(INPUT, 0): 5})  # as the client does behind records that nobody sees
-    world.turn(daemon)
-    assert lags(daemon)["0"] == 0
-
-
 def test_while_the_store_is_away_the_lag_follows_the_ends_from_the_committed_offsets(world, daemon):
     sent = documents(2, first=3), documents(4, first=5), documents(10, partition=1), documents(1, first=9)
     assert away(world, daemon, *sent) == [
@@ -120,17 +108,6 @@ def test_while_the_store_is_away_the_lag_follows_the_ends_from_the_committed_off
         {"0": 6, "1": 10},
         {"0": 7, "1": 10},
     ]
-
-
-def test_a_daemon_that_resumes_shows_all_records_that_wait(world, daemon):
-    away(world, daemon, documents(1, first=3), documents(8, first=4), [])
-    assert lags(daemon)["0"] == 9
-    seen = []
-    world.plan = lambda _number: lambda _world, _moment: seen.append(lags(daemon)["0"])
-    for _ in range(4):
-        world.turn(daemon)
-    assert seen == sorted(seen, reverse=True)
-    assert (seen[0], seen[-1]) == (9, 0)
 
 
 def test_an_answer_to_a_fetch_from_before_the_wait_hides_no_records(world, daemon):
