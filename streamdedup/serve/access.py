@@ -88,11 +88,7 @@ class Gate:
         self._answers_bytes = 0
 
     async def __call__(self, scope: AsgiScope, receive: Receive, send: Send) -> None:
-        """Answer one request; pass the messages of the lifespan on.
-
-        Raises:
-            TimeoutError: The client has not taken a long answer in time.
-        """
+        """Answer one request; ``TimeoutError`` if the client has not taken a long answer in time."""
         if scope["type"] == "lifespan":
             await self._app(scope, receive, send)
         elif scope["type"] == "http":

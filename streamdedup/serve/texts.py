@@ -45,8 +45,8 @@ class TextAligner:
         # A request waits here for a thread, and not in the queue of the pool: a request that gives up leaves no call
         # in that queue. A call that has begun keeps its thread until the call ends.
         self._free_threads = asyncio.Semaphore(_THREADS)
-        self._paused_until = 0.0  # loop time until which no text is read after a failure
-        self._failed_system = "Kafka"  # in the last failure
+        self._paused_until = 0.0  # loop time until which no text is read after a failure, for the same reason
+        self._failure = ""
         self._outages = OutageLog("texts")
 
     async def align(self, decoder: Decoder, a: IndexEntry | str, b: IndexEntry) -> Alignment:
@@ -69,7 +69,7 @@ class TextAligner:
     async def _read(self, decoder: Decoder, entries: Sequence[IndexEntry]) -> list[str] | str:
         now_s = asyncio.get_running_loop().time
         if now_s() < self._paused_until:
-            return f"{self._failed_system} cannot be read at the moment"
+            return self._failure
         try:
             async with asyncio.timeout(self._timeout_s):
                 result = await self._in_thread(lambda: self._texts_or_error(decoder, entries))
@@ -83,8 +83,9 @@ class TextAligner:
             self._paused_until = now_s() + _PAUSE_S
             self._outages.failed(result)
             is_registry = isinstance(result, RegistryUnavailable | RegistryMisconfigured)
-            self._failed_system = "the schema registry" if is_registry else "Kafka"
-            return f"{self._failed_system} cannot be read; the reason is in the log of the service"
+            server = "the schema registry" if is_registry else "Kafka"
+            self._failure = f"{server} cannot be read; the reason is in the log of the service"
+            return self._failure
         self._outages.succeeded()
         return result
 

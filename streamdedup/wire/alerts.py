@@ -134,13 +134,8 @@ def encode_alert(
 ) -> list[bytes]:
     """Return the messages for an alert, in order; none for an alert without matches.
 
-    Matches are sorted, so that equal alerts give equal bytes.
-
-    Args:
-        max_matches: Largest number of matches in a message, at least 1.
-        max_bytes: Limit on a message with its key (the document id), headers, framing; at least ``MIN_ALERT_BYTES``.
-        header_bytes: Bytes of the message headers, at most ``copied_headers.MAX_COPIED_BYTES``.
-        encode: Encodes one message. Messages are cut by their length in JSON, so another form must not be longer.
+    Matches are sorted, so that equal alerts give equal bytes. ``max_bytes`` limits a message with its key (the document
+    id), its headers (``header_bytes``) and framing. ``encode`` encodes one message, in a form not longer than JSON.
     """
     if max_matches < 1 or max_bytes < MIN_ALERT_BYTES:
         raise ValueError(f"an alert needs room for one match and {MIN_ALERT_BYTES:,} bytes: {max_matches}, {max_bytes}")

@@ -107,12 +107,10 @@ class RegistrySession:
         self._http.close()
 
     def by_id(self, schema_id: int | UUID) -> RegisteredSchema:
-        """Return the schema with an id.
+        """Return the schema with an id; ``DecodeError`` if there is none, or a schema that it refers to is gone.
 
-        Raises:
-            DecodeError: There is none, or a schema that it refers to is gone.
-            RegistryUnavailable: The registry does not answer, or refuses a client that it has accepted before.
-            RegistryMisconfigured: The registry refuses this client, or no registry is at the URL.
+        Raises ``RegistryUnavailable`` if the registry does not answer, or refuses a client that it accepted before, and
+        ``RegistryMisconfigured`` if it refuses this client, or no registry is at the URL.
         """
         answer, self._received_bytes = None, 0
         if isinstance(schema_id, UUID):

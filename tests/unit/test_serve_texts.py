@@ -187,8 +187,8 @@ class TestFailures:
     ):
         service.texts.error = error
         with capture_logs() as events:
-            assert missing(service) == f"{server} cannot be read; the reason is in the log of the service"
-            assert missing(service) == f"{server} cannot be read at the moment"
+            reason = f"{server} cannot be read; the reason is in the log of the service"
+            assert [missing(service) for _ in range(2)] == [reason] * 2
             assert (service.texts.opened_count, service.texts.closed_count) == (1, 1)
             service.texts.error = None
             monkeypatch.setattr(service.aligner, "_paused_until", 0.0)

@@ -154,10 +154,8 @@ def _descriptor(name: str, text: str) -> FileDescriptorProto:
 def _run_protoc(texts: Mapping[str, str], names: Sequence[str]) -> list[FileDescriptorProto]:
     """Return the descriptors of files of ``texts`` or of those that protoc has, and of those that they import.
 
-    Raises:
-        DecodeError: They cannot be compiled within the limits of time and memory.
-        RegistryUnavailable: protoc was ended by another process; the schema may not be to blame.
-        RegistryMisconfigured: protoc cannot be started, or cannot write temporary files.
+    Raises ``DecodeError`` if they cannot be compiled within the limits of time and memory, ``RegistryUnavailable`` if
+    another process ended protoc, and ``RegistryMisconfigured`` if it cannot run, or cannot write temporary files.
     """
     try:
         with TemporaryDirectory(prefix="streamdedup-protobuf-") as folder:
