@@ -99,7 +99,7 @@ def values(keys, identifier, text, *, scope=None, shards=1, offset=0):
     (entry,), band_keys = prepared.entries, prepared.band_keys
     hashes = preparer.shingler.shingle([text]).hashes
     index_keys = Keys(f"{PREFIX}:{PROFILE}", options.banding.bands, shards)
-    slots = [slot for slot, rows, _ in index_keys.split_band_keys(band_keys, 1) if rows.size]
+    slots = [slot for slot, _, _ in index_keys.split_band_keys(band_keys)]
     return text_values(options.shingles, text) | {
         "token_count": entry.content.token_count,
         "element_count": entry.content.element_count,

@@ -7,8 +7,8 @@ from collections.abc import Iterable, Iterator
 
 from streamdedup.wire import Document
 
-#: Largest number of documents in a chunk. Arrays of this length fit into the processor's cache, and hundreds of matches
-#: for each document stay within bounds of memory and time.
+#: Largest number of documents in a chunk. Arrays of this length fit into the processor's cache, hundreds of matches
+#: for each document stay within bounds of memory and time, and a script call keeps a Redis server busy for some 3 ms.
 CHUNK_DOCUMENTS = 1_000
 #: Largest number of characters in a chunk of several documents; bounds the memory for their shingles.
 CHUNK_CHARACTERS = 4 * 2**20

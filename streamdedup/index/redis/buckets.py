@@ -27,9 +27,6 @@ from streamdedup.index.redis.scripts import Call
 from streamdedup.index.redis.servers import Command
 from streamdedup.index.values import COPIES_CAP, SHOWN_OF_FULL, Fence, FoundNearCapacity, Hits
 
-#: Largest number of documents in one script call, which keeps the server busy for some 3 ms.
-CALL_DOCUMENTS: Final = 1_000
-
 
 def _encode_texts(numbers: NDArray[np.int64]) -> bytes:
     return b" ".join([b"%d" % number for number in numbers.tolist()])
@@ -98,7 +95,7 @@ class RedisBuckets(RedisPart):
         fences: Sequence[Fence],
         limits: Sequence[int] = (),
     ) -> tuple[list[Call], list[NDArray[np.intp]]]:
-        """Return a call for each slot and chunk of documents, and for each call its rows of ``numbers``.
+        """Return a call for each slot, and for each call its rows of ``numbers``.
 
         Only an insertion has ``limits``: cap of a bucket (0 for none), and number of members that a full bucket shows.
         """
@@ -106,8 +103,8 @@ class RedisBuckets(RedisPart):
         script, encode = f"{verb}_{self.options.bucket_layout}", LAYOUTS[self.options.bucket_layout].encode
         numbers_array, encoded_fences = np.array(numbers, np.int64), self._encode_fences(fences)
         all_encoded = encode(numbers_array)
-        for slot, rows, keys in self._keys.split_band_keys(band_keys, CALL_DOCUMENTS):
-            # Without shards, and in one chunk, each slot has all documents.
+        for slot, rows, keys in self._keys.split_band_keys(band_keys):
+            # Without shards each slot has all documents.
             encoded = all_encoded if len(rows) == len(numbers) else encode(numbers_array[rows])
             arguments = [self._keys.buckets_prefix(slot), self.options.lifetime_ms, *limits, keys, encoded]
             calls.append(self._fenced_call(script, slot, encoded_fences, arguments, len(rows)))

@@ -53,18 +53,15 @@ class Keys:
     def partition_slot(self, partition: PartitionIncarnation) -> int:
         return crc32(str(partition).encode()) % self.slots_count
 
-    def split_band_keys(
-        self, band_keys: NDArray[np.uint32], max_rows: int
-    ) -> Iterator[tuple[int, NDArray[np.intp], bytes]]:
-        """Yield for each script call the slot, its rows, at most ``max_rows``, and their joined band keys."""
+    def split_band_keys(self, band_keys: NDArray[np.uint32]) -> Iterator[tuple[int, NDArray[np.intp], bytes]]:
+        """Yield each slot that has rows, the rows, and their joined band keys."""
         big_endian = band_keys.astype(">u4")
         # The shard is band key * shards / 2^32: equal ranges of band keys, which have 32 bits.
         shard_of = (band_keys.astype(np.uint64) * np.uint64(self._shards)) >> np.uint64(32)
         for slot in range(self.slots_count):
             band, shard = divmod(slot, self._shards)
-            rows_of_slot = np.flatnonzero(shard_of[:, band] == shard)
-            for start in range(0, len(rows_of_slot), max_rows):
-                rows = rows_of_slot[start : start + max_rows]
+            rows = np.flatnonzero(shard_of[:, band] == shard)
+            if rows.size:
                 yield slot, rows, big_endian[rows, band].tobytes()
 
     # Keys, and prefixes of the keys that scripts build

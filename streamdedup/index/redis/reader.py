@@ -14,7 +14,7 @@ from redis.exceptions import NoScriptError
 
 from streamdedup.errors import StoreUnavailable
 from streamdedup.index.entries import decode_cluster, encode_number
-from streamdedup.index.redis.buckets import CALL_DOCUMENTS, LAYOUTS
+from streamdedup.index.redis.buckets import LAYOUTS
 from streamdedup.index.redis.errors import beginning_of, check_replies
 from streamdedup.index.redis.keys import Keys
 from streamdedup.index.redis.reading import RedisIndexOptions, RedisReading
@@ -40,7 +40,7 @@ class RedisIndexReader(RedisReading):
     def look_up(self, numbers: Sequence[int], band_keys: NDArray[np.uint32]) -> Hits:
         layout = self.options.bucket_layout
         calls, rows_of_call = [], []
-        for slot, rows, keys in self._keys.split_band_keys(band_keys, CALL_DOCUMENTS):
+        for slot, rows, keys in self._keys.split_band_keys(band_keys):
             arguments = [self._keys.buckets_prefix(slot), self.options.lifetime_ms, keys]
             calls.append(Call(f"look_up_{layout}", [self._keys.guard(slot)], arguments))
             rows_of_call.append(rows)
