@@ -37,20 +37,16 @@ DOCUMENTS = {
 
 
 def last() -> Path:
-    """Return the folder of the last release."""
     return max(RELEASES.iterdir(), key=lambda folder: [int(part) for part in folder.name.split(".")])
 
 
 class Stored(NamedTuple):
-    """An open index and its detector."""
-
     index: Index
     detector: Detector
 
 
 @contextmanager
 def opened(url: str, layout: str) -> Iterator[Stored]:
-    """Open the index of the profile on a server."""
     keys = {
         "kafka.bootstrap_servers": "localhost:9092",
         "redis.url": url,
@@ -114,7 +110,6 @@ def _text(value: Any) -> Any:
 
 
 def main() -> None:
-    """Write the folder of the present version."""
     folder = RELEASES / __version__
     folder.mkdir(parents=True, exist_ok=True)
     (folder / "alert.schema.json").write_text(

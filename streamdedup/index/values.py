@@ -215,9 +215,7 @@ class ClusterCounts(NamedTuple):
         size: Documents, at most ``CLUSTER_SIZE_CAP``.
         sources: Distinct sources; documents without a source do not count.
         earliest: Number of the document with the smallest record time; among equal times, with the smallest partition
-            and offset.
-        since_ms: Record time of the earliest document.
-        until_ms: Latest record time of a document.
+            and offset. ``since_ms`` is its record time.
     """
 
     size: int
@@ -257,9 +255,8 @@ def claim_lifetime(lifetime_ms: int) -> int:
 def marker_lifetime(lifetime_ms: int) -> int:
     """Return how long a deletion marker lives: four lifetimes, longer than any claim.
 
-    A document that is inserted again takes its incarnation from the marker. Without the marker its pairs would have the
-    same keys as the claims from before the deletion, and would not be alerted. A store may keep a claim for three
-    lifetimes after a request, and a replay of the other document may request it until ``retention_slack`` after the
-    deletion.
+    Without the marker, from which a document that is inserted again takes its incarnation, its pairs would have the
+    keys of the claims from before the deletion, and would not be alerted. A store may keep a claim for three lifetimes,
+    and a replay of the other document may request it until ``retention_slack`` after the deletion.
     """
     return 4 * lifetime_ms

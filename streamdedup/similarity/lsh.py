@@ -94,7 +94,6 @@ class Banding:
 
     @property
     def steepest_similarity(self) -> float:
-        """Similarity near which the curve of `probability` is steepest, (1/b)^(1/r)."""
         return float((1.0 / self.bands) ** (1.0 / self.rows))
 
     def probability(self, similarity: float, shared: int = 1) -> float:

@@ -124,7 +124,6 @@ def keys(*rows: tuple[int, ...]) -> np.ndarray:
 
 
 def fenced(store: Index) -> tuple[Index, Fence]:
-    """Open an index and fence the partition."""
     store.open(FINGERPRINT)
     return store, store.fence(PARTITION, 1, 0)
 
@@ -1044,7 +1043,6 @@ class TestStaging:
 
     @pytest.fixture
     def staging_indexes(self, redis_url, store):
-        """Two staging indexes of the index."""
         with connect(redis_url) as first, connect(redis_url) as second:
             stores = [RedisIndex(servers, self.PLACE, in_staging=True) for servers in (first, second)]
             yield [RedisStagingIndex(store._servers, store) for store in stores]

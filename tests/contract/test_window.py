@@ -57,7 +57,6 @@ def pairs_of(store: Index, window_ms: int, batches: Sequence[Sequence[Document]]
 
 
 def pairs_within(window_ms: int, times: Sequence[int]) -> list[tuple[str, str]]:
-    """Pairs of documents whose record times differ by at most the window."""
     near = ((a, b) for a, b in itertools.combinations(range(len(times)), 2) if abs(times[a] - times[b]) <= window_ms)
     return sorted(tuple(sorted((f"d{a}", f"d{b}"))) for a, b in near)
 

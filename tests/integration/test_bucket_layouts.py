@@ -32,7 +32,6 @@ PART = 16
 
 
 def generation() -> int:
-    """Return the number of the present page generation."""
     return time.time_ns() // 1_000_000 // LIFETIME_MS
 
 
@@ -59,7 +58,6 @@ class Lab:
         self.store.remove_from_buckets(list(numbers), rows_of(band_keys), [self.fence])
 
     def bucket_keys(self, slot=0) -> list[bytes]:
-        """Keys of the buckets in a slot."""
         return sorted(self.client.scan_iter(KEYS.buckets_prefix(slot) + b"*", count=10_000))
 
     def members(self, band_key, number=None) -> set[int]:

@@ -45,7 +45,6 @@ class Lab:
         return [tuple(map(int, entry.split())) for entry in catalogue.split(b",")] if catalogue else []
 
     def pages(self):
-        """Return the number of claims on each page."""
         return {key: self.client.hlen(key) for key in self.client.scan_iter(match="{claims:test:0}c*", count=1000)}
 
     def pass_time(self, milliseconds):

@@ -26,7 +26,6 @@ DOCUMENTS, WORDS = 20_000, 20
 
 
 def a_document(offset: int, chance: random.Random) -> Document:
-    """Return a document of random words, with a caption."""
     text = " ".join(f"w{chance.randrange(50_000)}" for _ in range(WORDS))
     caption = {"source": "Harbour Gazette", "published_at": "2026-03-02T06:24:00Z"}
     return Document(f"document-{offset:07}", text, Position(*PARTITION, offset), 1_700_000_000_000, **caption)

@@ -326,7 +326,6 @@ class TestRights:
 
 @pytest.fixture
 def tls_server():
-    """A server that asks its clients for a certificate."""
     with redis_sets.TlsServer() as server:
         yield server
 
@@ -375,7 +374,6 @@ class TestTls:
 
 
 def check_refused(servers, words):
-    """Check that connected servers are refused in these words."""
     with servers, pytest.raises(StoreMisconfigured, match=words):
         require_usable(servers)
 
@@ -397,13 +395,11 @@ class TestModes:
 
 @pytest.fixture
 def watched(redis_program):
-    """A master, its replica and a Sentinel."""
     with redis_sets.redis_sentinel(redis_program) as found:
         yield found
 
 
 def serves(store):
-    """Tell whether the store takes writes."""
     try:
         store.fence(PARTITION, 1, 0)
     except StoreUnavailable:
