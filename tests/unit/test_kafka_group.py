@@ -164,11 +164,6 @@ def test_offsets_of_a_topic_that_is_gone_or_of_an_earlier_topic_of_its_name_are_
     assert read_committed_offsets(OPTIONS) == group_admin.describe_group(OPTIONS).committed_offsets == expected
 
 
-def test_a_topic_whose_partitions_the_client_does_not_know_is_not_taken_for_one_without_commits():
-    with pytest.raises(BrokerUnavailable, match="which partitions a has"):
-        partitions_of(a_consumer({"b": {0}}), OPTIONS.topics)
-
-
 def test_a_member_is_named_by_its_client_its_static_id_and_its_host():
     dynamic = {"client_id": "streamdedup", "client_host": "/10.0.0.7", "group_instance_id": None}
     assert _member_text(dynamic) == "streamdedup at /10.0.0.7"

@@ -166,6 +166,7 @@ def source(consumer):
 def test_beside_a_topic_that_was_created_again_no_record_of_a_healthy_topic_is_skipped(source, caplog):
     assert not source.poll(0.0)
     assert caplog.messages == ["The committed offset belongs to a deleted topic; reading restarts at the oldest record"]
+    assert source.committed_offset(Partition("deleted", 0)) is None
     assert source.poll(0.0).starts == {Partition("deleted", 0): 0, Partition("healthy", 0): 40}
     assert source.poll(0.0).starts == {Partition("deleted", 0): 1, Partition("healthy", 0): 41}
 
@@ -190,13 +191,6 @@ def test_a_partition_that_left_and_returned_is_not_read_from_an_offset_committed
     consumer.offsets[DELETED] = 7  # the client begins at the committed offset
     assert not source.poll(0.0)
     assert source.poll(0.0).starts[Partition("deleted", 0)] == 0
-
-
-def test_an_offset_that_was_committed_for_an_earlier_topic_is_no_committed_offset(source, consumer):
-    assert source.committed_offset(Partition("deleted", 0)) is None
-    assert source.committed_offset(Partition("healthy", 0)) == CommittedOffset(40, "attempt", str(OTHER), 3)
-    consumer.committed_offsets[DELETED] = OffsetAndMetadata(2, f"attempt 1 {PRESENT}", -1)
-    assert source.committed_offset(Partition("deleted", 0)) == CommittedOffset(2, "attempt", str(PRESENT), 1)
 
 
 @pytest.mark.parametrize(
@@ -273,12 +267,6 @@ class TestMissingTopics:
         assert events == [("topic_missing", "deleted"), ("topic_found", "deleted")]
         assert caplog.records[0].message == "no such topic: deleted; create with: create"
 
-    def test_a_topic_that_is_missing_was_not_created_again(self, source, consumer):
-        consumer._cluster.update_metadata(metadata_of(deleted=None, healthy=OTHER))
-        source.poll(0.0)
-        consumer._cluster.update_metadata(metadata_of(deleted=PRESENT, healthy=OTHER))
-        source.poll(0.0)
-
     def test_a_topic_that_may_no_longer_be_read_ends_the_source_until_it_is_granted_again(self, source, consumer):
         answer = metadata_of(deleted=None, healthy=OTHER, foreign=None)
         for topic in (answer.topics[0], answer.topics[2]):
@@ -297,11 +285,6 @@ class TestMissingTopics:
             answer.topics[0].error_code = error_code
             consumer._cluster.update_metadata(answer)
             source.poll(0.0)
-        assert source.missing_topics() == {"deleted"}
-
-    def test_an_answer_about_other_topics_ends_nothing(self, source, consumer):
-        consumer._cluster.update_metadata(metadata_of(deleted=None, healthy=OTHER, foreign=None))
-        consumer._cluster.update_metadata(metadata_of(healthy=OTHER))
         assert source.missing_topics() == {"deleted"}
 
     def test_an_answer_that_the_client_ignores_is_ignored(self, source, consumer):
