@@ -44,8 +44,9 @@ _WHOLE = re.compile(r"[+-]?[0-9]{1,20}")
 _WHOLE_BOUND = 10**20
 #: A host name of at most 254 characters, also with underscores, as in names of containers.
 _HOST_NAME = re.compile(r"(?=.{1,254}$)[A-Za-z0-9_-]{1,63}(\.[A-Za-z0-9_-]{1,63})*\.?")
-#: A version of Kafka.
+#: A version of Kafka, and the oldest one that knows zstd (KIP-110), by which alerts are compressed.
 _VERSION = re.compile(r"[0-9]{1,3}(\.[0-9]{1,3}){1,3}")
+_ZSTD_SINCE = (2, 1)
 
 
 def write_text(value: object) -> str:
@@ -169,9 +170,10 @@ def parse_version(value: object) -> tuple[int, ...] | None:
     """Read the version ``"2.3"`` as ``(2, 3)``; it must be text, because as a number 2.10 would be 2.1."""
     if value is None:
         return None
-    if isinstance(value, str) and _VERSION.fullmatch(value):
-        return tuple(int(part) for part in value.split("."))
-    raise ValueError("not a version")
+    version = tuple(map(int, value.split("."))) if isinstance(value, str) and _VERSION.fullmatch(value) else (0,)
+    if version < _ZSTD_SINCE:
+        raise ValueError("not a version")
+    return version
 
 
 def parse_moment(value: object) -> int | None:
@@ -260,7 +262,7 @@ Moment = Annotated[
 Version = Annotated[
     tuple[int, ...] | None,
     BeforeValidator(parse_version),
-    Kind("a version as text", lambda value: write_text(".".join(map(str, value))), ', such as "2.8"'),
+    Kind("a version from 2.1 on as text", lambda value: write_text(".".join(map(str, value))), ', such as "2.8"'),
 ]
 Host = Annotated[
     str,
