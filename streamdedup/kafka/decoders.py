@@ -59,11 +59,12 @@ def unlz4(payload: bytes, max_bytes: int) -> bytes:
 
 def unsnappy(payload: bytes, max_bytes: int) -> bytes:
     """Decompress snappy, bare or in the blocks of snappy-java."""
+    import cramjam  # noqa: PLC0415  as below; python-snappy rests on it
     import snappy  # noqa: PLC0415  every command starts without it
 
     blocks = list(_snappy_blocks(payload))
     # The library has no limit, but each block declares its size, which the library checks.
-    if sum(map(_declared_bytes, blocks)) > max_bytes:
+    if sum(map(cramjam.snappy.decompress_raw_len, blocks)) > max_bytes:
         raise DecompressedTooLarge(max_bytes)
     return b"".join(map(snappy.decompress, blocks))
 
@@ -80,16 +81,6 @@ def _snappy_blocks(payload: bytes) -> Iterator[bytes]:
             raise ValueError("a snappy block has a negative length")
         yield payload[start + 4 : start + 4 + length]
         start += 4 + length
-
-
-def _declared_bytes(block: bytes) -> int:
-    """Return the decompressed length that a block declares: a varint of at most five bytes at its beginning."""
-    length = 0
-    for byte_number, byte in enumerate(block[:5]):
-        length |= (byte & 0x7F) << (7 * byte_number)
-        if byte < 0x80:
-            break
-    return length
 
 
 def _join_within_limit(chunks: Iterator[bytes], max_bytes: int) -> bytes:
