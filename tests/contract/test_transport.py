@@ -456,15 +456,6 @@ def test_what_was_not_published_comes_again_to_a_new_source(system, open_ends):
     assert values(next_batch(source)) == [b"a"]
 
 
-def test_holding_fetches_nothing_and_loses_nothing(system, open_ends):
-    source, _ = open_ends(system.transport())
-    join(source)
-    system.produce(b"a")
-    source.keep_membership(0.3)
-    source.keep_membership(0.0)
-    assert values(next_batch(source)) == [b"a"]
-
-
 def test_partitions_that_arrive_while_holding_are_held_too(system, open_ends):
     system.produce(b"a")
     system.produce(b"b", partition=1)

@@ -310,11 +310,6 @@ def test_every_wrong_item_of_a_list_is_named():
     assert keys_named(lines) == ["kafka.bootstrap_servers[0]", "kafka.bootstrap_servers[2]"]
 
 
-def test_an_item_that_came_from_a_variable_is_named_by_its_key():
-    (line,) = mistakes({"profiles.a.topics": None}, {"STREAMDEDUP_PROFILES__A__TOPICS": "x,a b"})
-    assert line.startswith('profiles.a.topics[1]: "a b" is not valid')
-
-
 @pytest.mark.parametrize(
     ("overrides", "keys"),
     [
@@ -419,11 +414,6 @@ def test_names_of_fields_that_are_accepted_make_a_decoder(overrides):
     assert file_decoder(load(overrides).profiles["a"])
 
 
-def test_contradictions_within_a_section_hide_none_between_sections():
-    lines = mistakes({"kafka.transaction_timeout": "5m", "profiles.b.topics": "articles"})
-    assert keys_named(lines) == ["kafka.transaction_timeout", "profiles.b.topics"]
-
-
 def test_the_watchdog_is_more_patient_than_a_slow_commit_and_a_silent_store():
     assert load({}).watchdog_s == 4 * load({}).kafka.transaction_timeout_s == 120
     assert load({"kafka.transaction_timeout": "1s"}).watchdog_s == 60
@@ -516,13 +506,6 @@ def test_after_an_unreadable_file_no_key_is_missing_and_other_mistakes_are_repor
     first, *others = refused(Settings.load, missing, {}, {"STREAMDEDUP_KAFKA__BATCH_RECORDS": "none"})
     assert first == f"{missing}: cannot be read: No such file or directory"
     assert keys_named(others) == ["kafka.batch_records"]
-
-
-def test_nothing_contradicts_a_file_that_cannot_be_read(tmp_path):
-    # The file may hold allow_plaintext.
-    broken = write(tmp_path, "[redis\n")
-    (line,) = mistakes({"redis.url": "redis://:p@far/0"}, path=broken)
-    assert line.startswith(f"{broken}: is not TOML: ")
 
 
 @pytest.mark.parametrize(
@@ -919,12 +902,6 @@ def test_options_reach_the_shingler(tmp_path):
     assert options.stop_words == {"The", "und"}
     assert profile(stop_words="english").shingle_options().stop_words == ENGLISH_STOP_WORDS
     assert not profile(shingle_unit="char", keep_white_space=False).shingle_options().keep_white_space
-
-
-def test_a_stop_list_counts_from_the_folder_of_the_settings_file(tmp_path):
-    write(tmp_path, "und\n", "words")
-    path = write(tmp_path, SMALLEST + 'stop_words = "words"\n')
-    assert Settings.load(path, {}, {}).profiles["articles"].shingle_options().stop_words == {"und"}
 
 
 #: Texts that have the shingle of their first three words in common.
