@@ -1,4 +1,4 @@
-"""The checks of Kafka on a real broker: wrong topic settings, and no change by a check."""
+"""The checks of Kafka on a real broker, and the settings of the topics that are created."""
 
 import contextlib
 import re
@@ -7,19 +7,13 @@ import pytest
 from kafka.admin import ConfigResource, ConfigResourceType
 
 from streamdedup.errors import BrokerMisconfigured, BrokerUnavailable
-from streamdedup.findings import Level, warnings_or_raise
+from streamdedup.findings import warnings_or_raise
 from streamdedup.kafka.admin import BROKERS_DEFAULT, TopicNeed, check_kafka, create_topics
 from tests import servers
 from tests.servers import kafka_options
 from tests.support.ports import free_ports
 
 DAY_MS = 86_400_000
-
-
-def checked(kafka, need, **changes):
-    """Return the findings about the topic of a need."""
-    found = check_kafka(kafka_options(kafka, need.name, **changes), [need])
-    return [finding for finding in found if f"topic {need.name}" in finding.text]
 
 
 def settings_of(kafka, topic):
@@ -37,32 +31,6 @@ def test_a_missing_topic_hides_nothing_of_the_others(kafka, new_topic):
     with pytest.raises(BrokerMisconfigured, match=told) as caught:
         warnings_or_raise(found)
     assert f"--entity-name {small} --add-config max.message.bytes=1048576" in str(caught.value)
-
-
-@pytest.mark.parametrize("policy", ["compact", "compact,delete"])
-def test_a_compacted_topic_is_refused_where_compaction_loses_something(kafka, new_topic, policy):
-    compacted = new_topic("output", cleanup_policy=policy)
-    (failed,) = checked(kafka, TopicNeed(name=compacted, operations=("WRITE",), compaction_loss="drops alerts"))
-    assert (failed.check, failed.error) == ("topic_cleanup", BrokerMisconfigured)
-    assert failed.text == f"topic {compacted} is compacted, which drops alerts: set its cleanup.policy to delete"
-    assert failed.command.endswith(f"--entity-name {compacted} --add-config cleanup.policy=delete")
-    (fine,) = checked(kafka, TopicNeed(name=compacted, operations=("READ",)))
-    assert fine.level is Level.OK
-
-
-def test_a_topic_with_short_retention_is_a_warning_with_the_command_that_extends_it(kafka, new_topic):
-    short = new_topic("input", retention_ms=str(7 * DAY_MS), retention_bytes="1000000")
-    need = TopicNeed(name=short, operations=("READ",), kept_ms=31 * DAY_MS)
-    (warned,) = checked(kafka, need)
-    assert (warned.check, warned.level) == ("topic_retention", Level.WARNING)
-    assert "for 7 days only and at most 1,000,000 bytes of a partition" in warned.text
-    assert "31 days" in warned.text
-    # The broker accepts the values of the command.
-    assert warned.command.startswith(f"kafka-configs.sh --bootstrap-server {kafka} --alter --entity-type topics ")
-    changes = dict(pair.split("=") for pair in warned.command.rpartition(" ")[2].split(","))
-    with contextlib.closing(servers.admin_client(kafka)) as admin:
-        admin.alter_configs([ConfigResource(ConfigResourceType.TOPIC, short, changes)])
-    servers.wait_until(lambda: checked(kafka, need)[0].level is Level.OK, what="the settings of the topic")
 
 
 def test_new_topics_are_kept_as_long_as_asked_unless_the_broker_keeps_them_longer(kafka):

@@ -108,6 +108,7 @@ def test_a_topic_whose_settings_kafka_refuses_is_put_to_an_operator_in_the_words
 
 def test_the_command_mends_all_that_is_too_short_and_nothing_else():
     (found,) = judged({"retention_ms": "604800000", "retention_bytes": "5"}, kept_ms=31 * DAY_MS)
+    assert "for 7 days only and at most 5 bytes of a partition; a rebuild of the index needs all" in found.text
     assert found.command == (
         "kafka-configs.sh --bootstrap-server a:1,b:2 --alter --entity-type topics --entity-name t "
         "--add-config retention.ms=2678400000,retention.bytes=-1"
