@@ -74,7 +74,7 @@ def admin_client(options: KafkaOptions) -> Iterator[Any]:
     except CLIENT_ERRORS as error:
         raise translated(error, "ask Kafka about its topics", options) from error
     finally:
-        close_quietly("close the admin client", admin.close, options.close_timeout_s)
+        close_quietly("close the admin client", admin.close)
 
 
 # Looking up and creating topics

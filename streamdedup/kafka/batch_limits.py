@@ -19,6 +19,8 @@ from kafka.record.util import decode_varint
 
 from streamdedup.kafka.decoders import DecompressedTooLarge, ungzip, unlz4, unsnappy, unzstd
 
+#: Most decompressed bytes of a readable record batch: 64 times the default limit of a broker on the compressed bytes.
+MAX_BATCH_BYTES = 64 * 2**20
 #: Most headers in a readable record, and in the records of a record batch that one fetch parses.
 MAX_HEADERS = 250_000
 #: Memory that a parsed header needs beside its text, at most, in bytes.
@@ -33,7 +35,7 @@ def content_bytes(records: Iterable[Any]) -> int:
     return sum(len(record.value or b"") + HEADER_BYTES * len(record.headers) for record in records)
 
 
-def limit_batches(max_bytes: int) -> None:
+def limit_batches(max_bytes: int = MAX_BATCH_BYTES) -> None:
     """Make the client raise ``DecompressedTooLarge`` above ``max_bytes``, and limit headers by ``BoundedBatch``.
 
     Test: ``test_the_clients_parsers_use_them``.

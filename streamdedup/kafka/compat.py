@@ -74,7 +74,7 @@ def build(kind: Callable[..., Any], config: dict[str, Any], options: KafkaOption
     Test: ``test_an_absent_broker_is_reported_in_time_and_nothing_is_left_behind``.
     """
     cap_client_logging()
-    limit_batches(options.max_batch_bytes)
+    limit_batches()
     Fetcher._send_list_offsets_requests = _request_all_offsets
     if options.sasl_login is not None:
         options.sasl_login.prepare(options.connect_timeout_s)
@@ -90,7 +90,7 @@ def build(kind: Callable[..., Any], config: dict[str, Any], options: KafkaOption
         client = kind(**config, kafka_client=factory, selector=ClosingSelector)
     except BaseException as error:
         for network in networks:
-            close_quietly("close the network part", network.close, options.close_timeout_s)
+            close_quietly("close the network part", network.close)
         if isinstance(error, CLIENT_ERRORS):
             if isinstance(error, KafkaTimeoutError) and reasons:
                 # It only says that there is no connection. A refused login is the best reason, else the latest one.

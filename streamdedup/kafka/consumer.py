@@ -15,7 +15,7 @@ from kafka.structs import MemberState, TopicPartition
 
 from streamdedup.errors import BrokerUnavailable, MembershipEnded, StreamdedupError
 from streamdedup.kafka import compat
-from streamdedup.kafka.errors import CLIENT_ERRORS, close_quietly, is_retriable, translated
+from streamdedup.kafka.errors import CLIENT_ERRORS, CLOSE_TIMEOUT_S, close_quietly, is_retriable, translated
 from streamdedup.kafka.fresh_poll import FreshPoll, Polled
 from streamdedup.kafka.offsets import fetch_committed, offsets_to_commit, partitions_of
 from streamdedup.kafka.options import KafkaOptions
@@ -74,7 +74,7 @@ class KafkaSource:
             consumer.subscribe(topics=list(options.topics), listener=source.listener)
             _await_metadata(consumer, options)
         except BaseException:
-            close_quietly("close the consumer", consumer.close, options.close_timeout_s)
+            close_quietly("close the consumer", consumer.close)
             raise
         return source
 
@@ -304,12 +304,11 @@ class KafkaSource:
         return SourceStats(self.listener.rebalances_count, lags)
 
     def close(self) -> None:
-        """Leave the group; takes at most ``close_timeout_s`` and never raises."""
         self._unusable_because = "closed"
         self._repeats.close()
-        half_ms = round(self._options.close_timeout_s * 1000 / 2)  # the other half is for closing the connections
+        half_ms = round(CLOSE_TIMEOUT_S * 1000 / 2)  # the other half is for closing the connections
         close = partial(self._consumer.close, autocommit=False, timeout_ms=half_ms)
-        close_quietly("close the consumer", close, self._options.close_timeout_s)
+        close_quietly("close the consumer", close)
 
 
 class RebalanceListener(ConsumerRebalanceListener):  # type: ignore[misc]  # the client is untyped

@@ -33,6 +33,9 @@ logger = logging.getLogger(__name__)
 
 Result = TypeVar("Result")
 
+#: Longest time for which closing a client is waited for, in seconds.
+CLOSE_TIMEOUT_S = 3.0
+
 #: Longest part of an error text of the client that is passed on, in characters.
 _MAX_TEXT_CHARS = 300
 
@@ -276,10 +279,10 @@ def call_within(timeout_s: float, doing: str, call: Callable[[], Result]) -> Res
         raise BrokerUnavailable(f"cannot {doing}: Kafka did not answer within {timeout_s:g} s") from None
 
 
-def close_quietly(doing: str, close: Callable[[], object], timeout_s: float) -> bool:
-    """Call ``close`` for at most ``timeout_s`` and log any error; return whether the call succeeded."""
+def close_quietly(doing: str, close: Callable[[], object]) -> bool:
+    """Call ``close`` for at most ``CLOSE_TIMEOUT_S`` and log any error; return whether the call succeeded."""
     try:
-        call_within(timeout_s, doing, close)
+        call_within(CLOSE_TIMEOUT_S, doing, close)
     except Exception as error:  # noqa: BLE001  no later step depends on a closed client
         logger.info("Closing was cut short", extra={"event": "close_cut_short", "doing": doing, "error": repr(error)})
         return False

@@ -224,7 +224,7 @@ class GroupOffsets:
         return self
 
     def __exit__(self, *_error: object) -> None:
-        close_quietly("close the admin client", self._admin.close, self._options.close_timeout_s)
+        close_quietly("close the admin client", self._admin.close)
 
     def read(self, partitions: Collection[Partition]) -> dict[Partition, CommittedOffset]:
         doing = f"read the offsets of the consumer group {self._group}"

@@ -53,8 +53,6 @@ class KafkaOptions:
         api_version: Protocol version, for brokers without negotiation of versions; None to negotiate.
         sasl_login: Login whose password or token changes; None for a constant password, and without a login.
         compression: Codec of sent records; None for brokers in memory (demo, tests).
-        max_batch_bytes: Limit of decompressed bytes of one record batch: 64 times the default limit of a broker on the
-            compressed bytes.
         fetch_timeout_s, produce_timeout_s: Time limits for one request of the consumer, and of the producer.
         opening_timeout_s: Time limit for each step of opening a reader; None for ``fetch_timeout_s``.
         delivery_timeout_s: Time limit for one output record, retries included; at most ``transaction_timeout_s``.
@@ -84,7 +82,6 @@ class KafkaOptions:
     compression: Literal["zstd"] | None = "zstd"
     max_poll_records: int = 2_000
     max_request_bytes: int = 1_048_576
-    max_batch_bytes: int = 64 * 1_048_576
     connect_timeout_s: float = 10.0
     session_timeout_s: float = 45.0
     heartbeat_interval_s: float = 3.0
@@ -94,7 +91,6 @@ class KafkaOptions:
     produce_timeout_s: float = 10.0
     delivery_timeout_s: float = 25.0
     transaction_timeout_s: float = 30.0
-    close_timeout_s: float = 3.0
     create_command: str | None = None
     index_name: str = ""
 

@@ -56,7 +56,7 @@ class KafkaTransport:
         refuse_other_indexes(options)
         producer = compat.build(KafkaProducer, options.producer(), options)
         with contextlib.ExitStack() as after_error:
-            after_error.callback(_close_without_flush, producer, options)
+            after_error.callback(_close_without_flush, producer)
             if options.delivery == "exactly-once":
                 self._resolve_transaction(producer)
             source = KafkaSource.open(options)
@@ -86,9 +86,9 @@ class _ProducerSink(ABC):
         self._unusable_reason: str | None = None
 
     def close(self) -> None:
-        """Drop unsent messages, unlike ``Feeder.close``, and close the client in ``close_timeout_s``; never raises."""
+        """Drop unsent messages, unlike ``Feeder.close``, and close the client; never raises."""
         self._unusable_reason = "closed"
-        _close_without_flush(self._producer, self._options)
+        _close_without_flush(self._producer)
 
     def publish(self, messages: Sequence[Message], batch: Batch) -> None:
         """Publish and commit. After a failure every further call is refused.
@@ -264,7 +264,7 @@ class Feeder:
         """Close the client and drop unsent records; never raises, may be called twice."""
         if not self._is_closed:
             self._is_closed = True
-            _close_without_flush(self._producer, self._options)
+            _close_without_flush(self._producer)
 
     def _make_room(self, size_bytes: int) -> None:
         """Wait until another ``size_bytes`` may be in flight; also check the oldest records that are settled."""
@@ -323,7 +323,7 @@ def _raise_if_topic_missing(error: Exception, options: KafkaOptions, topic: str)
         require_topics(options, {topic: ("DESCRIBE",)})  # needs the fewest rights
 
 
-def _close_without_flush(producer: Any, options: KafkaOptions) -> None:
-    """Drop unsent records and close ``producer`` in ``close_timeout_s``, by force where that fails; never raises."""
-    if not close_quietly("close the producer", lambda: producer.close(timeout=0), options.close_timeout_s):
+def _close_without_flush(producer: Any) -> None:
+    """Drop unsent records and close ``producer``, by force where that fails; never raises."""
+    if not close_quietly("close the producer", lambda: producer.close(timeout=0)):
         compat.force_close(producer)

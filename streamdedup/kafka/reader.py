@@ -53,8 +53,8 @@ class _Reader:
         self._unreadable = compat.guard_parsing(self._consumer, config["max_poll_records"], keeps_rests=keeps_rests)
 
     def close(self) -> None:
-        """Close the client; takes at most ``close_timeout_s``, never raises, may be called twice."""
-        close_quietly("close the reader", self._consumer.close, self._options.close_timeout_s)
+        """Close the client; never raises, may be called twice."""
+        close_quietly("close the reader", self._consumer.close)
 
     @contextmanager
     def _closed_on_error(self, doing: str) -> Iterator[None]:

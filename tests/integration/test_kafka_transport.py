@@ -130,7 +130,7 @@ def test_a_process_ends_quietly_and_soon_although_kafka_is_away(start_kafka):
         producer.COMMIT_MARGIN_S = 0.5
         source, sink = KafkaTransport(KafkaOptions(
             bootstrap_servers={server.bootstrap_servers!r}, group_id="g", topics=({topic!r},), transactional_id="x",
-            transaction_timeout_s=20.0, delivery_timeout_s=15.0, produce_timeout_s=10.0, close_timeout_s=1.0)).open()
+            transaction_timeout_s=20.0, delivery_timeout_s=15.0, produce_timeout_s=10.0)).open()
         source.poll(0.2)
         sink.publish([Message({topic!r}, None, b"v")], Batch())
         print("open", flush=True)
@@ -165,7 +165,7 @@ def test_a_call_that_takes_too_long_is_left_behind_and_its_error_is_kept_otherwi
     with pytest.raises(LookupError):
         call_within(5.0, "fail", lambda: (_ for _ in ()).throw(LookupError()))
     assert call_within(5.0, "answer", lambda: 42) == 42
-    assert not close_quietly("fail", lambda: (_ for _ in ()).throw(LookupError()), 5.0)
+    assert not close_quietly("fail", lambda: (_ for _ in ()).throw(LookupError()))
 
 
 @pytest.mark.parametrize(

@@ -229,7 +229,7 @@ class TestT6T10KafkaStopsAnswering:
 def publish_into_silence(lab: Lab, step: str, silence: Callable[[], None]) -> None:
     """Publish a batch while the broker falls silent before ``step``; it must fail within its bounds."""
     lab.produce(b"a", b"b", b"c")
-    quick = {"delivery_timeout_s": 2.0, "produce_timeout_s": 1.0, "close_timeout_s": 1.0}
+    quick = {"delivery_timeout_s": 2.0, "produce_timeout_s": 1.0}
     source, sink = lab.open(transaction_timeout_s=3.0, **quick)
     batch = next_batch(source)
     silence_at(sink, step, silence)
@@ -238,7 +238,7 @@ def publish_into_silence(lab: Lab, step: str, silence: Callable[[], None]) -> No
         sink.publish([lab.message(value or b"") for value in values(batch)], batch)
     source.close()
     sink.close()
-    assert time.monotonic() - begun < 3.0 + 1.0 + 2 * 1.0 + 30.0  # transaction, margin, two closings, slack
+    assert time.monotonic() - begun < 3.0 + 1.0 + 2 * 3.0 + 30.0  # transaction, margin, two closings, slack
 
 
 def silence_at(sink: TransactionalSink, step: str, silence: Callable[[], None]) -> None:
@@ -352,18 +352,6 @@ class TestT8T9RecordsThatTheClientCannotParse:
         sink.close()
         source, _ = lab.open()
         assert values(next_batch(source)) == [b"x" * 1000]
-
-    def test_a_batch_that_would_grow_beyond_the_limit_is_stepped_over(self, lab):
-        options = {"compression_type": "gzip", "max_request_size": 10_000_000}
-        with contextlib.closing(KafkaProducer(bootstrap_servers=lab.bootstrap, **options)) as producer:
-            producer.send(lab.input, value=b"x" * 3_000_000).get(servers.DEADLINE_S)
-        lab.produce(b"after")
-        source, sink = lab.open(max_batch_bytes=2_000_000)
-        batch = next_batch(source)
-        assert [entry.position.offset for entry in batch.unreadable] == [0]
-        assert "more than 2,000,000 bytes" in batch.unreadable[0].reason
-        sink.publish([], batch)
-        assert values(next_batch(source)) == [b"after"]
 
     def test_aborted_records_are_not_reported(self, lab):
         servers.produce_in_transactions(lab.bootstrap, lab.input, (b"aborted", False), headers=[self.BAD])
