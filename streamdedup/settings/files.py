@@ -1,19 +1,25 @@
 """Reads the text files that settings name: lists, secrets, and the settings file itself."""
 
+import functools
 import stat
 from pathlib import Path
 
 from streamdedup.errors import SettingsError
 
+#: A pipe is empty after it was read, and some commands load the settings twice.
+_read_once = functools.cache(Path.read_bytes)
 
-def read_utf8(path: Path) -> str:
+
+def read_utf8(path: Path, *, must_be_regular: bool = True) -> str:
     """Read a text file, without a byte order mark; the text of a ``ValueError`` follows the file name in messages.
 
-    A pipe or a device is unreadable: it may never end, and some commands read the settings twice.
+    A pipe or a device, which may never end, is unreadable unless ``must_be_regular`` is false.
     """
     try:
-        if stat.S_ISREG(path.stat().st_mode):
-            return path.read_bytes().decode("utf-8").removeprefix("\ufeff")
+        is_regular = stat.S_ISREG(path.stat().st_mode)
+        if is_regular or not must_be_regular:
+            read = Path.read_bytes if is_regular else _read_once
+            return read(path).decode("utf-8").removeprefix("\ufeff")
     except OSError as error:
         raise ValueError(f"cannot be read: {error.strerror}") from None
     except UnicodeDecodeError as error:

@@ -103,7 +103,7 @@ def read_sources(
 def _read_file(sources: Sources, path: Path) -> None:
     problem = ""
     try:
-        tree = tomllib.loads(read_utf8(path))
+        tree = tomllib.loads(read_utf8(path, must_be_regular=False))
         leaves = list(_leaves(tree))
     except RecursionError:
         problem = "is nested too deeply"

@@ -493,7 +493,7 @@ def test_a_file_that_cannot_be_read_is_one_mistake(tmp_path):
     binary = tmp_path / "binary.toml"
     binary.write_bytes(b"[kafka]\ngroup_id = '\xff'\n")
     assert mistakes(path=missing) == [f"{missing}: cannot be read: No such file or directory"]
-    assert mistakes(path=tmp_path) == [f"{tmp_path}: is no regular file"]
+    assert mistakes(path=tmp_path) == [f"{tmp_path}: cannot be read: Is a directory"]
     (not_toml,) = mistakes(path=broken)
     assert not_toml.startswith(f"{broken}: is not TOML: ")
     assert mistakes(path=binary) == [f"{binary}: is not UTF-8 at byte 20"]
@@ -704,6 +704,26 @@ def test_an_address_may_have_brackets(host, read):
     tokens = {"api.tokens_file": "tokens"} if read == "::" else {}
     loaded = load({"api.host": host, "service.metrics_host": host} | tokens)
     assert (loaded.api.host, loaded.service.metrics_host) == (read, read)
+
+
+@pytest.fixture
+def piped():
+    """A settings file that is a pipe, and can be read once."""
+    reading, writing = os.pipe()
+    os.write(writing, b"[kafka]\ngroup_id = 'piped'\n[profiles.news]\ntopics = ['news']\n")
+    os.close(writing)
+    yield Path(f"/dev/fd/{reading}")
+    os.close(reading)
+
+
+def test_a_settings_file_may_be_a_pipe(piped):
+    assert load(path=piped).kafka.group_id == "piped"
+
+
+def test_a_profile_may_be_in_a_pipe(piped):
+    assert default_profile_name(piped) == "news"
+    assert named_profile(piped, "news", {"threshold": 0.7}).threshold == 0.7
+    assert load(path=piped).kafka.group_id == "piped"
 
 
 def test_the_clients_get_the_options_for_tls_and_login(tmp_path):
