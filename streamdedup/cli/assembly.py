@@ -92,6 +92,7 @@ def kafka_options(settings: Settings) -> KafkaOptions:
         delivery=kafka.delivery,
         transactional_id=kafka.transactional_id,
         group_instance_id=kafka.group_instance_id,
+        on_unreadable=kafka.on_unreadable,
         # Also with "window" the client begins at the oldest record: the daemon skips old ones (`max_start_age_ms`).
         on_out_of_range="halt" if kafka.auto_offset_reset == "fail" else "earliest",
         api_version=kafka.api_version,

@@ -13,7 +13,7 @@ from kafka import KafkaConsumer
 from kafka.consumer.subscription_state import ConsumerRebalanceListener
 from kafka.structs import MemberState, TopicPartition
 
-from streamdedup.errors import BrokerUnavailable, MembershipEnded, StreamdedupError
+from streamdedup.errors import BrokerUnavailable, FatalError, MembershipEnded, StreamdedupError
 from streamdedup.kafka import compat
 from streamdedup.kafka.errors import CLIENT_ERRORS, CLOSE_TIMEOUT_S, close_quietly, is_retriable, translated
 from streamdedup.kafka.fresh_poll import FreshPoll, Polled
@@ -83,7 +83,8 @@ class KafkaSource:
 
         A batch that a step finds invalid is rewound; the step raises, or an empty batch is returned.
 
-        Raises ``FatalError`` also for a codec that is not installed.
+        Raises ``FatalError`` also for a codec that is not installed, and with ``on_unreadable = "halt"`` for an
+        unreadable record.
         """
         self._raise_if_unusable()
         self._repeats.write_counts()
@@ -123,7 +124,7 @@ class KafkaSource:
         compat.finish_rebalance(self._consumer)  # the client forgets a rebalance that ends between two polls
         records, unreadable = unpack(polled, has_unreadable=bool(self._unreadable))
         if unreadable:
-            self._report_unreadable(unreadable)
+            self._report_or_halt(unreadable)
         return self._under_membership(records, unreadable)
 
     def _retry_or_break(self, event: str, error: Exception, *, message: str, pause_s: float) -> None:
@@ -137,11 +138,23 @@ class KafkaSource:
         self._repeats.info(event, message=message, error=repr(error))
         time.sleep(pause_s)
 
-    def _report_unreadable(self, unreadable: tuple[UnreadableRecord, ...]) -> None:
-        batch = Batch(unreadable=unreadable)
+    def _report_or_halt(self, unreadable: tuple[UnreadableRecord, ...]) -> None:
+        """Log the positions of unreadable records; with ``on_unreadable = "halt"`` raise instead."""
+        only_unreadable = Batch(unreadable=unreadable)
+        starts, next_offsets = only_unreadable.starts, only_unreadable.next_offsets
+        if self._options.on_unreadable == "halt":
+            reasons = {record.position.topic_partition: record.reason for record in unreadable}
+            texts = "; ".join(
+                f"{Position(*partition, start)} to {next_offsets[partition] - 1}: {reasons[partition]}"
+                for partition, start in starts.items()
+            )
+            self._unusable_because = "a record is unreadable"
+            raise FatalError(
+                f'records that the Kafka client cannot parse: {texts}. Set kafka.on_unreadable = "skip" to step past '
+                "them, or move the group's offset behind them"
+            )
         message = "Stepping past records that the Kafka client cannot parse"
-        starts, ends = _by_text(batch.starts), _by_text(batch.next_offsets)
-        self._repeats.error("unreadable_skipped", message=message, starts=starts, ends=ends)
+        self._repeats.error("unreadable_skipped", message=message, starts=_by_text(starts), ends=_by_text(next_offsets))
 
     def _under_membership(self, records: tuple[Record, ...], unreadable: tuple[UnreadableRecord, ...]) -> Batch:
         """Return a batch; without membership, or if a partition was revoked since, rewind and return an empty one."""

@@ -67,6 +67,7 @@ class KafkaOptions:
     delivery: Literal["exactly-once", "at-least-once"] = "exactly-once"
     transactional_id: str | None = None
     group_instance_id: str | None = None
+    on_unreadable: Literal["skip", "halt"] = "skip"
     on_out_of_range: Literal["earliest", "halt"] = "earliest"
     api_version: tuple[int, ...] | None = None
     security_protocol: str = "PLAINTEXT"

@@ -118,6 +118,9 @@ class Kafka(TlsSection):
     """Start of a partition without a usable committed offset: `earliest` begins with its oldest record, `fail` stops
     the daemon. `window` begins a partition without any committed offset with the first record younger than `retention`
     plus `retention_slack`; for a topic that was created again, or an offset out of range, it acts as `earliest`."""
+    on_unreadable: Literal["skip", "halt"] = "skip"
+    """A record that the Kafka client cannot parse: `skip` writes a dead letter with its position, `halt` stops the
+    daemon."""
     batch_records: Whole = Field(default=2_000, ge=1, le=10_000)
     """Most records in one batch, which is one transaction. The daemon never waits for a full batch. More are faster in
     a backlog, and take more memory."""

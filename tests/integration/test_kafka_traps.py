@@ -18,7 +18,7 @@ from kafka.consumer.subscription_state import SubscriptionState
 from kafka.errors import KafkaTimeoutError
 from kafka.structs import ConsumerGroupMetadata, MemberState
 
-from streamdedup.errors import BrokerMisconfigured, BrokerUnavailable, CodecMissing, DecodeError
+from streamdedup.errors import BrokerMisconfigured, BrokerUnavailable, CodecMissing, DecodeError, FatalError
 from streamdedup.kafka import offsets as offsets_module
 from streamdedup.kafka import producer as producer_module
 from streamdedup.kafka.consumer import KafkaSource
@@ -359,6 +359,15 @@ class TestT8T9RecordsThatTheClientCannotParse:
         lab.produce(b"after")
         source, sink = lab.open()
         assert self.collect(source, sink, 2) == [2, b"after"]  # 0 is the aborted record, 1 its marker
+
+    def test_on_unreadable_halt_stops_and_names_the_position(self, lab):
+        lab.produce(b"a")
+        lab.produce(b"bad", headers=[self.BAD])
+        source, sink = lab.open(on_unreadable="halt")
+        sink.publish([], next_batch(source))
+        with pytest.raises(FatalError, match=f"{lab.input}:0:1 to 1"):
+            servers.wait_until(lambda: source.poll(POLL_S))
+        lab.wait_outcome([], 1)
 
     def test_one_that_arrives_while_holding_waits_for_the_next_poll(self, lab):
         lab.produce(b"bad", headers=[self.BAD])

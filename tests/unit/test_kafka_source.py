@@ -1,5 +1,6 @@
 """The source over a consumer without a broker: offsets of deleted topics, and partitions that were taken away."""
 
+from dataclasses import replace
 from types import SimpleNamespace
 from uuid import UUID
 
@@ -19,6 +20,7 @@ from streamdedup.errors import (
     BrokerMisconfigured,
     BrokerUnavailable,
     CodecMissing,
+    FatalError,
     MembershipEnded,
     Rejoin,
 )
@@ -512,20 +514,29 @@ class TestKeptMembership:
 class TestUnreadableRecords:
     RANGE = UnreadableRange("healthy", 0, 40, 42, reason="damaged")
 
-    def test_they_are_skipped_and_reported(self, consumer, monkeypatch):
-        noted: list[UnreadableRange] = []
-        monkeypatch.setattr(source_module.compat, "guard_parsing", lambda *_, **__: noted)
-        source = KafkaSource(consumer, OPTIONS)
-        consumer._cluster.update_metadata(metadata_of(deleted=BEFORE, healthy=OTHER))
+    @pytest.fixture
+    def polled(self, consumer, monkeypatch):
+        """Let a poll return an unreadable range, as the parser of the client does."""
 
-        def poll(timeout_ms, max_records):
-            """Return an unreadable range, as the parser of the client does."""
-            noted.append(self.RANGE)
-            return {HEALTHY: [self.RANGE]}
+        def opened(on_unreadable):
+            noted: list[UnreadableRange] = []
+            monkeypatch.setattr(source_module.compat, "guard_parsing", lambda *_, **__: noted)
+            options = replace(OPTIONS, on_unreadable=on_unreadable)
+            source = KafkaSource(consumer, options)
+            consumer._cluster.update_metadata(metadata_of(deleted=BEFORE, healthy=OTHER))
 
-        consumer.poll = poll
+            def poll(timeout_ms, max_records):
+                noted.append(self.RANGE)
+                return {HEALTHY: [self.RANGE]}
+
+            consumer.poll = poll
+            return source
+
+        return opened
+
+    def test_they_are_skipped_and_reported(self, polled):
         with capture_logs() as logs:
-            batch = source.poll(0.0)
+            batch = polled("skip").poll(0.0)
         assert [record.position.offset for record in batch.unreadable] == [40, 41, 42]
         (line,) = logs
         assert (line["event"], line["starts"], line["ends"]) == (
@@ -533,6 +544,13 @@ class TestUnreadableRecords:
             {"healthy:0": 40},
             {"healthy:0": 43},
         )
+
+    def test_they_end_a_source_that_is_to_halt(self, polled):
+        source = polled("halt")
+        with pytest.raises(FatalError, match=r"healthy:0:40 to 42: damaged\. Set kafka\.on_unreadable"):
+            source.poll(0.0)
+        with pytest.raises(BrokerUnavailable, match="a record is unreadable"):
+            source.poll(0.0)
 
 
 def test_after_a_failed_commit_the_source_is_used_no_more(source, consumer):
