@@ -42,6 +42,9 @@ RETENTION, RETENTION_BYTES = "retention.ms", "retention.bytes"
 UNLIMITED = -1
 #: First version whose transactions are fenced by the generation of the consumer group (KIP-447).
 _TRANSACTIONS_SINCE = (2, 5)
+#: The broker's limits on what a client may ask for, in milliseconds.
+_MAX_TRANSACTION_KEY = "transaction.max.timeout.ms"
+_MIN_SESSION_KEY, _MAX_SESSION_KEY = "group.min.session.timeout.ms", "group.max.session.timeout.ms"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -238,7 +241,7 @@ def check_kafka(options: KafkaOptions, needs: Sequence[TopicNeed]) -> Iterator[F
     """Yield the results of all checks; raise ``BrokerUnavailable`` if Kafka does not answer a request.
 
     The number of requests is fixed, and each takes at most ``connect_timeout_s``. With ``api_version`` set, settings of
-    topics are not requested, because such a broker may not support the request.
+    brokers and topics are not requested, because such a broker may not support these requests.
     """
     with admin_client(options) as admin:
         count = len(admin.describe_cluster()["brokers"])
@@ -257,6 +260,16 @@ def _check_group(admin: Any, options: KafkaOptions) -> Finding:
     error_class = kafka_errors.for_code(reply.error_code)
     if issubclass(error_class, kafka_errors.AuthorizationError):
         return Finding.failure("group", translated(error_class(), f"use the consumer group {options.group_id}"))
+    limits = _broker_limits(admin, options, (_MIN_SESSION_KEY, _MAX_SESSION_KEY))
+    session_ms = round(options.session_timeout_s * 1000)
+    # An unreadable limit counts as met.
+    shortest_ms, longest_ms = limits.get(_MIN_SESSION_KEY, session_ms), limits.get(_MAX_SESSION_KEY, session_ms)
+    if not shortest_ms <= session_ms <= longest_ms:
+        error = BrokerMisconfigured(
+            f"kafka.session_timeout is {session_ms} ms; the broker allows {shortest_ms} to {longest_ms} "
+            f"({_MIN_SESSION_KEY}, {_MAX_SESSION_KEY})"
+        )
+        return Finding.failure("group", error)
     return Finding.ok("group", f"group {options.group_id}: READ granted")
 
 
@@ -274,7 +287,28 @@ def _check_transactions(admin: Any, options: KafkaOptions) -> Finding:
     # `_check_group` reports a missing right on the group; other errors only say that there is no such producer.
     if issubclass(error_class, kafka_errors.TransactionalIdAuthorizationFailedError):
         return Finding.failure("transactions", translated(error_class(), "use transactions"))
-    return Finding.ok("transactions", f"transactions: WRITE granted on {name}")
+    timeout_ms = round(options.transaction_timeout_s * 1000)
+    longest_ms = _broker_limits(admin, options, (_MAX_TRANSACTION_KEY,)).get(_MAX_TRANSACTION_KEY)
+    if longest_ms is not None and longest_ms < timeout_ms:
+        error = BrokerMisconfigured(
+            f"kafka.transaction_timeout is {timeout_ms} ms, the broker's {_MAX_TRANSACTION_KEY} {longest_ms}: lower "
+            "the one or raise the other"
+        )
+        return Finding.failure("transactions", error)
+    unknown = "" if longest_ms is not None else f" ({_MAX_TRANSACTION_KEY} is not readable with these rights)"
+    return Finding.ok("transactions", f"transactions: WRITE granted on {name}{unknown}")
+
+
+def _broker_limits(admin: Any, options: KafkaOptions, names: Sequence[str]) -> dict[str, int]:
+    """Return settings of the first broker, as a sample of all, without those that the user may not read."""
+    if options.api_version is not None:
+        return {}
+    broker = str(admin.describe_cluster()["brokers"][0]["broker_id"])
+    resource = ConfigResource(ConfigResourceType.BROKER, broker, dict.fromkeys(names))
+    # Without the right to read settings, the client returns none and raises no error.
+    described = admin.describe_configs([resource], config_filter="all")
+    settings = described.get("broker", {}).get(broker, {})
+    return {name: int(settings[name]["value"]) for name in names if name in settings}
 
 
 # Checks of topics

@@ -538,7 +538,7 @@ def watch_fencing(consumer: Any, on_fenced: Callable[[FencedInstanceIdError], No
 def broker_version(admin: Any) -> tuple[int, ...]:
     """Return the broker version that the client infers from the supported requests: a lower bound.
 
-    Test: ``test_a_missing_topic_hides_nothing_of_the_others``.
+    Test: ``test_times_beyond_a_limit_of_the_broker_are_reported_with_the_limit``.
     """
     version: tuple[int, ...] = admin._manager.broker_version
     return version
@@ -547,6 +547,6 @@ def broker_version(admin: Any) -> tuple[int, ...]:
 def send_request(admin: Any, request: Any) -> Any:
     """Send ``request``, for which the client has no public method, to any broker; return the answer.
 
-    Test: ``test_a_missing_topic_hides_nothing_of_the_others``.
+    Test: ``test_times_beyond_a_limit_of_the_broker_are_reported_with_the_limit``.
     """
     return admin._manager.run(admin._manager.send, request)

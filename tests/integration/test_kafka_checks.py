@@ -44,6 +44,19 @@ def test_new_topics_are_kept_as_long_as_asked_unless_the_broker_keeps_them_longe
     assert settings_of(kafka, short)["retention.ms"] == str(31 * DAY_MS)
 
 
+@pytest.mark.parametrize(
+    ("changes", "check", "named"),
+    [
+        ({"transaction_timeout_s": 3600.0, "delivery_timeout_s": 60.0}, "transactions", "transaction.max.timeout.ms"),
+        ({"session_timeout_s": 3601.0}, "group", "group.max.session.timeout.ms"),
+    ],
+)
+def test_times_beyond_a_limit_of_the_broker_are_reported_with_the_limit(kafka, changes, check, named):
+    found = {finding.check: finding for finding in check_kafka(kafka_options(kafka, **changes), [])}
+    assert found[check].error is BrokerMisconfigured
+    assert named in found[check].text
+
+
 def test_an_absent_broker_is_one_temporary_failure():
     address = f"127.0.0.1:{free_ports()[0]}"
     options = kafka_options(address, connect_timeout_s=0.5)
