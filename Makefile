@@ -51,7 +51,9 @@ check: $(VENV)/.dev ## Lint, types, import contracts
 
 # Processes that run tests side by side, each with servers of its own; 0 runs all tests in one process.
 WORKERS ?= 2
-PYTEST := $(BIN)/pytest --numprocesses $(WORKERS) --dist loadgroup --no-loadscope-reorder
+# The long tests wait for servers most of the time.
+test-all: WORKERS = 3
+PYTEST = $(BIN)/pytest --numprocesses $(WORKERS) --dist loadgroup --no-loadscope-reorder
 
 .PHONY: test
 test: $(VENV)/.dev ## The tests for every change: units, contracts, and the daemon on a real Kafka; WORKERS= processes
