@@ -14,8 +14,11 @@ from streamdedup.errors import CorpusError
 from streamdedup.index.contract import Index
 from streamdedup.index.memory import MemoryIndex
 from streamdedup.settings import Profile
+from streamdedup.wire import Document
 
 Item = TypeVar("Item")
+#: A document of a file or of a topic.
+Versioned = TypeVar("Versioned", Entry, Document)
 #: Documents that the commands compare at once.
 BATCH_DOCUMENTS = 500
 
@@ -41,7 +44,7 @@ class FileEntries:
             raise CorpusError(f"no document is left: {counted(self.malformed.count, 'line')}, all malformed")
 
 
-def first_of_each_id(entries: Iterable[Entry]) -> Iterator[Entry]:
+def first_of_each_id(entries: Iterable[Versioned]) -> Iterator[Versioned]:
     """Yield the first document of each id; print the number of dropped documents on standard error."""
     seen_ids: set[str] = set()
     repeated_count = 0

@@ -2,6 +2,7 @@
 
 import shlex
 import time
+from collections.abc import Mapping
 from contextvars import ContextVar
 from datetime import datetime
 from pathlib import Path
@@ -49,11 +50,16 @@ SetOption = Annotated[
 ]
 
 
-def load_settings(config: Path | None, assignments: list[str] | None = None) -> Settings:
-    """Load settings, and remember ``--config`` and ``--set`` for ``with_same_settings``."""
+def load_settings(
+    config: Path | None, assignments: list[str] | None = None, overrides: Mapping[str, str] | None = None
+) -> Settings:
+    """Load settings, and remember ``--config`` and ``--set`` for ``with_same_settings``.
+
+    ``overrides`` are settings, by dotted key, that the command sets itself; ``with_same_settings`` leaves them out.
+    """
     parsed, mistakes = parse_assignments(assignments or [])
     try:
-        settings = Settings.load(config, parsed)
+        settings = Settings.load(config, parsed | dict(overrides or {}))
     except SettingsError as error:
         raise SettingsError("\n".join([*mistakes, str(error)])) from error
     if mistakes:

@@ -1,6 +1,7 @@
 """``streamdedup stop-shingles``: learn boilerplate shingles from a sample, and print them."""
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
 from itertools import islice
 from typing import Annotated, Final
 
@@ -9,9 +10,12 @@ import typer
 from streamdedup.cli.collection import first_of_each_id
 from streamdedup.cli.options import ShingleSettings, chosen_profile, with_options
 from streamdedup.cli.rendering.safe_text import printable
+from streamdedup.cli.settings_options import load_settings, parse_since
+from streamdedup.cli.topic_reading import newest_documents
 from streamdedup.corpora import Entry
 from streamdedup.counts import counted
 from streamdedup.errors import CorpusError, SettingsError
+from streamdedup.settings import Profile
 from streamdedup.text.shingles import ShingleOptions
 from streamdedup.text.stop_learning import DEFAULT_SHARE, Learnt, learn_stop_shingles
 from streamdedup.tuning.passages import frequent_passages
@@ -25,9 +29,34 @@ _SHOWN_CHARS: Final = 90
 _MOST_CHARACTERS: Final = 10_000_000
 
 
+@dataclass(frozen=True)
+class LearningOptions(ShingleSettings):
+    """Document and shingle options; ``files`` may be empty, for ``--from-topic``."""
+
+    files: Annotated[
+        list[str], typer.Argument(default_factory=list, show_default=False, help="Corpora, as of scan; - for stdin.")
+    ]
+
+
+@dataclass(frozen=True)
+class TopicOptions:
+    """Which records of the input topics to learn from, instead of files."""
+
+    from_topic: Annotated[
+        bool, typer.Option("--from-topic", help="Read the input topics of the profile in --config, not files.")
+    ] = False
+    since: Annotated[str, typer.Option(metavar="TIME", help="With --from-topic: records since 7d, or 2026-05-01.")] = (
+        "7d"
+    )
+    limit: Annotated[
+        int, typer.Option("--limit", "-n", min=1, help="With --from-topic: at most so many of the newest records.")
+    ] = 100_000
+
+
 @with_options
 def stop_shingles(
-    options: ShingleSettings,
+    options: LearningOptions,
+    topic_options: TopicOptions,
     share: Annotated[
         float, typer.Option(help="Least share of the documents that contain a stop shingle, above 0 up to 1.")
     ] = DEFAULT_SHARE,
@@ -38,29 +67,53 @@ def stop_shingles(
     stop_shingles of a profile, and shows the most frequent passages on standard error.
 
     Example:  streamdedup stop-shingles sample.jsonl.gz --share 0.05 > boilerplate.txt
+
+    Example:  streamdedup stop-shingles --from-topic --since 2d --config streamdedup.toml > boilerplate.txt
     """
     # The profile may already name the output file. A missing one is no mistake, and old stop shingles are learnt again.
     profile = chosen_profile(options, stop_shingles="none")
     shingles = profile.shingle_options()
     texts = BoundedTexts(_MOST_CHARACTERS)  # filled while the documents are read
-    entries = first_of_each_id(options.entries(profile, "stop-shingles"))
+    documents = _tee_texts(texts, _documents(options, topic_options, profile))
     try:
-        learnt = learn_stop_shingles(_documents(entries, texts), shingles, share)
+        learnt = learn_stop_shingles(documents, shingles, share)
     except ValueError as error:  # only of a share that is out of range or too small
         raise SettingsError(f"--share {share:g}: {error}") from None
     if not learnt.stops.documents_count:
-        raise CorpusError(f"{', '.join(options.files)}: no document to learn from")
+        advice = "; an earlier --since may find some" if topic_options.from_topic else ""
+        raise CorpusError(f"{', '.join(options.files or profile.topics)}: no document to learn from{advice}")
     typer.echo(learnt.stops.encoded(), nl=False)
     typer.echo(_summary(learnt), err=True)
     if learnt.stops.counts:
         typer.echo(_passages_text(texts.texts, learnt.stops.counts, shingles), err=True)
 
 
-def _documents(entries: Iterable[Entry], texts: BoundedTexts) -> Iterator[tuple[str, str | None]]:
-    """Yield texts and sources, and add each text to ``texts``, which keeps a bounded part."""
-    for entry in entries:
-        texts.add(entry.text)
-        yield entry.text, entry.source
+def _documents(
+    options: LearningOptions, topic_options: TopicOptions, profile: Profile
+) -> Iterator[tuple[str, str | None]]:
+    """Return texts and sources from the files or topics; of several documents with one id, the earliest counts."""
+    if not topic_options.from_topic:
+        if not options.files:
+            raise SettingsError("name files, or --from-topic")
+        entries: Iterable[Entry] = options.entries(profile, "stop-shingles")
+        return ((entry.text, entry.source) for entry in first_of_each_id(entries))
+    if options.files:
+        raise SettingsError(f"--from-topic reads no files: {', '.join(options.files)}")
+    if options.config is None:
+        raise SettingsError("--from-topic needs --config, with brokers and a profile")
+    since_s = parse_since(topic_options.since)
+    # As above: the profile may name the output file.
+    no_stops = {f"profiles.{options.profile_name}.stop_shingles": "none"}
+    settings = load_settings(options.config, overrides=no_stops)
+    documents = newest_documents(settings, profile, since_s, topic_options.limit)
+    return ((document.text, document.source) for document in first_of_each_id(documents))
+
+
+def _tee_texts(texts: BoundedTexts, documents: Iterable[tuple[str, str | None]]) -> Iterator[tuple[str, str | None]]:
+    """Yield the documents unchanged, and add each text to ``texts``, which keeps a bounded part."""
+    for text, source in documents:
+        texts.add(text)
+        yield text, source
 
 
 def _summary(learnt: Learnt) -> str:

@@ -7,6 +7,8 @@ Limitations, measured with the version in `constraints.txt`:
   to the oldest record or to the end, or, with "none", by an error. Only "none" shows a loss.
 - A member that joins its group again waits for the session timeout less a second: keep that timeout short.
 - kafka-python needs ``api_version=(2, 3)``, and can neither create topics nor read settings on this broker.
+- The broker has no offset for any time, as if every record were older: ``stop-shingles --from-topic`` finds no
+  document.
 """
 
 import importlib.util

@@ -4,6 +4,7 @@ import contextlib
 import csv
 import gzip
 import json
+import subprocess
 from collections.abc import Iterable
 from importlib import resources
 from pathlib import Path
@@ -83,6 +84,18 @@ class TestStopShingles:
         for corpus, option in ((lines, "--source-field"), (table, "--source-column")):
             done = streamdedup("stop-shingles", corpus, option, "outlet")
             assert "in 30 documents: notice0 notice1 " in done.stderr, done.stderr
+
+    @pytest.mark.parametrize(
+        ("arguments", "text"),
+        [
+            ([], "name files, or --from-topic"),
+            (["-", "--from-topic"], "--from-topic reads no files: -"),
+            (["--from-topic"], "--from-topic needs --config, with brokers and a profile"),
+        ],
+    )
+    def test_documents_come_from_files_or_from_topics(self, arguments, text):
+        done = streamdedup("stop-shingles", *arguments, text="")
+        assert (done.returncode, done.stdout, done.stderr) == (2, "", f"streamdedup: {text}\n")
 
     @pytest.mark.parametrize(("field", "what"), [("id", "; files and lines are the ids"), ("source", "")])
     @pytest.mark.parametrize(("suffix", "form"), [("jsonl", '{{"{0}": "{1}", "text": "one {1}"}}'), ("txt", "one {1}")])
@@ -207,3 +220,37 @@ def test_after_the_group_was_deleted_unfence_lets_it_write_again(installation):
         servers.wait_until(
             lambda: daemon.metric("streamdedup_documents_silent_total") == 10, what="10 silent documents"
         )
+
+
+class TestStopShinglesOfTopics:
+    @pytest.fixture
+    def topic(self, installation):
+        """A topic of two partitions: 300 articles of two sources, of which the last 100 of one have a notice."""
+        notice = " ".join(f"notice{word}" for word in range(80))
+        servers.create_topics(installation.kafka, [installation.topic], 2)
+        documents = [
+            {"id": f"d{at}", "text": f"{story('w', at)} {notice if at >= 200 else ''}", "source": f"s{at >= 150}"}
+            for at in range(300)
+        ]
+        values = [json.dumps(one).encode() for one in documents]
+        for partition in range(2):
+            servers.produce(installation.kafka, installation.topic, values[partition::2], partition=partition)
+        return installation
+
+    def learn(self, installation, *options) -> subprocess.CompletedProcess[str]:
+        return streamdedup("stop-shingles", "--from-topic", "--config", installation.config, *options)
+
+    def test_the_boilerplate_of_a_topic_is_that_of_a_file_with_the_same_documents(self, topic, tmp_path):
+        garbage = [b"{}", b"not json", json.dumps({"id": "d0", "op": "delete"}).encode()]
+        servers.produce(topic.kafka, topic.topic, garbage, partition=0)
+        with topic.config.open("a", encoding="utf-8") as file:
+            file.write('stop_shingles = "boilerplate.txt"\n')  # does not exist yet
+        done = self.learn(topic)
+        assert done.returncode == 0, done.stderr
+        assert "passed over: 3 records that are no whole documents" in done.stderr
+        assert "in 100 documents: notice0 notice1 " in done.stderr
+        records = [record.value.decode() for record in servers.read_topic(topic.kafka, topic.topic)]
+        corpus = tmp_path / "news.jsonl"
+        corpus.write_text("\n".join(line for line in records if '"text"' in line), encoding="utf-8")
+        assert done.stdout == streamdedup("stop-shingles", corpus, "--config", topic.config).stdout
+        assert topic.committed_count() == 0

@@ -40,6 +40,7 @@ COMMANDS = {
     "produce": ["produce", "documents.jsonl", "--topic", INPUT],
     "run": ["run"],
     "tail": ["tail", "--from-beginning", "--limit", "1"],
+    "learn": ["stop-shingles", "--from-topic"],
     "unfence": ["index", "unfence", "--yes"],
 }
 #: Where alerts and dead letters go.
@@ -172,7 +173,7 @@ def test_no_command_prints_a_secret_while_it_works(setup, way):
         pages = [page_of(daemon, path) for path in ("/metrics", "/livez", "/readyz")]
         assert daemon.stop() == EXIT_OK
     if way == "files":
-        printed["tail"] = made.run("tail")
+        printed |= {name: made.run(name) for name in ("tail", "learn")}
     told = {name: (done.code, leaks(done.text)) for name, done in printed.items()}
     assert told == dict.fromkeys(printed, (EXIT_OK, []))
     assert len(re.findall(r'"\*{3}"|-password"|:\*{3}@', printed["show"].text)) == len(canaries.PASSWORDS)
@@ -201,7 +202,7 @@ def page_of(daemon: Daemon, path: str) -> str:
 @pytest.mark.parametrize(
     ("way", "wrong", "name", "code"),
     [
-        *(("files", "kafka", name, EXIT_FATAL) for name in ("create", "produce", "run", "tail", "unfence")),
+        *(("files", "kafka", name, EXIT_FATAL) for name in ("create", "produce", "run", "tail", "learn", "unfence")),
         *(("files", "redis", name, EXIT_FATAL) for name in ("run", "unfence")),
         *(("inline", wrong, "run", EXIT_FATAL) for wrong in ("kafka", "redis")),
         ("environment", "kafka", "run", EXIT_FATAL),

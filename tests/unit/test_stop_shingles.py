@@ -1,12 +1,16 @@
 """Stop shingles: learning from a sample, the file, and documents without their boilerplate."""
 
+from contextlib import nullcontext
 from dataclasses import replace
+from types import SimpleNamespace
 
 import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from streamdedup.cli import topic_reading
+from streamdedup.settings import Settings
 from streamdedup.text import stop_learning
 from streamdedup.text.shingles import ShingleOptions, Shingler
 from streamdedup.text.stop_learning import DocumentCounter, learn_stop_shingles
@@ -307,3 +311,17 @@ def test_the_digest_does_not_depend_on_the_order_of_the_shingles():
     assert digest_of_hashes(frozenset()) == "none"
     assert digest_of_hashes(frozenset({3, 1, 2})) == digest_of_hashes(frozenset({2, 3, 1}))
     assert digest_of_hashes(frozenset({3, 1})) != digest_of_hashes(frozenset({3, 2}))
+
+
+def test_no_time_before_1970_is_looked_up_in_a_topic(monkeypatch):
+    asked = []
+
+    def opened(_options, since_ms, **_):
+        asked.append(since_ms)
+        return nullcontext(SimpleNamespace(total_count=0, batches=lambda: iter(())))
+
+    monkeypatch.setattr(topic_reading, "KafkaSpan", opened)
+    keys = {"kafka.bootstrap_servers": "h:1", "redis.url": "redis://localhost", "profiles.a.topics": "t"}
+    settings = Settings.load(None, keys, environ={})
+    assert list(topic_reading.newest_documents(settings, settings.profiles["a"], -5.0, 10)) == []
+    assert asked == [0]

@@ -251,7 +251,8 @@ def unknown_topic(answers, url, monkeypatch):
                 bootstrap_servers="h:1", group_id="g", topics=("articles",), transactional_id="x"
             ),
         )
-    monkeypatch.setattr(erase_scope, "TopicReader", lambda *_, **__: nullcontext(batches))
+    for module, reader in ((erase_scope, "TopicReader"), (topic_reading, "KafkaSpan")):
+        monkeypatch.setattr(module, reader, lambda *_, **__: nullcontext(batches))
     monkeypatch.setattr(erase_scope, "require_topics", lambda *_: None)
     monkeypatch.setattr(erase_scope, "Feeder", lambda _options: nullcontext(SimpleNamespace(delivered_count=0)))
     return decoder
@@ -266,7 +267,11 @@ def test_commands_ask_once_for_an_unknown_schema_over_one_connection(answers, un
             erase_scope.erase_documents(None, profile, "articles", "x")
 
     letters = [DeadLetter(structs.replace(r, headers=((f"{PREFIX}topic", b"articles"),))) for r in UNKNOWN]
-    for command in (lambda: dlq._show_lines(letters, decoders), erase):
+    for command in (
+        lambda: dlq._show_lines(letters, decoders),
+        erase,
+        lambda: list(topic_reading.newest_documents(None, profile, 0.0, 4)),
+    ):
         answers.asked.clear()
         answers.connections.clear()
         command()
