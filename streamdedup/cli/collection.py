@@ -8,6 +8,7 @@ from typing import TypeVar
 import typer
 
 from streamdedup.cli.output import MistakeReports, read_with_progress
+from streamdedup.cli.rendering.safe_text import printable
 from streamdedup.corpora import CorpusReader, Entry, shown_name
 from streamdedup.counts import counted
 from streamdedup.errors import CorpusError
@@ -21,21 +22,29 @@ Item = TypeVar("Item")
 Versioned = TypeVar("Versioned", Entry, Document)
 #: Documents that the commands compare at once.
 BATCH_DOCUMENTS = 500
+#: Lines at the beginning of each file whose ids are compared with those of other files; the limit bounds the memory.
+_COMPARED_LINES = 1_000
 
 
 class FileEntries:
-    """Reads the files of a command; reports malformed lines, counted in ``malformed``."""
+    """Reads the files of a command; reports malformed lines, counted in ``malformed``, and ids that two files share."""
 
     def __init__(self) -> None:
         self.malformed = MistakeReports("no document")
+        self._shared_ids = MistakeReports("same id")
         self._document_count = 0
+        self._file_by_id: dict[str, str] = {}
 
     def read(self, file: str, reader: CorpusReader) -> Iterator[Entry]:
-        for entry in read_with_progress(reader, shown_name(file)):
+        shown = shown_name(file)
+        for row, entry in enumerate(read_with_progress(reader, shown)):
             if entry.problem is not None:
                 self.malformed.report(f"{entry.file}:{entry.line}", entry.problem)
             else:
                 self._document_count += 1
+                if row < _COMPARED_LINES and (first := self._file_by_id.setdefault(entry.id, shown)) != shown:
+                    text = f"{printable(entry.id)} is an id in {first} too, so both are one document"
+                    self._shared_ids.report(f"{shown}:{entry.line}", text)
             yield entry
 
     def require_document(self) -> None:

@@ -36,3 +36,19 @@ def test_files_of_which_no_document_is_left_are_a_failure(tmp_path, line):
         ids_of(written(tmp_path / "bad.jsonl", line, line), written(tmp_path / "more.jsonl", line))
     assert exit_code(raised.value) == EXIT_FAILED
     assert ids_of(written(tmp_path / "empty.jsonl")) == []
+
+
+def test_ids_that_two_files_have_are_named(tmp_path, capsys):
+    first, second = (written(tmp_path / name, "id,text", "1,one", "2,two") for name in ("a.csv", "b.csv"))
+    assert ids_of(first, second) == ["1", "2"] * 2
+    said = capsys.readouterr().err
+    assert f"same id: {second}:2: 1 is an id in {first} too" in said
+    # Files without ids, called alike in two folders: their line numbers are ids.
+    first, second = (written(tmp_path / folder / "d.txt", "one", "two") for folder in ("x", "y"))
+    ids_of(first, second)
+    assert f"same id: {second}:1: d.txt:1 is an id in {first} too" in capsys.readouterr().err
+
+
+def test_ids_that_one_file_repeats_are_its_own_matter(tmp_path, capsys):
+    ids_of(written(tmp_path / "a.csv", "id,text", "1,one", "1,two"), written(tmp_path / "b.csv", "id,text", "2,two"))
+    assert "same id" not in capsys.readouterr().err
