@@ -1,6 +1,9 @@
 """``streamdedup check``: verify settings and live servers before the first start, by the checks of ``cli.checks``."""
 
 import json
+import shutil
+import sys
+import textwrap
 from collections import Counter
 from collections.abc import Iterable, Iterator
 from dataclasses import asdict
@@ -10,6 +13,7 @@ from typing import Annotated, Any
 import typer
 
 from streamdedup.cli.checks import CHECKS, CheckRun
+from streamdedup.cli.output import tell
 from streamdedup.cli.settings_options import ConfigOption, SetOption, load_settings
 from streamdedup.counts import counted
 from streamdedup.errors import EXIT_FAILED, EXIT_FATAL, EXIT_OK, EXIT_USAGE, FatalError, SettingsError
@@ -18,6 +22,8 @@ from streamdedup.indexes import connect_backend
 
 #: Width of the level with the space after it, in columns.
 _LEVEL_WIDTH = 9
+#: Least width of the text, in columns; a narrower terminal wraps the lines.
+_LEAST_WIDTH = 40
 _COLOURS = {Level.OK: "green", Level.WARNING: "yellow", Level.FAILED: "red"}
 #: Consequence for the daemon, by exit code.
 _VERDICTS = {
@@ -40,16 +46,18 @@ def check(
 
     Example:  streamdedup check --config streamdedup.toml
     """
+    width = shutil.get_terminal_size().columns if sys.stdout.isatty() else None
     findings: list[Finding] = []
     for finding in _findings(config, assignments):
         findings.append(finding)
         if not as_json:
-            typer.echo(render(finding))
+            for line in render(finding, width):
+                typer.echo(line)
     code = exit_code_of(findings)
     if as_json:
         typer.echo(json.dumps(as_object(findings, code), indent=2))
     else:
-        typer.echo(_summary(findings, code))
+        tell(_summary(findings, code))
     raise typer.Exit(code)
 
 
@@ -85,10 +93,20 @@ def as_object(findings: Iterable[Finding], code: int) -> dict[str, Any]:
     return {"exit_code": code, "checks": checks}
 
 
-def render(finding: Finding) -> str:
-    """Return a finding as one line, with a colour, which a file does not get."""
-    level = typer.style(f"{finding.level:<{_LEVEL_WIDTH}}", fg=_COLOURS[finding.level])
-    return level + " ".join(finding.sentence.split())
+def render(finding: Finding, width: int | None) -> Iterator[str]:
+    """Yield the lines of a finding, wrapped to ``width``; without a terminal (None), text and command in one line."""
+    level = f"{finding.level:<{_LEVEL_WIDTH}}"
+    if width is None:
+        yield level + " ".join(finding.sentence.split())
+        return
+    indent = " " * _LEVEL_WIDTH
+    room = max(_LEAST_WIDTH, width - _LEVEL_WIDTH)
+    lines = textwrap.wrap(finding.text, room, break_long_words=False, break_on_hyphens=False)
+    yield typer.style(level, fg=_COLOURS[finding.level]) + lines[0]
+    yield from (indent + line for line in lines[1:])
+    if finding.command is not None:
+        # Never wrapped, so that it can be pasted into a shell.
+        yield indent + typer.style(finding.command, bold=True)
 
 
 def _summary(findings: Iterable[Finding], code: int) -> str:

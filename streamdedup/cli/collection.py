@@ -5,9 +5,7 @@ from collections.abc import Iterable, Iterator
 from itertools import islice
 from typing import TypeVar
 
-import typer
-
-from streamdedup.cli.output import MistakeReports, read_with_progress
+from streamdedup.cli.output import MistakeReports, read_with_progress, tell
 from streamdedup.cli.rendering.safe_text import printable
 from streamdedup.corpora import CorpusReader, Entry, shown_name
 from streamdedup.counts import counted
@@ -64,7 +62,7 @@ def first_of_each_id(entries: Iterable[Versioned]) -> Iterator[Versioned]:
             seen_ids.add(entry.id)
             yield entry
     if repeated_count:
-        typer.echo(f"passed over: {counted(repeated_count, 'document')} whose id occurred before", err=True)
+        tell(f"passed over: {counted(repeated_count, 'document')} whose id occurred before", err=True)
 
 
 def up_to_limit(values: Iterable[Item], limit: int | None) -> Iterator[Item]:

@@ -2,6 +2,7 @@
 
 import typer
 
+from streamdedup.cli.output import tell
 from streamdedup.cli.settings_options import ConfigOption, SetOption, load_settings
 from streamdedup.counts import counted
 from streamdedup.settings import describe_banding, describe_suppression, show
@@ -17,13 +18,13 @@ def check(config: ConfigOption = None, assignments: SetOption = None) -> None:
     Example: streamdedup config check --config streamdedup.toml
     """
     settings = load_settings(config, assignments)
-    typer.echo(f"settings are valid: {counted(len(settings.profiles), 'profile')}, {settings.kafka.delivery} delivery")
+    tell(f"settings are valid: {counted(len(settings.profiles), 'profile')}, {settings.kafka.delivery} delivery")
     for name, profile in settings.profiles.items():
-        typer.echo(f"profile {name}: topics {', '.join(profile.topics)}")
+        tell(f"profile {name}: topics {', '.join(profile.topics)}")
         for line in (*describe_banding(profile), *describe_suppression(profile)):
-            typer.echo(f"  {line}")
+            tell(f"  {line}")
     for hint in settings.hint_lines():
-        typer.echo(f"hint: {hint}")
+        tell(f"hint: {hint}")
 
 
 @config.command("show")

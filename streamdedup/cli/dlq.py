@@ -14,7 +14,7 @@ from streamdedup.cli.collection import up_to_limit
 from streamdedup.cli.dlq_replay import DeadLetterFilter, DeadLetterReplay, Tally, progress_group
 from streamdedup.cli.guards import YesOption, confirm, require_confirmable
 from streamdedup.cli.options import with_options
-from streamdedup.cli.output import progress_bar, tell_prefixed
+from streamdedup.cli.output import progress_bar, tell, tell_prefixed
 from streamdedup.cli.rendering.dead_letters import dead_letter_json, dead_letter_line
 from streamdedup.cli.rendering.safe_text import escaped
 from streamdedup.cli.rendering.terminal import make_console, print_line
@@ -202,7 +202,7 @@ def _show_counts(letters: Iterable[DeadLetter]) -> int:
     """Print the counts by topic and code, and return their sum."""
     counts = Counter((letter.topic, letter.code) for letter in letters)
     for (topic, code), count in counts.most_common():
-        typer.echo(f"{count:>10,}  {escaped(f'{topic}  {code}', 500)}")
+        tell(f"{count:>10,}  {escaped(f'{topic}  {code}', 500)}")
     return counts.total()
 
 
@@ -235,4 +235,4 @@ def _run(replayer: DeadLetterReplay, total: int | None) -> Tally:
 
 def _report(title: str, tally: Tally) -> None:
     for line in (f"{title}: {tally.replayed_text()}", *tally.left_out()):
-        typer.echo(line)
+        tell(line)

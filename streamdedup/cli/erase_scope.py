@@ -9,7 +9,7 @@ from functools import cache
 import typer
 
 from streamdedup.cli.assembly import kafka_options, required_key_writer, topic_decoder
-from streamdedup.cli.output import MistakeReports
+from streamdedup.cli.output import MistakeReports, tell
 from streamdedup.cli.topic_reading import reading_options
 from streamdedup.counts import counted
 from streamdedup.errors import EXIT_FAILED, MessageError, SettingsError
@@ -66,13 +66,13 @@ def erase_documents(settings: Settings, profile: Profile, topic: str, scope: str
             if record.key is not None and "key" not in decoder.flaws(document, record.key, record.headers):
                 known_document.key, known_document.headers = record.key, record.headers
     sent_count = _send_tombstones(options, topic, documents, decoder)
-    typer.echo(f"{counted(sent_count, 'tombstone')} sent to {topic}", err=True)
+    tell(f"{counted(sent_count, 'tombstone')} sent to {topic}", err=True)
     if unknown_count := sum(known_document.is_in_scope is None for known_document in documents.values()):
         reason = f"{topic} has only appends to them, so their scope is unknown; delete those of the scope by id"
-        typer.echo(f"{counted(unknown_count, 'document')} left out: {reason}", err=True)
+        tell(f"{counted(unknown_count, 'document')} left out: {reason}", err=True)
     if unreadable.count:
         reason = "unreadable with these settings and schemas; the index may still have their documents"
-        typer.echo(f"{counted(unreadable.count, 'record')} left out: {reason}", err=True)
+        tell(f"{counted(unreadable.count, 'record')} left out: {reason}", err=True)
         raise typer.Exit(EXIT_FAILED)
 
 

@@ -14,7 +14,7 @@ import typer
 
 from streamdedup.cli.collection import batches, empty_index, first_of_each_id
 from streamdedup.cli.options import ComparisonOptions, chosen_profile, with_options
-from streamdedup.cli.output import showing_share
+from streamdedup.cli.output import showing_share, tell
 from streamdedup.cli.pairs_file import read_pairs
 from streamdedup.cli.rendering.evaluation import as_lines, as_object
 from streamdedup.detection.model import DetectorOptions
@@ -109,4 +109,4 @@ def evaluate(
         typer.echo(json.dumps(as_object(result), ensure_ascii=False))
     else:
         for line in as_lines(result):
-            typer.echo(line)
+            tell(line)

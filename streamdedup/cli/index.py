@@ -17,7 +17,7 @@ from streamdedup.cli.guards import (
 )
 from streamdedup.cli.index_building import are_fillable, fits, losses_by_profile, prepare_indexes, rebuild_indexes
 from streamdedup.cli.index_status import collect_status, has_lost_partition, render_status
-from streamdedup.cli.output import showing_keys, showing_parts
+from streamdedup.cli.output import showing_keys, showing_parts, tell
 from streamdedup.cli.settings_options import ConfigOption, SetOption, load_settings, with_same_settings
 from streamdedup.counts import counted
 from streamdedup.daemon.losses import is_lost_as_a_whole
@@ -71,7 +71,7 @@ def status(
         typer.echo(json.dumps(collected, indent=2))
     else:
         for line in render_status(collected, with_same_settings("topics", "create")):
-            typer.echo(line)
+            tell(line)
     if any(map(has_lost_partition, collected["profiles"])):
         raise typer.Exit(EXIT_INDEX_LOST)
     if collected["group"]["problem"]:
@@ -110,8 +110,8 @@ def drop(
         for name in names:
             with showing_keys(f"deleting {name}") as on_keys:
                 deleted = delete_index(backend.staging(name, on_keys))
-            typer.echo(f"{name}: {counted(deleted, 'key')} deleted" if deleted else f"{name}: there was no index")
-    typer.echo(
+            tell(f"{name}: {counted(deleted, 'key')} deleted" if deleted else f"{name}: there was no index")
+    tell(
         f"The offsets of the group {settings.kafka.group_id} stay. A daemon with these settings rebuilds the index "
         'from the topics, publishing nothing, unless service.on_index_lost is "fail" (it ends) or "continue" (the '
         "index stays empty).\n"
@@ -159,7 +159,7 @@ def rebuild(
         to_replace = [name for name in rebuilt_whole if backend.inspector(name).fingerprint() is not None]
         uncommitted = [name for name in to_replace if not offsets_in(committed_offsets, settings.profiles[name].topics)]
         if uncommitted:
-            typer.echo(
+            tell(
                 f"The group {settings.kafka.group_id} has no committed offsets in the topics of "
                 f"{', '.join(uncommitted)}: the new index will be empty, and the daemons read these topics anew.",
                 err=True,
@@ -170,7 +170,7 @@ def rebuild(
         with showing_keys("deleting") as on_keys, showing_parts("offsets") as progress:
             rebuilt = rebuild_indexes(settings, gaps, backend, on_keys, progress)
     for name, (count, kind) in rebuilt.items():
-        typer.echo(f"{name}: {'rebuilt' if kind == 'lost' else 'complete again'} from {counted(count, 'record')}")
+        tell(f"{name}: {'rebuilt' if kind == 'lost' else 'complete again'} from {counted(count, 'record')}")
 
 
 @index.command()
@@ -211,11 +211,11 @@ def prepare(config: ConfigOption = None, assignments: SetOption = None, profile:
             raise SettingsError(f"kafka.group_id: the group {options.group_id} has no committed offsets to prepare for")
         with showing_parts("offsets") as progress:
             last_round_s = prepare_indexes(settings, names, backend, progress)
-    typer.echo(
+    tell(
         f"ready: the last round took {last_round_s:.0f} s; records committed since it began are replayed at the switch"
     )
-    typer.echo(f"Now stop the daemons of the group {options.group_id}, and start those with these settings.")
-    typer.echo("Afterwards delete the old index: streamdedup index drop with the old settings.")
+    tell(f"Now stop the daemons of the group {options.group_id}, and start those with these settings.")
+    tell("Afterwards delete the old index: streamdedup index drop with the old settings.")
 
 
 @index.command()
@@ -239,4 +239,4 @@ def unfence(config: ConfigOption = None, assignments: SetOption = None, yes: Yes
             for topic in profile.topics:
                 for partition in range(partition_counts[topic]):
                     profile_index.unfence(Partition(topic, partition))
-                typer.echo(f"profile {name}, topic {topic}: {counted(partition_counts[topic], 'partition')} unfenced")
+                tell(f"profile {name}, topic {topic}: {counted(partition_counts[topic], 'partition')} unfenced")

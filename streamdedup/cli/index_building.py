@@ -6,10 +6,9 @@ from contextlib import contextmanager
 from dataclasses import replace
 from functools import partial
 
-import typer
-
 from streamdedup import clock
 from streamdedup.cli.assembly import kafka_options, rebuilder
+from streamdedup.cli.output import tell
 from streamdedup.counts import counted
 from streamdedup.daemon.losses import Loss, find_losses
 from streamdedup.daemon.rebuild import Rebuilt, fillable_gaps, keeping_membership
@@ -136,7 +135,7 @@ def prepare_indexes(settings: Settings, names: Sequence[str], backend: Backend, 
                 rebuilt = builder.rebuild(name, committed_offsets, _NO_GENERATION, lambda: None, progress, missing)
                 record_count += rebuilt.records_count
         round_s = time.monotonic() - round_began_at
-        typer.echo(f"read {counted(record_count, 'record')} in {round_s:.1f} s")
+        tell(f"read {counted(record_count, 'record')} in {round_s:.1f} s")
         if round_s <= _SHORT_ROUND_S or round_s > _MAX_ROUND_SHARE * previous_round_s:
             return round_s
         previous_round_s = round_s

@@ -12,6 +12,7 @@ import inspect
 import io
 import os
 import sys
+import textwrap
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Annotated, Any, NoReturn, TextIO
@@ -121,9 +122,18 @@ def _prepare_help(command: Any) -> None:
     paragraphs = inspect.cleandoc(command.help or "").split("\n\n")
     # Without a short help, the list of commands shows the help cut to the width of the terminal.
     command.short_help = paragraphs[0].replace("\n", " ")
-    command.help = "\n\n".join(_VERBATIM + text if text.startswith("Example:") else text for text in paragraphs)
+    command.help = "\n\n".join(
+        _VERBATIM + _example(text) if text.startswith("Example:") else text for text in paragraphs
+    )
     for inner in getattr(command, "commands", {}).values():
         _prepare_help(inner)
+
+
+def _example(text: str) -> str:
+    """Return an example broken for a terminal of 80 columns, into lines that a shell takes as one command line."""
+    # 66 columns leave room for the indentation and the backslash.
+    lines = textwrap.wrap(" ".join(text.split()[1:]), 66, break_long_words=False, break_on_hyphens=False)
+    return "Example:  " + " \\\n              ".join(lines)
 
 
 def load_command(name: str) -> Any:
@@ -240,9 +250,11 @@ def _lacks_character(error: UnicodeEncodeError) -> bool:
 
 def _report(text: str, code: int) -> int:
     """Print an error on standard error, and return the exit code."""
+    from streamdedup.cli.output import tell_prefixed  # noqa: PLC0415  not for --help
+
     with contextlib.suppress(OSError):
         for line in text.splitlines():
-            typer.echo(f"streamdedup: {line}", err=True)
+            tell_prefixed(line)
     return code
 
 

@@ -8,6 +8,7 @@ import typer
 
 from streamdedup.cli.collection import batches, first_of_each_id
 from streamdedup.cli.options import ShingleSettings, chosen_profile, with_options
+from streamdedup.cli.output import tell
 from streamdedup.cli.rendering.safe_text import printable
 from streamdedup.corpora import Entry
 from streamdedup.counts import counted
@@ -97,4 +98,4 @@ def neighbours(
         for neighbour in result.nearest:
             more = f"\t{neighbour.containment:.6f}" if profile.containment_threshold is not None else ""
             typer.echo(f"{neighbour.id}\t{neighbour.similarity:.6f}{more}")
-    typer.echo(describe(result, document_id, top, threshold), err=True)
+    tell(describe(result, document_id, top, threshold), err=True)

@@ -18,7 +18,7 @@ import typer
 
 from streamdedup.cli.assembly import file_decoder
 from streamdedup.cli.collection import FileEntries
-from streamdedup.cli.output import tell_prefixed
+from streamdedup.cli.output import tell, tell_prefixed
 from streamdedup.corpora import FORMAT_TITLES, Columns, CorpusReader, Entry, Format, shown_name
 from streamdedup.counts import counted
 from streamdedup.errors import CorpusError
@@ -72,7 +72,7 @@ class CorpusOptions:
                 if entry.problem is not None:
                     continue
                 if entry.op != "upsert":
-                    typer.echo(f"{entry.file}:{entry.line}: op {entry.op} is passed over by {command}", err=True)
+                    tell(f"{entry.file}:{entry.line}: op {entry.op} is passed over by {command}", err=True)
                 else:
                     document_count += 1
                     id_count += entry.has_id  # with the field of --id-field
@@ -87,7 +87,7 @@ class CorpusOptions:
                 tell_prefixed(f"{shown_name(file)}: no document has --source-field {self.source_field}")
         files.require_document()
         if files.malformed.count:
-            typer.echo(f"{counted(files.malformed.count, 'line')} left out: no documents", err=True)
+            tell(f"{counted(files.malformed.count, 'line')} left out: no documents", err=True)
 
 
 def _scoped(entry: Entry, profile: Profile) -> Entry:

@@ -1,5 +1,6 @@
 """Output of the commands: messages, progress bars on standard error, and reports about repeated mistakes."""
 
+import sys
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 
@@ -15,6 +16,7 @@ from rich.progress import (
     TimeRemainingColumn,
 )
 
+from streamdedup.cli.rendering.terminal import fitted
 from streamdedup.corpora import CorpusReader, Entry
 
 #: Titles may be file names, in which brackets are no markup.
@@ -24,7 +26,12 @@ _REPORTED_MISTAKES = 5
 
 
 def tell_prefixed(text: str) -> None:
-    typer.echo(f"streamdedup: {text}", err=True)
+    tell(f"streamdedup: {text}", err=True)
+
+
+def tell(text: str, *, err: bool = False) -> None:
+    """Print lines for people; a terminal gets them broken between words."""
+    typer.echo(fitted(text, sys.stderr if err else sys.stdout), err=err)
 
 
 class MistakeReports:

@@ -10,7 +10,7 @@ from streamdedup.cli.assembly import file_decoder, kafka_options, required_key_w
 from streamdedup.cli.collection import FileEntries, up_to_limit
 from streamdedup.cli.erase_scope import erase_documents
 from streamdedup.cli.options import FormatOption
-from streamdedup.cli.output import MistakeReports
+from streamdedup.cli.output import MistakeReports, tell
 from streamdedup.cli.settings_options import ConfigOption, SetOption, load_settings
 from streamdedup.cli.topic_reading import topic_profile
 from streamdedup.corpora import FORMAT_TITLES, Columns, CorpusReader
@@ -105,7 +105,7 @@ def _send(
     if too_large.count:
         end += f"; {counted(too_large.count, 'record')} left out: too large"
     sent = f"{counted(feeder.delivered_count, 'record')} sent to {topic} in {time.monotonic() - started:.1f} s"
-    typer.echo(sent + end, err=True)
+    tell(sent + end, err=True)
     if too_large.count:
         raise typer.Exit(EXIT_FAILED)
 

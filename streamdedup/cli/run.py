@@ -15,6 +15,7 @@ from streamdedup import __version__
 from streamdedup.cli import assembly
 from streamdedup.cli.checks import CHECKS, CheckRun
 from streamdedup.cli.fatal import ending_at_once, fatal_errors_logged
+from streamdedup.cli.rendering.terminal import fitted_to_stderr
 from streamdedup.cli.settings_options import ConfigOption, SetOption, load_settings
 from streamdedup.cli.warm_up import freeze_heap, warm_up
 from streamdedup.daemon import logs
@@ -167,7 +168,7 @@ def run(config: ConfigOption = None, assignments: SetOption = None) -> None:
     Example:  streamdedup run --config streamdedup.toml
     """
     settings = load_settings(config, assignments)
-    logs.configure(settings.service.log_level)
+    logs.configure(settings.service.log_level, fit=fitted_to_stderr)
     gc.set_threshold(_COLLECT_AFTER_OBJECTS)
     with fatal_errors_logged(log):
         run_daemon(settings)

@@ -10,6 +10,7 @@ import typer
 
 from streamdedup.cli.collection import BATCH_DOCUMENTS, empty_index
 from streamdedup.cli.options import ComparisonOptions, chosen_profile, with_options
+from streamdedup.cli.output import tell
 from streamdedup.counts import counted, listed_counts
 from streamdedup.detection.chunks import CHUNK_CHARACTERS, split_documents
 from streamdedup.evaluation.trial import DetectorRun, document_at
@@ -99,7 +100,7 @@ def scan(
     suppressed = f", suppressed: {listed_counts(run.suppressed)}" if detector.suppression is not None else ""
     is_below = detector.threshold < detector.recall_from
     chosen_for = f", chosen for pairs from {detector.recall_from:g} on" if is_below else ""
-    typer.echo(
+    tell(
         f"{counted(run.documents_count, 'document')}, skipped: {listed_counts(run.skipped)}; "
         f"{counted(len(pairs), 'pair')} with similarity of at least {profile.threshold:g}"
         f"{_by_containment(profile, pairs)}{suppressed}; {profile.banding()}{chosen_for}; "
@@ -107,9 +108,9 @@ def scan(
         err=True,
     )
     if versions_count := run.documents_count - index.count_documents():
-        typer.echo(f"new versions: {counted(versions_count, 'document')} whose id occurred before", err=True)
+        tell(f"new versions: {counted(versions_count, 'document')} whose id occurred before", err=True)
     if reached := run.limits.sentence():
-        typer.echo(reached, err=True)
+        tell(reached, err=True)
 
 
 def _by_containment(profile: Profile, pairs: Iterable[Pair]) -> str:

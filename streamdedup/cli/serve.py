@@ -12,6 +12,7 @@ import structlog
 from streamdedup import __version__, clock
 from streamdedup.cli.assembly import alert_reader, kafka_options, topic_decoder
 from streamdedup.cli.fatal import ending_at_once, fatal_errors_logged
+from streamdedup.cli.rendering.terminal import fitted_to_stderr
 from streamdedup.cli.settings_options import ConfigOption, SetOption, load_settings
 from streamdedup.cli.topic_reading import reading_options
 from streamdedup.cli.warm_up import freeze_heap, warm_up
@@ -192,6 +193,6 @@ def serve(config: ConfigOption = None, assignments: SetOption = None) -> None:
     Example:  streamdedup serve --config streamdedup.toml
     """
     settings = load_settings(config, assignments)
-    logs.configure(settings.service.log_level)
+    logs.configure(settings.service.log_level, fit=fitted_to_stderr)
     with fatal_errors_logged(log):
         run_service(settings)

@@ -9,6 +9,7 @@ import typer
 
 from streamdedup.cli.collection import first_of_each_id
 from streamdedup.cli.options import ShingleSettings, chosen_profile, with_options
+from streamdedup.cli.output import tell
 from streamdedup.cli.rendering.safe_text import printable
 from streamdedup.cli.settings_options import load_settings, parse_since
 from streamdedup.cli.topic_reading import newest_documents
@@ -83,9 +84,9 @@ def stop_shingles(
         advice = "; an earlier --since may find some" if topic_options.from_topic else ""
         raise CorpusError(f"{', '.join(options.files or profile.topics)}: no document to learn from{advice}")
     typer.echo(learnt.stops.encoded(), nl=False)
-    typer.echo(_summary(learnt), err=True)
+    tell(_summary(learnt), err=True)
     if learnt.stops.counts:
-        typer.echo(_passages_text(texts.texts, learnt.stops.counts, shingles), err=True)
+        tell(_passages_text(texts.texts, learnt.stops.counts, shingles), err=True)
 
 
 def _documents(

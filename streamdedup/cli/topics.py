@@ -6,6 +6,7 @@ import typer
 
 from streamdedup.cli.assembly import alert_writer, kafka_options
 from streamdedup.cli.checks import duplicates_kept_ms
+from streamdedup.cli.output import tell
 from streamdedup.cli.settings_options import ConfigOption, SetOption, load_settings
 from streamdedup.counts import counted
 from streamdedup.indexes import lifetime_ms
@@ -57,10 +58,10 @@ def create(
         kept_ms=kept_ms,  # least retention: a longer default of the broker stays
     )
     for name in names:
-        typer.echo(f"{name}: {_outcome_text(name, outcome, partitions)}")
+        tell(f"{name}: {_outcome_text(name, outcome, partitions)}")
     if (writer := alert_writer(settings)) is not None:
         is_new = writer.register()
-        typer.echo(f"{writer.subject}: {'schema registered' if is_new else 'has the schema, unchanged'}")
+        tell(f"{writer.subject}: {'schema registered' if is_new else 'has the schema, unchanged'}")
 
 
 def output_configs(settings: Settings) -> dict[str, dict[str, str]]:

@@ -100,10 +100,11 @@ class _LogHandler(logging.StreamHandler[TextIO]):
     json_lines = False
 
 
-def configure(level: str = "info", stream: TextIO | None = None) -> None:
+def configure(level: str = "info", stream: TextIO | None = None, fit: Callable[[str], str] = str) -> None:
     """Configure all logging of the process to one stream, anew at a further call; ``level`` is a key of ``LEVELS``.
 
-    ``stream`` is standard error by default: a terminal gets lines for people, any other stream JSON lines.
+    ``stream`` is standard error by default: a terminal gets lines for people, broken by ``fit``, any other stream
+    JSON lines.
     """
     target = sys.stderr if stream is None else stream
     json_lines = not target.isatty()
@@ -119,7 +120,7 @@ def configure(level: str = "info", stream: TextIO | None = None) -> None:
             foreign_pre_chain=[*shared, _name_foreign_event, structlog.stdlib.ExtraAdder()],
             processors=[
                 structlog.stdlib.ProcessorFormatter.remove_processors_meta,
-                *_renderers(json_lines=json_lines),
+                *_renderers(json_lines=json_lines, fit=fit),
             ],
         )
     )
@@ -158,11 +159,12 @@ def last_line(event: str, *, logger: str, reason: str, exit_code: int, threads: 
     return json.dumps({**first_fields, "exit_code": exit_code, "reason": reason, "threads": threads})
 
 
-def _renderers(*, json_lines: bool) -> list[structlog.typing.Processor]:
+def _renderers(*, json_lines: bool, fit: Callable[[str], str]) -> list[structlog.typing.Processor]:
     """Return the processors that render events. Tracebacks have no local variables, which may contain secrets."""
     if json_lines:
         return [structlog.processors.format_exc_info, _order_fields, structlog.processors.JSONRenderer(default=str)]
-    return [structlog.dev.ConsoleRenderer(pad_event_to=0, exception_formatter=structlog.dev.plain_traceback)]
+    console = structlog.dev.ConsoleRenderer(pad_event_to=0, exception_formatter=structlog.dev.plain_traceback)
+    return [lambda logger, method, fields: fit(console(logger, method, fields))]
 
 
 def _name_foreign_event(_logger: object, _method: str, fields: MutableMapping[str, Any]) -> MutableMapping[str, Any]:

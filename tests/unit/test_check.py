@@ -5,7 +5,6 @@ from contextlib import nullcontext
 from types import SimpleNamespace
 
 import pytest
-from click import unstyle
 from structlog.testing import capture_logs
 from typer.testing import CliRunner
 
@@ -75,11 +74,19 @@ class TestWarnings:
 
 
 class TestLines:
-    def test_a_finding_is_one_line_with_its_command(self):
-        assert unstyle(render(FINE)) == "ok       Kafka answers"
-        assert unstyle(render(WARNED)) == "warning  topic t keeps too little: kafka-configs.sh --alter t"
+    def test_a_pipe_gets_one_line_without_colours(self):
+        assert list(render(FINE, None)) == ["ok       Kafka answers"]
+        assert list(render(WARNED, None)) == ["warning  topic t keeps too little: kafka-configs.sh --alter t"]
         broken = Finding.failure("x", errors.StoreMisconfigured("two\nlines"))
-        assert unstyle(render(broken)) == "failed   two lines"
+        assert list(render(broken, None)) == ["failed   two lines"]
+
+    def test_a_terminal_gets_lines_of_its_width_and_the_command_in_one(self):
+        text = " ".join(["word"] * 30)
+        command = "kafka-configs.sh " + "-" * 80
+        first, *others, last = render(Finding.warning("x", text, command), 60)
+        assert "warning" in first
+        assert all(line.startswith(" " * 9) and len(line) <= 60 for line in others)
+        assert command in last
 
 
 def invoke(*arguments):

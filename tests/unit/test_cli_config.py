@@ -1,5 +1,6 @@
 import errno
 import os
+import re
 import shlex
 import subprocess
 import sys
@@ -92,7 +93,8 @@ def test_help_fits_the_terminal_cuts_nothing_and_names_no_type_for_flags(run, mo
         listed = out.partition("Commands:")[2].partition("Examples:")[0]
         assert "..." not in listed, names
         examples = [line for line in out.splitlines() if "streamdedup " in line]
-        assert all(len(line) <= 120 for line in examples), names
+        examples += [line for text in re.findall(r"\\\n(.*(?:\\\n.*)*)", out) for line in text.split("\n")]
+        assert all(len(line) <= 80 for line in examples), names
         others = [line for line in out.splitlines() if line not in examples]
         # The names and the type of an option are kept together.
         assert [line for line in others if len(line) > width and not line.startswith("  -")] == [], names

@@ -678,7 +678,7 @@ def test_the_command_asks_before_it_replaces_an_index_and_replaces_none_unasked_
         "load_settings": lambda *_: SimpleNamespace(
             profiles=dict.fromkeys("ab", profile), kafka=SimpleNamespace(group_id="g")
         ),
-        "typer": SimpleNamespace(echo=lambda text, **_: told.append(text)),
+        "tell": lambda text, **_: told.append(text),
         **dict.fromkeys(("kafka_options", "read_committed_offsets"), lambda _: {}),
         "connect_backend": lambda _settings: contextlib.nullcontext(backend),
         "losses_by_profile": lambda *_: {"a": [], "b": [gap]},
@@ -724,7 +724,7 @@ def test_the_command_says_whether_the_whole_index_was_rebuilt_also_where_a_gap_w
         "are_fillable": lambda *_: True,
         "rebuild_indexes": lambda *_: {"a": Rebuilt(3, kind)},
         "await_no_members": lambda *_, **__: None,
-        "typer": SimpleNamespace(echo=told.append),
+        "tell": told.append,
     }
     patch_commands(monkeypatch, patches)
     commands.rebuild()
