@@ -13,10 +13,11 @@ from typing import Annotated
 import typer
 
 from streamdedup.cli.collection import batches, empty_index, first_of_each_id
-from streamdedup.cli.options import ComparisonOptions, chosen_profile, with_options
-from streamdedup.cli.output import showing_share, tell
+from streamdedup.cli.options import ComparisonOptions, OutputOption, chosen_profile, with_options
+from streamdedup.cli.output import output_to, showing_share
 from streamdedup.cli.pairs_file import read_pairs
 from streamdedup.cli.rendering.evaluation import as_lines, as_object
+from streamdedup.cli.rendering.terminal import fitted
 from streamdedup.detection.model import DetectorOptions
 from streamdedup.errors import CorpusError
 from streamdedup.evaluation.join import join
@@ -93,6 +94,7 @@ def evaluate(
             help="File of true pairs: two ids, separated by a tab; computed by default.",
         ),
     ] = None,
+    output: OutputOption = None,
     as_json: Annotated[bool, typer.Option("--json", help="Write one JSON object.")] = False,
 ) -> None:
     """Measure a profile on files: recall, precision, missed pairs and the reasons.
@@ -104,9 +106,7 @@ def evaluate(
     profile = chosen_profile(options)
     entries = first_of_each_id(options.entries(profile, "evaluate"))
     documents = (document_at(row, entry.id, entry.text, entry.source, entry.scope) for row, entry in enumerate(entries))
-    result = evaluate_documents(documents, detector_options("evaluate", profile), empty_index(profile), truth)
-    if as_json:
-        typer.echo(json.dumps(as_object(result), ensure_ascii=False))
-    else:
-        for line in as_lines(result):
-            tell(line)
+    with output_to(output, (*options.inputs(profile), truth)) as target:  # refuses an output that is also an input
+        result = evaluate_documents(documents, detector_options("evaluate", profile), empty_index(profile), truth)
+        lines = "\n".join(as_lines(result))
+        target.write((json.dumps(as_object(result), ensure_ascii=False) if as_json else fitted(lines, target)) + "\n")

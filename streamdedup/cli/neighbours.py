@@ -7,8 +7,8 @@ from typing import Annotated
 import typer
 
 from streamdedup.cli.collection import batches, first_of_each_id
-from streamdedup.cli.options import ShingleSettings, chosen_profile, with_options
-from streamdedup.cli.output import tell
+from streamdedup.cli.options import OutputOption, ShingleSettings, chosen_profile, with_options
+from streamdedup.cli.output import output_to, tell
 from streamdedup.cli.rendering.safe_text import printable
 from streamdedup.corpora import Entry
 from streamdedup.counts import counted
@@ -71,6 +71,7 @@ def neighbours(
     threshold: Annotated[
         float, typer.Option("--threshold", "-t", min=0.0, max=1.0, help="Least similarity of a neighbour.")
     ] = 0.0,
+    output: OutputOption = None,
     as_json: Annotated[bool, typer.Option("--json", help="Write one JSON object.")] = False,
 ) -> None:
     """Find the documents of files that are nearest to one of them.
@@ -83,19 +84,20 @@ def neighbours(
     """
     profile = chosen_profile(options)
     entries = options.entries(profile, "neighbours")
-    result = find_neighbours(entries, profile, document_id, top, threshold)
-    if as_json:
-        shown = {
-            "id": document_id,
-            "asked_for": top,
-            "threshold": threshold,
-            "near": result.neighbours_count,
-            "compared": result.compared_count,
-            "neighbours": [neighbour._asdict() for neighbour in result.nearest],
-        }
-        typer.echo(json.dumps(shown, ensure_ascii=False))
-    else:
-        for neighbour in result.nearest:
-            more = f"\t{neighbour.containment:.6f}" if profile.containment_threshold is not None else ""
-            typer.echo(f"{neighbour.id}\t{neighbour.similarity:.6f}{more}")
+    with output_to(output, options.inputs(profile)) as target:
+        result = find_neighbours(entries, profile, document_id, top, threshold)
+        if as_json:
+            shown = {
+                "id": document_id,
+                "asked_for": top,
+                "threshold": threshold,
+                "near": result.neighbours_count,
+                "compared": result.compared_count,
+                "neighbours": [neighbour._asdict() for neighbour in result.nearest],
+            }
+            target.write(json.dumps(shown, ensure_ascii=False) + "\n")
+        else:
+            for neighbour in result.nearest:
+                more = f"\t{neighbour.containment:.6f}" if profile.containment_threshold is not None else ""
+                target.write(f"{neighbour.id}\t{neighbour.similarity:.6f}{more}\n")
     tell(describe(result, document_id, top, threshold), err=True)

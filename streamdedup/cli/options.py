@@ -24,7 +24,9 @@ from streamdedup.counts import counted
 from streamdedup.errors import CorpusError
 from streamdedup.settings import Profile
 from streamdedup.settings.presets import default_profile_name, named_profile
+from streamdedup.settings.profile_kinds import ENGLISH, NO_STOPS
 
+OutputOption = Annotated[str | None, typer.Option("--output", "-o", help="Where to write; default: standard output.")]
 FormatOption = Annotated[Format, typer.Option("--format", help="Format of the files.")]
 
 
@@ -56,6 +58,12 @@ class CorpusOptions:
     def profile_name(self) -> str:
         """The name of the profile, which may not exist."""
         return self.profile or default_profile_name(self.config)
+
+    def inputs(self, profile: Profile) -> tuple[str | Path | None, ...]:
+        """Return all files that the command reads, which its output must not replace; None for an absent option."""
+        # A setting that is neither "none" nor "english" names a file.
+        stop_files = (name for name in (profile.stop_words, profile.stop_shingles) if name not in (NO_STOPS, ENGLISH))
+        return (*self.files, self.config, *stop_files)
 
     def entries(self, profile: Profile, command: str) -> Iterator[Entry]:
         """Yield the files' documents, with a progress bar; malformed lines are reported and left out.

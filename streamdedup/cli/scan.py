@@ -1,16 +1,15 @@
 """``streamdedup scan``: near-duplicate pairs in files, by the daemon's detector over an index in memory."""
 
-import sys
 import time
 from collections.abc import Iterable, Iterator
-from typing import Annotated, NamedTuple
+from typing import Annotated, NamedTuple, TextIO
 
 import msgspec
 import typer
 
 from streamdedup.cli.collection import BATCH_DOCUMENTS, empty_index
-from streamdedup.cli.options import ComparisonOptions, chosen_profile, with_options
-from streamdedup.cli.output import tell
+from streamdedup.cli.options import ComparisonOptions, OutputOption, chosen_profile, with_options
+from streamdedup.cli.output import output_to, tell
 from streamdedup.counts import counted, listed_counts
 from streamdedup.detection.chunks import CHUNK_CHARACTERS, split_documents
 from streamdedup.evaluation.trial import DetectorRun, document_at
@@ -60,19 +59,20 @@ def _pair(document_id: str, match: Match) -> Pair:
     )
 
 
-def _write_pairs(pairs: Iterable[Pair], *, as_json: bool, with_containment: bool) -> None:
+def _write_pairs(pairs: Iterable[Pair], output: TextIO, *, as_json: bool, with_containment: bool) -> None:
     """Write pairs sorted by id, as JSON lines, or with tabs: id, id, similarity, perhaps containment and reason."""
     for pair in sorted(pairs):
         if as_json:
-            sys.stdout.write(msgspec.json.encode(pair._asdict()).decode() + "\n")
+            output.write(msgspec.json.encode(pair._asdict()).decode() + "\n")
         else:
             more = f"\t{pair.containment:.6f}\t{pair.reason}" if with_containment else ""
-            sys.stdout.write(f"{pair.id1}\t{pair.id2}\t{pair.similarity:.6f}{more}\n")
+            output.write(f"{pair.id1}\t{pair.id2}\t{pair.similarity:.6f}{more}\n")
 
 
 @with_options
 def scan(
     options: ComparisonOptions,
+    output: OutputOption = None,
     as_json: Annotated[bool, typer.Option("--json", help="Write JSON lines instead of tab-separated values.")] = False,
 ) -> None:
     """Find near-duplicate pairs of files as the daemon does; needs no server.
@@ -83,7 +83,7 @@ def scan(
     containment and reason. A summary goes to standard error. The limits for storms are those of --config: where
     documents reach them, the summary says so; without it there are none.
 
-    Example:  streamdedup scan articles.jsonl.gz -t 0.7 > pairs.tsv
+    Example:  streamdedup scan articles.jsonl.gz -t 0.7 --output pairs.tsv
     """
     profile = chosen_profile(options)
     if options.config is None:
@@ -92,11 +92,12 @@ def scan(
     entries = options.entries(profile, "scan")
     documents = (document_at(row, entry.id, entry.text, entry.source, entry.scope) for row, entry in enumerate(entries))
     started = time.perf_counter()
-    detector = detector_options("scan", profile)
-    index = empty_index(profile)
-    run = DetectorRun(detector, index)
-    pairs = list(find_pairs(run, documents))
-    _write_pairs(pairs, as_json=as_json, with_containment=profile.containment_threshold is not None)
+    with output_to(output, options.inputs(profile)) as target:
+        detector = detector_options("scan", profile)
+        index = empty_index(profile)
+        run = DetectorRun(detector, index)
+        pairs = list(find_pairs(run, documents))
+        _write_pairs(pairs, target, as_json=as_json, with_containment=profile.containment_threshold is not None)
     suppressed = f", suppressed: {listed_counts(run.suppressed)}" if detector.suppression is not None else ""
     is_below = detector.threshold < detector.recall_from
     chosen_for = f", chosen for pairs from {detector.recall_from:g} on" if is_below else ""

@@ -1,4 +1,4 @@
-"""``streamdedup stop-shingles``: learn boilerplate shingles from a sample, and print them."""
+"""``streamdedup stop-shingles``: learn boilerplate shingles from a sample, and write them to a file."""
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
@@ -8,8 +8,8 @@ from typing import Annotated, Final
 import typer
 
 from streamdedup.cli.collection import first_of_each_id
-from streamdedup.cli.options import ShingleSettings, chosen_profile, with_options
-from streamdedup.cli.output import tell
+from streamdedup.cli.options import OutputOption, ShingleSettings, chosen_profile, with_options
+from streamdedup.cli.output import output_to, tell
 from streamdedup.cli.rendering.safe_text import printable
 from streamdedup.cli.settings_options import load_settings, parse_since
 from streamdedup.cli.topic_reading import newest_documents
@@ -58,32 +58,34 @@ class TopicOptions:
 def stop_shingles(
     options: LearningOptions,
     topic_options: TopicOptions,
+    output: OutputOption = None,
     share: Annotated[
         float, typer.Option(help="Least share of the documents that contain a stop shingle, above 0 up to 1.")
     ] = DEFAULT_SHARE,
 ) -> None:
     """Learn from a sample which shingles are boilerplate that many texts share.
 
-    A stop shingle occurs in at least --share of all documents, or of those of one source. Prints the file for the key
+    A stop shingle occurs in at least --share of all documents, or of those of one source. Writes a file for the key
     stop_shingles of a profile, and shows the most frequent passages on standard error.
 
-    Example:  streamdedup stop-shingles sample.jsonl.gz --share 0.05 > boilerplate.txt
+    Example:  streamdedup stop-shingles sample.jsonl.gz --share 0.05 --output boilerplate.txt
 
-    Example:  streamdedup stop-shingles --from-topic --since 2d --config streamdedup.toml > boilerplate.txt
+    Example:  streamdedup stop-shingles --from-topic --since 2d --config streamdedup.toml --output boilerplate.txt
     """
     # The profile may already name the output file. A missing one is no mistake, and old stop shingles are learnt again.
     profile = chosen_profile(options, stop_shingles="none")
     shingles = profile.shingle_options()
     texts = BoundedTexts(_MOST_CHARACTERS)  # filled while the documents are read
     documents = _tee_texts(texts, _documents(options, topic_options, profile))
-    try:
-        learnt = learn_stop_shingles(documents, shingles, share)
-    except ValueError as error:  # only of a share that is out of range or too small
-        raise SettingsError(f"--share {share:g}: {error}") from None
-    if not learnt.stops.documents_count:
-        advice = "; an earlier --since may find some" if topic_options.from_topic else ""
-        raise CorpusError(f"{', '.join(options.files or profile.topics)}: no document to learn from{advice}")
-    typer.echo(learnt.stops.encoded(), nl=False)
+    with output_to(output, options.inputs(profile)) as target:
+        try:
+            learnt = learn_stop_shingles(documents, shingles, share)
+        except ValueError as error:  # only of a share that is out of range or too small
+            raise SettingsError(f"--share {share:g}: {error}") from None
+        if not learnt.stops.documents_count:
+            advice = "; an earlier --since may find some" if topic_options.from_topic else ""
+            raise CorpusError(f"{', '.join(options.files or profile.topics)}: no document to learn from{advice}")
+        target.write(learnt.stops.encoded())
     tell(_summary(learnt), err=True)
     if learnt.stops.counts:
         tell(_passages_text(texts.texts, learnt.stops.counts, shingles), err=True)

@@ -9,8 +9,8 @@ entry with its raw bytes and the reason.
 
 from streamdedup.corpora.entries import Entry
 from streamdedup.corpora.formats import FORMAT_TITLES, Format
-from streamdedup.corpora.reader import CorpusReader
-from streamdedup.corpora.sources import shown_name
+from streamdedup.corpora.reader import CorpusReader, corpus_files
+from streamdedup.corpora.sources import STDIN, shown_name
 from streamdedup.corpora.tables import Columns
 
-__all__ = ["FORMAT_TITLES", "Columns", "CorpusReader", "Entry", "Format", "shown_name"]
+__all__ = ["FORMAT_TITLES", "STDIN", "Columns", "CorpusReader", "Entry", "Format", "corpus_files", "shown_name"]

@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 
-from streamdedup.errors import EXIT_FAILED, EXIT_OK, EXIT_PIPE
+from streamdedup.errors import EXIT_FAILED, EXIT_OK, EXIT_PIPE, EXIT_USAGE
 from tests import servers
 
 FULL = Path("/dev/full")
@@ -104,6 +104,53 @@ def test_streams_that_are_closed_are_written_to_in_vain(redirection):
     line = f"exec {shlex.quote(sys.executable)} -m streamdedup schema alert {redirection}"
     done = subprocess.run(["sh", "-c", line], capture_output=True, text=True, timeout=900, check=False)
     assert (done.returncode, done.stderr) == (EXIT_OK, "")
+
+
+def test_a_file_that_cannot_be_written_is_named(tmp_path):
+    corpus = tmp_path / "corpus.jsonl"
+    corpus.write_text(CORPUS, encoding="utf-8")
+    done = started(["scan", str(corpus), "--output", str(FULL)], capture_output=True)
+    assert (done.returncode, done.stderr) == (EXIT_FAILED, f"streamdedup: {FULL}: No space left on device\n")
+
+
+@pytest.mark.parametrize(
+    "arguments",
+    [
+        ["scan", "-"],
+        ["scan", "{link}"],
+        ["scan", "{folder}"],
+        ["evaluate", "{pairs}", "--truth", "{corpus}"],
+        ["neighbours", "{corpus}", "--id", "a"],
+        ["stop-shingles", "{corpus}"],
+    ],
+)
+def test_an_input_is_not_written_over(tmp_path, arguments):
+    files = {name: tmp_path / name for name in ("corpus", "folder", "link", "pairs")}
+    files["corpus"].write_text(CORPUS, encoding="utf-8")
+    files["pairs"].write_text(CORPUS, encoding="utf-8")
+    files["link"].symlink_to(files["corpus"])
+    files["folder"].mkdir()
+    (files["folder"] / "reut2-000.sgm").hardlink_to(files["corpus"])
+    command = [part.format(**files) for part in arguments]
+    with files["corpus"].open() as standard_input:
+        done = started([*command, "--output", str(files["corpus"])], stdin=standard_input, capture_output=True)
+    assert files["corpus"].read_text(encoding="utf-8") == CORPUS
+    said = f"streamdedup: --output {files['corpus']}: the command reads or writes this file already; name another one\n"
+    assert (done.returncode, done.stderr) == (EXIT_USAGE, said)
+
+
+def test_a_file_keeps_its_content_until_there_is_something_to_write(tmp_path):
+    corpus, pairs = tmp_path / "corpus.jsonl", tmp_path / "pairs.tsv"
+    corpus.write_text(CORPUS, encoding="utf-8")
+    earlier = "an earlier result, longer than the one that follows\n"
+    pairs.write_text(earlier, encoding="utf-8")
+    failed = started(["scan", str(tmp_path / "nowhere.jsonl"), "--output", str(pairs)], capture_output=True)
+    assert (failed.returncode, pairs.read_text(encoding="utf-8")) == (EXIT_FAILED, earlier)
+    assert started(["scan", str(corpus), "--output", str(pairs)], capture_output=True).returncode == EXIT_OK
+    assert pairs.read_text(encoding="utf-8") == "a\tb\t1.000000\t1.000000\tsimilarity\n"
+    corpus.write_text("", encoding="utf-8")
+    assert started(["scan", str(corpus), "--output", str(pairs)], capture_output=True).returncode == EXIT_OK
+    assert pairs.read_text(encoding="utf-8") == ""
 
 
 @pytest.mark.parametrize("form", ["lines", "--json"])

@@ -129,6 +129,17 @@ def test_a_recommendation_keeps_the_threshold_of_the_settings(run, corpus, tmp_p
     assert "threshold = 0.5\n" in section
 
 
+def test_an_output_that_cannot_be_written_is_told_before_the_corpus_is_read(run, tmp_path):
+    code, _, err = run("scan", tmp_path / "absent.jsonl", "-o", tmp_path)
+    assert (code, err) == (EXIT_FAILED, f"streamdedup: {tmp_path}: Is a directory\n")
+
+
+@pytest.mark.parametrize("command", ["scan", "stop-shingles", "evaluate"])
+def test_a_command_that_fails_leaves_no_new_file(run, tmp_path, command):
+    assert run(command, tmp_path / "absent.jsonl", "-o", tmp_path / "new")[0] == EXIT_FAILED
+    assert list(tmp_path.iterdir()) == []
+
+
 def test_pairs_below_the_default_are_found_with_the_recall_that_an_option_asks_for(run, results, tmp_path):
     texts = []
     for at in range(40):
@@ -246,9 +257,9 @@ def test_the_truth_may_come_from_a_file(results, corpus, tmp_path):
 
 
 def test_the_name_of_the_truth_need_not_be_utf8(run, corpus, tmp_path):
-    code, out, _ = run("evaluate", corpus, *judged(tmp_path / os.fsdecode(b"p\xff.tsv"), "a\tb\n"))
-    assert code == 0
-    assert r"p\udcff.tsv" in out
+    output, truth = tmp_path / "output.txt", judged(tmp_path / os.fsdecode(b"p\xff.tsv"), "a\tb\n")
+    assert run("evaluate", corpus, *truth, "--output", output)[0] == 0
+    assert r"p\udcff.tsv" in output.read_text(encoding="utf-8")
 
 
 def test_the_recall_of_a_truth_from_a_file_counts_all_of_its_pairs(run, corpus, tmp_path):

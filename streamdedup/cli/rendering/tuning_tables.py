@@ -1,7 +1,6 @@
 """The results of ``streamdedup tune`` (``tuning.results``, which explains their keys) as tables and sentences."""
 
 import io
-import shlex
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any, Final, NamedTuple, TextIO
 
@@ -65,7 +64,7 @@ def tables_text(results: dict[str, Any], target: TextIO) -> str:
         if proposed["stop_shingles"] is not None:
             text = (
                 "The section names boilerplate. To write and read it, with the section in FILE.toml: streamdedup "
-                f"stop-shingles, with the same texts and --config FILE.toml > {shlex.quote(proposed['stops_path'])}"
+                f"stop-shingles, with the same texts, --config FILE.toml and --output {proposed['stops_path']}"
             )
             print_line(console, Text(text))
         console.print(Text(f"\n{proposed['settings_file']}"), soft_wrap=True)  # to be copied
