@@ -57,7 +57,7 @@ COMMANDS = {
     "dlq": "Inspect the dead-letter topic, and replay dead letters.",
     "topics": "Create the topics that the daemon needs.",
     "index": "Operate on the index in Redis.",
-    "config": "Check settings, or show the effective ones.",
+    "config": "Check settings, show the effective ones, or print an example.",
     "schema": "Print the JSON Schema of a message.",
 }
 

@@ -5,15 +5,16 @@ from pathlib import Path
 from typing import Any, Final
 
 from streamdedup.errors import SettingsError
+from streamdedup.settings.examples import EXAMPLES
 from streamdedup.settings.profile import Profile
 from streamdedup.settings.root import Settings
 from streamdedup.settings.sources import read_sources
 
-#: Settings of the profiles that need no settings file; those of `news` are measured in docs/tuning.md.
+#: Settings of the profiles that need no settings file.
 _PRESETS: Final[Mapping[str, Mapping[str, object]]] = {
     "articles": {"shingle_unit": "word"},
     "reviews": {"shingle_unit": "char"},
-    "news": {"threshold": 0.5, "containment_threshold": 0.8, "recall_from": 0.6},
+    "news": EXAMPLES["news"].toml_values,
 }
 
 

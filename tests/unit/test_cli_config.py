@@ -15,6 +15,7 @@ from streamdedup.cli.assembly import kafka_options, pipeline
 from streamdedup.cli.settings_options import load_settings, parse_assignments, with_same_settings
 from streamdedup.cli.topic_reading import reading_options
 from streamdedup.index.memory import MemoryIndex
+from streamdedup.settings.examples import EXAMPLES
 from tests.canaries import KEY_PASSWORD
 
 SMALLEST = """
@@ -325,3 +326,25 @@ class TestCommandsWithTheSameSettings:
         command = f"streamdedup topics create --config '{config}'"
         assert kafka_options(settings).create_command == command
         assert reading_options(settings, "duplicates").create_command == command
+
+
+@pytest.mark.parametrize("name", EXAMPLES)
+def test_each_example_is_a_section_of_a_settings_file_and_a_row_of_the_page(run, tmp_path, name):
+    code, section, _ = run("config", "example", name)
+    assert code == errors.EXIT_OK
+    config = tmp_path / "streamdedup.toml"
+    servers = '[kafka]\nbootstrap_servers = "localhost:9092"\n[redis]\nurl = "redis://localhost:6379/0"\n'
+    config.write_text(servers + section, encoding="utf-8")
+    assert run("config", "check", "--config", str(config))[0] == errors.EXIT_OK
+    profile = tomllib.loads(section)["profiles"][name]
+    assert profile.keys() == {"topics", *EXAMPLES[name].toml_values}
+    page = (Path(__file__).parents[2] / "docs" / "tuning.md").read_text(encoding="utf-8")
+    (row,) = [line for line in page.splitlines() if line.startswith(f"| `{name}` |")]
+    assert all(f"`{key} = {value}`" in row for key, value in EXAMPLES[name].toml_values.items())
+    assert EXAMPLES[name].measured in row
+
+
+def test_an_example_that_does_not_exist_is_named_with_those_that_do(run):
+    code, _, err = run("config", "example", "tweets")
+    assert code == errors.EXIT_USAGE
+    assert "tweets: there is no such example; there are news, reviews" in err

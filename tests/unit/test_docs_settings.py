@@ -11,9 +11,7 @@ from streamdedup.index.redis.checks import PROBES, REBUILD_PROBES
 from streamdedup.index.redis.inspection import KINDS
 from streamdedup.settings import Profile
 from streamdedup.settings.base import keys_of, secrets_of
-from streamdedup.settings.presets import named_profile
 from streamdedup.settings.schema import SECTIONS
-from streamdedup.settings.validation import read_profile
 from streamdedup.tuning.memory import CLAIM_BYTES, CLAIM_LIFETIMES
 from tests import redis_sets
 from tests.guarded import rights_of
@@ -49,16 +47,6 @@ def test_the_rights_on_kafka_are_those_with_which_the_daemon_is_tried_out():
     listed = Counter(re.findall(r"^\|[^|]*\| `(\w+)` \|", table, re.MULTILINE))
     needed = {(kind, operation.name) for kind, _, operation in rights_of("whole")}  # two topics are in one row
     assert listed == Counter(operation for _, operation in needed)
-
-
-def test_the_keys_for_each_kind_of_texts_are_a_valid_profile():
-    section = TUNING.split("\n## Which settings for which texts\n")[1].split("\n## ")[0]
-    rows = re.findall(r"^\| `\w+` \|.*", section, re.MULTILINE)
-    by_row = [dict(re.findall(r"`(\w+) = ([^`]*)`", row)) for row in rows]
-    assert len(by_row) == 7
-    for keys in by_row:
-        assert read_profile({key: text.strip('"') for key, text in keys.items()}, allowed_keys=keys)
-    assert named_profile(None, "news", by_row[0]) == named_profile(None, "news", {})
 
 
 def test_every_kind_of_key_is_listed():

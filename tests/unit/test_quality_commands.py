@@ -17,8 +17,6 @@ TEXTS = {
     "d": "nobody has seen a kingfisher near this bridge for years",
     "f": "we saw the harbour lamp and went home early that evening",
 }
-#: A settings file without servers.
-NEWS = '[profiles.news]\ntopics = ["news"]\nthreshold = 0.5\nrecall_from = 0.6\n'
 
 
 @pytest.fixture
@@ -104,9 +102,9 @@ def test_scan_counts_documents_that_are_new_versions(run, corpus):
     "command",
     [("scan",), ("evaluate", "-t", "0.6"), ("neighbours", "--id", "a"), ("stop-shingles",), ("tune", "--time", "1")],
 )
-def test_a_section_of_a_profile_is_a_settings_file_for_commands_on_files(run, corpus, tmp_path, command):
+def test_the_section_that_an_example_prints_is_a_settings_file_for_commands_on_files(run, corpus, tmp_path, command):
     config = tmp_path / "news.toml"
-    config.write_text(NEWS, encoding="utf-8")
+    config.write_text(run("config", "example", "news")[1], encoding="utf-8")
     code, out, _ = run(*command, corpus, "--config", config)
     assert code == 0
     assert out
@@ -117,7 +115,7 @@ def test_a_section_of_a_profile_is_a_settings_file_for_commands_on_files(run, co
 
 def test_a_recommendation_keeps_the_threshold_of_the_settings(run, corpus, tmp_path, monkeypatch):
     config = tmp_path / "news.toml"
-    config.write_text("\ufeff" + NEWS, encoding="utf-8")
+    config.write_text("\ufeff" + run("config", "example", "news")[1], encoding="utf-8")
     _, out, _ = run("tune", corpus, "--time", "1", "--config", config)
     assert "nothing is recommended: of 5 documents compared, 1,000 are the least" in " ".join(out.split())
     assert "[profiles.news]" not in out
