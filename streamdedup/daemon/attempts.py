@@ -28,6 +28,9 @@ from streamdedup.kafka.protocols import CommittedOffset
 
 _ATTEMPT_ID = re.compile(r"[0-9]{13}\.[0-9]{10}\.[0-9]{17}")
 
+#: Latest time that becomes a lineage, in the year 2248: a clock far in the future must not exceed the digits.
+_LATEST_MS = 2**43
+
 
 class AttemptIds:
     """Makes attempt ids; each is greater than all earlier and all observed ids."""
@@ -45,7 +48,7 @@ class AttemptIds:
         """Begin the lineage of a new index: later than all observed lineages."""
         # With a clock that is behind, two indexes could begin the same lineage without the random part.
         following = self._lineage + 1 + random.randrange(1_000)  # noqa: S311  no secret depends on it
-        self._lineage = max(now_ms, following)
+        self._lineage = max(min(now_ms, _LATEST_MS), following)
 
     def next(self) -> str:
         return self._next(time.time_ns() // 1000)

@@ -35,7 +35,9 @@ def test_an_id_follows_every_observed_id_although_the_clock_is_set_back(monkeypa
     assert (lineage_of(following), attempt_ms(following)) == (7_000, 1_000)
 
 
-@pytest.mark.parametrize(("now_ms", "least", "greatest"), [(2, 10, 1_009), (6_000, 6_000, 6_000)])
+@pytest.mark.parametrize(
+    ("now_ms", "least", "greatest"), [(2, 10, 1_009), (6_000, 6_000, 6_000), (10**18, 2**43, 2**43)]
+)
 def test_a_lineage_is_later_than_those_before_although_the_clock_is_set_back(now_ms, least, greatest):
     lineages = set()
     for _ in range(20):
