@@ -35,7 +35,7 @@ from streamdedup.index.backend import Backend
 from streamdedup.index.fingerprints import compare_fingerprints
 from streamdedup.indexes import lifetime_ms
 from streamdedup.kafka.admin import CLEANUP, TopicNeed, check_kafka, cleanup_policies
-from streamdedup.kafka.group_admin import read_committed_offsets
+from streamdedup.kafka.group_admin import read_committed_offsets_if_listed
 from streamdedup.kafka.history import KafkaSpan
 from streamdedup.kafka.protocols import CommittedOffset, Record, offsets_in
 from streamdedup.position import Partition
@@ -284,7 +284,7 @@ def _committed_offsets(check_run: CheckRun) -> dict[Partition, CommittedOffset] 
     """Return the committed offsets of the group; None if Kafka does not answer or refuses the client."""
     if KAFKA not in check_run.failed:
         with suppress(BrokerUnavailable, BrokerMisconfigured):
-            return read_committed_offsets(kafka_options(check_run.settings))
+            return read_committed_offsets_if_listed(kafka_options(check_run.settings))
     return None
 
 

@@ -5,7 +5,7 @@ A new check is a ``Finding`` of ``check_kafka``; one of topic settings is a func
 The checks change nothing. Rights on the group and on the transactional id are checked with a heartbeat whose member and
 a transaction request whose producer do not exist (``-1``). Without the right, the broker refuses such a request before
 reading the content; with the right, the request has no effect. The requests go to any broker: a request for the
-coordinator of transactions would wait until Kafka has created its internal topic.
+coordinator would create Kafka's internal topics if these do not exist yet.
 """
 
 import contextlib

@@ -164,6 +164,19 @@ def members_of_index(options: KafkaOptions, *, unnamed: bool) -> tuple[str, ...]
     return tuple(sorted(map(_member_text, members)))
 
 
+def read_committed_offsets_if_listed(options: KafkaOptions) -> dict[Partition, CommittedOffset]:
+    """Return the group's committed offsets, and change nothing at a Kafka that has never had a group.
+
+    A request for a group coordinator makes Kafka create its internal topic of offsets. A group with offsets is listed,
+    so this function asks the coordinator of a listed group only.
+    """
+    with admin_client(options) as admin:
+        listed = _look_up(options, admin.list_groups)
+    if not any(group["group_id"] == options.group_id for group in listed):
+        return {}
+    return read_committed_offsets(options)
+
+
 def _commits_of(
     admin: Any, group: str, partitions: Collection[Partition] | None = None
 ) -> dict[Partition, CommittedOffset]:

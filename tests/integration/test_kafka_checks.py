@@ -5,10 +5,14 @@ import re
 
 import pytest
 from kafka.admin import ConfigResource, ConfigResourceType
+from kafka.errors import CoordinatorNotAvailableError, NoError, NotCoordinatorError
+from kafka.structs import OffsetAndMetadata, TopicPartition
 
 from streamdedup.errors import BrokerMisconfigured, BrokerUnavailable
-from streamdedup.findings import warnings_or_raise
+from streamdedup.findings import Level, warnings_or_raise
 from streamdedup.kafka.admin import BROKERS_DEFAULT, TopicNeed, check_kafka, create_topics
+from streamdedup.kafka.group_admin import read_committed_offsets_if_listed
+from streamdedup.kafka.protocols import CommittedOffset
 from tests import servers
 from tests.servers import kafka_options
 from tests.support.ports import free_ports
@@ -62,3 +66,26 @@ def test_an_absent_broker_is_one_temporary_failure():
     options = kafka_options(address, connect_timeout_s=0.5)
     with pytest.raises(BrokerUnavailable, match=re.escape(address)):
         list(check_kafka(options, [TopicNeed(name="input", operations=("READ",))]))
+
+
+@pytest.mark.long
+def test_a_kafka_that_was_only_checked_has_none_of_its_internal_topics():
+    with servers.make_kafka() as server:
+        servers.create_topics(server.bootstrap_servers, ["input", "output"])
+        asked = kafka_options(server.bootstrap_servers)
+        needs = [TopicNeed(name="input", operations=("READ",)), TopicNeed(name="output", operations=("WRITE",))]
+        assert {finding.level for finding in check_kafka(asked, needs)} == {Level.OK}
+        assert read_committed_offsets_if_listed(asked) == {}
+        with contextlib.closing(servers.admin_client(server.bootstrap_servers)) as admin:
+            assert set(admin.list_topics()) == {"input", "output"}
+
+            def commit():
+                # Asking for the coordinator makes the topic of offsets: the check above must not.
+                with contextlib.suppress(CoordinatorNotAvailableError, NotCoordinatorError):
+                    offsets = {TopicPartition("input", 0): OffsetAndMetadata(5, "", -1)}
+                    return set(admin.alter_group_offsets(asked.group_id, offsets).values()) == {NoError}
+                return False
+
+            servers.wait_until(commit, what="the coordinator of groups")
+            assert "__consumer_offsets" in admin.list_topics()
+        assert read_committed_offsets_if_listed(asked) == {("input", 0): CommittedOffset(5)}

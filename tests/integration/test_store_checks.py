@@ -238,7 +238,7 @@ class TestIndex:
                 partition: CommittedOffset(offset) if isinstance(offset, int) else offset
                 for partition, offset in dict(offsets or ()).items()
             }
-            monkeypatch.setattr(server_checks, "read_committed_offsets", lambda _options: committed_offsets)
+            monkeypatch.setattr(server_checks, "read_committed_offsets_if_listed", lambda _options: committed_offsets)
             with connect_backend(settings) as backend:
                 failed = {KAFKA} if offsets is None else set()
                 (finding,) = index_findings(CheckRun(settings, backend, failed))

@@ -159,7 +159,9 @@ class TestAll:
                 raise errors.BrokerUnavailable("suppressed")
 
             monkeypatch.setattr(checks, "KafkaSpan", read_records)
-            monkeypatch.setattr(checks, "read_committed_offsets", lambda _options: asked.append("offsets") or {})
+            monkeypatch.setattr(
+                checks, "read_committed_offsets_if_listed", lambda _options: asked.append("offsets") or {}
+            )
             monkeypatch.setattr(
                 checks, "_index_finding", lambda *arguments: Finding.ok("index", f"beside {arguments[-1]}")
             )

@@ -17,7 +17,7 @@ from streamdedup.cli import index as index_commands
 from streamdedup.errors import BrokerMisconfigured, BrokerUnavailable, SettingsError, StreamdedupError
 from streamdedup.kafka import admin, compat, group_admin
 from streamdedup.kafka.consumer import _await_metadata
-from streamdedup.kafka.group_admin import GroupState, _member_text, read_committed_offsets
+from streamdedup.kafka.group_admin import GroupState, _member_text, read_committed_offsets_if_listed
 from streamdedup.kafka.offsets import fetch_committed, partitions_of
 from streamdedup.kafka.options import KafkaOptions
 from streamdedup.kafka.protocols import CommittedOffset
@@ -32,6 +32,7 @@ OPTIONS = KafkaOptions(bootstrap_servers="localhost:1", group_id="g", topics=("a
 def client(monkeypatch):
     """The admin client, for which a test replaces the answers that it is about: a group without members and offsets."""
     client = SimpleNamespace(
+        list_groups=lambda: [{"group_id": "g"}],
         describe_groups=lambda groups: {group: {"error": None, "members": []} for group in groups},
         list_group_offsets=lambda groups: {group: {} for group in groups},
         describe_topics=lambda _names: [{"name": "a", "error_code": 0, "topic_id": None, "partitions": []}],
@@ -108,28 +109,26 @@ def test_offset_0_is_a_committed_offset_and_a_partition_without_one_is_left_out(
         TopicPartition("a", number): OffsetAndMetadata(offset, "", -1) for number, offset in enumerate((0, -1, 5))
     }
     client.list_group_offsets = lambda asked: dict.fromkeys(asked, offsets)
-    assert read_committed_offsets(OPTIONS) == {
+    assert read_committed_offsets_if_listed(OPTIONS) == {
         Partition("a", 0): CommittedOffset(0),
         Partition("a", 2): CommittedOffset(5),
     }
 
 
-def test_a_coordinator_that_refuses_is_named_with_its_group_and_one_that_is_not_ready_is_asked_again(
-    client, monkeypatch
-):
-    answers = iter([CoordinatorNotAvailableError(), {"g": {}}, GroupAuthorizationFailedError()])
+def test_a_list_of_groups_that_is_refused_names_the_group_and_one_that_is_not_ready_is_asked_again(client, monkeypatch):
+    answers = iter([CoordinatorNotAvailableError(), [{"group_id": "other"}], GroupAuthorizationFailedError()])
 
-    def list_group_offsets(_groups):
+    def list_groups():
         answer = next(answers)
         if isinstance(answer, Exception):
             raise answer
         return answer
 
     monkeypatch.setattr(group_admin, "_RETRY_PAUSE_S", 0)
-    client.list_group_offsets = list_group_offsets
-    assert read_committed_offsets(OPTIONS) == {}
+    client.list_groups = list_groups
+    assert read_committed_offsets_if_listed(OPTIONS) == {}
     with pytest.raises(BrokerMisconfigured, match="cannot look up the group g: "):
-        read_committed_offsets(OPTIONS)
+        read_committed_offsets_if_listed(OPTIONS)
 
 
 def test_a_broker_before_kafka_2_8_returns_no_topic_ids(client):
@@ -137,7 +136,8 @@ def test_a_broker_before_kafka_2_8_returns_no_topic_ids(client):
     topics = MetadataResponse.decode(answer.encode(version=9), version=9).to_dict()["topics"]
     client.list_group_offsets = lambda _asked: {"g": {TopicPartition("a", 0): OffsetAndMetadata(5, "", -1)}}
     client.describe_topics = lambda _names: topics
-    assert read_committed_offsets(OPTIONS) == {Partition("a", 0): CommittedOffset(5)}
+    assert read_committed_offsets_if_listed(OPTIONS) == {Partition("a", 0): CommittedOffset(5)}
+    assert group_admin.read_committed_offsets(OPTIONS) == {Partition("a", 0): CommittedOffset(5)}
     assert group_admin.describe_group(OPTIONS).topic_ids == {}
     assert admin.topic_ids(OPTIONS) == {"a": ""}
 
@@ -161,7 +161,10 @@ def test_offsets_of_a_topic_that_is_gone_or_of_an_earlier_topic_of_its_name_are_
         Partition("a", 0): CommittedOffset(7, "note", str(present), 3),
         Partition("a", 2): CommittedOffset(7, "by hand"),
     }
-    assert read_committed_offsets(OPTIONS) == group_admin.describe_group(OPTIONS).committed_offsets == expected
+    assert (
+        group_admin.read_committed_offsets(OPTIONS) == group_admin.describe_group(OPTIONS).committed_offsets == expected
+    )
+    assert read_committed_offsets_if_listed(OPTIONS) == expected
 
 
 def test_a_member_is_named_by_its_client_its_static_id_and_its_host():
