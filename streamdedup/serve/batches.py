@@ -29,8 +29,10 @@ class BatchLookup:
 
     async def look_up(self, served: ServedProfile, body: bytes) -> list[LookupBatchResult]:
         """Return a result for each text in the body of a request: its answer, or the problem with it."""
-        texts, is_repaired = decode_batch(body)
-        requests = [_decoded(encoded, served.max_text_bytes, is_of_repaired=is_repaired) for encoded in texts]
+        requests = [
+            _decoded(encoded, served.max_text_bytes, is_of_repaired=is_repaired)
+            for encoded, is_repaired in decode_batch(body)
+        ]
         _check_limits(requests)
         results: list[LookupBatchResult] = []
         async with self._free_batches:

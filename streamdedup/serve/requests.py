@@ -58,13 +58,16 @@ def decode_compare(body: bytes, max_text_bytes: int) -> CompareRequest:
     return request
 
 
-def decode_batch(body: bytes) -> tuple[list[bytes], bool]:
-    """Split the body of a batch into JSON for ``decode_lookup``; return also whether it was repaired."""
+def decode_batch(body: bytes) -> list[tuple[bytes, bool]]:
+    """Split the body of a batch into JSON texts for ``decode_lookup``, each with whether it was repaired."""
     batch, is_repaired = _decode(_batch_decoder, body)
     if not 1 <= len(batch.texts) <= MAX_BATCH_TEXTS:
         detail = f"a batch has 1 to {MAX_BATCH_TEXTS} texts, not {len(batch.texts):,}"
         raise RequestProblem("invalid-field", detail, field="texts")
-    return list(map(bytes, batch.texts)), is_repaired
+    # A text that another replacement changes has half a surrogate pair.
+    others = _batch_decoder.decode(repair_json(body, b"u0000")).texts if is_repaired else batch.texts
+    pairs = zip(map(bytes, batch.texts), map(bytes, others), strict=True)
+    return [(text, text != other) for text, other in pairs]
 
 
 def query_of(request: LookupRequest | CompareRequest) -> LookupQuery:

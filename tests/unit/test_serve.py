@@ -175,9 +175,10 @@ class TestLookup:
         for path in (LOOKUP, "/v1/profiles/articles/compare"):
             response = service.client.post(path, content=body, headers=headers)
             assert "half of a surrogate pair" in check_problem(response, "invalid-field", field="id")["detail"]
-        batch = b'{"texts": [%b, {"text": "amber \\ud800"}]}' % body
+        beside = b'{"text": "amber \\ud800"}, {"text": "amber", "id": "d\\ufffd"}'
+        batch = b'{"texts": [%b, %b]}' % (body, beside)
         results = service.client.post(LOOKUP + ":batch", content=batch, headers=headers).json()["results"]
-        assert [result.get("problem", {}).get("field") for result in results] == ["id", None]
+        assert [result.get("problem", {}).get("field") for result in results] == ["id", None, None]
 
     def test_a_batch_answers_each_text_and_a_mistake_spoils_no_other(self, service):
         service.add(("d0", TEXT))
