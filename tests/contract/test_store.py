@@ -1253,6 +1253,12 @@ class TestStaging:
         store.open(FINGERPRINT)
         store.announce(EARLIER, [store.fence(PARTITION, 1, 0)], {PARTITION: 0})
 
+    def test_a_first_write_that_the_server_forgot_is_noticed(self, store, redis_client):
+        fence = store.fence(PARTITION, 1, 0)
+        redis_client.delete(*redis_client.keys("*}o*"))
+        with pytest.raises(StoreUnavailable, match="has forgotten a write"):
+            store.announce(EARLIER, [fence], {PARTITION: 0})
+
     def test_a_number_that_has_expired_is_no_forgotten_write(self, store, redis_client, monkeypatch):
         fence, later_s = store.fence(PARTITION, 1, 0), time.monotonic() + 3000
         (number,) = redis_client.keys("*}o*")
