@@ -4,26 +4,30 @@ Grafana itself is not needed: what it would send is sent to Prometheus, with a c
 the place of the dashboard's variables.
 """
 
+import itertools
 import re
 import threading
 import time
 from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import closing, contextmanager
+from pathlib import Path
 from typing import Self
 
 import pytest
+import yaml
 from redis import Redis
 
 from streamdedup.indexes import connect_backend
 from streamdedup.position import Partition
 from streamdedup.settings import Settings
 from tests import servers
-from tests.daemons import Daemon, Installation, delete_offsets, produce_keyed, set_offsets, values_of
+from tests.daemons import DEADLINE_S, Daemon, Installation, delete_offsets, produce_keyed, set_offsets, values_of
 from tests.dashboard import PANELS, metrics_of, substituted
 from tests.floods import a_story, decoys
 from tests.made_corpus import a_corpus
-from tests.prometheus import PrometheusServer, Watch
+from tests.prometheus import RULES, PrometheusServer, Watch
+from tests.support.ports import free_ports
 from tests.support.processes import pause, resume
 
 #: Seconds that an event may take to be seen.
@@ -479,6 +483,145 @@ def test_every_query_of_the_dashboard_follows_its_event(install_on, start_kafka,
             assert metrics_of(query) <= {re.sub(r"_bucket$", "", name) for name in names}
 
 
+class Scene:
+    """A daemon that Prometheus looks at under a job of its own.
+
+    Args:
+        installation: Its topics and settings.
+        watch: Prometheus.
+        job: Name of the job.
+        settings: Further settings of the daemon.
+    """
+
+    def __init__(self, installation: Installation, watch: Watch, job: str, **settings: object) -> None:
+        self._installation, self._watch, self._job = installation, watch, job
+        self.daemon = installation.daemon(job, **settings)
+
+    def __enter__(self) -> Self:
+        self.daemon.start()
+        self._watch.look_at(self._job, self.daemon.wait_event("started")["metrics_port"])
+        ready = f'streamdedup_ready{{job="{self._job}"}}'
+        servers.wait_until(lambda: self._watch.server.values(ready), DEADLINE_S, "a first look at the daemon")
+        servers.wait_until(lambda: self._watch.server.values(f"{ready} == 1"), DEADLINE_S, "a daemon that is ready")
+        return self
+
+    def __exit__(self, *_error: object) -> None:
+        self._watch.look_at(self._job)
+        self.daemon.__exit__()
+
+    def send(self, records, **fields) -> None:
+        produce_keyed(self._installation.kafka, self._installation.topic, records, **fields)
+
+    def quiet(self, *alerts: str) -> None:
+        """Check that alerts do not fire, as their rules were evaluated on the daemon as it is now.
+
+        On a busy machine a look may fail, and an alert fires until the next one.
+        """
+        looked = f'timestamp(streamdedup_ready{{job="{self._job}"}})'
+        (before,) = servers.wait_until(lambda: self._watch.server.values(looked).values(), what="a first look")
+
+        def last() -> float:
+            return max(self._watch.server.values(looked).values(), default=0)
+
+        servers.wait_until(lambda: last() > before + 2, what="further looks")
+        what = f"an end of {', '.join(alerts)}"
+        servers.wait_until(lambda: not self._watch.server.firing(self._job) & set(alerts), SEEN_S, what)
+
+    def new_start_times(self, known: set[float]) -> set[float]:
+        """Wait until Prometheus has seen the daemon with a start time that is not known; return this time."""
+        query = f'process_start_time_seconds{{job="{self._job}"}}'
+        return servers.wait_until(
+            lambda: self.daemon.alive_or_fail() and set(self._watch.server.values(query).values()) - known,
+            SEEN_S,
+            "another start time",
+        )
+
+    def fires(self, *alerts: str, timeout_s: float = SEEN_S) -> None:
+        """Wait until all of these have been seen to fire."""
+        seen: set[str] = set()
+
+        def all_seen() -> bool:
+            seen.update(self._watch.server.firing(self._job))
+            return seen >= set(alerts)
+
+        try:
+            servers.wait_until(all_seen, timeout_s, "alerts")
+        except TimeoutError:
+            pytest.fail(f"{set(alerts) - seen} did not fire; {seen} did", pytrace=False)
+
+
 def words(count: int, first: int) -> list[tuple[str, str]]:
     """Return documents that resemble no other."""
     return [(f"plain-{i}", " ".join(f"w{i}x{at}" for at in range(12))) for i in range(first, first + count)]
+
+
+@pytest.mark.long
+class TestAlerts:
+    def test_of_a_store_that_fills_up_freezes_or_is_away(self, install, watch, start_redis):
+        limit = 32 * 1024 * 1024
+        redis = start_redis(options={"maxmemory": str(limit)})
+        installation = install(PARTITIONS)
+        patient = {"redis.url": redis.url, "redis.timeout": "1m"}
+        with (
+            Scene(installation, watch, "store", **{"redis.url": redis.url}) as scene,
+            Scene(installation, watch, "stuck", **patient) as stuck,
+        ):
+            scene.quiet("StreamdedupStoreNearlyFull")
+            stuck.quiet("StreamdedupLoopStuck")
+            with Redis.from_url(redis.url) as client:
+                while client.info("memory")["used_memory"] < 0.88 * limit:
+                    client.append("ballast", bytes(256 * 1024))
+            scene.fires("StreamdedupStoreNearlyFull")
+            pause(redis)
+            scene.send(values_of(words(100, 0)))
+            stuck.fires("StreamdedupLoopStuck")
+
+    def test_of_a_kafka_that_freezes_again_and_again_and_is_killed(self, install_on, start_kafka, watch):
+        kafka = start_kafka()
+        (broker,) = kafka.brokers
+        # One record a batch, so that something is always under way; and back in its group at once.
+        brief = {"kafka.batch_records": 1, "kafka.group_instance_id": "one", "kafka.transaction_timeout": "3s"}
+        with Scene(install_on(kafka), watch, "kafka", **brief) as scene:
+            scene.send(values_of(words(1000, 0)))
+            scene.quiet("StreamdedupClientsRebuilt", "StreamdedupKafkaAway")
+            for first in range(1000, 5000, 1000):
+                # New documents for each freeze, so that a batch is under way.
+                with scene.daemon.growing("streamdedup_records_total"):
+                    scene.send(values_of(words(1000, first)))
+                with scene.daemon.growing("streamdedup_rebuilds_total"):
+                    pause(broker)
+                resume(broker)
+            scene.fires("StreamdedupClientsRebuilt")
+            broker.kill()
+            scene.fires("StreamdedupKafkaAway")
+
+    def test_of_a_daemon_that_is_killed_again_and_again(self, install, watch):
+        (port,) = free_ports()
+        with Scene(install(1), watch, "streamdedup", **{"service.metrics_port": port}) as scene:
+            scene.quiet("StreamdedupDown", "StreamdedupRestarts")
+            times = scene.new_start_times(set())
+            scene.daemon.kill()
+            scene.fires("StreamdedupDown")
+            for _ in range(3):
+                scene.daemon.kill()
+                scene.daemon.start()
+                times |= scene.new_start_times(times)
+            scene.fires("StreamdedupRestarts")
+
+    def test_of_a_lag_that_grows(self, install, watch):
+        with Scene(install(PARTITIONS), watch, "lag", **{"kafka.batch_records": 1}) as scene:
+            scene.send(values_of(words(20, 0)))
+            scene.quiet("StreamdedupLagGrows")
+            for first in range(20, 12_020, 400):
+                scene.send(values_of(words(400, first)))
+                if "StreamdedupLagGrows" in watch.server.firing("lag"):
+                    break
+            scene.fires("StreamdedupLagGrows")
+
+
+def test_every_alert_is_brought_about():
+    rules = yaml.safe_load(RULES.read_text(encoding="utf-8"))
+    alerts = {rule["alert"] for group in rules["groups"] for rule in group["rules"] if "alert" in rule}
+    fired = re.findall(r"\.fires\(([^)]*)\)", Path(__file__).read_text(encoding="utf-8"))
+    named = re.findall(r"Streamdedup\w+", " ".join(fired))
+    assert {*named, *itertools.chain.from_iterable(ALERTS.values())} == alerts
