@@ -734,11 +734,17 @@ def test_a_server_that_is_no_registry_makes_no_dead_letter_of_a_value_with_a_uui
 def test_framed_json_is_read_as_json(answers, decode):
     options = {"format": "json-schema", "text_fields": ("payload.body",)}
     answers.add(7, True, "JSON")
-    answers.add(8, {"properties": {"payload": {"properties": {"body": {}}}}, "additionalProperties": False}, "JSON")
+    closed = {"additionalProperties": False}
+    answers.add(8, {"properties": {"payload": {"properties": {"body": {}}} | closed}} | closed, "JSON")
+    answers.add(9, {"properties": {"payload": {"properties": {"text": {}}} | closed}} | closed, "JSON")
     answers.add(10, ARTICLE)
     answers.add(11, "{", "JSON")
+    answers.add(12, {"$ref": "#/definitions/A", "definitions": {"A": {"properties": {"payload": {}}}}} | closed, "JSON")
+    answers.add(13, {"patternProperties": {"^p": {}}} | closed, "JSON")
+    answers.add(14, {"properties": 5} | closed, "JSON")
+    answers.add(15, {"properties": {"payload": {"$ref": "#/x"} | closed}} | closed, "JSON")
     values = b'{"payload": {"body": "a", "other": [1.5]}}', b'\xef\xbb\xbf{"payload": {"body": "a"}, "id": null}'
-    for schema_id in (7, 8):
+    for schema_id in (7, 8, 12, 13, 14, 15):
         frame = struct.pack(">bI", 0, schema_id)
         for value in values:
             assert decode(frame + value, **options) == Document("key", "a", AT, 5)
@@ -748,7 +754,7 @@ def test_framed_json_is_read_as_json(answers, decode):
     for wrong in (b"1.5", b'"\\ud800"'):
         codes[b'\0\0\0\0\7{"payload": {"body": "a"}, "id": %b}' % wrong] = ErrorCode.INVALID_ID
     codes |= {b"\0\0\0\0\7[]": ErrorCode.NOT_AN_OBJECT, b'{"payload.body": "a"}': ErrorCode.NOT_FRAMED}
-    codes |= {bytes([0, 0, 0, 0, number]): ErrorCode.UNUSABLE_SCHEMA for number in (10, 11)}
+    codes |= {bytes([0, 0, 0, 0, number]): ErrorCode.UNUSABLE_SCHEMA for number in (9, 10, 11)}
     codes |= {b"\0\0\0\0\7\0\0\0\0\7{}": ErrorCode.FOREIGN_FRAMING}
     for value, code in codes.items():
         assert refused(decode, value, **options)[0] == code
