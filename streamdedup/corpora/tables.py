@@ -4,7 +4,8 @@ Quoting follows RFC 4180. A malformed row is one entry with a problem; reading c
 """
 
 import csv
-from collections.abc import Iterator, Mapping
+import re
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Final, NamedTuple
 
@@ -25,6 +26,12 @@ _EXPLANATIONS: Final = (
 )
 #: Delimiters that are tried on a header.
 _DELIMITERS: Final = (",", ";", "\t", "|")
+#: A line before the header, by which some programs name the delimiter.
+_SEPARATOR_LINE: Final = re.compile(rb'"?sep=([^"\r\n])"?', re.IGNORECASE)
+#: Where a row goes on for more lines than this, each with the delimiters of a row, a quotation mark may be unclosed.
+_SWALLOWED_LINES: Final = 10
+#: Digits of an id; ids that differ in them alone are alike, such as ``wire-7`` and ``wire-902``.
+_DIGITS: Final = re.compile(r"[0-9]+")
 #: Error code of a malformed row, the same as the daemon's: `produce` sends the bytes of the row, which are no JSON.
 _MALFORMED: Final = ErrorCode.NOT_JSON
 
@@ -56,25 +63,24 @@ def read_table(
     delimiter = delimiter or _delimiter(stream.head(), decoder, columns)
     lines = _RowLines(Lines(stream))
     rows = _rows(lines, delimiter, quoted=quoted)
-    first = next(rows, None)
+    first = next((row for row in rows if not _SEPARATOR_LINE.fullmatch(lines.current_row)), None)
     if first is None:
         raise CorpusError(f"{stream.name}: empty; a table begins with a row that names its columns")
     header = _read_header(lines, first, columns, decoder)
-    for row in rows:
-        problem, code = row.problem, row.code
-        if problem is None and len(row.cells) != header.width:
-            fields, columns_text = counted(len(row.cells), "field"), counted(header.width, "field")
-            problem, code = f"{fields}, but the header has {columns_text}", _MALFORMED
-        if problem is None:
+    for read in rows:
+        row = _checked(read, lines.current_row, header, delimiter, decoder.id_field)
+        if row.problem is None:
             yield decode_entry(decoder, stream.name, lines.line, encode_fields(header.fields(row.cells)))
         else:
             default_id = line_id(stream.name, lines.line)
-            yield Entry(default_id, "", stream.name, lines.line, lines.current_row, problem=problem, code=code)
+            yield Entry(default_id, "", stream.name, lines.line, lines.current_row, problem=row.problem, code=row.code)
 
 
 def _delimiter(head: bytes, decoder: Decoder, columns: Columns) -> str:
-    """Return the delimiter that finds most columns, of id and text first, then all."""
+    """Return the delimiter of a line ``sep=``, else the one that finds most columns, of id and text first, then all."""
     first = next(iter(head.removeprefix(sources.BOM).lstrip().splitlines()), b"")
+    if line := _SEPARATOR_LINE.fullmatch(first):
+        return line[1].decode("ascii", "replace")
     wanted_names = {columns.id or decoder.id_field, *(columns.text or decoder.text_fields)}
 
     def fit(delimiter: str) -> tuple[int, int]:
@@ -161,6 +167,38 @@ class _Header:
         texts = {field: text for field, text in joined.items() if text}
         # The decoder skips an empty text, and refuses a missing one.
         return fields | (texts or {next(iter(self.texts)): ""})
+
+
+def _checked(row: _Row, raw: bytes, header: _Header, delimiter: str, id_field: str) -> _Row:
+    """Return a row, or its problem if it has not the fields of the header, or swallows the rows below it."""
+    if row.problem is None and len(row.cells) != header.width:
+        fields, columns = counted(len(row.cells), "field"), counted(header.width, "field")
+        row = _Row([], f"{fields}, but the header has {columns}", _MALFORMED)
+    swallowed = _swallowed_lines(raw, delimiter, header.width)
+    # A row without a problem may hold a list, such as cities with their countries: its ids must be alike too.
+    if swallowed and (row.problem or _have_ids_alike(row.cells, swallowed, delimiter, header.single.get(id_field))):
+        reason = f"swallows the {len(swallowed):,} rows below it; close it, or write it twice"
+        return _Row([], f"a quotation mark that opens here {reason}", _MALFORMED)
+    return row
+
+
+def _swallowed_lines(row: bytes, delimiter: str, width: int) -> list[bytes]:
+    """Return a row's further lines if they are many and each has the delimiters of a row; else an empty list."""
+    lines, separator = row.split(b"\n")[1:], delimiter.encode()
+    # The last line is not tested: it ends where a quotation mark closes the field, or with the file. A delimiter before
+    # a blank is punctuation.
+    are_like_rows = width > 1 and all(
+        line.count(separator) == width - 1 and separator + b" " not in line for line in lines[:-1]
+    )
+    return lines if are_like_rows and len(lines) > _SWALLOWED_LINES else []
+
+
+def _have_ids_alike(cells: list[str], lines: Sequence[bytes], delimiter: str, id_column: int | None) -> bool:
+    """Tell whether the ids of a row and of its further lines, except the last, differ in digits alone."""
+    if id_column is None:
+        return False
+    ids = [cells[id_column], *(line.decode(errors="replace").split(delimiter)[id_column] for line in lines[:-1])]
+    return len({_DIGITS.sub("0", document_id.strip()) for document_id in ids}) == 1
 
 
 def _explanation(error: csv.Error, *, advise_unquoted: bool) -> str:

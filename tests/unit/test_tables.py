@@ -163,10 +163,41 @@ def test_a_malformed_row_is_passed_on_unchanged(tmp_path):
     ]
 
 
-def test_an_unclosed_quotation_mark_is_named_by_the_line_on_which_it_opens(tmp_path):
-    one, bad = CorpusReader(write(tmp_path, "t.csv", 'id,text\n1,one\n2,"two\n' + "3,three\n" * 1_000))
+def test_an_unclosed_quotation_mark_invalidates_the_following_rows_and_its_line_is_named(tmp_path):
+    path = write(tmp_path, "t.csv", 'id,text\n1,one\n2,"two\n' + "3,three\n" * 1_000)
+    entries = list(CorpusReader(path))
+    assert [entry.line for entry in entries] == [2, 3]
+    assert entries[1].problem.startswith("a quotation mark that opens here swallows the 1,000 rows below it")
+
+
+@pytest.mark.parametrize(
+    ("last", "rows"), [('53,closed"\n', 51), ('53,"closed"\n', 51), ('53,"closed",x\n', 51), ("", 50)]
+)
+def test_a_quotation_mark_that_swallows_rows_is_named_by_the_line_on_which_it_opens(tmp_path, last, rows):
+    swallowed = "".join(f"{number},row\n" for number in range(3, 53))
+    path = write(tmp_path, "t.csv", f'id,text\n1,one\n2,"two\n{swallowed}{last}')
+    one, bad = CorpusReader(path)
     assert (one.text, bad.line, bad.key) == ("one", 3, None)
-    assert "a quotation mark is not closed before the end of the file" in bad.problem
+    assert bad.problem == (
+        f"a quotation mark that opens here swallows the {rows} rows below it; close it, or write it twice"
+    )
+
+
+@pytest.mark.parametrize(
+    "lines",
+    [
+        ["a verse, and", "another"] * 20,
+        ["a verse, and"] * 10,
+        ["no comma"] * 40,
+        ["2, cups"] * 40,
+        ["Paris,France", "Rome,Italy"] * 20,
+    ],
+)
+def test_a_long_text_of_many_lines_is_no_row_that_swallows_others(tmp_path, lines):
+    verses = "\n".join(lines)
+    assert texts(write(tmp_path, "t.csv", f'id,text\n1,"{verses}"\n')) == [verses]
+    assert texts(write(tmp_path, "u.csv", f'text\n"{verses}"\n')) == [verses]
+    assert texts(write(tmp_path, "v.csv", f'text,source\n"{verses}",wire\n')) == [verses]
 
 
 @pytest.mark.parametrize(
@@ -181,6 +212,9 @@ def test_an_unclosed_quotation_mark_is_named_by_the_line_on_which_it_opens(tmp_p
         ("id,text,tags;a;b;c\n1,one,x\n", ("1", "one")),
         ('id,text,"a;b;c;d;e"\n1,one,x\n', ("1", "one")),
         ("text\none\n", ("t.csv:2", "one")),
+        ("sep=;\r\nid;text\r\n1;one\r\n", ("1", "one")),
+        ('"sep=^"\nid^text\n1^one, two\n', ("1", "one, two")),
+        ("\ufeffSEP=\t\nid\ttext\n1\tone\n", ("1", "one")),
     ],
 )
 def test_the_delimiter_is_that_of_the_header(tmp_path, content, expected):
