@@ -63,18 +63,32 @@ FORMATS: Final[dict[Format, FileFormat]] = {
 #: All formats, for help texts.
 FORMAT_TITLES: Final = ", ".join(form.title for form in FORMATS.values() if form.title)
 
+_AS_ONE_DOCUMENT: Final = """write its text as a line of JSON: pandoc -t plain FILE | jq -Rsc '{id: "FILE", text: .}'"""
+_AS_ITEMS: Final = "as a line of JSON: xq -c '.rss.channel.item[] | {id: .link, text: .description}' FILE"
 #: Patterns of the first bytes of binary files that are not read, with their names and a way to convert them.
 _BINARY: Final = {
     rb"PK\x03\x04|\xd0\xcf\x11\xe0": "a zip archive or an office document; unpack it, or save it as CSV or text",
-    rb"\x28\xb5\x2f\xfd|\xfd7zXZ\x00|BZh91AY&SY": "compressed with zstd, xz or bzip2; only gzip is read",
-    rb"\xff\xfe|\xfe\xff|\x00\x00\xfe\xff": "UTF-16 or UTF-32 text; convert it to UTF-8: iconv -f UTF-16 -t UTF-8 FILE",
+    rb"\x28\xb5\x2f\xfd": "compressed with zstd; only gzip is read: zstd -dc FILE | gzip > FILE.gz",
+    rb"\xfd7zXZ\x00": "compressed with xz; only gzip is read: xz -dc FILE | gzip > FILE.gz",
+    rb"BZh91AY&SY": "compressed with bzip2; only gzip is read: bzip2 -dc FILE | gzip > FILE.gz",
+    rb"\xff\xfe\x00\x00|\x00\x00\xfe\xff": "UTF-32 text; convert it to UTF-8: iconv -f UTF-32 -t UTF-8 FILE",
+    rb"\xff\xfe|\xfe\xff": "UTF-16 text; convert it to UTF-8: iconv -f UTF-16 -t UTF-8 FILE",
+    rb"SQLite format 3": "SQLite; export a query as CSV: sqlite3 -csv -header FILE 'SELECT id, text FROM ...'",
     rb"Obj\x01": "Avro; write its records as JSON lines: fastavro FILE",
     rb"PAR1": "Parquet; convert it in DuckDB: COPY (FROM 'FILE') TO 'FILE.jsonl' (FORMAT json)",
 }
-#: The same for text, matched against `text_start`, which is in lower case.
+#: The same for text, matched against `text_start`, which is in lower case; the first row that matches counts.
 _TEXTS: Final = {
-    rb"<[?!a-z]": "XML, HTML or other markup; write the text of each item as a line of JSON",
+    rb"<(\?xml.*<)?rss\b": f"an RSS feed; write each item {_AS_ITEMS}",
+    rb"<(\?xml.*<)?feed\b": "an Atom feed; write each entry so: xq -c '.feed.entry[] | {id, text: .summary}' FILE",
+    rb"<(\?xml.*<)?(!doctype )?html\b": f"HTML; {_AS_ONE_DOCUMENT}",
+    rb"<[?!a-z]": f"XML or other markup; write each item, as here of a feed, {_AS_ITEMS}",
+    rb"warc/\d": "a web archive (WARC); write the text of each page as a line of JSON, for instance with warcio",
+    rb"from \S+ [^\n]*\d\d:\d\d": "mails (mbox); write each as a line of JSON, for instance with Python's mailbox",
+    rb"--\s|/\*|(create|drop) (table|data)|insert into |pragma ": "SQL; load it, and export a query as CSV",
+    rb"%yaml|---\s|- ?\w+:\s": "YAML; write its list as JSON lines: yq -c '.[]' FILE",
     rb"%pdf-": """PDF; write its text as a line of JSON: pdftotext FILE - | jq -Rsc '{id: "FILE", text: .}'""",
+    rb"\{\\rtf": f"RTF; {_AS_ONE_DOCUMENT}",
 }
 #: The same for a JSON array, and for an object that does not end in its first line; also matched against `text_start`.
 _JSON: Final = {

@@ -245,25 +245,25 @@ def test_a_parser_of_a_binary_format_gets_bytes(tmp_path, monkeypatch, packed, c
 @pytest.mark.parametrize(
     ("name", "content", "said"),
     [
-        (
-            "feed.xml",
-            b'<?xml version="1.0"?>\n<rss version="2.0">',
-            "XML, HTML or other markup; write the text of each item",
-        ),
-        ("page.HTM", b"\xef\xbb\xbf\n<!DOCTYPE html>\n<html>", "XML, HTML or other markup"),
-        ("dump.jsonl", b"<!doctype html><title>404</title>", "XML, HTML or other markup"),
-        ("wiki.csv", b"<mediawiki>", "XML, HTML or other markup"),
+        ("feed.xml", b'<?xml version="1.0"?>\n<rss version="2.0">', "an RSS feed; write each item"),
+        ("feed.xml", b"\xef\xbb\xbf\n<feed xmlns='http://www.w3.org/2005/Atom'>", "an Atom feed"),
+        ("page.HTM", b"<!DOCTYPE html>\n<html>", "HTML; write its text as a line of JSON: pandoc"),
+        ("page", b"<?xml version='1.0'?><!DOCTYPE html PUBLIC '-//W3C//DTD XHTML 1.0//EN'>", "HTML"),
+        ("dump.jsonl", b"<!doctype html><title>404</title>", "HTML"),
+        ("wiki.csv", b"<mediawiki>", "XML or other markup; write each item, as here of a feed, as"),
+        ("a.warc.gz", gzip.compress(b"WARC/1.0\r\nWARC-Type: warcinfo"), "a web archive (WARC)"),
+        ("inbox", b"From a@b.example Mon Jan  5 09:15:00 2026\nSubject: x", "mails (mbox)"),
+        ("d.yml", b"---\n- id: 1", "YAML; write its list as JSON lines: yq"),
+        ("d", b"- id: 1\n  text: one", "YAML"),
+        ("dump.sql", b"--\n-- PostgreSQL database dump", "SQL; load it"),
+        ("dump", b"INSERT INTO d VALUES (1, 'one')", "SQL"),
         ("d.pdf", b"%PDF-1.7", "PDF; write its text as a line of JSON: pdftotext"),
-        ("a.zst", b"\x28\xb5\x2f\xfdrest", "compressed with zstd, xz or bzip2; only gzip is read"),
-        ("a.xz", b"\xfd7zXZ\x00rest", "compressed"),
-        ("a.bz2", b"BZh91AY&SYrest", "compressed"),
-        ("d.txt", b"\xff\xfea\x00", "UTF-16 or UTF-32"),
-        ("d", "a".encode("utf-32"), "UTF-16 or UTF-32"),
-        ("d", b"\x00\x00\xfe\xff\x00\x00\x00a", "UTF-16 or UTF-32"),
+        ("d.rtf", rb"{\rtf1\ansi one}", "RTF"),
         ("d.docx", b"PK\x03\x04", "a zip archive or an office document"),
         ("d.doc", b"\xd0\xcf\x11\xe0", "a zip archive or an office document"),
         ("d.parquet", b"PAR1\x15\0", "Parquet; convert it in DuckDB: COPY"),
         ("d.avro", b"Obj\x01\x04", "Avro; write its records as JSON lines: fastavro FILE"),
+        ("d.db", b"SQLite format 3\0", "SQLite; export a query as CSV: sqlite3 -csv -header"),
         ("d.json", b' [{"text": "one"}]', "a JSON array; write one object on each line: jq -c '.[]' FILE"),
         ("d", b'\xef\xbb\xbf[\n{"text": "one"}]', "a JSON array"),
         ("d.json", b'{\n  "text": "one"\n}', "JSON over several lines; write each object on one: jq -c . FILE"),
@@ -282,7 +282,7 @@ def test_a_format_that_is_not_read_is_named_with_a_way_to_convert_it(tmp_path, n
 
 
 def test_a_named_format_is_read_and_so_is_plain_text_by_its_name(tmp_path):
-    for content in (b"one two", b"<html>"):
+    for content in (b"one two", b"<html>", b"--- ", b"From a b 09:15"):
         assert len(list(CorpusReader(write(tmp_path, "notes.md", content), format="text"))) == 1
         assert len(list(CorpusReader(write(tmp_path, "notes.TXT.gz", gzip.compress(content))))) == 1
     array = write(tmp_path, "d", b'[{"text": "one"}]')
@@ -531,6 +531,13 @@ def test_a_folder_without_sgml_files_is_an_error(tmp_path):
     [
         (b"\x00\x01\x02", "a binary file"),
         (b"\x89PNG\r\n\x1a\n\x00\x00\x00\rIHDR", "a binary file"),
+        (b"PK\x03\x04rest", "a zip archive"),
+        (b"\x28\xb5\x2f\xfdrest", "compressed with zstd"),
+        (b"\xfd7zXZ\x00rest", "compressed with xz"),
+        (b"BZh91AY&SYrest", "compressed with bzip2"),
+        (b"\xff\xfea\x00", "UTF-16"),
+        ("a".encode("utf-32"), "UTF-32"),
+        (b"\x00\x00\xfe\xff\x00\x00\x00a", "UTF-32"),
         (gzip.compress(b"PK\x03\x04rest"), "a zip archive"),
         (gzip.compress(LINES * 1_000)[:-100], "cut short"),
         (gzip.compress(LINES)[:-4], "cut short"),
