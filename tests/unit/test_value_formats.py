@@ -475,6 +475,8 @@ def test_a_path_leads_through_records_maps_and_unions(answers, decode):
         ({"type": "int", "logicalType": "date"}, datetime(2026, 5, 1, tzinfo=UTC).date(), "2026-05-01"),
         ({"type": "string", "logicalType": "uuid"}, GUID, str(GUID)),
         ({"type": "fixed", "name": "F", "size": 16, "logicalType": "uuid"}, GUID.bytes, str(GUID)),
+        ({"type": "long", "logicalType": "timestamp-nanos"}, 7_999, "1970-01-01T00:00:00.000007Z"),
+        ({"type": "long", "logicalType": "local-timestamp-nanos"}, 7_999, "1970-01-01T00:00:00.000007"),
         ({"type": "bytes", "logicalType": "decimal", "precision": 5, "scale": 2}, Decimal("1.50"), "1.50"),
         ("long", 1777615200000, "1777615200000"),
         ({"type": "enum", "name": "E", "symbols": ["SPRING"]}, "SPRING", "SPRING"),

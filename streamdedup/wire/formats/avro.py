@@ -25,10 +25,14 @@ from streamdedup.wire.schema_registry import RegisteredSchema, parsed_json
 MAX_DECIMAL_BYTES: Final = 128
 
 _ABSENT: Final = (None, None)  # content and type of a leaf that a value does not have
-# fastavro 1.13.1 lacks the logical type uuid of a fixed type, of Avro 1.12.
+# fastavro 1.13.1 lacks these logical types of Avro 1.12.
 _READERS: Final[Mapping[str, Callable[..., Any]]] = {
     **LOGICAL_READERS,
     "fixed-uuid": lambda content, *_: UUID(bytes=content),
+    "long-timestamp-nanos": lambda content, *more: LOGICAL_READERS["long-timestamp-micros"](content // 1000, *more),
+    "long-local-timestamp-nanos": lambda content, *more: LOGICAL_READERS["long-local-timestamp-micros"](
+        content // 1000, *more
+    ),
 }
 
 
