@@ -106,12 +106,12 @@ RATE ?= 200
 soak: $(VENV)/.dev ## One daemon under a steady load for MINUTES, at RATE documents/s: does anything grow? See docs/testing.md
 	$(BIN)/python -m tests.soak --minutes $(MINUTES) --rate $(RATE) --seed $(SEED)
 
-# Options of the four targets below: --quick, names of benchmarks. Folder of the open sets.
+# Options of the four targets below: --quick, names of benchmarks, --against DIR. Folder of the open sets.
 BENCH ?=
 DATA ?= ../shared/data
 
 .PHONY: bench
-bench: $(VENV)/.bench ## Speed, latency and memory beside other libraries; BENCH= takes --quick and names
+bench: $(VENV)/.bench ## Speed, latency and memory beside other libraries; BENCH= takes --quick, --against DIR, and names
 	BENCH_DATA=$(DATA) $(BIN)/python -m benchmarks --group bench $(BENCH)
 
 .PHONY: quality

@@ -1,15 +1,16 @@
 """Run benchmarks, one after the other, each in a process of its own.
 
-    python -m benchmarks [--quick] [--group GROUP] [--output FOLDER] [NAME ...]
+    python -m benchmarks [--quick] [--group GROUP] [--against DIR] [--output FOLDER] [NAME ...]
 
 prints the tables and writes build/bench/NAME.json. `python -m benchmarks.page` then writes docs/measurements/NAME.md
-and renews the tables of the pages. Without names or group all benchmarks run. A benchmark whose open set is absent is
-reported, and the others run.
+and renews the tables of the pages. Without names or group all benchmarks run. ``--against`` runs the comparison with
+another checkout, alone unless names are given. A benchmark whose open set is absent is reported, and the others run.
 """
 
 import argparse
 import sys
 import time
+from collections.abc import Iterator
 from multiprocessing import get_context
 from pathlib import Path
 
@@ -29,11 +30,14 @@ GROUPS = {
         "serve",
         "storm",
         "gap",
+        "against",
     ),
     "quality": ("quality",),
     "experiments": ("worked", "reuters", "reviews"),
     "robustness": ("robustness",),
 }
+#: The benchmark that needs another checkout.
+AGAINST = "against"
 
 
 def names_of(group: str | None = None) -> list[str]:
@@ -47,11 +51,10 @@ def main() -> int:
     print("\n".join(f"{name}: {value}" for name, value in report.environment().items()), flush=True)
     failed: list[str] = []
     absent: list[str] = []
-    for name in arguments.names or names_of(arguments.group):
+    for name, more in runs(arguments):
         begun_s = time.monotonic()
-        process = get_context("spawn").Process(
-            target=report.run, args=(name, arguments.output), kwargs={"quick": arguments.quick}
-        )
+        keywords = {"quick": arguments.quick, **more}
+        process = get_context("spawn").Process(target=report.run, args=(name, arguments.output), kwargs=keywords)
         process.start()
         process.join()
         if process.exitcode:
@@ -69,10 +72,23 @@ def parse_arguments() -> argparse.Namespace:
     parser.add_argument("--group", choices=GROUPS, help="run the benchmarks of a group")
     parser.add_argument("--quick", action="store_true", help="short, to see that everything works")
     parser.add_argument("--output", type=Path, default=report.RESULTS, metavar="FOLDER", help="where the JSON goes")
+    parser.add_argument("--against", type=Path, metavar="DIR", help="compare with another checkout, with its own .venv")
     arguments = parser.parse_args()
     if unknown := set(arguments.names) - set(names_of()):
         parser.error(f"no such benchmark: {', '.join(sorted(unknown))}")
+    if arguments.against and not (arguments.against / ".venv" / "bin" / "python").exists():
+        parser.error(f"{arguments.against} has no .venv; make one there with the project installed")
     return arguments
+
+
+def runs(arguments: argparse.Namespace) -> Iterator[tuple[str, dict[str, Path]]]:
+    """Yield the benchmarks to run, with their own arguments."""
+    names = arguments.names or ([] if arguments.against else names_of(arguments.group))
+    for name in names:
+        if name != AGAINST:
+            yield name, {}
+    if arguments.against:
+        yield AGAINST, {"other": arguments.against}
 
 
 if __name__ == "__main__":

@@ -60,9 +60,9 @@ def percent(share: float | None, digits: int = 1) -> str:
     return "-" if share is None else f"{100 * share:.{digits}f} %"
 
 
-def run(name: str, folder: Path, *, quick: bool) -> None:
+def run(name: str, folder: Path, *, quick: bool, **more: Any) -> None:
     """Run a benchmark, print its report and write it into a folder; the process fails by a fault of the report."""
-    report: Report = importlib.import_module(f"benchmarks.{name}").main(quick=quick)
+    report: Report = importlib.import_module(f"benchmarks.{name}").main(quick=quick, **more)
     print(f"\n## {name}{' (quick: these numbers say little)' if quick else ''}\n")
     print("\n".join(f"{key}: {value}" for key, value in report.setting.items()))
     for title, content in report.tables.items():

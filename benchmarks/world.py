@@ -83,6 +83,20 @@ class Job:
 Make = Callable[[Job], list[ManagedProcess]]
 
 
+class OtherDaemon(DaemonProcess):
+    """The daemon of another checkout, with the environment in its folder ``.venv``."""
+
+    def __init__(self, checkout: Path, directory: Path, settings: str) -> None:
+        super().__init__(directory, settings)
+        self._checkout = checkout.resolve()
+
+    def command(self) -> list[str]:
+        """Return the command line; the variable would otherwise name the code that is measured here."""
+        python = self._checkout / ".venv" / "bin" / "python"
+        environment = ["env", f"PYTHONPATH={self._checkout}"]
+        return [*environment, str(python), "-m", "streamdedup", "run", "--config", str(self.config_path)]
+
+
 class World:
     """The servers and the filled topics."""
 
@@ -120,6 +134,7 @@ class World:
         profile: Mapping[str, Any] | None = None,
         *,
         store: Mapping[str, Any] | None = None,
+        checkout: Path | None = None,
         registry: str | None = None,
     ) -> DaemonProcess:
         """Return a daemon; ``kafka``, ``profile`` and ``store`` are keys of sections that differ from the defaults."""
@@ -136,7 +151,8 @@ class World:
             # A JSON text or number is one of TOML too.
             lines = [f"{key} = {msgspec.json.encode(value).decode()}" for key, value in keys.items()]
             text += "\n".join([f"[{title}]", *lines, ""])
-        return DaemonProcess(self.folder / fresh_name("daemon"), text)
+        directory = self.folder / fresh_name("daemon")
+        return DaemonProcess(directory, text) if checkout is None else OtherDaemon(checkout, directory, text)
 
     def consumer(self, job: Job, function: str, **more: object) -> ModuleProcess:
         """Return a consumer, a function of `benchmarks.consumers`, with its further arguments."""
@@ -276,7 +292,7 @@ def setting_of(world: World, documents: str, rounds: Rounds) -> dict[str, str]:
     }
 
 
-def rates(rounds: Rounds, title: str, ratio: str = "times the first") -> Table:
+def rates(rounds: Rounds, title: str = "", ratio: str = "times the first") -> Table:
     """Return the table of rates, each beside that of the first contender, and of processor times."""
     best = best_of(rounds)
     first = next(iter(best.values()))

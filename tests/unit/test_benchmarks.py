@@ -3,6 +3,7 @@
 import itertools
 import json
 import sys
+from pathlib import Path
 
 import numpy as np
 import pytest
@@ -41,6 +42,24 @@ class TestRuns:
         monkeypatch.setattr(sys, "argv", servers.call("reuters_source", "first_prime_above", number=7)[4:])
         called.main()
         assert json.loads((tmp_path / called.RESULT).read_text()) == 11
+
+    @pytest.mark.parametrize(
+        ("asked", "names"),
+        [
+            (["--group", "quality"], ["quality"]),
+            (["worked", "against"], ["worked"]),
+            (["--against", "other"], ["against"]),
+            (["worked", "--against", "other"], ["worked", "against"]),
+        ],
+    )
+    def test_another_checkout_is_compared_only_where_it_is_named(self, tmp_path, monkeypatch, asked, names):
+        monkeypatch.chdir(tmp_path)
+        (tmp_path / "other" / ".venv" / "bin").mkdir(parents=True)
+        (tmp_path / "other" / ".venv" / "bin" / "python").touch()
+        monkeypatch.setattr(sys, "argv", ["benchmarks", *asked])
+        planned = dict(__main__.runs(__main__.parse_arguments()))
+        assert list(planned) == names
+        assert planned.get("against", {}) == ({"other": Path("other")} if "against" in names else {})
 
     @pytest.mark.parametrize("fault", [None, "the pairs differ"])
     def test_a_run_writes_its_report_and_then_fails_by_the_fault(self, tmp_path, monkeypatch, capsys, fault):
