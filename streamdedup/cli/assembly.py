@@ -7,6 +7,7 @@ from collections.abc import Callable
 from dataclasses import replace
 from functools import lru_cache
 from importlib import import_module
+from typing import TypeVar
 
 from streamdedup import __version__
 from streamdedup.cli.settings_options import with_same_settings
@@ -15,7 +16,7 @@ from streamdedup.daemon.options import LoopOptions
 from streamdedup.daemon.rebuild import Rebuilder
 from streamdedup.daemon.rebuild_run import RebuildTarget
 from streamdedup.detection.detector import Detector
-from streamdedup.errors import RegistryUnavailable, SettingsError
+from streamdedup.errors import DecodeError, RegistryUnavailable, SettingsError
 from streamdedup.index.backend import Backend
 from streamdedup.index.contract import Index
 from streamdedup.index.values import marker_lifetime
@@ -42,6 +43,7 @@ _JOIN_MARGIN_S = 5
 #: for a minute at least.
 _LONGEST_REQUEST_S = 50.0
 
+Writer = TypeVar("Writer")
 #: Module that a login needs, and the extra that has it, by SASL mechanism.
 _LIBRARIES = {"AWS_MSK_IAM": ("botocore", "aws"), "GSSAPI": ("gssapi", "kerberos")}
 
@@ -183,12 +185,15 @@ def file_decoder(profile: Profile) -> Decoder:
     )
 
 
-def required_key_writer(decoder: Decoder, topic: str) -> Callable[[str], bytes]:
-    """Return the writer of keys; raise ``SettingsError`` where keys have schemas."""
-    write_key = decoder.key_writer()
-    if write_key is None:
-        raise SettingsError(f"the keys of {topic} have schemas in the registry; send records with a serializer of it")
-    return write_key
+def required_writer(make: Callable[[str], Writer | None], subject: str) -> Writer:
+    """Return the writer that ``make`` makes for a subject; raise ``SettingsError`` where it lacks a usable schema."""
+    try:
+        write = make(subject)
+    except DecodeError as error:
+        raise SettingsError(f"newest schema of {subject}: {error}") from error
+    if write is None:
+        raise SettingsError(f"the schema registry has no subject {subject}; register a schema first")
+    return write
 
 
 def pipeline(settings: Settings, name: str, index: Index) -> Pipeline:

@@ -8,7 +8,7 @@ from functools import cache
 
 import typer
 
-from streamdedup.cli.assembly import kafka_options, required_key_writer, topic_decoder
+from streamdedup.cli.assembly import kafka_options, required_writer, topic_decoder
 from streamdedup.cli.output import MistakeReports, tell
 from streamdedup.cli.topic_reading import reading_options
 from streamdedup.counts import counted
@@ -79,12 +79,12 @@ def erase_documents(settings: Settings, profile: Profile, topic: str, scope: str
 def _send_tombstones(
     options: KafkaOptions, topic: str, documents: Mapping[str, _KnownDocument], decoder: Decoder
 ) -> int:
+    # Asks the registry once, and only if a document has no key.
+    key_writer = cache(lambda: required_writer(decoder.key_writer, f"{topic}-key"))
     with Feeder(options) as feeder:
         for document_id, known_document in documents.items():
             if known_document.is_in_scope:
-                key = known_document.key
-                if key is None:
-                    key = required_key_writer(decoder, topic)(document_id)
+                key = key_writer()(document_id) if known_document.key is None else known_document.key
                 schema_ids = [value for name, value in known_document.headers if name == KEY_ID_HEADER]
                 headers = [(KEY_ID_HEADER, value) for value in schema_ids[-1:] if value is not None]
                 feeder.send(topic, key, None, headers=headers, partition=known_document.partition)

@@ -1,12 +1,13 @@
 """``streamdedup produce``: send a corpus into a topic, or with ``--erase-scope`` the tombstones of a scope."""
 
+import json
 import time
 from collections.abc import Callable, Iterable, Iterator
-from typing import Annotated, NamedTuple
+from typing import Annotated, Any, NamedTuple
 
 import typer
 
-from streamdedup.cli.assembly import file_decoder, kafka_options, required_key_writer, topic_decoder
+from streamdedup.cli.assembly import file_decoder, kafka_options, required_writer, topic_decoder
 from streamdedup.cli.collection import FileEntries, up_to_limit
 from streamdedup.cli.erase_scope import erase_documents
 from streamdedup.cli.options import FormatOption
@@ -15,12 +16,13 @@ from streamdedup.cli.settings_options import ConfigOption, SetOption, load_setti
 from streamdedup.cli.topic_reading import topic_profile
 from streamdedup.corpora import FORMAT_TITLES, Columns, CorpusReader
 from streamdedup.counts import counted
-from streamdedup.errors import EXIT_FAILED, SettingsError
+from streamdedup.errors import EXIT_FAILED, CorpusError, DecodeError, SettingsError
 from streamdedup.kafka.admin import require_topics
 from streamdedup.kafka.options import KafkaOptions
 from streamdedup.kafka.pace import Pace
 from streamdedup.kafka.producer import Feeder
-from streamdedup.wire import Decoder, RegistryFormat
+from streamdedup.wire import Decoder, ErrorCode, RegistryFormat, repair_json
+from streamdedup.wire.formats.registry import Write
 
 
 class _OutgoingRecord(NamedTuple):
@@ -57,6 +59,8 @@ def produce(  # noqa: PLR0913  one argument per option
 
     JSON lines are sent unchanged, malformed ones included: the daemon turns them into dead letters. Table rows become
     JSON objects with the field names of the profile. The columns must have these names, unless options name others.
+    Where the format of the profile has schemas, documents are written with the newest schema of the topic, and
+    malformed lines are left out.
 
     --erase-scope reads the topic to its end, and deletes each document whose last version is in the scope.
 
@@ -76,20 +80,25 @@ def produce(  # noqa: PLR0913  one argument per option
         return
     # Files are JSON or tables; the topic may have another format.
     decoder, records_decoder = file_decoder(profile), topic_decoder(settings, profile)
+    write_key, write_value = required_writer(records_decoder.key_writer, f"{topic}-key"), None
     if isinstance(records_decoder.value_format, RegistryFormat):
-        reason = f"the values of {topic} have schemas in the registry, and produce writes JSON"
-        raise SettingsError(f"{reason}; send documents with a serializer of the registry")
-    write_key = required_key_writer(records_decoder, topic)
+        write_value = required_writer(records_decoder.value_format.writer, f"{topic}-value")
     readers = [
         (file, CorpusReader(file, format=corpus_format, decoder=decoder, columns=columns)) for file in files or ()
     ]
     inputs = FileEntries()
-    records = up_to_limit(_records(readers, inputs, decoder, write_key), limit)
-    _send(kafka_options(settings), topic, records, Pace(rate), inputs)
+    records = up_to_limit(_records(readers, inputs, decoder, write_key, write_value), limit)
+    _send(kafka_options(settings), topic, records, Pace(rate), inputs, leaves_out_malformed=write_value is not None)
 
 
 def _send(
-    options: KafkaOptions, topic: str, records: Iterable[_OutgoingRecord], pace: Pace, inputs: FileEntries
+    options: KafkaOptions,
+    topic: str,
+    records: Iterable[_OutgoingRecord],
+    pace: Pace,
+    inputs: FileEntries,
+    *,
+    leaves_out_malformed: bool,
 ) -> None:
     """Send the records that are made from ``inputs``, and tell their count and what was left out."""
     started = time.monotonic()
@@ -101,7 +110,7 @@ def _send(
             feeder.send(topic, key, value, name=name)
     end = ""
     if count := inputs.malformed.count:
-        end += f"; {counted(count, 'line')} that are no documents"
+        end += f"; {counted(count, 'line')} {'left out:' if leaves_out_malformed else 'that are'} no documents"
     if too_large.count:
         end += f"; {counted(too_large.count, 'record')} left out: too large"
     sent = f"{counted(feeder.delivered_count, 'record')} sent to {topic} in {time.monotonic() - started:.1f} s"
@@ -115,10 +124,36 @@ def _records(
     inputs: FileEntries,
     decoder: Decoder,
     write_key: Callable[[str], bytes],
+    write_value: Write | None,
 ) -> Iterator[_OutgoingRecord]:
-    """Yield the record of each entry; malformed entries are reported, and have a key if their id can be read."""
+    """Yield the record of each entry; malformed entries are reported.
+
+    ``write_value`` writes the fields of a document, and malformed entries are left out; without it the values of all
+    entries are sent. A malformed entry has a key if its id can be read and fits the schema of keys. ``CorpusError`` if
+    a document does not fit the topic's schemas, or if none is left.
+    """
     for file, reader in readers:
         for entry in inputs.read(file, reader):
-            key = None if entry.key is None else write_key(entry.id)
+            if entry.problem is not None and write_value is not None:
+                continue
+            key, value = None, entry.value(decoder)
+            try:
+                if entry.key is not None:
+                    key = write_key(entry.id)
+                if write_value is not None:
+                    value = write_value(_fields(value))
+            except DecodeError as error:
+                if entry.problem is None:
+                    raise CorpusError(f"{entry.file}:{entry.line}: {error}") from error
             name = f"{entry.file}:{entry.line}" + ("" if key is None else f" (id {entry.id})")
-            yield _OutgoingRecord(name, key, entry.value(decoder))
+            yield _OutgoingRecord(name, key, value)
+    if write_value is not None:
+        inputs.require_document()
+
+
+def _fields(value: bytes) -> Any:
+    """Return all fields of a document, as the decoder reads them: with U+FFFD for bytes that are no text."""
+    try:
+        return json.loads(repair_json(value).decode(errors="replace"))
+    except ValueError:  # the decoder converts no number that the profile does not read
+        raise DecodeError(ErrorCode.NOT_JSON, "it has a number with too many digits to be written") from None

@@ -17,7 +17,7 @@ from streamdedup.wire.error_codes import ErrorCode
 from streamdedup.wire.formats import make_format
 from streamdedup.wire.formats.fields import Headers, WantedFields
 from streamdedup.wire.formats.json_text import encode_fields
-from streamdedup.wire.formats.registry import KEY_ID_HEADER, RegistryFormat
+from streamdedup.wire.formats.registry import KEY_ID_HEADER, RegistryFormat, nested
 from streamdedup.wire.identity import MAX_ID_BYTES, id_mistake, missing_scope
 from streamdedup.wire.schema_registry import Registry
 
@@ -162,17 +162,15 @@ class Decoder:
             key_differs = True
         return ("key", *document.left_out) if key_differs else document.left_out
 
-    def key_writer(self) -> Callable[[str], bytes] | None:
-        """Return a writer of keys from ids; None for keys with schemas."""
+    def key_writer(self, subject: str) -> Callable[[str], bytes] | None:
+        """Return a writer of keys from ids; None if the registry lacks the subject."""
         if self._format_of_keys is None:
             return str.encode
-        return None if isinstance(self._format_of_keys, RegistryFormat) else self._json_key
-
-    def _json_key(self, document_id: str) -> bytes:
-        key: Any = document_id
-        for name in reversed(self.key_field.split(".") if self.key_field else ()):
-            key = {name: key}
-        return msgspec.json.encode(key)
+        name = self.key_field or ""
+        if not isinstance(self._format_of_keys, RegistryFormat):
+            return lambda document_id: msgspec.json.encode(nested({name: document_id}))
+        write = self._format_of_keys.writer(subject)
+        return None if write is None else lambda document_id: write({name: document_id})
 
     def shown_fields(self, value: bytes, headers: Headers = ()) -> bytes | None:
         """Return the fields of a value as JSON, for people; None if it cannot be read, or has no registered schema."""

@@ -14,14 +14,13 @@ from pathlib import Path
 
 import fastavro
 import pytest
-from google.protobuf.message_factory import GetMessageClass
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from streamdedup.errors import DecodeError, DocumentTooLarge, MessageError
 from streamdedup.position import Position
 from streamdedup.wire import Decoder, Document, ErrorCode, Registry
-from streamdedup.wire.formats import avro, avro_walk, protobuf
+from streamdedup.wire.formats import avro, avro_walk, json_schema, protobuf
 from streamdedup.wire.formats.avro_walk import Walk, as_step
 from streamdedup.wire.formats.fields import WantedFields
 from streamdedup.wire.schema_registry import RegisteredSchema, RegistrySession
@@ -94,17 +93,6 @@ def test_a_text_above_the_limit_is_refused_before_it_is_decoded(kind, monkeypatc
 TYPES = {str: ("string", "string"), int: ("int", "int32"), float: ("double", "double"), bool: ("boolean", "bool")}
 
 
-def encoded(kind, registered, fields):
-    if kind == "avro":
-        stream = BytesIO()
-        fastavro.schemaless_writer(stream, json.loads(registered.text), fields)
-        return stream.getvalue()
-    if kind == "protobuf":
-        message = GetMessageClass(protobuf._compiled(registered).message_types_by_name["A"])
-        return b"\0" + message(**fields).SerializeToString()
-    return json.dumps(fields).encode()
-
-
 @pytest.mark.parametrize(
     ("unusable", "code"),
     [
@@ -124,6 +112,8 @@ def test_a_deletion_needs_its_id_alone(kind, unusable, code, monkeypatch):
     }.get(kind, "{}")
     registered = RegisteredSchema(KINDS.get(kind, ""), schema, {})
     monkeypatch.setattr(RegistrySession, "by_id", lambda *_: registered)
+    compiler = {"avro": avro, "protobuf": protobuf}.get(kind, json_schema)
+    write = compiler.compile_writer(registered, WantedFields(texts=("text",), id="id"))
     decoder = Decoder(
         format=kind,
         registry=Registry("http://localhost"),
@@ -133,7 +123,7 @@ def test_a_deletion_needs_its_id_alone(kind, unusable, code, monkeypatch):
     )
 
     def decode(**changed):
-        value = b"\0\0\0\0\7" * (kind != "json") + encoded(kind, registered, fields | changed)
+        value = b"\0\0\0\0\7" * (kind != "json") + write(fields | changed)
         return decoder.decode(Position("t", 0, 0), 5, b"key", value)
 
     assert decode() == Document("d", "", Position("t", 0, 0), 5, "delete")
@@ -243,7 +233,8 @@ def test_types_that_contain_a_smaller_type_twice_are_skipped_by_their_size(level
         assert code_of(reader(schema).read, value) == ErrorCode.SCHEMA_MISMATCH
 
 
-def test_a_type_that_occurs_often_is_visited_once_for_each_step_of_a_path(monkeypatch):
+@pytest.mark.parametrize("make", [avro.compile_schema, avro.compile_writer])
+def test_a_type_that_occurs_often_is_visited_once_for_each_step_of_a_path(make, monkeypatch):
     visits, new_step = [], Walk._new_step
 
     def visited(walk, type_, path, **options):
@@ -257,7 +248,7 @@ def test_a_type_that_occurs_often_is_visited_once_for_each_step_of_a_path(monkey
     schema = [record(f"B{at}", body="string") for at in range(3)] + [outer] + ["P"] * count
     registered = RegisteredSchema("AVRO", json.dumps(schema), {})
     names = {"id": "id", "op": "op", "published_at": "payload.time", "source": "source"}
-    avro.compile_schema(registered, WantedFields(texts=("payload.body",), **names))
+    make(registered, WantedFields(texts=("payload.body",), **names))
     assert len(visits) < 50
 
 

@@ -1,5 +1,6 @@
 """Record keys, and deletions by them: the id in a key, keys that name no document, and what is counted of them."""
 
+import itertools
 import json
 import random
 import re
@@ -18,6 +19,8 @@ from typer.testing import CliRunner
 from streamdedup.cli import checks, erase_scope, produce
 from streamdedup.cli import main as cli
 from streamdedup.cli.assembly import topic_decoder
+from streamdedup.cli.collection import FileEntries
+from streamdedup.corpora import CorpusReader
 from streamdedup.daemon.batch import BatchResult
 from streamdedup.daemon.metrics import Metrics
 from streamdedup.daemon.statistics import Statistics
@@ -25,6 +28,7 @@ from streamdedup.detection.writing import IndexWriter
 from streamdedup.errors import (
     EXIT_FAILED,
     BrokerMisconfigured,
+    CorpusError,
     MessageError,
     SettingsError,
     StoreUnavailable,
@@ -35,6 +39,9 @@ from streamdedup.kafka.protocols import Batch, CommittedOffset, Record, Unreadab
 from streamdedup.position import Partition, Position
 from streamdedup.settings import Settings
 from streamdedup.wire import Decoder, Document, ErrorCode
+from streamdedup.wire.formats import json_schema
+from streamdedup.wire.formats.fields import WantedFields
+from streamdedup.wire.schema_registry import RegisteredSchema
 from tests import envelopes
 from tests.simulation.server import NUMBERED
 from tests.streams import OPTIONS, Stream, decode_batch
@@ -175,9 +182,9 @@ def test_no_other_field_is_left_out_and_the_error_names_it_beside_an_unusable_so
 def test_ids_are_written_as_they_are_read():
     for options in ({}, {"key_format": "text"}, {"key_format": "json"}, {"key_format": "json", "key_field": "id"}):
         decoder = Decoder(**options)
-        key = decoder.key_writer()('a "b"')
+        key = decoder.key_writer("articles-key")('a "b"')
         assert decoder.decode(AT, 5, key, None).id == 'a "b"'
-    assert Decoder(key_format="json", key_field="a.b").key_writer()("c") == b'{"a":{"b":"c"}}'
+    assert Decoder(key_format="json", key_field="a.b").key_writer("t-key")("c") == b'{"a":{"b":"c"}}'
 
 
 @pytest.mark.parametrize(
@@ -586,8 +593,6 @@ def produced(monkeypatch, tmp_path):
         servers = 'kafka.bootstrap_servers = "h:1"\nredis.url = "redis://h"\nredis.allow_plaintext = true\n'
         config.write_text(f'{servers}[profiles.a]\ntopics = ["articles"]\n{settings}', encoding="utf-8")
         done = CliRunner().invoke(cli.app, ["produce", *arguments, "--topic", "articles", "--config", str(config)])
-        if exit_code is None:
-            raise done.exception
         assert done.exit_code == exit_code, done.output
         run.stderr = done.stderr
         return sent
@@ -611,21 +616,20 @@ def test_produce_writes_keys_in_their_format_and_none_for_a_line_that_is_no_docu
     assert produced(str(lines), settings=settings) == [(key, b'{"id":"a","text":"b"}', []), (None, b"{", [])]
 
 
-@pytest.mark.parametrize(
-    ("arguments", "settings", "reason"),
-    [
-        (("FILE",), 'format = "avro"', "the values of articles have schemas in the registry, and produce writes JSON"),
-        (("FILE",), 'key_format = "registry"', "the keys of articles have schemas in the registry"),
-        (("--erase-scope", "x"), 'scope_field = "scope"\nkey_format = "registry"', "the keys of articles have schemas"),
-    ],
-)
-def test_nothing_with_a_schema_is_sent(produced, tmp_path, arguments, settings, reason):
-    (tmp_path / "a.jsonl").write_text('{"id":"a","text":"b"}\n', encoding="utf-8")
-    arguments = [str(tmp_path / "a.jsonl") if argument == "FILE" else argument for argument in arguments]
-    records = records_of((None, b'{"id":"a","text":"a","scope":"x"}'))
-    settings += '\n[schema_registry]\nurl = "http://localhost:9"'
-    with pytest.raises(SettingsError, match=reason):
-        produced(*arguments, settings=settings, records=records, exit_code=None)
+def test_lines_are_written_with_a_schema_as_they_are_read(tmp_path):
+    lines = tmp_path / "a.jsonl"
+    lines.write_bytes(
+        b'{"id":"a","text":"half \\ud83d"}\n{"id":"b","text":"c","more":"\xff"}\n'
+        b'{"id":"d","text":"e","more":%b}\n' % (b"9" * 5_000)
+    )
+    decoder = Decoder()
+    write = json_schema.compile_writer(RegisteredSchema("JSON", "{}", {}), WantedFields(texts=("text",), id="id"))
+    readers = [(str(lines), CorpusReader(str(lines), format="jsonl", decoder=decoder))]
+    records = produce._records(readers, FileEntries(), decoder, str.encode, write)
+    values = [json.loads(value) for _, _, value in itertools.islice(records, 2)]
+    assert [(value["id"], value["text"]) for value in values] == [("a", "half \ufffd"), ("b", "c")]
+    with pytest.raises(CorpusError, match=r"a\.jsonl:3: it has a number with too many digits"):
+        next(records)
 
 
 def test_an_erased_scope_gets_the_keys_that_its_documents_have_else_keys_in_their_format(produced):
@@ -719,3 +723,23 @@ def test_the_rights_to_send_are_asked_for_before_anything_is_read_or_sent(produc
     produced(str(tmp_path / "a.jsonl"))
     produced("--erase-scope", "x", settings='scope_field = "scope"')
     assert produced.needed_rights == [{"articles": ("WRITE",)}, {"articles": ("READ", "WRITE")}]
+
+
+@pytest.mark.parametrize(("have_keys", "subjects"), [(False, ["articles-key"]), (True, [])])
+def test_an_erased_scope_makes_one_writer_of_keys_and_only_where_documents_have_none(
+    produced, monkeypatch, have_keys, subjects
+):
+    asked, key_writer = [], Decoder.key_writer
+
+    def asking(decoder, subject):
+        asked.append(subject)
+        return key_writer(decoder, subject)
+
+    monkeypatch.setattr(Decoder, "key_writer", asking)
+    keys = [b'"a"', b'"b"', b'"c"']
+    values = [b'{"id":%b,"text":"a","scope":"x"}' % key for key in keys]
+    records = records_of(*((key if have_keys else None, value) for key, value in zip(keys, values, strict=True)))
+    settings = 'scope_field = "scope"\nkey_format = "json"'
+    sent = produced("--erase-scope", "x", settings=settings, records=records)
+    assert [key for key, *_ in sent] == keys
+    assert asked == subjects

@@ -8,7 +8,7 @@ import sys
 import time
 import tracemalloc
 from base64 import b64encode
-from contextlib import contextmanager, nullcontext
+from contextlib import contextmanager, nullcontext, suppress
 from datetime import UTC, datetime
 from decimal import Decimal
 from functools import partial
@@ -35,9 +35,11 @@ from streamdedup.position import Position
 from streamdedup.settings import Settings
 from streamdedup.wire import Decoder, Document, ErrorCode, Registry, schema_registry
 from streamdedup.wire.dead_letters import PREFIX, DeadLetter
+from streamdedup.wire.formats import avro, protobuf
 from streamdedup.wire.formats import registry as registry_module
 from streamdedup.wire.formats.avro_walk import MAX_DEPTH
-from streamdedup.wire.schema_registry import MAX_ANSWER_BYTES, RegistrySession
+from streamdedup.wire.formats.fields import WantedFields
+from streamdedup.wire.schema_registry import MAX_ANSWER_BYTES, RegisteredSchema, RegistrySession
 from tests.streams import decode_batch
 
 AT = Position("articles", 3, 1042)
@@ -559,6 +561,12 @@ def test_a_value_without_an_id_is_refused(answers, decode, value):
 
 DECIMAL_FIXED = {"type": "fixed", "name": "F", "size": 1, "logicalType": "decimal", "precision": 1}
 LONG_FIXED = json.dumps(record("A", skipped=DECIMAL_FIXED, text="string")).replace('"size": 1', '"size": 1e999')
+
+
+def test_nothing_is_written_with_an_unusable_schema(answers, url):
+    answers["/api/subjects/a-value/versions/latest"] = (200, answers.add(7, LONG_FIXED) | {"id": 7})
+    with pytest.raises(DecodeError, match="no Avro schema: OverflowError"):
+        Decoder(format="avro", registry=Registry(url)).value_format.writer("a-value")
 
 
 @pytest.mark.parametrize(
@@ -1214,14 +1222,78 @@ def test_check_names_registry_subjects_and_fields(answers, url):
 
 def test_without_the_extra_an_error_says_which_command_installs_it(monkeypatch, url):
     monkeypatch.setitem(sys.modules, "fastavro", None)
-    for module in ("fastavro.read", "streamdedup.wire.formats.avro"):
-        monkeypatch.delitem(sys.modules, module)
+    monkeypatch.delitem(sys.modules, "streamdedup.wire.formats.avro")
     settings = settings_with(url)
-    with pytest.raises(SettingsError, match=r"needs fastavro.*: pip install 'streamdedup\[registry\]'"):
+    with pytest.raises(SettingsError, match=r"needs fastavro: pip install 'streamdedup\[registry\]'"):
         topic_decoder(settings, settings.profiles["articles"])
 
 
 TWO = 'syntax = "proto3"; message B { } message A { string id = 1; string text = 2; }'
+
+
+@pytest.mark.parametrize(
+    ("form", "kind", "schema"),
+    [
+        ("avro", "AVRO", ARTICLE),
+        ("avro", "AVRO", json.dumps(ARTICLE | {"doc": "\ud800"})),
+        ("avro", "AVRO", record("A", id="string", text="string", published_at="string")),
+        ("json-schema", "JSON", {}),
+        ("protobuf", "PROTOBUF", TWO),
+    ],
+)
+def test_what_is_written_is_read_or_refused(answers, url, form, kind, schema):
+    fields = {"id": "a", "text": "one"}
+    answers["/api/subjects/a-value/versions/latest"] = (200, answers.add(7, schema, kind) | {"id": 7})
+    decoder = Decoder(format=form, registry=Registry(url))
+    write = decoder.value_format.writer("a-value")
+    if "published_at" in str(schema):
+        with pytest.raises(DecodeError, match=r"does not fit the schema: A\.published_at"):
+            write(fields)
+        fields["published_at"] = "2026-05-01T00:00:00Z"
+    read = decoder.decode(AT, 5, b"key", write(fields))
+    assert read == Document("a", "one", AT, 5, published_at=fields.get("published_at"))
+    assert decoder.value_format.writer("b-value") is None
+    if form != "json-schema":
+        for wrong in ({"id": "a", "text": ["secret text"]}, {"id": "a", "text": {"secret text": 1}}):
+            with pytest.raises(DecodeError, match=r"does not fit the schema: [\w.]*text$"):
+                write(wrong)
+
+
+AVRO_TYPES = [
+    *("null", "boolean", "int", "long", "float", "double", "bytes", "string", ["null", "long"], record("R", a="int")),
+    *({"type": "array", "items": "int"}, {"type": "map", "values": "int"}),
+    {"type": "record", "name": "R", "fields": [{"name": "a", "type": "int", "default": 0}]},
+    *({"type": "enum", "name": "E", "symbols": []}, {"type": "fixed", "name": "F", "size": 2}),
+    *(MILLIS, {"type": "int", "logicalType": "date"}, {"type": "string", "logicalType": "uuid"}),
+    {"type": "bytes", "logicalType": "decimal", "precision": 4},
+]
+PROTO_TYPES = [
+    *("double", "int32", "uint64", "bool", "string", "bytes", "Kind", "Part"),
+    *(f"google.protobuf.{name}" for name in ("Any", "Duration", "NullValue", "Struct", "Timestamp", "Value")),
+]
+
+
+def test_what_fits_no_type_is_refused_and_ends_no_command():
+    wanted = WantedFields(texts=("text",))
+    writers = []
+    for type_ in AVRO_TYPES:
+        registered = RegisteredSchema("AVRO", json.dumps(record("A", text="string", x=type_)), {})
+        writers.append((avro.compile_writer(registered, wanted), "x"))
+    types = [form % type_ for type_ in PROTO_TYPES for form in ("optional %s", "repeated %s", "map<string, %s>")]
+    lines = [
+        'syntax = "proto2"; enum Kind { NONE = 0; } message Part { required int32 a = 1; }',
+        *(f'import "google/protobuf/{name}.proto";' for name in ("any", "duration", "struct", "timestamp")),
+        "message A { required string text = 1; optional Part part = 2;",
+        *(f"{type_} x{number} = {number};" for number, type_ in enumerate(types, 3)),
+    ]
+    write_proto = protobuf.compile_writer(RegisteredSchema("PROTOBUF", "\n".join([*lines, "}"]), {}), wanted)
+    writers += [(write_proto, f"x{number}") for number in range(3, 3 + len(types))]
+    for content in (None, True, 1.5, 10**400, float("inf"), "", "a", [], ["a"], [None], {}, {"a": "a"}, {"@type": 5}):
+        for write, name in writers:
+            with suppress(DecodeError):
+                write({"text": "one", name: content})
+    with pytest.raises(DecodeError, match=r"does not fit the schema: text,part\.a$"):
+        write_proto({"part": {}})
 
 
 KEYS = {
@@ -1236,13 +1308,17 @@ KEYS = {
 
 @pytest.mark.parametrize("form", ["json", "avro"])
 @pytest.mark.parametrize(("kind", "schema", "field", "key", "document_id"), KEYS.values(), ids=KEYS.keys())
-def test_the_id_in_a_key_is_read_with_the_schema_of_the_key(answers, url, form, kind, schema, field, key, document_id):
-    answers.add(8, schema, kind)
+def test_the_id_in_a_key_is_read_and_written_with_the_schema_of_the_key(
+    answers, url, form, kind, schema, field, key, document_id
+):
+    answers["/api/subjects/t-key/versions/latest"] = (200, answers.add(8, schema, kind) | {"id": 8})
     decoder = Decoder(format=form, registry=Registry(url), key_format="registry", key_field=field)
     assert decoder.decode(AT, 5, b"\0\0\0\0\x08" + key, None) == Document(document_id, "", AT, 5, "delete")
     headers = [("__key_schema_id", b"\0\0\0\0%c" % number) for number in (9, 8)]  # of the forwarded key, and its own
     assert decoder.decode(AT, 5, key, None, headers).id == document_id
-    assert decoder.key_writer() is None
+    if document_id == "doc":
+        assert decoder.key_writer("t-key")("doc") == b"\0\0\0\0\x08" + key
+    assert decoder.key_writer("u-key") is None
 
 
 @pytest.mark.parametrize(
@@ -1273,6 +1349,21 @@ def test_a_message_as_key_needs_a_key_field(answers, url):
         decoder.decode(AT, 5, b"\0\0\0\0\7\0", None)
 
 
+def test_a_time_without_a_zone_is_written_as_one_of_utc(monkeypatch):
+    monkeypatch.setenv("TZ", "America/New_York")
+    time.tzset()
+    registered = RegisteredSchema("AVRO", json.dumps(record("A", text="string", published_at=MILLIS)), {})
+    wanted = WantedFields(texts=("text",), published_at="published_at")
+    read, write = avro.compile_schema(registered, wanted).read, avro.compile_writer(registered, wanted)
+    times = {"2026-03-02": "00:00", "2026-03-02T08:20:00": "08:20", "2026-03-02T08:20:00+02:00": "06:20"}
+    try:
+        for text, utc in times.items():
+            assert read(write({"text": "a", "published_at": text})).published_at == f"2026-03-02T{utc}:00Z"
+    finally:
+        monkeypatch.undo()
+        time.tzset()
+
+
 def test_a_schema_without_texts_may_be_one_of_deletions_by_a_flag(answers, decode):
     schema = record("Gone", id="string", gone="boolean")
     answers.add(7, schema)
@@ -1295,3 +1386,14 @@ def test_a_registry_that_is_away_costs_no_document_whose_key_has_a_schema():
     for value in (None, b'{"id":"a","text":"b"}'):
         with pytest.raises(RegistryUnavailable):
             decode_batch(Batch((Record(AT, 5, b"\0\0\0\0\x08\2a", value),)), pipelines)
+
+
+def test_fields_by_path_have_one_place_each():
+    assert registry_module.nested({"a.b": 1, "a.c.d": 2, "e": {"f": 3}, "e.g": 4}) == {
+        "a": {"b": 1, "c": {"d": 2}},
+        "e": {"f": 3, "g": 4},
+    }
+    assert (registry_module.nested({"": 1}), registry_module.nested({"": 1, "a": 2})) == (1, {"": 1, "a": 2})
+    for fields in ({"a": 1, "a.b": 2}, {"a.b": 2, "a": 1}, {"a": {"b": 1}, "a.b": 2}, {"a.b": 1, "a.b.c": 2}):
+        with pytest.raises(DecodeError, match="have the same place"):
+            registry_module.nested(fields)

@@ -7,18 +7,22 @@ A content that does not fit its logical type stays as it is, such as a time beyo
 """
 
 from collections.abc import Callable, Mapping
-from datetime import date, time
+from contextlib import suppress
+from datetime import UTC, date, datetime, time
 from decimal import Decimal
+from io import BytesIO
+from itertools import chain
 from typing import Any, Final
 from uuid import UUID
 
+import fastavro
 from fastavro.read import LOGICAL_READERS
 
 from streamdedup.errors import DecodeError
 from streamdedup.wire.error_codes import ErrorCode
 from streamdedup.wire.formats.avro_walk import Step, Type, Walk, as_step, unusable
 from streamdedup.wire.formats.fields import WantedFields
-from streamdedup.wire.formats.registry import CompiledSchema
+from streamdedup.wire.formats.registry import CompiledSchema, Write, nested
 from streamdedup.wire.schema_registry import RegisteredSchema, parsed_json
 
 #: Largest number of bytes of a decimal that becomes part of a document: 308 digits.
@@ -34,6 +38,11 @@ _READERS: Final[Mapping[str, Callable[..., Any]]] = {
         content // 1000, *more
     ),
 }
+
+# Name of a record around the value, for the writer of fastavro, and of the only field of the record. It adds no bytes.
+# It is needed because the writer finds referenced schemas in records alone, and a value may be a union. The name has no
+# namespace, because names inside would inherit it.
+_WHOLE = "streamdedup_value"
 
 
 def compile_schema(registered: RegisteredSchema, wanted_fields: WantedFields) -> CompiledSchema:
@@ -103,3 +112,53 @@ def _converted(content: Any, type_: Type, wanted_fields: WantedFields) -> Any:
     if isinstance(converted, date | time):  # a datetime is a date
         return converted.isoformat().replace("+00:00", "Z")
     return str(converted) if isinstance(converted, UUID | Decimal) else content
+
+
+def compile_writer(registered: RegisteredSchema, wanted_fields: WantedFields) -> Write:
+    """Return a writer; where the schema has a time of publication, the field may be a text as in ISO 8601."""
+    parsed = _parsed(registered)
+    time_name = wanted_fields.names.get("published_at", "")
+    names, _, definitions = _leaves(registered, wanted_fields)
+    time_types = chain.from_iterable(types for number, types in definitions.items() if names[number] == time_name)
+    has_time = any(str(node.get("logicalType")).startswith("timestamp-") for node in time_types)
+
+    def write(fields: Mapping[str, Any]) -> bytes:
+        stream, time_text = BytesIO(), fields.get(time_name)
+        if has_time and isinstance(time_text, str):
+            with suppress(ValueError):  # a text that is no time does not fit the schema
+                time_at = datetime.fromisoformat(time_text)
+                # For fastavro a time without a zone is one of the zone of this machine.
+                fields = {**fields, time_name: time_at if time_at.tzinfo else time_at.replace(tzinfo=UTC)}
+        whole = nested(fields)
+        try:
+            fastavro.schemaless_writer(stream, parsed, {_WHOLE: whole})
+        except (ValueError, TypeError, KeyError, AttributeError, ArithmeticError) as error:
+            reason = _misfit(whole, parsed) or type(error).__name__
+            raise DecodeError(ErrorCode.SCHEMA_MISMATCH, f"it does not fit the schema: {reason}") from None
+        return stream.getvalue()
+
+    return write
+
+
+def _misfit(fields: Mapping[str, Any], parsed: Any) -> str:
+    """Return the names of the fields that do not fit; errors of fastavro quote the values."""
+    try:
+        fastavro.validate({_WHOLE: fields}, parsed)
+    except fastavro.validation.ValidationError as error:
+        names = (str(misfit.field).removeprefix(f"{_WHOLE}.{_WHOLE}.") for misfit in error.errors)
+        return ", ".join(dict.fromkeys(names))
+    except ValueError:  # fastavro 1.13.1 converts the text of a date before it validates it: no name is known
+        pass
+    return ""
+
+
+def _parsed(registered: RegisteredSchema) -> Any:
+    """Return the schema for the writer of fastavro: a record ``_WHOLE`` around the value."""
+    named: dict[str, Any] = {}
+    try:
+        for text in registered.references.values():
+            fastavro.parse_schema(parsed_json(text), named)
+        field = {"name": _WHOLE, "type": parsed_json(registered.text)}
+        return fastavro.parse_schema({"type": "record", "name": _WHOLE, "fields": [field]}, named)
+    except (fastavro.schema.SchemaParseException, ValueError, TypeError, KeyError, ArithmeticError) as error:
+        raise unusable(f"{type(error).__name__}: {error}") from None

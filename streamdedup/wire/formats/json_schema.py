@@ -11,11 +11,15 @@ from streamdedup.errors import DecodeError
 from streamdedup.wire.error_codes import ErrorCode
 from streamdedup.wire.formats.fields import Path, WantedFields
 from streamdedup.wire.formats.json import JsonFormat
-from streamdedup.wire.formats.registry import CompiledSchema
+from streamdedup.wire.formats.registry import CompiledSchema, Write, nested
 from streamdedup.wire.schema_registry import RegisteredSchema, parsed_json
 
 #: Keywords by which a schema may have names that are not in ``properties``, although ``additionalProperties`` is false.
 _OPEN = frozenset({"patternProperties", "$ref"})
+
+
+def compile_writer(_registered: RegisteredSchema, _wanted: WantedFields) -> Write:
+    return lambda fields: msgspec.json.encode(nested(fields))
 
 
 def compile_schema(registered: RegisteredSchema, wanted_fields: WantedFields) -> CompiledSchema:

@@ -26,13 +26,16 @@ import grpc_tools
 from google.protobuf.descriptor import Descriptor, FieldDescriptor, FileDescriptor
 from google.protobuf.descriptor_pb2 import DescriptorProto, FileDescriptorProto, FileDescriptorSet
 from google.protobuf.descriptor_pool import DescriptorPool
+from google.protobuf.json_format import ParseDict, ParseError
 from google.protobuf.message import DecodeError as DamagedError
+from google.protobuf.message import EncodeError
+from google.protobuf.message_factory import GetMessageClass
 
 from streamdedup.errors import DecodeError, RegistryMisconfigured, RegistryUnavailable
 from streamdedup.wire.error_codes import ErrorCode
 from streamdedup.wire.formats.fields import WantedFields
 from streamdedup.wire.formats.protobuf_walk import FieldPath, Tree, read_message, read_varint, tree_of, value_at
-from streamdedup.wire.formats.registry import CompiledSchema
+from streamdedup.wire.formats.registry import CompiledSchema, Write, nested
 from streamdedup.wire.schema_registry import RegisteredSchema
 
 #: Time limit of protoc, in seconds; it compiles a file of 4 MB in less than two.
@@ -53,10 +56,13 @@ _OWN_SIGNALS = frozenset({signal.SIGABRT, signal.SIGSEGV, signal.SIGBUS})
 
 # Longest file name, in bytes, and most characters of an error of protoc in the text of a ``DecodeError``.
 _MAX_NAME_BYTES, _MAX_REASON_LENGTH = 200, 200
+# How many messages of a file, from the first on, have a number that takes one byte as a zigzag varint.
+_ONE_BYTE_MESSAGES = 64
 _MAX_LEVELS = 32  # of nested messages: the limit of protoc
 # Name for the file of the schema itself, which the registry does not name.
 _MAIN_FILE = "streamdedup_value.proto"
 _MAX_VARINT_BITS = 35  # five groups of seven bits hold a number of 32 bits
+_MISFITS = re.compile(r"(?:Failed to parse (?=\w+ field: )|missing required fields: )([\w.,]+)")
 # Files that protoc has: the types of google.protobuf.
 _INCLUDED = Path(grpc_tools.__file__).parent / "_proto"
 _INCLUDED_NAME = re.compile(r"google/protobuf/[a-z_]+\.proto")
@@ -93,6 +99,28 @@ def compile_schema(registered: RegisteredSchema, wanted_fields: WantedFields) ->
     messages = _with_nested(file.message_types_by_name.values())
     names = {name for message in messages for name, _ in _paths(message, wanted_fields.names.values())}
     return CompiledSchema(fields, names)
+
+
+def compile_writer(registered: RegisteredSchema, wanted_fields: WantedFields) -> Write:
+    """Return a writer of the first message that has a text field, or the id of a key; else of the first message."""
+    texts = [wanted_fields.names[attribute] for attribute in wanted_fields.texts or ("id",)]
+    messages = list(_compiled(registered).message_types_by_name.values())[:_ONE_BYTE_MESSAGES]
+    number = next((number for number, message in enumerate(messages) if any(_paths(message, texts))), 0)
+    message_class = GetMessageClass(messages[number])
+    # The path to the message in its file: length 1 and the number of the message, as zigzag varints.
+    message_path = bytes([2 * 1, 2 * number])
+
+    def write(fields: Mapping[str, Any]) -> bytes:
+        try:
+            message = ParseDict(nested(fields), message_class(), ignore_unknown_fields=True)
+            return message_path + bytes(message.SerializeToString())
+        except (ParseError, EncodeError, AttributeError, ArithmeticError) as error:
+            # The text also quotes the value.
+            names = ".".join(_MISFITS.findall(str(error)))  # the path, part by part
+            reason = f"it does not fit the schema: {names or type(error).__name__}"
+            raise DecodeError(ErrorCode.SCHEMA_MISMATCH, reason) from None
+
+    return write
 
 
 def _compiled(registered: RegisteredSchema) -> FileDescriptor:

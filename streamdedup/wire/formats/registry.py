@@ -1,4 +1,4 @@
-"""``RegistryFormat``: reads values, and record keys, whose schemas are in a registry.
+"""``RegistryFormat``: reads and writes values, and record keys, whose schemas are in a registry.
 
 The value names its schema by an id. The text of the schema is requested once, and a compiler, the module ``avro``,
 ``json_schema`` or ``protobuf``, makes a reader of it.
@@ -36,6 +36,11 @@ class CompiledSchema(NamedTuple):
     names: Collection[str]
 
 
+#: Makes a value of fields by name. ``SchemaCompiler`` returns writers without the frame, ``RegistryFormat.writer``
+#: writers with it.
+Write = Callable[[Mapping[str, Any]], bytes]
+
+
 class _Remembered(NamedTuple):
     read: Callable[[bytes], Any]
     counted_bytes: int
@@ -47,9 +52,12 @@ class SchemaCompiler(Protocol):
     def compile_schema(self, registered: RegisteredSchema, wanted_fields: WantedFields) -> CompiledSchema:
         """Return a reader for the values of a schema; raise ``DecodeError`` for an invalid schema."""
 
+    def compile_writer(self, registered: RegisteredSchema, wanted_fields: WantedFields) -> Write:
+        """Return a writer, which raises ``DecodeError`` for fields that do not fit."""
+
 
 class RegistryFormat:
-    """Reads values; ``compilers`` has one by kind of schema: ``AVRO``, ``JSON``, ``PROTOBUF``."""
+    """Reads and writes values; ``compilers`` has one by kind of schema: ``AVRO``, ``JSON``, ``PROTOBUF``."""
 
     def __init__(
         self, wanted_fields: WantedFields, registry: Registry, compilers: Mapping[str, SchemaCompiler], id_header: str
@@ -146,12 +154,42 @@ class RegistryFormat:
         names = self._compiled(registered).names
         return [name for name in self._wanted.names.values() if name not in names]
 
+    def writer(self, subject: str) -> Write | None:
+        """Return a writer of framed values with a subject's newest schema; None and errors as ``missing_fields``."""
+        with RegistrySession(self._registry) as session:
+            registered = session.latest(subject)
+        if registered is None:
+            return None
+        self._compiled(registered)  # raises if the daemon could not read the values
+        write = self._compilers[registered.kind].compile_writer(registered, self._wanted)
+        frame = _NUMBER + registered.schema_id.to_bytes(_ID_BYTES[_NUMBER], "big")
+        return lambda fields: frame + write(fields)
+
 
 def _refusal(code: str, reason: str) -> Callable[[bytes], Any]:
     def refuse(_value: bytes) -> Any:
         raise DecodeError(code, reason)
 
     return refuse
+
+
+def nested(fields: Mapping[str, Any]) -> Any:
+    """Return fields by path as nested objects: ``{"a.b": 1}`` becomes ``{"a": {"b": 1}}``, ``{"": 1}`` becomes 1.
+
+    Raises ``DecodeError`` where one path leads into the value of another.
+    """
+    if fields.keys() == {""}:
+        return fields[""]
+    whole: dict[str, Any] = {}
+    for name, value in fields.items():
+        inner: Any = whole
+        *outer, last = name.split(".")
+        for step in outer:
+            inner = inner.setdefault(step, {}) if isinstance(inner, dict) else None
+        if not isinstance(inner, dict) or last in inner:
+            raise DecodeError(ErrorCode.SCHEMA_MISMATCH, f"field `{name}` and another one have the same place")
+        inner[last] = value
+    return whole
 
 
 def split_frame(value: bytes, headers: Headers, id_header: str) -> tuple[int | UUID, bytes]:
