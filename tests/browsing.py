@@ -41,7 +41,7 @@ def serving(service: Service) -> Iterator[str]:
     """Serve over a socket of this machine; yield the address of the page."""
     listener = _listen("127.0.0.1", 0)
     options = {"log_config": None, "access_log": False, "timeout_graceful_shutdown": 5}
-    server = create_server(service.app, service.feed.end, lambda: None, service.limits, options)
+    server = create_server(service.app, service.feeds.end, lambda: None, service.limits, options)
     thread = threading.Thread(target=server.run, kwargs={"sockets": [listener]})
     thread.start()
     try:

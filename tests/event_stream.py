@@ -6,6 +6,8 @@ import threading
 from contextlib import suppress
 from typing import Any, NamedTuple, Self
 
+from msgspec.structs import replace
+
 from streamdedup.errors import BrokerUnavailable
 from streamdedup.kafka.protocols import Batch, Record
 from streamdedup.position import Partition, Position
@@ -27,11 +29,12 @@ def an_alert(document_id: str, profile: str = "articles") -> bytes:
 class MemoryTopic:
     """A topic of a stream; ``threads``: names of the threads that polled.
 
-    ``partitions`` has the values of each partition; None for an offset without a committed record.
+    ``partitions`` has the values or records of each partition; None for an offset without a committed record.
     """
 
-    def __init__(self, partitions: int = 2) -> None:
-        self.partitions: list[list[bytes | None]] = [[] for _ in range(partitions)]
+    def __init__(self, partitions: int = 2, name: str = TOPIC) -> None:
+        self.name = name
+        self.partitions: list[list[bytes | Record | None]] = [[] for _ in range(partitions)]
         self.beginnings = [0] * partitions
         self.opened_count = 0
         self.open_count = 0
@@ -39,7 +42,7 @@ class MemoryTopic:
         self.is_away = False
         self.changed = threading.Condition()
 
-    def add(self, partition: int, *values: bytes | None) -> None:
+    def add(self, partition: int, *values: bytes | Record | None) -> None:
         with self.changed:
             self.partitions[partition] += values
             self.changed.notify_all()
@@ -67,8 +70,8 @@ class MemoryFollower:
         with topic.changed:
             topic.opened_count += 1
             topic.open_count += 1
-        self.beginnings = {Partition(TOPIC, number): first for number, first in enumerate(topic.beginnings)}
-        self.ends = {Partition(TOPIC, number): len(values) for number, values in enumerate(topic.partitions)}
+        self.beginnings = {Partition(topic.name, number): first for number, first in enumerate(topic.beginnings)}
+        self.ends = {Partition(topic.name, number): len(values) for number, values in enumerate(topic.partitions)}
         self._offsets = dict(self.beginnings)
 
     def start_at(self, starts) -> None:
@@ -86,12 +89,18 @@ class MemoryFollower:
                 values = topic.partitions[partition.partition]
                 first = 0 if offset > len(values) else offset  # 0: the topic was created again
                 records += [
-                    Record(Position(*partition, at), 0, None, values[at])
+                    self._record(Position(*partition, at), values[at])
                     for at in range(first, len(values))
                     if values[at] is not None
                 ]
                 self._offsets[partition] = len(values)
         return Batch(tuple(records))
+
+    @staticmethod
+    def _record(position: Position, value: bytes | Record) -> Record:
+        if isinstance(value, Record):
+            return replace(value, position=position)
+        return Record(position, 0, None, value)
 
     def _has_more(self) -> bool:
         ends = (len(self._topic.partitions[each.partition]) for each in self._offsets)

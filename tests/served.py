@@ -18,9 +18,10 @@ from streamdedup.position import Partition, Position
 from streamdedup.serve.access import Gate, Limits
 from streamdedup.serve.admission import AllowedHosts
 from streamdedup.serve.app import create_app
-from streamdedup.serve.feed import Feed
+from streamdedup.serve.feed import Feed, Feeds
 from streamdedup.serve.index_thread import IndexThread, ServedProfile, TimedReader
 from streamdedup.serve.metrics import ServeMetrics
+from streamdedup.serve.stream_kinds import DEAD_LETTERS, alerts_kind
 from streamdedup.serve.texts import TextAligner
 from streamdedup.similarity.lsh import Banding
 from streamdedup.wire import AlertReader, Decoder, Document
@@ -80,6 +81,7 @@ class Service:
         timeout_s=30.0,
         texts_timeout_s=30.0,
         open_reader=no_kafka,
+        open_letters=no_kafka,
         options=OPTIONS,
         registry=None,
         hosts=None,
@@ -104,9 +106,12 @@ class Service:
             lookup=IndexLookup(options, reader),
         )
         self.index_thread = IndexThread({"articles": profile}, self.metrics, lambda: 0)
-        self.feed = Feed("duplicates", open_reader, AlertReader(), self.metrics)
+        self.feeds = Feeds(
+            Feed(alerts_kind(AlertReader()), "duplicates", open_reader, self.metrics),
+            Feed(DEAD_LETTERS, "letters", open_letters, self.metrics),
+        )
         self.aligner = TextAligner(self.texts.open, texts_timeout_s)
-        app = create_app(self.index_thread, self.aligner, self.feed, self.metrics, max_body_bytes)
+        app = create_app(self.index_thread, self.aligner, self.feeds, self.metrics, max_body_bytes)
         self.limits = Limits(max_body_bytes, max_bodies_bytes, max_requests, max_connections=8, timeout_s=timeout_s)
         self.app = Gate(app, tokens, hosts or AllowedHosts(), self.limits, self.metrics)
         self.client = TestClient(self.app, base_url=HOST, raise_server_exceptions=False)

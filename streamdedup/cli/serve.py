@@ -27,9 +27,10 @@ from streamdedup.kafka.admin import require_topics
 from streamdedup.kafka.options import KafkaOptions
 from streamdedup.kafka.reader import RecordFetcher, TopicReader
 from streamdedup.serve.admission import AllowedHosts, Tokens
-from streamdedup.serve.feed import Feed
+from streamdedup.serve.feed import Feed, Feeds
 from streamdedup.serve.index_thread import IndexThread, ServedProfile, TimedReader
 from streamdedup.serve.metrics import ServeMetrics
+from streamdedup.serve.stream_kinds import DEAD_LETTERS, StreamKind, alerts_kind
 from streamdedup.serve.texts import TextAligner
 from streamdedup.settings import Profile, Settings
 from streamdedup.settings.hosts import is_loopback
@@ -78,12 +79,12 @@ def run_service(settings: Settings) -> None:
         options = replace(kafka_options(settings), connect_timeout_s=_COMPARISON_S, fetch_timeout_s=_COMPARISON_S)
         aligner = TextAligner(lambda: _open_fetcher(options), _COMPARISON_S)
         stack.callback(aligner.close)
-        feed = _feed(settings, metrics)
+        feeds = _feeds(settings, metrics)
         limits = Limits.for_texts(max(profile.max_text_bytes for profile in profiles.values()))
         # The Host header of a probe has the IP address of the pod or host, which the settings do not have. So a service
         # that listens on the network accepts every IP address as host.
         hosts = AllowedHosts((api.host, *api.allowed_hosts), any_address=not is_loopback(api.host))
-        app = create_app(index_thread, aligner, feed, metrics, limits.max_body_bytes)
+        app = create_app(index_thread, aligner, feeds, metrics, limits.max_body_bytes)
         gate = Gate(app, tokens, hosts, limits, metrics)
         timer = StopTimer(STOP_TIMEOUT_S, ending_at_once("stop_forced", EXIT_FORCED, _LOGGER))
         timer.start()  # never closed: at its end the interpreter waits for threads whose servers may be silent
@@ -92,7 +93,7 @@ def run_service(settings: Settings) -> None:
             timer.begin()
             logs.ClientRepeats.is_stopping = True  # drops errors of uvicorn about clients that it does not wait for
 
-        server = create_server(gate, feed.end, on_signal, limits, _server_options(settings))
+        server = create_server(gate, feeds.end, on_signal, limits, _server_options(settings))
         # From here on a signal lets the server end as soon as it runs. uvicorn 0.54 has these handlers while it runs,
         # and raises the signals again when it has ended.
         for signal_number in (signal.SIGTERM, signal.SIGINT):
@@ -105,11 +106,14 @@ def run_service(settings: Settings) -> None:
         log.info("stopped")
 
 
-def _feed(settings: Settings, metrics: ServeMetrics) -> Feed:
-    topic = settings.kafka.duplicates_topic
-    reading = reading_options(settings, topic)
-    options = replace(reading, connect_timeout_s=_OPENING_S, opening_timeout_s=_OPENING_S)
-    return Feed(topic, lambda: TopicReader(options), alert_reader(settings), metrics)
+def _feeds(settings: Settings, metrics: ServeMetrics) -> Feeds:
+    def feed(kind: StreamKind, topic: str) -> Feed:
+        reading = reading_options(settings, topic)
+        options = replace(reading, connect_timeout_s=_OPENING_S, opening_timeout_s=_OPENING_S)
+        return Feed(kind, topic, lambda: TopicReader(options), metrics)
+
+    alerts = alerts_kind(alert_reader(settings))
+    return Feeds(feed(alerts, settings.kafka.duplicates_topic), feed(DEAD_LETTERS, settings.kafka.dead_letter_topic))
 
 
 def _open_fetcher(options: KafkaOptions) -> RecordFetcher:

@@ -31,7 +31,7 @@ from streamdedup.serve.problems import RequestProblem
 #: Paths of probes, which need no token.
 PROBES: Final = frozenset({"/livez", "/readyz"})
 #: Paths of answers that never end once they have begun.
-_STREAMS: Final = frozenset({"/v1/alerts"})
+_STREAMS: Final = frozenset({"/v1/alerts", "/v1/dead-letters"})
 #: Paths that do not count as requests in progress.
 _UNCOUNTED: Final = PROBES | _STREAMS
 #: Files of the page: path of the HTML document, and beginning of the paths of all other files.

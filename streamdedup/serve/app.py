@@ -26,7 +26,7 @@ from streamdedup.errors import StreamdedupError
 from streamdedup.serve.batches import BatchLookup
 from streamdedup.serve.bodies import cluster_body, compare_body, document_body, lookup_body, matches_body, profile_body
 from streamdedup.serve.events import EVENT_STREAM, MAX_RECENT, parse_event_id
-from streamdedup.serve.feed import Feed
+from streamdedup.serve.feed import Feed, Feeds
 from streamdedup.serve.index_thread import IndexThread, ServedProfile, StoredDocument
 from streamdedup.serve.metrics import ServeMetrics
 from streamdedup.serve.openapi import describe
@@ -187,6 +187,7 @@ _STREAM: Final = ResponseSpec(
 _LastEventId = Annotated[
     str | None, HeaderParameter(name="Last-Event-ID", description="Id after which the stream resumes.")
 ]
+
 _Recent = Annotated[
     int,
     QueryParameter(
@@ -198,7 +199,7 @@ _Recent = Annotated[
 @get("/v1/alerts", responses={**_problems(404), 200: _STREAM})
 async def alerts(
     thread: _Thread,
-    feed: NamedDependency[Feed],
+    feeds: NamedDependency[Feeds],
     profile: Annotated[str | None, QueryParameter(description="Profile; default: all.")] = None,
     recent: _Recent = 0,
     last_event_id: _LastEventId = None,
@@ -206,8 +207,23 @@ async def alerts(
     """Follow the committed alerts of all daemons, without end; an event `alert` has the JSON of an alert as data."""
     if profile is not None:
         _served_profile(thread, profile)  # raises for an unknown profile
+    return _stream(feeds.alerts, profile, last_event_id, recent)
+
+
+@get("/v1/dead-letters", responses={**_problems(), 200: _STREAM})
+async def dead_letters(
+    feeds: NamedDependency[Feeds], recent: _Recent = 0, last_event_id: _LastEventId = None
+) -> ASGIResponse:
+    """Follow the committed dead letters of all daemons, without end.
+
+    An event `dead-letter` has position, reason, error and time of a failure as data, and no part of the record.
+    """
+    return _stream(feeds.dead_letters, None, last_event_id, recent)
+
+
+def _stream(feed: Feed, profile: str | None, last_event_id: str | None, recent_count: int) -> ASGIResponse:
     last = None if last_event_id is None else parse_event_id(last_event_id)
-    return EventStream(feed, feed.subscribe(profile, last, recent))
+    return EventStream(feed, feed.subscribe(profile, last, recent_count))
 
 
 # The service
@@ -303,6 +319,7 @@ _DESCRIBED: Final = (
     compare,
     compare_text,
     alerts,
+    dead_letters,
     profiles,
 )
 
@@ -318,14 +335,14 @@ def _openapi_route(dependencies: Dependencies) -> HTTPRouteHandler:
 
 
 def create_app(
-    thread: IndexThread, aligner: TextAligner, feed: Feed, metrics: ServeMetrics, max_body_bytes: int
+    thread: IndexThread, aligner: TextAligner, feeds: Feeds, metrics: ServeMetrics, max_body_bytes: int
 ) -> Litestar:
     batches = BatchLookup(thread)
     dependencies = {
         "thread": Provide(lambda: thread, sync_to_thread=False),
         "batches": Provide(lambda: batches, sync_to_thread=False),
         "aligner": Provide(lambda: aligner, sync_to_thread=False),
-        "feed": Provide(lambda: feed, sync_to_thread=False),
+        "feeds": Provide(lambda: feeds, sync_to_thread=False),
         "metrics": Provide(lambda: metrics, sync_to_thread=False),
     }
     return Litestar(

@@ -1,4 +1,4 @@
-"""Wire format of the stream of alerts: server-sent events, and the ids at which a stream resumes.
+"""Wire format of the streams of alerts and dead letters: server-sent events, and the ids at which a stream resumes.
 
 An event id names the topic and the next offset of each partition, in the order of the partitions:
 ``duplicates:17,4,0``. So each id states what was sent before, in all partitions.
@@ -32,11 +32,11 @@ Offsets = tuple[int, ...]
 
 
 class FeedEvent(NamedTuple):
-    """An alert as an event: JSON in one line."""
+    """A record of the topic as an event: JSON in one line; a dead letter has no profile."""
 
     partition: int
     offset: int
-    profile: str
+    profile: str | None
     data: bytes
 
 

@@ -1,4 +1,4 @@
-"""Distributes the committed alerts as events to subscribers.
+"""Distributes the committed records of the alerts topic or the dead-letter topic as events to subscribers.
 
 One shared reader follows the topic while there are subscribers; a *live* subscriber gets its events from a queue. One
 that resumes at an earlier position reads the missed events with its own reader, until it has reached the position of
@@ -11,21 +11,21 @@ Each reader is used in its own thread. All other code runs in the event loop.
 import asyncio
 from collections.abc import AsyncGenerator, AsyncIterator, Callable
 from contextlib import asynccontextmanager, suppress
-from typing import Final
+from typing import Final, NamedTuple
 
 import structlog
 
 from streamdedup.errors import BrokerUnavailable, FatalError, RegistryUnavailable, StreamdedupError
 from streamdedup.kafka.protocols import TopicFollower
 from streamdedup.serve.events import Offsets, ResumePlan, format_id, format_start, new_starts, plan_resume
-from streamdedup.serve.metrics import STREAM, ServeMetrics
+from streamdedup.serve.metrics import ServeMetrics
 from streamdedup.serve.outages import OutageLog
 from streamdedup.serve.problems import RequestProblem
+from streamdedup.serve.stream_kinds import StreamKind
 from streamdedup.serve.subscriber import StreamChunk, Subscriber
 from streamdedup.serve.topic_thread import ReaderThread
-from streamdedup.wire import AlertReader
 
-#: Most subscribers; they may use a quarter of the connections (``access.Limits``).
+#: Most subscribers of a feed: those of both feeds together may use half of the connections (``access.Limits``).
 MAX_SUBSCRIBERS: Final = 128
 #: Most subscribers that read missed events at the same time, each with a Kafka consumer; further ones wait.
 _RESUMING: Final = 4
@@ -33,10 +33,8 @@ _RESUMING: Final = 4
 _RESUME_S: Final = 60.0
 #: Longest wait of a new subscriber for the shared reader to open, in seconds.
 _OPEN_S: Final = 5.0
-#: Delay in ``Retry-After`` while the topic cannot be read, in seconds.
+#: Delay in ``Retry-After`` while a topic cannot be read, in seconds.
 _RETRY_S: Final = 5
-#: Name of the problem, and end reason of streams, where the topic cannot be read.
-_UNAVAILABLE: Final = "alerts-unavailable"
 
 log = structlog.get_logger("streamdedup.serve")
 
@@ -57,17 +55,21 @@ class _SharedReader:
 
 
 class Feed:
+    """Distributes the committed records of a topic to subscribers, as events of ``kind``."""
+
     def __init__(
-        self, topic: str, open_reader: Callable[[], TopicFollower], alert_reader: AlertReader, metrics: ServeMetrics
+        self, kind: StreamKind, topic: str, open_reader: Callable[[], TopicFollower], metrics: ServeMetrics
     ) -> None:
+        self._kind = kind
         self._topic = topic
         self._open_reader = open_reader
-        self._alert_reader = alert_reader
         self._metrics = metrics
+        #: Name of the problem, and end reason of streams, where the topic cannot be read.
+        self._unavailable = f"{kind.name}-unavailable"
         self._subscribers: set[Subscriber] = set()
         self._shared_reader: _SharedReader | None = None
         self._resuming = asyncio.Semaphore(_RESUMING)
-        self._outages = OutageLog("alerts", topic=topic)
+        self._outages = OutageLog(kind.name.replace("-", "_"), topic=topic)
         self._is_ending = False
 
     def end(self) -> None:
@@ -88,9 +90,9 @@ class Feed:
         """
         if len(self._subscribers) >= MAX_SUBSCRIBERS:
             raise RequestProblem("too-many-requests", "too many subscribers", retry_after_s=_RETRY_S)
-        subscriber = Subscriber(self._topic, profile, is_new=last is None)
+        subscriber = Subscriber(self._topic, self._kind.event, profile, is_new=last is None)
         self._subscribers.add(subscriber)
-        self._metrics.subscribers.labels(STREAM).set(len(self._subscribers))
+        self._metrics.subscribers.labels(self._kind.name).set(len(self._subscribers))
         try:
             shared = await self._opened_shared_reader()
             if last is None:
@@ -105,7 +107,7 @@ class Feed:
             yield subscriber
         finally:
             self._subscribers.discard(subscriber)
-            self._metrics.subscribers.labels(STREAM).set(len(self._subscribers))
+            self._metrics.subscribers.labels(self._kind.name).set(len(self._subscribers))
             if not self._subscribers:
                 self._stop_shared_reader()
 
@@ -132,9 +134,9 @@ class Feed:
             with suppress(TimeoutError):
                 await asyncio.wait_for(shared.opened.wait(), _OPEN_S)
         if self._is_ending:  # before the call, or meanwhile
-            raise RequestProblem(_UNAVAILABLE, "the service stops", retry_after_s=_RETRY_S)
+            raise RequestProblem(self._unavailable, "the service stops", retry_after_s=_RETRY_S)
         if shared.error is not None or not shared.opened.is_set():
-            raise RequestProblem(_UNAVAILABLE, _reason(shared.error), retry_after_s=_RETRY_S)
+            raise RequestProblem(self._unavailable, _reason(shared.error), retry_after_s=_RETRY_S)
         return shared
 
     def _start_shared_reader(self) -> _SharedReader:
@@ -149,7 +151,7 @@ class Feed:
             shared.task.cancel()
 
     async def _follow(self, shared: _SharedReader) -> None:
-        thread = ReaderThread(self._open_reader, self._alert_reader)
+        thread = ReaderThread(self._kind, self._open_reader)
         try:
             # The reader begins at the ends. A subscriber reads earlier events with its own reader (`_missed`).
             shared.offsets = (await thread.open(lambda _, ends: ResumePlan(ends, gap=None))).offsets
@@ -159,7 +161,7 @@ class Feed:
                 batch = await thread.read()
                 _refuse_lower_offsets(batch.offsets, shared.offsets)
                 shared.offsets = batch.offsets
-                self._metrics.unreadable_records.labels(STREAM).inc(batch.unreadable_count)
+                self._metrics.unreadable_records.labels(self._kind.name).inc(batch.unreadable_count)
                 for subscriber in self._subscribers:
                     if subscriber.is_live:
                         subscriber.offer(batch)
@@ -175,7 +177,7 @@ class Feed:
         shared.error = error
         shared.opened.set()
         for subscriber in self._subscribers:
-            subscriber.end(_UNAVAILABLE)
+            subscriber.end(self._unavailable)
 
     # Missed events
 
@@ -183,7 +185,7 @@ class Feed:
         """Yield the events from the position of a subscriber to that of the shared reader; then make it live."""
         missed_from = subscriber.offsets
         async with self._resuming:
-            thread = ReaderThread(self._open_reader, self._alert_reader)
+            thread = ReaderThread(self._kind, self._open_reader)
             try:
                 plan = await thread.open(lambda beginnings, ends: plan_resume(missed_from, beginnings, ends))
                 subscriber.resume(plan)
@@ -201,7 +203,7 @@ class Feed:
                             break
             except StreamdedupError as error:
                 log.info("resume_failed", topic=self._topic, error=type(error).__name__, reason=str(error))
-                subscriber.end(_UNAVAILABLE)
+                subscriber.end(self._unavailable)
             finally:
                 thread.close()
 
@@ -235,3 +237,12 @@ def _refuse_lower_offsets(offsets: Offsets, before: Offsets) -> None:
     """Raise ``BrokerUnavailable`` if the topic was created again: its streams end, and their clients resume anew."""
     if any(offset < offset_before for offset, offset_before in zip(offsets, before, strict=True)):
         raise BrokerUnavailable("the topic was created again")
+
+
+class Feeds(NamedTuple):
+    alerts: Feed
+    dead_letters: Feed
+
+    def end(self) -> None:
+        for feed in self:
+            feed.end()

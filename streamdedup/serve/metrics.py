@@ -1,15 +1,11 @@
 """Metrics of the HTTP service: kind, meaning, action of the operator, labels; a new one goes to ``docs/http.md``."""
 
-from typing import Final
-
 from prometheus_client import Counter, Gauge, Histogram, Info
 
 from streamdedup.metrics import DeclaredMetric, MetricSet
 
 #: Bucket bounds of durations, in seconds.
 _SECONDS = (0.001, 0.0025, 0.005, 0.01, 0.02, 0.05, 0.1, 0.25, 0.5, 1, 2.5, 5, 10)
-#: Value of the label ``stream``.
-STREAM: Final = "alerts"
 #: Bucket bounds of the number of texts in a pass.
 _TEXTS = (1, 2, 5, 10, 20, 50, 100, 200)
 
@@ -46,12 +42,12 @@ class ServeMetrics(MetricSet):
         Counter, "Failed calls: no answer of Redis, or no usable index.", "Rises: the log has the reason.", "profile"
     )
     subscribers = DeclaredMetric(
-        Gauge, "Open streams of alerts.", "Near 128, the [limit](#limits): more processes.", "stream"
+        Gauge, "Open streams: alerts, dead-letters.", "Near 128, the [limit](#limits): more processes.", "stream"
     )
     events = DeclaredMetric(Counter, "Events sent to subscribers.", "No action.", "event")
     unreadable_records = DeclaredMetric(
         Counter,
-        "Records of the alerts topic that are no alerts; they are passed over.",
+        "Records of a stream's topic that are no alert or dead letter; they are passed over.",
         "Above 0: another program writes to the topic.",
         "stream",
     )
@@ -59,5 +55,6 @@ class ServeMetrics(MetricSet):
     def __init__(self) -> None:
         super().__init__()
         # `labels` creates a series with the value zero, or its first increase would be invisible (also `IndexThread`).
-        self.subscribers.labels(STREAM)
-        self.unreadable_records.labels(STREAM)
+        for stream in ("alerts", "dead-letters"):
+            self.subscribers.labels(stream)
+            self.unreadable_records.labels(stream)

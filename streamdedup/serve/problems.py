@@ -43,6 +43,7 @@ PROBLEMS: Final[dict[str, tuple[int, str]]] = {
     "index-unusable": (503, "The index cannot be read"),
     "store-unavailable": (503, "Redis does not answer, or the index is being rebuilt or deleted"),
     "alerts-unavailable": (503, "Alerts cannot be read"),
+    "dead-letters-unavailable": (503, "Dead letters cannot be read"),
     "timeout": (503, "The answer took too long"),
 }
 

@@ -12,8 +12,6 @@ from streamdedup.serve.events import FeedEvent, Offsets, ResumePlan, format_even
 MAX_QUEUED_BYTES: Final = 16_777_216
 #: Events that may wait for a subscriber.
 MAX_QUEUED: Final = 10_000
-#: Name of the event of an alert.
-EVENT: Final = "alert"
 #: Bytes of events after which a chunk is sent.
 _CHUNK_BYTES: Final = 65_536
 
@@ -45,9 +43,10 @@ class Subscriber:
     With ``is_new`` the client has received no event before, so expired events are no gap for it.
     """
 
-    def __init__(self, topic: str, profile: str | None, *, is_new: bool) -> None:
+    def __init__(self, topic: str, event: str, profile: str | None, *, is_new: bool) -> None:
         self._is_new = is_new
         self._topic = topic
+        self._event = event
         self._profile = profile
         self.offsets: Offsets = ()
         self.is_live = False
@@ -103,16 +102,16 @@ class Subscriber:
                 continue  # read before the subscriber was live, by its own reader, which was ahead of the shared one
             offsets[partition] = offset + 1
             if self._profile in (None, profile):
-                body += format_event(EVENT, data, format_id(self._topic, offsets))
+                body += format_event(self._event, data, format_id(self._topic, offsets))
                 count += 1
             if len(body) >= _CHUNK_BYTES:
                 self.offsets = tuple(offsets)
-                yield StreamChunk(bytes(body), {EVENT: count})
+                yield StreamChunk(bytes(body), {self._event: count})
                 body, count = bytearray(), 0
         # The batch may end with records that are no event. The subscriber may be ahead of the batch.
         self.offsets = tuple(map(max, offsets, batch.offsets))
         if count:
-            yield StreamChunk(bytes(body), {EVENT: count})
+            yield StreamChunk(bytes(body), {self._event: count})
 
     def resume(self, plan: ResumePlan) -> None:
         previous_id = self.event_id

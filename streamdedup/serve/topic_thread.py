@@ -1,4 +1,4 @@
-"""A reader of the alerts topic in a thread of its own, for ``feed``."""
+"""A reader of the alerts topic or the dead-letter topic in a thread of its own, for ``feed``."""
 
 import asyncio
 from collections.abc import Callable, Mapping, Sequence
@@ -8,9 +8,9 @@ from typing import Final, TypeVar
 from streamdedup.errors import BrokerMisconfigured, BrokerUnavailable, MessageError
 from streamdedup.kafka.protocols import Record, TopicFollower
 from streamdedup.position import Partition
-from streamdedup.serve.events import MAX_PARTITIONS, FeedEvent, Offsets, ResumePlan, one_line
+from streamdedup.serve.events import MAX_PARTITIONS, Offsets, ResumePlan
+from streamdedup.serve.stream_kinds import StreamKind
 from streamdedup.serve.subscriber import EventBatch
-from streamdedup.wire import AlertReader, decode_alert
 
 T = TypeVar("T")
 
@@ -19,13 +19,13 @@ _POLL_S: Final = 0.5
 
 
 class ReaderThread:
-    """A reader of the alerts topic, and the one thread that uses the reader; makes events of alerts."""
+    """A reader of a topic, and the one thread that uses the reader; makes events of ``kind``."""
 
-    def __init__(self, open_reader: Callable[[], TopicFollower], alert_reader: AlertReader) -> None:
+    def __init__(self, kind: StreamKind, open_reader: Callable[[], TopicFollower]) -> None:
+        self._kind = kind
         self._open_reader = open_reader
-        self._alert_reader = alert_reader
         self._reader: TopicFollower | None = None
-        self._thread = ThreadPoolExecutor(max_workers=1, thread_name_prefix="alerts")
+        self._thread = ThreadPoolExecutor(max_workers=1, thread_name_prefix=kind.name)
 
     async def open(self, plan: Callable[[Offsets, Offsets], ResumePlan]) -> ResumePlan:
         """Open the reader at the offsets that ``plan`` makes of the first and end offset of each partition."""
@@ -33,7 +33,7 @@ class ReaderThread:
         def open_and_start() -> ResumePlan:
             self._reader = reader = self._open_reader()
             if len(reader.ends) > MAX_PARTITIONS:
-                raise BrokerMisconfigured(f"the topic of alerts has more than {MAX_PARTITIONS} partitions")
+                raise BrokerMisconfigured(f"the topic of {self._kind.name} has more than {MAX_PARTITIONS} partitions")
             planned = plan(_as_offsets(reader.beginnings), _as_offsets(reader.ends))
             reader.start_at(dict(zip(sorted(reader.ends), planned.offsets, strict=True)))
             return planned
@@ -54,7 +54,7 @@ class ReaderThread:
         events, unreadable_count = [], len(batch.unreadable)
         for record in by_time(batch.records):
             try:
-                events.append(event_of(record, self._alert_reader))
+                events.append(self._kind.event_of(record))
             except MessageError:
                 unreadable_count += 1
         return EventBatch(tuple(events), _as_offsets(self._reader.positions()), unreadable_count)
@@ -70,12 +70,6 @@ class ReaderThread:
 
     async def _run(self, function: Callable[[], T]) -> T:
         return await asyncio.get_running_loop().run_in_executor(self._thread, function)
-
-
-def event_of(record: Record, alert_reader: AlertReader) -> FeedEvent:
-    """Return an alert as an event in JSON; ``MessageError`` for a record that is no alert."""
-    value, position = alert_reader.as_json(record.value or b""), record.position
-    return FeedEvent(position.partition, position.offset, decode_alert(value).profile, one_line(value))
 
 
 def by_time(records: Sequence[Record]) -> list[Record]:

@@ -18,10 +18,12 @@ from playwright.sync_api import expect
 
 from streamdedup.detection.lookup import IndexLookup
 from streamdedup.detection.suppression import Suppression
+from streamdedup.kafka.protocols import Record
 from streamdedup.position import Position
 from streamdedup.serve.admission import Tokens
 from streamdedup.text.alignment import MAX_WORDS
 from streamdedup.wire import Decoder, encode_alert
+from streamdedup.wire.dead_letters import DaemonInfo, Failure, Stage, dead_letter
 from tests import alerts
 from tests.browsing import DEADLINE_MS, Tab, opened_browser, serving
 from tests.event_stream import MemoryTopic
@@ -32,7 +34,7 @@ from tests.serving import ServeProcess
 from tests.support.processes import pause, resume
 
 TOKEN = "t" * 22
-#: Time of alerts: 2026-05-01 07:22:11 UTC, in milliseconds since the epoch.
+#: Time of alerts and dead letters: 2026-05-01 07:22:11 UTC, in milliseconds since the epoch.
 TIME_MS = 1_777_620_131_000
 MARKUP = "<script>document.title='taken'</script> <img src=x onerror=\"document.title='taken'\"> &amp; {{7*7}}"
 HOSTILE = {
@@ -62,6 +64,14 @@ def an_alert(
     return value
 
 
+def a_letter(offset: int, code: str, text: str) -> Record:
+    """Return the dead letter of a record."""
+    failed = Record(Position("articles", 3, offset), 0, b"key", b"xylophone", ())
+    failure = Failure(Stage.DECODE, code, "DecodeError", text)
+    made = dead_letter(failed, failure, DaemonInfo("group", "a", "1"), time_ms=TIME_MS)
+    return Record(failed.position, TIME_MS, made.key, made.value, made.headers)
+
+
 @pytest.fixture(scope="module")
 def browser():
     with opened_browser() as opened:
@@ -71,9 +81,10 @@ def browser():
 @contextlib.contextmanager
 def a_world(**options):
     """Yield a service on an index and an alerts topic in memory, and the address of its page."""
-    topic = MemoryTopic()
+    topic, letters = MemoryTopic(), MemoryTopic(1, "letters")
     service = Service(
         open_reader=topic.open,
+        open_letters=letters.open,
         max_body_bytes=8_000_000,
         max_bodies_bytes=16_000_000,
         **options,
@@ -84,7 +95,7 @@ def a_world(**options):
     )
     try:
         with serving(service) as url:
-            yield SimpleNamespace(service=service, topic=topic, url=url)
+            yield SimpleNamespace(service=service, topic=topic, letters=letters, url=url)
     finally:
         service.close()
 
@@ -506,6 +517,34 @@ class TestLive:
         assert after["nodes"] <= before["nodes"] * 1.1
         assert after["heap_bytes"] <= before["heap_bytes"] + 2**20
 
+    def test_dead_letters_have_their_reasons_and_resume(self, world, open_tab):
+        page = open_tab(world.url).page
+        page.get_by_role("tab", name="Live").click()
+        page.get_by_role("tab", name="Dead letters").click()
+        expect(page.locator("#dead-status")).to_have_text("Following. No dead letter yet.")
+        world.topic.wait_closed()
+        world.letters.add(0, a_letter(0, "not_json", "the value is not JSON"), a_letter(1, "not_utf8", "<b>bold</b>"))
+        rows = page.locator("#dead-rows > li")
+        expect(rows).to_have_count(2)
+        expect(rows.nth(0)).to_contain_text("not_utf8 <b>bold</b>")
+        expect(rows.nth(1)).to_contain_text("not_json the value is not JSON")
+        expect(rows.nth(1)).to_contain_text("2026-05-01 07:22:11 UTC · articles:3:0")
+        rows.nth(1).get_by_role("button").click()
+        panel = rows.nth(1).locator(".panel")
+        expect(panel).to_contain_text("Stagedecode")
+        expect(panel).to_contain_text("Attempts1")
+        expect(panel.get_by_role("region", name="Command")).to_have_text(
+            "streamdedup dlq inspect --config streamdedup.toml --topic articles --code not_json "
+            "--since 2026-05-01T07:22:11.000Z --json"
+        )
+        assert "xylophone" not in page.content()
+        rows.nth(1).get_by_role("button").click()
+        page.get_by_role("tab", name="Alerts").click()
+        world.letters.wait_closed()
+        world.letters.add(0, a_letter(2, "not_json", "another"))
+        page.get_by_role("tab", name="Dead letters").click()
+        expect(rows).to_have_count(3)
+
 
 class TestDocument:
     def test_a_document_has_its_facts_its_matches_and_its_cluster(self, world, open_tab):
@@ -744,9 +783,11 @@ class TestPeople:
         expect(page.get_by_role("tab", name="State")).to_be_focused()
         press("Home")
         press("ArrowRight")
+        press("Tab")
+        expect(page.get_by_role("tab", name="Alerts")).to_be_focused()
         for _ in range(5):
             press("Tab")
-        expect(page.get_by_role("button", name="Pause")).to_be_focused()
+        expect(page.get_by_role("button", name="Pause").first).to_be_focused()
         press("Space")
         expect(page.get_by_role("button", name="Pause", pressed=True)).to_be_visible()
         press("Tab")

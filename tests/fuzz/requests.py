@@ -24,6 +24,7 @@ _TARGETS = (
     ("GET", "/v1/profiles"),
     # Without Kafka a stream ends with a problem.
     ("GET", "/v1/alerts"),
+    ("GET", "/v1/dead-letters"),
     ("GET", "/"),
     ("GET", "/page/app.js"),
     ("GET", "/readyz"),

@@ -35,7 +35,7 @@ def world() -> Iterator[tuple[str, MemoryTopic]]:
     if shutil.which("curl") is None:
         unavailable(FileNotFoundError("curl"))
     topic = MemoryTopic(1)
-    service = Service(open_reader=topic.open)
+    service = Service(open_reader=topic.open, open_letters=MemoryTopic(1, "letters").open)
     service.add((DOCUMENT["id"], DOCUMENT["text"]))
     with contextlib.closing(service), serving(service) as url:
         yield url, topic
@@ -54,7 +54,7 @@ def answer(command: list[str]) -> dict[str, object]:
 
 
 def test_all_commands_are_tested():
-    assert len(COMMANDS) == 3
+    assert len(COMMANDS) == 4
 
 
 def test_a_lookup(world):
@@ -70,14 +70,16 @@ def test_a_comparison(world):
     assert {"kind": "changed", "a": "June", "b": "May"} in found["segments"]
 
 
-def test_a_stream(world):
+@pytest.mark.parametrize("stream", ["alerts", "dead-letters"])
+def test_a_stream(world, stream):
     url, topic = world
-    command = [*command_of("/v1/alerts", url), "--silent"]
+    command = [*command_of(f"/v1/{stream}", url), "--silent"]
     with subprocess.Popen(command, stdout=subprocess.PIPE) as running:
         assert running.stdout is not None
         lines = iter(running.stdout.readline, b"")
         assert next(lines).startswith(b"id: ")
-        wait_until(lambda: topic.open_count, what="the reader")
-        topic.add(0, an_alert("4711"))
-        assert b"event: alert\n" in lines
+        if stream == "alerts":
+            wait_until(lambda: topic.open_count, what="the reader")
+            topic.add(0, an_alert("4711"))
+            assert b"event: alert\n" in lines
         running.kill()

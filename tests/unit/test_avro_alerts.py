@@ -27,7 +27,7 @@ from streamdedup.kafka.protocols import Batch, Record
 from streamdedup.position import Position
 from streamdedup.serve.feed import _reason
 from streamdedup.serve.metrics import ServeMetrics
-from streamdedup.serve.topic_thread import event_of
+from streamdedup.serve.stream_kinds import alerts_kind
 from streamdedup.settings import Settings
 from streamdedup.wire import MIN_ALERT_BYTES, AlertReader, ErrorCode, decode_alert, encode_alert, schema
 from streamdedup.wire import schema_registry as registry_module
@@ -340,7 +340,7 @@ def test_a_schema_is_asked_for_once_and_json_is_read_without_a_registry(memory):
 def test_tail_and_service_show_an_alert_in_avro_as_json(memory):
     value, (as_json,) = in_avro().encode(an_alert()), encode_alert(an_alert())
     record = Record(AT, 0, None, value, ())
-    assert event_of(record, in_avro()).data == as_json
+    assert alerts_kind(in_avro()).event_of(record).data == as_json
     topic = []  # the record is in a partition that the topic has got meanwhile
     poller = SimpleNamespace(
         add_new_partitions=lambda: topic.append(Batch(records=(record,))), poll=lambda _timeout_s: topic.pop()
@@ -451,7 +451,8 @@ def test_daemon_rebuild_and_service_get_what_the_settings_say(memory, monkeypatc
         run_module.run_daemon(given)
     backend = SimpleNamespace(staging=lambda *_: SimpleNamespace(store=MemoryIndex()))
     assert isinstance(assembly.rebuilder(given, backend)._open_target("p").alert_reader, AvroAlerts)
-    assert isinstance(serve._feed(given, ServeMetrics())._alert_reader, AvroAlerts)
+    record = Record(AT, 0, None, in_avro().encode(an_alert()), ())
+    assert serve._feeds(given, ServeMetrics()).alerts._kind.event_of(record).profile == "articles"
 
 
 # A rebuild

@@ -21,7 +21,7 @@ PAGE = DEPLOYMENT + SYMPTOMS_PAGE
 #: Functions that log an event whose name they are given.
 HELPERS = {"_rebalanced", "_retry_or_break", "ending_at_once"}
 #: What logs the outages of a source, by its name.
-OUTAGES = {"OutageLog"}
+OUTAGES = {"OutageLog", "StreamKind"}
 #: Names of loggers, and of what limits their lines.
 LOGGERS = {"log", "_repeats"}
 

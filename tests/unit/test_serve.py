@@ -937,6 +937,7 @@ class TestService:
             "/v1/profiles/{profile}/documents/{document_id}/matches",
             "/v1/profiles/{profile}/compare",
             "/v1/alerts",
+            "/v1/dead-letters",
             "/v1/profiles",
         }
         body = document["components"]["schemas"]["LookupRequest"]

@@ -21,8 +21,11 @@ from streamdedup.serve.events import MAX_PARTITIONS, format_id, new_starts, one_
 from streamdedup.serve.metrics import ServeMetrics
 from streamdedup.serve.problems import TYPE_PREFIX, RequestProblem
 from streamdedup.settings import Settings
+from streamdedup.wire.dead_letters import PREFIX, DaemonInfo, Failure, Stage, dead_letter
 from tests.event_stream import DEADLINE_S, EventClient, MemoryFollower, MemoryTopic, an_alert
 from tests.served import Service, call, no_kafka
+
+LETTERS = "/v1/dead-letters"
 
 
 @pytest.fixture(autouse=True, scope="module")
@@ -34,15 +37,16 @@ def short_polls():
 
 
 @asynccontextmanager
-async def a_service(topic: MemoryTopic, **options):
+async def a_service(topic: MemoryTopic, letters: MemoryTopic | None = None, **options):
     """Yield a service; wait until it has closed every reader."""
-    service = Service(open_reader=topic.open, **options)
+    service = Service(open_reader=topic.open, open_letters=letters.open if letters else no_kafka, **options)
     try:
         yield service
     finally:
-        service.feed.end()
+        service.feeds.end()
         service.close()
-        await asyncio.to_thread(topic.wait_closed)
+        for each in filter(None, (topic, letters)):
+            await asyncio.to_thread(each.wait_closed)
     assert value(service, "subscribers", stream="alerts") == 0
 
 
@@ -198,7 +202,7 @@ class TestResume:
         asyncio.run(test())
 
     def test_alerts_that_a_reader_ahead_of_the_shared_one_has_sent_are_not_sent_again(self):
-        stream = subscriber.Subscriber("duplicates", None, is_new=False)
+        stream = subscriber.Subscriber("duplicates", "alert", None, is_new=False)
         stream.offsets = (2, 7)
         found = tuple(events.FeedEvent(0, at, "articles", b"%d" % at) for at in range(4))
         (chunk,) = stream.advance_over(subscriber.EventBatch(found, (4, 0), 0))
@@ -336,9 +340,10 @@ class TestRecent:
             assert await client.documents(1) == ["b"]
 
     @pytest.mark.parametrize("count", ["-1", "1001", "x"])
-    def test_a_number_that_is_none_or_too_large_is_a_problem(self, count):
+    @pytest.mark.parametrize("path", ["/v1/alerts", LETTERS])
+    def test_a_number_that_is_none_or_too_large_is_a_problem(self, path, count):
         with closing(Service()) as service:
-            response = service.client.get("/v1/alerts", params={"recent": count})
+            response = service.client.get(path, params={"recent": count})
             assert (response.status_code, response.json()["type"]) == (400, TYPE_PREFIX + "invalid-request")
             assert (response.json()["field"], response.json()["detail"][:14]) == ("recent", "Expected `int`")
 
@@ -382,7 +387,7 @@ class TestEnds:
 
     async def test_the_bytes_that_wait_are_bounded(self, monkeypatch):
         monkeypatch.setattr(subscriber, "MAX_QUEUED_BYTES", 1_000)
-        stream = subscriber.Subscriber("duplicates", None, is_new=False)
+        stream = subscriber.Subscriber("duplicates", "alert", None, is_new=False)
         batch = subscriber.EventBatch((events.FeedEvent(0, 0, "articles", b"x" * 2_000),), (1,), 0)
         stream.offer(batch)
         assert stream.end_reason is None  # a batch fits into an empty queue
@@ -404,7 +409,7 @@ class TestEnds:
         topic = MemoryTopic(1)
         async with a_service(topic) as service, EventClient(service.app, last_id=last_id) as client:
             assert (await client.frame()).id == "duplicates:0"
-            service.feed.end()
+            service.feeds.end()
             assert await client.event() == ("end", {"reason": "stopping"}, "duplicates:0")
             assert await client.is_cut()
             async with EventClient(service.app) as late:
@@ -430,12 +435,102 @@ class TestEnds:
         assert logged[0]["reason"] == "10.1.2.3 does not answer"
 
 
+#: A word of a text, which no event may contain.
+SECRET = "xylophone"
+
+
+def a_letter(offset: int, code: str = "not_json") -> Record:
+    """Return the dead letter of a record."""
+    headers = (("h", SECRET.encode()),)
+    failed = Record(Position("articles", 3, offset), 0, b"key", f"{SECRET} {offset}".encode(), headers)
+    failure = Failure(Stage.DECODE, code, "DecodeError", "the value is not JSON: byte 0")
+    made = dead_letter(failed, failure, DaemonInfo("group", "a", "1"), time_ms=1_500)
+    return Record(Position("letters", 0, 0), 7, made.key, made.value, made.headers)
+
+
+class TestDeadLetters:
+    async def test_an_event_has_the_reason_and_the_position_and_nothing_of_the_record(self):
+        letters = MemoryTopic(1, "letters")
+        async with a_service(MemoryTopic(), letters) as service:
+            async with EventClient(service.app, path=LETTERS) as client:
+                assert (await client.frame()).id == "letters:0"
+                letters.add(0, a_letter(41))
+                event = await client.event()
+            assert event == (
+                "dead-letter",
+                {
+                    "topic": "articles",
+                    "partition": 3,
+                    "offset": 41,
+                    "reason": "not_json",
+                    "error": "the value is not JSON: byte 0",
+                    "time": "1970-01-01T00:00:01.500Z",
+                    "stage": "decode",
+                    "attempts": 1,
+                },
+                "letters:1",
+            )
+            assert SECRET not in repr(event)
+            assert value(service, "events_total", event="dead-letter") == 1
+
+    async def test_records_of_others_are_passed_over_and_headers_may_be_damaged(self):
+        letters = MemoryTopic(1, "letters")
+        damaged = ((PREFIX + "topic", b"\xff"), (PREFIX + "error.code", b"x"), (PREFIX + "offset", b"-1"))
+        async with a_service(MemoryTopic(), letters) as service, EventClient(service.app, path=LETTERS) as client:
+            without_topic, whole = (Record(Position("letters", 0, 0), 7, None, b"", h) for h in (damaged[1:], damaged))
+            letters.add(0, SECRET.encode(), without_topic, whole)
+            event = await client.event()
+            assert event.id == "letters:3"
+            assert event.data == {
+                "topic": "\ufffd",
+                "partition": None,
+                "offset": None,
+                "reason": "x",
+                "error": "",
+                "time": "1970-01-01T00:00:00.007Z",
+                "stage": "",
+                "attempts": None,
+            }
+            assert value(service, "unreadable_records_total", stream="dead-letters") == 2
+
+    async def test_a_stream_resumes_with_its_own_id_and_knows_none_of_the_other_stream(self):
+        letters = MemoryTopic(1, "letters")
+        letters.add(0, a_letter(0), a_letter(1))
+        async with a_service(MemoryTopic(1), letters) as service:
+            async with EventClient(service.app, last_id="letters:1", path=LETTERS) as client:
+                assert (await client.event()).data["offset"] == 1
+            async with EventClient(service.app, last_id="duplicates:0", path=LETTERS) as client:
+                assert await client.event() == ("gap", {"reason": "unknown", "from": "duplicates:0"}, "letters:2")
+
+    async def test_each_kind_of_stream_fails_and_is_limited_for_itself(self, monkeypatch):
+        monkeypatch.setattr(feed, "MAX_SUBSCRIBERS", 2)
+        letters = MemoryTopic(1, "letters")
+        with capture_logs() as logged:
+            async with (
+                a_service(MemoryTopic(), letters) as service,
+                EventClient(service.app) as alerts,
+                EventClient(service.app, path=LETTERS) as first,
+            ):
+                async with EventClient(service.app, path=LETTERS) as second:
+                    assert (first.status, second.status) == (200, 200)
+                    async with EventClient(service.app, path=LETTERS) as third:
+                        assert third.status == 429
+                    letters.fail()
+                    assert (await second.event()).data == {"reason": "dead-letters-unavailable"}
+                async with EventClient(service.app, path=LETTERS) as client:
+                    problem = await client.problem()
+                    assert (client.status, problem["type"]) == (503, TYPE_PREFIX + "dead-letters-unavailable")
+                async with EventClient(service.app) as client:
+                    assert (client.status, alerts.status) == (200, 200)
+        assert [event["event"] for event in logged] == ["dead_letters_unavailable"]
+
+
 class TestDuration:
-    @pytest.mark.parametrize("path", ["/v1/alerts", "//v1/alerts/"])
+    @pytest.mark.parametrize("path", ["/v1/alerts", LETTERS, "//v1/alerts/"])
     async def test_the_time_of_a_stream_is_that_to_its_beginning(self, path):
         """The stream is open for longer than the first bounds of the histogram."""
         opened_at = time.monotonic()
-        async with a_service(MemoryTopic(1)) as service:
+        async with a_service(MemoryTopic(1), MemoryTopic(1, "letters")) as service:
             async with EventClient(service.app, path=path) as client:
                 await client.frame()
                 await asyncio.sleep(0.3)
@@ -478,9 +573,10 @@ class TestAccess:
             "profiles.articles.topics": "articles",
         }
         monkeypatch.setattr(cli_serve, "TopicReader", lambda options: options)
-        options = cli_serve._feed(Settings.load(None, values, {}), ServeMetrics())._open_reader()
-        assert options.connect_timeout_s == options.opening_timeout_s == feed._OPEN_S
-        assert options.reader()["request_timeout_ms"] == 50_000  # for a whole fetch, over any network
+        for each in cli_serve._feeds(Settings.load(None, values, {}), ServeMetrics()):
+            options = each._open_reader()
+            assert options.connect_timeout_s == options.opening_timeout_s == feed._OPEN_S
+            assert options.reader()["request_timeout_ms"] == 50_000  # for a whole fetch, over any network
 
     def test_a_topic_that_cannot_be_read_for_another_reason_points_to_the_log(self):
         def refused():

@@ -1,4 +1,4 @@
-/** The list of alerts, the newest first: bounded in memory and on the page, pausable, with a filter. */
+/** A list of events, the newest first: bounded in memory and on the page, pausable, with a filter. */
 
 import { Problem } from "./api.js";
 import { byId, counted, h, number, show } from "./dom.js";
@@ -19,9 +19,9 @@ const GAPS = {
 };
 
 /**
- * Follows the stream of alerts and lists its events.
+ * Follows a stream and lists its events.
  *
- * The elements `live-rows`, `live-status`, `live-count` and `live-pause` of the document belong to the list.
+ * The elements `NAME-rows`, `NAME-status`, `NAME-count` and `NAME-pause` of the document belong to the list.
  */
 export class EventList {
   #options;
@@ -40,15 +40,19 @@ export class EventList {
 
   /**
    * @param {object} options
+   * @param {string} options.name Beginning of the ids of the elements.
+   * @param {string} options.noun Noun of an event.
+   * @param {string} options.path Path of the stream.
+   * @param {string} options.event Name of the events.
    * @param {function(object): object} options.makeItem Returns the parts of an event that the list keeps.
    * @param {function(object, function(boolean): void): HTMLElement} options.makeRow Returns the row of an item; its
    *     second argument is called when the row opens and closes: the list is paused while a row is open.
-   * @param {function(object): string} options.group Returns the group of an item; of a group the newest item is shown.
+   * @param {function(object): string} [options.group] Returns the group of an item; of a group the newest item is shown.
    */
   constructor(options) {
     this.#options = options;
     this.#reader = new EventReader(
-      "v1/alerts",
+      options.path,
       (event) => this.#receive(event),
       (state, error) => this.#onConnection(state, error),
     );
@@ -85,11 +89,11 @@ export class EventList {
   }
 
   #part(name) {
-    return byId(`live-${name}`);
+    return byId(`${this.#options.name}-${name}`);
   }
 
   #receive({ name, data }) {
-    if (name !== "alert" && name !== "gap") return;
+    if (name !== this.#options.event && name !== "gap") return;
     let item;
     try {
       const body = JSON.parse(data);
@@ -124,7 +128,7 @@ export class EventList {
     if (always || !this.#holds) this.#drawRows();
     const newer = this.#unseen > 0 ? `, ${number(this.#unseen)} of them since the pause` : "";
     const shown = `${number(this.#rows.size)} shown`;
-    show(this.#part("count"), `${counted(this.#received, "alert")} received${newer}; ${shown}.`);
+    show(this.#part("count"), `${counted(this.#received, this.#options.noun)} received${newer}; ${shown}.`);
   }
 
   #drawRows() {
@@ -150,7 +154,7 @@ export class EventList {
     const groups = new Map();
     for (const item of this.#items.toReversed()) {
       if (item.gap === undefined && !this.#accepts(item)) continue;
-      const group = item.gap === undefined ? this.#options.group(item) : item.sequence;
+      const group = item.gap === undefined ? this.#options.group?.(item) ?? item.sequence : item.sequence;
       const newer = groups.get(group);
       if (newer === undefined || (newer.id === item.id && newer.place > item.place)) groups.set(group, item);
     }
@@ -185,7 +189,7 @@ export class EventList {
 
   #showStatus() {
     let text = this.#connection;
-    if (text === FOLLOWING && this.#received === 0) text += " No alert yet.";
+    if (text === FOLLOWING && this.#received === 0) text += ` No ${this.#options.noun} yet.`;
     if (this.#isPaused) text = `Paused. ${text}`;
     else if (this.#openCount > 0) text = `Paused while a row is open. ${text}`;
     const element = this.#part("status");

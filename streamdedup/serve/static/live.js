@@ -1,8 +1,9 @@
-/** View "Live": alerts as they are committed. */
+/** View "Live": alerts and dead letters as they are committed. */
 
 import { disclosure, matchDisclosure } from "./comparison.js";
-import { byId, captionLine, clusterSize, counted, documentLink, foreign, h, number, similarityMeter, spread, time } from "./dom.js";
+import { byId, captionLine, clusterSize, counted, documentLink, facts, foreign, h, number, similarityMeter, spread, time } from "./dom.js";
 import { EventList } from "./eventlist.js";
+import { prepareTabs } from "./tabs.js";
 
 /** Most matches that are kept of an alert; an alert in a spam storm has hundreds. */
 const MATCHES = 20;
@@ -80,6 +81,41 @@ function alertRow(item, onToggle) {
   return h("li", {}, button, ...captions, place, panel);
 }
 
+/** Return an argument of a command as a shell needs it. */
+function quoted(text) {
+  return /^[\w.:+-]+$/.test(text) ? text : `'${text.replaceAll("'", "'\\''")}'`;
+}
+
+/** Return the command that shows the value of a dead letter, which the service does not send. */
+function inspection({ topic, reason, time: failureTime }) {
+  const filters = Object.entries({ "--topic": topic, "--code": reason, "--since": failureTime });
+  return `streamdedup dlq inspect --config streamdedup.toml ${filters.flat().map(quoted).join(" ")} --json`;
+}
+
+function deadLetterRow(item, onToggle) {
+  const place = `${item.topic}:${item.partition}:${item.offset}`;
+  const [button, panel] = disclosure(
+    [h("strong", {}, foreign(item.reason)), " ", foreign(item.error)],
+    (element) => {
+      const rows = [
+        ["Code", foreign(item.reason)],
+        ["Error", foreign(item.error)],
+        ["Record", foreign(place)],
+        ["Stage", foreign(item.stage || "unknown")],
+        ["Attempts", number(item.attempts)],
+        ["Time", time(item.time)],
+      ];
+      element.append(
+        facts(rows),
+        h("p", {}, "The value is not sent to this page. A command shows it, on a machine with the settings:"),
+        h("pre", { class: "text", tabindex: "0", role: "region", "aria-label": "Command" }, foreign(inspection(item))),
+      );
+    },
+    onToggle,
+  );
+  return h("li", {}, button, h("p", { class: "quiet below" }, time(item.time), " \u00b7 ", foreign(place)), panel);
+}
+
 function filterOf() {
   const profile = byId("live-profile").value;
   const source = byId("live-source").value.toLowerCase();
@@ -95,13 +131,51 @@ const ORDERS = { newest: null, copied: (a, b) => b.sources - a.sources || b.size
 
 /** Prepare the view; return the functions that show and hide it. */
 export function prepareLive() {
-  const list = new EventList({
-    makeItem: alertItem,
-    makeRow: alertRow,
-    group: (item) => JSON.stringify([item.profile, item.first.id]),
+  const lists = {
+    alerts: new EventList({
+      name: "live",
+      noun: "alert",
+      path: "v1/alerts",
+      event: "alert",
+      makeItem: alertItem,
+      makeRow: alertRow,
+      group: (item) => JSON.stringify([item.profile, item.first.id]),
+    }),
+    "dead-letters": new EventList({
+      name: "dead",
+      noun: "dead letter",
+      path: "v1/dead-letters",
+      event: "dead-letter",
+      makeItem: ({ topic, partition, offset, reason, error, time: failureTime, stage, attempts }) => {
+        return { topic, partition, offset, reason, error, time: failureTime, stage, attempts };
+      },
+      makeRow: deadLetterRow,
+    }),
+  };
+  let isVisible = false;
+  let selected = "alerts"; // only the stream of the selected tab is followed, and only while the view is shown
+  const follow = () => {
+    for (const [name, list] of Object.entries(lists)) {
+      if (isVisible && name === selected) list.start();
+      else list.stop();
+    }
+  };
+  const tabs = prepareTabs(byId("streams"), (name) => {
+    selected = name;
+    follow();
   });
+  tabs.select("alerts");
   const filter = byId("live-filter");
-  filter.addEventListener("input", () => list.filter(filterOf(), ORDERS[byId("live-order").value]));
+  filter.addEventListener("input", () => lists.alerts.filter(filterOf(), ORDERS[byId("live-order").value]));
   filter.addEventListener("submit", (event) => event.preventDefault());
-  return { show: () => list.start(), hide: () => list.stop() };
+  return {
+    show: () => {
+      isVisible = true;
+      follow();
+    },
+    hide: () => {
+      isVisible = false;
+      follow();
+    },
+  };
 }
