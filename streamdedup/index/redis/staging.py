@@ -49,11 +49,10 @@ class RedisStagingIndex:
     def take_lease(self, *, only_to_delete: bool = False) -> None:
         key, arguments = self._keys.staging, [self._name, "NX", "PX", LEASE_MS]
         if only_to_delete:
-            is_taken = self._run("set_in_full_memory", [key], arguments)
+            self._run("set_in_full_memory", [key], arguments)
         else:
-            is_taken = self._servers.ask(key, "SET", key, *arguments)
-        # An existing key may be the lease of this process, which is then extended.
-        if not (is_taken or self._has_lease()):
+            self._servers.ask(key, "SET", key, *arguments)
+        if not self._has_lease():
             raise IndexBusy(f"the index of {self._namespace} is being rebuilt or deleted by another process")
 
     def _has_lease(self) -> bool:
@@ -84,9 +83,9 @@ class RedisStagingIndex:
     def _delete_scanned(self, tick: Callable[[], None], *, fences_only: bool = False) -> int:
         count, kept = 0, {self._keys.staging, self._keys.dropping}
         for scanned in scan_keys(self._servers, self._namespace):
+            self.extend_lease()  # the deletion may take longer than the lease
             keys = [key for key in scanned if key not in kept and not (fences_only and kind_of(key) != FENCE_KIND)]
             count += self._delete(keys) if keys else 0
-            self.extend_lease()  # the deletion may take longer than the lease
             self._on_keys(len(keys))
             tick()
         return count
@@ -97,13 +96,12 @@ class RedisStagingIndex:
         The key ``dropping`` exists from the first call until the last. Without it, remains from an interrupted deletion
         could be taken for a part of the next index.
 
-        On a cluster there are separate steps, except for the fingerprint: other keys are in other slots than the lease.
-        A process that is frozen in between for longer than the lease deletes up to 1,000 keys of an index that another
-        process has built.
+        On a cluster there are separate steps, except for the fingerprint: other keys are in other slots than the lease,
+        which ``_delete_scanned`` has extended. A process that is frozen in between for longer than the lease deletes up
+        to 1,000 keys of an index that another process has built.
         """
         lease, dropping = self._keys.staging, self._keys.dropping
         if self._servers.mode == "cluster" and not {self._keys.fingerprint}.issuperset(keys):
-            self.extend_lease()
             self._run("set_in_full_memory", [dropping], ["1"])
             return sum(self._servers.ask_many([Command(key, ("UNLINK", key)) for key in keys]))
         deleted = self._run("delete_in_staging", [lease, dropping, *keys], [self._name, int(is_last)])
