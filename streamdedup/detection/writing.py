@@ -82,7 +82,6 @@ class IndexWriter:
         self._fence: Fence | None = None
         self._fenced_at_s = 0.0  # monotonic time of the last renewal
         self._next_offset = 0  # of the next document; begins at the high-water mark of the first fence
-        self._is_refused = False
         #: The failed calls of ``add``, by a digest of their documents.
         self._unfinished: dict[bytes, _UnfinishedCall] = {}
 
@@ -104,7 +103,7 @@ class IndexWriter:
             for (document_id, text, source, scope), position in zip(added, call.positions, strict=True)
         ]
         result = DetectionResult()
-        with self._refusals():
+        with _refusals():
             for chunk in split_documents(documents, CHUNK_DOCUMENTS, CHUNK_CHARACTERS):
                 result += self._detector.index(self._detector.prepare(chunk), {_PARTITION: fence})
             # Deletes pending matches; the high-water mark was raised before (``_reserve_positions``).
@@ -132,7 +131,7 @@ class IndexWriter:
             for document_id, position in zip(ids, positions, strict=True)
         ]
         self._postpone_unfinished(set(ids), fence)
-        with self._refusals():
+        with _refusals():
             for chunk in split_documents(documents, CHUNK_DOCUMENTS, CHUNK_CHARACTERS):
                 result = self._detector.delete(chunk, {_PARTITION: fence})
                 self._store.finish({}, result.pending_positions, [fence])
@@ -147,9 +146,7 @@ class IndexWriter:
 
     def _ensured_fence(self) -> Fence:
         """Set the fence in the index before the first write, and again once a day; return the first one."""
-        if self._is_refused:
-            raise IndexNotWritable(_TAKEN_OVER)
-        with self._refusals():
+        with _refusals():
             if self._fence is None:
                 self._store.open(self._fingerprint)
                 self._fence = self._set_fence()
@@ -174,20 +171,20 @@ class IndexWriter:
     def _reserve_positions(self, count: int, fence: Fence) -> list[Position]:
         """Reserve positions in the index, so that no later call by any writer uses them."""
         start, end = self._next_offset, self._next_offset + count
-        with self._refusals():
+        with _refusals():
             # Raises the mark in the index alone: that of ``fence`` stays lower, so the documents emit their pairs.
             self._store.finish({_PARTITION: end}, positions=[], fences=[fence])
         self._next_offset = end
         return [fence.position_at(offset) for offset in range(start, end)]
 
-    @contextmanager
-    def _refusals(self) -> Iterator[None]:
-        """Raise ``IndexNotWritable`` when the store refuses the fence, in this call and in all later calls."""
-        try:
-            yield
-        except BatchRefused as error:
-            self._is_refused = True
-            raise IndexNotWritable(_TAKEN_OVER) from error
+
+@contextmanager
+def _refusals() -> Iterator[None]:
+    """Raise ``IndexNotWritable`` when the store refuses the fence, which it does in all later calls too."""
+    try:
+        yield
+    except BatchRefused as error:
+        raise IndexNotWritable(_TAKEN_OVER) from error
 
 
 def _digest(added: Sequence[Added]) -> bytes:
